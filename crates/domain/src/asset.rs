@@ -1,0 +1,4 @@
+//! Assets.
+pub mod canonical;
+pub mod content;
+pub mod kind;

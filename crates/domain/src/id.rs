@@ -1,0 +1,79 @@
+//! One identifier type for each noun, so that a release id never passes for an asset id.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use uuid::Uuid;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// The UUID itself, for rows and wire views.
+            #[must_use]
+            pub const fn uuid(self) -> Uuid {
+                self.0
+            }
+        }
+
+        impl From<Uuid> for $name {
+            fn from(id: Uuid) -> Self {
+                Self(id)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(out)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// An organization, the outermost boundary of visibility.
+    TenantId,
+    /// A set of workspaces that see one another's assets.
+    NamespaceId,
+    /// Where assets and workloads live.
+    WorkspaceId,
+    /// One grant of a role to a principal.
+    RoleBindingId,
+    /// A governed asset.
+    AssetId,
+    /// One immutable version of an asset.
+    AssetVersionId,
+    /// A runnable unit.
+    WorkloadId,
+    /// A set of bindings for one workload in one environment.
+    ReleaseId,
+    /// One version bound to a release.
+    BindingId,
+    /// One person's verdict on a release.
+    ApprovalId,
+    /// One run of a workload.
+    ExecutionId,
+    /// One policy decision taken for a run.
+    DecisionId,
+    /// A document kept as evidence of a run.
+    ArtifactId,
+    /// One entry of the audit log.
+    FactId,
+    /// One HTTP request.
+    RequestId,
+}
+
+/// Where fresh UUIDv7 identifiers come from; the domain never makes its own.
+pub trait Ids: Send + Sync {
+    /// A fresh UUIDv7.
+    fn fresh(&self) -> Uuid;
+}
+
+impl<T: Ids + ?Sized> Ids for std::sync::Arc<T> {
+    fn fresh(&self) -> Uuid {
+        (**self).fresh()
+    }
+}

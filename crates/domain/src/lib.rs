@@ -1,0 +1,21 @@
+//! The nouns of Fairway, their state machines and their rules.
+//!
+//! Everything here is pure: no clock, no randomness, no files, no network, no environment. Time and fresh identifiers
+//! come in as arguments, decisions go out as values, and the stores behind the port traits are somebody else's.
+
+pub mod access;
+pub mod asset;
+pub mod audit;
+pub mod evidence;
+pub mod execution;
+pub mod flow;
+pub mod id;
+pub mod idempotency;
+pub mod policy;
+pub mod prompt;
+pub mod release;
+pub mod slug;
+pub mod store;
+pub mod tenant;
+pub mod time;
+pub mod workload;

@@ -1,0 +1,116 @@
+//! Slugs: the names that people type and that stand in addresses.
+
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// Longest slug, in characters.
+pub const MAX_SLUG: usize = 63;
+
+/// Words that routes use, so that no slug can shadow one.
+const RESERVED: [&str; 9] =
+    ["v1", "healthz", "readyz", "metrics", "docs", "mcp", "workload-runtime", "runtime-enabled", "by-slug"];
+
+/// A validated slug: `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`, and no reserved word.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Slug(String);
+
+/// Why a text is no slug.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SlugRefusal {
+    /// It does not match the pattern.
+    #[error("a slug has 1 to 63 of a-z, 0-9 and hyphens, and neither starts nor ends with a hyphen")]
+    Shape,
+    /// A route of the service has that name.
+    #[error("this slug is reserved")]
+    Reserved,
+}
+
+impl SlugRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Shape => "invalid_slug",
+            Self::Reserved => "reserved_slug",
+        }
+    }
+}
+
+impl Slug {
+    /// Checks a text from outside.
+    ///
+    /// # Errors
+    /// When it does not match the pattern or is reserved.
+    pub fn parse(text: &str) -> Result<Self, SlugRefusal> {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let shaped = !text.is_empty()
+            && text.len() <= MAX_SLUG
+            && text.bytes().all(inner)
+            && !text.starts_with('-')
+            && !text.ends_with('-');
+        if !shaped {
+            return Err(SlugRefusal::Shape);
+        }
+        if RESERVED.contains(&text) {
+            return Err(SlugRefusal::Reserved);
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The slug as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The slug in words, as a default name: `ticket-classifier` gives `Ticket classifier`.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let mut words = self.0.replace('-', " ");
+        if let Some(first) = words.get_mut(0..1) {
+            first.make_ascii_uppercase();
+        }
+        words
+    }
+}
+
+impl fmt::Display for Slug {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl Serialize for Slug {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepts_what_the_pattern_allows() {
+        for good in ["a", "0", "ticket-classifier", &"x".repeat(63), "a--b"] {
+            assert!(Slug::parse(good).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn refuses_everything_else() {
+        let long = "x".repeat(64);
+        let bad = ["", "-a", "a-", "A", "a_b", "a b", "a.", "é", "a\u{200b}", "ａ", "a\n", &long];
+        for text in bad {
+            assert_eq!(Slug::parse(text), Err(SlugRefusal::Shape), "{text:?}");
+        }
+        for text in RESERVED {
+            assert_eq!(Slug::parse(text), Err(SlugRefusal::Reserved), "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_as_words() {
+        assert_eq!(Slug::parse("ticket-classifier").unwrap().in_words(), "Ticket classifier");
+    }
+}

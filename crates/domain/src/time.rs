@@ -1,0 +1,83 @@
+//! Points in time: UTC, whole microseconds (what PostgreSQL keeps), written as RFC 3339 with `Z`.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use std::fmt;
+use time::{Duration, OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339};
+
+/// A point in time. INVARIANT: offset UTC, no fraction below a microsecond.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Timestamp(OffsetDateTime);
+
+impl Timestamp {
+    /// Cuts off what the database would lose, so that an answer and a later read agree.
+    #[must_use]
+    pub fn new(moment: OffsetDateTime) -> Self {
+        let utc = moment.to_offset(UtcOffset::UTC);
+        let micros = utc.nanosecond() / 1_000 * 1_000;
+        Self(utc.replace_nanosecond(micros).unwrap_or(utc))
+    }
+
+    /// The moment, for rows.
+    #[must_use]
+    pub const fn moment(self) -> OffsetDateTime {
+        self.0
+    }
+
+    /// The moment that lies `span` later.
+    #[must_use]
+    pub fn after(self, span: std::time::Duration) -> Self {
+        let span = Duration::try_from(span).unwrap_or(Duration::MAX);
+        Self(self.0.saturating_add(span))
+    }
+
+    /// Microseconds since 1970, negative before.
+    #[must_use]
+    pub fn micros(self) -> i128 {
+        self.0.unix_timestamp_nanos() / 1_000
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A year beyond 9999 has no RFC 3339 form; no clock of ours and no accepted input reaches one.
+        self.0.format(&Rfc3339).map_err(|_| fmt::Error)?.fmt(out)
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        OffsetDateTime::parse(&text, &Rfc3339)
+            .map(Self::new)
+            .map_err(|_| D::Error::custom("expected an RFC 3339 timestamp"))
+    }
+}
+
+/// Where the present moment comes from; the domain never reads a clock.
+pub trait Clock: Send + Sync {
+    /// The present moment.
+    fn now(&self) -> Timestamp;
+}
+
+impl<T: Clock + ?Sized> Clock for std::sync::Arc<T> {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_microseconds_and_utc() {
+        let moment = OffsetDateTime::parse("2026-11-21T12:00:00.123456789+02:00", &Rfc3339).unwrap();
+        assert_eq!(Timestamp::new(moment).to_string(), "2026-11-21T10:00:00.123456Z");
+    }
+}
