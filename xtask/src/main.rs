@@ -1,2 +1,73 @@
-//! x
-fn main() {}
+//! `cargo xtask`: the project's own commands, each in a file of its name.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks on its standard streams")]
+
+mod bench;
+mod check;
+mod children;
+mod db;
+mod demo;
+mod fences;
+mod openapi;
+mod place;
+mod postgres;
+mod signals;
+mod step;
+mod test;
+mod tools;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::place::Place;
+
+/// Builds, runs, tests and checks Fairway.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct CommandLine {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Build and start Fairway with a private PostgreSQL and the demo; Ctrl-C stops all of it
+    Up(up::Arguments),
+    /// Run every test, or those that the arguments (handed to nextest) select, with a private PostgreSQL
+    Test(test::Arguments),
+    /// All that a change must pass: `check`, then the test command of the README
+    Ci,
+    /// Format, lints, fences and dependencies
+    Check,
+    /// Write docs/openapi.json
+    Openapi,
+    /// Measure, in release builds; arguments go to the benchmark
+    Bench(bench::Arguments),
+    /// Seed a running server with the demo
+    Demo(demo::Arguments),
+    /// Hold the private PostgreSQL of the data directory in the foreground and print its URL
+    Db,
+}
+
+fn main() -> ExitCode {
+    let verb = CommandLine::parse().verb;
+    let result = Place::find().and_then(|place| match verb {
+        Verb::Up(arguments) => up::run(&place, &arguments),
+        Verb::Test(arguments) => test::run(&place, &arguments),
+        Verb::Ci => check::ci(&place),
+        Verb::Check => check::run(&place),
+        Verb::Openapi => openapi::run(&place),
+        Verb::Bench(arguments) => bench::run(&place, &arguments),
+        Verb::Demo(arguments) => demo::run(&place, &arguments),
+        Verb::Db => db::run(&place),
+    });
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,172 @@
-//! Under construction.
+//! Bytes that never change, in files or in an S3 bucket.
+//!
+//! Every call is bounded in time, so that a store which hangs is an honest refusal and not a hanging request. A put
+//! that was cut off may have happened all the same; it is safe to repeat, because the same bytes at the same path are
+//! no conflict.
+
+mod location;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use fairway_domain::asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, Put};
+pub use location::{Location, LocationRefusal, S3Location};
+use object_store::{
+    ClientOptions, Error as StoreFailure, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, RetryConfig,
+    aws::{AmazonS3Builder, S3ConditionalPut},
+    local::LocalFileSystem,
+    path::Path,
+    prefix::PrefixStore,
+};
+use std::{
+    error::Error,
+    fs::DirBuilder,
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::Path as FilePath,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::timeout;
+
+/// Longest wait for a connection to the bucket.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Longest wait for one call, with its retries.
+const CALL: Duration = Duration::from_secs(5);
+/// Retries within a call.
+const RETRIES: usize = 2;
+/// What a ready store can write and read. It holds a fixed text and says nothing of anybody.
+const MARKER: &str = ".fairway-artifacts";
+const MARKER_TEXT: &[u8] = b"Fairway keeps its artifacts here.\n";
+
+/// The artifact store, on whichever technology the settings name.
+pub struct Artifacts {
+    store: Arc<dyn ObjectStore>,
+    /// Whether this process has met the marker. From then on its absence means that the volume or the bucket was
+    /// taken away, and an empty one in its place must not pass for the real one.
+    marked: AtomicBool,
+}
+
+/// The store could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory cannot be made or used.
+    #[error("the artifact directory cannot be used")]
+    Directory(#[source] io::Error),
+    /// The technology below refused the settings.
+    #[error("the artifact store cannot be set up")]
+    Store(#[source] StoreFailure),
+}
+
+impl Artifacts {
+    /// Sets the store up without asking it anything; a missing directory is made, for the owner alone.
+    ///
+    /// # Errors
+    /// When the directory cannot be made, or the bucket's settings (with the `AWS_*` variables) are not usable.
+    pub fn open(location: &Location) -> Result<Self, OpenError> {
+        let store: Arc<dyn ObjectStore> = match location {
+            Location::Directory(directory) => Arc::new(files(directory)?),
+            Location::Bucket(bucket) => bucket_store(AmazonS3Builder::from_env(), bucket)?,
+        };
+        Ok(Self::over(store))
+    }
+
+    const fn over(store: Arc<dyn ObjectStore>) -> Self {
+        Self { store, marked: AtomicBool::new(false) }
+    }
+
+    async fn put(&self, path: &Path, bytes: Bytes) -> Result<Put, ArtifactError> {
+        let create = PutOptions::from(PutMode::Create);
+        match self.store.put_opts(path, bytes.clone().into(), create).await {
+            Ok(_) => Ok(Put::Created),
+            Err(StoreFailure::AlreadyExists { .. }) => match self.get(path).await? {
+                Some(there) if there == bytes => Ok(Put::AlreadyThere),
+                Some(_) => Err(ArtifactError::Conflict),
+                // Another writer is not done yet, or was undone in between: for the caller to try again.
+                None => Err(unavailable(io::Error::other("an object was reported but cannot be read"))),
+            },
+            Err(failure) => Err(unavailable(failure)),
+        }
+    }
+
+    async fn get(&self, path: &Path) -> Result<Option<Bytes>, ArtifactError> {
+        match self.store.get(path).await {
+            Ok(found) => found.bytes().await.map(Some).map_err(unavailable),
+            Err(StoreFailure::NotFound { .. }) => Ok(None),
+            Err(failure) => Err(unavailable(failure)),
+        }
+    }
+
+    async fn check(&self) -> Result<(), ArtifactError> {
+        let marker = Path::from(MARKER);
+        if self.get(&marker).await?.is_none() {
+            if self.marked.load(Ordering::Relaxed) {
+                return Err(unavailable(io::Error::other("the store lost its marker")));
+            }
+            self.put(&marker, Bytes::from_static(MARKER_TEXT)).await?;
+        }
+        self.marked.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl ArtifactStore for Artifacts {
+    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<Put, ArtifactError> {
+        let path = Path::parse(path.as_str()).map_err(unavailable)?;
+        within(CALL, self.put(&path, bytes.into())).await
+    }
+
+    async fn read(&self, path: &ArtifactPath) -> Result<Option<Vec<u8>>, ArtifactError> {
+        let path = Path::parse(path.as_str()).map_err(unavailable)?;
+        Ok(within(CALL, self.get(&path)).await?.map(Vec::from))
+    }
+
+    async fn ready(&self) -> Result<(), ArtifactError> {
+        within(CONNECT, self.check()).await
+    }
+}
+
+/// Files that survive a power cut: the store below syncs each file, and the directory that names it.
+fn files(directory: &FilePath) -> Result<LocalFileSystem, OpenError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(OpenError::Directory)?;
+    let store = LocalFileSystem::new_with_prefix(directory).map_err(OpenError::Store)?;
+    Ok(store.with_fsync(true))
+}
+
+/// `credentials` is a builder that knows the `AWS_*` variables.
+fn bucket_store(credentials: AmazonS3Builder, bucket: &S3Location) -> Result<Arc<dyn ObjectStore>, OpenError> {
+    let retry = RetryConfig { max_retries: RETRIES, retry_timeout: CALL, ..RetryConfig::default() };
+    let client = ClientOptions::new().with_connect_timeout(CONNECT).with_timeout(CALL);
+    let mut builder = credentials
+        .with_client_options(client)
+        .with_bucket_name(&bucket.bucket)
+        .with_conditional_put(S3ConditionalPut::ETagMatch)
+        .with_virtual_hosted_style_request(!bucket.path_style)
+        .with_retry(retry);
+    if let Some(region) = &bucket.region {
+        builder = builder.with_region(region);
+    }
+    if let Some(endpoint) = &bucket.endpoint {
+        builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
+    }
+    let store = builder.build().map_err(OpenError::Store)?;
+    if bucket.prefix.is_empty() {
+        return Ok(Arc::new(store));
+    }
+    let prefix = Path::parse(&bucket.prefix).map_err(|failure| OpenError::Store(failure.into()))?;
+    Ok(Arc::new(PrefixStore::new(store, prefix)))
+}
+
+async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, ArtifactError>>) -> Result<T, ArtifactError> {
+    timeout(limit, call).await.unwrap_or_else(|elapsed| Err(unavailable(elapsed)))
+}
+
+fn unavailable(source: impl Error + Send + Sync + 'static) -> ArtifactError {
+    ArtifactError::Unavailable(Box::new(source))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,22 @@
-//! Under construction.
+//! The stores of Fairway on PostgreSQL.
+//!
+//! Every guarded commit is one statement: a data-modifying CTE whose last line calls `fairway_commit`, which raises
+//! unless the guard held, and writes the fact and the idempotency key. One statement is one transaction and one round
+//! trip, and there is no way to forget a part of it.
+
+mod access;
+mod asset;
+mod audit;
+mod database;
+mod execution;
+mod failure;
+mod guarded;
+mod idempotency;
+mod migration;
+mod release;
+mod row;
+mod tenant;
+mod workload;
+
+pub use database::{Database, DatabaseOptions};
+pub use migration::{MigrationError, migrate, prepare_partitions};

@@ -1,1 +1,165 @@
-//! Under construction.
+//! The settings of a server: defaults, then `fairway.toml`, then the environment.
+//!
+//! Reading is a pure function of the file's text and the variables, so that tests need neither. What is misspelled is
+//! an error that names the nearest known setting, because a setting that silently does nothing is worse than none.
+
+mod provider;
+mod reading;
+mod setting;
+mod value;
+
+pub use provider::{ProviderAccount, ProviderKind};
+pub use reading::{ConfigError, Origin};
+pub use setting::{SETTINGS, Setting};
+pub use value::{LogFormat, Secret};
+
+use crate::http::site_guard::HostName;
+use fairway_artifacts::Location;
+use fairway_domain::access::ActorRef;
+use reading::Raw;
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
+
+/// Everything that can be set, read and checked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the server listens.
+    pub bind: SocketAddr,
+    /// Where the server keeps its own files.
+    pub data_dir: PathBuf,
+    /// The database of the service.
+    pub database: Database,
+    /// The database as its owner sees it, for migrations; the same unless it is set.
+    pub migrate_database: Database,
+    /// Where artifacts lie.
+    pub artifacts: Location,
+    /// How callers are told apart.
+    pub auth_mode: AuthMode,
+    /// Host names that local mode answers to beside the loopback ones.
+    pub allowed_hosts: Vec<HostName>,
+    /// Services whose word on behalf of others is taken.
+    pub internal_clients: Vec<ActorRef>,
+    /// How long a synchronous request waits for its execution.
+    pub sync_wait: Duration,
+    /// How long an execution may run.
+    pub execution_deadline: Duration,
+    /// How long a worker may be silent before its work is given to another.
+    pub worker_lease: Duration,
+    /// What is logged, and how.
+    pub log: LogSettings,
+    /// Whether traces go to a collector.
+    pub export_traces: bool,
+    /// The configured provider accounts. `local` is there without being configured.
+    pub providers: Vec<ProviderAccount>,
+    shown: Vec<Shown>,
+}
+
+/// Which database.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Database {
+    /// A private PostgreSQL in the data directory.
+    Embedded,
+    /// A server at this address, which may hold a password.
+    Url(Secret),
+}
+
+/// How callers are told apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AuthMode {
+    /// Everybody who reaches the server's loopback address says who they are.
+    Local,
+}
+
+/// What is logged, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogSettings {
+    /// Directives of `tracing-subscriber`, such as `info,fairway_postgres=debug`.
+    pub filter: String,
+    /// The form of a line.
+    pub format: LogFormat,
+}
+
+/// One setting as `config check` shows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// Its key in the file.
+    pub key: &'static str,
+    /// Its variable.
+    pub variable: &'static str,
+    /// Its value, with secrets left out.
+    pub value: String,
+    /// Where the value comes from.
+    pub origin: Origin,
+}
+
+impl Settings {
+    /// Reads the settings from the text of `fairway.toml`, if there is one, and from the environment.
+    ///
+    /// # Errors
+    /// For the first unknown key or variable, or the first value that is wrong or does not fit the others.
+    pub fn load(
+        file: Option<&str>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, ConfigError> {
+        let raw = Raw::gather(file, environment)?;
+        let bind = raw.read(&setting::BIND, value::address)?;
+        let data_dir = raw.read(&setting::DATA_DIR, value::directory)?;
+        let database = raw.read(&setting::DATABASE_URL, value::database)?;
+        let settings = Self {
+            bind,
+            migrate_database: raw
+                .read_set(&setting::MIGRATE_DATABASE_URL, value::database)?
+                .unwrap_or_else(|| database.clone()),
+            database,
+            artifacts: raw
+                .read_set(&setting::ARTIFACTS_URL, value::artifacts)?
+                .unwrap_or_else(|| Location::Directory(data_dir.join("artifacts"))),
+            data_dir,
+            auth_mode: raw.read(&setting::AUTH_MODE, value::auth_mode)?,
+            allowed_hosts: raw.read(&setting::ALLOWED_HOSTS, value::hosts)?,
+            internal_clients: raw.read(&setting::INTERNAL_CLIENTS, value::services)?,
+            sync_wait: raw.read(&setting::SYNC_WAIT, value::duration)?,
+            execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,
+            worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
+            log: LogSettings {
+                filter: raw.read(&setting::LOG, value::log_filter)?,
+                format: raw.read(&setting::LOG_FORMAT, value::log_format)?,
+            },
+            export_traces: raw.exports_traces(),
+            providers: raw.providers()?,
+            shown: Vec::new(),
+        };
+        settings.fit()?;
+        let shown = SETTINGS.iter().map(|setting| settings.show(setting, &raw)).collect();
+        Ok(Self { shown, ..settings })
+    }
+
+    /// Every setting with its value and origin, secrets left out.
+    #[must_use]
+    pub fn describe(&self) -> &[Shown] {
+        &self.shown
+    }
+
+    /// What settings ask of one another.
+    fn fit(&self) -> Result<(), ConfigError> {
+        match self.auth_mode {
+            // Local mode believes whatever a caller says, so nobody but this machine may reach it.
+            AuthMode::Local if !self.bind.ip().is_loopback() => Err(ConfigError::LocalModeExposed),
+            AuthMode::Local => Ok(()),
+        }
+    }
+
+    /// Values that follow from other settings are shown as they came out.
+    fn show(&self, setting: &'static Setting, raw: &Raw) -> Shown {
+        let (value, origin) = raw.shown(setting);
+        let value = match setting.key {
+            key if key == setting::ARTIFACTS_URL.key => self.artifacts.to_string(),
+            key if key == setting::MIGRATE_DATABASE_URL.key => self.migrate_database.to_string(),
+            key if key == setting::DATABASE_URL.key => self.database.to_string(),
+            _ => value,
+        };
+        Shown { key: setting.key, variable: setting.variable, value, origin }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,265 @@
-//! Under construction.
+//! What a refused request is answered with: one JSON body for every route, with fixed messages.
+//!
+//! INVARIANT: no message is built of the request's values, so no answer echoes a secret, a template or another
+//! tenant's identifiers. Only the names of fields and parameters that the caller sent are repeated.
+
+use crate::http::request_context;
+use actix_web::{
+    HttpResponse, ResponseError,
+    http::{
+        StatusCode,
+        header::{self, HeaderName, HeaderValue},
+    },
+};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::{borrow::Cow, error::Error, fmt};
+
+/// Seconds after which a client may try again when a dependency is away.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// A refusal as it goes over the wire: `{"detail": {"error", "message", …}, "request_id"}`.
+#[derive(Debug)]
+pub struct ApiError(Box<Answer>);
+
+#[derive(Debug)]
+struct Answer {
+    status: StatusCode,
+    code: &'static str,
+    message: Cow<'static, str>,
+    detail: Map<String, Value>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// One thing wrong with a body or a query.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct FieldProblem {
+    /// Where: `interface_config.input_fields[0].type`; empty for the whole body.
+    pub path: String,
+    /// What: `missing`, `unknown_field`, `invalid`, or a rule's own code.
+    pub code: &'static str,
+    /// The same for people, without the value.
+    pub message: Cow<'static, str>,
+}
+
+impl FieldProblem {
+    /// A problem at a place.
+    pub fn new(path: impl Into<String>, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { path: path.into(), code, message: message.into() }
+    }
+
+    /// A value of the wrong type or form.
+    pub fn invalid(path: impl Into<String>) -> Self {
+        Self::new(path, "invalid", "the value has not the type or form that is expected here")
+    }
+
+    /// A required field that is absent.
+    pub fn missing(path: impl Into<String>) -> Self {
+        Self::new(path, "missing", "this field is required")
+    }
+}
+
+impl ApiError {
+    /// Any refusal. `message` must be fixed text.
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Box::new(Answer { status, code, message: message.into(), detail: Map::new(), headers: Vec::new() }))
+    }
+
+    /// Adds a member to `detail`. `error` and `message` cannot be replaced.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0.detail.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Adds a header to the answer.
+    #[must_use]
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.headers.push((name, value));
+        self
+    }
+
+    /// Writes what went wrong below to the log, with its causes. The answer stays as it is.
+    #[must_use]
+    pub fn caused_by(self, cause: &(dyn Error + 'static)) -> Self {
+        let mut chain = cause.to_string();
+        let mut below = cause.source();
+        while let Some(cause) = below {
+            chain = format!("{chain}: {cause}");
+            below = cause.source();
+        }
+        tracing::error!(code = self.0.code, cause = chain, "a request failed");
+        self
+    }
+
+    /// The HTTP status.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// The stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        self.0.code
+    }
+
+    /// 400: the body is no JSON that can be trusted to mean one thing.
+    pub fn malformed_json() -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "malformed_json", "the body is not well-formed JSON")
+    }
+
+    /// 401: somebody must say who they are.
+    pub fn unauthenticated() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "this request needs an identity")
+            .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+    }
+
+    /// 403: the caller lacks a permission.
+    pub fn forbidden(permission: &str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", "the caller lacks a permission").with("permission", permission)
+    }
+
+    /// 403: another web site sent this through somebody's browser.
+    pub fn cross_site_request() -> Self {
+        Self::new(StatusCode::FORBIDDEN, "cross_site_request", "requests from other sites change nothing here")
+    }
+
+    /// 404: nothing that the caller may see is there.
+    pub fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", "nothing visible is here")
+    }
+
+    /// 405, with the methods that the path knows.
+    pub fn method_not_allowed(allowed: Option<HeaderValue>) -> Self {
+        let answer = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path has no such method");
+        match allowed {
+            Some(methods) => answer.with_header(header::ALLOW, methods),
+            None => answer,
+        }
+    }
+
+    /// 408: the body took too long to arrive.
+    pub fn request_timeout() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "the body took too long to arrive")
+    }
+
+    /// 412: the resource is not in the state that the caller asked for.
+    pub fn precondition_failed() -> Self {
+        Self::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", "the resource has changed since it was read")
+    }
+
+    /// 413: the body is longer than the route takes.
+    pub fn payload_too_large() -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "the body is too long")
+    }
+
+    /// 415: the body is no plain JSON.
+    pub fn unsupported_media_type() -> Self {
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            "the body must be `application/json` in UTF-8, without a content encoding",
+        )
+    }
+
+    /// 421: this server does not answer to that host name.
+    pub fn misdirected_request() -> Self {
+        Self::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "misdirected_request",
+            "this server does not answer to that host name",
+        )
+    }
+
+    /// 422, with what is wrong where.
+    pub fn validation(problems: Vec<FieldProblem>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "validation_error", "the request has missing or wrong fields")
+            .with("fields", json!(problems))
+    }
+
+    /// 422 for one field or parameter.
+    pub fn invalid_field(problem: FieldProblem) -> Self {
+        Self::validation(vec![problem])
+    }
+
+    /// 500: a defect of ours. Use `caused_by` for what the log should say.
+    pub fn internal() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the server failed to answer this request")
+    }
+
+    /// 503: something that this needs is away for now.
+    pub fn unavailable() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the service is not available for the moment")
+            .with_header(header::RETRY_AFTER, RETRY_AFTER)
+    }
+
+    /// The body of the answer.
+    fn body(&self) -> Value {
+        let mut detail = self.0.detail.clone();
+        detail.insert("error".to_owned(), json!(self.0.code));
+        detail.insert("message".to_owned(), json!(self.0.message));
+        json!({"detail": detail, "request_id": request_context::request_id()})
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.0.code, self.0.message)
+    }
+}
+
+impl ResponseError for ApiError {
+    fn status_code(&self) -> StatusCode {
+        self.0.status
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut answer = HttpResponse::build(self.0.status);
+        for (name, value) in &self.0.headers {
+            answer.append_header((name, value));
+        }
+        answer.json(self.body())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::body::to_bytes;
+
+    async fn body_of(error: ApiError) -> Value {
+        let answer = error.error_response();
+        assert_eq!(answer.headers().get("content-type").unwrap(), "application/json");
+        serde_json::from_slice(&to_bytes(answer.into_body()).await.unwrap()).unwrap()
+    }
+
+    #[actix_web::test]
+    async fn the_body_has_one_shape() {
+        let error = ApiError::forbidden("asset.create").with("error", "mine").with("message", "mine");
+        let body = body_of(error).await;
+        assert_eq!(
+            body.get("detail").unwrap(),
+            &json!({"error": "forbidden", "message": "the caller lacks a permission", "permission": "asset.create"})
+        );
+        body.get("request_id").unwrap().as_str().unwrap().parse::<uuid::Uuid>().unwrap();
+        assert_eq!(body.as_object().unwrap().len(), 2);
+    }
+
+    #[actix_web::test]
+    async fn fields_are_listed() {
+        let body = body_of(ApiError::invalid_field(FieldProblem::missing("a.b[0]"))).await;
+        assert_eq!(
+            body.pointer("/detail/fields").unwrap(),
+            &json!([{"path": "a.b[0]", "code": "missing", "message": "this field is required"}])
+        );
+    }
+
+    #[test]
+    fn headers_go_with_the_answer() {
+        let answer = ApiError::unavailable().error_response();
+        assert_eq!(answer.headers().get("retry-after").unwrap(), "1");
+        let answer = ApiError::method_not_allowed(Some(HeaderValue::from_static("GET"))).error_response();
+        assert_eq!(answer.headers().get("allow").unwrap(), "GET");
+    }
+}

@@ -1,1 +1,33 @@
-//! Under construction.
+//! What every route stands on: the middlewares, the extractors, and the answers' common headers.
+//!
+//! Order of the middlewares, outermost first: [`request_context::request_context`], [`site_guard::site_guard`]. Both
+//! find their settings in the app's data, `web::Data<HttpBase>`; without it every request is a 500.
+
+pub mod body;
+pub mod etag;
+pub mod fallback;
+pub mod idempotency;
+pub mod paging;
+pub mod path;
+pub mod query;
+pub mod request_context;
+mod shape;
+pub mod site_guard;
+
+use crate::metrics::Metrics;
+use fallback::KnownMethods;
+use site_guard::SiteRules;
+
+/// What the middlewares and the fallback need.
+#[derive(Debug)]
+pub struct HttpBase {
+    /// Counts requests.
+    pub metrics: Metrics,
+    /// Which hosts are answered.
+    pub site_rules: SiteRules,
+    /// Which methods each path knows.
+    pub known_methods: KnownMethods,
+}
+
+#[cfg(test)]
+pub(crate) mod trial;

@@ -1,1 +1,205 @@
-//! Under construction.
+//! Counters and durations, in the text format of Prometheus.
+//!
+//! INVARIANT: every label has a closed set of values. Routes are patterns of ours, never paths that a client chose.
+
+use fairway_domain::execution::Status;
+use prometheus::{
+    Encoder as _, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder, core::Collector,
+};
+use std::{fs, time::Duration};
+
+/// Upper bounds of the request durations, in seconds: from a cached read to the longest synchronous run.
+const DURATIONS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0];
+
+/// The methods that are told apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// GET.
+    Get,
+    /// HEAD.
+    Head,
+    /// POST.
+    Post,
+    /// PUT.
+    Put,
+    /// PATCH.
+    Patch,
+    /// DELETE.
+    Delete,
+    /// OPTIONS.
+    Options,
+    /// All others, those that a client made up included.
+    Other,
+}
+
+impl Method {
+    /// Which one a request uses.
+    #[must_use]
+    pub fn of(method: &actix_web::http::Method) -> Self {
+        match method.as_str() {
+            "GET" => Self::Get,
+            "HEAD" => Self::Head,
+            "POST" => Self::Post,
+            "PUT" => Self::Put,
+            "PATCH" => Self::Patch,
+            "DELETE" => Self::Delete,
+            "OPTIONS" => Self::Options,
+            _ => Self::Other,
+        }
+    }
+
+    /// The label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+            Self::Options => "OPTIONS",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// An answered request.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestFacts<'a> {
+    /// Its method.
+    pub method: Method,
+    /// The pattern of its route.
+    pub route: &'a str,
+    /// The answer's status.
+    pub status: u16,
+    /// From arrival to the answer's headers.
+    pub elapsed: Duration,
+}
+
+/// All that is counted. Clones count together.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: IntCounterVec,
+    durations: HistogramVec,
+    executions: IntCounterVec,
+    memory: IntGauge,
+    files: IntGauge,
+    threads: IntGauge,
+}
+
+impl Metrics {
+    /// Begins to count.
+    ///
+    /// # Errors
+    /// When a name is not acceptable to Prometheus, or is there twice.
+    pub fn new() -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let requests = Opts::new("fairway_http_requests_total", "Requests answered.");
+        let requests = IntCounterVec::new(requests, &["method", "route", "status"])?;
+        let durations = HistogramOpts::new("fairway_http_request_duration_seconds", "From arrival to the answer.");
+        let durations = HistogramVec::new(durations.buckets(DURATIONS.to_vec()), &["method", "route"])?;
+        let executions = Opts::new("fairway_executions_total", "Executions that reached a status.");
+        let executions = IntCounterVec::new(executions, &["status"])?;
+        for status in Status::ALL {
+            // A series that is there from the start tells `none yet` from `not measured`.
+            executions.with_label_values(&[status.as_str()]).reset();
+        }
+        let memory = IntGauge::new("process_resident_memory_bytes", "Memory of this process.")?;
+        let files = IntGauge::new("process_open_fds", "Files and sockets that this process holds.")?;
+        let threads = IntGauge::new("process_threads", "Threads of this process.")?;
+        let collectors: [Box<dyn Collector>; 6] = [
+            Box::new(requests.clone()),
+            Box::new(durations.clone()),
+            Box::new(executions.clone()),
+            Box::new(memory.clone()),
+            Box::new(files.clone()),
+            Box::new(threads.clone()),
+        ];
+        for collector in collectors {
+            registry.register(collector)?;
+        }
+        Ok(Self { registry, requests, durations, executions, memory, files, threads })
+    }
+
+    /// Counts an answered request.
+    pub fn request(&self, facts: &RequestFacts<'_>) {
+        let method = facts.method.as_str();
+        self.requests.with_label_values(&[method, facts.route, class(facts.status)]).inc();
+        self.durations.with_label_values(&[method, facts.route]).observe(facts.elapsed.as_secs_f64());
+    }
+
+    /// Counts an execution that reached a status.
+    pub fn execution(&self, status: Status) {
+        self.executions.with_label_values(&[status.as_str()]).inc();
+    }
+
+    /// Everything, as `text/plain; version=0.0.4`.
+    ///
+    /// # Errors
+    /// When a collector and its description disagree.
+    pub fn render(&self) -> Result<String, prometheus::Error> {
+        self.look_at_process();
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Where the system does not tell, the gauges stay at zero.
+    fn look_at_process(&self) {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let number = |name: &str| -> Option<i64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse().ok()
+        };
+        self.memory.set(number("VmRSS:").unwrap_or_default().saturating_mul(1024));
+        self.threads.set(number("Threads:").unwrap_or_default());
+        let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        self.files.set(i64::try_from(open).unwrap_or(i64::MAX));
+    }
+}
+
+const fn class(status: u16) -> &'static str {
+    match status {
+        100..=199 => "1xx",
+        200..=299 => "2xx",
+        300..=399 => "3xx",
+        400..=499 => "4xx",
+        _ => "5xx",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_renders() {
+        let metrics = Metrics::new().unwrap();
+        let facts =
+            RequestFacts { method: Method::Get, route: "/v1/x/{id}", status: 204, elapsed: Duration::from_millis(3) };
+        metrics.clone().request(&facts);
+        metrics.request(&RequestFacts { status: 299, ..facts });
+        metrics.execution(Status::Completed);
+        let text = metrics.render().unwrap();
+        for line in [
+            r#"fairway_http_requests_total{method="GET",route="/v1/x/{id}",status="2xx"} 2"#,
+            r#"fairway_http_request_duration_seconds_bucket{method="GET",route="/v1/x/{id}",le="0.0025"} 0"#,
+            r#"fairway_http_request_duration_seconds_bucket{method="GET",route="/v1/x/{id}",le="0.005"} 2"#,
+            r#"fairway_executions_total{status="completed"} 1"#,
+            r#"fairway_executions_total{status="failed"} 0"#,
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        let memory = text.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes ")).unwrap();
+        assert!(memory.parse::<i64>().unwrap() > 1_000_000, "{memory}");
+    }
+
+    #[test]
+    fn made_up_methods_are_one_label() {
+        let made_up = actix_web::http::Method::from_bytes(b"BREW").unwrap();
+        assert_eq!(Method::of(&made_up).as_str(), "other");
+        assert_eq!(Method::of(&actix_web::http::Method::PATCH).as_str(), "PATCH");
+    }
+}

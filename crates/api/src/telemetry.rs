@@ -1,1 +1,146 @@
-//! Under construction.
+//! Logs and traces.
+//!
+//! Logs go to standard error, one JSON object a line, so that no value can fake a line or steer a terminal. Traces go
+//! to an OpenTelemetry collector where `OTEL_EXPORTER_OTLP_ENDPOINT` names one; the other standard variables hold too.
+
+use crate::config::{LogFormat, LogSettings};
+use actix_web::http::header::HeaderMap;
+use opentelemetry::{
+    Context,
+    propagation::{Extractor, TextMapPropagator as _},
+    trace::{TraceContextExt as _, TracerProvider as _},
+};
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter};
+use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
+use std::{env, io, panic, time::Duration};
+use tracing::{Span, Subscriber};
+use tracing_opentelemetry::{OpenTelemetrySpanExt as _, SetParentError};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry,
+    filter::{LevelFilter, ParseError},
+    fmt::{self, MakeWriter},
+    layer::SubscriberExt as _,
+    registry::LookupSpan,
+    util::{SubscriberInitExt as _, TryInitError},
+};
+
+/// The name of this service in traces, unless `OTEL_SERVICE_NAME` says otherwise.
+const SERVICE: &str = "fairway-server";
+/// Longest wait for the last spans to go out.
+const FLUSH: Duration = Duration::from_secs(3);
+
+/// Logs or traces could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The filter is not understood.
+    #[error("the log filter is not understood")]
+    Filter(#[source] ParseError),
+    /// The exporter refused its settings.
+    #[error("traces cannot be exported")]
+    Exporter(#[source] ExporterBuildError),
+    /// This process logs already.
+    #[error("logs are set up already")]
+    Twice(#[source] TryInitError),
+}
+
+/// Keeps the exporter. Shut it down last, or the last spans are lost.
+#[derive(Debug)]
+#[must_use = "without a shutdown the last spans are lost"]
+pub struct Telemetry {
+    provider: Option<SdkTracerProvider>,
+}
+
+impl Telemetry {
+    /// Begins to log, and to trace where `export_traces` is set. Once for each process, before the server starts.
+    ///
+    /// # Errors
+    /// When the filter or the exporter's settings are wrong, or when it is called twice.
+    pub fn start(settings: &LogSettings, export_traces: bool) -> Result<Self, TelemetryError> {
+        let filter = EnvFilter::builder().parse(&settings.filter).map_err(TelemetryError::Filter)?;
+        let provider = if export_traces { Some(exporter()?) } else { None };
+        let traces = provider.as_ref().map(|provider| {
+            let tracer = provider.tracer(SERVICE);
+            let layer = tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false);
+            // A quieter log is no reason for thinner traces.
+            layer.with_filter(LevelFilter::INFO)
+        });
+        Registry::default()
+            .with(traces)
+            .with(lines(settings.format, io::stderr).with_filter(filter))
+            .try_init()
+            .map_err(TelemetryError::Twice)?;
+        log_panics();
+        Ok(Self { provider })
+    }
+
+    /// Sends what is left, for at most three seconds. Blocks: call it after the server has ended.
+    pub fn shutdown(self) {
+        let Some(provider) = self.provider else { return };
+        if let Err(failure) = provider.shutdown_with_timeout(FLUSH) {
+            tracing::warn!(%failure, "the last spans may be lost");
+        }
+    }
+}
+
+/// Makes a request's span a child of the caller's (W3C Trace Context), and notes the trace in the log.
+pub fn adopt_parent(span: &Span, headers: &HeaderMap) {
+    let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
+    let parent = context.span().span_context().clone();
+    if !parent.is_valid() {
+        return;
+    }
+    span.record("trace_id", tracing::field::display(parent.trace_id()));
+    match span.set_parent(context) {
+        // Without an exporter, or for a span that the filter left out, there is nothing to be a child of.
+        Ok(()) | Err(SetParentError::LayerNotFound | SetParentError::SpanDisabled) => {}
+        Err(SetParentError::AlreadyStarted) => tracing::debug!("a span began before it knew its parent"),
+    }
+}
+
+/// Request headers, as the propagator reads them.
+struct Headers<'a>(&'a HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(|name| name.as_str()).collect()
+    }
+}
+
+/// The exporter has a thread of its own and a blocking client: an asynchronous one finds no reactor there.
+fn exporter() -> Result<SdkTracerProvider, TelemetryError> {
+    let spans = SpanExporter::builder().with_http().build().map_err(TelemetryError::Exporter)?;
+    let mut resource = Resource::builder();
+    if env::var_os("OTEL_SERVICE_NAME").is_none() {
+        resource = resource.with_service_name(SERVICE);
+    }
+    Ok(SdkTracerProvider::builder().with_batch_exporter(spans).with_resource(resource.build()).build())
+}
+
+fn lines<S, W>(format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    match format {
+        LogFormat::Json => {
+            let layer = fmt::layer().json().flatten_event(true).with_current_span(true).with_span_list(false);
+            layer.with_writer(writer).boxed()
+        }
+        LogFormat::Text => fmt::layer().with_ansi(false).with_writer(writer).boxed(),
+    }
+}
+
+/// A panic's text may quote a value, so the log gets its place alone.
+fn log_panics() {
+    panic::set_hook(Box::new(|info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(place, "a thread panicked");
+    }));
+}
+
+#[cfg(test)]
+mod tests;

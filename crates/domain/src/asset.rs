@@ -1,4 +1,341 @@
-//! Assets.
+//! Assets and their immutable versions.
+
 pub mod canonical;
 pub mod content;
 pub mod kind;
+pub mod ports;
+
+use crate::{
+    access::{ActorRef, OwnerRef},
+    audit::{Fact, FactKind, Stamp, Subject},
+    id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
+    slug::Slug,
+    store::{Change, Revision},
+    time::Timestamp,
+};
+use canonical::{Canonical, Checksum};
+use kind::AssetKind;
+use ports::ArtifactPath;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+use std::fmt;
+
+/// Where an asset is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lifecycle {
+    /// Not yet offered to releases.
+    Draft,
+    /// Can be bound.
+    Active,
+    /// Takes no new bindings; existing releases go on.
+    Retired,
+    /// Over for good.
+    Archived,
+}
+
+impl Lifecycle {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Draft, Self::Active, Self::Retired, Self::Archived];
+
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Draft => "draft",
+            Self::Active => "active",
+            Self::Retired => "retired",
+            Self::Archived => "archived",
+        }
+    }
+
+    /// The state of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+
+    /// Whether new versions may be added.
+    #[must_use]
+    pub const fn takes_versions(self) -> bool {
+        match self {
+            Self::Draft | Self::Active | Self::Retired => true,
+            Self::Archived => false,
+        }
+    }
+}
+
+/// Who an asset belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OwnershipTier {
+    /// A workspace's own.
+    Workspace,
+    /// Comes with Fairway and is seen everywhere.
+    PlatformBuiltin,
+}
+
+impl OwnershipTier {
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Workspace => "workspace",
+            Self::PlatformBuiltin => "platform_builtin",
+        }
+    }
+
+    /// The tier of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Workspace, Self::PlatformBuiltin].into_iter().find(|tier| tier.as_str() == text)
+    }
+}
+
+/// A governed configuration object; what it says is in its versions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Asset {
+    /// Its identifier.
+    pub asset_id: AssetId,
+    /// Unique in the tenant, over all kinds.
+    pub slug: Slug,
+    /// What sort of content its versions hold.
+    pub kind: AssetKind,
+    /// Who answers for it.
+    pub owner_ref: OwnerRef,
+    /// Where it is in its life.
+    pub lifecycle: Lifecycle,
+    /// Whose it is.
+    pub ownership_tier: OwnershipTier,
+    /// The workspace that it was made in.
+    pub workspace_id: WorkspaceId,
+    /// That workspace's namespace when it was made; visibility follows it.
+    pub namespace_id: NamespaceId,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Who made it.
+    pub created_by: ActorRef,
+    /// Counts its changes.
+    pub revision: Revision,
+}
+
+/// A human-readable label of a version, unique in its asset: `[A-Za-z0-9._-]{1,64}`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct VersionLabel(String);
+
+impl VersionLabel {
+    /// Checks a text from outside.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let fits = (1..=64).contains(&text.len()) && text.bytes().all(allowed);
+        fits.then(|| Self(text.to_owned()))
+    }
+
+    /// The label as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for VersionLabel {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl Serialize for VersionLabel {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// One immutable version, as stored and read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AssetVersion {
+    /// Its identifier.
+    pub asset_version_id: AssetVersionId,
+    /// The asset that it belongs to.
+    pub asset_id: AssetId,
+    /// The label.
+    pub version_label: VersionLabel,
+    /// The canonical bytes' text: exactly what the artifact holds.
+    pub canonical: String,
+    /// Where the artifact is.
+    pub artifact_ref: ArtifactPath,
+    /// BLAKE3 of the canonical bytes.
+    pub checksum: Checksum,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Who made it.
+    pub created_by: ActorRef,
+}
+
+/// A version about to be stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewVersion {
+    /// Its identifier.
+    pub asset_version_id: AssetVersionId,
+    /// The asset that it belongs to.
+    pub asset_id: AssetId,
+    /// The label asked for; `None` lets the store give the next `vN` when it commits.
+    pub version_label: Option<VersionLabel>,
+    /// Canonical bytes and checksum.
+    pub canonical: Canonical,
+    /// The text that the content was parsed from, where there is one to keep (a flow's YAML).
+    pub source_text: Option<String>,
+    /// Where the artifact is.
+    pub artifact_ref: ArtifactPath,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Who made it.
+    pub created_by: ActorRef,
+}
+
+/// Why an asset cannot be as asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AssetRefusal {
+    /// An archived asset takes no versions.
+    #[error("the asset is archived")]
+    Archived,
+}
+
+impl AssetRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Archived => "asset_archived",
+        }
+    }
+}
+
+/// What a new asset is made of.
+#[derive(Clone, Debug)]
+pub struct NewAsset {
+    /// Its identifier.
+    pub asset_id: AssetId,
+    /// Its slug.
+    pub slug: Slug,
+    /// Its kind.
+    pub kind: AssetKind,
+    /// Who answers for it.
+    pub owner_ref: OwnerRef,
+    /// Where it is made.
+    pub workspace_id: WorkspaceId,
+    /// That workspace's namespace.
+    pub namespace_id: NamespaceId,
+}
+
+impl Asset {
+    /// A new asset; it is active from the start.
+    pub fn create(new: NewAsset, stamp: &Stamp) -> Change<Self> {
+        let next = Self {
+            asset_id: new.asset_id,
+            slug: new.slug,
+            kind: new.kind,
+            owner_ref: new.owner_ref,
+            lifecycle: Lifecycle::Active,
+            ownership_tier: OwnershipTier::Workspace,
+            workspace_id: new.workspace_id,
+            namespace_id: new.namespace_id,
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+            revision: Revision::FIRST,
+        };
+        let detail = json!({ "slug": next.slug.as_str(), "asset_kind": next.kind.as_str() });
+        let fact = Fact::new(FactKind::AssetCreated, next.subject(), Some(next.workspace_id), stamp, detail);
+        Change::creating(next, fact)
+    }
+
+    /// A new version of this asset. Its content has passed the checks of its kind.
+    ///
+    /// # Errors
+    /// When the asset is archived.
+    pub fn add_version(
+        &self,
+        id: AssetVersionId,
+        label: Option<VersionLabel>,
+        (canonical, source_text): (Canonical, Option<String>),
+        stamp: &Stamp,
+    ) -> Result<Change<NewVersion>, AssetRefusal> {
+        if !self.lifecycle.takes_versions() {
+            return Err(AssetRefusal::Archived);
+        }
+        let subject = Subject { kind: "asset_version", id: id.uuid() };
+        let detail = json!({ "asset_id": self.asset_id, "checksum": canonical.checksum().as_str() });
+        let fact = Fact::new(FactKind::AssetVersionCreated, subject, Some(self.workspace_id), stamp, detail);
+        let next = NewVersion {
+            asset_version_id: id,
+            asset_id: self.asset_id,
+            version_label: label,
+            canonical,
+            source_text,
+            artifact_ref: ArtifactPath::of_version(self.asset_id, id),
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+        };
+        Ok(Change::creating(next, fact))
+    }
+
+    /// A flow: an asset and its first version, made in one step and told as one fact.
+    pub fn create_flow(
+        new: NewAsset,
+        id: AssetVersionId,
+        label: Option<VersionLabel>,
+        (canonical, source_text): (Canonical, String),
+        stamp: &Stamp,
+    ) -> Change<(Self, NewVersion)> {
+        let asset = Self::create(new, stamp).next;
+        let detail = json!({ "slug": asset.slug.as_str(), "checksum": canonical.checksum().as_str() });
+        let fact = Fact::new(FactKind::FlowCreated, asset.subject(), Some(asset.workspace_id), stamp, detail);
+        let version = NewVersion {
+            asset_version_id: id,
+            asset_id: asset.asset_id,
+            version_label: label,
+            canonical,
+            source_text: Some(source_text),
+            artifact_ref: ArtifactPath::of_version(asset.asset_id, id),
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+        };
+        Change::creating((asset, version), fact)
+    }
+
+    /// Whether it can be seen from the workspaces of a namespace.
+    #[must_use]
+    pub fn is_seen_from(&self, namespace: Option<NamespaceId>) -> bool {
+        match self.ownership_tier {
+            OwnershipTier::PlatformBuiltin => true,
+            OwnershipTier::Workspace => namespace == Some(self.namespace_id),
+        }
+    }
+
+    const fn subject(&self) -> Subject {
+        Subject { kind: "asset", id: self.asset_id.uuid() }
+    }
+}
+
+impl AssetVersion {
+    /// The content as a JSON value.
+    ///
+    /// # Errors
+    /// When the stored text is no JSON, which only a damaged database can cause.
+    pub fn content(&self) -> Result<Value, serde_json::Error> {
+        serde_json::from_str(&self.canonical)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_have_a_narrow_alphabet() {
+        for good in ["v1", "2026.11", "a_b-c", &"x".repeat(64)] {
+            assert!(VersionLabel::parse(good).is_some(), "{good}");
+        }
+        for bad in ["", "v 1", "v/1", "é", &"x".repeat(65)] {
+            assert!(VersionLabel::parse(bad).is_none(), "{bad}");
+        }
+    }
+}

@@ -1,1 +1,219 @@
-//! Under construction.
+//! Facts: the one append-only record of what happened. Audit log, outbox and invalidation signal at once.
+
+use crate::{
+    access::ActorRef,
+    id::{FactId, RequestId, TenantId, WorkspaceId},
+    store::{Paging, StoreError},
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use async_trait::async_trait;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+/// Who acts, when, and in which request: what every decision is stamped with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    /// The identifier that the fact of this decision gets.
+    pub fact_id: FactId,
+    /// The moment of the decision.
+    pub at: Timestamp,
+    /// Who decided.
+    pub actor: ActorRef,
+    /// The request that carried the decision.
+    pub request_id: RequestId,
+}
+
+/// What a fact is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Subject {
+    /// The noun, such as `release`.
+    pub kind: &'static str,
+    /// Its identifier.
+    pub id: Uuid,
+}
+
+macro_rules! fact_kinds {
+    ($($(#[$doc:meta])* $name:ident = $text:literal),* $(,)?) => {
+        /// The kinds of facts.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum FactKind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl FactKind {
+            /// The spelling in the log: `noun.what_happened`.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+fact_kinds! {
+    /// A tenant was made.
+    TenantCreated = "tenant.created",
+    /// A tenant's settings changed.
+    TenantConfigured = "tenant.configured",
+    /// A workspace was made.
+    WorkspaceCreated = "workspace.created",
+    /// A role was granted.
+    RoleBindingCreated = "role_binding.created",
+    /// A granted role was taken back.
+    RoleBindingDeleted = "role_binding.deleted",
+    /// An asset was made.
+    AssetCreated = "asset.created",
+    /// A version was added to an asset.
+    AssetVersionCreated = "asset_version.created",
+    /// A flow, an asset with its first version, was made.
+    FlowCreated = "flow.created",
+    /// A workload was made.
+    WorkloadCreated = "workload.created",
+    /// A workload was described anew, suspended, resumed or retired.
+    WorkloadChanged = "workload.changed",
+    /// A release was drafted.
+    ReleaseCreated = "release.created",
+    /// A version was bound to a draft.
+    ReleaseBindingAdded = "release.binding_added",
+    /// A release changed its state.
+    ReleaseTransitioned = "release.transitioned",
+    /// A person gave a verdict on a release.
+    ReleaseReviewed = "release.reviewed",
+    /// A run ended.
+    ExecutionEnded = "execution.ended",
+    /// A run was refused by policy.
+    ExecutionDenied = "execution.denied",
+}
+
+/// One entry of a tenant's log. Codes, identifiers, key names and digests only: never free text or payloads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fact {
+    /// Its identifier.
+    pub fact_id: FactId,
+    /// What happened.
+    pub kind: FactKind,
+    /// To what.
+    pub subject: Subject,
+    /// In which workspace, where there is one.
+    pub workspace_id: Option<WorkspaceId>,
+    /// By whom.
+    pub actor: ActorRef,
+    /// In which request.
+    pub request_id: RequestId,
+    /// When.
+    pub occurred_at: Timestamp,
+    /// Codes and digests that say more.
+    pub detail: Map<String, Value>,
+}
+
+impl Fact {
+    /// The fact of a decision. `detail` is an object; anything else counts as none.
+    #[must_use]
+    pub fn new(
+        kind: FactKind,
+        subject: Subject,
+        workspace_id: Option<WorkspaceId>,
+        stamp: &Stamp,
+        detail: Value,
+    ) -> Self {
+        let detail = match detail {
+            Value::Object(map) => map,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+        };
+        Self {
+            fact_id: stamp.fact_id,
+            kind,
+            subject,
+            workspace_id,
+            actor: stamp.actor.clone(),
+            request_id: stamp.request_id,
+            occurred_at: stamp.at,
+            detail,
+        }
+    }
+
+    /// The bytes that are stored and hashed: RFC 8785 canonical JSON of the whole entry.
+    #[must_use]
+    pub fn canonical_bytes(&self, tenant: TenantId) -> Vec<u8> {
+        let document = json!({
+            "fact_id": self.fact_id,
+            "kind": self.kind.as_str(),
+            "tenant_id": tenant,
+            "subject": self.subject,
+            "workspace_id": self.workspace_id,
+            "actor": self.actor.to_string(),
+            "request_id": self.request_id,
+            "occurred_at": self.occurred_at,
+            "detail": self.detail,
+        });
+        // A value built from JSON has string keys and finite numbers, so it always has a canonical form.
+        serde_json_canonicalizer::to_vec(&document).unwrap_or_default()
+    }
+}
+
+/// The hash of a log entry as a leaf of a Merkle tree: SHA-256 over a zero byte and the entry (RFC 6962, 2.1).
+#[must_use]
+pub fn leaf_hash(entry: &[u8]) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    hasher.update([0_u8]);
+    hasher.update(entry);
+    hasher.finalize().into()
+}
+
+/// A fact with its place in the log, as auditors read it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuditEvent {
+    /// The fact's identifier.
+    pub event_id: FactId,
+    /// Its place, counted from zero without gaps.
+    pub index: u64,
+    /// What happened.
+    pub kind: String,
+    /// The noun that it happened to.
+    pub subject_kind: String,
+    /// Which one.
+    pub subject_id: Uuid,
+    /// By whom.
+    pub actor: String,
+    /// When.
+    pub occurred_at: Timestamp,
+    /// In which request.
+    pub request_id: RequestId,
+    /// The leaf hash of its stored bytes.
+    pub leaf_hash: Vec<u8>,
+}
+
+/// Reads a tenant's log.
+#[async_trait]
+pub trait AuditStore: Send + Sync {
+    /// Sequenced events, newest first, with their number; of one workspace, or of all.
+    async fn list(
+        &self,
+        scope: TenantScope,
+        workspace: Option<WorkspaceId>,
+        page: Paging,
+    ) -> Result<(Vec<AuditEvent>, u64), StoreError>;
+}
+
+/// Gives facts their place.
+#[async_trait]
+pub trait FactSequencer: Send + Sync {
+    /// Sequences a batch in each log that waits; answers how many facts got a place.
+    async fn sequence(&self) -> Result<u64, StoreError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_an_empty_leaf_as_rfc_6962_says() {
+        let hex: String = leaf_hash(b"").iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d");
+    }
+}

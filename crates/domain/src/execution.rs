@@ -1,1 +1,318 @@
-//! Under construction.
+//! Executions: runs of a workload, from acceptance to their one end.
+
+pub mod ports;
+pub mod provider;
+
+use crate::{
+    access::ActorRef,
+    audit::{Fact, FactKind, Stamp, Subject},
+    evidence::{EvidenceArtifact, RecordedDecision, SnapshotDigest},
+    id::{ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
+    release::lane::Lane,
+    slug::Slug,
+    time::Timestamp,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Where an execution is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// It waits for a worker.
+    Queued,
+    /// It runs under a lease.
+    Running,
+    /// It waits for a person's verdict.
+    AwaitingReview,
+    /// It ended with an answer.
+    Completed,
+    /// It ended without one.
+    Failed,
+    /// Policy refused it.
+    Denied,
+    /// It was stopped.
+    Cancelled,
+    /// Whether it had an effect is not known.
+    Unknown,
+}
+
+impl Status {
+    /// Every status.
+    pub const ALL: [Self; 8] = [
+        Self::Queued,
+        Self::Running,
+        Self::AwaitingReview,
+        Self::Completed,
+        Self::Failed,
+        Self::Denied,
+        Self::Cancelled,
+        Self::Unknown,
+    ];
+
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::AwaitingReview => "awaiting_review",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Denied => "denied",
+            Self::Cancelled => "cancelled",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The status of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+}
+
+/// How an execution ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// With an answer.
+    Success,
+    /// Without one.
+    Failure,
+    /// Refused by policy.
+    Denied,
+    /// Stopped.
+    Cancelled,
+    /// Out of time.
+    Timeout,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 6] =
+        [Self::Success, Self::Failure, Self::Denied, Self::Cancelled, Self::Timeout, Self::Unknown];
+
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Denied => "denied",
+            Self::Cancelled => "cancelled",
+            Self::Timeout => "timeout",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The outcome of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.as_str() == text)
+    }
+}
+
+/// Why a run has no answer: a code, and a fixed text for people.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RunError {
+    /// The stable code, such as `prompt_argument_missing` or `deadline_exceeded`.
+    pub code: String,
+    /// For people; never the payload.
+    pub message: String,
+}
+
+/// Bytes with a digest that says nothing of them without its salt: the salt is erased with the bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Payload {
+    /// Canonical JSON.
+    pub body: String,
+    /// 16 random bytes.
+    pub salt: [u8; 16],
+}
+
+impl Payload {
+    /// BLAKE3 of salt and body.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.salt);
+        hasher.update(self.body.as_bytes());
+        hasher.finalize().into()
+    }
+}
+
+/// A digest as it stands in facts and evidence.
+#[must_use]
+pub fn digest_text(digest: &[u8; 32]) -> String {
+    format!("blake3:{}", blake3::Hash::from_bytes(*digest).to_hex())
+}
+
+/// Why a run was started, and under what: what the accept commit stores.
+#[derive(Clone, Debug)]
+pub struct Acceptance {
+    /// The run.
+    pub execution_id: ExecutionId,
+    /// What runs.
+    pub workload_id: WorkloadId,
+    /// Where it lives.
+    pub workspace_id: WorkspaceId,
+    /// Under which release.
+    pub release_id: ReleaseId,
+    /// In which environment.
+    pub environment: Slug,
+    /// On which lane.
+    pub lane: Lane,
+    /// For whom.
+    pub submitter: ActorRef,
+    /// The governance chain as it stood.
+    pub snapshot: SnapshotDigest,
+    /// The decision that let it in, or not.
+    pub decision: RecordedDecision,
+    /// What was sent.
+    pub inputs: Payload,
+    /// When it was accepted.
+    pub started_at: Timestamp,
+    /// What holds it: a lease, or a denial that ends it at once.
+    pub admission: Admission,
+}
+
+/// What an accepted run gets.
+#[derive(Clone, Debug)]
+pub enum Admission {
+    /// A lease to run under.
+    Run {
+        /// The fencing token: only its holder may end the run.
+        lease: Uuid,
+        /// How long the lease lasts unless renewed, by the database's clock.
+        lease_for: Duration,
+        /// How long the run may take, by the database's clock.
+        deadline_in: Duration,
+    },
+    /// A refusal, with the fact that tells it.
+    Deny(Box<Fact>),
+}
+
+/// How a run ended: what the finish commit stores.
+#[derive(Clone, Debug)]
+pub struct Ending {
+    /// The run.
+    pub execution_id: ExecutionId,
+    /// The fencing token of the lease that it ran under.
+    pub lease: Uuid,
+    /// Where it is now.
+    pub status: Status,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why it has no answer, if it has none.
+    pub error: Option<RunError>,
+    /// The answer, if there is one.
+    pub output: Option<Payload>,
+    /// What its steps did, in order.
+    pub steps: Vec<StepRecord>,
+    /// Decisions taken on the way.
+    pub decisions: Vec<RecordedDecision>,
+    /// Documents kept as evidence.
+    pub artifacts: Vec<EvidenceArtifact>,
+    /// When it ended.
+    pub finished_at: Timestamp,
+    /// The one fact of it.
+    pub fact: Fact,
+}
+
+/// What one step did: names, codes and times, never payloads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StepRecord {
+    /// The step's id in the flow.
+    pub step_id: String,
+    /// Its type.
+    pub step_type: &'static str,
+    /// Whether it succeeded, and with which code it failed.
+    pub failure: Option<String>,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// What a run's facts name.
+#[derive(Clone, Copy, Debug)]
+pub struct RunRef<'a> {
+    /// The run.
+    pub execution_id: ExecutionId,
+    /// What runs.
+    pub workload_id: WorkloadId,
+    /// Where it lives.
+    pub workspace_id: WorkspaceId,
+    /// Under which release.
+    pub release_id: ReleaseId,
+    /// In which environment.
+    pub environment: &'a Slug,
+    /// Digest of what was sent.
+    pub input_digest: [u8; 32],
+}
+
+impl RunRef<'_> {
+    /// The fact that the run ended.
+    #[must_use]
+    pub fn ended(&self, outcome: Outcome, error_code: Option<&str>, output: Option<&Payload>, stamp: &Stamp) -> Fact {
+        let output_digest = output.map(|output| digest_text(&output.digest()));
+        let detail = json!({
+            "outcome": outcome.as_str(),
+            "error_code": error_code,
+            "output_digest": output_digest,
+        });
+        self.fact(FactKind::ExecutionEnded, detail, stamp)
+    }
+
+    /// The fact that policy refused the run.
+    #[must_use]
+    pub fn denied(&self, decision: &RecordedDecision, stamp: &Stamp) -> Fact {
+        let detail = json!({ "outcome": Outcome::Denied.as_str(), "reason_code": decision.reason_code });
+        self.fact(FactKind::ExecutionDenied, detail, stamp)
+    }
+
+    fn fact(&self, kind: FactKind, mut detail: Value, stamp: &Stamp) -> Fact {
+        if let Some(detail) = detail.as_object_mut() {
+            detail.insert("workload_id".to_owned(), json!(self.workload_id));
+            detail.insert("release_id".to_owned(), json!(self.release_id));
+            detail.insert("environment".to_owned(), json!(self.environment.as_str()));
+            detail.insert("input_digest".to_owned(), json!(digest_text(&self.input_digest)));
+        }
+        let subject = Subject { kind: "execution", id: self.execution_id.uuid() };
+        Fact::new(kind, subject, Some(self.workspace_id), stamp, detail)
+    }
+}
+
+/// An execution as it is read back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Execution {
+    /// Its identifier.
+    pub execution_id: ExecutionId,
+    /// What ran.
+    pub workload_id: WorkloadId,
+    /// Where that lives.
+    pub workspace_id: WorkspaceId,
+    /// Under which release.
+    pub release_id: ReleaseId,
+    /// In which environment.
+    pub environment: Slug,
+    /// On which lane.
+    pub lane: Lane,
+    /// For whom.
+    pub submitter: ActorRef,
+    /// Where it is.
+    pub status: Status,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+    /// Why it has no answer.
+    pub error: Option<RunError>,
+    /// The answer, while it is kept.
+    pub output: Option<String>,
+    /// The reason code of the decision that let it in or not.
+    pub reason_code: String,
+    /// When it was accepted.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+}

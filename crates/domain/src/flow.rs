@@ -1,1 +1,429 @@
-//! Under construction.
+//! Flows: the steps of a run.
+//!
+//! A flow that exists is sound: its ids are unique, every target exists, every step can be reached, there is no cycle
+//! and every path ends in `return` or in a failure that nobody catches (spec: Flow).
+
+mod graph;
+mod reading;
+pub mod reference;
+mod yaml;
+
+use crate::asset::kind::AssetKind;
+use reading::Finding;
+use reference::{Reference, Template, Text};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most steps in one flow.
+pub const MAX_STEPS: usize = 200;
+/// Most steps that an agent may take.
+pub const MAX_AGENT_STEPS: u64 = 50;
+/// Bytes of YAML read again to find the places of problems; beyond, problems come without a place.
+const LOCATING_BUDGET: usize = 4 << 20;
+
+/// The steps of a run, checked.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Flow {
+    name: Option<String>,
+    description: Option<String>,
+    labels: Map<String, Value>,
+    trigger: Trigger,
+    entry_step: String,
+    steps: Vec<Step>,
+}
+
+/// What starts a flow, and which inputs it takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trigger {
+    /// The kind of start, such as `api_request`.
+    pub kind: String,
+    /// The declared inputs, each with its type.
+    pub inputs: BTreeMap<String, String>,
+}
+
+/// One step of a flow.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Step {
+    /// Its id, unique in the flow.
+    pub id: String,
+    /// What it does.
+    pub kind: StepKind,
+    /// What it is given.
+    pub inputs: BTreeMap<String, Template>,
+    /// Where to go after success, as `on_success` or `next`; without either, to the next step of the list.
+    pub on_success: Option<Successor>,
+    /// Where to go after a failure; without it, a failure ends the run.
+    pub on_failure: Option<String>,
+    /// How later steps see what it produced.
+    pub output: Option<Output>,
+}
+
+/// A step to go on with, and the key that named it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Successor {
+    /// Named by `next`.
+    Next(String),
+    /// Named by `on_success`.
+    OnSuccess(String),
+}
+
+impl Successor {
+    /// The id of the step.
+    #[must_use]
+    pub fn step(&self) -> &str {
+        match self {
+            Self::Next(step) | Self::OnSuccess(step) => step,
+        }
+    }
+
+    const fn key(&self) -> &'static str {
+        match self {
+            Self::Next(_) => "next",
+            Self::OnSuccess(_) => "on_success",
+        }
+    }
+}
+
+/// What a step does.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StepKind {
+    /// Something that the service does itself.
+    Task {
+        /// Which.
+        action: Action,
+    },
+    /// One call of a model.
+    LlmCall {
+        /// The policy it is routed by; without one, the release's.
+        model_policy: Option<Text>,
+    },
+    /// A model that calls tools until it is done.
+    Agent {
+        /// The policy it is routed by; without one, the release's.
+        model_policy: Option<Text>,
+        /// Names of the tools it may use.
+        tools: Vec<String>,
+        /// Most turns it may take.
+        max_steps: Option<u64>,
+    },
+    /// A text turned into a vector.
+    Embedding {
+        /// The policy it is routed by; without one, the release's.
+        model_policy: Option<Text>,
+    },
+    /// The end of the run.
+    Return {
+        /// The run's result.
+        output: Template,
+    },
+}
+
+impl StepKind {
+    /// The spelling of the step's type in content.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Task { .. } => "task",
+            Self::LlmCall { .. } => "llm_call",
+            Self::Agent { .. } => "agent",
+            Self::Embedding { .. } => "embedding",
+            Self::Return { .. } => "return",
+        }
+    }
+
+    /// Whether the step needs a route to a provider.
+    #[must_use]
+    pub const fn is_provider_routed(&self) -> bool {
+        match self {
+            Self::LlmCall { .. } | Self::Agent { .. } | Self::Embedding { .. } => true,
+            Self::Task { .. } | Self::Return { .. } => false,
+        }
+    }
+
+    const fn model_policy(&self) -> Option<&Text> {
+        match self {
+            Self::LlmCall { model_policy } | Self::Agent { model_policy, .. } | Self::Embedding { model_policy } => {
+                model_policy.as_ref()
+            }
+            Self::Task { .. } | Self::Return { .. } => None,
+        }
+    }
+}
+
+/// What a task does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Asks the policy again, with the step's inputs merged.
+    EvaluatePolicy,
+    /// Searches a knowledge base.
+    RetrieveDocuments,
+}
+
+impl Action {
+    /// Every action.
+    pub const ALL: [Self; 2] = [Self::EvaluatePolicy, Self::RetrieveDocuments];
+
+    /// The spelling in content.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::EvaluatePolicy => "evaluate_policy",
+            Self::RetrieveDocuments => "retrieve_documents",
+        }
+    }
+
+    /// The action of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.as_str() == text)
+    }
+}
+
+/// How later steps see what a step produced.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Output {
+    /// Under a name: `{{steps.<id>.output}}` and `{{steps.<id>.output.<name>}}` are both what the step produced.
+    Named(String),
+    /// Through a template, which may refer to the step's own output.
+    Mapped(Template),
+}
+
+/// What comes after a step.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Next<'f> {
+    /// This step.
+    Step(&'f Step),
+    /// Nothing: the step was a `return`.
+    Returns,
+    /// Nothing: the step failed and no step catches it.
+    Fails,
+}
+
+/// One thing that is wrong with a flow.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlowProblem {
+    /// Line in the YAML text, from 1.
+    pub line: Option<u32>,
+    /// Column in the YAML text, from 1.
+    pub column: Option<u32>,
+    /// JSON pointer into the content.
+    pub pointer: String,
+    /// The stable code.
+    pub code: &'static str,
+    /// What is wrong, for people; never repeats what was written.
+    pub message: &'static str,
+}
+
+impl FlowProblem {
+    const fn new(code: &'static str, message: &'static str) -> Self {
+        Self { line: None, column: None, pointer: String::new(), code, message }
+    }
+}
+
+impl From<Finding> for FlowProblem {
+    fn from(finding: Finding) -> Self {
+        Self { pointer: finding.pointer(), ..Self::new(finding.code, finding.message) }
+    }
+}
+
+/// Reads a flow from YAML text.
+///
+/// # Errors
+/// With everything that is wrong, each with its line and column where it has one.
+pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
+    let content = yaml::parse(text).map_err(|problem| vec![problem])?;
+    reading::read(&content).map_err(|findings| {
+        let affordable = LOCATING_BUDGET / text.len().max(1);
+        let located = |(index, finding): (usize, Finding)| {
+            let (line, column) = if index < affordable { yaml::locate(text, &finding.path) } else { (None, None) };
+            FlowProblem { line, column, ..finding.into() }
+        };
+        findings.into_iter().enumerate().map(located).collect()
+    })
+}
+
+impl Flow {
+    /// Reads a flow from the content of a version.
+    ///
+    /// # Errors
+    /// With everything that is wrong, each with a JSON pointer.
+    pub fn from_content(content: &Value) -> Result<Self, Vec<FlowProblem>> {
+        reading::read(content).map_err(|findings| findings.into_iter().map(FlowProblem::from).collect())
+    }
+
+    /// The flow of a release that binds none: one model call with the bound prompt and model policy, then its answer.
+    #[must_use]
+    pub fn implicit() -> Self {
+        let bound = |role| Text::of(Reference::Release { role });
+        let answer = Reference::Step { step: "answer".to_owned(), fields: Vec::new() };
+        let call = Step {
+            id: "answer".to_owned(),
+            kind: StepKind::LlmCall { model_policy: Some(bound(AssetKind::ModelPolicy)) },
+            inputs: BTreeMap::from([("prompt".to_owned(), Template::Text(bound(AssetKind::PromptTemplate)))]),
+            on_success: None,
+            on_failure: None,
+            output: None,
+        };
+        let end = Step {
+            id: "done".to_owned(),
+            kind: StepKind::Return { output: Template::Text(Text::of(answer)) },
+            inputs: BTreeMap::new(),
+            on_success: None,
+            on_failure: None,
+            output: None,
+        };
+        Self {
+            name: None,
+            description: None,
+            labels: Map::new(),
+            trigger: Trigger { kind: reading::DEFAULT_TRIGGER.to_owned(), inputs: BTreeMap::new() },
+            entry_step: call.id.clone(),
+            steps: vec![call, end],
+        }
+    }
+
+    /// Its name, where it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Its description, where it has one.
+    #[must_use]
+    pub fn description(&self) -> Option<&str> {
+        self.description.as_deref()
+    }
+
+    /// What starts it.
+    #[must_use]
+    pub const fn trigger(&self) -> &Trigger {
+        &self.trigger
+    }
+
+    /// Its steps, in the order of the list.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The step it begins with. INVARIANT: a checked flow has one; `None` is for the type alone.
+    #[must_use]
+    pub fn entry(&self) -> Option<&Step> {
+        self.step(&self.entry_step)
+    }
+
+    /// The step of that id.
+    #[must_use]
+    pub fn step(&self, id: &str) -> Option<&Step> {
+        self.steps.iter().find(|step| step.id == id)
+    }
+
+    /// What comes after a step of this flow.
+    #[must_use]
+    pub fn next_after<'f>(&'f self, step: &Step, success: bool) -> Next<'f> {
+        if let StepKind::Return { .. } = step.kind {
+            return Next::Returns;
+        }
+        let following = if !success {
+            step.on_failure.as_deref().and_then(|id| self.step(id))
+        } else if let Some(successor) = &step.on_success {
+            self.step(successor.step())
+        } else {
+            self.steps.iter().skip_while(|other| other.id != step.id).nth(1)
+        };
+        following.map_or(Next::Fails, Next::Step)
+    }
+
+    /// Whether any step needs a route to a provider, and so the release a model policy.
+    #[must_use]
+    pub fn uses_provider_routes(&self) -> bool {
+        self.steps.iter().any(|step| step.kind.is_provider_routed())
+    }
+
+    /// The roles that the flow reads from its release.
+    #[must_use]
+    pub fn release_roles(&self) -> BTreeSet<AssetKind> {
+        let role = |reference: &Reference| match reference {
+            Reference::Release { role } => Some(*role),
+            Reference::Trigger { .. } | Reference::Step { .. } => None,
+        };
+        self.steps.iter().flat_map(Step::references).filter_map(|(_, _, reference)| role(reference)).collect()
+    }
+
+    /// The flow as the content of a version.
+    #[must_use]
+    pub fn to_content(&self) -> Value {
+        let steps: Vec<Value> = self.steps.iter().map(Step::to_content).collect();
+        let mut content = Map::from_iter([
+            ("trigger".to_owned(), json!({"type": self.trigger.kind, "inputs_schema": self.trigger.inputs})),
+            ("entry_step".to_owned(), json!(self.entry_step)),
+            ("steps".to_owned(), Value::Array(steps)),
+        ]);
+        for (key, text) in [("name", &self.name), ("description", &self.description)] {
+            if let Some(text) = text {
+                content.insert(key.to_owned(), json!(text));
+            }
+        }
+        if !self.labels.is_empty() {
+            content.insert("labels".to_owned(), Value::Object(self.labels.clone()));
+        }
+        Value::Object(content)
+    }
+}
+
+impl Step {
+    /// Every reference of the step, each with the key and, for inputs, the name it stands under.
+    fn references(&self) -> Vec<(&'static str, Option<&str>, &Reference)> {
+        let mut found = Vec::new();
+        for (name, input) in &self.inputs {
+            found.extend(input.references().into_iter().map(|reference| ("inputs", Some(name.as_str()), reference)));
+        }
+        if let Some(text) = self.kind.model_policy() {
+            found.extend(text.references().map(|reference| ("model_policy", None, reference)));
+        }
+        let output = match (&self.kind, &self.output) {
+            (StepKind::Return { output }, _) | (_, Some(Output::Mapped(output))) => Some(output),
+            _ => None,
+        };
+        if let Some(output) = output {
+            found.extend(output.references().into_iter().map(|reference| ("output", None, reference)));
+        }
+        found
+    }
+
+    fn to_content(&self) -> Value {
+        let mut content =
+            Map::from_iter([("id".to_owned(), json!(self.id)), ("type".to_owned(), json!(self.kind.as_str()))]);
+        let mut put = |key: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                content.insert(key.to_owned(), value);
+            }
+        };
+        put("model_policy", self.kind.model_policy().map(|text| json!(text.source())));
+        match &self.kind {
+            StepKind::Task { action } => put("action", Some(json!(action.as_str()))),
+            StepKind::Agent { tools, max_steps, .. } => {
+                put("tools", (!tools.is_empty()).then(|| json!(tools)));
+                put("max_steps", max_steps.map(|most| json!(most)));
+            }
+            StepKind::Return { output } => put("output", Some(output.source())),
+            StepKind::LlmCall { .. } | StepKind::Embedding { .. } => {}
+        }
+        let inputs: Map<String, Value> =
+            self.inputs.iter().map(|(name, input)| (name.clone(), input.source())).collect();
+        put("inputs", (!inputs.is_empty()).then_some(Value::Object(inputs)));
+        if let Some(successor) = &self.on_success {
+            put(successor.key(), Some(json!(successor.step())));
+        }
+        put("on_failure", self.on_failure.as_ref().map(|step| json!(step)));
+        match &self.output {
+            None => {}
+            Some(Output::Named(name)) => put("output", Some(json!(name))),
+            Some(Output::Mapped(template)) => put("output", Some(template.source())),
+        }
+        Value::Object(content)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -66,14 +66,10 @@ ids! {
     RequestId,
 }
 
-/// Where fresh UUIDv7 identifiers come from; the domain never makes its own.
+/// Where fresh identifiers and salts come from; the domain never makes its own.
 pub trait Ids: Send + Sync {
     /// A fresh UUIDv7.
     fn fresh(&self) -> Uuid;
-}
-
-impl<T: Ids + ?Sized> Ids for std::sync::Arc<T> {
-    fn fresh(&self) -> Uuid {
-        (**self).fresh()
-    }
+    /// 16 bytes that nobody can guess.
+    fn salt(&self) -> [u8; 16];
 }

@@ -1,1 +1,482 @@
-//! Under construction.
+//! Releases: exact versions bound to a workload in one environment, reviewed, approved, and put on lanes.
+
+pub mod activate;
+pub mod lane;
+pub mod ports;
+pub mod review;
+
+use crate::{
+    access::ActorRef,
+    asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
+    audit::{Fact, FactKind, Stamp, Subject},
+    id::{AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
+    slug::Slug,
+    store::{Change, Revision},
+    time::Timestamp,
+};
+use activate::Missing;
+use lane::{Deployment, TargetLane};
+use review::Approval;
+use serde_json::json;
+use std::fmt::Write as _;
+
+/// The names of the states, as people see them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StateName {
+    /// Bindings may change.
+    Draft,
+    /// Bindings are frozen and wait for verdicts.
+    ReviewReady,
+    /// May be activated.
+    Approved,
+    /// Holds at least one lane.
+    Active,
+    /// Held lanes and was replaced on all of them.
+    Superseded,
+    /// Over for good.
+    Retired,
+}
+
+impl StateName {
+    /// Every state.
+    pub const ALL: [Self; 6] =
+        [Self::Draft, Self::ReviewReady, Self::Approved, Self::Active, Self::Superseded, Self::Retired];
+
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Draft => "draft",
+            Self::ReviewReady => "review_ready",
+            Self::Approved => "approved",
+            Self::Active => "active",
+            Self::Superseded => "superseded",
+            Self::Retired => "retired",
+        }
+    }
+
+    /// The state of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+}
+
+/// Where a release is, with what is known there and nowhere else.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Bindings may change.
+    Draft,
+    /// Bindings are frozen and wait for verdicts.
+    ReviewReady {
+        /// What reviewers see and approve.
+        digest: BindingsDigest,
+    },
+    /// May be activated.
+    Approved {
+        /// What was approved.
+        digest: BindingsDigest,
+    },
+    /// Holds at least one lane.
+    Active {
+        /// What was approved, and runs.
+        digest: BindingsDigest,
+    },
+    /// Held lanes and was replaced on all of them.
+    Superseded {
+        /// What ran.
+        digest: BindingsDigest,
+    },
+    /// Over for good.
+    Retired,
+}
+
+impl State {
+    /// The state's name.
+    #[must_use]
+    pub const fn name(&self) -> StateName {
+        match self {
+            Self::Draft => StateName::Draft,
+            Self::ReviewReady { .. } => StateName::ReviewReady,
+            Self::Approved { .. } => StateName::Approved,
+            Self::Active { .. } => StateName::Active,
+            Self::Superseded { .. } => StateName::Superseded,
+            Self::Retired => StateName::Retired,
+        }
+    }
+
+    /// The digest of the frozen bindings, where they are frozen.
+    #[must_use]
+    pub const fn digest(&self) -> Option<&BindingsDigest> {
+        match self {
+            Self::Draft | Self::Retired => None,
+            Self::ReviewReady { digest }
+            | Self::Approved { digest }
+            | Self::Active { digest }
+            | Self::Superseded { digest } => Some(digest),
+        }
+    }
+
+    /// The state of that name, with the digest that was stored beside it.
+    #[must_use]
+    pub fn from_parts(name: StateName, digest: Option<BindingsDigest>) -> Option<Self> {
+        match (name, digest) {
+            (StateName::Draft, _) => Some(Self::Draft),
+            (StateName::Retired, _) => Some(Self::Retired),
+            (StateName::ReviewReady, Some(digest)) => Some(Self::ReviewReady { digest }),
+            (StateName::Approved, Some(digest)) => Some(Self::Approved { digest }),
+            (StateName::Active, Some(digest)) => Some(Self::Active { digest }),
+            (StateName::Superseded, Some(digest)) => Some(Self::Superseded { digest }),
+            (StateName::ReviewReady | StateName::Approved | StateName::Active | StateName::Superseded, None) => None,
+        }
+    }
+}
+
+/// BLAKE3 of what a release binds and where it goes: the thing that reviewers approve.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct BindingsDigest(String);
+
+impl BindingsDigest {
+    /// The digest that a row holds.
+    #[must_use]
+    pub const fn stored(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The digest as text: `blake3:<hex>`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// One version bound in a role, with what the rules need to know of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Binding {
+    /// Its identifier.
+    pub binding_id: BindingId,
+    /// The role: the kind of the asset.
+    pub role: AssetKind,
+    /// The version.
+    pub asset_version_id: AssetVersionId,
+    /// Its checksum.
+    pub checksum: Checksum,
+    /// Its label.
+    pub version_label: VersionLabel,
+    /// The asset that it belongs to.
+    pub asset_id: AssetId,
+    /// That asset's slug.
+    pub asset_slug: Slug,
+    /// When it was bound.
+    pub created_at: Timestamp,
+    /// By whom.
+    pub created_by: ActorRef,
+}
+
+/// A version that somebody wants to bind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BindableVersion {
+    /// The version.
+    pub asset_version_id: AssetVersionId,
+    /// Its checksum.
+    pub checksum: Checksum,
+    /// Its label.
+    pub version_label: VersionLabel,
+    /// The asset that it belongs to.
+    pub asset_id: AssetId,
+    /// That asset's slug.
+    pub asset_slug: Slug,
+    /// That asset's kind.
+    pub kind: AssetKind,
+    /// Where that asset is in its life.
+    pub lifecycle: Lifecycle,
+}
+
+/// Exact versions for one workload in one environment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Release {
+    /// Its identifier.
+    pub release_id: ReleaseId,
+    /// The workload.
+    pub workload_id: WorkloadId,
+    /// The workload's workspace.
+    pub workspace_id: WorkspaceId,
+    /// The environment: a slug such as `dev`.
+    pub environment: Slug,
+    /// The lanes that it may be activated on.
+    pub target_lane: TargetLane,
+    /// Where it is.
+    pub state: State,
+    /// The policy bundle asset that it must bind, if one was named.
+    pub policy_bundle_id: Option<AssetId>,
+    /// The holder that it replaced first.
+    pub supersedes_release_id: Option<ReleaseId>,
+    /// What it binds, oldest first.
+    pub bindings: Vec<Binding>,
+    /// Verdicts on it, oldest first.
+    pub approvals: Vec<Approval>,
+    /// When it was drafted.
+    pub created_at: Timestamp,
+    /// By whom.
+    pub created_by: ActorRef,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// Counts its changes.
+    pub revision: Revision,
+}
+
+/// Why a release cannot move or change as asked.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ReleaseRefusal {
+    /// Bindings change in drafts alone.
+    #[error("bindings change in drafts alone")]
+    NotEditable {
+        /// The present state.
+        state: StateName,
+    },
+    /// The role is not the asset's kind.
+    #[error("the role is not the asset's kind")]
+    RoleKindMismatch,
+    /// The role is taken.
+    #[error("the role is taken")]
+    DuplicateRole,
+    /// The asset takes no new bindings.
+    #[error("the asset takes no new bindings")]
+    AssetNotActive,
+    /// The present state does not lead there.
+    #[error("the present state does not lead there")]
+    InvalidTransition {
+        /// The present state.
+        from: StateName,
+        /// Where it leads.
+        valid: Vec<StateName>,
+    },
+    /// Verdicts are missing or speak against it.
+    #[error("{counted} of {needed} approvals")]
+    ApprovalRequired {
+        /// How many people approved what is bound now.
+        counted: usize,
+        /// How many must.
+        needed: usize,
+        /// Whether a refusal is newer than the last approval.
+        refused: bool,
+    },
+    /// Those who made a release may not approve it here.
+    #[error("those who made a release may not approve it here")]
+    SelfApproval,
+    /// Something that an active release needs is missing.
+    #[error("{} things are missing", .0.len())]
+    ActivationBlocked(Vec<Missing>),
+    /// The release is meant for another lane.
+    #[error("the release is meant for another lane")]
+    LaneNotTargeted,
+}
+
+impl ReleaseRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NotEditable { .. } => "release_not_editable",
+            Self::RoleKindMismatch => "role_kind_mismatch",
+            Self::DuplicateRole => "duplicate_role",
+            Self::AssetNotActive => "asset_not_active",
+            Self::InvalidTransition { .. } => "invalid_transition",
+            Self::ApprovalRequired { .. } => "approval_required",
+            Self::SelfApproval => "self_approval_not_allowed",
+            Self::ActivationBlocked(_) => "activation_blocked",
+            Self::LaneNotTargeted => "lane_not_targeted",
+        }
+    }
+}
+
+/// What a new release is made of.
+#[derive(Clone, Debug)]
+pub struct NewRelease {
+    /// Its identifier.
+    pub release_id: ReleaseId,
+    /// The workload.
+    pub workload_id: WorkloadId,
+    /// The workload's workspace.
+    pub workspace_id: WorkspaceId,
+    /// The environment.
+    pub environment: Slug,
+    /// The lanes that it may be activated on.
+    pub target_lane: TargetLane,
+    /// The policy bundle asset that it must bind, if any.
+    pub policy_bundle_id: Option<AssetId>,
+}
+
+impl Release {
+    /// A new draft.
+    pub fn draft(new: NewRelease, stamp: &Stamp) -> Change<Self> {
+        let next = Self {
+            release_id: new.release_id,
+            workload_id: new.workload_id,
+            workspace_id: new.workspace_id,
+            environment: new.environment,
+            target_lane: new.target_lane,
+            state: State::Draft,
+            policy_bundle_id: new.policy_bundle_id,
+            supersedes_release_id: None,
+            bindings: Vec::new(),
+            approvals: Vec::new(),
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+            updated_at: stamp.at,
+            revision: Revision::FIRST,
+        };
+        let detail = json!({ "workload_id": next.workload_id, "environment": next.environment.as_str() });
+        let fact = Fact::new(FactKind::ReleaseCreated, next.subject(), Some(next.workspace_id), stamp, detail);
+        Change::creating(next, fact)
+    }
+
+    /// Binds one more version.
+    ///
+    /// # Errors
+    /// When the release is no draft, the role does not fit, is taken, or the asset takes no bindings.
+    pub fn bind(
+        &self,
+        binding_id: BindingId,
+        role: AssetKind,
+        version: &BindableVersion,
+        stamp: &Stamp,
+    ) -> Result<Change<Self>, ReleaseRefusal> {
+        let state = self.state.name();
+        if state != StateName::Draft {
+            return Err(ReleaseRefusal::NotEditable { state });
+        }
+        if role != version.kind {
+            return Err(ReleaseRefusal::RoleKindMismatch);
+        }
+        if version.lifecycle != Lifecycle::Active {
+            return Err(ReleaseRefusal::AssetNotActive);
+        }
+        if !role.allows_many_bindings() && self.bindings.iter().any(|binding| binding.role == role) {
+            return Err(ReleaseRefusal::DuplicateRole);
+        }
+        let mut next = self.moved(State::Draft, stamp);
+        next.bindings.push(Binding {
+            binding_id,
+            role,
+            asset_version_id: version.asset_version_id,
+            checksum: version.checksum.clone(),
+            version_label: version.version_label.clone(),
+            asset_id: version.asset_id,
+            asset_slug: version.asset_slug.clone(),
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+        });
+        let detail = json!({
+            "binding_id": binding_id,
+            "role": role.as_str(),
+            "asset_version_id": version.asset_version_id,
+            "checksum": version.checksum.as_str(),
+        });
+        let fact = Fact::new(FactKind::ReleaseBindingAdded, self.subject(), Some(self.workspace_id), stamp, detail);
+        Ok(Change::replacing(next, self.revision, fact))
+    }
+
+    /// The states that can follow, as people are told; an active release can take lanes that it does not hold.
+    #[must_use]
+    pub fn valid_transitions(&self, deployment: &Deployment) -> Vec<StateName> {
+        match self.state.name() {
+            StateName::Draft => vec![StateName::ReviewReady, StateName::Retired],
+            StateName::ReviewReady => vec![StateName::Approved, StateName::Draft, StateName::Retired],
+            StateName::Approved => vec![StateName::Active, StateName::Retired],
+            StateName::Active if deployment.lanes_left_for(self).is_empty() => vec![StateName::Retired],
+            StateName::Active => vec![StateName::Active, StateName::Retired],
+            StateName::Superseded => vec![StateName::Retired],
+            StateName::Retired => Vec::new(),
+        }
+    }
+
+    /// Hands the draft to reviewers: what is bound now is what they approve.
+    ///
+    /// # Errors
+    /// When the release is no draft.
+    pub fn submit(&self, deployment: &Deployment, stamp: &Stamp) -> Result<Change<Self>, ReleaseRefusal> {
+        match self.state {
+            State::Draft => Ok(self.transition(State::ReviewReady { digest: self.bindings_digest() }, stamp)),
+            State::ReviewReady { .. }
+            | State::Approved { .. }
+            | State::Active { .. }
+            | State::Superseded { .. }
+            | State::Retired => Err(self.no_way_from(deployment)),
+        }
+    }
+
+    /// Takes the release back from reviewers.
+    ///
+    /// # Errors
+    /// When it does not wait for verdicts.
+    pub fn reopen(&self, deployment: &Deployment, stamp: &Stamp) -> Result<Change<Self>, ReleaseRefusal> {
+        match self.state {
+            State::ReviewReady { .. } => Ok(self.transition(State::Draft, stamp)),
+            State::Draft
+            | State::Approved { .. }
+            | State::Active { .. }
+            | State::Superseded { .. }
+            | State::Retired => Err(self.no_way_from(deployment)),
+        }
+    }
+
+    /// The digest of what is bound now, and of where it goes.
+    #[must_use]
+    pub fn bindings_digest(&self) -> BindingsDigest {
+        let mut lines: Vec<String> = self
+            .bindings
+            .iter()
+            .map(|binding| {
+                format!("{} {} {}", binding.role.as_str(), binding.asset_version_id, binding.checksum.as_str())
+            })
+            .collect();
+        lines.sort_unstable();
+        let mut text = format!(
+            "fairway.release.v1\n{}\n{}\n{}\n",
+            self.workload_id,
+            self.environment,
+            self.target_lane.as_str()
+        );
+        if let Some(bundle) = self.policy_bundle_id {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "policy_bundle {bundle}");
+        }
+        text.push_str(&lines.join("\n"));
+        BindingsDigest(format!("blake3:{}", blake3::hash(text.as_bytes()).to_hex()))
+    }
+
+    fn no_way_from(&self, deployment: &Deployment) -> ReleaseRefusal {
+        ReleaseRefusal::InvalidTransition { from: self.state.name(), valid: self.valid_transitions(deployment) }
+    }
+
+    fn moved(&self, state: State, stamp: &Stamp) -> Self {
+        Self { state, updated_at: stamp.at, revision: self.revision.next(), ..self.clone() }
+    }
+
+    fn transition(&self, state: State, stamp: &Stamp) -> Change<Self> {
+        let fact = self.transition_fact(&state, json!({}), stamp);
+        Change::replacing(self.moved(state, stamp), self.revision, fact)
+    }
+
+    fn transition_fact(&self, to: &State, extra: serde_json::Value, stamp: &Stamp) -> Fact {
+        let mut detail = json!({
+            "workload_id": self.workload_id,
+            "environment": self.environment.as_str(),
+            "from": self.state.name().as_str(),
+            "to": to.name().as_str(),
+            "bindings_digest": to.digest().or_else(|| self.state.digest()).map(BindingsDigest::as_str),
+        });
+        if let (Some(detail), serde_json::Value::Object(extra)) = (detail.as_object_mut(), extra) {
+            detail.extend(extra);
+        }
+        Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail)
+    }
+
+    const fn subject(&self) -> Subject {
+        Subject { kind: "release", id: self.release_id.uuid() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

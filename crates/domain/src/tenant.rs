@@ -1,1 +1,312 @@
-//! Under construction.
+//! Tenants, namespaces and workspaces: who can see what at all.
+
+use crate::{
+    access::{ActorRef, Caller},
+    audit::{Fact, FactKind, Stamp, Subject},
+    id::{NamespaceId, TenantId, WorkspaceId},
+    idempotency::KeyedOutcome,
+    slug::{Slug, SlugRefusal},
+    store::{Change, CommitError, Paging, Revision, StoreError},
+    time::Timestamp,
+};
+use async_trait::async_trait;
+use serde::Serialize;
+use serde_json::json;
+use uuid::Uuid;
+
+/// The tenant that the first start makes.
+pub const DEFAULT_TENANT: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0001);
+/// The namespace that the first start makes.
+pub const DEFAULT_NAMESPACE: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0002);
+/// The workspace that the first start makes.
+pub const DEFAULT_WORKSPACE: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0003);
+
+/// Longest workspace slug, so that names derived from it stay slugs.
+pub const MAX_WORKSPACE_SLUG: usize = 43;
+/// Longest display name, in characters.
+pub const MAX_NAME: usize = 200;
+
+/// The boundary that every store handle demands: no row is read or written without one.
+///
+/// It is had from a [`Caller`], whose tenant was settled by authentication, or by a relay that works through a
+/// tenant's own log; nothing else makes one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TenantScope(TenantId);
+
+impl TenantScope {
+    /// The scope of a request.
+    #[must_use]
+    pub const fn of(caller: &Caller) -> Self {
+        Self(caller.tenant)
+    }
+
+    /// The scope of background work on one tenant's rows.
+    #[must_use]
+    pub const fn for_relay(tenant: TenantId) -> Self {
+        Self(tenant)
+    }
+
+    /// The tenant whose rows may be touched.
+    #[must_use]
+    pub const fn tenant(self) -> TenantId {
+        self.0
+    }
+}
+
+/// What a tenant may switch for itself.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct TenantSettings {
+    /// Whether facts become notifications.
+    pub notifications_enabled: bool,
+    /// Whether digests, announcements and deeper preference scopes are available.
+    pub advanced_notifications_enabled: bool,
+    /// Host names whose unauthenticated requests belong to this tenant.
+    pub public_hosts: Vec<String>,
+}
+
+impl Default for TenantSettings {
+    fn default() -> Self {
+        Self { notifications_enabled: true, advanced_notifications_enabled: false, public_hosts: Vec::new() }
+    }
+}
+
+/// An organization.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tenant {
+    /// Its identifier.
+    pub tenant_id: TenantId,
+    /// Unique over the whole installation.
+    pub slug: Slug,
+    /// For people.
+    pub name: String,
+    /// What it has switched.
+    pub settings: TenantSettings,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Who made it.
+    pub created_by: ActorRef,
+    /// Counts its changes.
+    pub revision: Revision,
+}
+
+/// Where assets and workloads live.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Workspace {
+    /// Its identifier.
+    pub workspace_id: WorkspaceId,
+    /// Unique in the tenant.
+    pub slug: Slug,
+    /// For people.
+    pub name: String,
+    /// The namespace's identifier: workspaces of one namespace see one another's assets.
+    pub namespace_id: NamespaceId,
+    /// The namespace's slug.
+    pub namespace: Slug,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Who made it.
+    pub created_by: ActorRef,
+}
+
+/// Why a tenant or workspace cannot be as asked.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TenantRefusal {
+    /// A slug that is none.
+    #[error("{field} is no slug")]
+    Slug {
+        /// Which field held it.
+        field: &'static str,
+        /// Why.
+        refusal: SlugRefusal,
+    },
+    /// A workspace's slug must leave room for names derived from it.
+    #[error("a workspace slug has at most 43 characters")]
+    SlugTooLong,
+    /// Empty, too long, or with control characters.
+    #[error("a name has 1 to 200 characters and no control characters")]
+    Name,
+    /// Not a host name.
+    #[error("a public host is a lower-case host name without a port")]
+    Host,
+}
+
+impl TenantRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Slug { refusal, .. } => refusal.code(),
+            Self::SlugTooLong => "slug_too_long",
+            Self::Name => "invalid_name",
+            Self::Host => "invalid_host",
+        }
+    }
+
+    /// The request field that it concerns.
+    #[must_use]
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::Slug { field, .. } => field,
+            Self::SlugTooLong => "slug",
+            Self::Name => "name",
+            Self::Host => "public_hosts",
+        }
+    }
+}
+
+/// Whether a text can be shown to people as a name.
+#[must_use]
+pub fn is_display_name(text: &str) -> bool {
+    let length = text.chars().count();
+    (1..=MAX_NAME).contains(&length) && !text.chars().any(char::is_control)
+}
+
+fn is_host_name(text: &str) -> bool {
+    let label = |part: &str| {
+        !part.is_empty()
+            && part.len() <= 63
+            && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+    };
+    text.len() <= 253 && !text.is_empty() && text.split('.').all(label)
+}
+
+impl Tenant {
+    /// A new tenant.
+    ///
+    /// # Errors
+    /// When slug or name are not allowed.
+    pub fn create(tenant_id: TenantId, slug: &str, name: &str, stamp: &Stamp) -> Result<Change<Self>, TenantRefusal> {
+        let slug = Slug::parse(slug).map_err(|refusal| TenantRefusal::Slug { field: "slug", refusal })?;
+        if !is_display_name(name) {
+            return Err(TenantRefusal::Name);
+        }
+        let subject = Subject { kind: "tenant", id: tenant_id.uuid() };
+        let fact = Fact::new(FactKind::TenantCreated, subject, None, stamp, json!({ "slug": slug.as_str() }));
+        let next = Self {
+            tenant_id,
+            slug,
+            name: name.to_owned(),
+            settings: TenantSettings::default(),
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+            revision: Revision::FIRST,
+        };
+        Ok(Change::creating(next, fact))
+    }
+
+    /// The same tenant with other settings.
+    ///
+    /// # Errors
+    /// When a public host is no host name.
+    pub fn configure(&self, settings: TenantSettings, stamp: &Stamp) -> Result<Change<Self>, TenantRefusal> {
+        if !settings.public_hosts.iter().all(|host| is_host_name(host)) {
+            return Err(TenantRefusal::Host);
+        }
+        let changed: Vec<&str> = [
+            ("notifications_enabled", settings.notifications_enabled != self.settings.notifications_enabled),
+            (
+                "advanced_notifications_enabled",
+                settings.advanced_notifications_enabled != self.settings.advanced_notifications_enabled,
+            ),
+            ("public_hosts", settings.public_hosts != self.settings.public_hosts),
+        ]
+        .into_iter()
+        .filter_map(|(name, differs)| differs.then_some(name))
+        .collect();
+        let subject = Subject { kind: "tenant", id: self.tenant_id.uuid() };
+        let fact = Fact::new(FactKind::TenantConfigured, subject, None, stamp, json!({ "keys": changed }));
+        let next = Self { settings, revision: self.revision.next(), ..self.clone() };
+        Ok(Change::replacing(next, self.revision, fact))
+    }
+}
+
+impl Workspace {
+    /// A new workspace in a namespace that is made on first use.
+    ///
+    /// `namespace_id` is what the namespace gets if it does not exist yet; the store keeps an existing one's.
+    ///
+    /// # Errors
+    /// When a slug or the name are not allowed.
+    pub fn create(
+        ids: (WorkspaceId, NamespaceId),
+        slug: &str,
+        name: &str,
+        namespace: &str,
+        stamp: &Stamp,
+    ) -> Result<Change<Self>, TenantRefusal> {
+        let slug = Slug::parse(slug).map_err(|refusal| TenantRefusal::Slug { field: "slug", refusal })?;
+        if slug.as_str().len() > MAX_WORKSPACE_SLUG {
+            return Err(TenantRefusal::SlugTooLong);
+        }
+        let namespace =
+            Slug::parse(namespace).map_err(|refusal| TenantRefusal::Slug { field: "namespace", refusal })?;
+        if !is_display_name(name) {
+            return Err(TenantRefusal::Name);
+        }
+        let (workspace_id, namespace_id) = ids;
+        let subject = Subject { kind: "workspace", id: workspace_id.uuid() };
+        let detail = json!({ "slug": slug.as_str(), "namespace": namespace.as_str() });
+        let fact = Fact::new(FactKind::WorkspaceCreated, subject, Some(workspace_id), stamp, detail);
+        let next = Self {
+            workspace_id,
+            slug,
+            name: name.to_owned(),
+            namespace_id,
+            namespace,
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+        };
+        Ok(Change::creating(next, fact))
+    }
+}
+
+/// Keeps tenants. Platform operators see all of them, so its list alone takes no scope.
+#[async_trait]
+pub trait TenantStore: Send + Sync {
+    /// One tenant.
+    async fn find(&self, scope: TenantScope) -> Result<Option<Tenant>, StoreError>;
+    /// All tenants, newest first, with their number.
+    async fn list(&self, page: Paging) -> Result<(Vec<Tenant>, u64), StoreError>;
+    /// Makes a tenant. Fact and key belong to the tenant of who made it.
+    async fn commit_new(
+        &self,
+        scope: TenantScope,
+        change: Change<Tenant>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Stores changed settings.
+    async fn commit_settings(&self, scope: TenantScope, change: Change<Tenant>) -> Result<(), CommitError>;
+}
+
+/// Keeps workspaces.
+#[async_trait]
+pub trait WorkspaceStore: Send + Sync {
+    /// One workspace of the tenant.
+    async fn find(&self, scope: TenantScope, id: WorkspaceId) -> Result<Option<Workspace>, StoreError>;
+    /// The tenant's workspaces, newest first, with their number.
+    async fn list(&self, scope: TenantScope, page: Paging) -> Result<(Vec<Workspace>, u64), StoreError>;
+    /// Makes a workspace and, where needed, its namespace; answers with what is stored.
+    async fn commit_new(
+        &self,
+        scope: TenantScope,
+        change: Change<Workspace>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<Workspace, CommitError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_host_names() {
+        for good in ["example.org", "a", "x-y.example"] {
+            assert!(is_host_name(good), "{good}");
+        }
+        for bad in ["", "Example.org", "a:80", "-a", "a..b", "a/b", "a b"] {
+            assert!(!is_host_name(bad), "{bad}");
+        }
+    }
+}

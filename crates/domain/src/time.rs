@@ -65,12 +65,6 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
 }
 
-impl<T: Clock + ?Sized> Clock for std::sync::Arc<T> {
-    fn now(&self) -> Timestamp {
-        (**self).now()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

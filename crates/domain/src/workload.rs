@@ -1,1 +1,333 @@
-//! Under construction.
+//! Workloads: named runnable units.
+
+use crate::{
+    access::{ActorRef, OwnerRef, rights::Reach},
+    audit::{Fact, FactKind, Stamp, Subject},
+    id::{NamespaceId, WorkloadId, WorkspaceId},
+    idempotency::KeyedOutcome,
+    slug::Slug,
+    store::{Change, CommitError, Paging, Revision, StoreError},
+    tenant::{TenantScope, is_display_name},
+    time::Timestamp,
+};
+use async_trait::async_trait;
+use serde_json::json;
+
+/// Longest description, in characters.
+pub const MAX_DESCRIPTION: usize = 2_000;
+
+/// Whether a workload takes executions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// It does.
+    Registered,
+    /// Not at present: the kill switch is on.
+    Suspended,
+    /// Never again.
+    Retired,
+}
+
+impl Status {
+    /// Every status.
+    pub const ALL: [Self; 3] = [Self::Registered, Self::Suspended, Self::Retired];
+
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Registered => "registered",
+            Self::Suspended => "suspended",
+            Self::Retired => "retired",
+        }
+    }
+
+    /// The status of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+
+    /// The statuses that can follow, as people are told.
+    #[must_use]
+    pub const fn valid_transitions(self) -> &'static [Self] {
+        match self {
+            Self::Registered => &[Self::Suspended, Self::Retired],
+            Self::Suspended => &[Self::Registered, Self::Retired],
+            Self::Retired => &[],
+        }
+    }
+}
+
+/// How a workload is meant to be called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InvocationMode {
+    /// In conversation.
+    Chat,
+    /// By a form.
+    Form,
+    /// As one block of a page.
+    Block,
+    /// By programs.
+    Api,
+    /// Over many inputs at once.
+    Batch,
+    /// On events.
+    Event,
+}
+
+impl InvocationMode {
+    /// Every mode.
+    pub const ALL: [Self; 6] = [Self::Chat, Self::Form, Self::Block, Self::Api, Self::Batch, Self::Event];
+
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Form => "form",
+            Self::Block => "block",
+            Self::Api => "api",
+            Self::Batch => "batch",
+            Self::Event => "event",
+        }
+    }
+
+    /// The mode of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == text)
+    }
+}
+
+/// A named runnable unit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Workload {
+    /// Its identifier.
+    pub workload_id: WorkloadId,
+    /// Unique among the tenant's workloads.
+    pub slug: Slug,
+    /// For people.
+    pub name: String,
+    /// For people, at length.
+    pub description: String,
+    /// Who answers for it.
+    pub owner_ref: OwnerRef,
+    /// Whether it takes executions.
+    pub status: Status,
+    /// How it is meant to be called.
+    pub invocation_mode: InvocationMode,
+    /// Where it lives.
+    pub workspace_id: WorkspaceId,
+    /// That workspace's namespace.
+    pub namespace_id: NamespaceId,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Who made it.
+    pub created_by: ActorRef,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// Counts its changes.
+    pub revision: Revision,
+}
+
+/// What a new workload is made of.
+#[derive(Clone, Debug)]
+pub struct NewWorkload {
+    /// Its identifier.
+    pub workload_id: WorkloadId,
+    /// Its slug.
+    pub slug: Slug,
+    /// Its name; the slug in words if left out.
+    pub name: Option<String>,
+    /// Its description; empty if left out.
+    pub description: Option<String>,
+    /// Who answers for it.
+    pub owner_ref: OwnerRef,
+    /// How it is meant to be called.
+    pub invocation_mode: InvocationMode,
+    /// Where it lives.
+    pub workspace_id: WorkspaceId,
+    /// That workspace's namespace.
+    pub namespace_id: NamespaceId,
+}
+
+/// The fields that a change names; the others stay.
+#[derive(Clone, Debug, Default)]
+pub struct WorkloadPatch {
+    /// A new name.
+    pub name: Option<String>,
+    /// A new description.
+    pub description: Option<String>,
+    /// A new owner.
+    pub owner_ref: Option<OwnerRef>,
+    /// Another way to be called.
+    pub invocation_mode: Option<InvocationMode>,
+    /// Another status.
+    pub status: Option<Status>,
+}
+
+/// Why a workload cannot be as asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WorkloadRefusal {
+    /// Empty, too long, or with control characters.
+    #[error("a name has 1 to 200 characters and no control characters")]
+    Name,
+    /// Too long.
+    #[error("a description has at most 2000 characters")]
+    Description,
+    /// That status does not follow the present one.
+    #[error("no transition from {} to {}", from.as_str(), attempted.as_str())]
+    Transition {
+        /// The present status.
+        from: Status,
+        /// The status asked for.
+        attempted: Status,
+    },
+}
+
+impl WorkloadRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Name => "invalid_name",
+            Self::Description => "invalid_description",
+            Self::Transition { .. } => "invalid_transition",
+        }
+    }
+}
+
+fn check_texts(name: Option<&str>, description: Option<&str>) -> Result<(), WorkloadRefusal> {
+    if name.is_some_and(|name| !is_display_name(name)) {
+        return Err(WorkloadRefusal::Name);
+    }
+    if description.is_some_and(|text| text.chars().count() > MAX_DESCRIPTION) {
+        return Err(WorkloadRefusal::Description);
+    }
+    Ok(())
+}
+
+impl Workload {
+    /// A new workload, registered.
+    ///
+    /// # Errors
+    /// When name or description are not allowed.
+    pub fn create(new: NewWorkload, stamp: &Stamp) -> Result<Change<Self>, WorkloadRefusal> {
+        check_texts(new.name.as_deref(), new.description.as_deref())?;
+        let next = Self {
+            workload_id: new.workload_id,
+            name: new.name.unwrap_or_else(|| new.slug.in_words()),
+            description: new.description.unwrap_or_default(),
+            slug: new.slug,
+            owner_ref: new.owner_ref,
+            status: Status::Registered,
+            invocation_mode: new.invocation_mode,
+            workspace_id: new.workspace_id,
+            namespace_id: new.namespace_id,
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+            updated_at: stamp.at,
+            revision: Revision::FIRST,
+        };
+        let detail = json!({ "slug": next.slug.as_str(), "invocation_mode": next.invocation_mode.as_str() });
+        let fact = Fact::new(FactKind::WorkloadCreated, next.subject(), Some(next.workspace_id), stamp, detail);
+        Ok(Change::creating(next, fact))
+    }
+
+    /// The same workload with some fields replaced; `None` when the patch changes nothing.
+    ///
+    /// # Errors
+    /// When a text is not allowed or the status does not follow the present one.
+    pub fn amend(&self, patch: WorkloadPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, WorkloadRefusal> {
+        check_texts(patch.name.as_deref(), patch.description.as_deref())?;
+        let attempted = patch.status.unwrap_or(self.status);
+        if attempted != self.status && !self.status.valid_transitions().contains(&attempted) {
+            return Err(WorkloadRefusal::Transition { from: self.status, attempted });
+        }
+        let mut next = Self {
+            name: patch.name.unwrap_or_else(|| self.name.clone()),
+            description: patch.description.unwrap_or_else(|| self.description.clone()),
+            owner_ref: patch.owner_ref.unwrap_or_else(|| self.owner_ref.clone()),
+            invocation_mode: patch.invocation_mode.unwrap_or(self.invocation_mode),
+            status: attempted,
+            ..self.clone()
+        };
+        let changed: Vec<&str> = [
+            ("name", next.name != self.name),
+            ("description", next.description != self.description),
+            ("owner_ref", next.owner_ref != self.owner_ref),
+            ("invocation_mode", next.invocation_mode != self.invocation_mode),
+            ("status", next.status != self.status),
+        ]
+        .into_iter()
+        .filter_map(|(name, differs)| differs.then_some(name))
+        .collect();
+        if changed.is_empty() {
+            return Ok(None);
+        }
+        next.updated_at = stamp.at;
+        next.revision = self.revision.next();
+        let detail = json!({ "keys": changed, "status": next.status.as_str() });
+        let fact = Fact::new(FactKind::WorkloadChanged, self.subject(), Some(self.workspace_id), stamp, detail);
+        Ok(Some(Change::replacing(next, self.revision, fact)))
+    }
+
+    const fn subject(&self) -> Subject {
+        Subject { kind: "workload", id: self.workload_id.uuid() }
+    }
+}
+
+/// Which workloads a list shows.
+#[derive(Clone, Debug, Default)]
+pub struct WorkloadFilter {
+    /// Those in this workspace.
+    pub workspace: Option<WorkspaceId>,
+    /// Those in this status.
+    pub status: Option<Status>,
+    /// Those that the caller's grants reach; `None` for all of the tenant.
+    pub reach: Option<Reach>,
+}
+
+/// Keeps workloads.
+#[async_trait]
+pub trait WorkloadStore: Send + Sync {
+    /// One workload.
+    async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError>;
+    /// A page of workloads, newest first, with their number.
+    async fn list(
+        &self,
+        scope: TenantScope,
+        filter: &WorkloadFilter,
+        page: Paging,
+    ) -> Result<(Vec<Workload>, u64), StoreError>;
+    /// Makes a workload.
+    async fn commit_new(
+        &self,
+        scope: TenantScope,
+        change: Change<Workload>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Stores a changed workload.
+    async fn commit(&self, scope: TenantScope, change: Change<Workload>) -> Result<(), CommitError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_of_a_workload() {
+        let table: Vec<String> = Status::ALL
+            .into_iter()
+            .map(|from| {
+                let to: Vec<_> = from.valid_transitions().iter().map(|status| status.as_str()).collect();
+                format!("{} -> {}", from.as_str(), to.join(", "))
+            })
+            .collect();
+        insta::assert_snapshot!(table.join("\n"), @r"
+        registered -> suspended, retired
+        suspended -> registered, retired
+        retired -> 
+        ");
+    }
+}

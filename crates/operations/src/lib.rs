@@ -1,1 +1,17 @@
-//! Under construction.
+//! One function an operation: check that the caller may, load, decide in the domain, commit. The run engine and the
+//! relays that work in the background are here too.
+
+pub mod access;
+pub mod asset;
+pub mod audit;
+pub mod execution;
+mod failure;
+mod once;
+pub mod release;
+mod services;
+pub mod tenant;
+pub mod workload;
+
+pub use failure::{Failure, FieldProblem};
+pub use once::{Done, Expected};
+pub use services::{Services, Settings, Stores, Wake};

@@ -1,1 +1,261 @@
-//! Under construction.
+//! The canonical form of content and its checksum.
+//!
+//! Two contents that mean the same have the same bytes (RFC 8785), and the checksum is taken over those. What the
+//! canonical form cannot tell apart is refused instead of being silently rounded.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde_json::{Number, Value};
+use std::fmt;
+
+/// The largest integer that every JSON reader keeps exactly, 2^53 - 1.
+const LARGEST_EXACT: u64 = (1 << 53) - 1;
+/// What every checksum begins with.
+const PREFIX: &str = "blake3:";
+
+/// Content in its canonical bytes, with the checksum of exactly those.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Canonical {
+    text: String,
+    checksum: Checksum,
+}
+
+/// Why content has no canonical form.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CanonicalRefusal {
+    /// An integer that not every reader keeps exactly.
+    #[error("an integer is beyond 2^53 - 1")]
+    IntegerOutOfRange {
+        /// JSON pointer to the number.
+        pointer: String,
+    },
+    /// A text or a key that holds a NUL character, which PostgreSQL cannot store.
+    #[error("a text holds a NUL character")]
+    NulInText {
+        /// JSON pointer to the text, or to the member whose key it is.
+        pointer: String,
+    },
+    /// The serializer failed.
+    #[error("the content has no canonical form")]
+    Unwritable,
+}
+
+impl CanonicalRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::IntegerOutOfRange { .. } => "integer_out_of_range",
+            Self::NulInText { .. } => "nul_in_text",
+            Self::Unwritable => "not_canonical",
+        }
+    }
+
+    /// JSON pointer to the culprit, empty for the whole.
+    #[must_use]
+    pub fn pointer(&self) -> &str {
+        match self {
+            Self::IntegerOutOfRange { pointer } | Self::NulInText { pointer } => pointer,
+            Self::Unwritable => "",
+        }
+    }
+}
+
+impl Canonical {
+    /// The canonical form of `content` (RFC 8785).
+    ///
+    /// # Errors
+    /// When a number or a text in it would not survive unchanged.
+    pub fn of(content: &Value) -> Result<Self, CanonicalRefusal> {
+        inspect(content, &mut String::new())?;
+        let text = serde_json_canonicalizer::to_string(content).map_err(|_| CanonicalRefusal::Unwritable)?;
+        let checksum = Checksum::of(text.as_bytes());
+        Ok(Self { text, checksum })
+    }
+
+    /// The canonical bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+
+    /// The canonical bytes as the text that they are.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The checksum of the bytes.
+    #[must_use]
+    pub const fn checksum(&self) -> &Checksum {
+        &self.checksum
+    }
+}
+
+/// Looks for what the canonical form would change. `pointer` is the place of `value` and is restored on return.
+fn inspect(value: &Value, pointer: &mut String) -> Result<(), CanonicalRefusal> {
+    match value {
+        Value::Null | Value::Bool(_) => Ok(()),
+        Value::Number(number) if exact(number) => Ok(()),
+        Value::Number(_) => Err(CanonicalRefusal::IntegerOutOfRange { pointer: pointer.clone() }),
+        Value::String(text) => without_nul(text, pointer),
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                let length = pointer.len();
+                pointer.push('/');
+                pointer.push_str(&index.to_string());
+                inspect(item, pointer)?;
+                pointer.truncate(length);
+            }
+            Ok(())
+        }
+        Value::Object(members) => {
+            for (key, member) in members {
+                let length = pointer.len();
+                pointer.push('/');
+                pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+                without_nul(key, pointer)?;
+                inspect(member, pointer)?;
+                pointer.truncate(length);
+            }
+            Ok(())
+        }
+    }
+}
+
+fn without_nul(text: &str, pointer: &str) -> Result<(), CanonicalRefusal> {
+    if text.contains('\0') {
+        return Err(CanonicalRefusal::NulInText { pointer: pointer.to_owned() });
+    }
+    Ok(())
+}
+
+/// Whether the number reads back as itself. A number written with too many digits arrives as a float, so whole floats
+/// beyond the bound count as integers too.
+fn exact(number: &Number) -> bool {
+    if let Some(integer) = number.as_i64() {
+        return integer.unsigned_abs() <= LARGEST_EXACT;
+    }
+    if let Some(integer) = number.as_u64() {
+        return integer <= LARGEST_EXACT;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "2^53 - 1 is exactly a double")]
+    let bound = LARGEST_EXACT as f64;
+    number.as_f64().is_some_and(|float| float.fract() != 0.0 || float.abs() <= bound)
+}
+
+/// A checksum: `blake3:` and 64 lower-case hexadecimal digits.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Checksum(String);
+
+impl Checksum {
+    /// The checksum of some bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(format!("{PREFIX}{}", blake3::hash(bytes).to_hex()))
+    }
+
+    /// Reads a stored checksum; `None` when the text is no checksum.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(PREFIX)?;
+        let hexadecimal = digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        (digits.len() == 64 && hexadecimal).then(|| Self(text.to_owned()))
+    }
+
+    /// The checksum as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl Serialize for Checksum {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Checksum {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| D::Error::custom("expected `blake3:` and 64 hexadecimal digits"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn writes_the_bytes_of_rfc_8785() {
+        let canonical = Canonical::of(&json!({"b": [1.0, 1e-7, "é\u{1f600}"], "a": {"z": null, "y": -0.0}})).unwrap();
+        assert_eq!(
+            std::str::from_utf8(canonical.bytes()).unwrap(),
+            "{\"a\":{\"y\":0,\"z\":null},\"b\":[1,1e-7,\"é\u{1f600}\"]}"
+        );
+        assert_eq!(canonical.checksum(), &Checksum::of(canonical.bytes()));
+    }
+
+    #[test]
+    fn refuses_integers_that_would_be_rounded() {
+        assert!(Canonical::of(&json!([9_007_199_254_740_991_i64, -9_007_199_254_740_991_i64])).is_ok());
+        for (text, pointer) in [
+            ("[1, 9007199254740992]", "/1"),
+            (r#"{"a/b": {"~": -9007199254740992}}"#, "/a~1b/~0"),
+            ("18446744073709551615", ""),
+            ("100000000000000000000000", ""),
+        ] {
+            let refusal = Canonical::of(&serde_json::from_str(text).unwrap()).unwrap_err();
+            assert_eq!(refusal, CanonicalRefusal::IntegerOutOfRange { pointer: pointer.to_owned() }, "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_nul_in_texts_and_keys() {
+        for content in [json!({"a": ["x\u{0}"]}), json!({"a\u{0}": 1})] {
+            let refusal = Canonical::of(&content).unwrap_err();
+            assert_eq!(refusal.code(), "nul_in_text");
+            assert!(refusal.pointer().starts_with("/a"));
+        }
+    }
+
+    #[test]
+    fn reads_only_well_formed_checksums() {
+        let good = Checksum::of(b"x");
+        assert_eq!(Checksum::parse(good.as_str()), Some(good.clone()));
+        assert_eq!(serde_json::from_value::<Checksum>(json!(good.as_str())).unwrap(), good);
+        for bad in
+            ["", "blake3:", "blake3:00", &good.as_str().to_uppercase(), &good.as_str().replace("blake3", "sha256")]
+        {
+            assert_eq!(Checksum::parse(bad), None, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_keys_does_not_matter(
+            members in proptest::collection::btree_map("[a-z€]{1,4}", any::<i32>(), 0..8),
+            turn in 0usize..8,
+        ) {
+            let written = |members: &[(&String, &i32)]| {
+                let body: Vec<String> = members.iter().map(|(key, value)| format!("\"{key}\": {value}")).collect();
+                let text = format!("{{{}}}", body.join(", "));
+                Canonical::of(&serde_json::from_str(&text).unwrap()).unwrap()
+            };
+            let mut list: Vec<_> = members.iter().collect();
+            let straight = written(&list);
+            let middle = turn.min(list.len());
+            list.rotate_left(middle);
+            list.reverse();
+            prop_assert_eq!(written(&list), straight);
+        }
+    }
+}

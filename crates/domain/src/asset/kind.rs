@@ -1,1 +1,154 @@
-//! Under construction.
+//! The kinds of governed assets, which are also the roles that a release binds them in.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What an asset is. The spellings are part of the API and never change.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AssetKind {
+    /// The instructions of a model call.
+    PromptTemplate,
+    /// Documents that a run may retrieve from, and who may.
+    KnowledgeBase,
+    /// Which model is called, by which route.
+    ModelPolicy,
+    /// The older form of a model policy, still bound by old releases.
+    ModelConfig,
+    /// The rules that decide whether a run may happen.
+    PolicyBundle,
+    /// A tool that a model may call.
+    ToolDefinition,
+    /// Something that happens before or after a step.
+    HookDefinition,
+    /// A server of tools.
+    McpServer,
+    /// Instructions and files for one task.
+    Skill,
+    /// An agent: instructions with tools, budgets and helpers.
+    Agent,
+    /// The steps of a run.
+    OrchestrationFlow,
+    /// What is remembered between turns.
+    Memory,
+    /// Examples and gates that a release is measured by.
+    EvaluationSuite,
+    /// Detectors around inputs and outputs.
+    GuardrailConfig,
+    /// The shape of a connection to another system.
+    ConnectorDefinition,
+    /// Where data may go and who may operate it.
+    SovereigntyProfile,
+    /// What a workload needs and how risky it is.
+    WorkloadProfile,
+    /// The walls around executed code.
+    SandboxProfile,
+    /// A runtime around a flow or an agent.
+    WorkloadHarness,
+}
+
+impl AssetKind {
+    /// Every kind, in the order of the public list.
+    pub const ALL: [Self; 19] = [
+        Self::PromptTemplate,
+        Self::KnowledgeBase,
+        Self::ModelPolicy,
+        Self::ModelConfig,
+        Self::PolicyBundle,
+        Self::ToolDefinition,
+        Self::HookDefinition,
+        Self::McpServer,
+        Self::Skill,
+        Self::Agent,
+        Self::OrchestrationFlow,
+        Self::Memory,
+        Self::EvaluationSuite,
+        Self::GuardrailConfig,
+        Self::ConnectorDefinition,
+        Self::SovereigntyProfile,
+        Self::WorkloadProfile,
+        Self::SandboxProfile,
+        Self::WorkloadHarness,
+    ];
+
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PromptTemplate => "prompt_template",
+            Self::KnowledgeBase => "knowledge_base",
+            Self::ModelPolicy => "model_policy",
+            Self::ModelConfig => "model_config",
+            Self::PolicyBundle => "policy_bundle",
+            Self::ToolDefinition => "tool_definition",
+            Self::HookDefinition => "hook_definition",
+            Self::McpServer => "mcp_server",
+            Self::Skill => "skill",
+            Self::Agent => "agent",
+            Self::OrchestrationFlow => "orchestration_flow",
+            Self::Memory => "memory",
+            Self::EvaluationSuite => "evaluation_suite",
+            Self::GuardrailConfig => "guardrail_config",
+            Self::ConnectorDefinition => "connector_definition",
+            Self::SovereigntyProfile => "sovereignty_profile",
+            Self::WorkloadProfile => "workload_profile",
+            Self::SandboxProfile => "sandbox_profile",
+            Self::WorkloadHarness => "workload_harness",
+        }
+    }
+
+    /// The kind of that exact spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// Whether a release may bind several assets of this kind; of every other kind it binds at most one.
+    #[must_use]
+    pub const fn allows_many_bindings(self) -> bool {
+        match self {
+            Self::KnowledgeBase | Self::ToolDefinition | Self::Skill | Self::GuardrailConfig | Self::Memory => true,
+            Self::PromptTemplate
+            | Self::ModelPolicy
+            | Self::ModelConfig
+            | Self::PolicyBundle
+            | Self::HookDefinition
+            | Self::McpServer
+            | Self::Agent
+            | Self::OrchestrationFlow
+            | Self::EvaluationSuite
+            | Self::ConnectorDefinition
+            | Self::SovereigntyProfile
+            | Self::WorkloadProfile
+            | Self::SandboxProfile
+            | Self::WorkloadHarness => false,
+        }
+    }
+}
+
+impl fmt::Display for AssetKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_reads_back_in_text_and_in_json() {
+        for kind in AssetKind::ALL {
+            assert_eq!(AssetKind::parse(kind.as_str()), Some(kind));
+            assert_eq!(serde_json::to_value(kind).unwrap(), serde_json::json!(kind.as_str()));
+        }
+        assert_eq!(AssetKind::parse("Prompt_Template"), None);
+        assert_eq!(AssetKind::parse(""), None);
+    }
+
+    #[test]
+    fn five_kinds_may_be_bound_several_times() {
+        let many: Vec<_> = AssetKind::ALL.into_iter().filter(|kind| kind.allows_many_bindings()).collect();
+        assert_eq!(many.len(), 5);
+    }
+}

@@ -1,0 +1,100 @@
+use super::*;
+use fairway_domain::id::{AssetId, AssetVersionId};
+use std::{fs, time::Instant};
+
+const A: &str = "00000000-0000-7000-8000-00000000000a";
+const B: &str = "00000000-0000-7000-8000-00000000000b";
+
+fn path() -> ArtifactPath {
+    ArtifactPath::of_version(
+        AssetId::from(A.parse::<uuid::Uuid>().unwrap()),
+        AssetVersionId::from(B.parse::<uuid::Uuid>().unwrap()),
+    )
+}
+
+fn in_directory(directory: &FilePath) -> Artifacts {
+    Artifacts::open(&Location::Directory(directory.to_owned())).unwrap()
+}
+
+#[tokio::test]
+async fn keeps_what_was_put_and_refuses_other_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = in_directory(&directory.path().join("deep/store"));
+    assert!(store.read(&path()).await.unwrap().is_none());
+    assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), Put::Created);
+    assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), Put::AlreadyThere);
+    assert!(matches!(store.put_if_absent(&path(), b"two".to_vec()).await, Err(ArtifactError::Conflict)));
+    assert_eq!(store.read(&path()).await.unwrap().unwrap(), b"one");
+}
+
+#[tokio::test]
+async fn only_the_first_of_many_writers_creates() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(in_directory(directory.path()));
+    let writers: Vec<_> = (0..16u8)
+        .map(|writer| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.put_if_absent(&path(), vec![writer]).await })
+        })
+        .collect();
+    let mut created = 0;
+    for writer in writers {
+        match writer.await.unwrap() {
+            Ok(Put::Created) => created += 1,
+            Err(ArtifactError::Conflict) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(created, 1);
+}
+
+#[tokio::test]
+async fn is_ready_until_the_directory_goes_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = in_directory(directory.path());
+    store.ready().await.unwrap();
+    store.ready().await.unwrap();
+    fs::remove_dir_all(directory.path()).unwrap();
+    assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
+    // An empty directory in its place is not the store that was there.
+    fs::create_dir(directory.path()).unwrap();
+    assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
+    // The next process may find it empty and begin anew.
+    in_directory(directory.path()).ready().await.unwrap();
+}
+
+/// A store in a bucket, with credentials that no variable has to name.
+fn in_bucket(address: &str) -> Artifacts {
+    let Location::Bucket(bucket) = Location::parse(address).unwrap() else { panic!("no bucket") };
+    let credentials = AmazonS3Builder::new().with_access_key_id("key").with_secret_access_key("secret");
+    Artifacts::over(bucket_store(credentials, &bucket).unwrap())
+}
+
+#[tokio::test]
+async fn a_bucket_that_never_answers_is_a_refusal_and_no_hang() {
+    // A bound socket that nobody accepts from: the connection opens and no answer ever comes.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let store = in_bucket(&format!("s3://bucket/p?endpoint={endpoint}&region=x-1&path_style=true"));
+    let before = Instant::now();
+    assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
+    assert!((CONNECT..CALL).contains(&before.elapsed()), "{:?}", before.elapsed());
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_gone_is_a_refusal() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let store = in_bucket(&format!("s3://bucket?endpoint=http://{gone}&region=x-1&path_style=true"));
+    let before = Instant::now();
+    assert!(matches!(store.put_if_absent(&path(), b"one".to_vec()).await, Err(ArtifactError::Unavailable(_))));
+    assert!(matches!(store.read(&path()).await, Err(ArtifactError::Unavailable(_))));
+    assert!(before.elapsed() < CALL * 2, "{:?}", before.elapsed());
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    assert!(matches!(Artifacts::open(&Location::Directory(file.join("below"))), Err(OpenError::Directory(_))));
+}

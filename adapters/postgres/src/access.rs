@@ -1,0 +1,200 @@
+//! Role bindings, and what they say of a principal.
+
+use crate::{
+    database::Database,
+    guarded::{Tail, commit_tail},
+    row::{Columns, count, known, parsed},
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    access::{
+        AccessStore, ActorRef, Grant, GrantScope, KnownPrincipal, Place, Role, RoleBinding,
+    },
+    audit::Fact,
+    id::{RoleBindingId, TenantId, WorkspaceId},
+    idempotency::KeyedOutcome,
+    store::{Change, CommitError, Paging, StoreError},
+    tenant::{DEFAULT_TENANT, TenantScope},
+};
+use serde::Deserialize;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+#[derive(Deserialize)]
+struct GrantRow {
+    role: String,
+    scope_kind: String,
+    scope_ref: Option<Uuid>,
+}
+
+fn grant(row: &GrantRow) -> Result<Grant, StoreError> {
+    Ok(Grant {
+        role: known("role", Role::parse(&row.role))?,
+        scope: known("scope_kind", GrantScope::from_parts(&row.scope_kind, row.scope_ref))?,
+    })
+}
+
+fn binding(row: &Row) -> Result<RoleBinding, StoreError> {
+    let scope_kind: &str = row.column("scope_kind")?;
+    Ok(RoleBinding {
+        role_binding_id: row.id("role_binding_id")?,
+        principal: row.actor("principal")?,
+        role: row.spelled("role", Role::parse)?,
+        scope: known("scope_kind", GrantScope::from_parts(scope_kind, row.column("scope_ref")?))?,
+        created_at: row.moment("created_at")?,
+        created_by: row.actor("created_by")?,
+    })
+}
+
+const BINDING_COLUMNS: &str = "role_binding_id, principal, role, scope_kind, scope_ref, created_at, created_by";
+
+#[async_trait]
+impl AccessStore for Database {
+    async fn principal(
+        &self,
+        tenant: Option<TenantId>,
+        principals: &[ActorRef],
+    ) -> Result<Option<KnownPrincipal>, StoreError> {
+        // The default tenant comes first among those that the bindings name, and is meant where they name none.
+        const SQL: &str = "
+            WITH home AS (
+                SELECT coalesce($1, (
+                    SELECT tenant_id FROM role_binding WHERE principal = ANY($2)
+                    ORDER BY (tenant_id = $3) DESC, tenant_id LIMIT 1
+                ), $3) AS tenant_id
+            )
+            SELECT tenant.tenant_id, tenant.access_revision,
+                EXISTS (SELECT FROM bound_principal WHERE principal = ANY($2)) AS ever_bound,
+                (
+                    SELECT coalesce(json_agg(json_build_object(
+                        'role', role, 'scope_kind', scope_kind, 'scope_ref', scope_ref)), '[]')::text
+                    FROM role_binding
+                    WHERE principal = ANY($2) AND (role_binding.tenant_id = tenant.tenant_id OR scope_kind = 'platform')
+                ) AS grants
+            FROM home JOIN tenant USING (tenant_id)";
+        let names: Vec<String> = principals.iter().map(ToString::to_string).collect();
+        let tenant = tenant.map(TenantId::uuid);
+        let Some(row) = self.read_one(SQL, &[&tenant, &names, &DEFAULT_TENANT]).await? else {
+            return Ok(None);
+        };
+        let grants: Vec<GrantRow> = parsed(row.column("grants")?)?;
+        Ok(Some(KnownPrincipal {
+            tenant: row.id("tenant_id")?,
+            ever_bound: row.column("ever_bound")?,
+            grants: grants.iter().map(grant).collect::<Result<_, _>>()?,
+            access_revision: row.revision("access_revision")?,
+        }))
+    }
+
+    async fn place(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<Place>, StoreError> {
+        let tenant = scope.tenant();
+        let found = |row: Option<Row>| -> Result<Option<Place>, StoreError> {
+            let Some(row) = row else { return Ok(None) };
+            let namespace = row.optional_id("namespace_id")?;
+            let workspace = row.optional_id("workspace_id")?;
+            Ok(Some(Place { tenant: Some(tenant), namespace, workspace, workload: None }))
+        };
+        match grant {
+            GrantScope::Platform => Ok(Some(Place::PLATFORM)),
+            GrantScope::Tenant(id) => Ok((*id == tenant).then(|| Place::tenant(tenant))),
+            GrantScope::Namespace(id) => {
+                let sql = "SELECT namespace_id, NULL::uuid AS workspace_id FROM namespace
+                    WHERE tenant_id = $1 AND namespace_id = $2";
+                found(self.read_one(sql, &[&tenant.uuid(), &id.uuid()]).await?)
+            }
+            GrantScope::Workspace(id) => {
+                let sql = "SELECT namespace_id, workspace_id FROM workspace
+                    WHERE tenant_id = $1 AND workspace_id = $2";
+                found(self.read_one(sql, &[&tenant.uuid(), &id.uuid()]).await?)
+            }
+            GrantScope::Workload(id) => {
+                let sql = "SELECT namespace_id, workspace_id FROM workload JOIN workspace USING (tenant_id, workspace_id)
+                    WHERE tenant_id = $1 AND workload_id = $2";
+                let place = found(self.read_one(sql, &[&tenant.uuid(), &id.uuid()]).await?)?;
+                Ok(place.map(|place| place.of_workload(*id)))
+            }
+        }
+    }
+
+    async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError> {
+        let sql =
+            format!("SELECT {BINDING_COLUMNS} FROM role_binding WHERE tenant_id = $1 AND role_binding_id = $2");
+        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+        row.as_ref().map(binding).transpose()
+    }
+
+    async fn list(
+        &self,
+        scope: TenantScope,
+        workspace: Option<WorkspaceId>,
+        page: Paging,
+    ) -> Result<(Vec<RoleBinding>, u64), StoreError> {
+        const WHERE: &str = "FROM role_binding WHERE tenant_id = $1
+            AND ($2::uuid IS NULL OR (scope_kind = 'workspace' AND scope_ref = $2))";
+        let (tenant, workspace) = (scope.tenant().uuid(), workspace.map(WorkspaceId::uuid));
+        let sql = format!("SELECT {BINDING_COLUMNS} {WHERE} ORDER BY role_binding_id DESC LIMIT $3 OFFSET $4");
+        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
+        let rows = self.read(&sql, &[&tenant, &workspace, &limit, &offset]).await?;
+        let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
+        let total = count(&self.read(&counted, &[&tenant, &workspace]).await?)?;
+        Ok((rows.iter().map(binding).collect::<Result<_, _>>()?, total))
+    }
+
+    async fn commit_grant(
+        &self,
+        scope: TenantScope,
+        change: Change<RoleBinding>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        // The default tenant's revision moves too: a local actor that gets its first role loses what it had there.
+        const SQL: &str = concat!(
+            "WITH made AS (
+                INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref,
+                    created_at, created_by)
+                VALUES ($1, $13, $14, $15, $16, $17, $18, $19)
+                RETURNING 1
+             ),
+             known AS (INSERT INTO bound_principal (principal) VALUES ($14) ON CONFLICT DO NOTHING),
+             locked AS (
+                SELECT tenant_id FROM tenant WHERE tenant_id IN ($1, $20) OR $16 = 'platform'
+                ORDER BY tenant_id FOR UPDATE
+             ),
+             raised AS (
+                UPDATE tenant SET access_revision = access_revision + 1 FROM locked
+                WHERE tenant.tenant_id = locked.tenant_id
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
+            commit_tail!(),
+            ")"
+        );
+        let Change { next, decided_on: _, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let (id, principal, role) = (next.role_binding_id.uuid(), next.principal.to_string(), next.role.as_str());
+        let (kind, reference) = (next.scope.kind(), next.scope.reference());
+        let (at, by) = (next.created_at.moment(), next.created_by.to_string());
+        let own = tail.with(&[&id, &principal, &role, &kind, &reference, &at, &by, &DEFAULT_TENANT]);
+        self.commit(SQL, &own).await.map(|_| ())
+    }
+
+    async fn commit_end(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH ended AS (
+                DELETE FROM role_binding WHERE tenant_id = $1 AND role_binding_id = $13 RETURNING scope_kind
+             ),
+             locked AS (
+                SELECT tenant_id FROM tenant
+                WHERE tenant_id = $1 OR EXISTS (SELECT FROM ended WHERE scope_kind = 'platform')
+                ORDER BY tenant_id FOR UPDATE
+             ),
+             raised AS (
+                UPDATE tenant SET access_revision = access_revision + 1 FROM locked
+                WHERE tenant.tenant_id = locked.tenant_id
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM ended), ",
+            commit_tail!(),
+            ")"
+        );
+        let tail = Tail::new(scope, &fact, None);
+        self.commit(SQL, &tail.with(&[&id.uuid()])).await.map(|_| ())
+    }
+}

@@ -1,0 +1,355 @@
+//! Assets and versions.
+
+use crate::{
+    database::{Database, Param},
+    guarded::{Tail, commit_tail},
+    row::{Columns, count, known},
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    access::rights::Reach,
+    asset::{
+        Asset, AssetVersion, Lifecycle, NewVersion, OwnershipTier, VersionLabel,
+        canonical::Checksum,
+        kind::AssetKind,
+        ports::{ArtifactPath, AssetFilter, AssetStore},
+    },
+    id::{AssetId, AssetVersionId, WorkspaceId},
+    idempotency::KeyedOutcome,
+    store::{Change, CommitError, Paging, StoreError},
+    tenant::TenantScope,
+};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+const ASSET_COLUMNS: &str = "asset.asset_id, asset.slug, asset.asset_kind, asset.owner_ref, asset.lifecycle_state, \
+    asset.ownership_tier, asset.workspace_id, asset.namespace_id, asset.revision, asset.created_at, asset.created_by";
+
+fn asset(row: &Row) -> Result<Asset, StoreError> {
+    Ok(Asset {
+        asset_id: row.id("asset_id")?,
+        slug: row.slug("slug")?,
+        kind: row.spelled("asset_kind", AssetKind::parse)?,
+        owner_ref: row.owner("owner_ref")?,
+        lifecycle: row.spelled("lifecycle_state", Lifecycle::parse)?,
+        ownership_tier: row.spelled("ownership_tier", OwnershipTier::parse)?,
+        workspace_id: row.id("workspace_id")?,
+        namespace_id: row.id("namespace_id")?,
+        created_at: row.moment("created_at")?,
+        created_by: row.actor("created_by")?,
+        revision: row.revision("revision")?,
+    })
+}
+
+/// A version's columns carry a prefix, so that they can stand beside its asset's.
+const VERSION_COLUMNS: &str = "version.asset_version_id, version.asset_id AS version_asset_id, \
+    version.version_label, version.content, version.checksum, version.created_at AS version_created_at, \
+    version.created_by AS version_created_by";
+
+fn version(row: &Row) -> Result<AssetVersion, StoreError> {
+    let (asset_id, asset_version_id) = (row.id("version_asset_id")?, row.id("asset_version_id")?);
+    Ok(AssetVersion {
+        asset_version_id,
+        asset_id,
+        version_label: row.spelled("version_label", VersionLabel::parse)?,
+        canonical: row.column("content")?,
+        artifact_ref: ArtifactPath::of_version(asset_id, asset_version_id),
+        checksum: row.spelled("checksum", Checksum::parse)?,
+        created_at: row.moment("version_created_at")?,
+        created_by: row.actor("version_created_by")?,
+    })
+}
+
+/// What of a caller's reach a statement needs: everything, or these namespaces and workspaces.
+pub(crate) struct ReachParams {
+    pub(crate) all: bool,
+    pub(crate) namespaces: Vec<Uuid>,
+    pub(crate) workspaces: Vec<Uuid>,
+    pub(crate) workloads: Vec<Uuid>,
+}
+
+impl ReachParams {
+    pub(crate) fn new(reach: Option<&Reach>) -> Self {
+        let ids = |reach: &Reach| {
+            (
+                reach.namespaces.iter().map(|id| id.uuid()).collect(),
+                reach.workspaces.iter().map(|id| id.uuid()).collect(),
+                reach.workloads.iter().map(|id| id.uuid()).collect(),
+            )
+        };
+        let (namespaces, workspaces, workloads) = reach.map(ids).unwrap_or_default();
+        Self { all: reach.is_none(), namespaces, workspaces, workloads }
+    }
+}
+
+const INSERT_ASSET: &str = "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, \
+    ownership_tier, workspace_id, namespace_id, last_label, revision, created_at, created_by)";
+
+#[async_trait]
+impl AssetStore for Database {
+    async fn find(&self, scope: TenantScope, id: AssetId) -> Result<Option<Asset>, StoreError> {
+        let sql = format!("SELECT {ASSET_COLUMNS} FROM asset WHERE tenant_id = $1 AND asset_id = $2");
+        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+        row.as_ref().map(asset).transpose()
+    }
+
+    async fn list(
+        &self,
+        scope: TenantScope,
+        filter: &AssetFilter,
+        page: Paging,
+    ) -> Result<(Vec<Asset>, u64), StoreError> {
+        // An asset is seen from every workspace of its namespace.
+        const WHERE: &str = "FROM asset WHERE tenant_id = $1
+            AND ($2::uuid IS NULL OR ownership_tier = 'platform_builtin' OR namespace_id =
+                (SELECT namespace_id FROM workspace WHERE tenant_id = $1 AND workspace_id = $2))
+            AND ($3::text IS NULL OR asset_kind = $3)
+            AND ($4::text IS NULL OR lifecycle_state = $4)
+            AND ($5 OR ownership_tier = 'platform_builtin' OR namespace_id = ANY($6) OR namespace_id IN
+                (SELECT namespace_id FROM workspace WHERE tenant_id = $1 AND workspace_id = ANY($7)))";
+        let tenant = scope.tenant().uuid();
+        let workspace = filter.workspace.map(WorkspaceId::uuid);
+        let kind = filter.kind.map(AssetKind::as_str);
+        let state = filter.lifecycle.map(Lifecycle::as_str);
+        let reach = ReachParams::new(filter.reach.as_ref());
+        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
+        let mut params: Vec<Param<'_>> =
+            vec![&tenant, &workspace, &kind, &state, &reach.all, &reach.namespaces, &reach.workspaces];
+        let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
+        let total = count(&self.read(&counted, &params).await?)?;
+        params.extend_from_slice(&[&limit, &offset]);
+        let sql = format!("SELECT {ASSET_COLUMNS} {WHERE} ORDER BY asset_id DESC LIMIT $8 OFFSET $9");
+        let rows = self.read(&sql, &params).await?;
+        Ok((rows.iter().map(asset).collect::<Result<_, _>>()?, total))
+    }
+
+    async fn commit_new(
+        &self,
+        scope: TenantScope,
+        change: Change<Asset>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        let sql = format!(
+            "WITH made AS (
+                {INSERT_ASSET} VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, 0, $21, $22, $23) RETURNING 1
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM made), {})",
+            commit_tail!()
+        );
+        let Change { next, decided_on: _, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let row = AssetRow::of(&next);
+        self.commit(&sql, &tail.with(&row.params())).await.map(|_| ())
+    }
+
+    async fn commit_version(
+        &self,
+        scope: TenantScope,
+        change: Change<NewVersion>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<AssetVersion, CommitError> {
+        // Updating the asset's row makes versions of one asset wait for each other, so the next label is never given
+        // twice. A given label of the form vN moves the count along.
+        const SQL: &str = concat!(
+            "WITH parent AS (
+                UPDATE asset SET last_label = CASE
+                    WHEN $15::text IS NULL THEN last_label + 1
+                    WHEN $15 ~ '^v[1-9][0-9]{0,8}$' THEN greatest(last_label, substr($15, 2)::integer)
+                    ELSE last_label END
+                WHERE tenant_id = $1 AND asset_id = $14 AND lifecycle_state <> 'archived'
+                RETURNING coalesce($15, 'v' || last_label) AS label
+             ),
+             made AS (
+                INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
+                    checksum, created_at, created_by)
+                SELECT $1, $13, $14, label, $16, $17, $18, $19, $20 FROM parent
+                RETURNING version_label
+             ),
+             source AS (
+                INSERT INTO asset_version_source (tenant_id, asset_version_id, body)
+                SELECT $1, $13, $21 FROM parent WHERE $21::text IS NOT NULL
+             ),
+             done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
+            commit_tail!(),
+            "))
+             SELECT version_label FROM made, done"
+        );
+        let Change { next, decided_on: _, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let row = VersionRow::of(&next);
+        let rows = self.commit(SQL, &tail.with(&row.params(&next.source_text))).await?;
+        stored(next, &rows)
+    }
+
+    async fn commit_flow(
+        &self,
+        scope: TenantScope,
+        change: Change<(Asset, NewVersion)>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<AssetVersion, CommitError> {
+        let sql = format!(
+            "WITH parent AS (
+                {INSERT_ASSET} VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20,
+                    CASE WHEN $26::text IS NULL THEN 1
+                         WHEN $26 ~ '^v[1-9][0-9]{{0,8}}$' THEN substr($26, 2)::integer ELSE 0 END,
+                    $21, $22, $23)
+                RETURNING coalesce($26, 'v1') AS label
+             ),
+             made AS (
+                INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
+                    checksum, created_at, created_by)
+                SELECT $1, $24, $25, label, $27, $28, $29, $30, $31 FROM parent
+                RETURNING version_label
+             ),
+             source AS (
+                INSERT INTO asset_version_source (tenant_id, asset_version_id, body)
+                SELECT $1, $24, $32 FROM parent WHERE $32::text IS NOT NULL
+             ),
+             done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), {}))
+             SELECT version_label FROM made, done",
+            commit_tail!()
+        );
+        let Change { next: (new_asset, new_version), decided_on: _, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let parent = AssetRow::of(&new_asset);
+        let child = VersionRow::of(&new_version);
+        let mut own = parent.params();
+        own.extend(child.params(&new_version.source_text));
+        let rows = self.commit(&sql, &tail.with(&own)).await?;
+        stored(new_version, &rows)
+    }
+
+    async fn find_version(
+        &self,
+        scope: TenantScope,
+        id: AssetVersionId,
+    ) -> Result<Option<(Asset, AssetVersion)>, StoreError> {
+        let sql = format!(
+            "SELECT {VERSION_COLUMNS}, {ASSET_COLUMNS} FROM asset_version AS version JOIN asset USING (tenant_id, asset_id)
+             WHERE tenant_id = $1 AND asset_version_id = $2"
+        );
+        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+        row.map(|row| Ok((asset(&row)?, version(&row)?))).transpose()
+    }
+
+    async fn list_versions(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        page: Paging,
+    ) -> Result<(Vec<AssetVersion>, u64), StoreError> {
+        let sql = format!(
+            "SELECT {VERSION_COLUMNS} FROM asset_version AS version WHERE tenant_id = $1 AND asset_id = $2
+             ORDER BY asset_version_id DESC LIMIT $3 OFFSET $4"
+        );
+        let (tenant, asset) = (scope.tenant().uuid(), asset.uuid());
+        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
+        let rows = self.read(&sql, &[&tenant, &asset, &limit, &offset]).await?;
+        let counted = "SELECT count(*) FROM
+            (SELECT FROM asset_version WHERE tenant_id = $1 AND asset_id = $2 LIMIT 10001) AS few";
+        let total = count(&self.read(counted, &[&tenant, &asset]).await?)?;
+        Ok((rows.iter().map(version).collect::<Result<_, _>>()?, total))
+    }
+
+    async fn flow_source(&self, scope: TenantScope, asset: AssetId) -> Result<Option<String>, StoreError> {
+        const SQL: &str = "SELECT body FROM asset_version_source JOIN asset_version USING (tenant_id, asset_version_id)
+            WHERE tenant_id = $1 AND asset_id = $2 ORDER BY asset_version_id DESC LIMIT 1";
+        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &asset.uuid()]).await?;
+        row.map(|row| row.column("body")).transpose()
+    }
+}
+
+/// The values of `INSERT_ASSET` after the tenant, without the label count, alive while the statement runs.
+struct AssetRow<'a> {
+    id: Uuid,
+    slug: &'a str,
+    kind: &'static str,
+    owner: &'a str,
+    state: &'static str,
+    tier: &'static str,
+    workspace: Uuid,
+    namespace: Uuid,
+    revision: i64,
+    at: time::OffsetDateTime,
+    by: String,
+}
+
+impl<'a> AssetRow<'a> {
+    fn of(asset: &'a Asset) -> Self {
+        Self {
+            id: asset.asset_id.uuid(),
+            slug: asset.slug.as_str(),
+            kind: asset.kind.as_str(),
+            owner: asset.owner_ref.as_str(),
+            state: asset.lifecycle.as_str(),
+            tier: asset.ownership_tier.as_str(),
+            workspace: asset.workspace_id.uuid(),
+            namespace: asset.namespace_id.uuid(),
+            revision: asset.revision.get(),
+            at: asset.created_at.moment(),
+            by: asset.created_by.to_string(),
+        }
+    }
+
+    fn params(&self) -> Vec<Param<'_>> {
+        vec![
+            &self.id,
+            &self.slug,
+            &self.kind,
+            &self.owner,
+            &self.state,
+            &self.tier,
+            &self.workspace,
+            &self.namespace,
+            &self.revision,
+            &self.at,
+            &self.by,
+        ]
+    }
+}
+
+/// The values of a version's insert, alive while the statement runs.
+struct VersionRow<'a> {
+    id: Uuid,
+    asset: Uuid,
+    label: Option<&'a str>,
+    content: &'a str,
+    artifact: &'a str,
+    checksum: &'a str,
+    at: time::OffsetDateTime,
+    by: String,
+}
+
+impl<'a> VersionRow<'a> {
+    fn of(version: &'a NewVersion) -> Self {
+        Self {
+            id: version.asset_version_id.uuid(),
+            asset: version.asset_id.uuid(),
+            label: version.version_label.as_ref().map(VersionLabel::as_str),
+            content: version.canonical.text(),
+            artifact: version.artifact_ref.as_str(),
+            checksum: version.canonical.checksum().as_str(),
+            at: version.created_at.moment(),
+            by: version.created_by.to_string(),
+        }
+    }
+
+    fn params<'b>(&'b self, source: &'b Option<String>) -> Vec<Param<'b>> {
+        vec![&self.id, &self.asset, &self.label, &self.content, &self.artifact, &self.checksum, &self.at, &self.by, source]
+    }
+}
+
+/// The version as it now stands, with the label that the statement gave.
+fn stored(version: NewVersion, rows: &[Row]) -> Result<AssetVersion, CommitError> {
+    let row = known("version_label", rows.first())?;
+    Ok(AssetVersion {
+        asset_version_id: version.asset_version_id,
+        asset_id: version.asset_id,
+        version_label: row.spelled("version_label", VersionLabel::parse)?,
+        canonical: version.canonical.text().to_owned(),
+        artifact_ref: version.artifact_ref,
+        checksum: version.canonical.checksum().clone(),
+        created_at: version.created_at,
+        created_by: version.created_by,
+    })
+}

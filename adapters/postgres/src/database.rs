@@ -1,0 +1,116 @@
+//! The pool, and how a statement is sent.
+
+use crate::failure;
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
+};
+use fairway_domain::store::{CommitError, StoreError};
+use rustls::{ClientConfig, RootCertStore};
+use std::{str::FromStr, time::Duration};
+use tokio_postgres::{Config, Row, types::ToSql};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// How long a request waits for a connection before it is told to come back.
+const WAIT_FOR_CONNECTION: Duration = Duration::from_millis(1_500);
+/// How long a new connection may take.
+const CONNECT: Duration = Duration::from_millis(1_000);
+
+/// Where and how to connect.
+#[derive(Clone, Debug)]
+pub struct DatabaseOptions {
+    /// A `postgres://` address.
+    pub url: String,
+    /// Most connections of this pool.
+    pub connections: usize,
+}
+
+/// A pool of connections that work under the service role.
+///
+/// A pool's connections are driven by the runtime that opened them, so one pool for each worker thread saves a
+/// wake-up across threads for every round trip.
+#[derive(Clone, Debug)]
+pub struct Database {
+    pool: Pool,
+}
+
+/// A value that a statement takes.
+pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
+
+impl Database {
+    /// Prepares a pool; nothing is connected yet.
+    ///
+    /// # Errors
+    /// When the address cannot be read.
+    pub fn new(options: &DatabaseOptions) -> Result<Self, StoreError> {
+        let mut config = Config::from_str(&options.url).map_err(failure::of_store)?;
+        config.connect_timeout(CONNECT).application_name("fairway");
+        config.keepalives_idle(Duration::from_secs(30));
+        let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(config, tls(), recycle);
+        let enter = Hook::async_fn(|client, _| {
+            Box::pin(async move {
+                let enter = "SET ROLE fairway_service; SET statement_timeout = '5s'; SET lock_timeout = '2s'";
+                client.batch_execute(enter).await.map_err(HookError::Backend)
+            })
+        });
+        let timeouts =
+            Timeouts { wait: Some(WAIT_FOR_CONNECTION), create: Some(CONNECT), recycle: Some(CONNECT) };
+        let pool = Pool::builder(manager)
+            .max_size(options.connections)
+            .runtime(Runtime::Tokio1)
+            .timeouts(timeouts)
+            .post_create(enter)
+            .build()
+            .map_err(|error| failure::broken(Box::new(error)))?;
+        Ok(Self { pool })
+    }
+
+    /// Whether the database answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        self.read("SELECT 1", &[]).await.map(|_| ())
+    }
+
+    pub(crate) async fn connection(&self) -> Result<Object, StoreError> {
+        self.pool.get().await.map_err(|error| failure::unavailable(Box::new(error)))
+    }
+
+    /// Sends a statement that changes nothing. A connection that died while it lay in the pool shows only on use, and
+    /// a read can be repeated: so it is, once.
+    pub(crate) async fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        let first = send(&self.connection().await?, sql, params).await;
+        match first {
+            Err(error) if error.is_closed() => {
+                send(&self.connection().await?, sql, params).await.map_err(failure::of_store)
+            }
+            Ok(_) | Err(_) => first.map_err(failure::of_store),
+        }
+    }
+
+    /// The one row of a read, if it has one.
+    pub(crate) async fn read_one(&self, sql: &str, params: &[Param<'_>]) -> Result<Option<Row>, StoreError> {
+        Ok(self.read(sql, params).await?.pop())
+    }
+
+    /// Sends a statement that is a whole transaction. Never repeated: whether it happened may not be known.
+    pub(crate) async fn commit(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
+        let connection = self.connection().await?;
+        send(&connection, sql, params).await.map_err(failure::of_commit)
+    }
+}
+
+async fn send(
+    connection: &Object,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let statement = connection.prepare_cached(sql).await?;
+    connection.query(&statement, params).await
+}
+
+pub(crate) fn tls() -> MakeRustlsConnect {
+    let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    MakeRustlsConnect::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
+}

@@ -1,0 +1,129 @@
+//! Executions: accepted in one statement, ended in one statement.
+
+mod accept;
+mod evidence;
+mod finish;
+mod lease;
+
+use crate::{
+    database::{Database, Param},
+    release::{DEPLOYMENT_COLUMNS, deployment},
+    row::{Columns, known},
+    workload::{WORKLOAD_COLUMNS, workload},
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    evidence::{EvidenceRecord, Snapshot},
+    execution::{
+        Acceptance, Ending, Execution, Outcome, RunError, Status,
+        ports::{Accepted, AcceptedOn, ExecutionStore, LapsedRun, RuntimeEntry},
+    },
+    id::ExecutionId,
+    idempotency::RequestKey,
+    release::lane::Lane,
+    slug::Slug,
+    store::{CommitError, StoreError},
+    tenant::TenantScope,
+};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+const EXECUTION_COLUMNS: &str = "execution.execution_id, execution.workload_id, execution.workspace_id, \
+    execution.release_id, execution.environment, execution.lane, execution.submitter, execution.status, \
+    execution.outcome, execution.error_code, execution.error_message, execution.started_at, execution.finished_at";
+
+/// The answer, while it is kept, and the reason code of the decision that let the run in or not.
+const ANSWER_COLUMNS: &str = "
+    (SELECT body FROM execution_result AS result
+     WHERE result.tenant_id = execution.tenant_id AND result.execution_id = execution.execution_id) AS output,
+    (SELECT reason_code FROM policy_decision AS decision
+     WHERE decision.tenant_id = execution.tenant_id AND decision.execution_id = execution.execution_id
+     ORDER BY (outcome = 'deny') DESC, decision_id LIMIT 1) AS reason_code";
+
+fn execution(row: &Row) -> Result<Execution, StoreError> {
+    let outcome: Option<&str> = row.column("outcome")?;
+    let code: Option<String> = row.column("error_code")?;
+    let message: Option<String> = row.column("error_message")?;
+    Ok(Execution {
+        execution_id: row.id("execution_id")?,
+        workload_id: row.id("workload_id")?,
+        workspace_id: row.id("workspace_id")?,
+        release_id: row.id("release_id")?,
+        environment: row.slug("environment")?,
+        lane: row.spelled("lane", Lane::parse)?,
+        submitter: row.actor("submitter")?,
+        status: row.spelled("status", Status::parse)?,
+        outcome: outcome.map(|text| known("outcome", Outcome::parse(text))).transpose()?,
+        error: code.zip(message).map(|(code, message)| RunError { code, message }),
+        output: row.column("output")?,
+        reason_code: row.column::<Option<String>>("reason_code")?.unwrap_or_default(),
+        started_at: row.moment("started_at")?,
+        finished_at: row.optional_moment("finished_at")?,
+    })
+}
+
+#[async_trait]
+impl ExecutionStore for Database {
+    async fn runtime_entry(
+        &self,
+        scope: TenantScope,
+        slug: &Slug,
+        environment: &Slug,
+    ) -> Result<Option<RuntimeEntry>, StoreError> {
+        let sql = format!(
+            "SELECT {WORKLOAD_COLUMNS}, $3::text AS environment, {DEPLOYMENT_COLUMNS}
+             FROM workload JOIN workspace USING (tenant_id, workspace_id)
+             LEFT JOIN deployment ON deployment.tenant_id = $1 AND deployment.workload_id = workload.workload_id
+                AND deployment.environment = $3
+             WHERE workload.tenant_id = $1 AND workload.slug = $2"
+        );
+        let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &slug.as_str(), &environment.as_str()];
+        let Some(row) = self.read_one(&sql, &params).await? else {
+            return Ok(None);
+        };
+        let deployed = row.column::<Option<i64>>("deployment_revision")?.is_some();
+        let deployment = deployed.then(|| deployment(&row)).transpose()?;
+        Ok(Some(RuntimeEntry { workload: workload(&row)?, deployment }))
+    }
+
+    async fn keep_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError> {
+        const SQL: &str = "INSERT INTO evidence_snapshot (tenant_id, digest, body) VALUES ($1, $2, $3)
+            ON CONFLICT DO NOTHING";
+        let digest: &[u8] = &snapshot.digest;
+        self.read(SQL, &[&scope.tenant().uuid(), &digest, &snapshot.body]).await.map(|_| ())
+    }
+
+    async fn accept(
+        &self,
+        scope: TenantScope,
+        acceptance: &Acceptance,
+        on: AcceptedOn,
+        key: Option<&RequestKey>,
+    ) -> Result<Accepted, CommitError> {
+        accept::accept(self, scope, acceptance, on, key).await
+    }
+
+    async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
+        finish::finish(self, scope, ending).await
+    }
+
+    async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<bool, StoreError> {
+        lease::renew(self, scope, id, lease).await
+    }
+
+    async fn take_lapsed(&self, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError> {
+        lease::take_lapsed(self, lease).await
+    }
+
+    async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError> {
+        let sql = format!(
+            "SELECT {EXECUTION_COLUMNS}, {ANSWER_COLUMNS} FROM execution WHERE tenant_id = $1 AND execution_id = $2"
+        );
+        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+        row.as_ref().map(execution).transpose()
+    }
+
+    async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError> {
+        evidence::evidence(self, scope, id).await
+    }
+}

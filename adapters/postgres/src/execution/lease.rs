@@ -1,0 +1,60 @@
+//! Leases: by the database's clock alone.
+
+use super::{ANSWER_COLUMNS, EXECUTION_COLUMNS, execution};
+use crate::{
+    database::Database,
+    row::{Columns, known},
+};
+use fairway_domain::{
+    execution::ports::LapsedRun,
+    id::ExecutionId,
+    store::StoreError,
+    tenant::TenantScope,
+};
+use uuid::Uuid;
+
+/// Runs that one turn takes over.
+const BATCH: i64 = 20;
+
+pub(super) async fn renew(
+    database: &Database,
+    scope: TenantScope,
+    id: ExecutionId,
+    lease: Uuid,
+) -> Result<bool, StoreError> {
+    const SQL: &str = "UPDATE execution_lease SET lapses_at = fairway_now() + lease_for
+        WHERE tenant_id = $1 AND execution_id = $2 AND token = $3 RETURNING 1";
+    let rows = database.read(SQL, &[&scope.tenant().uuid(), &id.uuid(), &lease]).await?;
+    Ok(!rows.is_empty())
+}
+
+pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError> {
+    let sql = format!(
+        "WITH lapsed AS (
+            SELECT tenant_id, execution_id FROM execution_lease WHERE lapses_at < fairway_now()
+            ORDER BY lapses_at LIMIT $2 FOR UPDATE SKIP LOCKED
+         ),
+         taken AS (
+            UPDATE execution_lease SET token = $1, lapses_at = fairway_now() + lease_for
+            FROM lapsed WHERE execution_lease.tenant_id = lapsed.tenant_id
+                AND execution_lease.execution_id = lapsed.execution_id
+            RETURNING execution_lease.tenant_id, execution_lease.execution_id, deadline_at < fairway_now() AS overdue
+         )
+         SELECT taken.tenant_id, taken.overdue, execution.input_digest, {EXECUTION_COLUMNS}, {ANSWER_COLUMNS}
+         FROM taken JOIN execution ON execution.tenant_id = taken.tenant_id
+            AND execution.execution_id = taken.execution_id"
+    );
+    let rows = database.read(&sql, &[&lease, &BATCH]).await?;
+    rows.iter()
+        .map(|row| {
+            let digest: &[u8] = row.column("input_digest")?;
+            Ok(LapsedRun {
+                scope: TenantScope::for_relay(row.id("tenant_id")?),
+                execution: execution(row)?,
+                input_digest: known("input_digest", digest.try_into().ok())?,
+                lease,
+                overdue: row.column("overdue")?,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,67 @@
+//! What a failed statement means: a constraint's name becomes a word of the domain, everything else stays opaque.
+
+use fairway_domain::store::{CommitError, Conflict, StoreError, StoreFault};
+use std::error::Error;
+use tokio_postgres::error::SqlState;
+
+/// Raised by `fairway_commit` when the guard did not hold.
+const LOST_GUARD: &str = "FW001";
+/// Raised by `fairway_commit` when the idempotency key is taken.
+const KEY_TAKEN: &str = "FW002";
+
+pub(crate) fn of_commit(error: tokio_postgres::Error) -> CommitError {
+    let Some(database) = error.as_db_error() else {
+        return CommitError::Store(of_store(error));
+    };
+    match database.code().code() {
+        LOST_GUARD => CommitError::Stale,
+        KEY_TAKEN => CommitError::KeyTaken,
+        _ => match conflict(database.code(), database.constraint()) {
+            Some(conflict) => CommitError::Conflict(conflict),
+            None => CommitError::Store(of_store(error)),
+        },
+    }
+}
+
+fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<Conflict> {
+    if *code == SqlState::FOREIGN_KEY_VIOLATION {
+        return Some(Conflict::MissingReference);
+    }
+    if *code != SqlState::UNIQUE_VIOLATION {
+        return None;
+    }
+    match constraint? {
+        "tenant_slug_key" | "workspace_slug_key" | "asset_slug_key" | "workload_slug_key" => {
+            Some(Conflict::DuplicateSlug)
+        }
+        "asset_version_label_key" => Some(Conflict::DuplicateVersionLabel),
+        "release_binding_role_key" => Some(Conflict::DuplicateRole),
+        "role_binding_once" => Some(Conflict::DuplicateRoleBinding),
+        "tenant_public_host_key" => Some(Conflict::HostTaken),
+        _ => None,
+    }
+}
+
+pub(crate) fn of_store(error: tokio_postgres::Error) -> StoreError {
+    let passing = match error.code() {
+        // Without a code the server never answered: the connection broke, or there was none.
+        None => error.is_closed() || error.source().is_some_and(|source| source.is::<std::io::Error>()),
+        Some(code) => is_passing(code),
+    };
+    let fault = if passing { StoreFault::Unavailable } else { StoreFault::Broken };
+    StoreError { source: Box::new(error), fault }
+}
+
+/// Whether a later try may succeed: the server goes, comes, is full, or somebody else was in the way.
+fn is_passing(code: &SqlState) -> bool {
+    let class = code.code().get(0..2).unwrap_or_default();
+    matches!(class, "08" | "53" | "57" | "58") || matches!(code.code(), "40001" | "40P01" | "55P03" | "25006")
+}
+
+pub(crate) fn unavailable(source: Box<dyn Error + Send + Sync>) -> StoreError {
+    StoreError { source, fault: StoreFault::Unavailable }
+}
+
+pub(crate) fn broken(source: Box<dyn Error + Send + Sync>) -> StoreError {
+    StoreError { source, fault: StoreFault::Broken }
+}

@@ -1,0 +1,307 @@
+//! Releases and deployments.
+
+mod rows;
+
+use crate::{
+    asset::ReachParams,
+    database::{Database, Param},
+    guarded::{Tail, commit_tail},
+    row::{Columns, count},
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    id::{ReleaseId, WorkloadId},
+    idempotency::KeyedOutcome,
+    release::{
+        Release, StateName,
+        lane::{Deployment, DeploymentChange},
+        ports::{DeploymentPulse, PlacedRelease, ReleaseFilter, ReleaseStore},
+        review::Reviewed,
+    },
+    slug::Slug,
+    store::{Change, CommitError, Paging, StoreError},
+    tenant::TenantScope,
+};
+pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
+use rows::{RELEASE_COLUMNS, ReleaseRow, placed, release};
+use uuid::Uuid;
+
+#[async_trait]
+impl ReleaseStore for Database {
+    async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<PlacedRelease>, StoreError> {
+        let sql = format!(
+            "SELECT {RELEASE_COLUMNS}, {DEPLOYMENT_COLUMNS}, {}, {}
+             FROM release JOIN deployment USING (tenant_id, workload_id, environment)
+             WHERE tenant_id = $1 AND release_id = $2",
+            rows::BINDINGS,
+            rows::APPROVALS
+        );
+        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+        row.as_ref().map(placed).transpose()
+    }
+
+    async fn list(
+        &self,
+        scope: TenantScope,
+        filter: &ReleaseFilter,
+        page: Paging,
+    ) -> Result<(Vec<Release>, u64), StoreError> {
+        const WHERE: &str = "FROM release JOIN workspace USING (tenant_id, workspace_id) WHERE tenant_id = $1
+            AND ($2::uuid IS NULL OR workload_id = $2)
+            AND ($3::text IS NULL OR environment = $3)
+            AND ($4::text IS NULL OR state = $4)
+            AND ($5 OR namespace_id = ANY($6) OR workspace_id = ANY($7) OR workload_id = ANY($8))";
+        let tenant = scope.tenant().uuid();
+        let workload = filter.workload.map(WorkloadId::uuid);
+        let environment = filter.environment.as_ref().map(Slug::as_str);
+        let state = filter.state.map(StateName::as_str);
+        let reach = ReachParams::new(filter.reach.as_ref());
+        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
+        let mut params: Vec<Param<'_>> = vec![
+            &tenant,
+            &workload,
+            &environment,
+            &state,
+            &reach.all,
+            &reach.namespaces,
+            &reach.workspaces,
+            &reach.workloads,
+        ];
+        let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
+        let total = count(&self.read(&counted, &params).await?)?;
+        params.extend_from_slice(&[&limit, &offset]);
+        let sql = format!("SELECT {RELEASE_COLUMNS} {WHERE} ORDER BY release_id DESC LIMIT $9 OFFSET $10");
+        let rows = self.read(&sql, &params).await?;
+        Ok((rows.iter().map(release).collect::<Result<_, _>>()?, total))
+    }
+
+    async fn deployment(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        environment: &Slug,
+    ) -> Result<Option<Deployment>, StoreError> {
+        let sql = format!(
+            "SELECT workload_id, environment, {DEPLOYMENT_COLUMNS} FROM deployment
+             WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3"
+        );
+        let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &workload.uuid(), &environment.as_str()];
+        let row = self.read_one(&sql, &params).await?;
+        row.as_ref().map(deployment).transpose()
+    }
+
+    async fn pulse(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        environment: &Slug,
+    ) -> Result<Option<DeploymentPulse>, StoreError> {
+        const SQL: &str = "SELECT deployment.revision, tenant.access_revision
+            FROM deployment JOIN tenant USING (tenant_id)
+            WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3";
+        let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &workload.uuid(), &environment.as_str()];
+        let row = self.read_one(SQL, &params).await?;
+        row.map(|row| {
+            Ok(DeploymentPulse { deployment: row.revision("revision")?, access: row.revision("access_revision")? })
+        })
+        .transpose()
+    }
+
+    async fn commit_new(
+        &self,
+        scope: TenantScope,
+        change: Change<Release>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH made AS (
+                INSERT INTO release (tenant_id, release_id, workload_id, workspace_id, environment, target_lane, state,
+                    policy_bundle_id, revision, created_at, created_by, updated_at)
+                VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $21)
+                RETURNING 1
+             ),
+             lanes AS (
+                INSERT INTO deployment (tenant_id, workload_id, environment, revision) VALUES ($1, $14, $16, 1)
+                ON CONFLICT DO NOTHING
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
+            commit_tail!(),
+            ")"
+        );
+        let Change { next, decided_on: _, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let (id, workload, workspace) = (next.release_id.uuid(), next.workload_id.uuid(), next.workspace_id.uuid());
+        let (environment, target, state) =
+            (next.environment.as_str(), next.target_lane.as_str(), next.state.name().as_str());
+        let bundle = next.policy_bundle_id.map(fairway_domain::id::AssetId::uuid);
+        let (revision, at, by) = (next.revision.get(), next.created_at.moment(), next.created_by.to_string());
+        let own: [Param<'_>; 10] =
+            [&id, &workload, &workspace, &environment, &target, &state, &bundle, &revision, &at, &by];
+        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+    }
+
+    async fn commit_binding(
+        &self,
+        scope: TenantScope,
+        change: Change<Release>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH changed AS (
+                UPDATE release SET revision = $15, updated_at = $16
+                WHERE tenant_id = $1 AND release_id = $13 AND revision = $14 AND state = 'draft'
+                RETURNING 1
+             ),
+             bound AS (
+                INSERT INTO release_binding (tenant_id, binding_id, release_id, role, asset_version_id, created_at,
+                    created_by)
+                SELECT $1, $17, $13, $18, $19, $20, $21 FROM changed
+                RETURNING 1
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM bound), ",
+            commit_tail!(),
+            ")"
+        );
+        let Change { next, decided_on, fact } = change;
+        let Some(binding) = next.bindings.last() else {
+            return Err(CommitError::Stale);
+        };
+        let tail = Tail::new(scope, &fact, key);
+        let (id, seen) = (next.release_id.uuid(), decided_on.unwrap_or(next.revision).get());
+        let (revision, updated) = (next.revision.get(), next.updated_at.moment());
+        let (binding_id, role, version) =
+            (binding.binding_id.uuid(), binding.role.as_str(), binding.asset_version_id.uuid());
+        let (at, by) = (binding.created_at.moment(), binding.created_by.to_string());
+        let own: [Param<'_>; 9] = [&id, &seen, &revision, &updated, &binding_id, &role, &version, &at, &by];
+        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+    }
+
+    async fn commit_review(
+        &self,
+        scope: TenantScope,
+        change: Change<Reviewed>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH changed AS (
+                UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18
+                WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
+                RETURNING 1
+             ),
+             said AS (
+                INSERT INTO approval (tenant_id, approval_id, release_id, outcome, subject_digest, approved_by,
+                    approved_at)
+                SELECT $1, $19, $13, $20, $21, $22, $23 FROM changed
+                RETURNING 1
+             ),
+             noted AS (
+                INSERT INTO approval_note (tenant_id, approval_id, body)
+                SELECT $1, $19, $24 FROM said WHERE $24::text IS NOT NULL
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM said), ",
+            commit_tail!(),
+            ")"
+        );
+        let Change { next: Reviewed { release, approval }, decided_on, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let row = ReleaseRow::of(&release, decided_on);
+        let (approval_id, verdict) = (approval.approval_id.uuid(), approval.verdict.as_str());
+        let (digest, by, at) = (approval.subject_digest.as_str(), approval.by.to_string(), approval.at.moment());
+        let mut own = row.params();
+        own.extend_from_slice(&[&approval_id, &verdict, &digest, &by, &at, &approval.note]);
+        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+    }
+
+    async fn commit_transition(
+        &self,
+        scope: TenantScope,
+        change: Change<Release>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH changed AS (
+                UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18
+                WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
+                RETURNING 1
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
+            commit_tail!(),
+            ")"
+        );
+        let Change { next, decided_on, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let row = ReleaseRow::of(&next, decided_on);
+        self.commit(SQL, &tail.with(&row.params())).await.map(|_| ())
+    }
+
+    async fn commit_deployment(
+        &self,
+        scope: TenantScope,
+        change: DeploymentChange,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        // The deployment's row is locked first and everything else hangs on it, so movers queue up and never deadlock.
+        const SQL: &str = concat!(
+            "WITH lanes AS (
+                UPDATE deployment SET restricted_release_id = $22, guided_release_id = $23, standard_release_id = $24,
+                    revision = $25
+                WHERE tenant_id = $1 AND workload_id = $19 AND environment = $20 AND revision = $21
+                RETURNING 1
+             ),
+             changed AS (
+                UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18,
+                    supersedes_release_id = $26
+                FROM lanes
+                WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
+                RETURNING 1
+             ),
+             displaced AS (
+                UPDATE release SET state = 'superseded', revision = revision + 1, updated_at = $18
+                FROM changed
+                WHERE tenant_id = $1 AND release_id = ANY($27) AND state = 'active'
+                RETURNING 1
+             ),
+             told AS (
+                INSERT INTO deployment_history (tenant_id, workload_id, environment, revision, lane, from_release_id,
+                    to_release_id, reason, actor, moved_at)
+                SELECT $1, $19, $20, $25, moved.lane, moved.from_id, moved.to_id, $31, $32, $18
+                FROM changed, unnest($28::text[], $29::uuid[], $30::uuid[]) AS moved (lane, from_id, to_id)
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM changed)
+                AND (SELECT count(*) FROM displaced) = cardinality($27::uuid[]), ",
+            commit_tail!(),
+            ")"
+        );
+        let next = &change.deployment;
+        let tail = Tail::new(scope, &change.fact, key);
+        let row = ReleaseRow::of(&change.release, Some(change.release_decided_on));
+        let (workload, environment) = (next.workload_id.uuid(), next.environment.as_str());
+        let (seen, revision) = (change.deployment_decided_on.get(), next.revision.get());
+        let holder = |release: Option<ReleaseId>| release.map(ReleaseId::uuid);
+        let (restricted, guided, standard) = (holder(next.restricted), holder(next.guided), holder(next.standard));
+        let supersedes = holder(change.release.supersedes_release_id);
+        let superseded: Vec<Uuid> = change.superseded.iter().map(|id| id.uuid()).collect();
+        let lanes: Vec<&str> = change.moves.iter().map(|moved| moved.lane.as_str()).collect();
+        let from: Vec<Option<Uuid>> = change.moves.iter().map(|moved| holder(moved.from)).collect();
+        let to: Vec<Option<Uuid>> = change.moves.iter().map(|moved| holder(moved.to)).collect();
+        let (reason, actor) = (change.reason.as_str(), change.fact.actor.to_string());
+        let mut own = row.params();
+        own.extend_from_slice(&[
+            &workload,
+            &environment,
+            &seen,
+            &restricted,
+            &guided,
+            &standard,
+            &revision,
+            &supersedes,
+            &superseded,
+            &lanes,
+            &from,
+            &to,
+            &reason,
+            &actor,
+        ]);
+        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+    }
+}

@@ -1,0 +1,164 @@
+//! Rows of releases.
+
+use crate::{
+    database::Param,
+    row::{Columns, known, parsed},
+};
+use fairway_domain::{
+    access::ActorRef,
+    asset::{VersionLabel, canonical::Checksum, kind::AssetKind},
+    release::{
+        Binding, BindingsDigest, Release, State, StateName,
+        lane::{Deployment, TargetLane},
+        ports::PlacedRelease,
+        review::{Approval, Verdict},
+    },
+    slug::Slug,
+    store::{Revision, StoreError},
+    time::Timestamp,
+};
+use serde::Deserialize;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+pub(super) const RELEASE_COLUMNS: &str = "release_id, workload_id, release.workspace_id, environment, \
+    release.target_lane, release.state, release.bindings_digest, release.policy_bundle_id, \
+    release.supersedes_release_id, release.revision, release.created_at, release.created_by, release.updated_at";
+
+pub(crate) const DEPLOYMENT_COLUMNS: &str = "restricted_release_id, guided_release_id, standard_release_id, \
+    deployment.revision AS deployment_revision";
+
+pub(super) const BINDINGS: &str = "(
+    SELECT coalesce(json_agg(json_build_object(
+        'binding_id', binding_id, 'role', role, 'asset_version_id', asset_version_id, 'checksum', checksum,
+        'version_label', version_label, 'asset_id', asset_id, 'asset_slug', asset.slug,
+        'created_at', bound.created_at, 'created_by', bound.created_by) ORDER BY binding_id), '[]')::text
+    FROM release_binding AS bound
+    JOIN asset_version USING (tenant_id, asset_version_id) JOIN asset USING (tenant_id, asset_id)
+    WHERE bound.tenant_id = release.tenant_id AND bound.release_id = release.release_id) AS bindings";
+
+pub(super) const APPROVALS: &str = "(
+    SELECT coalesce(json_agg(json_build_object(
+        'approval_id', approval_id, 'outcome', outcome, 'subject_digest', subject_digest,
+        'approved_by', approved_by, 'approved_at', approved_at, 'note', body) ORDER BY approval_id), '[]')::text
+    FROM approval LEFT JOIN approval_note USING (tenant_id, approval_id)
+    WHERE approval.tenant_id = release.tenant_id AND approval.release_id = release.release_id) AS approvals";
+
+#[derive(Deserialize)]
+struct BindingRow {
+    binding_id: Uuid,
+    role: String,
+    asset_version_id: Uuid,
+    checksum: String,
+    version_label: String,
+    asset_id: Uuid,
+    asset_slug: String,
+    created_at: Timestamp,
+    created_by: String,
+}
+
+fn binding(row: BindingRow) -> Result<Binding, StoreError> {
+    Ok(Binding {
+        binding_id: row.binding_id.into(),
+        role: known("role", AssetKind::parse(&row.role))?,
+        asset_version_id: row.asset_version_id.into(),
+        checksum: known("checksum", Checksum::parse(&row.checksum))?,
+        version_label: known("version_label", VersionLabel::parse(&row.version_label))?,
+        asset_id: row.asset_id.into(),
+        asset_slug: known("asset_slug", Slug::parse(&row.asset_slug).ok())?,
+        created_at: row.created_at,
+        created_by: known("created_by", ActorRef::parse(&row.created_by).ok())?,
+    })
+}
+
+#[derive(Deserialize)]
+struct ApprovalRow {
+    approval_id: Uuid,
+    outcome: String,
+    subject_digest: String,
+    approved_by: String,
+    approved_at: Timestamp,
+    note: Option<String>,
+}
+
+fn approval(row: ApprovalRow) -> Result<Approval, StoreError> {
+    Ok(Approval {
+        approval_id: row.approval_id.into(),
+        verdict: known("outcome", Verdict::parse(&row.outcome))?,
+        by: known("approved_by", ActorRef::parse(&row.approved_by).ok())?,
+        at: row.approved_at,
+        note: row.note,
+        subject_digest: BindingsDigest::stored(row.subject_digest),
+    })
+}
+
+pub(super) fn release(row: &Row) -> Result<Release, StoreError> {
+    let name = row.spelled("state", StateName::parse)?;
+    let digest = row.column::<Option<String>>("bindings_digest")?.map(BindingsDigest::stored);
+    Ok(Release {
+        release_id: row.id("release_id")?,
+        workload_id: row.id("workload_id")?,
+        workspace_id: row.id("workspace_id")?,
+        environment: row.slug("environment")?,
+        target_lane: row.spelled("target_lane", TargetLane::parse)?,
+        state: known("state", State::from_parts(name, digest))?,
+        policy_bundle_id: row.optional_id("policy_bundle_id")?,
+        supersedes_release_id: row.optional_id("supersedes_release_id")?,
+        bindings: Vec::new(),
+        approvals: Vec::new(),
+        created_at: row.moment("created_at")?,
+        created_by: row.actor("created_by")?,
+        updated_at: row.moment("updated_at")?,
+        revision: row.revision("revision")?,
+    })
+}
+
+pub(crate) fn deployment(row: &Row) -> Result<Deployment, StoreError> {
+    Ok(Deployment {
+        workload_id: row.id("workload_id")?,
+        environment: row.slug("environment")?,
+        restricted: row.optional_id("restricted_release_id")?,
+        guided: row.optional_id("guided_release_id")?,
+        standard: row.optional_id("standard_release_id")?,
+        revision: row.revision("deployment_revision")?,
+    })
+}
+
+pub(super) fn placed(row: &Row) -> Result<PlacedRelease, StoreError> {
+    let bindings: Vec<BindingRow> = parsed(row.column("bindings")?)?;
+    let approvals: Vec<ApprovalRow> = parsed(row.column("approvals")?)?;
+    let release = Release {
+        bindings: bindings.into_iter().map(binding).collect::<Result<_, _>>()?,
+        approvals: approvals.into_iter().map(approval).collect::<Result<_, _>>()?,
+        ..release(row)?
+    };
+    Ok(PlacedRelease { release, deployment: deployment(row)? })
+}
+
+/// What every move of a release sets: `$13` id, `$14` revision seen, `$15` state, `$16` digest, `$17` revision,
+/// `$18` moment.
+pub(super) struct ReleaseRow<'a> {
+    id: Uuid,
+    seen: i64,
+    state: &'static str,
+    digest: Option<&'a str>,
+    revision: i64,
+    at: time::OffsetDateTime,
+}
+
+impl<'a> ReleaseRow<'a> {
+    pub(super) fn of(release: &'a Release, decided_on: Option<Revision>) -> Self {
+        Self {
+            id: release.release_id.uuid(),
+            seen: decided_on.unwrap_or(release.revision).get(),
+            state: release.state.name().as_str(),
+            digest: release.state.digest().map(BindingsDigest::as_str),
+            revision: release.revision.get(),
+            at: release.updated_at.moment(),
+        }
+    }
+
+    pub(super) fn params(&self) -> Vec<Param<'_>> {
+        vec![&self.id, &self.seen, &self.state, &self.digest, &self.revision, &self.at]
+    }
+}

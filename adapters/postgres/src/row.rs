@@ -1,0 +1,80 @@
+//! From rows to the words of the domain. A row that says something the domain does not know is a broken store.
+
+use crate::failure;
+use fairway_domain::{
+    access::{ActorRef, OwnerRef},
+    slug::Slug,
+    store::{Revision, StoreError},
+    time::Timestamp,
+};
+use time::OffsetDateTime;
+use tokio_postgres::{Row, types::FromSql};
+use uuid::Uuid;
+
+#[derive(Debug, thiserror::Error)]
+#[error("column `{0}` holds nothing that the domain knows")]
+struct Unknown(&'static str);
+
+/// Reads columns by name.
+pub(crate) trait Columns {
+    fn column<'a, T: FromSql<'a>>(&'a self, name: &'static str) -> Result<T, StoreError>;
+
+    fn id<T: From<Uuid>>(&self, name: &'static str) -> Result<T, StoreError> {
+        self.column::<Uuid>(name).map(T::from)
+    }
+
+    fn optional_id<T: From<Uuid>>(&self, name: &'static str) -> Result<Option<T>, StoreError> {
+        Ok(self.column::<Option<Uuid>>(name)?.map(T::from))
+    }
+
+    fn moment(&self, name: &'static str) -> Result<Timestamp, StoreError> {
+        self.column::<OffsetDateTime>(name).map(Timestamp::new)
+    }
+
+    fn optional_moment(&self, name: &'static str) -> Result<Option<Timestamp>, StoreError> {
+        Ok(self.column::<Option<OffsetDateTime>>(name)?.map(Timestamp::new))
+    }
+
+    fn revision(&self, name: &'static str) -> Result<Revision, StoreError> {
+        self.column::<i64>(name).map(Revision::new)
+    }
+
+    fn slug(&self, name: &'static str) -> Result<Slug, StoreError> {
+        known(name, Slug::parse(self.column(name)?).ok())
+    }
+
+    fn actor(&self, name: &'static str) -> Result<ActorRef, StoreError> {
+        known(name, ActorRef::parse(self.column(name)?).ok())
+    }
+
+    fn owner(&self, name: &'static str) -> Result<OwnerRef, StoreError> {
+        known(name, OwnerRef::parse(self.column(name)?).ok())
+    }
+
+    /// Reads a spelling of the domain.
+    fn spelled<T>(&self, name: &'static str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, StoreError> {
+        known(name, parse(self.column(name)?))
+    }
+}
+
+impl Columns for Row {
+    fn column<'a, T: FromSql<'a>>(&'a self, name: &'static str) -> Result<T, StoreError> {
+        self.try_get(name).map_err(|error| failure::broken(Box::new(error)))
+    }
+}
+
+/// A stored value that must be known.
+pub(crate) fn known<T>(name: &'static str, value: Option<T>) -> Result<T, StoreError> {
+    value.ok_or_else(|| failure::broken(Box::new(Unknown(name))))
+}
+
+/// A stored JSON text that must parse.
+pub(crate) fn parsed<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|error| failure::broken(Box::new(error)))
+}
+
+/// A count as lists answer it.
+pub(crate) fn count(rows: &[Row]) -> Result<u64, StoreError> {
+    let first = known("count", rows.first())?;
+    known("count", u64::try_from(first.column::<i64>("count")?).ok())
+}

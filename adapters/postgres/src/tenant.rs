@@ -1,0 +1,209 @@
+//! Tenants and workspaces.
+
+use crate::{
+    database::Database,
+    guarded::{Tail, commit_tail},
+    row::{Columns, count, known},
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    id::WorkspaceId,
+    idempotency::KeyedOutcome,
+    store::{Change, CommitError, Paging, StoreError},
+    tenant::{Tenant, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceStore},
+};
+use tokio_postgres::Row;
+
+const TENANT_COLUMNS: &str = "tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, \
+    public_hosts, revision, created_at, created_by";
+
+fn tenant(row: &Row) -> Result<Tenant, StoreError> {
+    Ok(Tenant {
+        tenant_id: row.id("tenant_id")?,
+        slug: row.slug("slug")?,
+        name: row.column("name")?,
+        settings: TenantSettings {
+            notifications_enabled: row.column("notifications_enabled")?,
+            advanced_notifications_enabled: row.column("advanced_notifications_enabled")?,
+            public_hosts: row.column("public_hosts")?,
+        },
+        created_at: row.moment("created_at")?,
+        created_by: row.actor("created_by")?,
+        revision: row.revision("revision")?,
+    })
+}
+
+#[async_trait]
+impl TenantStore for Database {
+    async fn find(&self, scope: TenantScope) -> Result<Option<Tenant>, StoreError> {
+        let sql = format!("SELECT {TENANT_COLUMNS} FROM tenant WHERE tenant_id = $1");
+        self.read_one(&sql, &[&scope.tenant().uuid()]).await?.as_ref().map(tenant).transpose()
+    }
+
+    async fn list(&self, page: Paging) -> Result<(Vec<Tenant>, u64), StoreError> {
+        let sql = format!("SELECT {TENANT_COLUMNS} FROM tenant ORDER BY tenant_id DESC LIMIT $1 OFFSET $2");
+        let rows = self.read(&sql, &[&i64::from(page.limit), &i64::from(page.offset)]).await?;
+        let counted = "SELECT count(*) FROM (SELECT FROM tenant LIMIT 10001) AS few";
+        let total = count(&self.read(counted, &[]).await?)?;
+        Ok((rows.iter().map(tenant).collect::<Result<_, _>>()?, total))
+    }
+
+    async fn commit_new(
+        &self,
+        scope: TenantScope,
+        change: Change<Tenant>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH log AS (INSERT INTO fact_log (tenant_id, size) VALUES ($20, 0)),
+             made AS (
+                INSERT INTO tenant (tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled,
+                    public_hosts, revision, created_at, created_by)
+                VALUES ($20, $13, $14, $15, $16, '{}', $17, $18, $19)
+                RETURNING 1
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
+            commit_tail!(),
+            ")"
+        );
+        let Change { next, decided_on: _, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let id = next.tenant_id.uuid();
+        let slug = next.slug.as_str();
+        let (revision, at, by) = (next.revision.get(), next.created_at.moment(), next.created_by.to_string());
+        let settings = &next.settings;
+        self.commit(
+            SQL,
+            &tail.with(&[
+                &slug,
+                &next.name,
+                &settings.notifications_enabled,
+                &settings.advanced_notifications_enabled,
+                &revision,
+                &at,
+                &by,
+                &id,
+            ]),
+        )
+        .await
+        .map(|_| ())
+    }
+
+    async fn commit_settings(&self, scope: TenantScope, change: Change<Tenant>) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH seen AS (
+                SELECT public_hosts FROM tenant WHERE tenant_id = $1 AND revision = $13 FOR UPDATE
+             ),
+             left_behind AS (
+                DELETE FROM tenant_public_host USING seen
+                WHERE tenant_id = $1 AND NOT host = ANY($17)
+             ),
+             taken AS (
+                INSERT INTO tenant_public_host (host, tenant_id)
+                SELECT DISTINCT host, $1::uuid FROM seen, unnest($17::text[]) AS host
+                WHERE NOT host = ANY(seen.public_hosts)
+             ),
+             changed AS (
+                UPDATE tenant SET revision = $14, notifications_enabled = $15, advanced_notifications_enabled = $16,
+                    public_hosts = $17
+                FROM seen WHERE tenant_id = $1
+                RETURNING 1
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
+            commit_tail!(),
+            ")"
+        );
+        let Change { next, decided_on, fact } = change;
+        let tail = Tail::new(scope, &fact, None);
+        let seen = decided_on.unwrap_or(next.revision).get();
+        let settings = &next.settings;
+        let revision = next.revision.get();
+        self.commit(
+            SQL,
+            &tail.with(&[
+                &seen,
+                &revision,
+                &settings.notifications_enabled,
+                &settings.advanced_notifications_enabled,
+                &settings.public_hosts,
+            ]),
+        )
+        .await
+        .map(|_| ())
+    }
+}
+
+const WORKSPACE_COLUMNS: &str = "workspace.workspace_id, workspace.slug, workspace.name, workspace.namespace_id, \
+    namespace.slug AS namespace, workspace.created_at, workspace.created_by";
+
+fn workspace(row: &Row) -> Result<Workspace, StoreError> {
+    Ok(Workspace {
+        workspace_id: row.id("workspace_id")?,
+        slug: row.slug("slug")?,
+        name: row.column("name")?,
+        namespace_id: row.id("namespace_id")?,
+        namespace: row.slug("namespace")?,
+        created_at: row.moment("created_at")?,
+        created_by: row.actor("created_by")?,
+    })
+}
+
+#[async_trait]
+impl WorkspaceStore for Database {
+    async fn find(&self, scope: TenantScope, id: WorkspaceId) -> Result<Option<Workspace>, StoreError> {
+        let sql = format!(
+            "SELECT {WORKSPACE_COLUMNS} FROM workspace JOIN namespace USING (tenant_id, namespace_id)
+             WHERE workspace.tenant_id = $1 AND workspace_id = $2"
+        );
+        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+        row.as_ref().map(workspace).transpose()
+    }
+
+    async fn list(&self, scope: TenantScope, page: Paging) -> Result<(Vec<Workspace>, u64), StoreError> {
+        let sql = format!(
+            "SELECT {WORKSPACE_COLUMNS} FROM workspace JOIN namespace USING (tenant_id, namespace_id)
+             WHERE workspace.tenant_id = $1 ORDER BY workspace_id DESC LIMIT $2 OFFSET $3"
+        );
+        let tenant = scope.tenant().uuid();
+        let rows = self.read(&sql, &[&tenant, &i64::from(page.limit), &i64::from(page.offset)]).await?;
+        let counted = "SELECT count(*) FROM (SELECT FROM workspace WHERE tenant_id = $1 LIMIT 10001) AS few";
+        let total = count(&self.read(counted, &[&tenant]).await?)?;
+        Ok((rows.iter().map(workspace).collect::<Result<_, _>>()?, total))
+    }
+
+    async fn commit_new(
+        &self,
+        scope: TenantScope,
+        change: Change<Workspace>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<Workspace, CommitError> {
+        // The namespace's own row wins over the identifier that was thought of for a new one. The update that changes
+        // nothing makes a concurrent first use wait and then find the row.
+        const SQL: &str = concat!(
+            "WITH home AS (
+                INSERT INTO namespace (tenant_id, namespace_id, slug) VALUES ($1, $13, $14)
+                ON CONFLICT (tenant_id, slug) DO UPDATE SET slug = excluded.slug
+                RETURNING namespace_id
+             ),
+             made AS (
+                INSERT INTO workspace (tenant_id, workspace_id, namespace_id, slug, name, created_at, created_by)
+                SELECT $1, $15, namespace_id, $16, $17, $18, $19 FROM home
+                RETURNING namespace_id
+             ),
+             done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
+            commit_tail!(),
+            "))
+             SELECT namespace_id FROM made, done"
+        );
+        let Change { next, decided_on: _, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let (namespace_id, namespace) = (next.namespace_id.uuid(), next.namespace.as_str());
+        let (id, slug) = (next.workspace_id.uuid(), next.slug.as_str());
+        let (at, by) = (next.created_at.moment(), next.created_by.to_string());
+        let rows = self
+            .commit(SQL, &tail.with(&[&namespace_id, &namespace, &id, &slug, &next.name, &at, &by]))
+            .await?;
+        let namespace_id = known("namespace_id", rows.first())?.id("namespace_id")?;
+        Ok(Workspace { namespace_id, ..next })
+    }
+}

@@ -1,0 +1,114 @@
+//! The account under which the server's programs run.
+
+use std::fs::Metadata;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use nix::unistd::{User, geteuid};
+
+/// Who runs PostgreSQL: the caller, or an account without rights when the caller is root.
+///
+/// PostgreSQL refuses to run as root, and rightly so.
+#[derive(Debug, Clone)]
+pub(crate) enum Account {
+    /// The caller itself; nothing has to change hands.
+    Caller,
+    /// An unprivileged account of this machine, by its ids.
+    Dropped { uid: u32, gid: u32 },
+}
+
+/// Neither of the accounts that root could hand the server to exists.
+#[derive(Debug, thiserror::Error)]
+#[error("root cannot run PostgreSQL, and this machine has neither a `postgres` nor a `nobody` account")]
+pub(crate) struct NoAccount;
+
+impl Account {
+    /// Chooses the account: the caller, or as root `postgres`, else `nobody`.
+    pub(crate) fn choose() -> Result<Account, NoAccount> {
+        if !geteuid().is_root() {
+            return Ok(Account::Caller);
+        }
+        ["postgres", "nobody"]
+            .into_iter()
+            .filter_map(|name| User::from_name(name).ok().flatten())
+            .find(|user| !user.uid.is_root())
+            .map(|user| Account::Dropped { uid: user.uid.as_raw(), gid: user.gid.as_raw() })
+            .ok_or(NoAccount)
+    }
+
+    /// Lets `command` run under this account. The standard library empties the supplementary groups by itself.
+    pub(crate) fn apply(&self, command: &mut Command) {
+        match self {
+            Account::Caller => {}
+            Account::Dropped { uid, gid } => {
+                command.uid(*uid).gid(*gid);
+            }
+        }
+    }
+
+    /// Gives `path` to this account.
+    pub(crate) fn own(&self, path: &Path) -> std::io::Result<()> {
+        match self {
+            Account::Caller => Ok(()),
+            Account::Dropped { uid, gid } => chown(path, Some(*uid), Some(*gid)),
+        }
+    }
+
+    /// Whether this account can walk down to `directory`: it, and all folders above it, can be entered.
+    ///
+    /// The caller is taken to reach what it named: if it does not, the error that follows says so better.
+    pub(crate) fn reaches(&self, directory: &Path) -> bool {
+        match self {
+            Account::Caller => true,
+            Account::Dropped { uid, gid } => match directory.canonicalize() {
+                Ok(real) => real.ancestors().all(|folder| {
+                    folder.metadata().is_ok_and(|metadata| metadata.is_dir() && enters(&metadata, *uid, *gid))
+                }),
+                Err(_) => false,
+            },
+        }
+    }
+}
+
+/// The search bit that the kernel would look at for this user and group.
+fn enters(metadata: &Metadata, uid: u32, gid: u32) -> bool {
+    let mode = metadata.permissions().mode();
+    let bit = if metadata.uid() == uid {
+        0o100
+    } else if metadata.gid() == gid {
+        0o010
+    } else {
+        0o001
+    };
+    mode & bit != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, create_dir, set_permissions};
+
+    use super::*;
+
+    #[test]
+    fn a_closed_folder_stops_everybody_but_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        set_permissions(folder.path(), Permissions::from_mode(0o700)).unwrap();
+        let metadata = folder.path().metadata().unwrap();
+        assert!(enters(&metadata, metadata.uid(), metadata.gid()));
+        assert!(!enters(&metadata, metadata.uid() + 1, metadata.gid() + 1));
+    }
+
+    #[test]
+    fn a_folder_below_a_closed_one_is_out_of_reach() {
+        let closed = tempfile::tempdir().unwrap();
+        let below = closed.path().join("below");
+        create_dir(&below).unwrap();
+        set_permissions(closed.path(), Permissions::from_mode(0o700)).unwrap();
+        let stranger = Account::Dropped { uid: u32::MAX - 7, gid: u32::MAX - 7 };
+        assert!(!stranger.reaches(&below));
+        set_permissions(closed.path(), Permissions::from_mode(0o711)).unwrap();
+        assert!(stranger.reaches(&below));
+    }
+}

@@ -1,0 +1,144 @@
+//! The server process as its `postmaster.pid` file tells it.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::StartError;
+
+/// How long an abandoned server gets to write its last checkpoint, and then to end without one.
+const FAST: Duration = Duration::from_secs(30);
+const IMMEDIATE: Duration = Duration::from_secs(10);
+
+/// What the file says; PostgreSQL documents its lines in `pidfile.h`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PidFile {
+    pub(crate) process: u32,
+    /// The eighth line: whether connections are accepted.
+    pub(crate) is_ready: bool,
+}
+
+impl PidFile {
+    /// Reads the file of a data directory; `None` when there is none, or none that is whole.
+    pub(crate) fn read(data: &Path) -> Option<PidFile> {
+        PidFile::parse(&fs::read_to_string(data.join("postmaster.pid")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<PidFile> {
+        let mut lines = text.lines();
+        // A server in single-user mode writes its id as a negative number; it is nobody's to stop.
+        let process = lines.next()?.trim().parse().ok()?;
+        let is_ready = lines.nth(6).is_some_and(|status| status.trim() == "ready");
+        Some(PidFile { process, is_ready })
+    }
+}
+
+/// Sees to it that no server runs on this directory. Call it with the directory's lock held, so that whatever runs has
+/// lost its owner.
+pub(crate) fn settle(data: &Path) -> Result<(), StartError> {
+    let file = data.join("postmaster.pid");
+    if !file.exists() {
+        return Ok(());
+    }
+    if let Some(PidFile { process, .. }) = PidFile::read(data)
+        && serves(process, data)
+    {
+        return stop_abandoned(process, data);
+    }
+    // The server is gone. PostgreSQL removes the file of a dead process itself, but not when the id has been given to
+    // another process (the rule in containers, where ids start again) or when a power cut left the file empty.
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+    .map_err(StartError::io("removing a dead server's process file"))
+}
+
+fn stop_abandoned(process: u32, data: &Path) -> Result<(), StartError> {
+    for (signal, patience) in [(Signal::SIGINT, FAST), (Signal::SIGQUIT, IMMEDIATE)] {
+        send(process, signal).map_err(StartError::io("stopping an abandoned server"))?;
+        let since = Instant::now();
+        while since.elapsed() < patience {
+            if !serves(process, data) {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    Err(StartError::Abandoned(process))
+}
+
+/// Sends a signal; a process that is gone already is no error.
+pub(crate) fn send(process: u32, signal: Signal) -> io::Result<()> {
+    let Ok(process) = i32::try_from(process) else { return Err(io::ErrorKind::InvalidInput.into()) };
+    match kill(Pid::from_raw(process), signal) {
+        Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether this process is a server on this directory: ids are reused, so its command line must name the directory.
+fn serves(process: u32, data: &Path) -> bool {
+    command_line(process).is_some_and(|line| {
+        let directory = data.as_os_str().as_encoded_bytes();
+        line.windows(directory.len()).any(|part| part == directory)
+    })
+}
+
+/// The command line of a process; `None` for one that is gone. A zombie's is empty.
+fn command_line(process: u32) -> Option<Vec<u8>> {
+    if Path::new("/proc/self/cmdline").exists() {
+        return fs::read(format!("/proc/{process}/cmdline")).ok();
+    }
+    let output = Command::new("ps")
+        .args(["-ww", "-o", "args=", "-p", &process.to_string()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    Some(output.stdout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_tells_the_process_and_whether_it_is_ready() {
+        let starting = "4711\n/data\n1795258000\n5433\n\n127.0.0.1\n  123  0\nstarting\n";
+        let ready = "4711\n/data\n1795258000\n5433\n\n127.0.0.1\n  123  0\nready   \n";
+        assert_eq!(PidFile::parse(starting), Some(PidFile { process: 4711, is_ready: false }));
+        assert_eq!(PidFile::parse(ready), Some(PidFile { process: 4711, is_ready: true }));
+        assert_eq!(PidFile::parse("4711\n"), Some(PidFile { process: 4711, is_ready: false }));
+        assert_eq!(PidFile::parse(""), None);
+        assert_eq!(PidFile::parse("-4711\n"), None);
+    }
+
+    #[test]
+    fn a_strangers_process_is_left_alone_and_its_file_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("postmaster.pid");
+        // This test's own process id: alive, and no server on that folder.
+        fs::write(&file, format!("{}\n{}\n", std::process::id(), folder.path().display())).unwrap();
+        settle(folder.path()).unwrap();
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn an_abandoned_process_on_the_directory_is_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        // Any program whose command line names the directory, as a server's does.
+        let script = "trap 'exit 0' INT; while :; do read -r line < \"$0/pipe\"; done";
+        nix::unistd::mkfifo(&folder.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let mut child = Command::new("sh").arg("-c").arg(script).arg(folder.path()).spawn().unwrap();
+        fs::write(folder.path().join("postmaster.pid"), format!("{}\n", child.id())).unwrap();
+        settle(folder.path()).unwrap();
+        assert!(child.wait().is_ok());
+    }
+}

@@ -1,0 +1,112 @@
+//! Directories for what outlives one run: programs that were installed, and servers' data that lie nowhere else.
+
+use std::env;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
+
+use crate::account::Account;
+
+/// Names the state directory explicitly.
+pub const STATE_VARIABLE: &str = "FAIRWAY_STATE_DIR";
+
+/// The state directory of this user; it is created when it is missing.
+///
+/// `FAIRWAY_STATE_DIR`; else for root `/var/lib/fairway`, which the server's unprivileged account can enter (root's
+/// home is usually closed to it), for everybody else `$XDG_STATE_HOME/fairway` or `~/.local/state/fairway`. Where that
+/// cannot be created, a folder in `/tmp` that belongs to this user alone.
+///
+/// # Errors
+/// When none of them can be created, or the one in `/tmp` was made by somebody else.
+pub fn directory() -> io::Result<PathBuf> {
+    if let Some(named) = env::var_os(STATE_VARIABLE).filter(|value| !value.is_empty()) {
+        return create(&std::path::absolute(PathBuf::from(named))?);
+    }
+    if let Some(usual) = usual()
+        && let Ok(made) = create(&usual)
+    {
+        return Ok(made);
+    }
+    last_resort()
+}
+
+fn usual() -> Option<PathBuf> {
+    if geteuid().is_root() {
+        return Some(PathBuf::from("/var/lib/fairway"));
+    }
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .map(|state| state.join("fairway"))
+}
+
+/// `/tmp` is everybody's: a folder with our name that another user prepared is refused.
+fn last_resort() -> io::Result<PathBuf> {
+    let path = PathBuf::from(format!("/tmp/fairway-{}", geteuid()));
+    match DirBuilder::new().mode(0o711).create(&path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    let metadata = path.symlink_metadata()?;
+    if metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0 {
+        Ok(path)
+    } else {
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} belongs to somebody else", path.display())))
+    }
+}
+
+/// Creates a folder that others may pass through but not list, and answers its real path.
+pub(crate) fn create(path: &Path) -> io::Result<PathBuf> {
+    if !path.is_dir() {
+        DirBuilder::new().recursive(true).mode(0o755).create(path)?;
+        fs::set_permissions(path, Permissions::from_mode(0o711))?;
+    }
+    path.canonicalize()
+}
+
+/// The folder to use for what was asked to lie at `wanted`: that one, when the server's account can reach it, else one
+/// below the state directory that stays the same for the same `wanted`.
+///
+/// Root's checkout often lies below a home that nobody else may enter.
+pub(crate) fn reachable(wanted: &Path, account: &Account) -> io::Result<PathBuf> {
+    let wanted = create(wanted)?;
+    if account.reaches(&wanted) {
+        return Ok(wanted);
+    }
+    let key = fnv1a(wanted.as_os_str().as_encoded_bytes());
+    let substitute = create(&directory()?.join("servers").join(format!("{key:016x}")))?;
+    if account.reaches(&substitute) {
+        return Ok(substitute);
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("the server's account can enter neither {} nor {}", wanted.display(), substitute.display()),
+    ))
+}
+
+/// FNV-1a, 64 bits. The standard library's hashers may change between releases, and a data directory must be found again.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_path_is_the_published_hash() {
+        // From the reference list of the algorithm's authors.
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn a_reachable_folder_is_used_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let wanted = folder.path().join("data");
+        assert_eq!(reachable(&wanted, &Account::Caller).unwrap(), wanted.canonicalize().unwrap());
+    }
+}

@@ -1,0 +1,70 @@
+//! Directories of throw-away servers, and the end of those whose owner was killed.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+use crate::server;
+use crate::state;
+
+/// A fresh directory below the state directory. Sweeps the others first.
+pub(crate) fn fresh_directory() -> io::Result<PathBuf> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let parent = state::create(&state::directory()?.join("throwaway"))?;
+    sweep(&parent);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    Ok(parent.join(format!("{}-{number}", std::process::id())))
+}
+
+/// Removes every directory that nobody owns any more. What cannot be removed now is tried again next time.
+fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let home = entry.path();
+        if maker(&home).is_some_and(lives) {
+            continue;
+        }
+        let Ok(lock) = File::options().read(true).write(true).open(home.join("lock")) else { continue };
+        if lock.try_lock().is_ok() && server::settle(&home.join("cluster")).is_ok() {
+            let _ = fs::remove_dir_all(&home);
+        }
+    }
+}
+
+/// The process that made the directory, by its name.
+fn maker(home: &Path) -> Option<i32> {
+    home.file_name()?.to_str()?.split('-').next()?.parse().ok()
+}
+
+/// The lock alone does not decide: a directory whose maker is about to lock it is not abandoned.
+fn lives(process: i32) -> bool {
+    kill(Pid::from_raw(process), None) != Err(Errno::ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_directories_without_an_owner_are_swept() {
+        let parent = tempfile::tempdir().unwrap();
+        let new = format!("{}-0", std::process::id());
+        for name in ["owned", "abandoned", "stranger", &new] {
+            fs::create_dir(parent.path().join(name)).unwrap();
+        }
+        for name in ["abandoned", &new] {
+            File::create(parent.path().join(name).join("lock")).unwrap();
+        }
+        let owned = File::create(parent.path().join("owned/lock")).unwrap();
+        owned.lock().unwrap();
+        sweep(parent.path());
+        let exists = |name: &str| parent.path().join(name).exists();
+        assert!(exists("owned") && exists("stranger") && exists(&new));
+        assert!(!exists("abandoned"));
+    }
+}

@@ -1,0 +1,198 @@
+//! Real servers, started, stopped, abandoned and taken over.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, StartError, state};
+
+fn binaries() -> Binaries {
+    Binaries::find(&state::directory().unwrap()).unwrap()
+}
+
+/// A temporary folder that the server's account can enter.
+fn open_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+fn durable(folder: &Path) -> Options {
+    let settings = vec![("max_connections".to_owned(), "20".to_owned())];
+    Options {
+        binaries: binaries(),
+        data_dir: folder.join("postgres"),
+        port: None,
+        settings,
+        durability: Durability::Default,
+    }
+}
+
+/// The first message a server answers to a startup packet: `R` asks for authentication (10: SASL) or says it is done
+/// (0); `E` is an error.
+fn greeting(port: u16) -> (u8, u32) {
+    let mut packet = Vec::from(196_608_u32.to_be_bytes());
+    packet.extend_from_slice(b"user\0fairway\0database\0postgres\0\0");
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    let length = u32::try_from(packet.len() + 4).unwrap();
+    stream.write_all(&length.to_be_bytes()).unwrap();
+    stream.write_all(&packet).unwrap();
+    let mut answer = [0_u8; 9];
+    stream.read_exact(&mut answer).unwrap();
+    (answer[0], u32::from_be_bytes([answer[5], answer[6], answer[7], answer[8]]))
+}
+
+/// An owner in a process of its own.
+struct Owner {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Owner {
+    fn start(directory: &Path) -> Owner {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_private-postgres"))
+            .arg(directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Owner { child, stdout }
+    }
+
+    /// Waits for the line that says that the server runs.
+    fn ready(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        assert!(line.starts_with("postgres://fairway:"), "{line}");
+        line
+    }
+}
+
+#[test]
+fn a_durable_server_asks_for_its_password_and_is_the_same_after_a_restart() {
+    let folder = open_folder();
+    let server = PrivateServer::start(durable(folder.path())).unwrap();
+    assert_eq!(greeting(server.port()), (b'R', 10));
+    let password = fs::read_to_string(server.data_dir().join("password")).unwrap();
+    assert_eq!(password.len(), 48);
+    let expected = format!("postgres://fairway:{password}@127.0.0.1:{}/postgres", server.port());
+    assert_eq!(server.url("postgres"), expected);
+    assert!(!format!("{server:?}").contains(&password));
+    let mode = server.data_dir().join("password").metadata().unwrap().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let made = fs::metadata(server.data_dir().join("cluster/PG_VERSION")).unwrap().ino();
+    let port = server.port();
+    server.stop().unwrap();
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
+
+    let again = PrivateServer::start(Options { port: Some(port), ..durable(folder.path()) }).unwrap();
+    assert_eq!(again.url("postgres"), expected);
+    assert_eq!(fs::metadata(again.data_dir().join("cluster/PG_VERSION")).unwrap().ino(), made);
+}
+
+#[test]
+fn a_server_recovers_from_an_immediate_stop() {
+    let folder = open_folder();
+    let server = PrivateServer::start(durable(folder.path())).unwrap();
+    server.stop_immediately().unwrap();
+    let mut again = PrivateServer::start(durable(folder.path())).unwrap();
+    assert!(again.is_running());
+    assert_eq!(greeting(again.port()), (b'R', 10));
+}
+
+#[test]
+fn a_throwaway_server_needs_no_password_and_leaves_nothing() {
+    let server = PrivateServer::throwaway(binaries(), Vec::new()).unwrap();
+    assert_eq!(greeting(server.port()), (b'R', 0));
+    assert_eq!(server.url("a b"), format!("postgres://fairway@127.0.0.1:{}/a%20b", server.port()));
+    let directory = server.data_dir().to_owned();
+    assert!(directory.exists());
+    drop(server);
+    assert!(!directory.exists());
+}
+
+#[test]
+fn a_throwaway_server_refuses_a_directory_that_holds_data() {
+    let folder = open_folder();
+    PrivateServer::start(durable(folder.path())).unwrap().stop().unwrap();
+    let refusal =
+        PrivateServer::start(Options { durability: Durability::Throwaway, ..durable(folder.path()) }).unwrap_err();
+    assert_eq!(refusal.code(), "private_postgres_not_empty");
+    assert!(folder.path().join("postgres/cluster/PG_VERSION").exists());
+}
+
+#[test]
+fn two_owners_of_one_directory_are_not_possible() {
+    let folder = open_folder();
+    let mut owner = Owner::start(&folder.path().join("postgres"));
+    owner.ready();
+    let refusal = PrivateServer::start(durable(folder.path())).unwrap_err();
+    let expected = Some(owner.child.id());
+    assert!(matches!(refusal, StartError::InUse { owner, .. } if owner == expected), "{refusal}");
+    drop(owner.child.stdin.take());
+    assert!(owner.child.wait().unwrap().success());
+    PrivateServer::start(durable(folder.path())).unwrap();
+}
+
+#[test]
+fn the_directory_of_a_killed_owner_is_taken_over() {
+    let folder = open_folder();
+    let mut owner = Owner::start(&folder.path().join("postgres"));
+    let line = owner.ready();
+    owner.child.kill().unwrap();
+    owner.child.wait().unwrap();
+    let server = PrivateServer::start(durable(folder.path())).unwrap();
+    assert_eq!(greeting(server.port()), (b'R', 10));
+    let before: u32 = line.split_whitespace().last().unwrap().parse().unwrap();
+    assert_ne!(server.process_id(), before);
+}
+
+#[test]
+fn a_live_server_without_an_owner_is_stopped_first() {
+    let folder = open_folder();
+    let server = PrivateServer::start(durable(folder.path())).unwrap();
+    let cluster = server.data_dir().join("cluster");
+    let port = server.port();
+    server.stop().unwrap();
+    // Started past this crate, so that nothing binds it to any process.
+    let owner = cluster.metadata().unwrap();
+    let mut command = Command::new(binaries().directory().join("pg_ctl"));
+    command.current_dir("/").arg("-D").arg(&cluster).args(["-s", "-w", "-l", "/dev/null", "-o"]);
+    command.arg(format!("-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=''")).arg("start");
+    if owner.uid() != nix::unistd::geteuid().as_raw() {
+        command.uid(owner.uid()).gid(owner.gid());
+    }
+    assert!(command.status().unwrap().success());
+    assert_eq!(greeting(port), (b'R', 10));
+
+    let server = PrivateServer::start(durable(folder.path())).unwrap();
+    assert_ne!(server.port(), port);
+    assert_eq!(greeting(server.port()), (b'R', 10));
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
+}
+
+#[test]
+fn data_of_another_major_version_is_refused_by_name() {
+    let folder = open_folder();
+    let cluster = folder.path().join("postgres/cluster");
+    fs::create_dir_all(&cluster).unwrap();
+    fs::write(cluster.join("PG_VERSION"), "14\n").unwrap();
+    let refusal = PrivateServer::start(durable(folder.path())).unwrap_err();
+    assert!(matches!(refusal, StartError::OtherMajor { written_by: 14, .. }), "{refusal}");
+}
+
+#[test]
+fn a_taken_port_that_was_asked_for_is_an_error_and_not_another_port() {
+    let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = Some(taken.local_addr().unwrap().port());
+    let folder = open_folder();
+    let refusal = PrivateServer::start(Options { port, ..durable(folder.path()) }).unwrap_err();
+    assert!(refusal.to_string().contains("could not bind"), "{refusal}");
+}

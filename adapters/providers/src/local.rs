@@ -1,0 +1,213 @@
+//! The built-in provider: deterministic, offline, for development and demonstrations.
+//!
+//! It follows two rules, and the same call always gets the same answer.
+//!
+//! 1. Where the instructions or the last message of the user hold a line `One of: a, b, c`, the answer is the option
+//!    that shares most words with what the user says; the first of equals. An option may carry hints in parentheses,
+//!    `billing (invoice, refund)`: they count as its words and are not part of the answer.
+//! 2. Otherwise the answer is the first sentence of what the user says, cut at 280 characters.
+//!
+//! What the user says is the last message of the user; without one, the instructions.
+
+use async_trait::async_trait;
+use fairway_domain::execution::provider::{Completion, Message, MessageRole, Provider, ProviderCall, ProviderError};
+use serde_json::{Map, json};
+use std::collections::BTreeSet;
+
+/// What a line of options begins with.
+const OPTIONS: &str = "One of:";
+/// Longest extract, in characters.
+const EXTRACT: usize = 280;
+
+/// Answers from the call alone. No model is asked, and the answer's metadata says so.
+#[derive(Clone, Copy, Debug)]
+pub struct Local;
+
+#[async_trait]
+impl Provider for Local {
+    async fn complete(&self, call: &ProviderCall) -> Result<Completion, ProviderError> {
+        let said = said(call);
+        let chosen = options(&call.system_prompt).or_else(|| options(said)).and_then(|line| choose(line, said));
+        let text = limited(chosen.unwrap_or_else(|| extract(said)), call.max_tokens);
+        let mut metadata = Map::new();
+        metadata.insert("provider".to_owned(), json!("local"));
+        metadata.insert("notice".to_owned(), json!("deterministic development provider, no model was asked"));
+        let read = call.messages.iter().map(|message| words(&message.content)).sum::<u64>();
+        Ok(Completion {
+            tokens_in: words(&call.system_prompt).saturating_add(read),
+            tokens_out: words(&text),
+            text,
+            metadata,
+        })
+    }
+}
+
+/// What the user says.
+fn said(call: &ProviderCall) -> &str {
+    let by_user = |message: &&Message| match message.role {
+        MessageRole::User => true,
+        MessageRole::Assistant => false,
+    };
+    call.messages.iter().rev().find(by_user).map_or(&*call.system_prompt, |message| &*message.content)
+}
+
+/// The rest of the first line that lists options.
+fn options(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.trim().strip_prefix(OPTIONS))
+}
+
+/// The option that shares most words with `said`; `None` when the line lists none.
+fn choose(line: &str, said: &str) -> Option<String> {
+    // The list itself may stand in the user's message; it would then match every option.
+    let said: String = said.lines().filter(|line| options(line).is_none()).collect::<Vec<_>>().join("\n");
+    let said = vocabulary(&said);
+    let mut best: Option<(usize, String)> = None;
+    for option in split_options(line) {
+        let shared = vocabulary(option).intersection(&said).count();
+        let key = option.split_once('(').map_or(option, |(key, _)| key).trim();
+        if !key.is_empty() && best.as_ref().is_none_or(|(most, _)| shared > *most) {
+            best = Some((shared, key.to_owned()));
+        }
+    }
+    best.map(|(_, key)| key)
+}
+
+/// Cuts at commas outside parentheses.
+fn split_options(line: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0usize;
+    line.trim().trim_end_matches('.').split(move |letter| {
+        match letter {
+            '(' => depth = depth.saturating_add(1),
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    })
+}
+
+fn vocabulary(text: &str) -> BTreeSet<String> {
+    text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()).map(singular).collect()
+}
+
+/// Lower case, without the endings of an English plural. It need not be right, only the same for both numbers.
+fn singular(word: &str) -> String {
+    let word = word.to_lowercase();
+    if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() > 1) {
+        return format!("{stem}y");
+    }
+    for ending in ["sses", "shes", "ches", "xes"] {
+        if word.ends_with(ending) {
+            return word.strip_suffix("es").unwrap_or(&word).to_owned();
+        }
+    }
+    let stem = word.strip_suffix('s').filter(|stem| stem.len() > 2 && !stem.ends_with('s'));
+    stem.unwrap_or(&word).to_owned()
+}
+
+/// The first sentence: up to a full stop, question or exclamation mark before a space, or the end of the line.
+fn extract(said: &str) -> String {
+    let line = said.trim().lines().next().unwrap_or_default();
+    let mut sentence = String::new();
+    for (count, letter) in line.chars().enumerate() {
+        let ended = sentence.ends_with(['.', '!', '?']) && letter.is_whitespace();
+        if ended || count == EXTRACT {
+            break;
+        }
+        sentence.push(letter);
+    }
+    sentence.trim_end().to_owned()
+}
+
+/// At most so many words; a token is a word here.
+fn limited(text: String, most: Option<u32>) -> String {
+    let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+    if text.split_whitespace().count() <= most {
+        return text;
+    }
+    text.split_whitespace().take(most).collect::<Vec<_>>().join(" ")
+}
+
+fn words(text: &str) -> u64 {
+    u64::try_from(text.split_whitespace().count()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A call with instructions and one message, or none.
+    pub(crate) fn call(system_prompt: &str, message: &str) -> ProviderCall {
+        let messages = if message.is_empty() {
+            Vec::new()
+        } else {
+            vec![Message { role: MessageRole::User, content: message.to_owned() }]
+        };
+        ProviderCall {
+            account_slot: "local".to_owned(),
+            provider: "local".to_owned(),
+            model: "rules".to_owned(),
+            system_prompt: system_prompt.to_owned(),
+            messages,
+            temperature: None,
+            max_tokens: None,
+        }
+    }
+
+    async fn answer(system_prompt: &str, message: &str) -> String {
+        Local.complete(&call(system_prompt, message)).await.unwrap().text
+    }
+
+    const TICKETS: &str =
+        "Classify the ticket.\n  One of: billing (invoice, refunds), technical (error crash), account access, other.\n";
+
+    #[tokio::test]
+    async fn chooses_the_option_that_shares_most_words() {
+        for (ticket, expected) in [
+            ("I was charged twice, please send two refunds and a new INVOICE", "billing"),
+            ("A refund, please", "billing"),
+            ("The app crashes with errors", "technical"),
+            ("I lost access to my accounts", "account access"),
+            ("Some other matter", "other"),
+            ("Nothing that matches", "billing"),
+        ] {
+            assert_eq!(answer(TICKETS, ticket).await, expected, "{ticket}");
+        }
+    }
+
+    #[tokio::test]
+    async fn finds_the_options_in_the_message_too() {
+        assert_eq!(answer("", "The password expired.\nOne of: mail, password").await, "password");
+        assert_eq!(answer("Decide.\nOne of: mail, password\nThe passwords expired", "").await, "password");
+        assert_eq!(answer("One of:", "First. Second.").await, "First.");
+        assert_eq!(answer("One of: , (x)", "First. Second.").await, "First.");
+    }
+
+    #[tokio::test]
+    async fn answers_the_first_sentence_otherwise() {
+        assert_eq!(answer("Summarize.", "  Version 1.5 is out! It is good.").await, "Version 1.5 is out!");
+        assert_eq!(answer("Summarize.", "one line\nanother").await, "one line");
+        assert_eq!(answer("", "").await, "");
+        let long = answer("", &"é".repeat(1000)).await;
+        assert_eq!(long.chars().count(), EXTRACT);
+    }
+
+    #[tokio::test]
+    async fn the_last_message_of_the_user_counts() {
+        let mut call = call("", "First.");
+        call.messages.push(Message { role: MessageRole::User, content: "Second.".to_owned() });
+        call.messages.push(Message { role: MessageRole::Assistant, content: "Third.".to_owned() });
+        assert_eq!(Local.complete(&call).await.unwrap().text, "Second.");
+    }
+
+    #[tokio::test]
+    async fn counts_words_and_says_what_it_is() {
+        let mut call = call("two words", "one two three four");
+        call.max_tokens = Some(2);
+        let completion = Local.complete(&call).await.unwrap();
+        assert_eq!((completion.text.as_str(), completion.tokens_in, completion.tokens_out), ("one two", 6, 2));
+        assert_eq!(
+            serde_json::Value::Object(completion.metadata),
+            json!({"provider": "local", "notice": "deterministic development provider, no model was asked"})
+        );
+    }
+}

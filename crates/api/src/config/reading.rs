@@ -1,0 +1,265 @@
+//! Gathers the settings' texts from file and environment, and refuses what it does not know.
+
+use super::{
+    provider::ProviderAccount,
+    setting::{OTHERS, SETTINGS, Setting},
+};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fmt::{self, Write as _},
+};
+use toml::{Table, Value};
+
+/// What every variable of ours begins with.
+const PREFIX: &str = "FAIRWAY_";
+/// The key of the provider accounts, which have no variable.
+const PROVIDERS: &str = "providers";
+/// The variable that turns traces on.
+const COLLECTOR: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+/// How alike a misspelled name must be to be taken for a known one, of 1.
+const ALIKE: f64 = 0.7;
+
+/// Why the settings are not usable. Values of settings that may hold a secret are never in it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file is no TOML.
+    #[error("the configuration file is not valid TOML at line {line}: {problem}")]
+    Syntax {
+        /// Counted from 1.
+        line: usize,
+        /// What the parser says, without the text.
+        problem: String,
+    },
+    /// The file has a key that is not known.
+    #[error("unknown key `{key}` in the configuration file{}", nearest_hint(.nearest))]
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// A known one that looks like it.
+        nearest: Option<String>,
+    },
+    /// The environment has a variable of ours that is not known.
+    #[error("unknown variable `{name}`{}", nearest_hint(.nearest))]
+    UnknownVariable {
+        /// The variable.
+        name: String,
+        /// A known one that looks like it.
+        nearest: Option<String>,
+    },
+    /// A value is wrong.
+    #[error("`{name}` {rule}{}", value_hint(.value))]
+    Invalid {
+        /// The variable, or the key in the file.
+        name: String,
+        /// What it must be.
+        rule: String,
+        /// What it is, where that is no secret.
+        value: Option<String>,
+    },
+    /// Local mode would be open to other machines.
+    #[error("`auth.mode` is `local`, which believes every caller: bind to a loopback address such as 127.0.0.1:8080")]
+    LocalModeExposed,
+}
+
+fn nearest_hint(nearest: &Option<String>) -> String {
+    nearest.as_ref().map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
+}
+
+fn value_hint(value: &Option<String>) -> String {
+    value.as_ref().map_or_else(String::new, |value| format!(" (it is `{value}`)"))
+}
+
+impl ConfigError {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Syntax { .. } => "config_syntax",
+            Self::UnknownKey { .. } => "config_unknown_key",
+            Self::UnknownVariable { .. } => "config_unknown_variable",
+            Self::Invalid { .. } => "config_invalid",
+            Self::LocalModeExposed => "config_local_mode_exposed",
+        }
+    }
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// Nobody set it.
+    Default,
+    /// The configuration file.
+    File,
+    /// The environment.
+    Environment,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Default => "default",
+            Self::File => "file",
+            Self::Environment => "environment",
+        })
+    }
+}
+
+/// Every setting's text.
+pub(super) struct Raw {
+    file: BTreeMap<&'static str, String>,
+    environment: BTreeMap<&'static str, String>,
+    providers: Option<Value>,
+    collector: bool,
+}
+
+impl Raw {
+    /// Takes the texts out of the file and the environment.
+    pub(super) fn gather(
+        file: Option<&str>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, ConfigError> {
+        let mut raw = Self { file: BTreeMap::new(), environment: BTreeMap::new(), providers: None, collector: false };
+        if let Some(text) = file {
+            raw.take_table("", text.parse::<Table>().map_err(|failure| syntax(text, &failure))?)?;
+        }
+        for (name, value) in environment {
+            raw.take_variable(&name.to_string_lossy(), value)?;
+        }
+        Ok(raw)
+    }
+
+    /// The value of a setting, or its default.
+    pub(super) fn read<T>(
+        &self,
+        setting: &Setting,
+        reader: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, ConfigError> {
+        let (text, origin) = self.text(setting);
+        reader(text).map_err(|rule| invalid(setting, origin, text, rule))
+    }
+
+    /// The value of a setting that has no default of its own; empty counts as unset.
+    pub(super) fn read_set<T>(
+        &self,
+        setting: &Setting,
+        reader: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, ConfigError> {
+        let (text, _) = self.text(setting);
+        if text.is_empty() { Ok(None) } else { self.read(setting, reader).map(Some) }
+    }
+
+    /// The provider accounts.
+    pub(super) fn providers(&self) -> Result<Vec<ProviderAccount>, ConfigError> {
+        self.providers.as_ref().map_or_else(|| Ok(Vec::new()), ProviderAccount::read_all)
+    }
+
+    /// Whether the standard variable names a collector.
+    pub(super) const fn exports_traces(&self) -> bool {
+        self.collector
+    }
+
+    /// The text of a setting for people; a secret is not shown here.
+    pub(super) fn shown(&self, setting: &Setting) -> (String, Origin) {
+        let (text, origin) = self.text(setting);
+        (if setting.secret { String::new() } else { text.to_owned() }, origin)
+    }
+
+    fn text(&self, setting: &Setting) -> (&str, Origin) {
+        if let Some(text) = self.environment.get(setting.key) {
+            return (text, Origin::Environment);
+        }
+        self.file.get(setting.key).map_or((setting.default, Origin::Default), |text| (text, Origin::File))
+    }
+
+    fn take_table(&mut self, prefix: &str, table: Table) -> Result<(), ConfigError> {
+        for (name, value) in table {
+            let key = format!("{prefix}{name}");
+            let below = format!("{key}.");
+            let known = SETTINGS.iter().find(|setting| setting.key == key);
+            match (known, value) {
+                (Some(setting), value) => {
+                    let text = text_of(value).ok_or_else(|| invalid_kind(&key))?;
+                    self.file.insert(setting.key, text);
+                }
+                (None, accounts) if key == PROVIDERS => self.providers = Some(accounts),
+                (None, Value::Table(inner)) if SETTINGS.iter().any(|setting| setting.key.starts_with(&below)) => {
+                    self.take_table(&below, inner)?;
+                }
+                (None, _) => {
+                    let keys = SETTINGS.iter().map(|setting| setting.key).chain([PROVIDERS]);
+                    return Err(ConfigError::UnknownKey { nearest: nearest(&key, keys), key });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_variable(&mut self, name: &str, value: OsString) -> Result<(), ConfigError> {
+        if name == COLLECTOR {
+            self.collector = !value.is_empty();
+        }
+        if !name.starts_with(PREFIX) || OTHERS.iter().any(|other| name.starts_with(other)) {
+            return Ok(());
+        }
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.variable == name) else {
+            let known = SETTINGS.iter().map(|setting| setting.variable);
+            return Err(ConfigError::UnknownVariable { nearest: nearest(name, known), name: name.to_owned() });
+        };
+        let text = value.into_string().map_err(|_| ConfigError::Invalid {
+            name: name.to_owned(),
+            rule: "must be UTF-8".to_owned(),
+            value: None,
+        })?;
+        self.environment.insert(setting.key, text);
+        Ok(())
+    }
+}
+
+fn invalid(setting: &Setting, origin: Origin, text: &str, rule: String) -> ConfigError {
+    let name = match origin {
+        Origin::Environment => setting.variable,
+        Origin::File | Origin::Default => setting.key,
+    };
+    let value = (!setting.secret).then(|| text.to_owned());
+    ConfigError::Invalid { name: name.to_owned(), rule, value }
+}
+
+fn invalid_kind(key: &str) -> ConfigError {
+    let rule = "must be a text, a number, or a list of texts".to_owned();
+    ConfigError::Invalid { name: key.to_owned(), rule, value: None }
+}
+
+/// A value of the file in the spelling of variables: lists with commas.
+fn text_of(value: Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Boolean(truth) => Some(truth.to_string()),
+        Value::Array(items) => {
+            let mut list = String::new();
+            for (index, item) in items.into_iter().enumerate() {
+                let Value::String(text) = item else { return None };
+                let separator = if index == 0 { "" } else { "," };
+                write!(list, "{separator}{text}").ok()?;
+            }
+            Some(list)
+        }
+        Value::Float(_) | Value::Datetime(_) | Value::Table(_) => None,
+    }
+}
+
+/// The parser's message quotes the line, which may hold a password; its short form does not.
+fn syntax(text: &str, failure: &toml::de::Error) -> ConfigError {
+    let start = failure.span().map_or(0, |span| span.start);
+    let before = text.bytes().take(start).filter(|byte| *byte == b'\n').count();
+    ConfigError::Syntax { line: before.saturating_add(1), problem: failure.message().to_owned() }
+}
+
+pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    known
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
+        .filter(|(alike, _)| *alike >= ALIKE)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, candidate)| candidate.to_owned())
+}

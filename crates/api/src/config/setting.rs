@@ -1,0 +1,71 @@
+//! Every setting: its key in the file, its variable, its default.
+
+/// One setting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// Its key in `fairway.toml`; a dot means a table.
+    pub key: &'static str,
+    /// Its environment variable.
+    pub variable: &'static str,
+    /// The value that holds when nobody sets it; empty where it follows from another setting.
+    pub default: &'static str,
+    /// Whether its value may hold a password, so that it is never shown.
+    pub secret: bool,
+}
+
+const fn plain(key: &'static str, variable: &'static str, default: &'static str) -> Setting {
+    Setting { key, variable, default, secret: false }
+}
+
+const fn secret(key: &'static str, variable: &'static str, default: &'static str) -> Setting {
+    Setting { key, variable, default, secret: true }
+}
+
+/// Address and port to listen on.
+pub(super) const BIND: Setting = plain("bind", "FAIRWAY_BIND", "127.0.0.1:8080");
+/// The server's own files.
+pub(super) const DATA_DIR: Setting = plain("data_dir", "FAIRWAY_DATA_DIR", "./.fairway");
+/// `embedded` or a PostgreSQL address.
+pub(super) const DATABASE_URL: Setting = secret("database_url", "FAIRWAY_DATABASE_URL", "embedded");
+/// The same for the owner role.
+pub(super) const MIGRATE_DATABASE_URL: Setting = secret("migrate_database_url", "FAIRWAY_MIGRATE_DATABASE_URL", "");
+/// A directory or a bucket.
+pub(super) const ARTIFACTS_URL: Setting = secret("artifacts_url", "FAIRWAY_ARTIFACTS_URL", "");
+/// How callers are told apart.
+pub(super) const AUTH_MODE: Setting = plain("auth.mode", "FAIRWAY_AUTH_MODE", "local");
+/// Host names beside the loopback ones.
+pub(super) const ALLOWED_HOSTS: Setting = plain("allowed_hosts", "FAIRWAY_ALLOWED_HOSTS", "");
+/// Trusted services.
+pub(super) const INTERNAL_CLIENTS: Setting = plain("internal_clients", "FAIRWAY_INTERNAL_CLIENTS", "");
+/// Longest wait of a synchronous request.
+pub(super) const SYNC_WAIT: Setting = plain("sync_wait", "FAIRWAY_SYNC_WAIT", "30s");
+/// Longest run.
+pub(super) const EXECUTION_DEADLINE: Setting = plain("execution_deadline", "FAIRWAY_EXECUTION_DEADLINE", "10m");
+/// Longest silence of a worker.
+pub(super) const WORKER_LEASE: Setting = plain("worker_lease", "FAIRWAY_WORKER_LEASE", "30s");
+/// Log directives.
+pub(super) const LOG: Setting = plain("log.filter", "FAIRWAY_LOG", "info");
+/// Form of a log line.
+pub(super) const LOG_FORMAT: Setting = plain("log.format", "FAIRWAY_LOG_FORMAT", "json");
+
+/// Every setting, in the order in which they are shown.
+pub const SETTINGS: [Setting; 13] = [
+    BIND,
+    DATA_DIR,
+    DATABASE_URL,
+    MIGRATE_DATABASE_URL,
+    ARTIFACTS_URL,
+    AUTH_MODE,
+    ALLOWED_HOSTS,
+    INTERNAL_CLIENTS,
+    SYNC_WAIT,
+    EXECUTION_DEADLINE,
+    WORKER_LEASE,
+    LOG,
+    LOG_FORMAT,
+];
+
+/// Variables that begin like ours and are no settings: secrets that are read at use, and what belongs to the project's
+/// own tools.
+pub(super) const OTHERS: [&str; 5] =
+    ["FAIRWAY_SECRET_", "FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_", "FAIRWAY_TEST_", "FAIRWAY_BENCH_"];

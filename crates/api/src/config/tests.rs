@@ -1,0 +1,183 @@
+use super::*;
+
+fn load(file: &str, environment: &[(&str, &str)]) -> Result<Settings, ConfigError> {
+    let environment = environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    Settings::load(Some(file), environment)
+}
+
+fn refusal(file: &str, environment: &[(&str, &str)]) -> String {
+    load(file, environment).unwrap_err().to_string()
+}
+
+#[test]
+fn has_defaults() {
+    let settings = Settings::load(None, []).unwrap();
+    assert_eq!(settings.bind.to_string(), "127.0.0.1:8080");
+    assert_eq!(settings.database, Database::Embedded);
+    assert_eq!(settings.migrate_database, Database::Embedded);
+    assert_eq!(settings.artifacts, Location::Directory("./.fairway/artifacts".into()));
+    assert_eq!(settings.auth_mode, AuthMode::Local);
+    assert_eq!((settings.sync_wait.as_secs(), settings.execution_deadline.as_secs()), (30, 600));
+    assert_eq!(settings.worker_lease.as_secs(), 30);
+    assert_eq!(settings.log, LogSettings { filter: "info".to_owned(), format: LogFormat::Json });
+    assert!(settings.providers.is_empty() && settings.allowed_hosts.is_empty() && !settings.export_traces);
+}
+
+#[test]
+fn the_environment_wins_over_the_file() {
+    let file = r#"
+        bind = "127.0.0.1:1"
+        data_dir = "/file"
+        allowed_hosts = ["a.example", "B.example:8443"]
+        internal_clients = ["service:portal"]
+        [auth]
+        mode = "local"
+        [log]
+        filter = "warn"
+        [[providers]]
+        account_slot = "second"
+        kind = "local"
+        residency = "de"
+    "#;
+    let settings = load(
+        file,
+        &[
+            ("FAIRWAY_BIND", "[::1]:2"),
+            ("FAIRWAY_LOG_FORMAT", "text"),
+            ("FAIRWAY_SYNC_WAIT", "5s"),
+            ("FAIRWAY_DATABASE_URL", "postgres://u:p@h/d"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318"),
+            ("PATH", "/bin"),
+        ],
+    )
+    .unwrap();
+    assert_eq!(settings.bind.to_string(), "[::1]:2");
+    assert_eq!(settings.artifacts, Location::Directory("/file/artifacts".into()));
+    let hosts: Vec<String> = settings.allowed_hosts.iter().map(ToString::to_string).collect();
+    assert_eq!(hosts, ["a.example", "b.example:8443"]);
+    assert_eq!(settings.internal_clients.first().unwrap().to_string(), "service:portal");
+    assert_eq!(settings.log, LogSettings { filter: "warn".to_owned(), format: LogFormat::Text });
+    assert_eq!(settings.migrate_database, settings.database);
+    assert!(settings.export_traces);
+    let account = ProviderAccount {
+        account_slot: "second".to_owned(),
+        kind: ProviderKind::Local,
+        residency: Some("de".to_owned()),
+    };
+    assert_eq!(settings.providers, [account]);
+}
+
+#[test]
+fn unknown_names_are_errors_with_the_nearest_known_one() {
+    for (file, environment, expected) in [
+        ("binds = \"x\"", &[][..], "unknown key `binds` in the configuration file; did you mean `bind`?"),
+        ("[auth]\nmoed = \"x\"", &[], "unknown key `auth.moed` in the configuration file; did you mean `auth.mode`?"),
+        ("[bind]\nx = 1", &[], "`bind` must be a text, a number, or a list of texts"),
+        ("zzz = 1", &[], "unknown key `zzz` in the configuration file"),
+        (
+            "[[providers]]\naccount = \"x\"",
+            &[],
+            "unknown key `providers[0].account` in the configuration file; did you mean `providers[0].account_slot`?",
+        ),
+        ("", &[("FAIRWAY_BINDS", "x")], "unknown variable `FAIRWAY_BINDS`; did you mean `FAIRWAY_BIND`?"),
+        ("", &[("FAIRWAY_DATABASE", "x")], "unknown variable `FAIRWAY_DATABASE`; did you mean `FAIRWAY_DATABASE_URL`?"),
+    ] {
+        assert_eq!(refusal(file, environment), expected);
+    }
+    for other in ["FAIRWAY_SECRET_A__B", "FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_X", "FAIRWAY_TEST_X", "FAIRWAY_BENCH_X"]
+    {
+        assert!(load("", &[(other, "x")]).is_ok(), "{other}");
+    }
+}
+
+#[test]
+fn wrong_values_are_named_and_secrets_are_not() {
+    for (file, environment, expected) in [
+        (
+            "",
+            &[("FAIRWAY_SYNC_WAIT", "soon")][..],
+            "`FAIRWAY_SYNC_WAIT` must be a time span such as 500ms, 30s, 10m, 12h or 30d (it is `soon`)",
+        ),
+        ("sync_wait = 30", &[], "`sync_wait` must be a time span such as 500ms, 30s, 10m, 12h or 30d (it is `30`)"),
+        (
+            "",
+            &[("FAIRWAY_DATABASE_URL", "mysql://u:hunter2@h")],
+            "`FAIRWAY_DATABASE_URL` must be `embedded` or a `postgres://` address",
+        ),
+        (
+            "",
+            &[("FAIRWAY_ARTIFACTS_URL", "s3://k:hunter2@b")],
+            "`FAIRWAY_ARTIFACTS_URL` is no place for artifacts: credentials belong into the `AWS_*` variables, not into the address",
+        ),
+        (
+            "",
+            &[("FAIRWAY_AUTH_MODE", "oidc")],
+            "`FAIRWAY_AUTH_MODE` must be `local`: this version does not sign people in (it is `oidc`)",
+        ),
+        (
+            "",
+            &[("FAIRWAY_BIND", "0.0.0.0:80")],
+            "`auth.mode` is `local`, which believes every caller: bind to a loopback address such as 127.0.0.1:8080",
+        ),
+        (
+            "",
+            &[("FAIRWAY_INTERNAL_CLIENTS", "service:a, user:b")],
+            "`FAIRWAY_INTERNAL_CLIENTS` must list services as `service:<name>` (it is `service:a, user:b`)",
+        ),
+        (
+            "",
+            &[("FAIRWAY_ALLOWED_HOSTS", "http://a")],
+            "`FAIRWAY_ALLOWED_HOSTS` must list host names, with or without a port (it is `http://a`)",
+        ),
+        (
+            "",
+            &[("FAIRWAY_LOG", "a=b=c")],
+            "`FAIRWAY_LOG` must hold directives such as `info` or `warn,fairway_api=debug` (it is `a=b=c`)",
+        ),
+        (
+            "[[providers]]\naccount_slot = \"a\"\nkind = \"openai\"",
+            &[],
+            "`providers[0].kind` must be `local`: this version asks no others",
+        ),
+        (
+            "[[providers]]\naccount_slot = \"a\"\nkind = \"local\"\nsecret_ref = \"env:HUNTER2\"",
+            &[],
+            "`providers[0].secret_ref` must not be set for a `local` account",
+        ),
+        ("[[providers]]\nkind = \"local\"", &[], "`providers[0].account_slot` must be set"),
+        ("providers = 1", &[], "`providers` must be a list of tables: `[[providers]]`"),
+    ] {
+        assert_eq!(refusal(file, environment), expected);
+    }
+    let twice = "[[providers]]\naccount_slot = \"a\"\nkind = \"local\"\n".repeat(2);
+    assert_eq!(refusal(&twice, &[]), "`providers[1].account_slot` must be there once");
+    let broken = refusal("bind = \"x\"\ndatabase_url = \"postgres://u:hunter2@h", &[]);
+    assert!(broken.starts_with("the configuration file is not valid TOML at line 2:"), "{broken}");
+    assert!(!broken.contains("hunter2"), "{broken}");
+}
+
+#[test]
+fn every_setting_is_described_without_secrets() {
+    let settings = load("sync_wait = \"5s\"", &[("FAIRWAY_DATABASE_URL", "postgres://u:hunter2@h/d")]).unwrap();
+    let lines: Vec<String> =
+        settings.describe().iter().map(|shown| format!("{} = {} ({})", shown.key, shown.value, shown.origin)).collect();
+    assert_eq!(lines.len(), SETTINGS.len());
+    for line in [
+        "sync_wait = 5s (file)",
+        "database_url = postgres://h/d (environment)",
+        "migrate_database_url = postgres://h/d (default)",
+        "artifacts_url = file:./.fairway/artifacts (default)",
+        "bind = 127.0.0.1:8080 (default)",
+    ] {
+        assert!(lines.iter().any(|found| found == line), "{line}\n{lines:#?}");
+    }
+    assert!(!format!("{settings:?}").contains("hunter2"));
+}
+
+#[test]
+fn names_of_settings_are_unique() {
+    for (index, setting) in SETTINGS.iter().enumerate() {
+        let others = SETTINGS.iter().skip(index + 1);
+        assert!(others.clone().all(|other| other.key != setting.key && other.variable != setting.variable));
+    }
+}

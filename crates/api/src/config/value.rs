@@ -1,0 +1,195 @@
+//! Reads the texts of single settings. A refusal says what is expected, never what was found.
+
+use super::{AuthMode, Database};
+use crate::http::site_guard::HostName;
+use fairway_artifacts::Location;
+use fairway_domain::access::{ActorKind, ActorRef};
+use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
+use tracing_subscriber::EnvFilter;
+
+/// Longest span that a setting may name: ten years.
+const LONGEST: u64 = 3650 * 86_400;
+
+/// A text that may hold a password. It is shown without it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text itself, for whoever connects with it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Scheme, host and path of the address; no user, no password, no parameters.
+    fn outline(&self) -> String {
+        let hidden = "[redacted]".to_owned();
+        let Some((scheme, rest)) = self.0.split_once("://") else { return hidden };
+        let address = rest.split(['?', '#']).next().unwrap_or_default();
+        let (authority, path) = address.split_once('/').unwrap_or((address, ""));
+        let host = authority.rsplit('@').next().unwrap_or_default();
+        // A password with a bare slash ends the authority too early; then nothing is shown at all.
+        if path.contains('@') || rest.split(['?', '#']).skip(1).any(|part| part.contains('@')) {
+            return hidden;
+        }
+        format!("{scheme}://{host}/{path}")
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("[redacted]")
+    }
+}
+
+/// The form of a log line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogFormat {
+    /// One JSON object.
+    Json,
+    /// Text for people.
+    Text,
+}
+
+impl fmt::Display for Database {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Embedded => out.write_str("embedded"),
+            Self::Url(url) => out.write_str(&url.outline()),
+        }
+    }
+}
+
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "must be an IP address and a port, such as 127.0.0.1:8080".to_owned())
+}
+
+pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("must name a directory".to_owned()) } else { Ok(text.into()) }
+}
+
+pub(super) fn database(text: &str) -> Result<Database, String> {
+    let address = text.starts_with("postgres://") || text.starts_with("postgresql://");
+    match text {
+        "embedded" => Ok(Database::Embedded),
+        _ if address => Ok(Database::Url(Secret(text.to_owned()))),
+        _ => Err("must be `embedded` or a `postgres://` address".to_owned()),
+    }
+}
+
+pub(super) fn artifacts(text: &str) -> Result<Location, String> {
+    Location::parse(text).map_err(|refusal| format!("is no place for artifacts: {refusal}"))
+}
+
+pub(super) fn auth_mode(text: &str) -> Result<AuthMode, String> {
+    match text {
+        "local" => Ok(AuthMode::Local),
+        "oidc" => Err("must be `local`: this version does not sign people in".to_owned()),
+        _ => Err("must be `local`".to_owned()),
+    }
+}
+
+pub(super) fn hosts(text: &str) -> Result<Vec<HostName>, String> {
+    let host = |name| HostName::parse(name).ok_or("must list host names, with or without a port");
+    Ok(list(text).map(host).collect::<Result<_, _>>()?)
+}
+
+pub(super) fn services(text: &str) -> Result<Vec<ActorRef>, String> {
+    let service = |name| {
+        let actor = ActorRef::parse(name).ok().filter(|actor| actor.kind() == ActorKind::Service);
+        actor.ok_or("must list services as `service:<name>`")
+    };
+    Ok(list(text).map(service).collect::<Result<_, _>>()?)
+}
+
+/// `250ms`, `30s`, `10m`, `12h`, `30d`: more than nothing, and at most ten years.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let rule = || "must be a time span such as 500ms, 30s, 10m, 12h or 30d".to_owned();
+    let unit_at = text.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(rule)?;
+    let (digits, unit) = text.split_at_checked(unit_at).ok_or_else(rule)?;
+    let count: u64 = digits.parse().map_err(|_| rule())?;
+    let seconds_each = match unit {
+        "ms" => return Some(Duration::from_millis(count)).filter(|span| within(*span)).ok_or_else(rule),
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(rule()),
+    };
+    let seconds = count.checked_mul(seconds_each).ok_or_else(rule)?;
+    Some(Duration::from_secs(seconds)).filter(|span| within(*span)).ok_or_else(rule)
+}
+
+fn within(span: Duration) -> bool {
+    !span.is_zero() && span <= Duration::from_secs(LONGEST)
+}
+
+pub(super) fn log_filter(text: &str) -> Result<String, String> {
+    let understood = EnvFilter::builder().parse(text).is_ok();
+    if understood {
+        Ok(text.to_owned())
+    } else {
+        Err("must hold directives such as `info` or `warn,fairway_api=debug`".to_owned())
+    }
+}
+
+pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "json" => Ok(LogFormat::Json),
+        "text" => Ok(LogFormat::Text),
+        _ => Err("must be `json` or `text`".to_owned()),
+    }
+}
+
+fn list(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|item| !item.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_time_spans() {
+        for (text, milliseconds) in
+            [("500ms", 500), ("30s", 30_000), ("10m", 600_000), ("12h", 43_200_000), ("30d", 2_592_000_000)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for bad in [
+            "",
+            "30",
+            "s",
+            "0s",
+            "0ms",
+            "-1s",
+            "1.5s",
+            "30 s",
+            "1w",
+            "1S",
+            "99999999999999999999s",
+            "4000d",
+            "213503982334602d",
+            "٣s",
+        ] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn shows_addresses_without_their_secrets() {
+        for (text, shown) in [
+            ("postgres://app:hunter2@db.example:5432/fairway?sslmode=require", "postgres://db.example:5432/fairway"),
+            ("postgres://db.example/fairway?password=hunter2", "postgres://db.example/fairway"),
+            ("postgresql://app:a@hunter2@db/x", "postgresql://db/x"),
+            ("postgres://app:hun/ter2@db/x", "[redacted]"),
+            ("postgres://app:hun?ter2@db/x", "[redacted]"),
+            ("postgres://app:hun#ter2@db/x", "[redacted]"),
+            ("postgres://db", "postgres://db/"),
+        ] {
+            let database = database(text).unwrap();
+            assert_eq!(database.to_string(), shown);
+            assert!(!format!("{database:?}").contains("hun"), "{database:?}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The body of a request: plain JSON within bounds, read strictly, then as what the handler asks for.
+
+mod strict;
+mod value;
+
+use super::shape;
+use crate::error::{ApiError, FieldProblem};
+use actix_web::{
+    FromRequest, HttpRequest,
+    dev::Payload,
+    http::header::{self, HeaderMap},
+    web::BytesMut,
+};
+use fairway_domain::asset::canonical::Canonical;
+use futures_util::{StreamExt as _, future::LocalBoxFuture};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::{ops::Deref, time::Duration};
+use tokio::time::timeout;
+
+/// Longest body of a route that does not say otherwise, in bytes.
+pub const ONE_MEBIBYTE: usize = 1 << 20;
+/// Longest wait for a whole body.
+const ARRIVAL: Duration = Duration::from_secs(30);
+
+/// A body of at most `LIMIT` bytes, read as a `T`. An absent body counts as `{}`.
+///
+/// Refusals: 408 when it takes longer than 30 s to arrive, 413 beyond the limit, 415 for anything but unencoded
+/// `application/json` in UTF-8, 400 `malformed_json` for what JSON readers do not agree upon, 422 with the place where
+/// it is not a `T`.
+#[derive(Debug)]
+pub struct Body<T, const LIMIT: usize = ONE_MEBIBYTE> {
+    value: T,
+    document: Value,
+}
+
+impl<T, const LIMIT: usize> Body<T, LIMIT> {
+    /// What the handler asked for.
+    pub fn into_inner(self) -> T {
+        self.value
+    }
+
+    /// The same as JSON, with nothing lost.
+    pub const fn document(&self) -> &Value {
+        &self.document
+    }
+
+    /// What was asked for, with the digest.
+    pub fn into_parts(self) -> (T, [u8; 32]) {
+        let digest = self.digest();
+        (self.value, digest)
+    }
+
+    /// BLAKE3 of the canonical body, by which a repeated request is recognised.
+    pub fn digest(&self) -> [u8; 32] {
+        digest(&self.document)
+    }
+}
+
+impl<T, const LIMIT: usize> Deref for Body<T, LIMIT> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let accepted = accept(request.headers(), LIMIT);
+        let payload = payload.take();
+        Box::pin(async move {
+            accepted?;
+            let arrived = timeout(ARRIVAL, arrive(payload, LIMIT)).await;
+            let bytes = arrived.map_err(|_| ApiError::request_timeout())??;
+            let document = if bytes.is_empty() { Value::Object(Map::new()) } else { strict::read(&bytes)? };
+            let value = read_as(&document).map_err(ApiError::invalid_field)?;
+            Ok(Self { value, document })
+        })
+    }
+}
+
+/// Reads a JSON value as a `T`, with the place of what does not fit.
+///
+/// # Errors
+/// When the value is no `T`.
+pub fn read_as<T: DeserializeOwned>(document: &Value) -> Result<T, FieldProblem> {
+    serde_path_to_error::deserialize(value::Reading(document)).map_err(shape::problem)
+}
+
+/// BLAKE3 of a canonical document.
+pub fn digest(document: &Value) -> [u8; 32] {
+    let bytes = match Canonical::of(document) {
+        Ok(canonical) => canonical.bytes().to_vec(),
+        // Integers beyond 2^53 have no canonical form, but the same request still spells them the same way.
+        Err(_) => document.to_string().into_bytes(),
+    };
+    *blake3::hash(&bytes).as_bytes()
+}
+
+/// Judges a body by its headers, before a byte of it is read.
+fn accept(headers: &HeaderMap, limit: usize) -> Result<(), ApiError> {
+    let encodings = headers.get_all(header::CONTENT_ENCODING);
+    if encodings.into_iter().any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(ApiError::unsupported_media_type());
+    }
+    let mut kinds = headers.get_all(header::CONTENT_TYPE);
+    let known = match (kinds.next(), kinds.next()) {
+        (None, _) => !announced(headers),
+        (Some(kind), None) => kind.to_str().is_ok_and(is_json),
+        (Some(_), Some(_)) => false,
+    };
+    if !known {
+        return Err(ApiError::unsupported_media_type());
+    }
+    match content_length(headers) {
+        Some(length) if length > limit => Err(ApiError::payload_too_large()),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Whether the headers say that a body comes.
+fn announced(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::TRANSFER_ENCODING) || content_length(headers).is_some_and(|length| length > 0)
+}
+
+/// The announced length; one that cannot be read is beyond every limit.
+fn content_length(headers: &HeaderMap) -> Option<usize> {
+    let length = headers.get(header::CONTENT_LENGTH)?;
+    Some(length.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(usize::MAX))
+}
+
+/// `application/json`, without a charset or with UTF-8.
+fn is_json(kind: &str) -> bool {
+    let mut parts = kind.split(';').map(str::trim);
+    let media = parts.next().is_some_and(|media| media.eq_ignore_ascii_case("application/json"));
+    let utf8 = parts.all(|parameter| match parameter.split_once('=') {
+        Some((name, value)) if name.eq_ignore_ascii_case("charset") => {
+            value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+        }
+        Some(_) => true,
+        None => parameter.is_empty(),
+    });
+    media && utf8
+}
+
+/// Collects the body, counting what really comes.
+async fn arrive(mut payload: Payload, limit: usize) -> Result<BytesMut, ApiError> {
+    let mut bytes = BytesMut::new();
+    while let Some(chunk) = payload.next().await {
+        let chunk = chunk.map_err(|_| ApiError::malformed_json())?;
+        if bytes.len().saturating_add(chunk.len()) > limit {
+            return Err(ApiError::payload_too_large());
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! A JSON reader for text that two programs must understand alike (RFC 7493): no name twice in an object, no lone
+//! surrogates, nothing after the value; and within bounds: no NUL, which PostgreSQL cannot store, and no deep nesting.
+
+use crate::error::ApiError;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use std::fmt;
+
+/// Deepest nesting of arrays and objects.
+const DEEPEST: usize = 64;
+
+/// Reads one JSON value.
+pub(super) fn read(bytes: &[u8]) -> Result<Value, ApiError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| ApiError::malformed_json())?;
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let value = Strict { room: DEEPEST }.deserialize(&mut reader).map_err(|_| ApiError::malformed_json())?;
+    reader.end().map_err(|_| ApiError::malformed_json())?;
+    Ok(value)
+}
+
+/// Reads a value that may nest `room` levels deep.
+#[derive(Clone, Copy)]
+struct Strict {
+    room: usize,
+}
+
+impl Strict {
+    fn inside<E: serde::de::Error>(self) -> Result<Self, E> {
+        let room = self.room.checked_sub(1).ok_or_else(|| E::custom("nested too deep"))?;
+        Ok(Self { room })
+    }
+}
+
+fn without_nul<E: serde::de::Error>(text: &str) -> Result<(), E> {
+    if text.contains('\0') { Err(E::custom("a text holds NUL")) } else { Ok(()) }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("not a finite number"))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
+        without_nul(text)?;
+        Ok(Value::String(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let inside = self.inside()?;
+        let mut array = Vec::new();
+        while let Some(item) = items.next_element_seed(inside)? {
+            array.push(item);
+        }
+        Ok(Value::Array(array))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let inside = self.inside()?;
+        let mut object = Map::new();
+        // Keys arrive unescaped, so `"a"` and `"\u0061"` are the same name.
+        while let Some(key) = members.next_key::<String>()? {
+            without_nul(&key)?;
+            let value = members.next_value_seed(inside)?;
+            if object.insert(key, value).is_some() {
+                return Err(A::Error::custom("a name twice in an object"));
+            }
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn reads_what_every_reader_reads() {
+        let text = r#" {"a": [null, true, -1, 18446744073709551615, 1.5, 1e2, "é\ud83d\ude00\u0001"], "": {}} "#;
+        let expected = json!({"a": [null, true, -1, 18_446_744_073_709_551_615_u64, 1.5, 100.0, "é😀\u{1}"], "": {}});
+        assert_eq!(read(text.as_bytes()).unwrap(), expected);
+    }
+
+    #[test]
+    fn refuses_what_readers_disagree_upon() {
+        for bad in [
+            &b""[..],
+            b"  ",
+            b"\xef\xbb\xbf{}",
+            b"{\"a\": 1, \"a\": 2}",
+            b"{\"a\": 1, \"\\u0061\": 2}",
+            b"{\"x\": {\"a\": 1, \"b\": 2, \"a\": 1}}",
+            b"\"\\ud800\"",
+            b"\"\\udc00\\ud800\"",
+            b"{\"\\ud800\": 1}",
+            b"\"\\u0000\"",
+            b"{\"\\u0000\": 1}",
+            b"\"\x00\"",
+            b"\"\xff\"",
+            b"{\"\xc3\x28\": 1}",
+            b"[1,]",
+            b"{\"a\": 1,}",
+            b"NaN",
+            b"Infinity",
+            b"1e400",
+            b"01",
+            b"+1",
+            b"'a'",
+            b"{} {}",
+            b"{}x",
+            b"[1",
+            b"/* a */ {}",
+        ] {
+            let refusal = read(bad).unwrap_err();
+            assert_eq!(refusal.code(), "malformed_json", "{}", String::from_utf8_lossy(bad));
+        }
+    }
+
+    #[test]
+    fn bounds_the_nesting() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(read(nested(DEEPEST).as_bytes()).is_ok());
+        assert!(read(nested(DEEPEST + 1).as_bytes()).is_err());
+        assert!(read(nested(100_000).as_bytes()).is_err());
+        let objects = format!("{}1{}", "{\"a\":".repeat(DEEPEST + 1), "}".repeat(DEEPEST + 1));
+        assert!(read(objects.as_bytes()).is_err());
+    }
+}

@@ -1,0 +1,191 @@
+use super::*;
+use actix_web::{
+    ResponseError as _,
+    http::{StatusCode, header::CONTENT_TYPE},
+    test::TestRequest,
+    web::Bytes,
+};
+use serde::Deserialize;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+#[derive(Deserialize, PartialEq, Debug)]
+#[serde(deny_unknown_fields)]
+struct Thing {
+    name: String,
+    #[serde(default)]
+    count: Option<u32>,
+    #[serde(default)]
+    parts: Vec<Part>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    kind: Option<Kind>,
+}
+
+#[derive(Deserialize, PartialEq, Debug)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    #[serde(rename = "type")]
+    kind: Kind,
+}
+
+#[derive(Deserialize, PartialEq, Debug)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Plain,
+    Sized { width: u8 },
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+struct Optional {
+    note: Option<String>,
+}
+
+async fn read<T: DeserializeOwned>(request: TestRequest) -> Result<Body<T, 512>, ApiError> {
+    let (request, mut payload) = request.to_http_parts();
+    Body::<T, 512>::from_request(&request, &mut payload).await
+}
+
+fn json_request(text: &'static str) -> TestRequest {
+    TestRequest::post().insert_header((CONTENT_TYPE, "application/json")).set_payload(text)
+}
+
+#[actix_web::test]
+async fn reads_a_body() {
+    let body = read::<Thing>(json_request(
+        r#"{"name": "a", "count": 3, "parts": [{"type": "plain"}, {"type": {"sized": {"width": 2}}}], "labels": {"x": "y"}}"#,
+    ))
+    .await
+    .unwrap();
+    assert_eq!(body.name, "a");
+    assert_eq!(body.document().pointer("/count"), Some(&json!(3)));
+    assert_eq!(body.into_inner().parts, [Part { kind: Kind::Plain }, Part { kind: Kind::Sized { width: 2 } }]);
+}
+
+#[actix_web::test]
+async fn an_absent_body_is_an_empty_object() {
+    assert_eq!(read::<Optional>(TestRequest::post()).await.unwrap().into_inner().note, None);
+    let refusal = read::<Thing>(TestRequest::post()).await.unwrap_err();
+    assert_eq!(fields(&refusal), json!([{"path": "name", "code": "missing", "message": "this field is required"}]));
+}
+
+fn fields(refusal: &ApiError) -> Value {
+    assert_eq!(refusal.status_code(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(refusal.code(), "validation_error");
+    let body = refusal.error_response().into_body();
+    let bytes = actix_web::body::MessageBody::try_into_bytes(body).unwrap();
+    serde_json::from_slice::<Value>(&bytes).unwrap().pointer("/detail/fields").unwrap().clone()
+}
+
+#[actix_web::test]
+async fn names_the_place_of_what_does_not_fit() {
+    for (text, path, code) in [
+        ("{}", "name", "missing"),
+        (r#"{"name": "a", "parts": [{}]}"#, "parts[0].type", "missing"),
+        (r#"{"name": "a", "extra": 1}"#, "extra", "unknown_field"),
+        (
+            r#"{"name": "a", "parts": [{"type": "plain"}, {"type": "plain", "tpye": 1}]}"#,
+            "parts[1].tpye",
+            "unknown_field",
+        ),
+        (r#"{"name": "a", "parts": [{"type": "secret-value"}]}"#, "parts[0].type", "invalid"),
+        (r#"{"name": 1}"#, "name", "invalid"),
+        (r#"{"name": null}"#, "name", "invalid"),
+        (r#"{"name": "a", "count": -1}"#, "count", "invalid"),
+        (r#"{"name": "a", "count": 4294967296}"#, "count", "invalid"),
+        (r#"{"name": "a", "count": 1.5}"#, "count", "invalid"),
+        (r#"{"name": "a", "labels": {"x": 1}}"#, "labels.x", "invalid"),
+        (r#"{"name": "a", "parts": [["plain"]]}"#, "parts[0]", "invalid"),
+        (r#"{"name": "a", "kind": {"sized": {"width": 256}}}"#, "kind.sized.width", "invalid"),
+        (r#"{"name": "a", "kind": {"plain": null, "sized": null}}"#, "kind", "invalid"),
+        (r#"["a"]"#, "", "invalid"),
+        ("null", "", "invalid"),
+        ("7", "", "invalid"),
+    ] {
+        let found = fields(&read::<Thing>(json_request(text)).await.unwrap_err());
+        assert_eq!(found.pointer("/0/path"), Some(&json!(path)), "{text}: {found}");
+        assert_eq!(found.pointer("/0/code"), Some(&json!(code)), "{text}: {found}");
+        assert!(!found.to_string().contains("secret-value"));
+    }
+}
+
+#[actix_web::test]
+async fn takes_json_alone() {
+    let with =
+        |kind: &'static str| TestRequest::post().insert_header((CONTENT_TYPE, kind)).set_payload(r#"{"name":"a"}"#);
+    for good in [
+        "application/json",
+        "Application/JSON",
+        "application/json; charset=utf-8",
+        "application/json;charset=\"UTF-8\"",
+        "application/json; profile=x",
+    ] {
+        assert!(read::<Thing>(with(good)).await.is_ok(), "{good}");
+    }
+    for bad in [
+        "text/plain",
+        "application/json; charset=latin1",
+        "application/jsonx",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/json, text/plain",
+        "",
+    ] {
+        let refusal = read::<Thing>(with(bad)).await.unwrap_err();
+        assert_eq!(refusal.code(), "unsupported_media_type", "{bad}");
+    }
+    let unnamed = TestRequest::post().insert_header(("content-length", "12")).set_payload(r#"{"name":"a"}"#);
+    assert_eq!(read::<Thing>(unnamed).await.unwrap_err().code(), "unsupported_media_type");
+    let chunked = TestRequest::post().insert_header(("transfer-encoding", "chunked")).set_payload("{}");
+    assert_eq!(read::<Thing>(chunked).await.unwrap_err().code(), "unsupported_media_type");
+    for encoding in ["gzip", "br", "identity, gzip", ""] {
+        let encoded = with("application/json").insert_header(("content-encoding", encoding));
+        assert_eq!(read::<Thing>(encoded).await.unwrap_err().code(), "unsupported_media_type", "{encoding}");
+    }
+    assert!(read::<Thing>(with("application/json").insert_header(("content-encoding", "Identity"))).await.is_ok());
+}
+
+#[actix_web::test]
+async fn bounds_the_length() {
+    let announced = json_request("{}").insert_header(("content-length", "513"));
+    assert_eq!(read::<Optional>(announced).await.unwrap_err().code(), "payload_too_large");
+    let huge = json_request("{}").insert_header(("content-length", "99999999999999999999999"));
+    assert_eq!(read::<Optional>(huge).await.unwrap_err().code(), "payload_too_large");
+    // Without an announcement, what really comes counts.
+    let text = |length: usize| format!("{:length$}", "{}");
+    for (length, accepted) in [(512, true), (513, false)] {
+        let request = TestRequest::post().insert_header((CONTENT_TYPE, "application/json"));
+        let (request, _) = request.to_http_parts();
+        let (mut sender, payload) = actix_http::h1::Payload::create(true);
+        sender.feed_data(Bytes::from(text(length)));
+        sender.feed_eof();
+        let mut payload = Payload::from(payload);
+        let read = Body::<Optional, 512>::from_request(&request, &mut payload).await;
+        assert_eq!(read.is_ok(), accepted, "{length}");
+    }
+}
+
+#[actix_web::test]
+async fn a_body_that_breaks_off_is_malformed() {
+    let (request, _) = json_request("").to_http_parts();
+    let (mut sender, payload) = actix_http::h1::Payload::create(false);
+    sender.feed_data(Bytes::from_static(b"{\"note\":"));
+    sender.set_error(actix_http::error::PayloadError::Incomplete(None));
+    let mut payload = Payload::from(payload);
+    let refusal = Body::<Optional>::from_request(&request, &mut payload).await.unwrap_err();
+    assert_eq!(refusal.code(), "malformed_json");
+}
+
+#[actix_web::test]
+async fn the_digest_knows_the_meaning_alone() {
+    let one = read::<Value>(json_request(r#"{"a": 1.0, "b": "é"}"#)).await.unwrap().digest();
+    let two = read::<Value>(json_request(r#"{ "b":"\u00e9","a":1 }"#)).await.unwrap().digest();
+    let other = read::<Value>(json_request(r#"{"a": 2, "b": "é"}"#)).await.unwrap().digest();
+    assert_eq!(one, two);
+    assert_ne!(one, other);
+    let large = |number: &str| digest(&serde_json::from_str(&format!("{{\"a\": {number}}}")).unwrap());
+    assert_eq!(large("9007199254740993"), large("9007199254740993"));
+    assert_ne!(large("9007199254740993"), large("9007199254740992"));
+}

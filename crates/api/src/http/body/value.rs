@@ -1,0 +1,152 @@
+//! Reads a JSON value as a type, more strictly than `serde_json`: an array is never taken for a struct.
+//!
+//! Types that serde reads through its own buffer (internally tagged and untagged enums, flattened structs) lose the
+//! exact place of a problem, and that strictness below the buffer.
+
+use crate::http::shape::ShapeError;
+use serde::{
+    Deserializer,
+    de::{
+        DeserializeSeed, EnumAccess, Error as _, IntoDeserializer as _, VariantAccess, Visitor,
+        value::{MapDeserializer, SeqDeserializer, StrDeserializer},
+    },
+    forward_to_deserialize_any,
+};
+use serde_json::Value;
+
+/// A value to be read.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'a>(pub(super) &'a Value);
+
+impl<'de> serde::de::IntoDeserializer<'de, ShapeError> for Reading<'_> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserializer<'de> for Reading<'_> {
+    type Error = ShapeError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        match self.0 {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
+                (Some(whole), _, _) => visitor.visit_u64(whole),
+                (None, Some(whole), _) => visitor.visit_i64(whole),
+                (None, None, Some(float)) => visitor.visit_f64(float),
+                (None, None, None) => Err(ShapeError::Invalid),
+            },
+            Value::String(text) => visitor.visit_str(text),
+            Value::Array(items) => {
+                let mut items = SeqDeserializer::new(items.iter().map(Reading));
+                let value = visitor.visit_seq(&mut items)?;
+                items.end()?;
+                Ok(value)
+            }
+            Value::Object(members) => {
+                let mut members = MapDeserializer::new(members.iter().map(|(key, value)| (&**key, Reading(value))));
+                let value = visitor.visit_map(&mut members)?;
+                members.end()?;
+                Ok(value)
+            }
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        match self.0 {
+            Value::Null => visitor.visit_none(),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+                visitor.visit_some(self)
+            }
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ShapeError> {
+        if self.0.is_object() { self.deserialize_any(visitor) } else { Err(ShapeError::Invalid) }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, ShapeError> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ShapeError> {
+        match self.0 {
+            Value::String(name) => visitor.visit_enum(Variant { name, content: None }),
+            Value::Object(members) => {
+                let mut members = members.iter();
+                match (members.next(), members.next()) {
+                    (Some((name, content)), None) => visitor.visit_enum(Variant { name, content: Some(content) }),
+                    (Some(_) | None, _) => Err(ShapeError::Invalid),
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Err(ShapeError::Invalid),
+        }
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map identifier ignored_any
+    }
+}
+
+/// `"name"`, or `{"name": content}`.
+struct Variant<'a> {
+    name: &'a str,
+    content: Option<&'a Value>,
+}
+
+impl<'de> EnumAccess<'de> for Variant<'_> {
+    type Error = ShapeError;
+    type Variant = Self;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), ShapeError> {
+        let name: StrDeserializer<'_, ShapeError> = self.name.into_deserializer();
+        Ok((seed.deserialize(name)?, self))
+    }
+}
+
+impl Variant<'_> {
+    fn content(&self) -> Result<Reading<'_>, ShapeError> {
+        self.content.map(Reading).ok_or(ShapeError::Invalid)
+    }
+}
+
+impl<'de> VariantAccess<'de> for Variant<'_> {
+    type Error = ShapeError;
+
+    fn unit_variant(self) -> Result<(), ShapeError> {
+        match self.content {
+            None | Some(Value::Null) => Ok(()),
+            Some(_) => Err(ShapeError::custom("this variant holds nothing")),
+        }
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, ShapeError> {
+        seed.deserialize(self.content()?)
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ShapeError> {
+        self.content()?.deserialize_any(visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ShapeError> {
+        self.content()?.deserialize_struct("", fields, visitor)
+    }
+}

@@ -1,0 +1,117 @@
+//! Paths that no route takes: 404, or 405 with `Allow` where the path exists under other methods.
+
+use crate::{error::ApiError, http::HttpBase};
+use actix_web::{HttpRequest, HttpResponse, ResponseError as _, http::header::HeaderValue, web};
+use std::collections::{BTreeMap, BTreeSet};
+use utoipa::openapi::OpenApi;
+
+/// Which methods each path pattern knows.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct KnownMethods(BTreeMap<String, BTreeSet<&'static str>>);
+
+impl KnownMethods {
+    /// Reads them from the API's own document, which names every route.
+    #[must_use]
+    pub fn of(document: &OpenApi) -> Self {
+        let mut known = Self::default();
+        for (pattern, item) in &document.paths.paths {
+            let methods = [
+                ("GET", item.get.is_some()),
+                ("PUT", item.put.is_some()),
+                ("POST", item.post.is_some()),
+                ("DELETE", item.delete.is_some()),
+                ("PATCH", item.patch.is_some()),
+            ];
+            for (method, there) in methods {
+                if there {
+                    known.add(pattern, method);
+                }
+            }
+        }
+        known
+    }
+
+    /// Adds a route that the document does not name.
+    pub fn add(&mut self, pattern: &str, method: &'static str) {
+        let methods = self.0.entry(pattern.to_owned()).or_default();
+        methods.insert(method);
+        if method == "GET" {
+            methods.insert("HEAD");
+        }
+    }
+
+    /// The value of `Allow` for a pattern.
+    fn allow(&self, pattern: &str) -> Option<HeaderValue> {
+        let methods: Vec<&str> = self.0.get(pattern)?.iter().copied().collect();
+        HeaderValue::from_str(&methods.join(", ")).ok()
+    }
+}
+
+/// The app's default service.
+pub async fn fallback(request: HttpRequest) -> HttpResponse {
+    let base = request.app_data::<web::Data<HttpBase>>();
+    // The route tables of the framework know patterns, not methods: each pair of the two is a route of its own.
+    let pattern = request.resource_map().match_pattern(request.path());
+    let allow = pattern.and_then(|pattern| base.and_then(|base| base.known_methods.allow(&pattern)));
+    let refusal = match allow {
+        Some(allow) => ApiError::method_not_allowed(Some(allow)),
+        None => ApiError::not_found(),
+    };
+    refusal.error_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::trial;
+    use actix_web::{App, get, http::StatusCode, post, test};
+    use utoipa::openapi::{
+        HttpMethod, PathItem,
+        path::{OperationBuilder, PathsBuilder},
+    };
+
+    #[get("/things/{thing}")]
+    async fn read() -> HttpResponse {
+        HttpResponse::Ok().finish()
+    }
+
+    #[post("/things/{thing}")]
+    async fn change() -> HttpResponse {
+        HttpResponse::Ok().finish()
+    }
+
+    #[::core::prelude::v1::test]
+    fn the_document_tells_the_methods() {
+        let operation = OperationBuilder::new().build();
+        let item = PathItem::from_http_methods([HttpMethod::Get, HttpMethod::Delete], operation);
+        let mut document = OpenApi::default();
+        document.paths = PathsBuilder::new().path("/x/{id}", item).build();
+        let known = KnownMethods::of(&document);
+        assert_eq!(known.allow("/x/{id}").unwrap(), "DELETE, GET, HEAD");
+        assert_eq!(known.allow("/x"), None);
+    }
+
+    #[actix_web::test]
+    async fn tells_unknown_paths_from_wrong_methods() {
+        let mut known = KnownMethods::default();
+        known.add("/things/{thing}", "GET");
+        known.add("/things/{thing}", "POST");
+        let base = web::Data::new(HttpBase { known_methods: known, ..trial::base() });
+        let app = App::new().app_data(base).service(read).service(change).default_service(web::to(fallback));
+        let app = test::init_service(app).await;
+        for (method, path, status, allow) in [
+            ("GET", "/things/1", StatusCode::OK, None),
+            ("POST", "/things/1", StatusCode::OK, None),
+            ("DELETE", "/things/1", StatusCode::METHOD_NOT_ALLOWED, Some("GET, HEAD, POST")),
+            ("TRACE", "/things/1", StatusCode::METHOD_NOT_ALLOWED, Some("GET, HEAD, POST")),
+            ("GET", "/things", StatusCode::NOT_FOUND, None),
+            ("GET", "/things/1/", StatusCode::NOT_FOUND, None),
+            ("GET", "//things/1", StatusCode::NOT_FOUND, None),
+        ] {
+            let request = test::TestRequest::with_uri(path).method(method.parse().unwrap()).to_request();
+            let answer = test::call_service(&app, request).await;
+            assert_eq!(answer.status(), status, "{method} {path}");
+            assert_eq!(answer.headers().get("allow").map(|value| value.to_str().unwrap()), allow, "{method} {path}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The header `Idempotency-Key`: the same request sent again finds the effect of the first.
+
+use crate::error::{ApiError, FieldProblem};
+use actix_web::{FromRequest, HttpRequest, dev::Payload, http::header::HeaderName};
+use fairway_domain::{access::ActorRef, idempotency::RequestKey};
+use std::future::{Ready, ready};
+
+/// The header's name.
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// The header of an answer that was given before.
+pub const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+/// Longest key, in bytes.
+const LONGEST: usize = 255;
+
+/// A key: 1 to 255 visible ASCII characters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IdempotencyKey(String);
+
+/// The key that a request carries, if any. 422 where it carries several, or what is no key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keyed(Option<RequestPlace>);
+
+/// A key with the method and path that it was sent to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct RequestPlace {
+    key: IdempotencyKey,
+    route: String,
+}
+
+impl IdempotencyKey {
+    /// Reads a key; `None` when it is none.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let visible = text.bytes().all(|byte| byte.is_ascii_graphic());
+        (visible && (1..=LONGEST).contains(&text.len())).then(|| Self(text.to_owned()))
+    }
+
+    /// The key as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Keyed {
+    /// The key within its caller and route, as the stores know it.
+    #[must_use]
+    pub fn of_caller(self, caller: &ActorRef, body_digest: [u8; 32]) -> Option<RequestKey> {
+        let RequestPlace { key, route } = self.0?;
+        Some(RequestKey { key: key.0, caller: caller.clone(), route, body_digest })
+    }
+}
+
+impl FromRequest for Keyed {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(read(request))
+    }
+}
+
+fn read(request: &HttpRequest) -> Result<Keyed, ApiError> {
+    let mut sent = request.headers().get_all(&IDEMPOTENCY_KEY);
+    let (only, more) = (sent.next(), sent.next());
+    let Some(only) = only else { return Ok(Keyed(None)) };
+    let key = only.to_str().ok().and_then(IdempotencyKey::parse).filter(|_| more.is_none());
+    let Some(key) = key else {
+        let rule = "expected one key of 1 to 255 visible ASCII characters";
+        return Err(ApiError::invalid_field(FieldProblem::new("Idempotency-Key", "invalid", rule)));
+    };
+    // The path as sent, identifiers included: one key on two resources is two keys.
+    let route = format!("{} {}", request.method(), request.path());
+    Ok(Keyed(Some(RequestPlace { key, route })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::test::TestRequest;
+
+    async fn keyed(values: &[&str]) -> Result<Option<RequestKey>, &'static str> {
+        let mut request = TestRequest::post().uri("/v1/assets?x=1");
+        for value in values {
+            request = request.append_header((IDEMPOTENCY_KEY, *value));
+        }
+        let keyed = Keyed::extract(&request.to_http_request()).await;
+        let caller = ActorRef::parse("user:ada").unwrap();
+        keyed.map(|keyed| keyed.of_caller(&caller, [7; 32])).map_err(|refusal| refusal.code())
+    }
+
+    #[actix_web::test]
+    async fn reads_one_visible_key() {
+        assert_eq!(keyed(&[]).await, Ok(None));
+        let longest = "k".repeat(LONGEST);
+        for good in ["a", "!~", &longest] {
+            let key = keyed(&[good]).await.unwrap().unwrap();
+            assert_eq!((key.key.as_str(), key.route.as_str(), key.body_digest), (good, "POST /v1/assets", [7; 32]));
+        }
+        let too_long = "k".repeat(LONGEST + 1);
+        for bad in [&[""][..], &["a b"], &["a\tb"], &["é"], &[&too_long], &["a", "a"]] {
+            assert_eq!(keyed(bad).await, Err("validation_error"), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Identifiers in paths. What is no identifier names nothing, so it is a 404 like any other unknown one.
+
+use crate::error::ApiError;
+use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _},
+};
+use std::{
+    future::{Ready, ready},
+    ops::Deref,
+};
+use uuid::Uuid;
+
+/// One segment that is an identifier in its usual spelling: 36 characters with hyphens, in either case.
+///
+/// For a path with one identifier it is an extractor itself; for more, use `Path<(PathId<AssetId>, PathId<…>)>`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathId<T>(T);
+
+/// The segments of a path, as a tuple or a struct; 404 where they do not fit.
+#[derive(Debug)]
+pub struct Path<T>(T);
+
+impl<T> PathId<T> {
+    /// The identifier.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl<T> Deref for PathId<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> Path<T> {
+    /// The segments.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl<'de, T: From<Uuid>> Deserialize<'de> for PathId<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        // Only the hyphenated spelling has this length: braces, `urn:uuid:` and bare digits have others.
+        match (text.len(), Uuid::try_parse(&text)) {
+            (36, Ok(id)) => Ok(Self(id.into())),
+            (_, Ok(_) | Err(_)) => Err(D::Error::custom("no identifier")),
+        }
+    }
+}
+
+impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let segments = web::Path::<T>::from_request(request, payload).into_inner();
+        ready(segments.map(|found| Self(found.into_inner())).map_err(|_| ApiError::not_found()))
+    }
+}
+
+impl<T: From<Uuid> + 'static> FromRequest for PathId<T> {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        ready(Path::<Self>::from_request(request, payload).into_inner().map(Path::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::{App, HttpResponse, http::StatusCode, test};
+    use fairway_domain::id::{AssetId, AssetVersionId};
+
+    const ID: &str = "00000000-0000-7000-8000-00000000000a";
+
+    async fn one(id: PathId<AssetId>) -> String {
+        id.to_string()
+    }
+
+    async fn two(ids: Path<(PathId<AssetId>, PathId<AssetVersionId>)>) -> String {
+        let (asset, version) = ids.into_inner();
+        format!("{} {}", asset.into_inner(), version.into_inner())
+    }
+
+    #[actix_web::test]
+    async fn takes_the_usual_spelling_alone() {
+        let app = App::new()
+            .route("/a/{asset_id}", web::get().to(one))
+            .route("/a/{asset_id}/v/{asset_version_id}", web::get().to(two))
+            .default_service(web::to(|| async { HttpResponse::NotFound().finish() }));
+        let app = test::init_service(app).await;
+        let upper = ID.to_uppercase();
+        let bare = ID.replace('-', "");
+        for (segment, status) in [
+            (ID, StatusCode::OK),
+            (&upper, StatusCode::OK),
+            (&bare, StatusCode::NOT_FOUND),
+            (&format!("%7B{ID}%7D"), StatusCode::NOT_FOUND),
+            (&format!("urn:uuid:{ID}"), StatusCode::NOT_FOUND),
+            (&ID[1..], StatusCode::NOT_FOUND),
+            (&format!("{ID}0"), StatusCode::NOT_FOUND),
+            (&format!("{ID}%00"), StatusCode::NOT_FOUND),
+            (&format!("..%2f{ID}"), StatusCode::NOT_FOUND),
+            ("%ff", StatusCode::NOT_FOUND),
+            ("9223372036854775808", StatusCode::NOT_FOUND),
+        ] {
+            for path in [format!("/a/{segment}"), format!("/a/{ID}/v/{segment}"), format!("/a/{segment}/v/{ID}")] {
+                let answer = test::call_service(&app, test::TestRequest::with_uri(&path).to_request()).await;
+                assert_eq!(answer.status(), status, "{path}");
+            }
+        }
+        let request = test::TestRequest::with_uri(&format!("/a/{upper}")).to_request();
+        assert_eq!(test::call_and_read_body(&app, request).await, ID.as_bytes());
+    }
+}

@@ -1,0 +1,231 @@
+//! The query of a request.
+
+use super::shape::{self, ShapeError};
+use crate::error::{ApiError, FieldProblem};
+use actix_web::{FromRequest, HttpRequest, dev::Payload};
+use serde::{
+    Deserializer,
+    de::{
+        DeserializeOwned, IntoDeserializer, Visitor,
+        value::{MapDeserializer, StrDeserializer},
+    },
+    forward_to_deserialize_any,
+};
+use std::{
+    collections::BTreeMap,
+    future::{Ready, ready},
+    ops::Deref,
+    str::FromStr,
+};
+
+/// The query, read as a `T`. Parameters that a `T` does not know are ignored.
+///
+/// Refusals, all 422 with the parameter's name: not percent-encoded UTF-8, a NUL, a parameter that is given twice
+/// (whichever of two a reader picks, another reader picks the other), a value that does not fit.
+#[derive(Debug)]
+pub struct Query<T>(T);
+
+impl<T> Query<T> {
+    /// What the handler asked for.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl<T> Deref for Query<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest for Query<T> {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(read(request.query_string()).map(Self).map_err(ApiError::invalid_field))
+    }
+}
+
+/// Reads a query as a `T`.
+///
+/// # Errors
+/// With the parameter that is wrong.
+pub fn read<T: DeserializeOwned>(query: &str) -> Result<T, FieldProblem> {
+    let parameters = parameters(query)?;
+    let members = parameters.iter().map(|(name, value)| (&**name, Text(value)));
+    serde_path_to_error::deserialize(MapDeserializer::new(members)).map_err(shape::problem)
+}
+
+/// The parameters by name.
+pub(super) fn parameters(query: &str) -> Result<BTreeMap<String, String>, FieldProblem> {
+    let mut parameters = BTreeMap::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let name = decoded(name).ok_or_else(|| FieldProblem::invalid(""))?;
+        let Some(value) = decoded(value) else { return Err(FieldProblem::invalid(name)) };
+        if parameters.insert(name.clone(), value).is_some() {
+            return Err(FieldProblem::new(name, "invalid", "this parameter is given more than once"));
+        }
+    }
+    Ok(parameters)
+}
+
+/// Undoes the encoding of forms: `+` for a space, `%` and two digits for a byte. `None` when it is broken, not UTF-8,
+/// or holds a NUL.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => digit(rest.next()?)? << 4 | digit(rest.next()?)?,
+            _ => byte,
+        });
+    }
+    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// The text of one parameter, read as whatever the field is.
+struct Text<'a>(&'a str);
+
+impl Text<'_> {
+    fn parse<N: FromStr>(&self) -> Result<N, ShapeError> {
+        // Rust would also read a leading plus sign.
+        if self.0.starts_with('+') {
+            return Err(ShapeError::Invalid);
+        }
+        self.0.parse().map_err(|_| ShapeError::Invalid)
+    }
+}
+
+impl<'de> IntoDeserializer<'de, ShapeError> for Text<'_> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+macro_rules! numbers {
+    ($($method:ident $visit:ident),*) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+            visitor.$visit(self.parse()?)
+        }
+    )*};
+}
+
+impl<'de> Deserializer<'de> for Text<'_> {
+    type Error = ShapeError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        visitor.visit_str(self.0)
+    }
+
+    numbers! {
+        deserialize_bool visit_bool, deserialize_u8 visit_u8, deserialize_u16 visit_u16, deserialize_u32 visit_u32,
+        deserialize_u64 visit_u64, deserialize_i8 visit_i8, deserialize_i16 visit_i16, deserialize_i32 visit_i32,
+        deserialize_i64 visit_i64
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, ShapeError> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ShapeError> {
+        let name: StrDeserializer<'_, ShapeError> = self.0.into_deserializer();
+        visitor.visit_enum(name)
+    }
+
+    forward_to_deserialize_any! {
+        i128 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct identifier
+        ignored_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+    use uuid::Uuid;
+
+    #[derive(Deserialize, PartialEq, Debug, Default)]
+    struct Filter {
+        q: Option<String>,
+        limit: Option<u32>,
+        depth: Option<i64>,
+        exact: Option<bool>,
+        kind: Option<Kind>,
+        workspace_id: Option<Uuid>,
+    }
+
+    #[derive(Deserialize, PartialEq, Debug)]
+    #[serde(rename_all = "snake_case")]
+    enum Kind {
+        PolicyBundle,
+    }
+
+    #[derive(Deserialize, Debug)]
+    struct Required {
+        workspace_id: Uuid,
+    }
+
+    #[test]
+    fn reads_parameters() {
+        assert_eq!(read::<Filter>("").unwrap(), Filter::default());
+        let text = "q=a%20b%2Bc+d%C3%A9&&limit=5&depth=-3&exact=true&kind=policy_bundle&other=1";
+        let expected = Filter {
+            q: Some("a b+c dé".to_owned()),
+            limit: Some(5),
+            depth: Some(-3),
+            exact: Some(true),
+            kind: Some(Kind::PolicyBundle),
+            workspace_id: None,
+        };
+        assert_eq!(read::<Filter>(text).unwrap(), expected);
+        assert_eq!(read::<Filter>("q").unwrap().q.unwrap(), "");
+        let id = Uuid::now_v7();
+        assert_eq!(read::<Required>(&format!("workspace_id={id}")).unwrap().workspace_id, id);
+    }
+
+    #[test]
+    fn names_the_parameter_that_is_wrong() {
+        for (text, path) in [
+            ("limit=1&limit=2", "limit"),
+            ("limit=1&l%69mit=2", "limit"),
+            ("limit=", "limit"),
+            ("limit=-1", "limit"),
+            ("limit=%2B1", "limit"),
+            ("limit=1000000000000", "limit"),
+            ("limit=1e1", "limit"),
+            ("exact=yes", "exact"),
+            ("kind=nothing", "kind"),
+            ("workspace_id=x", "workspace_id"),
+            ("q=%ff", "q"),
+            ("q=%00", "q"),
+            ("q=%2", "q"),
+            ("q=%+1", "q"),
+            ("%ff=1", ""),
+        ] {
+            let problem = read::<Filter>(text).unwrap_err();
+            assert_eq!((problem.path.as_str(), problem.code), (path, "invalid"), "{text}");
+        }
+        let problem = read::<Required>("q=1").unwrap_err();
+        assert_eq!((problem.path.as_str(), problem.code), ("workspace_id", "missing"));
+    }
+}

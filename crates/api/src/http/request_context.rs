@@ -1,0 +1,222 @@
+//! The outermost middleware: an id, a span, a log line and a count for every request, and no answer without the
+//! common headers, whatever happens inside.
+//!
+//! A client's `X-Request-Id` is kept where it is a hyphenated UUID, because ours are UUIDs and stand in audit entries.
+//! Any other well-formed id (1 to 128 of `A-Z a-z 0-9 . _ -`) goes to the log beside the one that is made instead, and
+//! anything else is ignored. The query string is never logged: it may carry a share token.
+
+use crate::{
+    error::ApiError,
+    http::HttpBase,
+    metrics::{Method, RequestFacts},
+    telemetry,
+};
+use actix_web::{
+    Error, HttpRequest, HttpResponse, ResponseError as _,
+    body::{BoxBody, MessageBody},
+    dev::{ServiceRequest, ServiceResponse},
+    error::InternalError,
+    http::{
+        self, StatusCode,
+        header::{self, HeaderMap, HeaderName, HeaderValue},
+    },
+    middleware::Next,
+    web,
+};
+use fairway_domain::id::RequestId;
+use futures_util::FutureExt as _;
+use std::{panic::AssertUnwindSafe, time::Instant};
+use tracing::{Instrument as _, Span, field::Empty};
+use uuid::Uuid;
+
+/// The header that carries a request's id in and out.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Longest path that is logged, in bytes. Paths arrive percent-encoded, so they hold no control characters.
+const LOGGED_PATH: usize = 256;
+/// What stands for the route of a path that is none of ours, so that metrics have no label of a stranger's choice.
+const UNMATCHED: &str = "unmatched";
+
+/// Headers of every answer, unless the handler chose its own.
+const DEFAULT_HEADERS: [(HeaderName, HeaderValue); 4] = [
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'")),
+];
+
+tokio::task_local! {
+    static CURRENT: RequestId;
+}
+
+/// The id of the request that this task answers; a fresh one outside of requests. Tasks that a handler spawns are
+/// outside: hand the id over.
+pub fn request_id() -> RequestId {
+    CURRENT.try_with(|id| *id).unwrap_or_else(|_| Uuid::now_v7().into())
+}
+
+/// The middleware; wrap it last, so that it is outermost.
+///
+/// # Errors
+/// None of its own: an error is returned where the inside panicked or failed before a route, and is a whole answer.
+pub async fn request_context<B: MessageBody + 'static>(
+    mut request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    let arrival = Arrival::of(&mut request);
+    let id = arrival.request_id;
+    let span = arrival.span.clone();
+    // A panic in a handler ends that request alone. The service is shared by nothing but its own atomics and pools.
+    let inside = CURRENT.scope(id, AssertUnwindSafe(next.call(request)).catch_unwind().instrument(span)).await;
+    CURRENT.sync_scope(id, || match inside {
+        Ok(Ok(answer)) => Ok(arrival.finish(answer.map_into_boxed_body())),
+        Ok(Err(failure)) => Err(arrival.finish_without_route(as_ours(failure.error_response()))),
+        Err(_panic) => {
+            arrival.span.in_scope(|| tracing::error!("a handler panicked"));
+            Err(arrival.finish_without_route(ApiError::internal().error_response()))
+        }
+    })
+}
+
+/// What is known of a request before it is answered.
+struct Arrival {
+    request_id: RequestId,
+    method: Method,
+    path: String,
+    span: Span,
+    began: Instant,
+    base: Option<web::Data<HttpBase>>,
+}
+
+impl Arrival {
+    fn of(request: &mut ServiceRequest) -> Self {
+        let (request_id, foreign) = identify(request.headers());
+        let method = Method::of(request.method());
+        let path = request.path().chars().take(LOGGED_PATH).collect();
+        // The highest level, so that a log of warnings alone still tells which request they belong to.
+        let span = tracing::error_span!(
+            "http.request",
+            otel.name = method.as_str(),
+            otel.kind = "server",
+            otel.status_code = Empty,
+            http.request.method = method.as_str(),
+            http.route = Empty,
+            http.response.status_code = Empty,
+            request_id = %request_id,
+            client_request_id = foreign,
+            trace_id = Empty,
+        );
+        telemetry::adopt_parent(&span, request.headers());
+        // Whoever answers GET answers HEAD; the connection leaves the body out.
+        if request.method() == http::Method::HEAD {
+            request.head_mut().method = http::Method::GET;
+        }
+        let base = request.app_data::<web::Data<HttpBase>>().cloned();
+        Self { request_id, method, path, span, began: Instant::now(), base }
+    }
+
+    fn finish(&self, answer: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+        let (request, answer) = answer.into_parts();
+        let route = route_of(&request);
+        let answer = self.complete(as_ours(answer), &route);
+        ServiceResponse::new(request, answer)
+    }
+
+    /// For answers that lost their request on the way.
+    fn finish_without_route(&self, answer: HttpResponse) -> Error {
+        let answer = self.complete(answer, UNMATCHED);
+        InternalError::from_response("answered", answer).into()
+    }
+
+    fn complete(&self, mut answer: HttpResponse, route: &str) -> HttpResponse {
+        let headers = answer.headers_mut();
+        for (name, value) in DEFAULT_HEADERS {
+            if !headers.contains_key(&name) {
+                headers.insert(name, value);
+            }
+        }
+        if let Ok(id) = HeaderValue::from_str(&self.request_id.to_string()) {
+            headers.insert(REQUEST_ID, id);
+        }
+        self.report(answer.status(), route);
+        answer
+    }
+
+    fn report(&self, status: StatusCode, route: &str) {
+        let elapsed = self.began.elapsed();
+        self.span.record("otel.name", format!("{} {route}", self.method.as_str()));
+        self.span.record("http.route", route);
+        self.span.record("http.response.status_code", status.as_u16());
+        if status.is_server_error() {
+            self.span.record("otel.status_code", "ERROR");
+        }
+        if let Some(base) = &self.base {
+            base.metrics.request(&RequestFacts { method: self.method, route, status: status.as_u16(), elapsed });
+        }
+        let milliseconds = elapsed.as_secs_f64() * 1e3;
+        self.span.in_scope(|| {
+            tracing::info!(
+                target: "fairway::access",
+                method = self.method.as_str(),
+                path = self.path,
+                route,
+                status = status.as_u16(),
+                milliseconds,
+                "answered"
+            );
+        });
+    }
+}
+
+/// The request's id, and what the client called it where that is no UUID.
+fn identify(headers: &HeaderMap) -> (RequestId, Option<&str>) {
+    let mut sent = headers.get_all(&REQUEST_ID);
+    let only = match (sent.next(), sent.next()) {
+        (Some(only), None) => only.to_str().ok(),
+        (Some(_), Some(_)) | (None, _) => None,
+    };
+    match only {
+        Some(text) => match (text.len() == 36, Uuid::try_parse(text)) {
+            (true, Ok(id)) => (id.into(), None),
+            (true | false, Ok(_) | Err(_)) => (Uuid::now_v7().into(), Some(text).filter(|text| well_formed(text))),
+        },
+        None => (Uuid::now_v7().into(), None),
+    }
+}
+
+fn well_formed(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=128).contains(&text.len()) && text.bytes().all(plain)
+}
+
+/// The pattern of the route that answered.
+fn route_of(request: &HttpRequest) -> String {
+    request.match_pattern().unwrap_or_else(|| UNMATCHED.to_owned())
+}
+
+/// Gives refusals that the framework itself made (they have no body, or plain text) the body of ours.
+fn as_ours(answer: HttpResponse) -> HttpResponse {
+    let status = answer.status();
+    let refused = status.is_client_error() || status.is_server_error();
+    let plain = match answer.headers().get(header::CONTENT_TYPE) {
+        Some(kind) => kind.as_bytes().starts_with(b"text/plain"),
+        None => true,
+    };
+    if !refused || !plain {
+        return answer;
+    }
+    let allow = answer.headers().get(header::ALLOW).cloned();
+    let ours = match status {
+        StatusCode::NOT_FOUND => ApiError::not_found(),
+        StatusCode::METHOD_NOT_ALLOWED => ApiError::method_not_allowed(allow),
+        StatusCode::PAYLOAD_TOO_LARGE => ApiError::payload_too_large(),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ApiError::unsupported_media_type(),
+        StatusCode::REQUEST_TIMEOUT => ApiError::request_timeout(),
+        StatusCode::SERVICE_UNAVAILABLE => ApiError::unavailable(),
+        _ if status.is_client_error() => ApiError::new(status, "bad_request", "the request cannot be answered"),
+        _ => ApiError::internal(),
+    };
+    ours.error_response()
+}
+
+#[cfg(test)]
+mod tests;

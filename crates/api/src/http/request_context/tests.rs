@@ -1,0 +1,176 @@
+use super::*;
+use crate::http::{site_guard::site_guard, trial};
+use actix_web::{
+    App, HttpServer,
+    body::to_bytes,
+    http::header::LOCATION,
+    middleware::from_fn,
+    test::{self, TestRequest},
+};
+use serde_json::{Value, json};
+
+const ID: &str = "0190f000-0000-7000-8000-00000000000a";
+
+async fn ids() -> String {
+    request_id().to_string()
+}
+
+async fn refuse() -> Result<String, ApiError> {
+    Err(ApiError::forbidden("asset.create"))
+}
+
+async fn fail() -> Result<String, Error> {
+    Err(actix_web::error::ErrorInternalServerError("SELECT secret FROM rows"))
+}
+
+async fn panicking() -> String {
+    panic!("on purpose");
+}
+
+async fn chosen() -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((header::CACHE_CONTROL, "max-age=60"))
+        .insert_header((header::CONTENT_SECURITY_POLICY, "default-src 'self'"))
+        .insert_header((LOCATION, "/x"))
+        .body("x")
+}
+
+fn routes(config: &mut web::ServiceConfig) {
+    config
+        .route("/ids", web::get().to(ids))
+        .route("/refuse/{thing}", web::get().to(refuse))
+        .route("/fail", web::get().to(fail))
+        .route("/panic", web::get().to(panicking))
+        .route("/chosen", web::get().to(chosen));
+}
+
+/// Asks an app that has the middlewares in their order.
+async fn ask(base: HttpBase, request: TestRequest) -> (HttpResponse, Option<Error>) {
+    let app = App::new().app_data(web::Data::new(base)).configure(routes);
+    let app = test::init_service(app.wrap(from_fn(site_guard)).wrap(from_fn(request_context))).await;
+    match test::try_call_service(&app, request.to_request()).await {
+        Ok(answer) => (answer.into_parts().1, None),
+        Err(error) => (error.error_response(), Some(error)),
+    }
+}
+
+async fn answer(request: TestRequest) -> HttpResponse {
+    ask(trial::base(), request).await.0
+}
+
+async fn json_of(answer: HttpResponse) -> Value {
+    serde_json::from_slice(&to_bytes(answer.into_body()).await.unwrap()).unwrap()
+}
+
+#[actix_web::test]
+async fn the_request_id_is_one_everywhere() {
+    for (sent, kept) in [
+        (Some(ID), true),
+        (Some("my-request.1"), false),
+        (Some("0190f00000007000800000000000000a"), false),
+        (Some("{0190f000-0000-7000-8000-00000000000a}"), false),
+        (Some("a b"), false),
+        (None, false),
+    ] {
+        let mut request = TestRequest::with_uri("/ids");
+        if let Some(id) = sent {
+            request = request.insert_header((REQUEST_ID, id));
+        }
+        let answer = answer(request).await;
+        let header = answer.headers().get(REQUEST_ID).unwrap().to_str().unwrap().to_owned();
+        let body = to_bytes(answer.into_body()).await.unwrap();
+        assert_eq!(header.as_bytes(), body, "{sent:?}");
+        header.parse::<Uuid>().unwrap();
+        assert_eq!(sent == Some(&*header), kept, "{sent:?}");
+    }
+    let upper = answer(TestRequest::with_uri("/ids").insert_header((REQUEST_ID, ID.to_uppercase()))).await;
+    assert_eq!(upper.headers().get(REQUEST_ID).unwrap(), ID);
+    let twice = TestRequest::with_uri("/ids").append_header((REQUEST_ID, ID)).append_header((REQUEST_ID, ID));
+    assert_ne!(answer(twice).await.headers().get(REQUEST_ID).unwrap(), ID);
+}
+
+#[actix_web::test]
+async fn every_refusal_has_our_body() {
+    for (uri, host, status, code) in [
+        ("/refuse/1", "localhost", 403, "forbidden"),
+        ("/fail", "localhost", 500, "internal"),
+        ("/panic", "localhost", 500, "internal"),
+        ("/nothing?token=x", "localhost", 404, "not_found"),
+        ("/ids", "evil.example", 421, "misdirected_request"),
+    ] {
+        let base =
+            HttpBase { site_rules: crate::http::site_guard::SiteRules::LoopbackAnd(Vec::new()), ..trial::base() };
+        let request = TestRequest::with_uri(uri).insert_header((REQUEST_ID, ID)).insert_header(("host", host));
+        let (answer, _) = ask(base, request).await;
+        assert_eq!(answer.status().as_u16(), status, "{uri}");
+        assert_eq!(answer.headers().get(REQUEST_ID).unwrap(), ID);
+        assert_eq!(answer.headers().get("x-content-type-options").unwrap(), "nosniff");
+        let body = json_of(answer).await;
+        assert_eq!(body.pointer("/detail/error"), Some(&json!(code)), "{uri}");
+        assert_eq!(body.pointer("/request_id"), Some(&json!(ID)));
+        assert!(!body.to_string().contains("secret"));
+    }
+}
+
+#[actix_web::test]
+async fn every_answer_has_the_common_headers() {
+    let headers = |answer: &HttpResponse| {
+        ["x-content-type-options", "cache-control", "referrer-policy", "content-security-policy"]
+            .map(|name| answer.headers().get(name).unwrap().to_str().unwrap().to_owned())
+    };
+    let plain = answer(TestRequest::with_uri("/ids")).await;
+    assert_eq!(headers(&plain), ["nosniff", "no-store", "no-referrer", "default-src 'none'; frame-ancestors 'none'"]);
+    let own = answer(TestRequest::with_uri("/chosen")).await;
+    assert_eq!(headers(&own), ["nosniff", "max-age=60", "no-referrer", "default-src 'self'"]);
+    assert!(plain.headers().get("access-control-allow-origin").is_none());
+}
+
+#[actix_web::test]
+async fn counts_by_route_and_never_by_path() {
+    let base = trial::base();
+    let metrics = base.metrics.clone();
+    let app = App::new().app_data(web::Data::new(base)).configure(routes);
+    let app = test::init_service(app.wrap(from_fn(request_context))).await;
+    for uri in ["/refuse/1", "/refuse/2?token=secret", "/stranger-1", "/stranger-2"] {
+        test::call_service(&app, TestRequest::with_uri(uri).to_request()).await;
+    }
+    test::try_call_service(&app, TestRequest::with_uri("/panic").to_request()).await.unwrap_err();
+    let text = metrics.render().unwrap();
+    for line in [
+        r#"fairway_http_requests_total{method="GET",route="/refuse/{thing}",status="4xx"} 2"#,
+        r#"fairway_http_requests_total{method="GET",route="unmatched",status="4xx"} 2"#,
+        r#"fairway_http_requests_total{method="GET",route="unmatched",status="5xx"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(!text.contains("stranger") && !text.contains("secret"), "{text}");
+}
+
+#[actix_web::test]
+async fn the_process_survives_a_panic_over_a_real_socket() {
+    let base = web::Data::new(trial::base());
+    let server = HttpServer::new(move || {
+        App::new().app_data(base.clone()).configure(routes).wrap(from_fn(site_guard)).wrap(from_fn(request_context))
+    });
+    let server = server.workers(1).disable_signals().bind("127.0.0.1:0").unwrap();
+    let address = *server.addrs().first().unwrap();
+    let running = server.run();
+    let handle = running.handle();
+    actix_web::rt::spawn(running);
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let get = |path: &str| client.get(format!("http://{address}{path}")).header("x-request-id", ID).send();
+    for _ in 0..2 {
+        let answer = get("/panic").await.unwrap();
+        assert_eq!(answer.status().as_u16(), 500);
+        assert_eq!(answer.headers().get("x-request-id").unwrap(), ID);
+        let body: Value = answer.json().await.unwrap();
+        assert_eq!(body.pointer("/detail/error"), Some(&json!("internal")));
+        assert_eq!(body.pointer("/request_id"), Some(&json!(ID)));
+    }
+    assert_eq!(get("/ids").await.unwrap().text().await.unwrap(), ID);
+    let head = client.head(format!("http://{address}/ids")).send().await.unwrap();
+    assert_eq!(head.status().as_u16(), 200);
+    assert_eq!(head.headers().get("content-length").unwrap(), "36");
+    assert_eq!(head.text().await.unwrap(), "");
+    handle.stop(false).await;
+}

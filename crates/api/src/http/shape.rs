@@ -1,0 +1,102 @@
+//! Why a value has not the shape that a type asks for, told without repeating the value.
+//!
+//! The deserializers of bodies and queries fail with this instead of a text, because the texts of serde name Rust types
+//! and quote the input.
+
+use crate::error::FieldProblem;
+use serde::de::{self, Expected, Unexpected};
+use serde_path_to_error::{Path, Segment};
+use std::{borrow::Cow, fmt};
+
+/// Longest path that is repeated to the caller, in characters.
+const LONGEST_PATH: usize = 256;
+
+/// What is wrong at a place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum ShapeError {
+    /// A required field of this name is absent.
+    Missing(&'static str),
+    /// The field at this place is not known.
+    Unknown,
+    /// The field is given twice.
+    Twice(&'static str),
+    /// The value is none of these.
+    NoneOf(&'static [&'static str]),
+    /// The value has the wrong type or form.
+    Invalid,
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("the value has not the expected shape")
+    }
+}
+
+impl std::error::Error for ShapeError {}
+
+impl de::Error for ShapeError {
+    fn custom<T: fmt::Display>(_: T) -> Self {
+        Self::Invalid
+    }
+
+    fn invalid_type(_: Unexpected<'_>, _: &dyn Expected) -> Self {
+        Self::Invalid
+    }
+
+    fn invalid_value(_: Unexpected<'_>, _: &dyn Expected) -> Self {
+        Self::Invalid
+    }
+
+    fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
+        Self::NoneOf(expected)
+    }
+
+    fn unknown_field(_: &str, _: &'static [&'static str]) -> Self {
+        Self::Unknown
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::Missing(field)
+    }
+
+    fn duplicate_field(field: &'static str) -> Self {
+        Self::Twice(field)
+    }
+}
+
+/// What the caller is told.
+pub(super) fn problem(failure: serde_path_to_error::Error<ShapeError>) -> FieldProblem {
+    let path = spelled(failure.path());
+    match failure.into_inner() {
+        ShapeError::Missing(field) => FieldProblem::missing(below(&path, field)),
+        ShapeError::Unknown => FieldProblem::new(path, "unknown_field", "there is no such field"),
+        ShapeError::Twice(field) => FieldProblem::new(below(&path, field), "invalid", "this is given more than once"),
+        ShapeError::NoneOf(expected) => FieldProblem::new(path, "invalid", one_of(expected)),
+        ShapeError::Invalid => FieldProblem::invalid(path),
+    }
+}
+
+fn one_of(expected: &[&str]) -> Cow<'static, str> {
+    let quoted: Vec<String> = expected.iter().map(|name| format!("`{name}`")).collect();
+    format!("expected one of {}", quoted.join(", ")).into()
+}
+
+fn below(path: &str, field: &str) -> String {
+    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
+}
+
+/// The path in the form `interface_config.input_fields[0].type`.
+fn spelled(path: &Path) -> String {
+    let mut text = String::new();
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => text.push_str(&format!("[{index}]")),
+            Segment::Map { key } | Segment::Enum { variant: key } => text = below(&text, key),
+            Segment::Unknown => text = below(&text, "?"),
+        }
+    }
+    if text.chars().count() <= LONGEST_PATH {
+        return text;
+    }
+    text.chars().take(LONGEST_PATH).chain(['…']).collect()
+}

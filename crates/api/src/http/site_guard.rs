@@ -1,0 +1,170 @@
+//! Keeps other web sites out: no host name that is not ours (DNS rebinding), no change that another site's page
+//! sends through somebody's browser. There are no CORS headers, so no other site reads an answer either.
+
+use crate::{error::ApiError, http::HttpBase};
+use actix_web::{
+    Error, ResponseError as _,
+    body::{EitherBody, MessageBody},
+    dev::{ServiceRequest, ServiceResponse},
+    http::{
+        Method,
+        header::{self, HeaderMap, HeaderName},
+    },
+    middleware::Next,
+    web,
+};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use url::Url;
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Which hosts are answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SiteRules {
+    /// Loopback names and addresses, and these besides.
+    LoopbackAnd(Vec<HostName>),
+    /// Whatever host the proxy in front lets through.
+    AnyHost,
+}
+
+/// A host name or address in lower case, with or without a port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostName {
+    name: String,
+    port: Option<u16>,
+}
+
+impl HostName {
+    /// Reads `name`, `name:port`, `[address]` or `[address]:port`; `None` for anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (name, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (address, port) = rest.split_once(']')?;
+                let address: Ipv6Addr = address.parse().ok()?;
+                let port = if port.is_empty() { None } else { Some(port.strip_prefix(':')?) };
+                (format!("[{address}]"), port)
+            }
+            None => match text.split_once(':') {
+                Some((name, port)) => (name.to_ascii_lowercase(), Some(port)),
+                None => (text.to_ascii_lowercase(), None),
+            },
+        };
+        let named = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+        let plain = name.starts_with('[') || (!name.is_empty() && name.bytes().all(named));
+        let port = match port {
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => Some(digits.parse().ok()?),
+            Some(_) => return None,
+            None => None,
+        };
+        plain.then_some(Self { name, port })
+    }
+
+    fn is_loopback(&self) -> bool {
+        let v4 = || self.name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
+        self.name == "localhost" || self.name == "[::1]" || v4()
+    }
+
+    /// Whether an allowed name covers this one: without a port it covers every port.
+    fn is_covered_by(&self, allowed: &Self) -> bool {
+        self.name == allowed.name && (allowed.port.is_none() || allowed.port == self.port)
+    }
+}
+
+impl std::fmt::Display for HostName {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.port {
+            Some(port) => write!(out, "{}:{port}", self.name),
+            None => out.write_str(&self.name),
+        }
+    }
+}
+
+/// The middleware.
+///
+/// # Errors
+/// Those of what is inside.
+pub async fn site_guard<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+    let verdict = match request.app_data::<web::Data<HttpBase>>() {
+        Some(base) => base.site_rules.judge(&request),
+        None => Err(ApiError::internal()),
+    };
+    match verdict {
+        Ok(()) => Ok(next.call(request).await?.map_into_left_body()),
+        Err(refusal) => {
+            let (request, _) = request.into_parts();
+            Ok(ServiceResponse::new(request, refusal.error_response()).map_into_right_body())
+        }
+    }
+}
+
+impl SiteRules {
+    fn judge(&self, request: &ServiceRequest) -> Result<(), ApiError> {
+        let host = host_of(request);
+        let answered = match (self, &host) {
+            (Self::AnyHost, _) => true,
+            (Self::LoopbackAnd(allowed), Some(host)) => {
+                host.is_loopback() || allowed.iter().any(|name| host.is_covered_by(name))
+            }
+            (Self::LoopbackAnd(_), None) => false,
+        };
+        if !answered {
+            return Err(ApiError::misdirected_request());
+        }
+        if changes_state(request.method()) && from_another_site(request.headers(), host.as_ref()) {
+            return Err(ApiError::cross_site_request());
+        }
+        Ok(())
+    }
+}
+
+/// The host that the client means. Forwarding headers are not asked: a client can write them.
+fn host_of(request: &ServiceRequest) -> Option<HostName> {
+    let mut named = request.headers().get_all(header::HOST);
+    let named = match (named.next(), named.next()) {
+        (Some(only), None) => Some(HostName::parse(only.to_str().ok()?)?),
+        (Some(_), Some(_)) => return None,
+        (None, _) => None,
+    };
+    match request.uri().authority() {
+        // An absolute request target says it once more; two answers to one question are none.
+        Some(target) => {
+            let target = HostName::parse(target.as_str())?;
+            named.is_none_or(|named| named == target).then_some(target)
+        }
+        None => named,
+    }
+}
+
+fn changes_state(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
+}
+
+/// Whether a browser says that another site's page sends this. Other clients send neither header.
+fn from_another_site(headers: &HeaderMap, host: Option<&HostName>) -> bool {
+    let foreign_fetch =
+        headers.get_all(&SEC_FETCH_SITE).any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"));
+    let foreign_origin = headers.get_all(header::ORIGIN).any(|origin| {
+        let same = origin.to_str().ok().zip(host).is_some_and(|(origin, host)| is_origin_of(origin, host));
+        !same
+    });
+    foreign_fetch || foreign_origin
+}
+
+/// Whether an origin is the one of a host. `null` (a sandboxed page, a file) is nobody's.
+fn is_origin_of(origin: &str, host: &HostName) -> bool {
+    let Ok(origin) = Url::parse(origin) else { return false };
+    let default_port = match origin.scheme() {
+        "http" => 80,
+        "https" => 443,
+        _ => return false,
+    };
+    // Behind a proxy that speaks TLS the host's port is left out, so both are compared with the default filled in.
+    origin.host_str() == Some(&*host.name) && origin.port().unwrap_or(default_port) == host.port.unwrap_or(default_port)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+use super::*;
+use crate::http::trial;
+use actix_web::{
+    App, HttpResponse,
+    http::StatusCode,
+    middleware::from_fn,
+    test::{self, TestRequest},
+};
+
+async fn status_under(rules: SiteRules, request: TestRequest) -> StatusCode {
+    let base = web::Data::new(HttpBase { site_rules: rules, ..trial::base() });
+    let app = App::new()
+        .app_data(base)
+        .default_service(web::to(|| async { HttpResponse::Ok().finish() }))
+        .wrap(from_fn(site_guard));
+    test::call_service(&test::init_service(app).await, request.to_request()).await.status()
+}
+
+fn local() -> SiteRules {
+    SiteRules::LoopbackAnd(vec![HostName::parse("Portal.example").unwrap(), HostName::parse("other:8443").unwrap()])
+}
+
+#[actix_web::test]
+async fn local_mode_answers_loopback_and_allowed_hosts() {
+    for (host, answered) in [
+        ("localhost", true),
+        ("LocalHost:8080", true),
+        ("127.0.0.1", true),
+        ("127.8.9.10:1", true),
+        ("[::1]:8080", true),
+        ("[0:0:0:0:0:0:0:1]", true),
+        ("portal.example", true),
+        ("PORTAL.EXAMPLE:99", true),
+        ("other:8443", true),
+        ("other", false),
+        ("other:8444", false),
+        ("localhost.", false),
+        ("localhost.evil.example", false),
+        ("evil.example", false),
+        ("127.1", false),
+        ("2130706433", false),
+        ("[::ffff:127.0.0.1]", false),
+        ("0.0.0.0", false),
+        ("localhost:", false),
+        ("localhost:x", false),
+        ("localhost:99999", false),
+        ("localhost:80:80", false),
+        ("user@localhost", false),
+        ("localhost/", false),
+        ("::1", false),
+        ("", false),
+    ] {
+        let status = status_under(local(), TestRequest::get().insert_header(("host", host))).await;
+        assert_eq!(status, if answered { StatusCode::OK } else { StatusCode::MISDIRECTED_REQUEST }, "{host}");
+    }
+    assert_eq!(status_under(local(), TestRequest::get()).await, StatusCode::MISDIRECTED_REQUEST);
+    let twice = TestRequest::get().append_header(("host", "localhost")).append_header(("host", "localhost"));
+    assert_eq!(status_under(local(), twice).await, StatusCode::MISDIRECTED_REQUEST);
+    let disagreeing = TestRequest::with_uri("http://evil.example/x").insert_header(("host", "localhost"));
+    assert_eq!(status_under(local(), disagreeing).await, StatusCode::MISDIRECTED_REQUEST);
+    let forwarded =
+        TestRequest::get().insert_header(("host", "evil.example")).insert_header(("forwarded", "host=localhost"));
+    assert_eq!(status_under(local(), forwarded).await, StatusCode::MISDIRECTED_REQUEST);
+    let any = TestRequest::get().insert_header(("host", "evil.example"));
+    assert_eq!(status_under(SiteRules::AnyHost, any).await, StatusCode::OK);
+}
+
+#[actix_web::test]
+async fn changes_from_other_sites_are_refused() {
+    for (header, value, accepted) in [
+        ("origin", "http://localhost:8080", true),
+        ("origin", "HTTP://LOCALHOST:8080", true),
+        ("origin", "http://localhost", false),
+        ("origin", "http://localhost:8081", false),
+        ("origin", "http://127.0.0.1:8080", false),
+        ("origin", "https://evil.example", false),
+        ("origin", "null", false),
+        ("origin", "", false),
+        ("origin", "chrome-extension://localhost:8080", false),
+        ("sec-fetch-site", "same-origin", true),
+        ("sec-fetch-site", "none", true),
+        ("sec-fetch-site", "same-site", false),
+        ("sec-fetch-site", "cross-site", false),
+        ("sec-fetch-site", "anything", false),
+        ("x-other", "1", true),
+    ] {
+        for rules in [local(), SiteRules::AnyHost] {
+            let request = |method: Method| {
+                TestRequest::default()
+                    .method(method)
+                    .insert_header(("host", "localhost:8080"))
+                    .insert_header((header, value))
+            };
+            for method in [Method::POST, Method::PATCH, Method::PUT, Method::DELETE] {
+                let status = status_under(rules.clone(), request(method)).await;
+                assert_eq!(status, if accepted { StatusCode::OK } else { StatusCode::FORBIDDEN }, "{header}: {value}");
+            }
+            assert_eq!(status_under(rules, request(Method::GET)).await, StatusCode::OK);
+        }
+    }
+}
+
+#[actix_web::test]
+async fn the_port_of_the_scheme_may_be_left_out() {
+    for (host, origin, accepted) in [
+        ("fairway.example", "https://fairway.example", true),
+        ("fairway.example:443", "https://fairway.example", true),
+        ("fairway.example", "https://fairway.example:443", true),
+        ("fairway.example", "https://fairway.example:8443", false),
+        ("fairway.example:80", "https://fairway.example", false),
+        ("[::1]:8080", "http://[::1]:8080", true),
+    ] {
+        let request = TestRequest::post().insert_header(("host", host)).insert_header(("origin", origin));
+        let status = status_under(SiteRules::AnyHost, request).await;
+        assert_eq!(status, if accepted { StatusCode::OK } else { StatusCode::FORBIDDEN }, "{host} {origin}");
+    }
+}
+
+#[actix_web::test]
+async fn without_rules_nothing_is_answered() {
+    let app = App::new().default_service(web::to(|| async { HttpResponse::Ok().finish() })).wrap(from_fn(site_guard));
+    let answer = test::call_service(&test::init_service(app).await, TestRequest::get().to_request()).await;
+    assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+}

@@ -1,0 +1,13 @@
+//! What tests of this folder have in common.
+
+use super::{HttpBase, fallback::KnownMethods, site_guard::SiteRules};
+use crate::metrics::Metrics;
+
+/// The base of an app that answers every host.
+pub(crate) fn base() -> HttpBase {
+    HttpBase {
+        metrics: Metrics::new().unwrap(),
+        site_rules: SiteRules::AnyHost,
+        known_methods: KnownMethods::default(),
+    }
+}

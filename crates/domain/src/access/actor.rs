@@ -1,0 +1,178 @@
+//! References to actors and owners: `user:ada`, `team:support`.
+
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// Longest name of an actor or owner.
+const MAX_NAME: usize = 127;
+
+/// What sort of actor a reference names.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ActorKind {
+    /// A person.
+    User,
+    /// A group of people.
+    Group,
+    /// A program with credentials of its own.
+    Service,
+    /// A part of Fairway.
+    System,
+    /// The holder of a share link.
+    ShareLink,
+    /// Nobody in particular.
+    Anonymous,
+}
+
+impl ActorKind {
+    /// The spelling before the colon.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Group => "group",
+            Self::Service => "service",
+            Self::System => "system",
+            Self::ShareLink => "share_link",
+            Self::Anonymous => "anonymous",
+        }
+    }
+}
+
+/// A reference to an actor: `user:<name>`, `group:<name>`, `service:<name>`, `system:<name>`, `share_link:<id>` or
+/// `anonymous`. Names match `[a-z0-9][a-z0-9._@+-]{0,126}`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ActorRef {
+    kind: ActorKind,
+    name: String,
+}
+
+/// Why a text is no actor or owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("expected a reference such as `user:ada`")]
+pub struct ActorRefusal;
+
+fn is_name(text: &str) -> bool {
+    let first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let inner = |byte: u8| first(byte) || b"._@+-".contains(&byte);
+    text.len() <= MAX_NAME && text.bytes().next().is_some_and(first) && text.bytes().all(inner)
+}
+
+impl ActorRef {
+    /// Checks a text from outside.
+    ///
+    /// # Errors
+    /// When it is no reference.
+    pub fn parse(text: &str) -> Result<Self, ActorRefusal> {
+        if text == "anonymous" {
+            return Ok(Self::anonymous());
+        }
+        let (kind, name) = text.split_once(':').ok_or(ActorRefusal)?;
+        let kind = match kind {
+            "user" => ActorKind::User,
+            "group" => ActorKind::Group,
+            "service" => ActorKind::Service,
+            "system" => ActorKind::System,
+            "share_link" => ActorKind::ShareLink,
+            _ => return Err(ActorRefusal),
+        };
+        if !is_name(name) {
+            return Err(ActorRefusal);
+        }
+        Ok(Self { kind, name: name.to_owned() })
+    }
+
+    /// Nobody in particular.
+    #[must_use]
+    pub const fn anonymous() -> Self {
+        Self { kind: ActorKind::Anonymous, name: String::new() }
+    }
+
+    /// The person in front of a local server who names nobody else.
+    #[must_use]
+    pub fn local() -> Self {
+        Self { kind: ActorKind::User, name: "local".to_owned() }
+    }
+
+    /// A part of Fairway, by a name of its own choosing.
+    #[must_use]
+    pub fn system(name: &'static str) -> Self {
+        Self { kind: ActorKind::System, name: name.to_owned() }
+    }
+
+    /// What sort of actor it names.
+    #[must_use]
+    pub const fn kind(&self) -> ActorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for ActorRef {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            ActorKind::Anonymous => out.write_str("anonymous"),
+            kind @ (ActorKind::User
+            | ActorKind::Group
+            | ActorKind::Service
+            | ActorKind::System
+            | ActorKind::ShareLink) => write!(out, "{}:{}", kind.as_str(), self.name),
+        }
+    }
+}
+
+impl Serialize for ActorRef {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Who answers for an asset or a workload: `team:<name>` or `user:<name>`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct OwnerRef(String);
+
+impl OwnerRef {
+    /// Checks a text from outside.
+    ///
+    /// # Errors
+    /// When it is neither a team nor a user.
+    pub fn parse(text: &str) -> Result<Self, ActorRefusal> {
+        match text.split_once(':') {
+            Some(("team" | "user", name)) if is_name(name) => Ok(Self(text.to_owned())),
+            Some(_) | None => Err(ActorRefusal),
+        }
+    }
+
+    /// The reference as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for OwnerRef {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl Serialize for OwnerRef {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_writes_references() {
+        for good in ["user:ada", "group:a.b", "service:ci-1", "system:sequencer", "share_link:0", "anonymous"] {
+            assert_eq!(ActorRef::parse(good).unwrap().to_string(), good);
+        }
+        for bad in ["", "ada", "user:", "user:Ada", "user:-a", "robot:a", "user:a b", "user:a:b", "anonymous:x"] {
+            assert!(ActorRef::parse(bad).is_err(), "{bad}");
+        }
+        assert!(OwnerRef::parse("team:support").is_ok());
+        assert!(OwnerRef::parse("group:support").is_err());
+    }
+}

@@ -1,0 +1,260 @@
+//! Permissions and the built-in roles that bundle them.
+
+use super::rights::GrantScope;
+use serde::{Serialize, Serializer};
+
+macro_rules! permissions {
+    ($($name:ident = $text:literal),* $(,)?) => {
+        /// What a role can allow.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[expect(missing_docs, reason = "each variant is the spelling beside it")]
+        pub enum Permission {
+            $($name,)*
+        }
+
+        impl Permission {
+            /// Every permission.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The dotted spelling.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+permissions! {
+    AssetCreate = "asset.create",
+    AssetEdit = "asset.edit",
+    AssetView = "asset.view",
+    WorkloadCreate = "workload.create",
+    WorkloadEdit = "workload.edit",
+    WorkloadView = "workload.view",
+    WorkloadSuspend = "workload.suspend",
+    WorkloadExpose = "workload.expose",
+    ReleaseCreate = "release.create",
+    ReleaseView = "release.view",
+    ReleaseTransition = "release.transition",
+    ReleaseApprove = "release.approve",
+    ReleaseRollback = "release.rollback",
+    ShareLinkManage = "share_link.manage",
+    ExecutionRun = "execution.run",
+    ExecutionView = "execution.view",
+    ExecutionKill = "execution.kill",
+    ConnectionRead = "connection.read",
+    ConnectionManage = "connection.manage",
+    UseCaseAuthor = "use_case.author",
+    UseCasePublish = "use_case.publish",
+    AccessRequestGrant = "access_request.grant",
+    NotificationRead = "notification.read",
+    NotificationPreferenceSelfManage = "notification.preference.self_manage",
+    NotificationDestinationManage = "notification.destination.manage",
+    NotificationDeliveryView = "notification.delivery.view",
+    NotificationAuditView = "notification.audit.view",
+    AuditView = "audit.view",
+    WorkspaceManage = "workspace.manage",
+    TenantManage = "tenant.manage",
+    PlatformManage = "platform.manage",
+}
+
+impl Serialize for Permission {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// A set of permissions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Permissions(u64);
+
+impl Permissions {
+    /// The set of these.
+    #[must_use]
+    pub const fn of(list: &[Permission]) -> Self {
+        let mut bits = 0;
+        let mut rest = list;
+        while let Some((first, tail)) = rest.split_first() {
+            bits |= 1 << (*first as u64);
+            rest = tail;
+        }
+        Self(bits)
+    }
+
+    /// Both sets together.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether the set holds this one.
+    #[must_use]
+    pub const fn has(self, permission: Permission) -> bool {
+        self.0 & (1 << (permission as u64)) != 0
+    }
+
+    /// The permissions of the set, in the order of their declaration.
+    pub fn iter(self) -> impl Iterator<Item = Permission> {
+        Permission::ALL.iter().copied().filter(move |permission| self.has(*permission))
+    }
+}
+
+/// The built-in roles.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Role {
+    /// Sees everything of the workspace but its audit log.
+    Viewer,
+    /// Runs workloads.
+    RuntimeUser,
+    /// Writes assets, workloads and drafts of releases.
+    Author,
+    /// Gives verdicts on releases.
+    Approver,
+    /// Moves releases, suspends workloads, manages connections.
+    Operator,
+    /// Reads the audit log.
+    Auditor,
+    /// All of the above, and manages the workspace.
+    WorkspaceAdmin,
+    /// Everything in the tenant.
+    TenantAdmin,
+    /// Everything.
+    PlatformAdmin,
+}
+
+use Permission as P;
+
+const VIEWER: Permissions = Permissions::of(&[
+    P::AssetView,
+    P::WorkloadView,
+    P::ReleaseView,
+    P::ExecutionView,
+    P::NotificationRead,
+    P::NotificationPreferenceSelfManage,
+]);
+const RUNTIME_USER: Permissions =
+    Permissions::of(&[P::WorkloadView, P::ExecutionRun, P::NotificationRead, P::NotificationPreferenceSelfManage]);
+const AUTHOR: Permissions = VIEWER.with(Permissions::of(&[
+    P::AssetCreate,
+    P::AssetEdit,
+    P::WorkloadCreate,
+    P::WorkloadEdit,
+    P::ReleaseCreate,
+    P::ExecutionRun,
+    P::ConnectionRead,
+    P::UseCaseAuthor,
+    P::UseCasePublish,
+]));
+const APPROVER: Permissions = VIEWER.with(Permissions::of(&[P::ReleaseApprove, P::ConnectionRead]));
+const OPERATOR: Permissions = VIEWER.with(Permissions::of(&[
+    P::WorkloadEdit,
+    P::WorkloadSuspend,
+    P::WorkloadExpose,
+    P::ReleaseTransition,
+    P::ReleaseRollback,
+    P::ShareLinkManage,
+    P::ExecutionRun,
+    P::ExecutionKill,
+    P::ConnectionRead,
+    P::ConnectionManage,
+    P::AccessRequestGrant,
+    P::NotificationDeliveryView,
+]));
+const AUDITOR: Permissions = VIEWER.with(Permissions::of(&[
+    P::AuditView,
+    P::NotificationAuditView,
+    P::NotificationDeliveryView,
+    P::ConnectionRead,
+]));
+const WORKSPACE_ADMIN: Permissions = RUNTIME_USER
+    .with(AUTHOR)
+    .with(APPROVER)
+    .with(OPERATOR)
+    .with(AUDITOR)
+    .with(Permissions::of(&[P::NotificationDestinationManage, P::WorkspaceManage]));
+const TENANT_ADMIN: Permissions = WORKSPACE_ADMIN.with(Permissions::of(&[P::TenantManage]));
+const PLATFORM_ADMIN: Permissions = Permissions::of(Permission::ALL);
+
+impl Role {
+    /// Every role, from the narrowest to the widest.
+    pub const ALL: [Self; 9] = [
+        Self::Viewer,
+        Self::RuntimeUser,
+        Self::Author,
+        Self::Approver,
+        Self::Operator,
+        Self::Auditor,
+        Self::WorkspaceAdmin,
+        Self::TenantAdmin,
+        Self::PlatformAdmin,
+    ];
+
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::RuntimeUser => "runtime_user",
+            Self::Author => "author",
+            Self::Approver => "approver",
+            Self::Operator => "operator",
+            Self::Auditor => "auditor",
+            Self::WorkspaceAdmin => "workspace_admin",
+            Self::TenantAdmin => "tenant_admin",
+            Self::PlatformAdmin => "platform_admin",
+        }
+    }
+
+    /// The role of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == text)
+    }
+
+    /// What the role allows.
+    #[must_use]
+    pub const fn permissions(self) -> Permissions {
+        match self {
+            Self::Viewer => VIEWER,
+            Self::RuntimeUser => RUNTIME_USER,
+            Self::Author => AUTHOR,
+            Self::Approver => APPROVER,
+            Self::Operator => OPERATOR,
+            Self::Auditor => AUDITOR,
+            Self::WorkspaceAdmin => WORKSPACE_ADMIN,
+            Self::TenantAdmin => TENANT_ADMIN,
+            Self::PlatformAdmin => PLATFORM_ADMIN,
+        }
+    }
+
+    /// Whether the role means something at that scope: a tenant's administrator cannot be confined to a workspace.
+    #[must_use]
+    pub const fn may_be_bound_at(self, scope: &GrantScope) -> bool {
+        match self {
+            Self::PlatformAdmin => matches!(scope, GrantScope::Platform),
+            Self::TenantAdmin => matches!(scope, GrantScope::Platform | GrantScope::Tenant(_)),
+            Self::WorkspaceAdmin => !matches!(scope, GrantScope::Workload(_)),
+            Self::Viewer | Self::RuntimeUser | Self::Author | Self::Approver | Self::Operator | Self::Auditor => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_and_their_permissions() {
+        let table: Vec<String> = Role::ALL
+            .into_iter()
+            .map(|role| {
+                let list: Vec<_> = role.permissions().iter().map(Permission::as_str).collect();
+                format!("{}: {}", role.as_str(), list.join(" "))
+            })
+            .collect();
+        insta::assert_snapshot!(table.join("\n"));
+    }
+}

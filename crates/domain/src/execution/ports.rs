@@ -1,0 +1,93 @@
+//! Where executions are kept.
+
+use super::{Acceptance, Ending, Execution};
+use crate::{
+    evidence::{EvidenceRecord, Snapshot},
+    id::ExecutionId,
+    idempotency::RequestKey,
+    release::lane::Deployment,
+    slug::Slug,
+    store::{CommitError, Revision, StoreError},
+    tenant::TenantScope,
+    workload::Workload,
+};
+use async_trait::async_trait;
+use uuid::Uuid;
+
+/// What must still be true when a run is accepted, or it is decided again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AcceptedOn {
+    /// The deployment's revision: who holds the lanes.
+    pub deployment: Revision,
+    /// The workload's revision: whether it takes runs.
+    pub workload: Revision,
+    /// The tenant's access revision: who may do what.
+    pub access: Revision,
+}
+
+/// A workload with the lanes of one environment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RuntimeEntry {
+    /// The workload.
+    pub workload: Workload,
+    /// Who holds its lanes; `None` before the first release there.
+    pub deployment: Option<Deployment>,
+}
+
+/// A run whose lease has lapsed, and what is needed to end it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LapsedRun {
+    /// Whose it is.
+    pub scope: TenantScope,
+    /// The run.
+    pub execution: Execution,
+    /// Digest of what was sent.
+    pub input_digest: [u8; 32],
+    /// The lease that was taken over to end it.
+    pub lease: Uuid,
+    /// Whether its deadline has passed too.
+    pub overdue: bool,
+}
+
+/// What became of an accept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accepted {
+    /// It is stored.
+    Yes,
+    /// The idempotency key is known already: nothing was stored.
+    KeyTaken,
+    /// Something it was decided on has moved: nothing was stored.
+    Moved,
+}
+
+/// Keeps executions.
+#[async_trait]
+pub trait ExecutionStore: Send + Sync {
+    /// A workload by slug, with the lanes of an environment.
+    async fn runtime_entry(
+        &self,
+        scope: TenantScope,
+        slug: &Slug,
+        environment: &Slug,
+    ) -> Result<Option<RuntimeEntry>, StoreError>;
+    /// Keeps a governance chain that runs will refer to; the same one again changes nothing.
+    async fn keep_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError>;
+    /// Stores run, decision, inputs and key in one statement, if what it was decided on still holds.
+    async fn accept(
+        &self,
+        scope: TenantScope,
+        acceptance: &Acceptance,
+        on: AcceptedOn,
+        key: Option<&RequestKey>,
+    ) -> Result<Accepted, CommitError>;
+    /// Ends a run in one statement. Stale when the lease is not held any more.
+    async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError>;
+    /// Prolongs a lease by the time it was taken for; `false` when it is not held any more.
+    async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<bool, StoreError>;
+    /// Takes over lapsed leases, a few at a time, so that their runs can be ended.
+    async fn take_lapsed(&self, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError>;
+    /// One execution, with its answer while that is kept.
+    async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError>;
+    /// All that stands behind one execution.
+    async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError>;
+}

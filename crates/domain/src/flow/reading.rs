@@ -1,0 +1,428 @@
+//! Content into a flow: every key of every step, with everything that is wrong at once.
+
+use super::{
+    Action, Flow, MAX_AGENT_STEPS, MAX_STEPS, Output, Step, StepKind, Successor, Trigger, graph,
+    reference::{Reference, Template, Text, is_name, is_step_id},
+};
+use serde_json::{Map, Value};
+use std::{collections::BTreeMap, fmt::Write as _};
+
+/// What starts a flow that does not say.
+pub(super) const DEFAULT_TRIGGER: &str = "api_request";
+/// Most problems reported at once.
+const MAX_FINDINGS: usize = 100;
+/// Longest name and description, in bytes.
+const MAX_FLOW_NAME: usize = 200;
+const MAX_DESCRIPTION: usize = 4_000;
+/// Types that a declared input may have.
+const INPUT_TYPES: [&str; 8] = ["string", "text", "number", "integer", "boolean", "date", "array", "object"];
+
+const FLOW_KEYS: [&str; 6] = ["name", "description", "labels", "trigger", "entry_step", "steps"];
+const TASK_KEYS: [&str; 8] = ["id", "type", "action", "inputs", "on_success", "on_failure", "next", "output"];
+const CALL_KEYS: [&str; 8] = ["id", "type", "model_policy", "inputs", "on_success", "on_failure", "next", "output"];
+const AGENT_KEYS: [&str; 10] =
+    ["id", "type", "model_policy", "tools", "max_steps", "inputs", "on_success", "on_failure", "next", "output"];
+const RETURN_KEYS: [&str; 3] = ["id", "type", "output"];
+
+/// One segment of a path into content.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Segment {
+    /// A member of an object.
+    Key(String),
+    /// An item of a list.
+    Index(usize),
+}
+
+/// One thing that is wrong, with the path to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Finding {
+    pub(super) path: Vec<Segment>,
+    pub(super) code: &'static str,
+    pub(super) message: &'static str,
+}
+
+impl Finding {
+    /// The path as a JSON pointer (RFC 6901).
+    pub(super) fn pointer(&self) -> String {
+        self.path.iter().fold(String::new(), |mut pointer, segment| {
+            // Writing into a string cannot fail.
+            let _ = match segment {
+                Segment::Key(key) => write!(pointer, "/{}", key.replace('~', "~0").replace('/', "~1")),
+                Segment::Index(index) => write!(pointer, "/{index}"),
+            };
+            pointer
+        })
+    }
+}
+
+/// A path, grown by one segment at a time.
+#[derive(Clone, Default)]
+pub(super) struct Path(Vec<Segment>);
+
+impl Path {
+    pub(super) fn key(&self, key: &str) -> Self {
+        let mut path = self.clone();
+        path.0.push(Segment::Key(key.to_owned()));
+        path
+    }
+
+    pub(super) fn index(&self, index: usize) -> Self {
+        let mut path = self.clone();
+        path.0.push(Segment::Index(index));
+        path
+    }
+}
+
+/// Everything found so far.
+#[derive(Default)]
+pub(super) struct Findings(Vec<Finding>);
+
+impl Findings {
+    pub(super) fn note(&mut self, path: &Path, code: &'static str, message: &'static str) {
+        if self.0.len() < MAX_FINDINGS {
+            self.0.push(Finding { path: path.0.clone(), code, message });
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn missing(&mut self, path: &Path) {
+        self.note(path, "missing_key", "a required key is missing");
+    }
+
+    fn wrong_type(&mut self, path: &Path) {
+        self.note(path, "wrong_type", "the value has another type than this key takes");
+    }
+
+    fn invalid(&mut self, path: &Path, message: &'static str) {
+        self.note(path, "invalid_value", message);
+    }
+
+    /// An object with no other keys than the allowed ones.
+    fn object<'v>(&mut self, value: &'v Value, path: &Path, allowed: &[&str]) -> Option<&'v Map<String, Value>> {
+        let Some(map) = value.as_object() else {
+            self.wrong_type(path);
+            return None;
+        };
+        for key in map.keys().filter(|key| !allowed.contains(&key.as_str())) {
+            self.note(&path.key(key), "unknown_key", "this key is not known here");
+        }
+        Some(map)
+    }
+
+    fn text<'v>(&mut self, map: &'v Map<String, Value>, key: &str, path: &Path) -> Option<&'v str> {
+        let value = map.get(key)?;
+        let text = value.as_str();
+        if text.is_none() {
+            self.wrong_type(&path.key(key));
+        }
+        text
+    }
+
+    fn required_text<'v>(&mut self, map: &'v Map<String, Value>, key: &str, path: &Path) -> Option<&'v str> {
+        if !map.contains_key(key) {
+            self.missing(&path.key(key));
+        }
+        self.text(map, key, path)
+    }
+}
+
+/// Reads a flow.
+///
+/// # Errors
+/// With everything that is wrong, at most a hundred things.
+pub(super) fn read(content: &Value) -> Result<Flow, Vec<Finding>> {
+    let mut findings = Findings::default();
+    match flow(content, &mut findings) {
+        Some(flow) if findings.is_empty() => Ok(flow),
+        Some(_) | None => Err(findings.0),
+    }
+}
+
+fn flow(content: &Value, findings: &mut Findings) -> Option<Flow> {
+    let root = Path::default();
+    let map = findings.object(content, &root, &FLOW_KEYS)?;
+    let name = prose(map, "name", MAX_FLOW_NAME, findings);
+    let description = prose(map, "description", MAX_DESCRIPTION, findings);
+    let labels = labels(map, findings);
+    let trigger = trigger(map, findings);
+    let entry_step = findings.required_text(map, "entry_step", &root).map(str::to_owned);
+    let steps = steps(map, findings)?;
+    let flow = Flow { name, description, labels, trigger, entry_step: entry_step?, steps };
+    graph::check(&flow, findings);
+    Some(flow)
+}
+
+fn prose(map: &Map<String, Value>, key: &str, most: usize, findings: &mut Findings) -> Option<String> {
+    let text = findings.text(map, key, &Path::default())?;
+    if text.len() > most {
+        findings.invalid(&Path::default().key(key), "the text is too long");
+    }
+    Some(text.to_owned())
+}
+
+fn labels(map: &Map<String, Value>, findings: &mut Findings) -> Map<String, Value> {
+    let path = Path::default().key("labels");
+    let Some(value) = map.get("labels") else { return Map::new() };
+    let Some(labels) = value.as_object() else {
+        findings.wrong_type(&path);
+        return Map::new();
+    };
+    for (key, _) in labels.iter().filter(|(_, label)| !label.is_string()) {
+        findings.wrong_type(&path.key(key));
+    }
+    labels.clone()
+}
+
+fn trigger(map: &Map<String, Value>, findings: &mut Findings) -> Trigger {
+    let path = Path::default().key("trigger");
+    let mut trigger = Trigger { kind: DEFAULT_TRIGGER.to_owned(), inputs: BTreeMap::new() };
+    let Some(map) = map.get("trigger").and_then(|value| findings.object(value, &path, &["type", "inputs_schema"]))
+    else {
+        return trigger;
+    };
+    if let Some(kind) = findings.text(map, "type", &path) {
+        if !is_name(kind) {
+            findings.invalid(&path.key("type"), "expected a short name such as `api_request`");
+        }
+        kind.clone_into(&mut trigger.kind);
+    }
+    let path = path.key("inputs_schema");
+    let Some(inputs) = map.get("inputs_schema") else { return trigger };
+    let Some(inputs) = inputs.as_object() else {
+        findings.wrong_type(&path);
+        return trigger;
+    };
+    for (name, kind) in inputs {
+        let path = path.key(name);
+        // Names with two leading underscores are left to the languages around us.
+        if !is_name(name) || name.starts_with("__") {
+            findings.invalid(&path, "an input has a name of letters, digits and underscores");
+        }
+        match kind.as_str() {
+            None => findings.wrong_type(&path),
+            Some(kind) if !INPUT_TYPES.contains(&kind) => {
+                let message = "an input is a string, text, number, integer, boolean, date, array or object";
+                findings.invalid(&path, message);
+            }
+            Some(_) => {}
+        }
+        // Declared even if wrongly, so that one mistake is not reported again at every reference.
+        trigger.inputs.insert(name.clone(), kind.as_str().unwrap_or_default().to_owned());
+    }
+    trigger
+}
+
+/// The steps, or `None` when one of them could not be recognised and the rules between them make no sense.
+fn steps(map: &Map<String, Value>, findings: &mut Findings) -> Option<Vec<Step>> {
+    let path = Path::default().key("steps");
+    let Some(value) = map.get("steps") else {
+        findings.missing(&path);
+        return None;
+    };
+    let Some(list) = value.as_array() else {
+        findings.wrong_type(&path);
+        return None;
+    };
+    if list.is_empty() {
+        findings.invalid(&path, "a flow has at least one step");
+        return None;
+    }
+    if list.len() > MAX_STEPS {
+        findings.note(&path, "too_many_steps", "a flow has at most 200 steps");
+        return None;
+    }
+    let read: Vec<Option<Step>> =
+        list.iter().enumerate().map(|(index, value)| step(value, &path.index(index), findings)).collect();
+    read.into_iter().collect()
+}
+
+fn step(value: &Value, path: &Path, findings: &mut Findings) -> Option<Step> {
+    let Some(map) = value.as_object() else {
+        findings.wrong_type(path);
+        return None;
+    };
+    let id = findings.required_text(map, "id", path);
+    if id.is_some_and(|id| !is_step_id(id)) {
+        findings.invalid(&path.key("id"), "a step's id has letters, digits, underscores and hyphens");
+    }
+    let inputs = inputs(map, path, findings);
+    let kind = kind(map, path, findings)?;
+    let allowed: &[&str] = match kind {
+        StepKind::Task { .. } => &TASK_KEYS,
+        StepKind::LlmCall { .. } | StepKind::Embedding { .. } => &CALL_KEYS,
+        StepKind::Agent { .. } => &AGENT_KEYS,
+        StepKind::Return { .. } => &RETURN_KEYS,
+    };
+    findings.object(value, path, allowed);
+    let needed = match kind {
+        StepKind::LlmCall { .. } | StepKind::Agent { .. } => Some("prompt"),
+        StepKind::Embedding { .. } => Some("text"),
+        StepKind::Task { .. } | StepKind::Return { .. } => None,
+    };
+    let given = map.get("inputs").and_then(Value::as_object);
+    if let Some(needed) = needed.filter(|needed| !given.is_some_and(|given| given.contains_key(*needed))) {
+        findings.missing(&path.key("inputs").key(needed));
+    }
+    let output = match kind {
+        StepKind::Return { .. } => None,
+        StepKind::Task { .. } | StepKind::LlmCall { .. } | StepKind::Agent { .. } | StepKind::Embedding { .. } => {
+            output(map, path, findings)
+        }
+    };
+    Some(Step {
+        id: id?.to_owned(),
+        kind,
+        inputs,
+        on_success: successor(map, path, findings),
+        on_failure: findings.text(map, "on_failure", path).map(str::to_owned),
+        output,
+    })
+}
+
+fn successor(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Option<Successor> {
+    let next = findings.text(map, "next", path).map(str::to_owned).map(Successor::Next);
+    let on_success = findings.text(map, "on_success", path).map(str::to_owned).map(Successor::OnSuccess);
+    if next.is_some() && on_success.is_some() {
+        findings.note(&path.key("next"), "next_and_on_success", "a step has `next` or `on_success`, not both");
+    }
+    next.or(on_success)
+}
+
+fn kind(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Option<StepKind> {
+    let word = findings.required_text(map, "type", path)?;
+    match word {
+        "task" => {
+            let action = Action::parse(findings.required_text(map, "action", path)?);
+            if action.is_none() {
+                findings.note(&path.key("action"), "unknown_action", "this action is not known");
+            }
+            Some(StepKind::Task { action: action? })
+        }
+        "llm_call" => Some(StepKind::LlmCall { model_policy: model_policy(map, path, findings) }),
+        "embedding" => Some(StepKind::Embedding { model_policy: model_policy(map, path, findings) }),
+        "agent" => Some(StepKind::Agent {
+            model_policy: model_policy(map, path, findings),
+            tools: tools(map, path, findings),
+            max_steps: max_steps(map, path, findings),
+        }),
+        "return" => {
+            let path = path.key("output");
+            let Some(output) = map.get("output") else {
+                findings.missing(&path);
+                return None;
+            };
+            Some(StepKind::Return { output: template(output, &path, findings)? })
+        }
+        _ => {
+            findings.note(&path.key("type"), "unknown_step_type", "this step type is not known");
+            None
+        }
+    }
+}
+
+fn model_policy(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Option<Text> {
+    let word = findings.text(map, "model_policy", path)?;
+    let path = path.key("model_policy");
+    let text = parsed(word, &path, findings)?;
+    let role = |reference: &Reference| match reference {
+        Reference::Release { role } => matches!(role.as_str(), "model_policy" | "model_config"),
+        Reference::Trigger { .. } | Reference::Step { .. } => false,
+    };
+    // The caller must not choose the route: only what the release binds can stand here.
+    if text.references().count() != 1 || !text.references().all(role) || !is_whole(word) {
+        findings.invalid(&path, "expected `{{release.model_policy}}`");
+    }
+    Some(text)
+}
+
+/// Whether nothing stands around the reference.
+fn is_whole(word: &str) -> bool {
+    word.starts_with("{{") && word.ends_with("}}")
+}
+
+fn tools(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Vec<String> {
+    let Some(value) = map.get("tools") else { return Vec::new() };
+    let named: Option<Vec<String>> =
+        value.as_array().and_then(|list| list.iter().map(|tool| tool.as_str().map(str::to_owned)).collect());
+    named.unwrap_or_else(|| {
+        findings.wrong_type(&path.key("tools"));
+        Vec::new()
+    })
+}
+
+fn max_steps(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Option<u64> {
+    let value = map.get("max_steps")?;
+    let most = value.as_u64().filter(|most| (1..=MAX_AGENT_STEPS).contains(most));
+    if most.is_none() {
+        findings.invalid(&path.key("max_steps"), "an agent takes 1 to 50 steps");
+    }
+    most
+}
+
+fn inputs(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> BTreeMap<String, Template> {
+    let path = path.key("inputs");
+    let Some(value) = map.get("inputs") else { return BTreeMap::new() };
+    let Some(inputs) = value.as_object() else {
+        findings.wrong_type(&path);
+        return BTreeMap::new();
+    };
+    let mut read = BTreeMap::new();
+    for (name, input) in inputs {
+        let path = path.key(name);
+        if !is_name(name) {
+            findings.invalid(&path, "an input has a name of letters, digits and underscores");
+        }
+        if let Some(template) = template(input, &path, findings) {
+            read.insert(name.clone(), template);
+        }
+    }
+    read
+}
+
+fn output(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Option<Output> {
+    let value = map.get("output")?;
+    let path = path.key("output");
+    match value {
+        Value::String(word) if is_name(word) => Some(Output::Named(word.clone())),
+        Value::String(word) if word.contains("{{") => template(value, &path, findings).map(Output::Mapped),
+        Value::Object(_) => template(value, &path, findings).map(Output::Mapped),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            findings.invalid(&path, "expected a name, a reference or a mapping");
+            None
+        }
+    }
+}
+
+fn template(value: &Value, path: &Path, findings: &mut Findings) -> Option<Template> {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => Some(Template::Plain(value.clone())),
+        Value::String(text) => parsed(text, path, findings).map(Template::Text),
+        Value::Array(items) => {
+            let read: Vec<_> =
+                items.iter().enumerate().map(|(at, item)| template(item, &path.index(at), findings)).collect();
+            read.into_iter().collect::<Option<_>>().map(Template::List)
+        }
+        Value::Object(members) => {
+            let read: Vec<_> = members
+                .iter()
+                .map(|(key, member)| Some((key.clone(), template(member, &path.key(key), findings)?)))
+                .collect();
+            read.into_iter().collect::<Option<_>>().map(Template::Object)
+        }
+    }
+}
+
+fn parsed(text: &str, path: &Path, findings: &mut Findings) -> Option<Text> {
+    Text::parse(text)
+        .map_err(|refusal| {
+            let message = match refusal.code() {
+                "unknown_role" => "a reference names an unknown role",
+                _ => "double braces must hold `trigger.<input>`, `release.<role>` or `steps.<step>.output`",
+            };
+            findings.note(path, refusal.code(), message);
+        })
+        .ok()
+}

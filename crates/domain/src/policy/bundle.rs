@@ -1,0 +1,217 @@
+//! Content of a policy bundle into a compiled policy, its own tests included.
+
+use super::{
+    CompiledPolicy, Obligation, Outcome, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload, Rule,
+    condition::Condition,
+};
+use crate::{asset::content::ContentProblem, time::Timestamp};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use time::OffsetDateTime;
+
+/// Most rules of a bundle.
+pub(super) const MAX_RULES: usize = 200;
+/// Most tests of a bundle.
+pub(super) const MAX_TESTS: usize = 100;
+
+/// What deciding needs of the content; the schema of the kind has refused everything else.
+#[derive(Deserialize)]
+struct BundleContent {
+    rules: Vec<RuleContent>,
+    #[serde(default)]
+    tests: Vec<TestContent>,
+}
+
+#[derive(Deserialize)]
+struct RuleContent {
+    id: String,
+    condition: String,
+    outcome: Outcome,
+    reason_code: String,
+    obligations: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct TestContent {
+    name: String,
+    #[serde(default)]
+    input: TestInput,
+    expect: Expectation,
+}
+
+#[derive(Deserialize)]
+struct Expectation {
+    outcome: Outcome,
+    reason_code: Option<String>,
+}
+
+/// The variables of a test; what it leaves out is empty.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TestInput {
+    actor: TestActor,
+    workload: TestWorkload,
+    release: TestRelease,
+    inputs: Map<String, Value>,
+    environment: String,
+    lane: String,
+    now: Option<Timestamp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TestActor {
+    #[serde(rename = "ref")]
+    reference: String,
+    #[serde(rename = "type")]
+    kind: String,
+    groups: Vec<String>,
+    roles: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TestWorkload {
+    slug: String,
+    owner_ref: String,
+    workload_id: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TestRelease {
+    release_id: String,
+    state: String,
+    environment: String,
+}
+
+impl TestInput {
+    fn decide(&self, policy: &CompiledPolicy) -> PolicyDecision {
+        policy.decide(&PolicyInput {
+            actor: PolicyActor {
+                reference: &self.actor.reference,
+                kind: &self.actor.kind,
+                groups: &self.actor.groups,
+                roles: &self.actor.roles,
+            },
+            workload: PolicyWorkload {
+                slug: &self.workload.slug,
+                owner_ref: &self.workload.owner_ref,
+                workload_id: &self.workload.workload_id,
+            },
+            release: PolicyRelease {
+                release_id: &self.release.release_id,
+                state: &self.release.state,
+                environment: &self.release.environment,
+            },
+            inputs: &self.inputs,
+            environment: &self.environment,
+            lane: &self.lane,
+            now: self.now.unwrap_or_else(|| Timestamp::new(OffsetDateTime::UNIX_EPOCH)),
+        })
+    }
+}
+
+impl CompiledPolicy {
+    /// Compiles the content of a bundle and runs the tests that it carries.
+    ///
+    /// # Errors
+    /// With everything that is wrong: conditions that do not compile or are too costly, obligations that nobody knows,
+    /// repeated ids, failing tests.
+    pub fn compile(content: &Value) -> Result<Self, Vec<ContentProblem>> {
+        let content = BundleContent::deserialize(content)
+            .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is no policy bundle")])?;
+        let mut problems = Vec::new();
+        if content.rules.len() > MAX_RULES || content.tests.len() > MAX_TESTS {
+            problems.push(ContentProblem::new("", "out_of_bounds", "a bundle has at most 200 rules and 100 tests"));
+            return Err(problems);
+        }
+        let mut ids = BTreeSet::new();
+        let mut rules = Vec::with_capacity(content.rules.len());
+        for (index, rule) in content.rules.iter().enumerate() {
+            let pointer = format!("/rules/{index}");
+            if !ids.insert(&rule.id) {
+                problems.push(ContentProblem::new(
+                    format!("{pointer}/id"),
+                    "duplicate_rule_id",
+                    "another rule of the bundle has this id",
+                ));
+            }
+            rules.extend(compiled(rule, &pointer, &mut problems));
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let policy = Self { rules };
+        for (index, test) in content.tests.iter().enumerate() {
+            problems.extend(failure(&policy, index, test));
+        }
+        if problems.is_empty() { Ok(policy) } else { Err(problems) }
+    }
+}
+
+fn compiled(rule: &RuleContent, pointer: &str, problems: &mut Vec<ContentProblem>) -> Option<Rule> {
+    let condition = Condition::compile(&rule.condition)
+        .map_err(|refusal| {
+            let pointer = format!("{pointer}/condition");
+            problems.push(ContentProblem::new(pointer, refusal.code(), refusal.message()));
+        })
+        .ok();
+    let obligations = obligations(rule, pointer, problems);
+    Some(Rule {
+        id: rule.id.clone(),
+        condition: condition?,
+        outcome: rule.outcome,
+        reason_code: rule.reason_code.clone(),
+        obligations,
+    })
+}
+
+/// The obligations of a rule, which it has exactly when its outcome says so.
+fn obligations(rule: &RuleContent, pointer: &str, problems: &mut Vec<ContentProblem>) -> Vec<Obligation> {
+    let pointer = format!("{pointer}/obligations");
+    let names = rule.obligations.as_deref().unwrap_or_default();
+    match rule.outcome {
+        Outcome::AllowWithObligations if names.is_empty() => {
+            let message = "a rule that allows with obligations names at least one";
+            problems.push(ContentProblem::new(pointer.as_str(), "obligations_missing", message));
+        }
+        Outcome::Allow | Outcome::Deny if rule.obligations.is_some() => {
+            let message = "only a rule that allows with obligations has obligations";
+            problems.push(ContentProblem::new(pointer.as_str(), "obligations_not_allowed", message));
+        }
+        Outcome::AllowWithObligations | Outcome::Allow | Outcome::Deny => {}
+    }
+    let mut known = Vec::with_capacity(names.len());
+    for (index, name) in names.iter().enumerate() {
+        match Obligation::parse(name) {
+            Some(obligation) if known.contains(&obligation) => {
+                let message = "the rule names this obligation already";
+                problems.push(ContentProblem::new(format!("{pointer}/{index}"), "duplicate_obligation", message));
+            }
+            Some(obligation) => known.push(obligation),
+            None => {
+                let message = "this obligation is not known";
+                problems.push(ContentProblem::new(format!("{pointer}/{index}"), "unknown_obligation", message));
+            }
+        }
+    }
+    known
+}
+
+/// A test's own name is the one thing of the content that its author must see again.
+fn failure(policy: &CompiledPolicy, index: usize, test: &TestContent) -> Option<ContentProblem> {
+    let decision = test.input.decide(policy);
+    let reason_fits = test.expect.reason_code.as_ref().is_none_or(|reason| *reason == decision.reason_code);
+    if decision.outcome == test.expect.outcome && reason_fits {
+        return None;
+    }
+    let message = format!(
+        "the test `{}` expected another decision than `{}` with reason `{}`",
+        test.name,
+        decision.outcome.as_str(),
+        decision.reason_code
+    );
+    Some(ContentProblem::new(format!("/tests/{index}"), "policy_test_failed", message))
+}

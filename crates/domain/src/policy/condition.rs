@@ -1,0 +1,334 @@
+//! Conditions of rules: CEL, parsed and bounded when the version is created.
+//!
+//! The interpreter has no step budget of its own, so everything that could make an evaluation long is refused here:
+//! long sources, deep or wide expressions, loops in loops, and names that mean nothing.
+
+use super::{
+    cost::{self, Data},
+    variables,
+};
+use cel::{
+    IdedExpr,
+    common::ast::{EntryExpr, Expr},
+    parser::{
+        PrattParser,
+        pratt_parser::{Lexer, TokenKind},
+    },
+};
+
+/// Longest source, in bytes.
+pub(super) const MAX_SOURCE: usize = 4 << 10;
+/// Deepest expression.
+pub(super) const MAX_DEPTH: usize = 32;
+/// Most nodes of an expression, the ones that macros expand to included.
+pub(super) const MAX_NODES: usize = 500;
+/// How many macros may stand around a macro.
+pub(super) const MAX_NESTED: usize = 1;
+/// Most tokens of a source; more cannot stay within the other bounds.
+const MAX_TOKENS: usize = 1_500;
+
+/// Functions that conditions may call, as `name(...)` and as `value.name(...)`. Unknown ones would fail at every run.
+const GLOBAL: [&str; 9] = ["size", "int", "uint", "double", "string", "bool", "timestamp", "duration", "dyn"];
+const MEMBER: [&str; 14] = [
+    "size",
+    "contains",
+    "startsWith",
+    "endsWith",
+    "getFullYear",
+    "getMonth",
+    "getDayOfYear",
+    "getDayOfMonth",
+    "getDate",
+    "getDayOfWeek",
+    "getHours",
+    "getMinutes",
+    "getSeconds",
+    "getMilliseconds",
+];
+/// Operators, in the spelling of the parser.
+const OPERATORS: [&str; 19] = [
+    "_?_:_",
+    "_&&_",
+    "_||_",
+    "!_",
+    "_-_",
+    "_+_",
+    "_*_",
+    "_/_",
+    "_%_",
+    "_==_",
+    "_!=_",
+    "_>=_",
+    "_<=_",
+    "_>_",
+    "_<_",
+    "-_",
+    "_[_]",
+    "@in",
+    "@not_strictly_false",
+];
+
+/// When a rule holds.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Condition {
+    /// The constant `always`.
+    Always,
+    /// The constant `never`.
+    Never,
+    /// A CEL expression.
+    Expression(Box<IdedExpr>),
+}
+
+/// Why a condition is refused. Positions are line and column from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ConditionRefusal {
+    SourceTooLong,
+    Syntax { line: usize, column: usize },
+    TooDeep,
+    TooManyNodes,
+    NestedMacros,
+    TooCostly,
+    UnknownVariable { line: usize, column: usize },
+    UnknownField { line: usize, column: usize },
+    UnknownFunction { line: usize, column: usize },
+    Unsupported,
+}
+
+impl ConditionRefusal {
+    pub(super) const fn code(self) -> &'static str {
+        match self {
+            Self::SourceTooLong => "policy_source_too_long",
+            Self::Syntax { .. } => "policy_syntax",
+            Self::TooDeep => "policy_too_deep",
+            Self::TooManyNodes => "policy_too_many_nodes",
+            Self::NestedMacros => "policy_nested_macros",
+            Self::TooCostly => "policy_too_costly",
+            Self::UnknownVariable { .. } => "policy_unknown_variable",
+            Self::UnknownField { .. } => "policy_unknown_field",
+            Self::UnknownFunction { .. } => "policy_unknown_function",
+            Self::Unsupported => "policy_unsupported",
+        }
+    }
+
+    pub(super) fn message(self) -> String {
+        match self {
+            Self::SourceTooLong => format!("a condition has at most {MAX_SOURCE} bytes"),
+            Self::Syntax { line, column } => format!("the condition is no CEL at line {line}, column {column}"),
+            Self::TooDeep => format!("a condition is at most {MAX_DEPTH} levels deep"),
+            Self::TooManyNodes => format!("a condition has at most {MAX_NODES} nodes"),
+            Self::NestedMacros => "a macro may stand inside one other macro, not deeper".to_owned(),
+            Self::TooCostly => "evaluating the condition would take too many steps".to_owned(),
+            Self::UnknownVariable { line, column } => format!("unknown variable at line {line}, column {column}"),
+            Self::UnknownField { line, column } => format!("unknown field at line {line}, column {column}"),
+            Self::UnknownFunction { line, column } => format!("unknown function at line {line}, column {column}"),
+            Self::Unsupported => "the condition uses a construct that is not supported".to_owned(),
+        }
+    }
+}
+
+impl Condition {
+    /// Compiles a source within all bounds.
+    pub(super) fn compile(source: &str) -> Result<Self, ConditionRefusal> {
+        match source.trim() {
+            "always" => return Ok(Self::Always),
+            "never" => return Ok(Self::Never),
+            _ => {}
+        }
+        if source.len() > MAX_SOURCE {
+            return Err(ConditionRefusal::SourceTooLong);
+        }
+        within_parser_bounds(source)?;
+        let depth = u16::try_from(MAX_DEPTH).unwrap_or(u16::MAX);
+        let parsed = PrattParser::new().max_recursion_depth(depth).parse(source);
+        let expression = parsed.map_err(|errors| syntax(&errors))?;
+        let mut walk = Walk { source, nodes: 0, bound: Vec::new() };
+        walk.visit(&expression, 1, 0)?;
+        if cost::steps(&expression, Data::ASSUMED) > cost::MAX_STATIC {
+            return Err(ConditionRefusal::TooCostly);
+        }
+        Ok(Self::Expression(Box::new(expression)))
+    }
+}
+
+fn syntax(errors: &cel::ParseErrors) -> ConditionRefusal {
+    if errors.errors.iter().any(|error| error.msg.contains("recursion limit")) {
+        return ConditionRefusal::TooDeep;
+    }
+    let (line, column) = errors.errors.first().map_or((1, 1), |error| error.pos);
+    let positive = |number: isize| usize::try_from(number).unwrap_or(1).max(1);
+    ConditionRefusal::Syntax { line: positive(line), column: positive(column) }
+}
+
+/// The parser recurses into conditionals without counting them, and copies the arguments of calls at every level, so
+/// both are bounded before it runs.
+fn within_parser_bounds(source: &str) -> Result<(), ConditionRefusal> {
+    let mut lexer = Lexer::new(source);
+    let mut conditionals = 0_usize;
+    for _ in 0..MAX_TOKENS {
+        let kind = lexer.lex().kind;
+        if ends(kind) {
+            return Ok(());
+        }
+        if kind == TokenKind::TokQuestion {
+            conditionals += 1;
+            if conditionals > MAX_DEPTH {
+                return Err(ConditionRefusal::TooDeep);
+            }
+        }
+    }
+    Err(ConditionRefusal::TooManyNodes)
+}
+
+/// Whether no tokens follow. The parser reports what cannot be read, with its position.
+fn ends(kind: TokenKind) -> bool {
+    kind == TokenKind::TokEnd || kind == TokenKind::TokError
+}
+
+/// Line and column of the first identifier of that spelling.
+fn position(source: &str, name: &str) -> (usize, usize) {
+    let mut lexer = Lexer::new(source);
+    for _ in 0..MAX_TOKENS {
+        let token = lexer.lex();
+        if ends(token.kind) {
+            break;
+        }
+        let written = source.get(token.start..token.end).unwrap_or_default();
+        if written.trim_matches(['"', '\'']) == name {
+            let before = source.get(..token.start).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().map_or(0, |rest| rest.chars().count()) + 1;
+            return (line, column);
+        }
+    }
+    (1, 1)
+}
+
+/// One walk over the expression, with the variables that macros have bound around the present node.
+struct Walk<'e> {
+    source: &'e str,
+    nodes: usize,
+    bound: Vec<&'e str>,
+}
+
+impl<'e> Walk<'e> {
+    fn visit(&mut self, node: &'e IdedExpr, depth: usize, macros: usize) -> Result<(), ConditionRefusal> {
+        self.nodes += 1;
+        if depth > MAX_DEPTH {
+            return Err(ConditionRefusal::TooDeep);
+        }
+        if self.nodes > MAX_NODES {
+            return Err(ConditionRefusal::TooManyNodes);
+        }
+        match &node.expr {
+            Expr::Literal(_) => Ok(()),
+            Expr::Ident(name) => self.variable(name),
+            Expr::Select(select) => {
+                if self.fields_of(&select.operand).is_some_and(|fields| !fields.contains(&select.field.as_str())) {
+                    let (line, column) = position(self.source, &select.field);
+                    return Err(ConditionRefusal::UnknownField { line, column });
+                }
+                self.operand(&select.operand, depth, macros)
+            }
+            Expr::Call(call) => {
+                if let ("_[_]", [whole, key]) = (call.func_name.as_str(), call.args.as_slice()) {
+                    return self.index(whole, key, depth, macros);
+                }
+                self.function(&call.func_name, call.target.is_some())?;
+                let target = call.target.iter().map(AsRef::as_ref);
+                target.chain(&call.args).try_for_each(|child| self.visit(child, depth + 1, macros))
+            }
+            Expr::List(list) => list.elements.iter().try_for_each(|child| self.visit(child, depth + 1, macros)),
+            Expr::Map(map) => map.entries.iter().try_for_each(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => {
+                    self.visit(&entry.key, depth + 1, macros)?;
+                    self.visit(&entry.value, depth + 1, macros)
+                }
+                EntryExpr::StructField(_) => Err(ConditionRefusal::Unsupported),
+            }),
+            Expr::Comprehension(comprehension) => {
+                if macros > MAX_NESTED {
+                    return Err(ConditionRefusal::NestedMacros);
+                }
+                // A macro whose variable hides one of ours would make the checks of fields ambiguous.
+                if comprehension.iter_var2.is_some() || variables::is_root(&comprehension.iter_var) {
+                    return Err(ConditionRefusal::Unsupported);
+                }
+                self.visit(&comprehension.iter_range, depth + 1, macros)?;
+                self.visit(&comprehension.accu_init, depth + 1, macros)?;
+                self.bound.push(&comprehension.iter_var);
+                let inner = [&comprehension.loop_cond, &comprehension.loop_step, &comprehension.result];
+                let walked = inner.into_iter().try_for_each(|child| self.visit(child, depth + 1, macros + 1));
+                self.bound.pop();
+                walked
+            }
+            Expr::Struct(_) | Expr::Unspecified => Err(ConditionRefusal::Unsupported),
+        }
+    }
+
+    /// A variable on its own: one that a macro bound, or one of ours that is no bag of fields. Those are read by field
+    /// only, because any other use would hide which fields a rule depends on.
+    fn variable(&self, name: &str) -> Result<(), ConditionRefusal> {
+        if name.starts_with('@') || self.bound.contains(&name) {
+            return Ok(());
+        }
+        let (line, column) = position(self.source, name);
+        if !variables::is_root(name) {
+            return Err(ConditionRefusal::UnknownVariable { line, column });
+        }
+        if variables::is_record(name) {
+            return Err(ConditionRefusal::UnknownField { line, column });
+        }
+        Ok(())
+    }
+
+    /// The fields that may be selected on `operand`; `None` where any may.
+    fn fields_of(&self, operand: &IdedExpr) -> Option<&'static [&'static str]> {
+        if let Expr::Ident(name) = &operand.expr {
+            return if self.bound.contains(&name.as_str()) { None } else { variables::fields(name) };
+        }
+        // A field of a record is a text or a list and has no fields of its own.
+        let Expr::Select(select) = &operand.expr else { return None };
+        self.is_record(&select.operand).then_some(&[])
+    }
+
+    fn is_record(&self, node: &IdedExpr) -> bool {
+        matches!(&node.expr, Expr::Ident(name) if !self.bound.contains(&name.as_str()) && variables::is_record(name))
+    }
+
+    /// Visits what a field is selected on: there, and only there, a record may stand by its name.
+    fn operand(&mut self, operand: &'e IdedExpr, depth: usize, macros: usize) -> Result<(), ConditionRefusal> {
+        if self.is_record(operand) {
+            self.nodes += 1;
+            return Ok(());
+        }
+        self.visit(operand, depth + 1, macros)
+    }
+
+    fn index(
+        &mut self,
+        whole: &'e IdedExpr,
+        key: &'e IdedExpr,
+        depth: usize,
+        macros: usize,
+    ) -> Result<(), ConditionRefusal> {
+        if let (Some(fields), Expr::Ident(name)) = (self.fields_of(whole), &whole.expr) {
+            let known = matches!(&key.expr, Expr::Literal(literal)
+                if fields.iter().any(|field| *literal == cel::common::ast::LiteralValue::String((*field).into())));
+            if !known {
+                let (line, column) = position(self.source, name);
+                return Err(ConditionRefusal::UnknownField { line, column });
+            }
+        }
+        self.operand(whole, depth, macros)?;
+        self.visit(key, depth + 1, macros)
+    }
+
+    fn function(&self, name: &str, member: bool) -> Result<(), ConditionRefusal> {
+        let known = if member { MEMBER.contains(&name) } else { GLOBAL.contains(&name) || OPERATORS.contains(&name) };
+        if known {
+            return Ok(());
+        }
+        let (line, column) = position(self.source, name);
+        Err(ConditionRefusal::UnknownFunction { line, column })
+    }
+}

@@ -1,0 +1,166 @@
+//! How many steps an evaluation can take at most, from the expression and the size of the data it reads.
+//!
+//! The estimate follows the expression once and rounds up: every loop runs over the largest collection, every text is
+//! the largest text. A step is about the work of visiting one node or comparing 32 bytes.
+
+use cel::{
+    IdedExpr,
+    common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue},
+};
+
+/// Most steps that one condition may take over data of an assumed size, checked when the version is created.
+pub(super) const MAX_STATIC: u64 = 500_000;
+/// Bytes of text that count as one step.
+const BYTES_PER_STEP: u64 = 32;
+
+/// The size of what an evaluation reads.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Data {
+    /// Values, members and items counted at every depth.
+    pub(super) values: u64,
+    /// Bytes of text, keys included.
+    pub(super) bytes: u64,
+}
+
+impl Data {
+    /// What a condition is measured with before there is any data: a form of a hundred fields, or a page of text.
+    pub(super) const ASSUMED: Self = Self { values: 100, bytes: 4_096 };
+
+    fn size(self) -> Size {
+        Size { items: self.values, weight: self.values.saturating_add(self.bytes / BYTES_PER_STEP) }
+    }
+}
+
+/// The size of a value: how often a loop over it runs, and what comparing or copying it costs.
+#[derive(Clone, Copy)]
+struct Size {
+    items: u64,
+    weight: u64,
+}
+
+impl Size {
+    const SCALAR: Self = Self { items: 0, weight: 1 };
+
+    fn both(self, other: Self) -> Self {
+        Self { items: self.items.saturating_add(other.items), weight: self.weight.saturating_add(other.weight) }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Estimate {
+    steps: u64,
+    size: Size,
+}
+
+/// The most steps that evaluating `expression` over data of that size takes.
+pub(super) fn steps(expression: &IdedExpr, data: Data) -> u64 {
+    Estimator { data: data.size(), bound: Vec::new() }.estimate(expression).steps
+}
+
+/// INVARIANT: recursion is bounded, because only expressions within the depth of a condition come here.
+struct Estimator<'e> {
+    data: Size,
+    bound: Vec<(&'e str, Size)>,
+}
+
+impl<'e> Estimator<'e> {
+    fn estimate(&mut self, node: &'e IdedExpr) -> Estimate {
+        match &node.expr {
+            Expr::Literal(literal) => Estimate { steps: 1, size: literal_size(literal) },
+            Expr::Ident(name) => Estimate { steps: 1, size: self.variable(name) },
+            Expr::Select(select) => {
+                let operand = self.estimate(&select.operand);
+                Estimate { steps: operand.steps.saturating_add(1), size: operand.size }
+            }
+            Expr::Call(call) => self.call(call),
+            Expr::List(list) => self.collection(&list.elements.iter().collect::<Vec<_>>()),
+            Expr::Map(map) => {
+                let mut parts = Vec::new();
+                for entry in &map.entries {
+                    match &entry.expr {
+                        EntryExpr::MapEntry(entry) => parts.extend([&entry.key, &entry.value]),
+                        EntryExpr::StructField(field) => parts.push(&field.value),
+                    }
+                }
+                self.collection(&parts)
+            }
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+            Expr::Struct(_) | Expr::Unspecified => Estimate { steps: u64::MAX, size: Size::SCALAR },
+        }
+    }
+
+    fn variable(&self, name: &str) -> Size {
+        let bound = self.bound.iter().rev().find(|(other, _)| *other == name);
+        bound.map_or(self.data, |(_, size)| *size)
+    }
+
+    /// Building a collection copies its parts. A loop may run over the collection or over one of its parts.
+    fn collection(&mut self, parts: &[&'e IdedExpr]) -> Estimate {
+        let mut largest = 0_u64;
+        let mut whole = Estimate { steps: 1, size: Size { items: 0, weight: 1 } };
+        for part in parts {
+            let part = self.estimate(part);
+            whole.steps = whole.steps.saturating_add(part.steps).saturating_add(part.size.weight);
+            whole.size.weight = whole.size.weight.saturating_add(part.size.weight);
+            largest = largest.max(part.size.items);
+        }
+        whole.size.items = largest.max(u64::try_from(parts.len()).unwrap_or(u64::MAX));
+        whole
+    }
+
+    fn call(&mut self, call: &'e CallExpr) -> Estimate {
+        let mut parts: Vec<Estimate> = Vec::with_capacity(call.args.len() + 1);
+        for part in call.target.iter().map(AsRef::as_ref).chain(&call.args) {
+            parts.push(self.estimate(part));
+        }
+        let inner = parts.iter().fold(1_u64, |sum, part| sum.saturating_add(part.steps));
+        let together = parts.iter().fold(Size { items: 0, weight: 0 }, |sum, part| sum.both(part.size));
+        let lightest = parts.iter().map(|part| part.size.weight).min().unwrap_or(0);
+        let (work, size) = match call.func_name.as_str() {
+            "_&&_" | "_||_" | "!_" | "@not_strictly_false" => (0, Size::SCALAR),
+            "_?_:_" => (0, together),
+            "_[_]" => (1, parts.first().map_or(Size::SCALAR, |whole| whole.size)),
+            // Comparing ends with the shorter side.
+            "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" => (lightest, Size::SCALAR),
+            "_+_" => (together.weight, together),
+            "string" | "dyn" => (together.weight, together),
+            _ => (together.weight, Size::SCALAR),
+        };
+        Estimate { steps: inner.saturating_add(work), size }
+    }
+
+    fn comprehension(&mut self, comprehension: &'e ComprehensionExpr) -> Estimate {
+        let range = self.estimate(&comprehension.iter_range);
+        let start = self.estimate(&comprehension.accu_init);
+        // The result grows in place, so that a step costs what it adds and not what is there already.
+        self.bound.push((&comprehension.accu_var, Size { items: 0, weight: 0 }));
+        // An item may be any collection of the data. Its weight is the average: work grows with the weight at most in
+        // proportion, so that over all items it adds up to the work on the whole range.
+        let weight = range.size.weight.div_ceil(range.size.items.max(1));
+        let item = Size { items: range.size.items.max(self.data.items), weight };
+        self.bound.push((&comprehension.iter_var, item));
+        let condition = self.estimate(&comprehension.loop_cond);
+        let step = self.estimate(&comprehension.loop_step);
+        let result = self.estimate(&comprehension.result);
+        self.bound.truncate(self.bound.len().saturating_sub(2));
+        let once = condition.steps.saturating_add(step.steps).saturating_add(1);
+        let steps = [range.steps, start.steps, range.size.items.saturating_mul(once), result.steps]
+            .into_iter()
+            .fold(0_u64, u64::saturating_add);
+        let weight = range.size.items.saturating_mul(step.size.weight).saturating_add(1);
+        Estimate { steps, size: Size { items: range.size.items.max(step.size.items), weight } }
+    }
+}
+
+fn literal_size(literal: &LiteralValue) -> Size {
+    let bytes = match literal {
+        LiteralValue::String(text) => text.inner().len(),
+        LiteralValue::Bytes(bytes) => bytes.inner().len(),
+        LiteralValue::Boolean(_)
+        | LiteralValue::Double(_)
+        | LiteralValue::Int(_)
+        | LiteralValue::Null
+        | LiteralValue::UInt(_) => 0,
+    };
+    Size { items: 0, weight: 1 + u64::try_from(bytes).unwrap_or(u64::MAX) / BYTES_PER_STEP }
+}

@@ -1,0 +1,264 @@
+use super::{condition::ConditionRefusal, *};
+use crate::asset::content::ContentProblem;
+use proptest::prelude::*;
+use serde_json::json;
+use time::OffsetDateTime;
+
+fn moment(text: &str) -> Timestamp {
+    serde_json::from_value(json!(text)).unwrap()
+}
+
+fn rule(id: &str, condition: &str, outcome: &str) -> Value {
+    json!({"id": id, "condition": condition, "outcome": outcome, "reason_code": format!("because_{id}")})
+}
+
+fn owing(id: &str, condition: &str, obligations: &[&str]) -> Value {
+    let mut rule = rule(id, condition, "allow_with_obligations");
+    rule["obligations"] = json!(obligations);
+    rule
+}
+
+fn compile(rules: Value) -> Result<CompiledPolicy, Vec<ContentProblem>> {
+    CompiledPolicy::compile(&json!({"rules": rules}))
+}
+
+fn decide(rules: Value, inputs: Value) -> PolicyDecision {
+    let Value::Object(inputs) = inputs else { panic!("inputs are an object") };
+    let groups = ["staff".to_owned(), "eu".to_owned()];
+    compile(rules).unwrap().decide(&PolicyInput {
+        actor: PolicyActor { reference: "user:ada", kind: "user", groups: &groups, roles: &[] },
+        workload: PolicyWorkload { slug: "desk", owner_ref: "team:x", workload_id: "w" },
+        release: PolicyRelease { release_id: "r", state: "active", environment: "production" },
+        inputs: &inputs,
+        environment: "production",
+        lane: "standard",
+        now: moment("2026-03-01T12:30:00Z"),
+    })
+}
+
+fn holds(condition: &str, inputs: Value) -> &'static str {
+    let decision = decide(json!([rule("r", condition, "allow")]), inputs);
+    match decision.reason_code.as_str() {
+        "because_r" => "yes",
+        NO_MATCHING_RULE => "no",
+        _ => "error",
+    }
+}
+
+fn refusal(condition: &str) -> &'static str {
+    compile(json!([rule("r", condition, "allow")])).map_or_else(|problems| problems[0].code, |_| "accepted")
+}
+
+#[test]
+fn deny_wins_then_errors_then_obligations_then_allow() {
+    let allow = rule("allow", "always", "allow");
+    let deny = rule("deny", "actor.ref == 'user:ada'", "deny");
+    let broken = rule("broken", "inputs.absent == 1", "allow");
+    let first = owing("first", "lane == 'standard'", &["redact_output", "notify_owner"]);
+    let second = owing("second", "always", &["notify_owner", "human_review"]);
+
+    let cases = [
+        (json!([allow, first, broken, deny]), "deny", "because_deny", 3),
+        (json!([allow, first, broken]), "deny", EVALUATION_ERROR, 2),
+        (json!([allow, first, second]), "allow_with_obligations", "because_first", 3),
+        (json!([rule("no", "never", "deny"), allow]), "allow", "because_allow", 1),
+        (json!([rule("no", "never", "allow")]), "deny", NO_MATCHING_RULE, 0),
+    ];
+    for (rules, outcome, reason, matched) in cases {
+        let decision = decide(rules, json!({}));
+        assert_eq!((decision.outcome.as_str(), decision.reason_code.as_str()), (outcome, reason));
+        assert_eq!(decision.matched_rules.len(), matched);
+    }
+    let united = decide(json!([allow, first, second]), json!({}));
+    let expected = [Obligation::RedactOutput, Obligation::NotifyOwner, Obligation::HumanReview];
+    assert_eq!(united.obligations, expected);
+    assert!(decide(json!([first, deny]), json!({})).obligations.is_empty());
+}
+
+#[test]
+fn the_strictest_of_two_decisions_counts() {
+    let decision = |outcome, reason: &str, obligations: &[Obligation]| PolicyDecision {
+        outcome,
+        reason_code: reason.to_owned(),
+        obligations: obligations.to_vec(),
+        matched_rules: vec![reason.to_owned()],
+    };
+    let allow = decision(Outcome::Allow, "a", &[]);
+    let review = decision(Outcome::AllowWithObligations, "b", &[Obligation::HumanReview]);
+    let redact = decision(Outcome::AllowWithObligations, "c", &[Obligation::RedactOutput]);
+    let deny = decision(Outcome::Deny, "d", &[]);
+
+    assert_eq!(strictest(allow.clone(), deny.clone()).reason_code, "d");
+    assert_eq!(strictest(deny, review.clone()).obligations, []);
+    assert_eq!(strictest(allow, review.clone()).obligations, [Obligation::HumanReview]);
+    let both = strictest(review, redact);
+    assert_eq!(both.reason_code, "b");
+    assert_eq!(both.obligations, [Obligation::HumanReview, Obligation::RedactOutput]);
+    assert_eq!(both.matched_rules, ["b", "c"]);
+}
+
+#[test]
+fn conditions_read_their_variables() {
+    let inputs =
+        json!({"amount": 12, "price": 2.5, "tags": ["a", "b"], "who": {"age": 40}, "text": "héllo", "n": null});
+    for condition in [
+        "actor.ref == 'user:ada' && actor.type == 'user' && 'staff' in actor.groups && size(actor.roles) == 0",
+        "actor['ref'].startsWith('user:')",
+        "workload.slug == 'desk' && workload.owner_ref == 'team:x' && workload.workload_id == 'w'",
+        "release.release_id == 'r' && release.state == 'active' && release.environment == environment",
+        "lane == 'standard' && environment == \"production\"",
+        "now > timestamp('2026-01-01T00:00:00Z') && now.getHours() == 12 && now.getFullYear() == 2026",
+        "now - timestamp('2026-03-01T12:00:00Z') == duration('30m')",
+        "inputs.amount + 1 == 13 && inputs.price * 2.0 == 5.0 && inputs.who.age >= 18",
+        "inputs.tags.exists(tag, tag == 'b') && inputs.tags.all(tag, size(tag) == 1)",
+        "inputs.tags.filter(tag, tag != 'a') == ['b'] && inputs.tags.map(tag, tag + '!')[1] == 'b!'",
+        "has(inputs.who) && !has(inputs.absent) && inputs.n == null",
+        "inputs.text.contains('llo') && size(inputs.text) == 5",
+        "['eu', 'us'].exists(region, actor.groups.exists(group, group == region))",
+        "(inputs.amount > 10 ? 'big' : 'small') == 'big' && {'a': 1}.a == 1",
+        "string(inputs.amount) == '12' && int('3') % 2 == 1 && -1 < 0",
+        "inputs.absent == 1 || lane == 'standard'",
+    ] {
+        assert_eq!(holds(condition, inputs.clone()), "yes", "{condition}");
+    }
+    for condition in ["inputs.absent == 1", "inputs.amount", "1 / 0 == 1", "inputs.tags[7] == 'a'", "inputs.text < 3"] {
+        assert_eq!(holds(condition, inputs.clone()), "error", "{condition}");
+    }
+}
+
+#[test]
+fn names_that_mean_nothing_are_refused_with_their_position() {
+    for (condition, code) in [
+        ("user == 'x'", "policy_unknown_variable"),
+        ("Actor.ref == 'x'", "policy_unknown_variable"),
+        (".actor.ref == 'x'", "policy_unknown_variable"),
+        ("actor.name == 'x'", "policy_unknown_field"),
+        ("has(actor.name)", "policy_unknown_field"),
+        ("actor['name'] == 'x'", "policy_unknown_field"),
+        ("actor[inputs.field] == 'x'", "policy_unknown_field"),
+        ("actor.ref.length == 1", "policy_unknown_field"),
+        ("environment.name == 'x'", "policy_unknown_field"),
+        ("size(actor) == 4", "policy_unknown_field"),
+        ("actor == workload", "policy_unknown_field"),
+        ("workload.status == 'x'", "policy_unknown_field"),
+        ("release.lane == 'x'", "policy_unknown_field"),
+        ("inputs.a.all(x, y == 1)", "policy_unknown_variable"),
+        ("inputs.a.all(actor, actor.x == 1)", "policy_unsupported"),
+        ("inputs.a.exists(x, x == 1) && x == 1", "policy_unknown_variable"),
+        ("fetch('http://x')", "policy_unknown_function"),
+        ("inputs.a.matches('(a+)+$')", "policy_unknown_function"),
+        ("optional.of(1).hasValue()", "policy_unknown_function"),
+        ("inputs.?a == 1", "policy_syntax"),
+        ("google.protobuf.Duration{seconds: 1} == 1", "policy_unsupported"),
+        ("", "policy_syntax"),
+        ("1 ==", "policy_syntax"),
+        ("lane == 'x' lane", "policy_syntax"),
+        ("'open", "policy_syntax"),
+    ] {
+        assert_eq!(refusal(condition), code, "{condition}");
+    }
+    let problems = compile(json!([rule("r", "lane == 'x'\n  && actor.name == 'y'", "allow")])).unwrap_err();
+    assert_eq!(problems[0].pointer, "/rules/0/condition");
+    assert_eq!(problems[0].message, "unknown field at line 2, column 12");
+}
+
+#[test]
+fn every_bound_can_be_tripped() {
+    let long = format!("lane == '{}'", "x".repeat(condition::MAX_SOURCE));
+    assert_eq!(refusal(&long), ConditionRefusal::SourceTooLong.code());
+
+    let sum = |count: usize| format!("{} == 3", vec!["1"; count].join(" + "));
+    assert_eq!(refusal(&sum(30)), "accepted");
+    assert_eq!(refusal(&sum(33)), ConditionRefusal::TooDeep.code());
+    assert_eq!(refusal(&format!("{}1{} == 1", "[".repeat(40), "]".repeat(40))), ConditionRefusal::TooDeep.code());
+    assert_eq!(refusal(&format!("{}true", "true ? true : ".repeat(290))), ConditionRefusal::TooDeep.code());
+    assert_eq!(refusal(&format!("inputs{}", ".a".repeat(600))), ConditionRefusal::TooDeep.code());
+
+    let wide = |count: usize| format!("lane in [{}]", vec!["''"; count].join(","));
+    assert_eq!(refusal(&wide(490)), "accepted");
+    assert_eq!(refusal(&wide(500)), ConditionRefusal::TooManyNodes.code());
+    assert_eq!(refusal(&wide(1_200)), ConditionRefusal::TooManyNodes.code());
+
+    assert_eq!(refusal("inputs.a.exists(x, inputs.b.exists(y, y == 1))"), "accepted");
+    let three = "inputs.a.exists(x, x.exists(y, y.exists(z, z == 1)))";
+    assert_eq!(refusal(three), ConditionRefusal::NestedMacros.code());
+
+    let product = "inputs.a.map(x, inputs.b.map(y, inputs)) == inputs.c";
+    assert_eq!(refusal(product), ConditionRefusal::TooCostly.code());
+}
+
+#[test]
+fn what_would_take_too_many_steps_denies() {
+    let condition = "inputs.list.all(x, inputs.list.exists(y, x == y))";
+    let list = |count: usize| json!({"list": (0..count).collect::<Vec<_>>()});
+    assert_eq!(holds(condition, list(20)), "yes");
+    assert_eq!(holds(condition, list(5_000)), "error");
+    assert_eq!(holds("inputs.text + inputs.text != ''", json!({"text": "x".repeat(1 << 20)})), "yes");
+    let many: Vec<Value> = (0..200).map(|id| rule(&id.to_string(), "inputs.text + 'x' == ''", "allow")).collect();
+    let decision = decide(json!(many), json!({"text": "x".repeat(1 << 20)}));
+    assert_eq!(decision.reason_code, EVALUATION_ERROR);
+}
+
+#[test]
+fn the_content_of_a_bundle_is_checked_at_once() {
+    let problems = compile(json!([
+        rule("a", "always", "allow"),
+        rule("a", "nothing", "deny"),
+        owing("b", "always", &[]),
+        owing("c", "always", &["shred", "human_review", "human_review"]),
+        {"id": "d", "condition": "always", "outcome": "deny", "reason_code": "x", "obligations": ["human_review"]},
+    ]))
+    .unwrap_err();
+    let found: Vec<_> = problems.iter().map(|problem| (problem.pointer.as_str(), problem.code)).collect();
+    assert_eq!(
+        found,
+        [
+            ("/rules/1/id", "duplicate_rule_id"),
+            ("/rules/1/condition", "policy_unknown_variable"),
+            ("/rules/2/obligations", "obligations_missing"),
+            ("/rules/3/obligations/0", "unknown_obligation"),
+            ("/rules/3/obligations/2", "duplicate_obligation"),
+            ("/rules/4/obligations", "obligations_not_allowed"),
+        ]
+    );
+    assert_eq!(CompiledPolicy::compile(&json!({"rules": 1})).unwrap_err()[0].code, "invalid_content");
+    assert_eq!(compile(json!(vec![rule("a", "always", "allow"); 201])).unwrap_err()[0].code, "out_of_bounds");
+}
+
+#[test]
+fn the_tests_of_a_bundle_are_run() {
+    let bundle = |outcome: &str, reason: &str| {
+        json!({
+            "rules": [rule("eu", "'eu' in actor.groups && now == timestamp('1970-01-01T00:00:00Z')", "allow")],
+            "tests": [
+                {"name": "nobody", "expect": {"outcome": "deny"}},
+                {"name": "europe", "input": {"actor": {"groups": ["eu"]}}, "expect": {"outcome": outcome, "reason_code": reason}},
+            ],
+        })
+    };
+    assert!(CompiledPolicy::compile(&bundle("allow", "because_eu")).is_ok());
+    for (outcome, reason) in [("deny", "because_eu"), ("allow", "other")] {
+        let problems = CompiledPolicy::compile(&bundle(outcome, reason)).unwrap_err();
+        assert_eq!((problems[0].pointer.as_str(), problems[0].code), ("/tests/1", "policy_test_failed"));
+        assert!(problems[0].message.contains("`europe`"));
+    }
+}
+
+#[test]
+fn a_compiled_policy_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync>(_: &T) {}
+    shared(&compile(json!([rule("r", "lane == 'x'", "allow")])).unwrap());
+    assert_eq!(Timestamp::new(OffsetDateTime::UNIX_EPOCH).micros(), 0);
+}
+
+proptest! {
+    #[test]
+    fn any_condition_is_compiled_or_refused(
+        source in "(actor|inputs|\\.|[a-z]{1,3}|\\(|\\)|\\[|\\]|\\{|\\}|\\?|:|==|&&|!|-|'|\"|[0-9]|exists|,| |\\\\|\\PC){0,40}",
+    ) {
+        let rules = json!([rule("r", &source, "allow")]);
+        if compile(rules.clone()).is_ok() {
+            let _ = decide(rules, json!({"a": [1, "b", {"c": null}]}));
+        }
+    }
+}

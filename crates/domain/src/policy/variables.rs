@@ -1,0 +1,152 @@
+//! The variables of conditions: their names, and a run's values for them.
+
+use super::{
+    PolicyInput,
+    cost::{self, Data},
+};
+use cel::{
+    Context, Env, IdedExpr,
+    objects::{Key, Map as CelMap},
+};
+use chrono::{DateTime, FixedOffset, Utc};
+use serde_json::{Map, Value};
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
+
+/// Most steps that one decision may take over all its conditions; what is left undone then counts as failed.
+pub const MAX_STEPS: u64 = 2_000_000;
+
+const ACTOR: [&str; 4] = ["ref", "type", "groups", "roles"];
+const WORKLOAD: [&str; 3] = ["slug", "owner_ref", "workload_id"];
+const RELEASE: [&str; 3] = ["release_id", "state", "environment"];
+
+/// Whether a condition may read a variable of that name.
+pub(super) fn is_root(name: &str) -> bool {
+    is_record(name) || matches!(name, "inputs" | "environment" | "lane" | "now")
+}
+
+/// Whether the variable is a bag of fields with fixed names.
+pub(super) fn is_record(name: &str) -> bool {
+    matches!(name, "actor" | "workload" | "release")
+}
+
+/// The fields of a variable: those of a record, none of a text or a time; `None` where any field may be asked for.
+pub(super) fn fields(name: &str) -> Option<&'static [&'static str]> {
+    match name {
+        "actor" => Some(&ACTOR),
+        "workload" => Some(&WORKLOAD),
+        "release" => Some(&RELEASE),
+        "environment" | "lane" | "now" => Some(&[]),
+        _ => None,
+    }
+}
+
+/// The functions of CEL, without optional values. Built once: it is the same for every policy.
+static STANDARD: LazyLock<Arc<Env>> =
+    LazyLock::new(|| Arc::new(Env::default().with_optional_support(false).with_stdlib()));
+
+/// One decision's values and what is left of its steps.
+pub(super) struct Evaluation {
+    context: Context<'static, 'static>,
+    data: Data,
+    left: u64,
+}
+
+impl Evaluation {
+    pub(super) fn new(input: &PolicyInput<'_>) -> Self {
+        let mut data = Data::default();
+        let mut context = Context::with_env(Arc::clone(&STANDARD));
+        let actor = [
+            ("ref", text(input.actor.reference, &mut data)),
+            ("type", text(input.actor.kind, &mut data)),
+            ("groups", texts(input.actor.groups, &mut data)),
+            ("roles", texts(input.actor.roles, &mut data)),
+        ];
+        context.add_variable_from_value("actor", record(actor));
+        let workload = [
+            ("slug", text(input.workload.slug, &mut data)),
+            ("owner_ref", text(input.workload.owner_ref, &mut data)),
+            ("workload_id", text(input.workload.workload_id, &mut data)),
+        ];
+        context.add_variable_from_value("workload", record(workload));
+        let release = [
+            ("release_id", text(input.release.release_id, &mut data)),
+            ("state", text(input.release.state, &mut data)),
+            ("environment", text(input.release.environment, &mut data)),
+        ];
+        context.add_variable_from_value("release", record(release));
+        context.add_variable_from_value("environment", text(input.environment, &mut data));
+        context.add_variable_from_value("lane", text(input.lane, &mut data));
+        context.add_variable_from_value("now", cel::Value::Timestamp(moment(input)));
+        context.add_variable_from_value("inputs", object(input.inputs, &mut data));
+        Self { context, data, left: MAX_STEPS }
+    }
+
+    /// Whether the expression holds; `None` when it fails, is no boolean, or would take more steps than are left.
+    pub(super) fn holds(&mut self, expression: &IdedExpr) -> Option<bool> {
+        self.left = self.left.checked_sub(cost::steps(expression, self.data))?;
+        match cel::Value::resolve(expression, &self.context) {
+            Ok(cel::Value::Bool(holds)) => Some(holds),
+            Ok(_) | Err(_) => None,
+        }
+    }
+}
+
+fn moment(input: &PolicyInput<'_>) -> DateTime<FixedOffset> {
+    let micros = i64::try_from(input.now.micros()).unwrap_or(i64::MAX);
+    DateTime::<Utc>::from_timestamp_micros(micros).unwrap_or(DateTime::<Utc>::MAX_UTC).fixed_offset()
+}
+
+fn record<const N: usize>(fields: [(&str, cel::Value); N]) -> cel::Value {
+    let map: HashMap<Key, cel::Value> = fields.into_iter().map(|(name, value)| (Key::from(name), value)).collect();
+    cel::Value::Map(CelMap { map: Arc::new(map) })
+}
+
+fn count(data: &mut Data, bytes: usize) {
+    data.values = data.values.saturating_add(1);
+    data.bytes = data.bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+}
+
+fn text(text: &str, data: &mut Data) -> cel::Value {
+    count(data, text.len());
+    cel::Value::String(Arc::new(text.to_owned()))
+}
+
+fn texts(list: &[String], data: &mut Data) -> cel::Value {
+    cel::Value::List(Arc::new(list.iter().map(|item| text(item, data)).collect()))
+}
+
+fn object(members: &Map<String, Value>, data: &mut Data) -> cel::Value {
+    let mut map = HashMap::with_capacity(members.len());
+    for (key, member) in members {
+        count(data, key.len());
+        map.insert(Key::from(key.as_str()), value(member, data));
+    }
+    cel::Value::Map(CelMap { map: Arc::new(map) })
+}
+
+/// Whole numbers become `int`, so that arithmetic with literals works; what fits only `uint` stays that.
+fn value(json: &Value, data: &mut Data) -> cel::Value {
+    match json {
+        Value::Null => cel::Value::Null,
+        Value::Bool(truth) => cel::Value::Bool(*truth),
+        Value::Number(number) => {
+            count(data, 0);
+            if let Some(integer) = number.as_i64() {
+                cel::Value::Int(integer)
+            } else if let Some(integer) = number.as_u64() {
+                cel::Value::UInt(integer)
+            } else {
+                cel::Value::Float(number.as_f64().unwrap_or(f64::NAN))
+            }
+        }
+        Value::String(letters) => text(letters, data),
+        Value::Array(items) => {
+            data.values = data.values.saturating_add(u64::try_from(items.len()).unwrap_or(u64::MAX));
+            cel::Value::List(Arc::new(items.iter().map(|item| value(item, data)).collect()))
+        }
+        Value::Object(members) => object(members, data),
+    }
+}

@@ -1,0 +1,326 @@
+//! The tokens of a prompt template, found in one pass from left to right.
+//!
+//! A token that is begun must be whole: what looks like one to a reader but is none to the machine (another case, an
+//! invisible character inside) is refused, because it would otherwise reach the model unnoticed.
+
+use super::{AssetReference, PromptRefusal};
+use crate::slug::Slug;
+
+/// Most tokens in one template.
+pub const MAX_TOKENS: usize = 10_000;
+/// Longest name of a variable, in characters.
+pub const MAX_NAME: usize = 63;
+/// Longest version label, in characters.
+const MAX_LABEL: usize = 64;
+
+/// A part of a template.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Piece {
+    /// Text that stands for itself.
+    Literal(String),
+    /// `@asset-ref:slug` or `@asset-ref:slug@label`.
+    Asset {
+        /// What is included.
+        reference: AssetReference,
+        /// Where the token begins.
+        offset: usize,
+    },
+    /// `!command:slug`.
+    Command {
+        /// The command.
+        slug: Slug,
+        /// Where the token begins.
+        offset: usize,
+    },
+    /// `$arg:name`.
+    Argument {
+        /// The variable.
+        name: String,
+        /// Where the token begins.
+        offset: usize,
+    },
+    /// `{{name}}`, the older form.
+    Placeholder {
+        /// The variable.
+        name: String,
+        /// Where the token begins.
+        offset: usize,
+    },
+}
+
+/// What stands at a character that may begin a token.
+enum Found {
+    /// Nothing: the character stands for itself.
+    Nothing,
+    /// A token and the offset behind it.
+    Token(Piece, usize),
+}
+
+/// Splits a template into its pieces.
+///
+/// # Errors
+/// When a token is malformed or there are too many.
+pub fn scan(text: &str) -> Result<Vec<Piece>, PromptRefusal> {
+    let mut pieces = Vec::new();
+    let mut tokens = 0_usize;
+    let mut literal = String::new();
+    let mut at = 0;
+    while let Some(rest) = text.get(at..) {
+        let Some(gap) = rest.find(['@', '!', '$', '{']) else {
+            literal.push_str(rest);
+            break;
+        };
+        literal.push_str(rest.get(..gap).unwrap_or_default());
+        at += gap;
+        match token_at(text, at)? {
+            Found::Nothing => {
+                literal.push_str(text.get(at..=at).unwrap_or_default());
+                at += 1;
+            }
+            Found::Token(piece, end) => {
+                tokens += 1;
+                if tokens > MAX_TOKENS {
+                    return Err(PromptRefusal::TooLarge { offset: at });
+                }
+                if !literal.is_empty() {
+                    pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+                }
+                pieces.push(piece);
+                at = end;
+            }
+        }
+    }
+    if !literal.is_empty() {
+        pieces.push(Piece::Literal(literal));
+    }
+    Ok(pieces)
+}
+
+/// Whether a text holds a reference to an asset, well formed or not.
+#[must_use]
+pub fn mentions_asset(text: &str) -> bool {
+    text.match_indices('@').any(|(at, _)| match keyword(text, at + 1, "asset-ref:") {
+        Keyword::Whole(_) | Keyword::Disguised => true,
+        Keyword::Absent => false,
+    })
+}
+
+fn token_at(text: &str, at: usize) -> Result<Found, PromptRefusal> {
+    let malformed = PromptRefusal::MalformedToken { offset: at };
+    let (word, sigil) = match text.as_bytes().get(at) {
+        Some(b'@') => ("asset-ref:", '@'),
+        Some(b'!') => ("command:", '!'),
+        Some(b'$') => ("arg:", '$'),
+        _ => return placeholder(text, at),
+    };
+    let start = match keyword(text, at + 1, word) {
+        Keyword::Absent => return Ok(Found::Nothing),
+        Keyword::Disguised => return Err(malformed),
+        Keyword::Whole(end) => end,
+    };
+    let found = match sigil {
+        '@' => asset(text, at, start),
+        '!' => slug(text, start).map(|(slug, end)| (Piece::Command { slug, offset: at }, end)),
+        _ => name(text, start).map(|(name, end)| (Piece::Argument { name, offset: at }, end)),
+    };
+    let (piece, end) = found.ok_or(malformed)?;
+    if ends_cleanly(text, end) { Ok(Found::Token(piece, end)) } else { Err(malformed) }
+}
+
+fn asset(text: &str, at: usize, start: usize) -> Option<(Piece, usize)> {
+    let (slug, end) = slug(text, start)?;
+    if text.as_bytes().get(end) != Some(&b'@') {
+        return Some((Piece::Asset { reference: AssetReference { slug, label: None }, offset: at }, end));
+    }
+    let run = run(text, end + 1, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
+    // A full stop behind a label ends a sentence; no label of ours needs one at its end.
+    let label = run.trim_end_matches('.');
+    if label.is_empty() || label.len() > MAX_LABEL {
+        return None;
+    }
+    let reference = AssetReference { slug, label: Some(label.to_owned()) };
+    let end = end + 1 + label.len();
+    // A second `@` would be a second pin.
+    (text.as_bytes().get(end) != Some(&b'@')).then_some((Piece::Asset { reference, offset: at }, end))
+}
+
+fn slug(text: &str, start: usize) -> Option<(Slug, usize)> {
+    let run = run(text, start, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    let word = run.trim_end_matches('-');
+    Some((Slug::parse(word).ok()?, start + word.len()))
+}
+
+fn name(text: &str, start: usize) -> Option<(String, usize)> {
+    let name = run(text, start, |byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let begins = name.as_bytes().first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
+    (begins && name.len() <= MAX_NAME).then(|| (name.to_owned(), start + name.len()))
+}
+
+/// `{{name}}` with optional spaces. Double braces around anything else are ordinary text, as they were before there was
+/// a grammar; a placeholder inside another one, or one with invisible characters in its name, is refused.
+fn placeholder(text: &str, at: usize) -> Result<Found, PromptRefusal> {
+    let malformed = PromptRefusal::MalformedToken { offset: at };
+    let Some(body) = text.get(at..).and_then(|rest| rest.strip_prefix("{{")) else { return Ok(Found::Nothing) };
+    let inner = body.trim_start_matches(' ');
+    let start = text.len() - inner.len();
+    if inner.starts_with("{{") && inner.len() < body.len() {
+        return Err(malformed);
+    }
+    let Some((name, end)) = name(text, start) else {
+        return if disguised_name(inner) { Err(malformed) } else { Ok(Found::Nothing) };
+    };
+    let tail = text.get(end..).unwrap_or_default();
+    if let Some(after) = tail.trim_start_matches(' ').strip_prefix("}}") {
+        return Ok(Found::Token(Piece::Placeholder { name, offset: at }, text.len() - after.len()));
+    }
+    if disguised_name(inner) { Err(malformed) } else { Ok(Found::Nothing) }
+}
+
+/// Whether `name}}` would stand here, were it not for invisible characters.
+fn disguised_name(inner: &str) -> bool {
+    let mut hidden = false;
+    let mut length = 0_usize;
+    for letter in inner.chars() {
+        match letter {
+            '}' => return hidden && length > 0,
+            ' ' => {}
+            _ if invisible(letter) => hidden = true,
+            _ if letter.is_ascii_alphanumeric() || letter == '_' => length += 1,
+            _ => return false,
+        }
+        if length > MAX_NAME {
+            return false;
+        }
+    }
+    false
+}
+
+/// How a text continues after the first character of a token.
+enum Keyword {
+    /// The word stands here; the offset behind it.
+    Whole(usize),
+    /// A reader would take it for the word: another case, or invisible characters between the letters.
+    Disguised,
+    /// Something else stands here.
+    Absent,
+}
+
+fn keyword(text: &str, start: usize, word: &str) -> Keyword {
+    let rest = text.get(start..).unwrap_or_default();
+    if rest.starts_with(word) {
+        return Keyword::Whole(start + word.len());
+    }
+    let mut seen = rest.chars().filter(|letter| !invisible(*letter));
+    let alike = word.chars().all(|letter| seen.next().is_some_and(|other| other.eq_ignore_ascii_case(&letter)));
+    if alike { Keyword::Disguised } else { Keyword::Absent }
+}
+
+/// A token may be followed by punctuation or space, not by what would have made its name longer.
+fn ends_cleanly(text: &str, end: usize) -> bool {
+    let next = text.get(end..).and_then(|rest| rest.chars().next());
+    next.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_' && !invisible(letter))
+}
+
+fn run(text: &str, start: usize, accepts: impl Fn(u8) -> bool) -> &str {
+    let rest = text.get(start..).unwrap_or_default();
+    let end = rest.bytes().position(|byte| !accepts(byte)).unwrap_or(rest.len());
+    rest.get(..end).unwrap_or_default()
+}
+
+/// Characters without a glyph that can hide between letters.
+const fn invisible(letter: char) -> bool {
+    matches!(
+        letter,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(text: &str) -> String {
+        let mut out = String::new();
+        for piece in scan(text).unwrap() {
+            out.push_str(&match piece {
+                Piece::Literal(text) => text,
+                Piece::Asset { reference, offset } => {
+                    format!("<asset {} {} {offset}>", reference.slug, reference.label.unwrap_or_default())
+                }
+                Piece::Command { slug, offset } => format!("<command {slug} {offset}>"),
+                Piece::Argument { name, offset } => format!("<arg {name} {offset}>"),
+                Piece::Placeholder { name, offset } => format!("<old {name} {offset}>"),
+            });
+        }
+        out
+    }
+
+    #[test]
+    fn finds_tokens() {
+        let cases = [
+            ("@asset-ref:tone-guide", "<asset tone-guide  0>"),
+            ("(@asset-ref:tone@v1.2.)", "(<asset tone v1.2 1>.)"),
+            ("@asset-ref:tone- x", "<asset tone  0>- x"),
+            ("!command:go, $arg:a_1-b", "<command go 0>, <arg a_1 13>-b"),
+            ("$$arg:a", "$<arg a 1>"),
+            ("{{a}}{{  b  }}", "<old a 0><old b 5>"),
+            ("{{{a}}}", "{<old a 1>}"),
+            ("{{a b}} {{", "{{a b}} {{"),
+            ("@asset !commands $argument a@b", "@asset !commands $argument a@b"),
+            ("", ""),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(written(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_only_nearly_a_token() {
+        let cases = [
+            "@asset-ref:",
+            "@asset-ref: tone",
+            "@asset-ref:Tone",
+            "@asset-ref:toneGuide",
+            "@asset-ref:tone@",
+            "@asset-ref:tone@v1@v2",
+            "@asset-ref:tone_x",
+            "@asset-ref:docs",
+            "@asset-ref:tön",
+            "@asset-ref:to\u{200b}ne",
+            "@as\u{200b}set-ref:tone",
+            "@Asset-Ref:tone",
+            "!command:",
+            "!command:../x",
+            "!COMMAND:go",
+            "!command:go\u{feff}",
+            "$arg:",
+            "$arg:1a",
+            "$arg:naïve",
+            "$arg:\u{200b}a",
+            "{{ {{a}} }}",
+            "{{na\u{200b}me}}",
+            &format!("$arg:{}", "x".repeat(64)),
+            &format!("@asset-ref:{}", "x".repeat(64)),
+            &format!("@asset-ref:x@{}", "x".repeat(65)),
+        ];
+        for text in cases {
+            assert_eq!(scan(&format!("é{text}")), Err(PromptRefusal::MalformedToken { offset: 2 }), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_tokens_is_bounded() {
+        assert!(scan(&"{{a}}".repeat(MAX_TOKENS)).is_ok());
+        let refusal = scan(&"{{a}}".repeat(MAX_TOKENS + 1)).unwrap_err();
+        assert_eq!(refusal, PromptRefusal::TooLarge { offset: 5 * MAX_TOKENS });
+    }
+
+    #[test]
+    fn sees_references_in_bodies() {
+        assert!(mentions_asset("a @asset-ref:b"));
+        assert!(mentions_asset("a @asset-ref:???"));
+        assert!(mentions_asset("a @ASSET-REF:b"));
+        assert!(!mentions_asset("me@example.org asset-ref:b"));
+    }
+}

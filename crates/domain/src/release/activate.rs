@@ -1,0 +1,213 @@
+//! Going live and going away: what moves lanes.
+
+use super::{
+    Release, ReleaseRefusal, State, StateName,
+    lane::{Deployment, DeploymentChange, Lane, LaneMove, MoveReason, TargetLane},
+    review::ApprovalRule,
+};
+use crate::{
+    asset::kind::AssetKind,
+    audit::Stamp,
+    id::AssetId,
+};
+use serde::Serialize;
+use serde_json::json;
+
+/// Something that an active release needs and does not have.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Missing {
+    /// The stable code.
+    pub code: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+/// What is known of a bound model policy's primary route.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RouteStanding {
+    /// The version, the asset and every later version stand by it.
+    Approved,
+    /// One of them does not.
+    NotApproved,
+}
+
+/// What is known of the bound flow.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FlowStanding {
+    /// None is bound: the release runs its prompt in one step.
+    Absent,
+    /// It cannot be run as it is.
+    Broken,
+    /// It can be run.
+    Sound {
+        /// Whether some step asks a provider.
+        provider_routed: bool,
+        /// Roles that steps refer to.
+        refers_to: Vec<AssetKind>,
+        /// Step types and actions that this server cannot run.
+        unavailable: Vec<String>,
+    },
+}
+
+/// What the activation rules look at, read from the bound contents.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// The primary route of the bound model policy, if one is bound.
+    pub primary_route: Option<RouteStanding>,
+    /// The bound flow.
+    pub flow: FlowStanding,
+    /// Obligations that the bound policy may impose and this server cannot fulfil.
+    pub unavailable_obligations: Vec<String>,
+}
+
+fn missing(code: &'static str, message: impl Into<String>) -> Missing {
+    Missing { code, message: message.into() }
+}
+
+impl Release {
+    /// Everything that stands between an approved release and its lanes, all at once.
+    #[must_use]
+    pub fn activation_gaps(&self, standing: &Standing) -> Vec<Missing> {
+        let mut gaps = Vec::new();
+        match (self.bound_asset(AssetKind::PolicyBundle), self.policy_bundle_id) {
+            (None, _) => gaps.push(missing("policy_bundle_missing", "bind a version with the role `policy_bundle`")),
+            (Some(bound), Some(named)) if bound != named => gaps.push(missing(
+                "policy_bundle_mismatch",
+                "the bound policy bundle is not the one that the release names",
+            )),
+            (Some(_), _) => {}
+        }
+        let routed = match &standing.flow {
+            FlowStanding::Absent => false,
+            FlowStanding::Broken => {
+                gaps.push(missing("flow_invalid", "the bound flow cannot be run"));
+                false
+            }
+            FlowStanding::Sound { provider_routed, refers_to, unavailable } => {
+                for role in refers_to.iter().filter(|role| self.bound_asset(**role).is_none()) {
+                    let message = format!("the flow refers to the role `{}`, which is not bound", role.as_str());
+                    gaps.push(missing("reference_unresolved", message));
+                }
+                for name in unavailable {
+                    gaps.push(missing("step_type_unavailable", format!("this server cannot run `{name}` steps")));
+                }
+                *provider_routed
+            }
+        };
+        let legacy = self.bound_asset(AssetKind::ModelConfig).is_some();
+        match standing.primary_route {
+            None if routed && !legacy => gaps.push(missing(
+                "model_policy_missing",
+                "the flow asks a provider: bind a version with the role `model_policy`",
+            )),
+            Some(RouteStanding::NotApproved) => gaps.push(missing(
+                "model_policy_not_approved",
+                "the primary route of the bound model policy is not approved",
+            )),
+            None | Some(RouteStanding::Approved) => {}
+        }
+        for name in &standing.unavailable_obligations {
+            let message = format!("this server cannot fulfil the obligation `{name}`");
+            gaps.push(missing("obligation_unavailable", message));
+        }
+        gaps
+    }
+
+    /// Takes one lane, or all that the release is meant for and does not hold yet.
+    ///
+    /// # Errors
+    /// When the state does not allow it, the lane is held already or not targeted, approvals are missing, or
+    /// something that an active release needs is.
+    pub fn activate(
+        &self,
+        lane: Option<Lane>,
+        deployment: &Deployment,
+        (standing, rule): (&Standing, ApprovalRule),
+        stamp: &Stamp,
+    ) -> Result<DeploymentChange, ReleaseRefusal> {
+        let digest = match &self.state {
+            State::Approved { digest } | State::Active { digest } => digest.clone(),
+            State::Draft | State::ReviewReady { .. } | State::Superseded { .. } | State::Retired => {
+                return Err(self.no_way_from(deployment));
+            }
+        };
+        match (self.target_lane, lane) {
+            (TargetLane::Only(target), Some(lane)) if lane != target => return Err(ReleaseRefusal::LaneNotTargeted),
+            (TargetLane::Only(_) | TargetLane::All, _) => {}
+        }
+        let left = deployment.lanes_left_for(self);
+        let taken: Vec<Lane> = left.into_iter().filter(|left| lane.is_none_or(|lane| lane == *left)).collect();
+        if taken.is_empty() {
+            return Err(self.no_way_from(deployment));
+        }
+        if self.state.name() == StateName::Approved {
+            self.check_approvals(&digest, rule)?;
+        }
+        let gaps = self.activation_gaps(standing);
+        if !gaps.is_empty() {
+            return Err(ReleaseRefusal::ActivationBlocked(gaps));
+        }
+        let first_replaced = taken.iter().find_map(|lane| deployment.holder(*lane));
+        let mut release = self.moved(State::Active { digest }, stamp);
+        release.supersedes_release_id = self.supersedes_release_id.or(first_replaced);
+        Ok(self.redeploy(release, &taken, MoveReason::Activation, deployment, stamp))
+    }
+
+    /// Ends the release; lanes that it holds stay empty.
+    ///
+    /// # Errors
+    /// When it is retired already.
+    pub fn retire(&self, deployment: &Deployment, stamp: &Stamp) -> Result<DeploymentChange, ReleaseRefusal> {
+        match self.state {
+            State::Draft
+            | State::ReviewReady { .. }
+            | State::Approved { .. }
+            | State::Active { .. }
+            | State::Superseded { .. } => {}
+            State::Retired => return Err(self.no_way_from(deployment)),
+        }
+        let held: Vec<Lane> =
+            Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(self.release_id)).collect();
+        Ok(self.redeploy(self.moved(State::Retired, stamp), &held, MoveReason::Retirement, deployment, stamp))
+    }
+
+    /// Moves lanes to the release, or empties them when it retires.
+    fn redeploy(
+        &self,
+        release: Self,
+        lanes: &[Lane],
+        reason: MoveReason,
+        deployment: &Deployment,
+        stamp: &Stamp,
+    ) -> DeploymentChange {
+        let holder = match reason {
+            MoveReason::Activation => Some(self.release_id),
+            MoveReason::Retirement => None,
+        };
+        let moves: Vec<LaneMove> =
+            lanes.iter().map(|lane| LaneMove { lane: *lane, from: deployment.holder(*lane), to: holder }).collect();
+        let mut next = lanes.iter().fold(deployment.clone(), |next, lane| next.with_holder(*lane, holder));
+        if !lanes.is_empty() {
+            next.revision = deployment.revision.next();
+        }
+        let mut superseded = deployment.displaced_by(&next);
+        superseded.retain(|id| *id != self.release_id);
+        let names: Vec<&str> = lanes.iter().map(|lane| lane.as_str()).collect();
+        let fact =
+            self.transition_fact(&release.state, json!({ "lanes": names, "superseded": superseded }), stamp);
+        DeploymentChange {
+            release,
+            release_decided_on: self.revision,
+            deployment: next,
+            deployment_decided_on: deployment.revision,
+            superseded,
+            moves,
+            reason,
+            fact,
+        }
+    }
+
+    fn bound_asset(&self, role: AssetKind) -> Option<AssetId> {
+        self.bindings.iter().find(|binding| binding.role == role).map(|binding| binding.asset_id)
+    }
+}

@@ -1,0 +1,230 @@
+//! Lanes, and who holds them.
+
+use super::{Release, State};
+use crate::{
+    id::{ReleaseId, WorkloadId},
+    slug::Slug,
+    store::Revision,
+};
+use serde::{Serialize, Serializer};
+
+/// A service lane, from the most careful to the most general.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Lane {
+    /// Canary or internal traffic.
+    Restricted,
+    /// A limited audience.
+    Guided,
+    /// General traffic.
+    Standard,
+}
+
+impl Lane {
+    /// Every lane, the most careful first.
+    pub const ALL: [Self; 3] = [Self::Restricted, Self::Guided, Self::Standard];
+
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Restricted => "restricted",
+            Self::Guided => "guided",
+            Self::Standard => "standard",
+        }
+    }
+
+    /// The lane of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|lane| lane.as_str() == text)
+    }
+}
+
+impl Serialize for Lane {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// The lanes that a release may be activated on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TargetLane {
+    /// Any and all.
+    All,
+    /// This one alone.
+    Only(Lane),
+}
+
+impl TargetLane {
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Only(lane) => lane.as_str(),
+        }
+    }
+
+    /// The target of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "all" { Some(Self::All) } else { Lane::parse(text).map(Self::Only) }
+    }
+
+    /// The lanes that it covers.
+    #[must_use]
+    pub fn lanes(self) -> Vec<Lane> {
+        match self {
+            Self::All => Lane::ALL.to_vec(),
+            Self::Only(lane) => vec![lane],
+        }
+    }
+}
+
+/// The holder of each lane of one workload in one environment. Whatever moves a lane locks this row first, so a lane
+/// never has two holders and no two movers wait for each other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Deployment {
+    /// The workload.
+    pub workload_id: WorkloadId,
+    /// The environment.
+    pub environment: Slug,
+    /// Who holds `restricted`.
+    pub restricted: Option<ReleaseId>,
+    /// Who holds `guided`.
+    pub guided: Option<ReleaseId>,
+    /// Who holds `standard`.
+    pub standard: Option<ReleaseId>,
+    /// Counts the moves.
+    pub revision: Revision,
+}
+
+impl Deployment {
+    /// The holder of a lane.
+    #[must_use]
+    pub const fn holder(&self, lane: Lane) -> Option<ReleaseId> {
+        match lane {
+            Lane::Restricted => self.restricted,
+            Lane::Guided => self.guided,
+            Lane::Standard => self.standard,
+        }
+    }
+
+    /// The release that serves a caller of that lane: its holder, else that of the next more general lane.
+    #[must_use]
+    pub fn serving(&self, wanted: Lane) -> Option<(Lane, ReleaseId)> {
+        Lane::ALL
+            .into_iter()
+            .filter(|lane| *lane >= wanted)
+            .find_map(|lane| self.holder(lane).map(|release| (lane, release)))
+    }
+
+    /// The release that answers for the environment where nobody names a lane: the most general holder.
+    #[must_use]
+    pub fn representative(&self) -> Option<(Lane, ReleaseId)> {
+        Lane::ALL.into_iter().rev().find_map(|lane| self.holder(lane).map(|release| (lane, release)))
+    }
+
+    /// Whether the release holds some lane.
+    #[must_use]
+    pub fn is_held_by(&self, release: ReleaseId) -> bool {
+        Lane::ALL.into_iter().any(|lane| self.holder(lane) == Some(release))
+    }
+
+    /// The lanes that a release may take and does not hold.
+    #[must_use]
+    pub fn lanes_left_for(&self, release: &Release) -> Vec<Lane> {
+        let targets = release.target_lane.lanes();
+        targets.into_iter().filter(|lane| self.holder(*lane) != Some(release.release_id)).collect()
+    }
+
+    pub(super) fn with_holder(mut self, lane: Lane, holder: Option<ReleaseId>) -> Self {
+        match lane {
+            Lane::Restricted => self.restricted = holder,
+            Lane::Guided => self.guided = holder,
+            Lane::Standard => self.standard = holder,
+        }
+        self
+    }
+
+    /// Those who hold a lane here and none in `next`.
+    pub(super) fn displaced_by(&self, next: &Self) -> Vec<ReleaseId> {
+        let mut displaced: Vec<ReleaseId> = Lane::ALL
+            .into_iter()
+            .filter_map(|lane| self.holder(lane))
+            .filter(|holder| !next.is_held_by(*holder))
+            .collect();
+        displaced.dedup();
+        displaced.sort_unstable();
+        displaced.dedup();
+        displaced
+    }
+}
+
+/// One lane that changed hands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LaneMove {
+    /// The lane.
+    pub lane: Lane,
+    /// Who held it.
+    pub from: Option<ReleaseId>,
+    /// Who holds it now.
+    pub to: Option<ReleaseId>,
+}
+
+/// A release and its deployment, moved together in one commit.
+#[derive(Clone, Debug)]
+#[must_use = "a decision changes nothing until a store commits it"]
+pub struct DeploymentChange {
+    /// The release as it will be.
+    pub release: Release,
+    /// The release's revision that the decision saw.
+    pub release_decided_on: Revision,
+    /// The deployment as it will be.
+    pub deployment: Deployment,
+    /// The deployment's revision that the decision saw.
+    pub deployment_decided_on: Revision,
+    /// Releases that lose their last lane and become superseded.
+    pub superseded: Vec<ReleaseId>,
+    /// The lanes that change hands.
+    pub moves: Vec<LaneMove>,
+    /// Why, as the history tells it.
+    pub reason: MoveReason,
+    /// The one fact of it all.
+    pub fact: crate::audit::Fact,
+}
+
+/// Why a lane changed hands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MoveReason {
+    /// A release was activated.
+    Activation,
+    /// The holder was retired.
+    Retirement,
+}
+
+impl MoveReason {
+    /// The spelling in the history.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Activation => "activation",
+            Self::Retirement => "retirement",
+        }
+    }
+}
+
+impl State {
+    /// Whether a release in this state can hold lanes.
+    #[must_use]
+    pub const fn holds_lanes(&self) -> bool {
+        match self {
+            Self::Active { .. } => true,
+            Self::Draft
+            | Self::ReviewReady { .. }
+            | Self::Approved { .. }
+            | Self::Superseded { .. }
+            | Self::Retired => false,
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Verdicts: people approve exactly what they reviewed.
+
+use super::{BindingsDigest, Release, ReleaseRefusal, State, lane::Deployment};
+use crate::{
+    access::ActorRef,
+    audit::{Fact, FactKind, Stamp},
+    id::ApprovalId,
+    store::Change,
+    time::Timestamp,
+};
+use serde_json::json;
+
+/// Longest note to a verdict, in characters.
+pub const MAX_NOTE: usize = 2_000;
+
+/// What a person says of a release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It may go live.
+    Approved,
+    /// It may not.
+    Rejected,
+    /// It may not as it is; back to its author.
+    ChangesRequested,
+}
+
+impl Verdict {
+    /// Every verdict.
+    pub const ALL: [Self; 3] = [Self::Approved, Self::Rejected, Self::ChangesRequested];
+
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
+            Self::ChangesRequested => "changes_requested",
+        }
+    }
+
+    /// The verdict of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|verdict| verdict.as_str() == text)
+    }
+}
+
+/// One person's verdict on one digest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Approval {
+    /// Its identifier.
+    pub approval_id: ApprovalId,
+    /// What was said.
+    pub verdict: Verdict,
+    /// By whom.
+    pub by: ActorRef,
+    /// When.
+    pub at: Timestamp,
+    /// In more words. Kept apart from the record, because it can be erased.
+    pub note: Option<String>,
+    /// What it was said of.
+    pub subject_digest: BindingsDigest,
+}
+
+/// What an environment asks of approvals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ApprovalRule {
+    /// How many people must approve, at least one.
+    pub min_approvals: usize,
+    /// Whether those who made the release may approve it.
+    pub self_approval: SelfApproval,
+}
+
+/// Whether those who made a release may approve it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SelfApproval {
+    /// They may.
+    Allowed,
+    /// They may not.
+    Refused,
+}
+
+/// A verdict with its effect on the release.
+#[derive(Clone, Debug)]
+pub struct Reviewed {
+    /// The release as it will be.
+    pub release: Release,
+    /// The verdict to record.
+    pub approval: Approval,
+}
+
+impl Release {
+    /// Records a verdict. `changes_requested` takes a waiting release back to draft; nothing else moves it.
+    ///
+    /// # Errors
+    /// When the environment does not let makers approve their own releases.
+    pub fn review(
+        &self,
+        approval_id: ApprovalId,
+        (verdict, note): (Verdict, Option<String>),
+        rule: ApprovalRule,
+        stamp: &Stamp,
+    ) -> Result<Change<Reviewed>, ReleaseRefusal> {
+        if rule.self_approval == SelfApproval::Refused && verdict == Verdict::Approved && self.was_made_by(&stamp.actor)
+        {
+            return Err(ReleaseRefusal::SelfApproval);
+        }
+        let subject_digest = self.bindings_digest();
+        let state = match (verdict, &self.state) {
+            (Verdict::ChangesRequested, State::ReviewReady { .. }) => State::Draft,
+            (Verdict::Approved | Verdict::Rejected | Verdict::ChangesRequested, state) => state.clone(),
+        };
+        let detail = json!({
+            "approval_id": approval_id,
+            "outcome": verdict.as_str(),
+            "bindings_digest": subject_digest.as_str(),
+            "state": state.name().as_str(),
+        });
+        let fact = Fact::new(FactKind::ReleaseReviewed, self.subject(), Some(self.workspace_id), stamp, detail);
+        let approval = Approval { approval_id, verdict, by: stamp.actor.clone(), at: stamp.at, note, subject_digest };
+        let mut release = self.moved(state, stamp);
+        release.approvals.push(approval.clone());
+        Ok(Change::replacing(Reviewed { release, approval }, self.revision, fact))
+    }
+
+    /// Opens the way to activation.
+    ///
+    /// # Errors
+    /// When the release does not wait for verdicts, or too few people approved what is bound now, or the newest
+    /// verdict is a refusal.
+    pub fn approve(
+        &self,
+        rule: ApprovalRule,
+        deployment: &Deployment,
+        stamp: &Stamp,
+    ) -> Result<Change<Self>, ReleaseRefusal> {
+        let digest = match &self.state {
+            State::ReviewReady { digest } => digest.clone(),
+            State::Draft
+            | State::Approved { .. }
+            | State::Active { .. }
+            | State::Superseded { .. }
+            | State::Retired => return Err(self.no_way_from(deployment)),
+        };
+        self.check_approvals(&digest, rule)?;
+        Ok(self.transition(State::Approved { digest }, stamp))
+    }
+
+    pub(super) fn check_approvals(&self, digest: &BindingsDigest, rule: ApprovalRule) -> Result<(), ReleaseRefusal> {
+        let mut approvers: Vec<&ActorRef> = Vec::new();
+        let mut refused = false;
+        for approval in &self.approvals {
+            match approval.verdict {
+                Verdict::Approved if approval.subject_digest == *digest => {
+                    refused = false;
+                    let own = rule.self_approval == SelfApproval::Refused && self.was_made_by(&approval.by);
+                    if !own && !approvers.contains(&&approval.by) {
+                        approvers.push(&approval.by);
+                    }
+                }
+                Verdict::Approved => {}
+                Verdict::Rejected | Verdict::ChangesRequested => refused = true,
+            }
+        }
+        let needed = rule.min_approvals.max(1);
+        if refused || approvers.len() < needed {
+            return Err(ReleaseRefusal::ApprovalRequired { counted: approvers.len(), needed, refused });
+        }
+        Ok(())
+    }
+
+    fn was_made_by(&self, actor: &ActorRef) -> bool {
+        self.created_by == *actor || self.bindings.iter().any(|binding| binding.created_by == *actor)
+    }
+}

@@ -1,0 +1,273 @@
+use super::{
+    activate::{FlowStanding, RouteStanding, Standing},
+    lane::Lane,
+    review::{ApprovalRule, SelfApproval, Verdict},
+    *,
+};
+use crate::id::RequestId;
+use ::time::{OffsetDateTime, macros::datetime};
+use uuid::Uuid;
+
+const NOW: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
+const RULE: ApprovalRule = ApprovalRule { min_approvals: 1, self_approval: SelfApproval::Allowed };
+
+fn stamp(who: &str) -> Stamp {
+    Stamp {
+        fact_id: Uuid::from_u128(1).into(),
+        at: Timestamp::new(NOW),
+        actor: ActorRef::parse(who).unwrap(),
+        request_id: RequestId::from(Uuid::from_u128(2)),
+    }
+}
+
+fn empty() -> Deployment {
+    Deployment {
+        workload_id: Uuid::from_u128(10).into(),
+        environment: Slug::parse("dev").unwrap(),
+        restricted: None,
+        guided: None,
+        standard: None,
+        revision: Revision::FIRST,
+    }
+}
+
+fn draft(number: u128) -> Release {
+    let new = NewRelease {
+        release_id: Uuid::from_u128(number).into(),
+        workload_id: Uuid::from_u128(10).into(),
+        workspace_id: Uuid::from_u128(11).into(),
+        environment: Slug::parse("dev").unwrap(),
+        target_lane: TargetLane::All,
+        policy_bundle_id: None,
+    };
+    Release::draft(new, &stamp("user:ada")).next
+}
+
+fn version(kind: AssetKind, number: u128) -> BindableVersion {
+    BindableVersion {
+        asset_version_id: Uuid::from_u128(number).into(),
+        checksum: Checksum::parse(&format!("blake3:{number:064x}")).unwrap(),
+        version_label: VersionLabel::parse("v1").unwrap(),
+        asset_id: Uuid::from_u128(number + 100).into(),
+        asset_slug: Slug::parse("thing").unwrap(),
+        kind,
+        lifecycle: Lifecycle::Active,
+    }
+}
+
+fn bind(release: &Release, kind: AssetKind, number: u128) -> Result<Release, ReleaseRefusal> {
+    release
+        .bind(Uuid::from_u128(number + 200).into(), kind, &version(kind, number), &stamp("user:ada"))
+        .map(|change| change.next)
+}
+
+fn approved(number: u128) -> Release {
+    let bound = bind(&draft(number), AssetKind::PolicyBundle, 20).unwrap();
+    let ready = bound.submit(&empty(), &stamp("user:ada")).unwrap().next;
+    let reviewed = review(&ready, "user:bob", Verdict::Approved);
+    reviewed.approve(RULE, &empty(), &stamp("user:ops")).unwrap().next
+}
+
+fn review(release: &Release, who: &str, verdict: Verdict) -> Release {
+    release.review(Uuid::from_u128(30).into(), (verdict, None), RULE, &stamp(who)).unwrap().next.release
+}
+
+fn sound() -> Standing {
+    Standing { primary_route: None, flow: FlowStanding::Absent, unavailable_obligations: Vec::new() }
+}
+
+fn in_state(name: StateName) -> (Release, Deployment) {
+    let ready = bind(&draft(1), AssetKind::PolicyBundle, 20).unwrap().submit(&empty(), &stamp("user:ada")).unwrap();
+    let activation = approved(1).activate(None, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    match name {
+        StateName::Draft => (draft(1), empty()),
+        StateName::ReviewReady => (ready.next, empty()),
+        StateName::Approved => (approved(1), empty()),
+        StateName::Active => (activation.release, activation.deployment),
+        StateName::Superseded => {
+            let later = approved(2).activate(None, &activation.deployment, (&sound(), RULE), &stamp("user:ops")).unwrap();
+            assert_eq!(later.superseded, [activation.release.release_id]);
+            let digest = activation.release.bindings_digest();
+            (Release { state: State::Superseded { digest }, ..activation.release }, later.deployment)
+        }
+        StateName::Retired => {
+            let retired = activation.release.retire(&activation.deployment, &stamp("user:ops")).unwrap();
+            (retired.release, retired.deployment)
+        }
+    }
+}
+
+/// Tries every move from every state and compares with what `valid_transitions` promises.
+#[test]
+fn what_is_promised_is_what_is_possible() {
+    let mut table = String::new();
+    for from in StateName::ALL {
+        let (release, deployment) = in_state(from);
+        assert_eq!(release.state.name(), from);
+        let promised = release.valid_transitions(&deployment);
+        let by = stamp("user:ops");
+        let approvable = review(&release, "user:bob", Verdict::Approved);
+        let tried = [
+            (StateName::Draft, release.reopen(&deployment, &by).is_ok()),
+            (StateName::ReviewReady, release.submit(&deployment, &by).is_ok()),
+            (StateName::Approved, approvable.approve(RULE, &deployment, &by).is_ok()),
+            (StateName::Active, release.activate(None, &deployment, (&sound(), RULE), &by).is_ok()),
+            (StateName::Retired, release.retire(&deployment, &by).is_ok()),
+        ];
+        for (to, possible) in tried {
+            assert_eq!(promised.contains(&to), possible, "{from:?} -> {to:?}");
+        }
+        let names: Vec<_> = promised.iter().map(|name| name.as_str()).collect();
+        table.push_str(&format!("{} -> {}\n", from.as_str(), names.join(", ")));
+    }
+    insta::assert_snapshot!(table, @r"
+    draft -> review_ready, retired
+    review_ready -> approved, draft, retired
+    approved -> active, retired
+    active -> retired
+    superseded -> retired
+    retired -> 
+    ");
+}
+
+#[test]
+fn an_active_release_can_take_the_lanes_it_lacks() {
+    let release = approved(1);
+    let change = release.activate(Some(Lane::Restricted), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    assert_eq!(change.deployment.serving(Lane::Standard), None);
+    assert_eq!(change.deployment.representative(), Some((Lane::Restricted, release.release_id)));
+    let promised = change.release.valid_transitions(&change.deployment);
+    assert_eq!(promised, [StateName::Active, StateName::Retired]);
+    let again =
+        change.release.activate(Some(Lane::Restricted), &change.deployment, (&sound(), RULE), &stamp("user:ops"));
+    assert!(matches!(again, Err(ReleaseRefusal::InvalidTransition { .. })));
+    let rest = change.release.activate(None, &change.deployment, (&sound(), RULE), &stamp("user:ops")).unwrap();
+    assert_eq!(rest.moves.len(), 2);
+    assert_eq!(rest.deployment.serving(Lane::Guided), Some((Lane::Guided, release.release_id)));
+}
+
+#[test]
+fn a_careful_lane_falls_back_to_a_more_general_one_never_the_other_way() {
+    let standard = approved(1).activate(Some(Lane::Standard), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    assert_eq!(standard.deployment.serving(Lane::Restricted).unwrap().0, Lane::Standard);
+    let restricted =
+        approved(1).activate(Some(Lane::Restricted), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    assert_eq!(restricted.deployment.serving(Lane::Guided), None);
+}
+
+#[test]
+fn a_holder_that_keeps_a_lane_is_not_superseded() {
+    let first = approved(1).activate(None, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    let second =
+        approved(2).activate(Some(Lane::Guided), &first.deployment, (&sound(), RULE), &stamp("user:ops")).unwrap();
+    assert!(second.superseded.is_empty());
+    assert_eq!(second.release.supersedes_release_id, Some(first.release.release_id));
+}
+
+#[test]
+fn bindings_are_frozen_outside_drafts() {
+    let (ready, _) = in_state(StateName::ReviewReady);
+    let refusal = bind(&ready, AssetKind::ModelPolicy, 21);
+    assert_eq!(refusal, Err(ReleaseRefusal::NotEditable { state: StateName::ReviewReady }));
+}
+
+#[test]
+fn one_binding_a_role_and_the_role_is_the_kind() {
+    let release = bind(&draft(1), AssetKind::PolicyBundle, 20).unwrap();
+    assert_eq!(bind(&release, AssetKind::PolicyBundle, 21), Err(ReleaseRefusal::DuplicateRole));
+    let other = release.bind(
+        Uuid::from_u128(5).into(),
+        AssetKind::ModelPolicy,
+        &version(AssetKind::PromptTemplate, 22),
+        &stamp("user:ada"),
+    );
+    assert_eq!(other.map(|_| ()), Err(ReleaseRefusal::RoleKindMismatch));
+    let retired = BindableVersion { lifecycle: Lifecycle::Retired, ..version(AssetKind::ModelPolicy, 23) };
+    let refused = release.bind(Uuid::from_u128(5).into(), AssetKind::ModelPolicy, &retired, &stamp("user:ada"));
+    assert_eq!(refused.map(|_| ()), Err(ReleaseRefusal::AssetNotActive));
+    let many = bind(&bind(&release, AssetKind::Skill, 24).unwrap(), AssetKind::Skill, 25);
+    assert_eq!(many.unwrap().bindings.len(), 3);
+}
+
+#[test]
+fn approvals_count_for_what_was_reviewed_alone() {
+    let (ready, _) = in_state(StateName::ReviewReady);
+    let by = stamp("user:ops");
+    let none = ready.approve(RULE, &empty(), &by).map(|_| ());
+    assert_eq!(none, Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: false }));
+    let once = review(&ready, "user:bob", Verdict::Approved);
+    let changed = bind(&once.reopen(&empty(), &by).unwrap().next, AssetKind::ModelPolicy, 21).unwrap();
+    let again = changed.submit(&empty(), &by).unwrap().next;
+    assert!(again.approve(RULE, &empty(), &by).is_err());
+    let two = ApprovalRule { min_approvals: 2, ..RULE };
+    let twice = review(&review(&ready, "user:bob", Verdict::Approved), "user:bob", Verdict::Approved);
+    assert!(twice.approve(two, &empty(), &by).is_err(), "one person counts once");
+    assert!(review(&twice, "user:eve", Verdict::Approved).approve(two, &empty(), &by).is_ok());
+    let refused = review(&twice, "user:eve", Verdict::Rejected);
+    let blocked = refused.approve(RULE, &empty(), &by).map(|_| ());
+    assert_eq!(blocked, Err(ReleaseRefusal::ApprovalRequired { counted: 1, needed: 1, refused: true }));
+    assert!(review(&refused, "user:bob", Verdict::Approved).approve(RULE, &empty(), &by).is_ok());
+}
+
+#[test]
+fn makers_do_not_approve_where_that_is_refused() {
+    let (ready, _) = in_state(StateName::ReviewReady);
+    let strict = ApprovalRule { self_approval: SelfApproval::Refused, ..RULE };
+    let own = ready.review(Uuid::from_u128(9).into(), (Verdict::Approved, None), strict, &stamp("user:ada"));
+    assert_eq!(own.map(|_| ()).unwrap_err(), ReleaseRefusal::SelfApproval);
+    let lax = review(&ready, "user:ada", Verdict::Approved);
+    assert!(lax.approve(strict, &empty(), &stamp("user:ops")).is_err(), "an earlier own approval does not count");
+}
+
+#[test]
+fn asking_for_changes_takes_a_waiting_release_back() {
+    let (ready, _) = in_state(StateName::ReviewReady);
+    assert_eq!(review(&ready, "user:bob", Verdict::ChangesRequested).state, State::Draft);
+    let (active, _) = in_state(StateName::Active);
+    assert_eq!(review(&active, "user:bob", Verdict::ChangesRequested).state.name(), StateName::Active);
+}
+
+#[test]
+fn all_gaps_are_named_at_once() {
+    let mut release = approved(1);
+    release.policy_bundle_id = Some(Uuid::from_u128(999).into());
+    let standing = Standing {
+        primary_route: None,
+        flow: FlowStanding::Sound {
+            provider_routed: true,
+            refers_to: vec![AssetKind::PromptTemplate],
+            unavailable: vec!["agent".to_owned()],
+        },
+        unavailable_obligations: vec!["human_review".to_owned()],
+    };
+    let codes: Vec<_> = release.activation_gaps(&standing).into_iter().map(|gap| gap.code).collect();
+    insta::assert_debug_snapshot!(codes, @r#"
+    [
+        "policy_bundle_mismatch",
+        "reference_unresolved",
+        "step_type_unavailable",
+        "model_policy_missing",
+        "obligation_unavailable",
+    ]
+    "#);
+    let broken = Standing {
+        primary_route: Some(RouteStanding::NotApproved),
+        flow: FlowStanding::Broken,
+        unavailable_obligations: Vec::new(),
+    };
+    let codes: Vec<_> = draft(1).activation_gaps(&broken).into_iter().map(|gap| gap.code).collect();
+    assert_eq!(codes, ["policy_bundle_missing", "flow_invalid", "model_policy_not_approved"]);
+}
+
+#[test]
+fn a_release_meant_for_one_lane_takes_no_other() {
+    let mut release = approved(1);
+    release.target_lane = TargetLane::Only(Lane::Guided);
+    let digest = release.bindings_digest();
+    release.state = State::Approved { digest };
+    release = review(&release, "user:bob", Verdict::Approved);
+    let other = release.activate(Some(Lane::Standard), &empty(), (&sound(), RULE), &stamp("user:ops"));
+    assert_eq!(other.map(|_| ()).unwrap_err(), ReleaseRefusal::LaneNotTargeted);
+    let own = release.activate(None, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    assert_eq!(own.moves.len(), 1);
+}

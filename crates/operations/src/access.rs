@@ -1,0 +1,11 @@
+//! Who the caller is, and the one table that says what an operation demands.
+
+pub(crate) mod gate;
+mod grants;
+mod identity;
+mod table;
+
+pub use gate::Visible;
+pub use grants::NewGrant;
+pub use identity::{Claims, IdentityMode};
+pub use table::{Demand, Operation};

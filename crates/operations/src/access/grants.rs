@@ -1,0 +1,121 @@
+//! Granting roles and taking them back.
+
+use super::{Operation, gate};
+use crate::{Done, Failure, Services, once::keyed};
+use fairway_domain::{
+    access::{ActorRef, Caller, GrantScope, Permission, Place, Role, RoleBinding},
+    audit::FactKind,
+    id::{RoleBindingId, WorkspaceId},
+    idempotency::RequestKey,
+    store::Paging,
+    tenant::TenantScope,
+};
+
+/// A role to grant.
+#[derive(Clone, Debug)]
+pub struct NewGrant {
+    /// To whom.
+    pub principal: ActorRef,
+    /// Which.
+    pub role: Role,
+    /// Where.
+    pub scope: GrantScope,
+}
+
+/// What granting at a scope takes.
+const fn management(scope: &GrantScope) -> Permission {
+    match scope {
+        GrantScope::Platform => Permission::PlatformManage,
+        GrantScope::Tenant(_) => Permission::TenantManage,
+        GrantScope::Namespace(_) | GrantScope::Workspace(_) | GrantScope::Workload(_) => Permission::WorkspaceManage,
+    }
+}
+
+impl Services {
+    /// The built-in roles.
+    ///
+    /// # Errors
+    /// When the caller has no role in the tenant.
+    pub fn list_roles(&self, caller: &Caller) -> Result<[Role; 9], Failure> {
+        gate::enter(caller, Operation::ListRoles, &Place::tenant(caller.tenant)).map(|_| Role::ALL)
+    }
+
+    /// Grants a role.
+    ///
+    /// # Errors
+    /// When the place is not found, the granter lacks a permission, or the role cannot be held there.
+    pub async fn create_role_binding(
+        &self,
+        caller: &Caller,
+        new: NewGrant,
+        key: Option<&RequestKey>,
+    ) -> Result<Done<RoleBinding>, Failure> {
+        let scope = TenantScope::of(caller);
+        let place = self.place_of(caller, &new.scope).await?;
+        self.once(
+            scope,
+            key,
+            async || {
+                let (stamp, id) = (self.stamp(caller), self.id::<RoleBindingId>());
+                let NewGrant { principal, role, scope: reach } = new;
+                let change = RoleBinding::grant(id, principal, role, (reach, &place), &caller.rights, &stamp)?;
+                let binding = change.next.clone();
+                let outcome = keyed(key, 201, id.uuid());
+                self.stores.access.commit_grant(scope, change, outcome.as_ref()).await?;
+                Ok(binding)
+            },
+            async |id| self.stores.access.find(scope, id.into()).await?.ok_or(Failure::NotFound),
+        )
+        .await
+    }
+
+    /// The tenant's grants, newest first; of one workspace, or of all.
+    ///
+    /// # Errors
+    /// When the caller does not manage the workspace, or without one the tenant.
+    pub async fn list_role_bindings(
+        &self,
+        caller: &Caller,
+        workspace: Option<WorkspaceId>,
+        page: Paging,
+    ) -> Result<(Vec<RoleBinding>, u64), Failure> {
+        let scope = match workspace {
+            Some(id) => {
+                let place = self.workspace_place(caller, id).await?;
+                gate::enter(caller, Operation::ListRoleBindings, &place)?
+            }
+            None => {
+                if !caller.rights.allow(Permission::TenantManage, &Place::tenant(caller.tenant)) {
+                    return Err(Failure::Forbidden(Permission::TenantManage));
+                }
+                TenantScope::of(caller)
+            }
+        };
+        Ok(self.stores.access.list(scope, workspace, page).await?)
+    }
+
+    /// Takes a grant back.
+    ///
+    /// # Errors
+    /// When there is no such grant, or the caller may not manage where it holds.
+    pub async fn delete_role_binding(&self, caller: &Caller, id: RoleBindingId) -> Result<(), Failure> {
+        let scope = TenantScope::of(caller);
+        let binding = self.stores.access.find(scope, id).await?.ok_or(Failure::NotFound)?;
+        match self.place_of(caller, &binding.scope).await {
+            // A grant in a place that the caller does not manage does not exist for it.
+            Err(Failure::Forbidden(_)) => return Err(Failure::NotFound),
+            place => place?,
+        };
+        let fact = binding.fact(FactKind::RoleBindingDeleted, &self.stamp(caller));
+        self.stores.access.commit_end(scope, id, fact).await?;
+        self.wake.facts();
+        Ok(())
+    }
+
+    async fn place_of(&self, caller: &Caller, at: &GrantScope) -> Result<Place, Failure> {
+        let scope = TenantScope::of(caller);
+        let place = self.stores.access.place(scope, at).await?.ok_or(Failure::NotFound)?;
+        let needs = management(at);
+        if caller.rights.allow(needs, &place) { Ok(place) } else { Err(Failure::Forbidden(needs)) }
+    }
+}

@@ -1,0 +1,108 @@
+//! From what a request claims to a caller with rights.
+
+use crate::{Failure, Services};
+use fairway_domain::{
+    access::{ActorKind, ActorRef, Caller, Grant, GrantScope, KnownPrincipal, Rights, Role},
+    id::{RequestId, TenantId},
+    tenant::DEFAULT_TENANT,
+};
+use std::sync::Arc;
+
+/// How far a claim is believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IdentityMode {
+    /// A server on loopback believes whoever speaks to it.
+    Local,
+}
+
+/// Who a request says that it is from.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Claims {
+    /// The actor.
+    pub actor: ActorRef,
+    /// Its groups.
+    pub groups: Vec<ActorRef>,
+    /// The tenant that it wants to work in, if it says.
+    pub tenant: Option<TenantId>,
+}
+
+impl Services {
+    /// The caller behind the claims, with rights read from the store in this moment.
+    ///
+    /// # Errors
+    /// Not found when the tenant that was asked for is not the actor's.
+    pub async fn identify(
+        &self,
+        mode: IdentityMode,
+        claims: &Claims,
+        request_id: RequestId,
+    ) -> Result<Caller, Failure> {
+        let mut principals = vec![claims.actor.clone()];
+        principals.extend(claims.groups.iter().cloned());
+        let known = self.stores.access.principal(claims.tenant, &principals).await?.ok_or(Failure::NotFound)?;
+        let rights = match mode {
+            IdentityMode::Local => local_rights(&claims.actor, &known),
+        };
+        let theirs = rights.reach_every_tenant()
+            || !known.grants.is_empty()
+            || known.tenant.uuid() == DEFAULT_TENANT;
+        if claims.tenant.is_some() && !theirs {
+            return Err(Failure::NotFound);
+        }
+        Ok(Caller {
+            tenant: known.tenant,
+            actor: claims.actor.clone(),
+            groups: claims.groups.clone(),
+            rights: Arc::new(rights),
+            access_revision: known.access_revision,
+            request_id,
+        })
+    }
+}
+
+/// On a local server the person in front of it may do everything, and whoever never held a role administers the
+/// default tenant, so that everything can be tried; who once held one has exactly what is left, so that permissions
+/// can be tried too.
+fn local_rights(actor: &ActorRef, known: &KnownPrincipal) -> Rights {
+    let default = TenantId::from(DEFAULT_TENANT);
+    let grants = match actor.kind() {
+        ActorKind::Anonymous | ActorKind::ShareLink => Vec::new(),
+        ActorKind::User if *actor == ActorRef::local() => {
+            vec![Grant { role: Role::PlatformAdmin, scope: GrantScope::Platform }]
+        }
+        ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System => {
+            if known.ever_bound || known.tenant != default {
+                known.grants.clone()
+            } else {
+                vec![Grant { role: Role::TenantAdmin, scope: GrantScope::Tenant(default) }]
+            }
+        }
+    };
+    Rights::new(grants)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairway_domain::{access::Permission, access::Place, store::Revision};
+
+    fn known(ever_bound: bool) -> KnownPrincipal {
+        KnownPrincipal {
+            tenant: DEFAULT_TENANT.into(),
+            ever_bound,
+            grants: Vec::new(),
+            access_revision: Revision::FIRST,
+        }
+    }
+
+    #[test]
+    fn who_never_held_a_role_administers_and_who_lost_it_does_not() {
+        let here = Place::tenant(DEFAULT_TENANT.into());
+        let ada = ActorRef::parse("user:ada").unwrap();
+        assert!(local_rights(&ada, &known(false)).allow(Permission::TenantManage, &here));
+        assert!(!local_rights(&ada, &known(false)).allow(Permission::PlatformManage, &Place::PLATFORM));
+        assert!(local_rights(&ada, &known(true)).is_empty());
+        assert!(local_rights(&ActorRef::local(), &known(true)).allow(Permission::PlatformManage, &Place::PLATFORM));
+        assert!(local_rights(&ActorRef::anonymous(), &known(false)).is_empty());
+    }
+}

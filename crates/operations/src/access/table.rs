@@ -1,0 +1,116 @@
+//! The authorisation table: every operation, its name in the OpenAPI document, and what it demands.
+
+use fairway_domain::access::Permission;
+
+/// What an operation demands of its caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Demand {
+    /// Nothing.
+    Nothing,
+    /// Some role in the tenant.
+    Membership,
+    /// A permission on the whole platform.
+    Platform(Permission),
+    /// A permission in the whole tenant.
+    Tenant(Permission),
+    /// A permission where the thing is. Who lacks `sees` there is told that there is no such thing; who has `sees`
+    /// and lacks `needs` is told what is missing.
+    Place {
+        /// Makes the thing visible.
+        sees: Permission,
+        /// Allows the operation.
+        needs: Permission,
+    },
+}
+
+macro_rules! operations {
+    ($($name:ident = $id:literal => $demand:expr;)*) => {
+        /// Everything that can be asked of Fairway over HTTP.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[expect(missing_docs, reason = "each variant is the operation's name in the OpenAPI document")]
+        pub enum Operation {
+            $($name,)*
+        }
+
+        impl Operation {
+            /// Every operation.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The `operationId` in the OpenAPI document.
+            #[must_use]
+            pub const fn id(self) -> &'static str {
+                match self {
+                    $(Self::$name => $id,)*
+                }
+            }
+
+            /// What it demands of its caller.
+            #[must_use]
+            pub const fn demand(self) -> Demand {
+                use Demand::{Membership, Nothing, Platform, Tenant};
+                use Permission as P;
+                match self {
+                    $(Self::$name => $demand,)*
+                }
+            }
+        }
+    };
+}
+
+const fn place(sees: Permission, needs: Permission) -> Demand {
+    Demand::Place { sees, needs }
+}
+
+operations! {
+    ListTenants = "list_tenants" => Platform(P::PlatformManage);
+    CreateTenant = "create_tenant" => Platform(P::PlatformManage);
+    ReadTenantSettings = "read_tenant_settings" => Tenant(P::TenantManage);
+    ChangeTenantSettings = "change_tenant_settings" => Tenant(P::TenantManage);
+    ListWorkspaces = "list_workspaces" => Membership;
+    CreateWorkspace = "create_workspace" => Tenant(P::TenantManage);
+    ReadWorkspace = "read_workspace" => Membership;
+    ListRoles = "list_roles" => Membership;
+    // Granting demands more than the table can say: every permission of the granted role (see `grants`).
+    ListRoleBindings = "list_role_bindings" => place(P::WorkspaceManage, P::WorkspaceManage);
+    CreateRoleBinding = "create_role_binding" => place(P::WorkspaceManage, P::WorkspaceManage);
+    DeleteRoleBinding = "delete_role_binding" => place(P::WorkspaceManage, P::WorkspaceManage);
+    ListAssets = "list_assets" => place(P::AssetView, P::AssetView);
+    CreateAsset = "create_asset" => place(P::AssetView, P::AssetCreate);
+    ReadAsset = "read_asset" => place(P::AssetView, P::AssetView);
+    ListAssetVersions = "list_asset_versions" => place(P::AssetView, P::AssetView);
+    ReadAssetVersion = "read_asset_version" => place(P::AssetView, P::AssetView);
+    CreateAssetVersion = "create_asset_version" => place(P::AssetView, P::AssetEdit);
+    ListFlows = "list_flows" => place(P::AssetView, P::AssetView);
+    CreateFlow = "create_flow" => place(P::AssetView, P::AssetCreate);
+    ReadFlow = "read_flow" => place(P::AssetView, P::AssetView);
+    ListWorkloads = "list_workloads" => place(P::WorkloadView, P::WorkloadView);
+    CreateWorkload = "create_workload" => place(P::WorkloadView, P::WorkloadCreate);
+    ReadWorkload = "read_workload" => place(P::WorkloadView, P::WorkloadView);
+    // A change of status demands `workload.suspend` besides.
+    ChangeWorkload = "change_workload" => place(P::WorkloadView, P::WorkloadEdit);
+    SuspendWorkload = "change_workload_status" => place(P::WorkloadView, P::WorkloadSuspend);
+    ListReleases = "list_releases" => place(P::ReleaseView, P::ReleaseView);
+    ListWorkloadReleases = "list_workload_releases" => place(P::ReleaseView, P::ReleaseView);
+    ReadActiveRelease = "read_active_release" => place(P::ReleaseView, P::ReleaseView);
+    CreateRelease = "create_release" => place(P::ReleaseView, P::ReleaseCreate);
+    ReadRelease = "read_release" => place(P::ReleaseView, P::ReleaseView);
+    BindVersion = "bind_version" => place(P::ReleaseView, P::ReleaseCreate);
+    // Between draft and review; every other move is `MoveRelease`.
+    SubmitRelease = "submit_release" => place(P::ReleaseView, P::ReleaseCreate);
+    MoveRelease = "transition_release" => place(P::ReleaseView, P::ReleaseTransition);
+    ReviewRelease = "review_release" => place(P::ReleaseView, P::ReleaseApprove);
+    ListApprovals = "list_approvals" => place(P::ReleaseView, P::ReleaseView);
+    ExecuteWorkload = "execute_workload" => place(P::WorkloadView, P::ExecutionRun);
+    // The submitter may always read its own run; everybody else needs this.
+    ReadExecution = "read_execution" => place(P::ExecutionView, P::ExecutionView);
+    ReadEvidenceGraph = "read_evidence_graph" => place(P::ExecutionView, P::ExecutionView);
+    ListAuditEvents = "list_audit_events" => place(P::AuditView, P::AuditView);
+    Healthz = "healthz" => Nothing;
+    Readyz = "readyz" => Nothing;
+    Metrics = "metrics" => Nothing;
+}
+
+impl Operation {
+    /// Parts of another operation that are not routes of their own: the route's body decides which one is meant.
+    pub const PARTS: &[Self] = &[Self::SuspendWorkload, Self::SubmitRelease];
+}

@@ -1,0 +1,327 @@
+//! Assets, versions, and flows, which are assets made from YAML.
+
+use crate::{
+    Done, Failure, Services,
+    access::{Operation, Visible, gate},
+    once::keyed,
+};
+use fairway_domain::{
+    access::{Caller, OwnerRef, Permission, Place},
+    asset::{
+        Asset, AssetVersion, Lifecycle, NewAsset, VersionLabel,
+        canonical::Canonical,
+        content,
+        kind::AssetKind,
+        ports::{ArtifactPath, AssetFilter},
+    },
+    flow,
+    id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
+    idempotency::RequestKey,
+    slug::Slug,
+    store::Paging,
+    tenant::TenantScope,
+};
+use serde_json::Value;
+
+/// An asset to make.
+#[derive(Clone, Debug)]
+pub struct AssetDraft {
+    /// Its slug.
+    pub slug: Slug,
+    /// Its kind.
+    pub kind: AssetKind,
+    /// Who answers for it.
+    pub owner_ref: OwnerRef,
+    /// Where; the caller's home if left out.
+    pub workspace_id: Option<WorkspaceId>,
+}
+
+/// A flow to make.
+#[derive(Clone, Debug)]
+pub struct FlowDraft {
+    /// Its slug.
+    pub slug: Slug,
+    /// Who answers for it.
+    pub owner_ref: OwnerRef,
+    /// Its first version's label; `v1` if left out.
+    pub version_label: Option<VersionLabel>,
+    /// The YAML text.
+    pub content_yaml: String,
+    /// Where; the caller's home if left out.
+    pub workspace_id: Option<WorkspaceId>,
+}
+
+/// Which assets to list.
+#[derive(Clone, Debug, Default)]
+pub struct AssetQuery {
+    /// Those seen from this workspace.
+    pub workspace_id: Option<WorkspaceId>,
+    /// Those of this kind.
+    pub kind: Option<AssetKind>,
+    /// Those in this state.
+    pub lifecycle: Option<Lifecycle>,
+}
+
+/// A flow with its newest version.
+#[derive(Clone, Debug)]
+pub struct FlowView {
+    /// The asset.
+    pub asset: Asset,
+    /// Its newest version.
+    pub version: AssetVersion,
+    /// The YAML that it was made from.
+    pub content_yaml: Option<String>,
+}
+
+/// The two parts of a place that an asset keeps.
+fn home_of(place: &Place) -> Result<(WorkspaceId, NamespaceId), Failure> {
+    place.workspace.zip(place.namespace).ok_or(Failure::Corrupt("a workspace without a namespace"))
+}
+
+impl Services {
+    /// Makes an asset; it is active at once.
+    ///
+    /// # Errors
+    /// When the caller may not make assets there, or the slug is taken.
+    pub async fn create_asset(
+        &self,
+        caller: &Caller,
+        draft: AssetDraft,
+        key: Option<&RequestKey>,
+    ) -> Result<Done<Asset>, Failure> {
+        let place = self.place_for(caller, Operation::CreateAsset, draft.workspace_id).await?;
+        let scope = gate::enter(caller, Operation::CreateAsset, &place)?;
+        let (workspace_id, namespace_id) = home_of(&place)?;
+        self.once(
+            scope,
+            key,
+            async || {
+                let asset_id: AssetId = self.id();
+                let AssetDraft { slug, kind, owner_ref, workspace_id: _ } = draft;
+                let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
+                let change = Asset::create(new, &self.stamp(caller));
+                let asset = change.next.clone();
+                let outcome = keyed(key, 201, asset_id.uuid());
+                self.stores.assets.commit_new(scope, change, outcome.as_ref()).await?;
+                Ok(asset)
+            },
+            async |id| self.own_asset(caller, Operation::ReadAsset, id.into()).await.map(|(_, asset)| asset),
+        )
+        .await
+    }
+
+    /// Assets, newest first: of one kind if asked, seen from one workspace if named, else all that the caller sees.
+    ///
+    /// # Errors
+    /// When the caller sees no assets at all, or the named workspace is not found.
+    pub async fn list_assets(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        query: &AssetQuery,
+        page: Paging,
+    ) -> Result<(Vec<Asset>, u64), Failure> {
+        let (scope, reach) = self.enter_list_of(caller, operation, query.workspace_id).await?;
+        let filter = AssetFilter {
+            workspace: query.workspace_id,
+            kind: query.kind,
+            lifecycle: query.lifecycle,
+            reach,
+        };
+        Ok(self.stores.assets.list(scope, &filter, page).await?)
+    }
+
+    /// An asset, seen from a workspace of its namespace.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see it from there.
+    pub async fn read_asset(&self, caller: &Caller, id: AssetId, from: WorkspaceId) -> Result<Asset, Failure> {
+        self.asset_from(caller, Operation::ReadAsset, id, from).await.map(|(_, asset)| asset)
+    }
+
+    /// Adds a version: content is checked, its artifact stored, and then its row.
+    ///
+    /// # Errors
+    /// When the caller may not edit the asset, the content is not allowed, or the label is taken.
+    pub async fn create_asset_version(
+        &self,
+        caller: &Caller,
+        asset_id: AssetId,
+        (content, label): (&Value, Option<VersionLabel>),
+        key: Option<&RequestKey>,
+    ) -> Result<Done<AssetVersion>, Failure> {
+        let (scope, asset) = self.own_asset(caller, Operation::CreateAssetVersion, asset_id).await?;
+        self.once(
+            scope,
+            key,
+            async || {
+                content::check(asset.kind, content)?;
+                let canonical = Canonical::of(content)?;
+                let id: AssetVersionId = self.id();
+                let change = asset.add_version(id, label, (canonical, None), &self.stamp(caller))?;
+                self.put(&change.next.artifact_ref, change.next.canonical.bytes()).await?;
+                let outcome = keyed(key, 201, id.uuid());
+                Ok(self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?)
+            },
+            async |id| self.own_version(caller, asset_id, id.into()).await,
+        )
+        .await
+    }
+
+    /// An asset's versions, newest first, seen from a workspace of its namespace.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the asset from there.
+    pub async fn list_asset_versions(
+        &self,
+        caller: &Caller,
+        id: AssetId,
+        from: WorkspaceId,
+        page: Paging,
+    ) -> Result<(Vec<AssetVersion>, u64), Failure> {
+        let (scope, _) = self.asset_from(caller, Operation::ListAssetVersions, id, from).await?;
+        Ok(self.stores.assets.list_versions(scope, id, page).await?)
+    }
+
+    /// One version, seen from a workspace of its asset's namespace.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see it from there.
+    pub async fn read_asset_version(
+        &self,
+        caller: &Caller,
+        (asset, version): (AssetId, AssetVersionId),
+        from: WorkspaceId,
+    ) -> Result<AssetVersion, Failure> {
+        let (scope, _) = self.asset_from(caller, Operation::ReadAssetVersion, asset, from).await?;
+        let found = self.stores.assets.find_version(scope, version).await?;
+        found.filter(|(parent, _)| parent.asset_id == asset).map(|(_, version)| version).ok_or(Failure::NotFound)
+    }
+
+    /// Makes a flow from YAML: an asset and its first version.
+    ///
+    /// # Errors
+    /// When the caller may not make assets there, the YAML is no sound flow, or the slug is taken.
+    pub async fn create_flow(
+        &self,
+        caller: &Caller,
+        draft: FlowDraft,
+        key: Option<&RequestKey>,
+    ) -> Result<Done<FlowView>, Failure> {
+        let place = self.place_for(caller, Operation::CreateFlow, draft.workspace_id).await?;
+        let scope = gate::enter(caller, Operation::CreateFlow, &place)?;
+        let (workspace_id, namespace_id) = home_of(&place)?;
+        self.once(
+            scope,
+            key,
+            async || {
+                let content = flow::parse_yaml(&draft.content_yaml).map_err(Failure::Flow)?.to_content();
+                let canonical = Canonical::of(&content)?;
+                let (asset_id, id) = (self.id::<AssetId>(), self.id::<AssetVersionId>());
+                let FlowDraft { slug, owner_ref, version_label, content_yaml, workspace_id: _ } = draft;
+                let kind = AssetKind::OrchestrationFlow;
+                let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
+                let text = content_yaml.clone();
+                let change = Asset::create_flow(new, id, version_label, (canonical, text), &self.stamp(caller));
+                let asset = change.next.0.clone();
+                let (artifact, bytes) = (&change.next.1.artifact_ref, change.next.1.canonical.bytes());
+                self.put(artifact, bytes).await?;
+                let outcome = keyed(key, 201, asset_id.uuid());
+                let version = self.stores.assets.commit_flow(scope, change, outcome.as_ref()).await?;
+                Ok(FlowView { asset, version, content_yaml: Some(content_yaml) })
+            },
+            async |id| {
+                let (scope, asset) = self.own_asset(caller, Operation::ReadFlow, id.into()).await?;
+                self.flow_view(scope, asset).await
+            },
+        )
+        .await
+    }
+
+    /// A flow with its newest version and the YAML that it was made from.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see it, or it is no flow.
+    pub async fn read_flow(&self, caller: &Caller, id: AssetId, from: WorkspaceId) -> Result<FlowView, Failure> {
+        let (scope, asset) = self.asset_from(caller, Operation::ReadFlow, id, from).await?;
+        if asset.kind != AssetKind::OrchestrationFlow {
+            return Err(Failure::NotFound);
+        }
+        self.flow_view(scope, asset).await
+    }
+
+    async fn flow_view(&self, scope: TenantScope, asset: Asset) -> Result<FlowView, Failure> {
+        let newest = Paging { limit: 1, offset: 0 };
+        let (mut versions, _) = self.stores.assets.list_versions(scope, asset.asset_id, newest).await?;
+        let version = versions.pop().ok_or(Failure::Corrupt("a flow without a version"))?;
+        let content_yaml = self.stores.assets.flow_source(scope, asset.asset_id).await?;
+        Ok(FlowView { asset, version, content_yaml })
+    }
+
+    /// Lets the caller through to a list that may be narrowed to a workspace.
+    pub(crate) async fn enter_list_of(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        workspace: Option<WorkspaceId>,
+    ) -> Result<(TenantScope, Visible), Failure> {
+        let entered = gate::enter_list(caller, operation)?;
+        match workspace {
+            None => Ok(entered),
+            Some(id) => {
+                let place = self.workspace_place(caller, id).await?;
+                // Once the workspace itself lets the caller in, it shows all that is seen from it.
+                gate::enter(caller, operation, &place).map(|scope| (scope, None))
+            }
+        }
+    }
+
+    /// The asset, looked at from a workspace: the caller must see that workspace's assets, and the asset must be of
+    /// its namespace.
+    async fn asset_from(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+        from: WorkspaceId,
+    ) -> Result<(TenantScope, Asset), Failure> {
+        let place = self.workspace_place(caller, from).await?;
+        let scope = gate::enter(caller, operation, &place)?;
+        let asset = self.stores.assets.find(scope, id).await?.ok_or(Failure::NotFound)?;
+        if asset.is_seen_from(place.namespace) { Ok((scope, asset)) } else { Err(Failure::NotFound) }
+    }
+
+    /// The asset, in the workspace that it was made in.
+    async fn own_asset(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+    ) -> Result<(TenantScope, Asset), Failure> {
+        let asset = self.stores.assets.find(TenantScope::of(caller), id).await?.ok_or(Failure::NotFound)?;
+        let place = Place::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
+        Ok((gate::enter(caller, operation, &place)?, asset))
+    }
+
+    async fn own_version(
+        &self,
+        caller: &Caller,
+        asset: AssetId,
+        id: AssetVersionId,
+    ) -> Result<AssetVersion, Failure> {
+        let (scope, _) = self.own_asset(caller, Operation::ReadAssetVersion, asset).await?;
+        let found = self.stores.assets.find_version(scope, id).await?;
+        found.map(|(_, version)| version).ok_or(Failure::NotFound)
+    }
+
+    /// Stores an artifact before its row: a row is never met without its artifact, and an artifact without a row is
+    /// only waste.
+    async fn put(&self, path: &ArtifactPath, bytes: &[u8]) -> Result<(), Failure> {
+        self.artifacts.put_if_absent(path, bytes.to_vec()).await.map(|_| ()).map_err(Failure::Artifact)
+    }
+
+    /// Whether the caller sees an asset from a place at all, for references to it.
+    pub(crate) fn sees_asset(caller: &Caller, asset: &Asset, from: &Place) -> bool {
+        caller.rights.allow(Permission::AssetView, from) && asset.is_seen_from(from.namespace)
+    }
+}

@@ -1,0 +1,12 @@
+//! Running a workload: accept, run, end. At most two commits and two round trips for a synchronous run.
+
+pub mod engine;
+mod evidence;
+pub mod plan;
+mod recovery;
+mod run;
+mod start;
+
+pub use evidence::FlatEvidence;
+pub use recovery::recover_forever;
+pub use start::{Answer, ExecuteRequest};

@@ -1,0 +1,87 @@
+//! Runs whose process died: whoever finds their lease lapsed ends them, so that every accepted run has an end.
+
+use crate::{Failure, Services};
+use fairway_domain::{
+    access::ActorRef,
+    audit::Stamp,
+    execution::{Ending, Outcome, RunError, RunRef, Status, ports::LapsedRun},
+    store::CommitError,
+};
+use std::time::Duration;
+
+/// How often lapsed leases are looked for.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Ends runs whose lease lapsed, for ever. Any number of processes may do it at once.
+pub async fn recover_forever(services: Services) {
+    loop {
+        match services.recover().await {
+            Ok(0) => tokio::time::sleep(EVERY).await,
+            Ok(ended) => tracing::info!(ended, "runs of a process that went away were ended"),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "lapsed runs could not be ended");
+                tokio::time::sleep(EVERY).await;
+            }
+        }
+    }
+}
+
+impl Services {
+    /// Ends a few runs whose lease lapsed; answers how many.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn recover(&self) -> Result<usize, Failure> {
+        let lapsed = self.stores.executions.take_lapsed(self.ids.fresh()).await?;
+        let mut ended = 0;
+        for run in lapsed {
+            match self.stores.executions.finish(run.scope, &self.interrupted(&run)).await {
+                Ok(()) => ended += 1,
+                // Somebody else was faster.
+                Err(CommitError::Stale) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if ended > 0 {
+            self.wake.facts();
+        }
+        Ok(ended)
+    }
+
+    fn interrupted(&self, lapsed: &LapsedRun) -> Ending {
+        let (outcome, code, message) = if lapsed.overdue {
+            (Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")
+        } else {
+            (Outcome::Failure, "interrupted", "the process that ran this went away")
+        };
+        let run = &lapsed.execution;
+        let named = RunRef {
+            execution_id: run.execution_id,
+            workload_id: run.workload_id,
+            workspace_id: run.workspace_id,
+            release_id: run.release_id,
+            environment: &run.environment,
+            input_digest: lapsed.input_digest,
+        };
+        let finished_at = self.clock.now();
+        let stamp = Stamp {
+            fact_id: self.id(),
+            at: finished_at,
+            actor: ActorRef::system("recovery"),
+            request_id: self.id(),
+        };
+        Ending {
+            execution_id: run.execution_id,
+            lease: lapsed.lease,
+            status: Status::Failed,
+            outcome,
+            error: Some(RunError { code: code.to_owned(), message: message.to_owned() }),
+            output: None,
+            steps: Vec::new(),
+            decisions: Vec::new(),
+            artifacts: Vec::new(),
+            finished_at,
+            fact: named.ended(outcome, Some(code), None, &stamp),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! From acceptance to the one end: the run's task, its heartbeat, its deadline, and storing how it ended.
+
+use super::{
+    engine::{Ended, Outside, Run, RunFacts},
+    plan::RunPlan,
+};
+use crate::Services;
+use fairway_domain::{
+    audit::Stamp,
+    execution::{
+        Acceptance, Ending, Execution, Outcome, Payload, RunError, RunRef, Status,
+    },
+    id::RequestId,
+    policy::PolicyDecision,
+    store::CommitError,
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use serde_json::{Map, Value, json};
+use std::{sync::Arc, time::Duration};
+use uuid::Uuid;
+
+/// The first pause before an end is stored again; it doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A run that was accepted and has a lease.
+pub(super) struct Running {
+    pub(super) services: Services,
+    pub(super) scope: TenantScope,
+    pub(super) plan: Arc<RunPlan>,
+    pub(super) facts: RunFacts,
+    pub(super) lease: Uuid,
+    pub(super) decision: PolicyDecision,
+    pub(super) acceptance: Acceptance,
+    pub(super) inputs: Map<String, Value>,
+    pub(super) request_id: RequestId,
+}
+
+impl Running {
+    /// Runs in a task of its own, so that a client that goes away does not end it, and waits for the end within the
+    /// wait budget; beyond, the answer is the run as it stands and the run goes on.
+    pub(super) async fn wait(self) -> Execution {
+        let budget = self.services.settings.sync_wait;
+        let under_way = as_accepted(&self.acceptance, Status::Queued, None);
+        match tokio::time::timeout(budget, tokio::spawn(self.run())).await {
+            Ok(Ok(Some(execution))) => execution,
+            Ok(Ok(None) | Err(_)) | Err(_) => under_way,
+        }
+    }
+
+    /// Runs to the end and stores it. `None` when the end could not be stored: then nobody may be told of it.
+    async fn run(self) -> Option<Execution> {
+        let ended = self.to_end().await;
+        let finished_at = self.services.clock.now();
+        let ending = self.ending(ended, finished_at);
+        self.store(&ending).await.then(|| self.as_ended(&ending))
+    }
+
+    async fn to_end(&self) -> Ended {
+        let outside = Outside {
+            provider: self.services.provider.as_ref(),
+            clock: self.services.clock.as_ref(),
+            ids: self.services.ids.as_ref(),
+        };
+        let execution_id = self.acceptance.execution_id;
+        let run =
+            Run::new(execution_id, (&self.plan, &self.facts), &self.inputs, self.decision.clone(), outside);
+        let deadline = tokio::time::timeout(self.services.settings.execution_deadline, run.to_end());
+        tokio::select! {
+            ended = deadline => ended.unwrap_or_else(|_| self.cut_short(
+                Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")),
+            () = self.keep_lease() => self.cut_short(
+                Outcome::Failure, "interrupted", "the run lost its lease"),
+        }
+    }
+
+    fn cut_short(&self, outcome: Outcome, code: &str, message: &str) -> Ended {
+        Ended {
+            status: Status::Failed,
+            outcome,
+            error: Some(RunError { code: code.to_owned(), message: message.to_owned() }),
+            output: None,
+            steps: Vec::new(),
+            decisions: Vec::new(),
+            artifacts: Vec::new(),
+            decision: self.decision.clone(),
+        }
+    }
+
+    /// Prolongs the lease at a third of its time. Comes back only when the lease is lost.
+    async fn keep_lease(&self) {
+        let beat = self.services.settings.lease / 3;
+        loop {
+            tokio::time::sleep(beat).await;
+            let id = self.acceptance.execution_id;
+            match self.services.stores.executions.renew(self.scope, id, self.lease).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "a lease could not be prolonged");
+                }
+            }
+        }
+    }
+
+    fn ending(&self, ended: Ended, finished_at: Timestamp) -> Ending {
+        let output = ended.output.map(|(output, metadata)| Payload {
+            body: json!({ "output": output, "metadata": metadata }).to_string(),
+            salt: self.services.ids.salt(),
+        });
+        let accepted = &self.acceptance;
+        let run = RunRef {
+            execution_id: accepted.execution_id,
+            workload_id: accepted.workload_id,
+            workspace_id: accepted.workspace_id,
+            release_id: accepted.release_id,
+            environment: &accepted.environment,
+            input_digest: accepted.inputs.digest(),
+        };
+        let stamp = Stamp {
+            fact_id: self.services.id(),
+            at: finished_at,
+            actor: accepted.submitter.clone(),
+            request_id: self.request_id,
+        };
+        let fact = match (ended.outcome, ended.decisions.last()) {
+            (Outcome::Denied, Some(decision)) => run.denied(decision, &stamp),
+            (outcome, _) => {
+                let code = ended.error.as_ref().map(|error| error.code.as_str());
+                run.ended(outcome, code, output.as_ref(), &stamp)
+            }
+        };
+        Ending {
+            execution_id: accepted.execution_id,
+            lease: self.lease,
+            status: ended.status,
+            outcome: ended.outcome,
+            error: ended.error,
+            output,
+            steps: ended.steps,
+            decisions: ended.decisions,
+            artifacts: ended.artifacts,
+            finished_at,
+            fact,
+        }
+    }
+
+    /// Stores the end, again and again while the lease could last: the work is done, only the telling is left.
+    async fn store(&self, ending: &Ending) -> bool {
+        let stores = &self.services.stores.executions;
+        let until = tokio::time::Instant::now() + self.services.settings.lease;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match stores.finish(self.scope, ending).await {
+                Ok(()) => {
+                    self.services.wake.facts();
+                    return true;
+                }
+                // No lease: an earlier try was stored after all, or somebody else ended the run.
+                Err(CommitError::Stale) => return self.is_stored(ending).await,
+                Err(CommitError::Store(error)) if tokio::time::Instant::now() + pause < until => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "a run's end could not be stored yet");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "a run's end could not be stored");
+                    return false;
+                }
+            }
+        }
+    }
+
+    async fn is_stored(&self, ending: &Ending) -> bool {
+        let found = self.services.stores.executions.find(self.scope, ending.execution_id).await;
+        found.is_ok_and(|found| found.is_some_and(|found| found.finished_at == Some(ending.finished_at)))
+    }
+
+    fn as_ended(&self, ending: &Ending) -> Execution {
+        let mut execution =
+            as_accepted(&self.acceptance, ending.status, Some((ending.outcome, ending.finished_at)));
+        execution.error.clone_from(&ending.error);
+        execution.output = ending.output.as_ref().map(|output| output.body.clone());
+        if let (Outcome::Denied, Some(decision)) = (ending.outcome, ending.decisions.last()) {
+            execution.reason_code.clone_from(&decision.reason_code);
+        }
+        execution
+    }
+}
+
+/// The run that an acceptance started, in a given state.
+pub(super) fn as_accepted(
+    acceptance: &Acceptance,
+    status: Status,
+    end: Option<(Outcome, Timestamp)>,
+) -> Execution {
+    Execution {
+        execution_id: acceptance.execution_id,
+        workload_id: acceptance.workload_id,
+        workspace_id: acceptance.workspace_id,
+        release_id: acceptance.release_id,
+        environment: acceptance.environment.clone(),
+        lane: acceptance.lane,
+        submitter: acceptance.submitter.clone(),
+        status,
+        outcome: end.map(|(outcome, _)| outcome),
+        error: None,
+        output: None,
+        reason_code: acceptance.decision.reason_code.clone(),
+        started_at: acceptance.started_at,
+        finished_at: end.map(|(_, at)| at),
+    }
+}

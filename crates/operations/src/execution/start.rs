@@ -1,0 +1,304 @@
+//! Executing a workload by slug: everything is decided on what is cached, and the accept statement proves it.
+
+use super::{
+    engine::RunFacts,
+    plan::{EntryKey, RunPlan},
+    run::Running,
+};
+use crate::{
+    Failure, Services,
+    access::{Claims, IdentityMode, Operation, gate},
+    failure::RunRefusal,
+    once::ATTEMPTS,
+    workload::place_of,
+};
+use fairway_domain::{
+    access::{ActorRef, Caller},
+    evidence::RecordedDecision,
+    execution::{
+        Acceptance, Admission, Execution, Payload, RunRef,
+        ports::{Accepted, AcceptedOn, RuntimeEntry},
+    },
+    id::{DecisionId, ExecutionId, RequestId},
+    idempotency::{Known, RequestKey},
+    policy,
+    release::lane::Lane,
+    slug::Slug,
+    store::CommitError,
+    tenant::TenantScope,
+    workload::Status,
+};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// A run to start.
+#[derive(Clone, Debug)]
+pub struct ExecuteRequest {
+    /// The workload.
+    pub slug: Slug,
+    /// The environment.
+    pub environment: Slug,
+    /// Field names and values.
+    pub inputs: Map<String, Value>,
+}
+
+/// How a run stands when its caller is answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The run, ended or still under way.
+    pub execution: Execution,
+    /// Whether an earlier request with the same key started it.
+    pub replayed: bool,
+}
+
+/// What an attempt was decided on.
+struct Decided {
+    caller: Arc<Caller>,
+    entry: Arc<RuntimeEntry>,
+    fresh: bool,
+}
+
+impl Services {
+    /// Runs a workload and waits for its end, but not longer than the wait budget.
+    ///
+    /// # Errors
+    /// When the workload is not found, not to be run by the caller, suspended, retired, or has nothing active. A run
+    /// that was accepted is an answer, however it ends.
+    pub async fn execute(
+        &self,
+        (mode, claims, request_id): (IdentityMode, &Claims, RequestId),
+        request: &ExecuteRequest,
+        key: Option<&RequestKey>,
+    ) -> Result<Answer, Failure> {
+        let mut fresh = false;
+        for _ in 0..=ATTEMPTS {
+            let caller = self.caller_for_run(mode, claims, request_id, fresh).await?;
+            let entry = self.entry(&caller, request, fresh).await?;
+            let decided = Decided { caller, entry, fresh };
+            match self.attempt(&decided, request, key).await {
+                Ok(Some(answer)) => return Ok(answer),
+                // Something moved between the decision and the accept.
+                Ok(None) => fresh = true,
+                // What was refused on cached state is refused for good only on fresh state.
+                Err(_) if !decided.fresh => fresh = true,
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(Failure::Contended)
+    }
+
+    async fn caller_for_run(
+        &self,
+        mode: IdentityMode,
+        claims: &Claims,
+        request_id: RequestId,
+        fresh: bool,
+    ) -> Result<Arc<Caller>, Failure> {
+        if !fresh {
+            if let Some(caller) = self.plans.callers.get(claims) {
+                return Ok(Arc::new(Caller { request_id, ..Caller::clone(&caller) }));
+            }
+        }
+        let caller = Arc::new(self.identify(mode, claims, request_id).await?);
+        self.plans.callers.insert(claims.clone(), Arc::clone(&caller));
+        Ok(caller)
+    }
+
+    async fn entry(
+        &self,
+        caller: &Caller,
+        request: &ExecuteRequest,
+        fresh: bool,
+    ) -> Result<Arc<RuntimeEntry>, Failure> {
+        let key = EntryKey {
+            tenant: caller.tenant,
+            slug: request.slug.clone(),
+            environment: request.environment.clone(),
+        };
+        if !fresh {
+            if let Some(entry) = self.plans.entries.get(&key) {
+                return Ok(entry);
+            }
+        }
+        let scope = TenantScope::of(caller);
+        let entry = self.stores.executions.runtime_entry(scope, &request.slug, &request.environment).await?;
+        let entry = Arc::new(entry.ok_or(Failure::NotFound)?);
+        self.plans.entries.insert(key, Arc::clone(&entry));
+        Ok(entry)
+    }
+
+    /// Decides, accepts and runs once. `None`: something that this was decided on has moved.
+    async fn attempt(
+        &self,
+        decided: &Decided,
+        request: &ExecuteRequest,
+        key: Option<&RequestKey>,
+    ) -> Result<Option<Answer>, Failure> {
+        let Decided { caller, entry, .. } = decided;
+        let workload = &entry.workload;
+        let scope = gate::enter(caller, Operation::ExecuteWorkload, &place_of(caller, workload))?;
+        match workload.status {
+            Status::Registered => {}
+            Status::Suspended => return self.unless_known(scope, caller, key, RunRefusal::Suspended).await,
+            Status::Retired => return self.unless_known(scope, caller, key, RunRefusal::Retired).await,
+        }
+        let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving(Lane::Standard).zip(Some(lanes)));
+        let Some(((lane, release_id), deployment)) = serving else {
+            return self.unless_known(scope, caller, key, RunRefusal::NoActiveRelease).await;
+        };
+        let plan = match self.plan(scope, workload, release_id).await {
+            Err(Failure::Contended) => return Ok(None),
+            plan => plan?,
+        };
+        let runnable = plan.bound_slug(fairway_domain::asset::kind::AssetKind::OrchestrationFlow).is_some()
+            || (plan.prompt.is_some() && plan.model_policy.is_some());
+        if !runnable {
+            return Err(RunRefusal::NothingToRun.into());
+        }
+        let facts = self.facts_of(caller, entry, &request.environment, lane);
+        let decision = facts.decide((&plan.policy, &plan), &request.inputs, self.clock.as_ref());
+        let execution_id: ExecutionId = self.id();
+        let started_at = self.clock.now();
+        let recorded = RecordedDecision::of(self.id::<DecisionId>(), &decision, started_at);
+        let inputs = Payload { body: Value::Object(request.inputs.clone()).to_string(), salt: self.ids.salt() };
+        let run = RunRef {
+            execution_id,
+            workload_id: workload.workload_id,
+            workspace_id: workload.workspace_id,
+            release_id,
+            environment: &request.environment,
+            input_digest: inputs.digest(),
+        };
+        let lease = self.ids.fresh();
+        let admission = match decision.outcome {
+            policy::Outcome::Deny => Admission::Deny(Box::new(run.denied(&recorded, &self.stamp(caller)))),
+            policy::Outcome::Allow | policy::Outcome::AllowWithObligations => Admission::Run {
+                lease,
+                lease_for: self.settings.lease,
+                deadline_in: self.settings.execution_deadline,
+            },
+        };
+        let acceptance = Acceptance {
+            execution_id,
+            workload_id: workload.workload_id,
+            workspace_id: workload.workspace_id,
+            release_id,
+            environment: request.environment.clone(),
+            lane,
+            submitter: caller.actor.clone(),
+            snapshot: plan.snapshot.digest,
+            decision: recorded,
+            inputs,
+            started_at,
+            admission,
+        };
+        let on = AcceptedOn {
+            deployment: deployment.revision,
+            workload: workload.revision,
+            access: caller.access_revision,
+        };
+        let accepted = match self.stores.executions.accept(scope, &acceptance, on, key).await {
+            // The statement may have been committed although no answer came: look before saying anything.
+            Err(CommitError::Store(error)) => self.look_for(scope, execution_id, error).await?,
+            accepted => accepted?,
+        };
+        match accepted {
+            Accepted::Moved => Ok(None),
+            Accepted::KeyTaken => self.known_run(scope, caller, key).await,
+            Accepted::Yes => {
+                let execution = match &acceptance.admission {
+                    Admission::Deny(_) => {
+                        self.wake.facts();
+                        denied(&acceptance)
+                    }
+                    Admission::Run { .. } => {
+                        let running = Running {
+                            services: self.clone(),
+                            scope,
+                            plan: Arc::<RunPlan>::clone(&plan),
+                            facts,
+                            lease,
+                            decision,
+                            acceptance,
+                            inputs: request.inputs.clone(),
+                            request_id: caller.request_id,
+                        };
+                        running.wait().await
+                    }
+                };
+                Ok(Some(Answer { execution, replayed: false }))
+            }
+        }
+    }
+
+    fn facts_of(&self, caller: &Caller, entry: &RuntimeEntry, environment: &Slug, lane: Lane) -> RunFacts {
+        let place = place_of(caller, &entry.workload);
+        RunFacts {
+            actor: caller.actor.to_string(),
+            actor_kind: caller.actor.kind().as_str(),
+            groups: caller.groups.iter().map(ActorRef::to_string).collect(),
+            roles: caller.rights.roles_at(&place).into_iter().map(str::to_owned).collect(),
+            workload_slug: entry.workload.slug.to_string(),
+            owner_ref: entry.workload.owner_ref.to_string(),
+            environment: environment.to_string(),
+            lane,
+        }
+    }
+
+    /// A refusal, unless the key says that an earlier request was accepted: then that run is the answer.
+    async fn unless_known(
+        &self,
+        scope: TenantScope,
+        caller: &Caller,
+        key: Option<&RequestKey>,
+        refusal: RunRefusal,
+    ) -> Result<Option<Answer>, Failure> {
+        match self.known_run(scope, caller, key).await? {
+            Some(answer) => Ok(Some(answer)),
+            None => Err(refusal.into()),
+        }
+    }
+
+    /// The run that an earlier request with this key started, as the caller may read it now.
+    async fn known_run(
+        &self,
+        scope: TenantScope,
+        caller: &Caller,
+        key: Option<&RequestKey>,
+    ) -> Result<Option<Answer>, Failure> {
+        let Some(key) = key else { return Ok(None) };
+        match self.stores.idempotency.look_up(scope, key).await? {
+            Known::No => Ok(None),
+            Known::OtherBody => Err(Failure::KeyOtherBody),
+            Known::Done(_) => Err(Failure::Corrupt("a key of another route stands at execute")),
+            Known::AsResource(id) => {
+                let execution = self.read_execution(caller, id.into()).await?;
+                if execution.outcome.is_none() {
+                    return Err(Failure::KeyInProgress);
+                }
+                Ok(Some(Answer { execution, replayed: true }))
+            }
+        }
+    }
+
+    async fn look_for(
+        &self,
+        scope: TenantScope,
+        id: ExecutionId,
+        error: fairway_domain::store::StoreError,
+    ) -> Result<Accepted, Failure> {
+        match self.stores.executions.find(scope, id).await {
+            Ok(Some(_)) => Ok(Accepted::Yes),
+            Ok(None) => Err(Failure::Store(error)),
+            Err(_) => Err(RunRefusal::Unsettled(id).into()),
+        }
+    }
+}
+
+fn denied(acceptance: &Acceptance) -> Execution {
+    super::run::as_accepted(
+        acceptance,
+        fairway_domain::execution::Status::Denied,
+        Some((fairway_domain::execution::Outcome::Denied, acceptance.started_at)),
+    )
+}

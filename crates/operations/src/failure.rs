@@ -1,0 +1,171 @@
+//! Why an operation did not do what was asked.
+
+use fairway_domain::{
+    access::{GrantRefusal, Permission},
+    asset::{AssetRefusal, canonical::CanonicalRefusal, content::ContentRefusal, ports::ArtifactError},
+    flow::FlowProblem,
+    id::ExecutionId,
+    prompt::PromptRefusal,
+    release::ReleaseRefusal,
+    store::{CommitError, Conflict, StoreError},
+    tenant::TenantRefusal,
+    workload::WorkloadRefusal,
+};
+
+/// A field of a request that cannot be as it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FieldProblem {
+    /// Which field.
+    pub path: &'static str,
+    /// Why, as a code.
+    pub code: &'static str,
+    /// Why, for people.
+    pub message: &'static str,
+}
+
+/// Why an operation did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Nothing of that name, or nothing that the caller may see.
+    #[error("nothing of that name")]
+    NotFound,
+    /// The caller sees it and may not do that to it.
+    #[error("the permission {} is missing", .0.as_str())]
+    Forbidden(Permission),
+    /// The caller said nothing of who it is, and must.
+    #[error("an identity is needed")]
+    Anonymous,
+    /// A field cannot be as it is.
+    #[error("a field cannot be as it is")]
+    Field(FieldProblem),
+    /// The caller named no workspace, and its roles do not name one either.
+    #[error("no workspace was named")]
+    WorkspaceRequired,
+    /// The resource is not as the caller expects it to be.
+    #[error("the resource has changed")]
+    PreconditionFailed,
+    /// Others changed the resource over and over while this was decided.
+    #[error("the resource keeps changing")]
+    Contended,
+    /// A rule over several rows refused.
+    #[error("a rule over several rows refused")]
+    Conflict(Conflict),
+    /// The idempotency key came with another body before.
+    #[error("the idempotency key came with another body")]
+    KeyOtherBody,
+    /// The first request with that idempotency key still runs.
+    #[error("the first request with that key still runs")]
+    KeyInProgress,
+    /// About tenants and workspaces.
+    #[error(transparent)]
+    Tenant(#[from] TenantRefusal),
+    /// About grants.
+    #[error(transparent)]
+    Grant(#[from] GrantRefusal),
+    /// About assets.
+    #[error(transparent)]
+    Asset(#[from] AssetRefusal),
+    /// About a version's content.
+    #[error("the content is not allowed")]
+    Content(ContentRefusal),
+    /// About what a version's content can be at all.
+    #[error(transparent)]
+    Canonical(#[from] CanonicalRefusal),
+    /// About a flow.
+    #[error("the flow is not allowed")]
+    Flow(Vec<FlowProblem>),
+    /// About workloads.
+    #[error(transparent)]
+    Workload(#[from] WorkloadRefusal),
+    /// About releases.
+    #[error(transparent)]
+    Release(#[from] ReleaseRefusal),
+    /// About running.
+    #[error(transparent)]
+    Run(#[from] RunRefusal),
+    /// A store could not answer.
+    #[error(transparent)]
+    Store(StoreError),
+    /// The artifact store could not answer.
+    #[error(transparent)]
+    Artifact(#[from] ArtifactError),
+    /// What is stored contradicts itself.
+    #[error("what is stored contradicts itself: {0}")]
+    Corrupt(&'static str),
+    /// The key was taken while this was decided; the first outcome is to be looked up.
+    #[error("the idempotency key was taken meanwhile")]
+    KeyTaken,
+}
+
+/// Why a workload is not run.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RunRefusal {
+    /// The kill switch is on.
+    #[error("the workload is suspended")]
+    Suspended,
+    /// It is over.
+    #[error("the workload is retired")]
+    Retired,
+    /// No lane that serves the caller has a release.
+    #[error("no release is active")]
+    NoActiveRelease,
+    /// The release binds no flow, and not both a prompt and a model policy.
+    #[error("the release binds nothing to run")]
+    NothingToRun,
+    /// This deployment takes no asynchronous runs.
+    #[error("asynchronous runs are not taken here")]
+    NoAsync,
+    /// Whether the run was accepted could not be found out; it may be read under this identifier.
+    #[error("whether the run was accepted is not known")]
+    Unsettled(ExecutionId),
+}
+
+impl RunRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Suspended => "workload_suspended",
+            Self::Retired => "workload_retired",
+            Self::NoActiveRelease => "no_active_release",
+            Self::NothingToRun => "nothing_to_run",
+            Self::NoAsync => "async_dispatch_unavailable",
+            Self::Unsettled(_) => "unavailable",
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<CommitError> for Failure {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Stale => Self::Contended,
+            CommitError::KeyTaken => Self::KeyTaken,
+            CommitError::Conflict(conflict) => Self::Conflict(conflict),
+            CommitError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+impl From<ContentRefusal> for Failure {
+    fn from(refusal: ContentRefusal) -> Self {
+        Self::Content(refusal)
+    }
+}
+
+impl Failure {
+    pub(crate) const fn field(path: &'static str, code: &'static str, message: &'static str) -> Self {
+        Self::Field(FieldProblem { path, code, message })
+    }
+
+    /// The code of a prompt refusal that a run met.
+    #[must_use]
+    pub fn prompt(refusal: PromptRefusal) -> Self {
+        Self::Content(ContentRefusal::Prompt(refusal))
+    }
+}

@@ -1,0 +1,113 @@
+//! Requests that are sent again, and resources that moved: idempotency keys and preconditions.
+
+use crate::{Failure, Services};
+use fairway_domain::{
+    idempotency::{Known, KeyedOutcome, Outcome, RequestKey},
+    store::Revision,
+    tenant::TenantScope,
+};
+use uuid::Uuid;
+
+/// How often a decision is taken again after somebody else was faster.
+pub(crate) const ATTEMPTS: usize = 3;
+
+/// The revisions that a caller accepts, from `If-Match`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Expected {
+    /// Whatever is there.
+    #[default]
+    Any,
+    /// One of these.
+    OneOf(Vec<Revision>),
+}
+
+impl Expected {
+    pub(crate) fn check(&self, present: Revision) -> Result<(), Failure> {
+        match self {
+            Self::Any => Ok(()),
+            Self::OneOf(revisions) if revisions.contains(&present) => Ok(()),
+            Self::OneOf(_) => Err(Failure::PreconditionFailed),
+        }
+    }
+
+    /// What a lost guard means: somebody who named a revision is told, everybody else's decision is taken again.
+    pub(crate) const fn on_stale(&self) -> Option<Failure> {
+        match self {
+            Self::Any => None,
+            Self::OneOf(_) => Some(Failure::PreconditionFailed),
+        }
+    }
+}
+
+/// What an operation gives, and whether this request or an earlier one with its key did it.
+#[derive(Clone, Debug)]
+pub struct Done<T> {
+    /// The resource as it may be read now.
+    pub value: T,
+    /// The status of the first answer, where this one repeats it.
+    pub replayed: Option<u16>,
+}
+
+impl<T> Done<T> {
+    pub(crate) const fn now(value: T) -> Self {
+        Self { value, replayed: None }
+    }
+}
+
+pub(crate) fn keyed(key: Option<&RequestKey>, status: u16, resource: Uuid) -> Option<KeyedOutcome> {
+    key.map(|key| KeyedOutcome { key: key.clone(), outcome: Outcome { status, resource } })
+}
+
+impl Services {
+    /// Does something once for a key: an earlier outcome is read again under the caller's present rights instead.
+    pub(crate) async fn once<T>(
+        &self,
+        scope: TenantScope,
+        key: Option<&RequestKey>,
+        effect: impl AsyncFnOnce() -> Result<T, Failure>,
+        again: impl AsyncFnOnce(Uuid) -> Result<T, Failure>,
+    ) -> Result<Done<T>, Failure> {
+        if let Some(outcome) = self.earlier(scope, key).await? {
+            return Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) });
+        }
+        match effect().await {
+            Err(Failure::KeyTaken) => {
+                // Somebody else with the same key was faster, and has committed.
+                let outcome = self.earlier(scope, key).await?.ok_or(Failure::Contended)?;
+                Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) })
+            }
+            Err(failure) => self.after_failure(scope, key, failure, again).await,
+            Ok(value) => {
+                self.wake.facts();
+                Ok(Done::now(value))
+            }
+        }
+    }
+
+    /// A refusal may be the echo of this very request: a twin with the same key that was faster may have taken the
+    /// slug or moved the state. Then its outcome is the answer.
+    async fn after_failure<T>(
+        &self,
+        scope: TenantScope,
+        key: Option<&RequestKey>,
+        failure: Failure,
+        again: impl AsyncFnOnce(Uuid) -> Result<T, Failure>,
+    ) -> Result<Done<T>, Failure> {
+        if matches!(failure, Failure::Conflict(_) | Failure::Contended | Failure::Release(_)) {
+            if let Some(outcome) = self.earlier(scope, key).await? {
+                return Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) });
+            }
+        }
+        Err(failure)
+    }
+
+    async fn earlier(&self, scope: TenantScope, key: Option<&RequestKey>) -> Result<Option<Outcome>, Failure> {
+        let Some(key) = key else { return Ok(None) };
+        match self.stores.idempotency.look_up(scope, key).await? {
+            Known::No => Ok(None),
+            Known::OtherBody => Err(Failure::KeyOtherBody),
+            Known::Done(outcome) => Ok(Some(outcome)),
+            Known::AsResource(_) => Err(Failure::Corrupt("a key of an execution stands at another route")),
+        }
+    }
+}

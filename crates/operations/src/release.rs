@@ -1,0 +1,302 @@
+//! Releases: drafts, bindings, verdicts, moves.
+
+mod active;
+mod standing;
+mod transition;
+
+pub use active::{ActiveRelease, ActiveReleaseCache};
+pub use transition::{Transition, Transitioned};
+
+use crate::{
+    Done, Failure, Services,
+    access::{Operation, gate},
+    once::{ATTEMPTS, keyed},
+    workload::place_of,
+};
+use fairway_domain::{
+    access::{Caller, GrantScope, Place},
+    asset::kind::AssetKind,
+    id::{ApprovalId, AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId},
+    idempotency::RequestKey,
+    release::{
+        BindableVersion, Binding, NewRelease, Release, StateName,
+        lane::TargetLane,
+        ports::{PlacedRelease, ReleaseFilter},
+        review::{Approval, ApprovalRule, SelfApproval, Verdict},
+    },
+    slug::Slug,
+    store::{CommitError, Paging},
+    tenant::TenantScope,
+};
+
+/// What every environment asks of approvals where a local server is concerned: one, and anybody's.
+pub(crate) const LOCAL_RULE: ApprovalRule =
+    ApprovalRule { min_approvals: 1, self_approval: SelfApproval::Allowed };
+
+/// A release to draft.
+#[derive(Clone, Debug)]
+pub struct ReleaseDraft {
+    /// For which workload.
+    pub workload_id: WorkloadId,
+    /// In which environment.
+    pub environment: Slug,
+    /// For which lanes.
+    pub target_lane: TargetLane,
+    /// The policy bundle asset that it must bind, if any.
+    pub policy_bundle_id: Option<AssetId>,
+}
+
+/// Which releases to list.
+#[derive(Clone, Debug, Default)]
+pub struct ReleaseQuery {
+    /// Those of this workload.
+    pub workload_id: Option<WorkloadId>,
+    /// Those in this environment.
+    pub environment: Option<Slug>,
+    /// Those in this state.
+    pub state: Option<StateName>,
+}
+
+impl Services {
+    /// Drafts a release.
+    ///
+    /// # Errors
+    /// When the workload or the policy bundle is not found, or the caller may not draft releases there.
+    pub async fn create_release(
+        &self,
+        caller: &Caller,
+        draft: ReleaseDraft,
+        key: Option<&RequestKey>,
+    ) -> Result<Done<PlacedRelease>, Failure> {
+        let (scope, workload) = self.enter_workload(caller, Operation::CreateRelease, draft.workload_id).await?;
+        let place = place_of(caller, &workload);
+        self.once(
+            scope,
+            key,
+            async || {
+                if let Some(bundle) = draft.policy_bundle_id {
+                    let asset = self.stores.assets.find(scope, bundle).await?.ok_or(Failure::NotFound)?;
+                    if !Self::sees_asset(caller, &asset, &place) {
+                        return Err(Failure::NotFound);
+                    }
+                    if asset.kind != AssetKind::PolicyBundle {
+                        return Err(Failure::field(
+                            "policy_bundle_id",
+                            "role_kind_mismatch",
+                            "this asset is no policy bundle",
+                        ));
+                    }
+                }
+                let release_id: ReleaseId = self.id();
+                let new = NewRelease {
+                    release_id,
+                    workload_id: workload.workload_id,
+                    workspace_id: workload.workspace_id,
+                    environment: draft.environment,
+                    target_lane: draft.target_lane,
+                    policy_bundle_id: draft.policy_bundle_id,
+                };
+                let change = Release::draft(new, &self.stamp(caller));
+                let release = change.next.clone();
+                let outcome = keyed(key, 201, release_id.uuid());
+                self.stores.releases.commit_new(scope, change, outcome.as_ref()).await?;
+                let lanes = self.stores.releases.deployment(scope, release.workload_id, &release.environment).await?;
+                let deployment = lanes.ok_or(Failure::Corrupt("a release without a deployment"))?;
+                Ok(PlacedRelease { release, deployment })
+            },
+            async |id| self.read_release(caller, id.into()).await,
+        )
+        .await
+    }
+
+    /// Releases without their bindings, newest first.
+    ///
+    /// # Errors
+    /// When the caller sees no releases at all.
+    pub async fn list_releases(
+        &self,
+        caller: &Caller,
+        query: ReleaseQuery,
+        page: Paging,
+    ) -> Result<(Vec<Release>, u64), Failure> {
+        let (scope, reach) = gate::enter_list(caller, Operation::ListReleases)?;
+        let ReleaseQuery { workload_id: workload, environment, state } = query;
+        let filter = ReleaseFilter { workload, environment, state, reach };
+        Ok(self.stores.releases.list(scope, &filter, page).await?)
+    }
+
+    /// A workload's releases without their bindings, newest first.
+    ///
+    /// # Errors
+    /// When the workload is not found.
+    pub async fn list_workload_releases(
+        &self,
+        caller: &Caller,
+        workload: WorkloadId,
+        page: Paging,
+    ) -> Result<(Vec<Release>, u64), Failure> {
+        let (scope, _) = self.enter_workload(caller, Operation::ListWorkloadReleases, workload).await?;
+        let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
+        Ok(self.stores.releases.list(scope, &filter, page).await?)
+    }
+
+    /// One release, with bindings, verdicts and who holds the lanes.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see it.
+    pub async fn read_release(&self, caller: &Caller, id: ReleaseId) -> Result<PlacedRelease, Failure> {
+        self.enter_release(caller, Operation::ReadRelease, id).await.map(|(_, _, placed)| placed)
+    }
+
+    /// Binds a version to a draft.
+    ///
+    /// # Errors
+    /// When release or version are not found, or the release refuses.
+    pub async fn bind_version(
+        &self,
+        caller: &Caller,
+        id: ReleaseId,
+        (version, role): (AssetVersionId, AssetKind),
+        key: Option<&RequestKey>,
+    ) -> Result<Done<(Release, Binding)>, Failure> {
+        let (scope, place, _) = self.enter_release(caller, Operation::BindVersion, id).await?;
+        self.once(
+            scope,
+            key,
+            async || {
+                let bindable = self.bindable(caller, &place, version).await?;
+                for _ in 0..ATTEMPTS {
+                    let (_, _, placed) = self.enter_release(caller, Operation::BindVersion, id).await?;
+                    let binding_id: BindingId = self.id();
+                    let change = placed.release.bind(binding_id, role, &bindable, &self.stamp(caller))?;
+                    let release = change.next.clone();
+                    let binding = release.bindings.last().cloned();
+                    let outcome = keyed(key, 201, binding_id.uuid());
+                    match self.stores.releases.commit_binding(scope, change, outcome.as_ref()).await {
+                        Err(CommitError::Stale) => {}
+                        committed => {
+                            committed?;
+                            return binding.map(|binding| (release, binding)).ok_or(Failure::NotFound);
+                        }
+                    }
+                }
+                Err(Failure::Contended)
+            },
+            async |binding_id| {
+                let release = self.read_release(caller, id).await?.release;
+                let kept = release.bindings.iter().find(|binding| binding.binding_id.uuid() == binding_id).cloned();
+                kept.map(|binding| (release, binding)).ok_or(Failure::NotFound)
+            },
+        )
+        .await
+    }
+
+    async fn bindable(
+        &self,
+        caller: &Caller,
+        place: &Place,
+        id: AssetVersionId,
+    ) -> Result<BindableVersion, Failure> {
+        let found = self.stores.assets.find_version(TenantScope::of(caller), id).await?;
+        let (asset, version) = found.ok_or(Failure::NotFound)?;
+        if !asset.is_seen_from(place.namespace) {
+            return Err(Failure::NotFound);
+        }
+        Ok(BindableVersion {
+            asset_version_id: version.asset_version_id,
+            checksum: version.checksum,
+            version_label: version.version_label,
+            asset_id: asset.asset_id,
+            asset_slug: asset.slug,
+            kind: asset.kind,
+            lifecycle: asset.lifecycle,
+        })
+    }
+
+    /// Records a verdict on what is bound now.
+    ///
+    /// # Errors
+    /// When the release is not found, or the caller may not give verdicts on it.
+    pub async fn review_release(
+        &self,
+        caller: &Caller,
+        id: ReleaseId,
+        (verdict, note): (Verdict, Option<String>),
+        key: Option<&RequestKey>,
+    ) -> Result<Done<(Release, Approval)>, Failure> {
+        let (scope, _, _) = self.enter_release(caller, Operation::ReviewRelease, id).await?;
+        self.once(
+            scope,
+            key,
+            async || {
+                for _ in 0..ATTEMPTS {
+                    let (_, _, placed) = self.enter_release(caller, Operation::ReviewRelease, id).await?;
+                    let approval_id: ApprovalId = self.id();
+                    let said = (verdict, note.clone());
+                    let change = placed.release.review(approval_id, said, LOCAL_RULE, &self.stamp(caller))?;
+                    let reviewed = change.next.clone();
+                    let outcome = keyed(key, 201, approval_id.uuid());
+                    match self.stores.releases.commit_review(scope, change, outcome.as_ref()).await {
+                        Err(CommitError::Stale) => {}
+                        committed => {
+                            committed?;
+                            return Ok((reviewed.release, reviewed.approval));
+                        }
+                    }
+                }
+                Err(Failure::Contended)
+            },
+            async |approval_id| {
+                let release = self.read_release(caller, id).await?.release;
+                let kept = release.approvals.iter().find(|said| said.approval_id.uuid() == approval_id).cloned();
+                kept.map(|approval| (release, approval)).ok_or(Failure::NotFound)
+            },
+        )
+        .await
+    }
+
+    /// Verdicts on a release, newest first.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the release.
+    pub async fn list_approvals(&self, caller: &Caller, id: ReleaseId) -> Result<(Release, Vec<Approval>), Failure> {
+        let (_, _, placed) = self.enter_release(caller, Operation::ListApprovals, id).await?;
+        let mut approvals = placed.release.approvals.clone();
+        approvals.reverse();
+        Ok((placed.release, approvals))
+    }
+
+    /// The release, with the place of its workload.
+    pub(crate) async fn enter_release(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: ReleaseId,
+    ) -> Result<(TenantScope, Place, PlacedRelease), Failure> {
+        let everything = TenantScope::of(caller);
+        let placed = self.stores.releases.find(everything, id).await?.ok_or(Failure::NotFound)?;
+        let workload = placed.release.workload_id;
+        let around = self.place_of_workload(caller, placed.release.workspace_id, workload).await?;
+        let scope = gate::enter(caller, operation, &around)?;
+        Ok((scope, around, placed))
+    }
+
+    /// A workload's place. Where a workspace is never changes, so it is looked up once.
+    async fn place_of_workload(
+        &self,
+        caller: &Caller,
+        workspace: fairway_domain::id::WorkspaceId,
+        workload: WorkloadId,
+    ) -> Result<Place, Failure> {
+        if let Some(namespace) = self.places.get(&workspace) {
+            return Ok(Place::workspace(caller.tenant, namespace, workspace).of_workload(workload));
+        }
+        let scope = TenantScope::of(caller);
+        let place = self.stores.access.place(scope, &GrantScope::Workspace(workspace)).await?;
+        let place = place.ok_or(Failure::Corrupt("a workload without a workspace"))?;
+        if let Some(namespace) = place.namespace {
+            self.places.insert(workspace, namespace);
+        }
+        Ok(place.of_workload(workload))
+    }
+}

@@ -1,0 +1,129 @@
+//! The active-release read: hot, so it is answered from a cache that one point read proves true.
+
+use crate::{
+    Failure, Services,
+    access::{Claims, IdentityMode, Operation},
+};
+use fairway_domain::{
+    access::Caller,
+    id::{RequestId, TenantId, WorkloadId},
+    release::{lane::Lane, ports::PlacedRelease},
+    slug::Slug,
+    store::Revision,
+    tenant::TenantScope,
+};
+use moka::sync::Cache;
+use std::sync::Arc;
+
+/// Answers kept per process.
+const KEPT: u64 = 10_000;
+
+/// The release that serves, and on which lane it was found.
+#[derive(Clone, Debug)]
+pub struct ActiveRelease {
+    /// The release, with who holds the lanes.
+    pub placed: PlacedRelease,
+    /// The lane that answered.
+    pub lane: Lane,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Asked {
+    claims: Claims,
+    tenant: TenantId,
+    workload: WorkloadId,
+    environment: Slug,
+    lane: Option<Lane>,
+}
+
+/// An answer with the two revisions that it was decided on: while neither moved, the same caller gets the same answer.
+#[derive(Clone)]
+struct Kept {
+    deployment: Revision,
+    access: Revision,
+    body: Arc<str>,
+}
+
+/// Rendered answers, by who asked what.
+pub struct ActiveReleaseCache {
+    answers: Cache<Asked, Kept>,
+    tenants: Cache<Claims, TenantId>,
+}
+
+impl ActiveReleaseCache {
+    pub(crate) fn new() -> Self {
+        Self { answers: Cache::new(KEPT), tenants: Cache::new(KEPT) }
+    }
+}
+
+impl Services {
+    /// The release that serves a workload in an environment, rendered by `render`: on the named lane, else on the most
+    /// general one that has a holder.
+    ///
+    /// The rendered answer is kept with the deployment's and the tenant's access revision. One point read says whether
+    /// both still hold; if not, caller and answer are worked out anew, so a lost role or a moved lane shows with the
+    /// next request.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the workload's releases or no lane that was asked for has a holder.
+    pub async fn active_release(
+        &self,
+        (mode, claims, request_id): (IdentityMode, &Claims, RequestId),
+        (workload, environment, lane): (WorkloadId, &Slug, Option<Lane>),
+        render: impl FnOnce(&ActiveRelease) -> Result<String, Failure>,
+    ) -> Result<Arc<str>, Failure> {
+        if let Some(tenant) = self.active.tenants.get(claims) {
+            let asked =
+                Asked { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
+            if let Some(kept) = self.active.answers.get(&asked) {
+                let pulse =
+                    self.stores.releases.pulse(TenantScope::for_relay(tenant), workload, environment).await?;
+                if pulse.is_some_and(|now| now.deployment == kept.deployment && now.access == kept.access) {
+                    return Ok(kept.body);
+                }
+                self.active.answers.invalidate(&asked);
+            }
+        }
+        let caller = self.identify(mode, claims, request_id).await?;
+        let active = self.find_active(&caller, workload, environment, lane).await?;
+        let body: Arc<str> = render(&active)?.into();
+        let kept = Kept {
+            deployment: active.placed.deployment.revision,
+            access: caller.access_revision,
+            body: Arc::clone(&body),
+        };
+        self.active.tenants.insert(claims.clone(), caller.tenant);
+        let asked = Asked {
+            claims: claims.clone(),
+            tenant: caller.tenant,
+            workload,
+            environment: environment.clone(),
+            lane,
+        };
+        self.active.answers.insert(asked, kept);
+        Ok(body)
+    }
+
+    async fn find_active(
+        &self,
+        caller: &Caller,
+        workload: WorkloadId,
+        environment: &Slug,
+        lane: Option<Lane>,
+    ) -> Result<ActiveRelease, Failure> {
+        let (scope, _) = self.enter_workload(caller, Operation::ReadActiveRelease, workload).await?;
+        let lanes = self.stores.releases.deployment(scope, workload, environment).await?;
+        let held = lanes.and_then(|deployment| match lane {
+            Some(lane) => deployment.holder(lane).map(|release| (lane, release)),
+            None => deployment.representative(),
+        });
+        let (lane, release) = held.ok_or(Failure::NotFound)?;
+        let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::NotFound)?;
+        // Between the two reads the lane may have moved on; then what was found is not active there any more.
+        if placed.deployment.holder(lane) == Some(release) {
+            Ok(ActiveRelease { placed, lane })
+        } else {
+            Err(Failure::Contended)
+        }
+    }
+}

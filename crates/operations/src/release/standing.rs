@@ -1,0 +1,136 @@
+//! What the activation rules need to know of the bound contents.
+
+use crate::{Failure, Services};
+use fairway_domain::{
+    asset::{
+        Lifecycle,
+        content::{self, CheckedContent},
+        kind::AssetKind,
+    },
+    flow::{Flow, StepKind},
+    policy::Obligation,
+    release::{
+        Binding, Release,
+        activate::{FlowStanding, RouteStanding, Standing},
+    },
+    store::Paging,
+    tenant::TenantScope,
+};
+use serde_json::Value;
+
+/// Obligations that this server fulfils. A policy that may impose another one is not activated: a control that is not
+/// enforced must not look as if it were.
+pub(crate) const FULFILLED: &[Obligation] = &[];
+
+/// Later versions of a model policy that are looked through for routes taken back.
+const LATER_VERSIONS: u32 = 200;
+
+/// The step types and actions of a flow that this server cannot run, by name.
+pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
+    let mut names: Vec<String> = flow
+        .steps()
+        .iter()
+        .filter_map(|step| match &step.kind {
+            StepKind::Task { action } if !crate::execution::engine::runs(*action) => Some(action.as_str()),
+            StepKind::Agent { .. } | StepKind::Embedding { .. } => Some(step.kind.as_str()),
+            StepKind::Task { .. } | StepKind::LlmCall { .. } | StepKind::Return { .. } => None,
+        })
+        .map(str::to_owned)
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+impl Services {
+    /// Reads the bound contents and says how they stand.
+    pub(crate) async fn standing(&self, scope: TenantScope, release: &Release) -> Result<Standing, Failure> {
+        let mut standing =
+            Standing { primary_route: None, flow: FlowStanding::Absent, unavailable_obligations: Vec::new() };
+        for binding in &release.bindings {
+            match binding.role {
+                AssetKind::OrchestrationFlow => standing.flow = self.flow_standing(scope, binding).await?,
+                AssetKind::ModelPolicy => standing.primary_route = Some(self.route_standing(scope, binding).await?),
+                AssetKind::PolicyBundle => {
+                    standing.unavailable_obligations = self.unfulfilled(scope, binding).await?;
+                }
+                AssetKind::PromptTemplate
+                | AssetKind::KnowledgeBase
+                | AssetKind::ModelConfig
+                | AssetKind::ToolDefinition
+                | AssetKind::HookDefinition
+                | AssetKind::McpServer
+                | AssetKind::Skill
+                | AssetKind::Agent
+                | AssetKind::Memory
+                | AssetKind::EvaluationSuite
+                | AssetKind::GuardrailConfig
+                | AssetKind::ConnectorDefinition
+                | AssetKind::SovereigntyProfile
+                | AssetKind::WorkloadProfile
+                | AssetKind::SandboxProfile
+                | AssetKind::WorkloadHarness => {}
+            }
+        }
+        Ok(standing)
+    }
+
+    async fn flow_standing(&self, scope: TenantScope, binding: &Binding) -> Result<FlowStanding, Failure> {
+        let content = self.bound_content(scope, binding).await?;
+        let Ok(flow) = Flow::from_content(&content) else {
+            return Ok(FlowStanding::Broken);
+        };
+        Ok(FlowStanding::Sound {
+            provider_routed: flow.uses_provider_routes(),
+            refers_to: flow.release_roles().into_iter().collect(),
+            unavailable: unavailable_steps(&flow),
+        })
+    }
+
+    /// A route stands if the bound version approves it, its asset is active, and no later version takes it back.
+    async fn route_standing(&self, scope: TenantScope, binding: &Binding) -> Result<RouteStanding, Failure> {
+        let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
+        let (asset, version) = found.ok_or(Failure::Corrupt("a binding without a version"))?;
+        let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+        let Ok(CheckedContent::ModelPolicy(policy)) = content::check(AssetKind::ModelPolicy, &content) else {
+            return Ok(RouteStanding::NotApproved);
+        };
+        let route = &policy.provider_route;
+        if !route.is_approved() || asset.lifecycle != Lifecycle::Active {
+            return Ok(RouteStanding::NotApproved);
+        }
+        let page = Paging { limit: LATER_VERSIONS, offset: 0 };
+        let (newest, _) = self.stores.assets.list_versions(scope, asset.asset_id, page).await?;
+        let later = newest.iter().filter(|later| later.asset_version_id > version.asset_version_id);
+        for later in later {
+            let content = later.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+            if let Ok(CheckedContent::ModelPolicy(policy)) = content::check(AssetKind::ModelPolicy, &content) {
+                if policy.routes().any(|later| later.route_id == route.route_id && later.state.withdraws()) {
+                    return Ok(RouteStanding::NotApproved);
+                }
+            }
+        }
+        Ok(RouteStanding::Approved)
+    }
+
+    async fn unfulfilled(&self, scope: TenantScope, binding: &Binding) -> Result<Vec<String>, Failure> {
+        let content = self.bound_content(scope, binding).await?;
+        let Ok(CheckedContent::PolicyBundle(policy)) = content::check(AssetKind::PolicyBundle, &content) else {
+            return Err(Failure::Corrupt("a stored policy bundle that does not compile"));
+        };
+        let mut names: Vec<String> = policy
+            .obligations()
+            .filter(|obligation| !FULFILLED.contains(obligation))
+            .map(|obligation| obligation.as_str().to_owned())
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
+    pub(crate) async fn bound_content(&self, scope: TenantScope, binding: &Binding) -> Result<Value, Failure> {
+        let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
+        let (_, version) = found.ok_or(Failure::Corrupt("a binding without a version"))?;
+        version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))
+    }
+}

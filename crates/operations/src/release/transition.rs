@@ -1,0 +1,147 @@
+//! Moving a release.
+
+use super::LOCAL_RULE;
+use crate::{
+    Done, Expected, Failure, Services,
+    access::Operation,
+    once::{ATTEMPTS, keyed},
+};
+use fairway_domain::{
+    access::Caller,
+    id::ReleaseId,
+    idempotency::RequestKey,
+    release::{
+        Release, ReleaseRefusal, StateName,
+        lane::{DeploymentChange, Lane},
+        ports::PlacedRelease,
+    },
+    store::{Change, CommitError},
+    tenant::TenantScope,
+};
+
+/// A move to make.
+#[derive(Clone, Copy, Debug)]
+pub struct Transition {
+    /// Where to.
+    pub to: StateName,
+    /// On which lane alone, for an activation.
+    pub lane: Option<Lane>,
+}
+
+/// A move made.
+#[derive(Clone, Debug)]
+pub struct Transitioned {
+    /// The release as it is now.
+    pub placed: PlacedRelease,
+    /// The state that it left; none when an earlier request with the same key made the move.
+    pub previous: Option<StateName>,
+    /// The lane that was asked for.
+    pub lane: Option<Lane>,
+}
+
+/// A decided move: of the release alone, or of lanes too.
+enum Move {
+    Plain(Change<Release>),
+    Lanes(DeploymentChange),
+}
+
+impl Services {
+    /// Moves a release to another state.
+    ///
+    /// # Errors
+    /// When it is not found, the caller may not move it so, its state does not lead there, something that the state
+    /// demands is missing, or it is not as the caller expects.
+    pub async fn transition_release(
+        &self,
+        caller: &Caller,
+        id: ReleaseId,
+        wanted: Transition,
+        expected: &Expected,
+        key: Option<&RequestKey>,
+    ) -> Result<Done<Transitioned>, Failure> {
+        let operation = match wanted.to {
+            StateName::Draft | StateName::ReviewReady => Operation::SubmitRelease,
+            StateName::Approved | StateName::Active | StateName::Superseded | StateName::Retired => {
+                Operation::MoveRelease
+            }
+        };
+        let (scope, _, first) = self.enter_release(caller, operation, id).await?;
+        self.once(
+            scope,
+            key,
+            async || {
+                let mut seen = first;
+                for _ in 0..ATTEMPTS {
+                    expected.check(seen.release.revision)?;
+                    let previous = seen.release.state.name();
+                    let decided = self.decide(caller, scope, &seen, wanted).await?;
+                    let outcome = keyed(key, 200, id.uuid());
+                    let (placed, committed) = match decided {
+                        Move::Plain(change) => {
+                            let placed =
+                                PlacedRelease { release: change.next.clone(), deployment: seen.deployment.clone() };
+                            let commit = self.stores.releases.commit_transition(scope, change, outcome.as_ref());
+                            (placed, commit.await)
+                        }
+                        Move::Lanes(change) => {
+                            let placed = PlacedRelease {
+                                release: change.release.clone(),
+                                deployment: change.deployment.clone(),
+                            };
+                            let commit = self.stores.releases.commit_deployment(scope, change, outcome.as_ref());
+                            (placed, commit.await)
+                        }
+                    };
+                    match committed {
+                        // Whoever named a revision is told; everybody else's move is decided again on what is there
+                        // now, and refused with the true state if it does not lead there any more.
+                        Err(CommitError::Stale) => match expected.on_stale() {
+                            Some(failure) => return Err(failure),
+                            None => {
+                                let found = self.stores.releases.find(scope, id).await?;
+                                seen = found.ok_or(Failure::NotFound)?;
+                            }
+                        },
+                        committed => {
+                            committed?;
+                            return Ok(Transitioned { placed, previous: Some(previous), lane: wanted.lane });
+                        }
+                    }
+                }
+                Err(Failure::Contended)
+            },
+            async |_| {
+                let placed = self.read_release(caller, id).await?;
+                Ok(Transitioned { placed, previous: None, lane: wanted.lane })
+            },
+        )
+        .await
+    }
+
+    async fn decide(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        seen: &PlacedRelease,
+        wanted: Transition,
+    ) -> Result<Move, Failure> {
+        let PlacedRelease { release, deployment } = seen;
+        let stamp = self.stamp(caller);
+        Ok(match wanted.to {
+            StateName::Draft => Move::Plain(release.reopen(deployment, &stamp)?),
+            StateName::ReviewReady => Move::Plain(release.submit(deployment, &stamp)?),
+            StateName::Approved => Move::Plain(release.approve(LOCAL_RULE, deployment, &stamp)?),
+            StateName::Active => {
+                let standing = self.standing(scope, release).await?;
+                let change = release.activate(wanted.lane, deployment, (&standing, LOCAL_RULE), &stamp)?;
+                Move::Lanes(change)
+            }
+            StateName::Retired => Move::Lanes(release.retire(deployment, &stamp)?),
+            // Nobody supersedes a release; it happens to one when others take its lanes.
+            StateName::Superseded => {
+                let (from, valid) = (release.state.name(), release.valid_transitions(deployment));
+                return Err(ReleaseRefusal::InvalidTransition { from, valid }.into());
+            }
+        })
+    }
+}

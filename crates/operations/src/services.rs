@@ -1,0 +1,145 @@
+//! What every operation works with.
+
+use crate::{execution::plan::PlanCache, release::ActiveReleaseCache};
+use fairway_domain::{
+    access::{AccessStore, Caller},
+    asset::ports::{ArtifactStore, AssetStore},
+    audit::{AuditStore, Stamp},
+    execution::{ports::ExecutionStore, provider::Provider},
+    id::{Ids, NamespaceId, WorkspaceId},
+    idempotency::IdempotencyStore,
+    release::ports::ReleaseStore,
+    tenant::{TenantStore, WorkspaceStore},
+    time::Clock,
+    workload::WorkloadStore,
+};
+use moka::sync::Cache;
+use std::{sync::Arc, time::Duration};
+use tokio::sync::Notify;
+
+/// Workspaces whose namespace is remembered.
+const PLACES: u64 = 100_000;
+
+/// The stores of one process or of one worker thread.
+#[derive(Clone)]
+pub struct Stores {
+    /// Tenants.
+    pub tenants: Arc<dyn TenantStore>,
+    /// Workspaces.
+    pub workspaces: Arc<dyn WorkspaceStore>,
+    /// Role bindings.
+    pub access: Arc<dyn AccessStore>,
+    /// Assets and versions.
+    pub assets: Arc<dyn AssetStore>,
+    /// Workloads.
+    pub workloads: Arc<dyn WorkloadStore>,
+    /// Releases and deployments.
+    pub releases: Arc<dyn ReleaseStore>,
+    /// Executions and their evidence.
+    pub executions: Arc<dyn ExecutionStore>,
+    /// The audit log.
+    pub audit: Arc<dyn AuditStore>,
+    /// Idempotency keys.
+    pub idempotency: Arc<dyn IdempotencyStore>,
+}
+
+/// What can be set about operations.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How long a synchronous run may keep its caller waiting.
+    pub sync_wait: Duration,
+    /// How long a run may take.
+    pub execution_deadline: Duration,
+    /// How long a run's lease lasts unless renewed.
+    pub lease: Duration,
+}
+
+/// Tells the sequencer that facts wait. One wake is enough for any number of them.
+#[derive(Debug, Default)]
+pub struct Wake(Notify);
+
+impl Wake {
+    /// Says that facts wait.
+    pub fn facts(&self) {
+        self.0.notify_one();
+    }
+
+    /// Waits until some do.
+    pub async fn wait(&self) {
+        self.0.notified().await;
+    }
+}
+
+/// All operations, with what they work with. Cheap to clone; caches are shared by all clones.
+#[derive(Clone)]
+pub struct Services {
+    pub(crate) stores: Stores,
+    pub(crate) artifacts: Arc<dyn ArtifactStore>,
+    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Arc<dyn Ids>,
+    pub(crate) settings: Settings,
+    pub(crate) plans: Arc<PlanCache>,
+    pub(crate) active: Arc<ActiveReleaseCache>,
+    /// A workspace's namespace never changes.
+    pub(crate) places: Cache<WorkspaceId, NamespaceId>,
+    pub(crate) wake: Arc<Wake>,
+}
+
+impl Services {
+    /// Operations over these stores, with fresh caches.
+    #[must_use]
+    pub fn new(
+        stores: Stores,
+        artifacts: Arc<dyn ArtifactStore>,
+        provider: Arc<dyn Provider>,
+        (clock, ids): (Arc<dyn Clock>, Arc<dyn Ids>),
+        settings: Settings,
+    ) -> Self {
+        Self {
+            stores,
+            artifacts,
+            provider,
+            clock,
+            ids,
+            settings,
+            plans: Arc::new(PlanCache::new()),
+            active: Arc::new(ActiveReleaseCache::new()),
+            places: Cache::new(PLACES),
+            wake: Arc::default(),
+        }
+    }
+
+    /// The same operations over other connections: caches, wake and everything else stay shared.
+    #[must_use]
+    pub fn over(&self, stores: Stores) -> Self {
+        Self { stores, ..self.clone() }
+    }
+
+    /// What wakes the sequencer.
+    #[must_use]
+    pub fn wake(&self) -> Arc<Wake> {
+        Arc::clone(&self.wake)
+    }
+
+    /// Whether the artifact store answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn artifacts_ready(&self) -> Result<(), fairway_domain::asset::ports::ArtifactError> {
+        self.artifacts.ready().await
+    }
+
+    pub(crate) fn id<T: From<uuid::Uuid>>(&self) -> T {
+        T::from(self.ids.fresh())
+    }
+
+    pub(crate) fn stamp(&self, caller: &Caller) -> Stamp {
+        Stamp {
+            fact_id: self.id(),
+            at: self.clock.now(),
+            actor: caller.actor.clone(),
+            request_id: caller.request_id,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What may depend on what, and how files may be, checked instead of hoped for.
+
+mod dependencies;
+mod files;
+pub(crate) mod packages;
+
+use anyhow::{Result, bail};
+
+use crate::place::Place;
+use crate::step::printed;
+use dependencies::{Rule, breaches, rules};
+use packages::packages;
+
+/// Checks every fence; the error lists all breaches.
+pub(crate) fn run(place: &Place) -> Result<()> {
+    let packages = packages(place)?;
+    let mut found = Vec::new();
+    for rule in rules(&packages)? {
+        found.extend(breaches(&rule, &tree(place, &rule)?));
+    }
+    found.extend(files::breaches(&place.root)?);
+    if !found.is_empty() {
+        bail!("{} breaches:\n  {}", found.len(), found.join("\n  "));
+    }
+    Ok(())
+}
+
+/// What the rule's package is built with when it is built alone: a line for each package, with its features.
+fn tree(place: &Place, rule: &Rule) -> Result<String> {
+    let mut command = place.cargo();
+    command.args(["tree", "--package", &rule.package, "--edges", "normal", "--prefix", "none", "--format", "{p} {f}"]);
+    printed(command)
+}

@@ -1,0 +1,163 @@
+//! Which package may be built with which others.
+
+use anyhow::{Context, Result};
+
+use super::packages::Package;
+
+/// What one package must never be built with, however indirectly.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) package: String,
+    /// Names of packages; one ending in `*` stands for all that begin like it.
+    never: Vec<String>,
+    /// Features that must be off, by package.
+    features: &'static [(&'static str, &'static [&'static str])],
+}
+
+/// What the pure core must not touch: runtimes, networks, databases.
+const IMPURE: &[&str] =
+    &["tokio", "tokio-*", "deadpool*", "diesel*", "refinery*", "actix*", "reqwest", "hyper", "hyper-*", "object_store"];
+
+/// What operations must not touch: they speak to ports.
+const TECHNOLOGIES: &[&str] =
+    &["tokio-postgres*", "deadpool*", "diesel*", "refinery*", "actix*", "reqwest", "hyper", "object_store"];
+
+/// Clock and randomness, which the core takes as arguments. (`std` gives `time` a clock that no feature turns off;
+/// that one is fenced by `crates/domain/clippy.toml`.)
+const CLOCKS_AND_DICE: &[(&str, &[&str])] = &[
+    ("uuid", &["v1", "v4", "v6", "v7", "rng", "rng-getrandom", "rng-rand", "fast-rng", "js"]),
+    ("time", &["local-offset", "rand", "rand08", "rand09", "wasm-bindgen"]),
+];
+
+/// The rules for these packages. Every adapter gets one, and so does a package that is only planned yet, once it exists.
+pub(crate) fn rules(packages: &[Package]) -> Result<Vec<Rule>> {
+    let adapters: Vec<&str> =
+        packages.iter().filter(|package| package.is_adapter()).map(|package| package.name.as_str()).collect();
+    let mut rules = Vec::new();
+    for (folder, required) in [("crates/domain", true), ("crates/operations", true), ("crates/cli", false)] {
+        let package = packages.iter().find(|package| package.folder.as_os_str() == folder);
+        let package = match (package, required) {
+            (Some(package), _) => package,
+            (None, true) => return Err(anyhow::anyhow!("there is no package in {folder}")),
+            (None, false) => continue,
+        };
+        let (technologies, features): (&[&str], _) = match folder {
+            "crates/domain" => (IMPURE, CLOCKS_AND_DICE),
+            "crates/operations" => (TECHNOLOGIES, &[] as &[_]),
+            _ => (&["fairway-operations", "fairway-api", "tokio-postgres*", "deadpool*", "actix*"], &[] as &[_]),
+        };
+        let never = technologies.iter().chain(&adapters).map(|name| (*name).to_owned()).collect();
+        rules.push(Rule { package: package.name.clone(), never, features });
+    }
+    for adapter in &adapters {
+        let others = adapters.iter().filter(|other| *other != adapter);
+        let never = ["fairway-operations", "fairway-api"].iter().chain(others).map(|name| (*name).to_owned()).collect();
+        rules.push(Rule { package: (*adapter).to_owned(), never, features: &[] });
+    }
+    if adapters.is_empty() {
+        return Err(anyhow::anyhow!("there is no package in adapters/")).context("reading the workspace");
+    }
+    Ok(rules)
+}
+
+/// What the lines of a `cargo tree` (`name vVERSION … features`) hold against the rule.
+pub(crate) fn breaches(rule: &Rule, tree: &str) -> Vec<String> {
+    let mut found: Vec<String> = tree.lines().flat_map(|line| breaches_of_line(rule, line)).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn breaches_of_line(rule: &Rule, line: &str) -> Vec<String> {
+    let mut words = line.split_whitespace();
+    let Some(name) = words.next() else { return Vec::new() };
+    let mut found = Vec::new();
+    if rule.never.iter().any(|pattern| matches(pattern, name)) {
+        found.push(format!("{} is built with {name}", rule.package));
+    }
+    // The features stand last, separated by commas; what stands before them (version, source, `(*)`) never equals one.
+    let on: Vec<&str> = words.flat_map(|word| word.split(',')).collect();
+    for (_, features) in rule.features.iter().filter(|(package, _)| *package == name) {
+        let wrong = features.iter().filter(|feature| on.contains(feature));
+        found.extend(wrong.map(|feature| format!("{} is built with the feature {feature} of {name}", rule.package)));
+    }
+    found
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => pattern == name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workspace() -> Vec<Package> {
+        vec![
+            Package::pretend("fairway-domain", "crates/domain"),
+            Package::pretend("fairway-operations", "crates/operations"),
+            Package::pretend("fairway-cli", "crates/cli"),
+            Package::pretend("fairway-postgres", "adapters/postgres"),
+            Package::pretend("fairway-artifacts", "adapters/artifacts"),
+        ]
+    }
+
+    fn breaches_of(package: &str, tree: &str) -> Vec<String> {
+        let rules = rules(&workspace()).unwrap();
+        breaches(rules.iter().find(|rule| rule.package == package).unwrap(), tree)
+    }
+
+    #[test]
+    fn a_pure_domain_passes() {
+        let tree = "fairway-domain v0.1.0 (/checkout/crates/domain) \nuuid v1.26.0 serde,std\n\
+                    time v0.3.44 alloc,formatting,macros,parsing,serde,std\nserde v1.0.228 (*)\n\n";
+        assert_eq!(breaches_of("fairway-domain", tree), [""; 0]);
+    }
+
+    #[test]
+    fn a_domain_with_a_runtime_a_network_or_a_database_is_a_breach() {
+        for name in ["tokio", "tokio-postgres", "deadpool-postgres", "diesel", "actix-web", "reqwest", "hyper"] {
+            let tree = format!("fairway-domain v0.1.0\n{name} v1.2.3 default\n");
+            assert_eq!(breaches_of("fairway-domain", &tree), [format!("fairway-domain is built with {name}")]);
+        }
+    }
+
+    #[test]
+    fn a_domain_with_a_clock_or_dice_is_a_breach() {
+        let found = breaches_of("fairway-domain", "uuid v1.26.0 serde,std,v7 (*)\ntime v0.3.44 local-offset,std\n");
+        let expected = [
+            "fairway-domain is built with the feature local-offset of time",
+            "fairway-domain is built with the feature v7 of uuid",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn operations_may_use_a_runtime_but_no_technology_and_no_adapter() {
+        assert_eq!(breaches_of("fairway-operations", "tokio v1.54.0 rt\ntokio-util v0.7.1\n"), [""; 0]);
+        assert_eq!(breaches_of("fairway-operations", "tokio-postgres v0.7.1\n").len(), 1);
+        assert_eq!(breaches_of("fairway-operations", "fairway-postgres v0.1.0\n").len(), 1);
+    }
+
+    #[test]
+    fn adapters_know_neither_operations_nor_one_another() {
+        assert_eq!(breaches_of("fairway-postgres", "fairway-postgres v0.1.0\nfairway-domain v0.1.0\n"), [""; 0]);
+        assert_eq!(breaches_of("fairway-postgres", "fairway-artifacts v0.1.0\n").len(), 1);
+        assert_eq!(breaches_of("fairway-artifacts", "fairway-operations v0.1.0\n").len(), 1);
+    }
+
+    #[test]
+    fn the_command_line_knows_no_adapter() {
+        assert_eq!(breaches_of("fairway-cli", "reqwest v0.13.1\n"), [""; 0]);
+        assert_eq!(breaches_of("fairway-cli", "fairway-postgres v0.1.0\n").len(), 1);
+    }
+
+    #[test]
+    fn a_workspace_without_its_core_is_not_waved_through() {
+        let without = workspace().into_iter().filter(|package| package.name != "fairway-domain").collect::<Vec<_>>();
+        assert!(rules(&without).is_err());
+    }
+}

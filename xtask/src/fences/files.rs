@@ -1,0 +1,97 @@
+//! How long files may be, and what they may not be called.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+/// The longest a file may be; beyond it, split by a word of the language.
+const MOST_LINES: usize = 500;
+/// The same for tests, where a walk reads best in one piece.
+const MOST_TEST_LINES: usize = 800;
+
+/// Names that say nothing about what is inside. `mod` is the other form of `noun.rs` beside `noun/`.
+const EMPTY_NAMES: &[&str] =
+    &["util", "utils", "helper", "helpers", "common", "type", "types", "manager", "managers", "mod"];
+
+/// Every source file that is too long or called like nothing.
+pub(crate) fn breaches(root: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut seen = 0;
+    for folder in ["crates", "adapters", "xtask"] {
+        walk(&root.join(folder), &mut |path| {
+            let relative = path.strip_prefix(root).unwrap_or(path);
+            let text = fs::read_to_string(path).with_context(|| format!("reading {}", relative.display()))?;
+            found.extend(breach_of_name(relative));
+            found.extend(breach_of_length(relative, text.lines().count()));
+            seen += 1;
+            Ok(())
+        })?;
+    }
+    if seen == 0 {
+        bail!("no source file was found below {}", root.display());
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn walk(folder: &Path, visit: &mut impl FnMut(&Path) -> Result<()>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            walk(&path, visit)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            visit(&path)?;
+        }
+    }
+    Ok(())
+}
+
+fn breach_of_name(path: &Path) -> Option<String> {
+    // Folders count too: `common/` says as little as `common.rs`.
+    let name = path.with_extension("");
+    let empty = name.iter().find(|part| EMPTY_NAMES.iter().any(|empty| *part == *empty))?;
+    Some(format!("{}: `{}` does not say what it holds", path.display(), empty.display()))
+}
+
+fn breach_of_length(path: &Path, lines: usize) -> Option<String> {
+    let is_test = path.iter().any(|part| part == "tests");
+    let most = if is_test { MOST_TEST_LINES } else { MOST_LINES };
+    (lines > most).then(|| format!("{}: {lines} lines, and {most} is the most", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_files_are_breaches_and_tests_may_be_longer() {
+        assert_eq!(breach_of_length(Path::new("crates/domain/src/release.rs"), 500), None);
+        assert!(breach_of_length(Path::new("crates/domain/src/release.rs"), 501).is_some());
+        assert_eq!(breach_of_length(Path::new("crates/api/tests/it/release.rs"), 800), None);
+        assert!(breach_of_length(Path::new("crates/api/tests/it/release.rs"), 801).is_some());
+    }
+
+    #[test]
+    fn names_that_say_nothing_are_breaches() {
+        for path in ["crates/api/src/utils.rs", "crates/api/tests/common/mod.rs", "adapters/x/src/helpers/text.rs"] {
+            assert!(breach_of_name(Path::new(path)).is_some(), "{path}");
+        }
+        for path in ["crates/api/src/release.rs", "crates/api/src/asset_type.rs", "crates/api/src/modes.rs"] {
+            assert_eq!(breach_of_name(Path::new(path)), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_real_tree_is_walked_to_its_leaves() {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["crates/a/src/deep", "adapters", "xtask"] {
+            fs::create_dir_all(root.path().join(folder)).unwrap();
+        }
+        assert!(breaches(root.path()).is_err());
+        fs::write(root.path().join("crates/a/src/deep/long.rs"), "\n".repeat(501)).unwrap();
+        fs::write(root.path().join("crates/a/src/deep/types.rs"), "").unwrap();
+        let found = breaches(root.path()).unwrap();
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+}

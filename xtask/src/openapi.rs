@@ -1,0 +1,21 @@
+//! `cargo xtask openapi`: the API's description, written from the code.
+
+use std::fs;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+use crate::place::Place;
+use crate::step::printed;
+
+pub(crate) fn run(place: &Place) -> Result<ExitCode> {
+    let mut command = place.cargo();
+    command.args(["run", "--quiet", "--package", "fairway-api", "--bin", "fairway-server", "--", "openapi"]);
+    let document = printed(command)?;
+    serde_json::from_str::<serde_json::Value>(&document)
+        .context("fairway-server printed something that is not JSON")?;
+    let path = place.root.join("docs/openapi.json");
+    fs::write(&path, document).with_context(|| format!("writing {}", path.display()))?;
+    println!("wrote docs/openapi.json");
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,101 @@
+//! Where things are: the checkout, the build directory, the installed tools.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+/// The directories every command works with.
+pub(crate) struct Place {
+    /// The top of the checkout.
+    pub(crate) root: PathBuf,
+    /// Where cargo builds. Outside the checkout unless `CARGO_TARGET_DIR` says otherwise, so that a fresh clone finds
+    /// its dependencies compiled.
+    pub(crate) target: PathBuf,
+    /// Where tools are installed that the machine lacks: programs are in `bin` below it.
+    pub(crate) tools: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn find() -> Result<Place> {
+        // Cargo names the package's directory when it runs this; the directory it was built in is for a direct call.
+        let package =
+            env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+        let root = package.parent().context("xtask lies below the workspace")?.to_owned();
+        let cache = cache_directory().context("neither XDG_CACHE_HOME nor HOME names a directory")?.join("fairway");
+        let target = match env::var_os("CARGO_TARGET_DIR").filter(|value| !value.is_empty()) {
+            Some(set) => std::path::absolute(PathBuf::from(set))?,
+            None => cache.join("target"),
+        };
+        Ok(Place { root, target, tools: cache.join("tools") })
+    }
+
+    /// A command for `cargo` in the checkout, with the build directory and the installed tools.
+    pub(crate) fn cargo(&self) -> Command {
+        let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target).env("PATH", self.path());
+        command
+    }
+
+    /// Where cargo puts the server's program.
+    pub(crate) fn server(&self, profile: Profile) -> PathBuf {
+        self.target.join(profile.folder()).join("fairway-server")
+    }
+
+    /// A command that builds the server's program.
+    pub(crate) fn build_server(&self, profile: Profile) -> Command {
+        let mut command = self.cargo();
+        command.args(["build", "--package", "fairway-api", "--bin", "fairway-server"]);
+        match profile {
+            Profile::Dev => {}
+            Profile::Release => {
+                command.arg("--release");
+            }
+        }
+        command
+    }
+
+    /// Fairway's data directory, as the server reads it.
+    pub(crate) fn data_directory(&self) -> PathBuf {
+        let set = env::var_os("FAIRWAY_DATA_DIR").filter(|value| !value.is_empty());
+        self.root.join(set.unwrap_or_else(|| ".fairway".into()))
+    }
+
+    /// The caller's search path behind the installed tools.
+    fn path(&self) -> OsString {
+        let own = self.tools.join("bin");
+        let callers = env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(own).chain(env::split_paths(&callers));
+        // Joining fails only for a folder with a colon in its name; then the tools are looked for where they are.
+        env::join_paths(folders).unwrap_or(callers)
+    }
+}
+
+/// Which build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    Dev,
+    Release,
+}
+
+impl Profile {
+    fn folder(self) -> &'static str {
+        match self {
+            Profile::Dev => "debug",
+            Profile::Release => "release",
+        }
+    }
+}
+
+fn cache_directory() -> Option<PathBuf> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+}
+
+/// The first program of this name on the search path.
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(program)).find(|file: &PathBuf| Path::is_file(file))
+}

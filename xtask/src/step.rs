@@ -1,0 +1,65 @@
+//! Steps of a longer command, each printed with the time it took.
+
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+/// The steps done so far, and which of them failed.
+#[derive(Default)]
+pub(crate) struct Steps {
+    done: Vec<(&'static str, f64, bool)>,
+}
+
+impl Steps {
+    /// Does one step. Its failure is kept for the end: one run shows everything that is wrong.
+    pub(crate) fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) {
+        println!("== {name}");
+        let since = Instant::now();
+        let passed = match work() {
+            Ok(()) => true,
+            Err(error) => {
+                eprintln!("xtask: {name}: {error:#}");
+                false
+            }
+        };
+        self.done.push((name, since.elapsed().as_secs_f64(), passed));
+    }
+
+    /// Prints all steps with their seconds; the code tells whether all of them passed.
+    pub(crate) fn finish(self) -> ExitCode {
+        println!();
+        for (name, seconds, passed) in &self.done {
+            println!("{seconds:7.1} s  {}  {name}", if *passed { "ok    " } else { "FAILED" });
+        }
+        if self.done.iter().all(|(_, _, passed)| *passed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// Runs a command to its end; anything but success is an error that names it.
+pub(crate) fn succeed(mut command: Command) -> Result<()> {
+    let shown = shown(&command);
+    let status = command.status().with_context(|| format!("starting `{shown}`"))?;
+    if !status.success() {
+        bail!("`{shown}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// Runs a command to its end and answers what it printed.
+pub(crate) fn printed(mut command: Command) -> Result<String> {
+    let shown = shown(&command);
+    let output =
+        command.stderr(std::process::Stdio::inherit()).output().with_context(|| format!("starting `{shown}`"))?;
+    if !output.status.success() {
+        bail!("`{shown}` failed ({})", output.status);
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("`{shown}` printed something that is not text"))
+}
+
+fn shown(command: &Command) -> String {
+    let program = std::path::Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(command.get_program());
+    let words = std::iter::once(name).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,88 @@
+//! `cargo xtask test`: every test, with one private PostgreSQL for all of them.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use fairway_private_postgres::PrivateServer;
+use fairway_private_postgres::binaries::BIN_VARIABLE;
+
+use crate::fences::packages::{Package, packages};
+use crate::place::Place;
+use crate::signals::Signals;
+use crate::{children, postgres, tools};
+
+/// The superuser's URL of the run's server, for the tests that need a database.
+const URL_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Handed to nextest, such as a part of a test's name; documentation examples then do not run
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    nextest: Vec<String>,
+}
+
+pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
+    let signals = Signals::catch()?;
+    tools::ensure_nextest(place)?;
+    let binaries = postgres::ensure()?;
+    // Stopped and removed when it is dropped, which every way out of this function does.
+    let server = PrivateServer::throwaway(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
+    let with_database = |mut command: Command| {
+        command.env(URL_VARIABLE, server.url("postgres")).env(BIN_VARIABLE, binaries.directory());
+        command
+    };
+
+    let mut nextest = place.cargo();
+    // At the top of a workspace, all packages are meant unless the arguments name some.
+    nextest.args(["nextest", "run"]).args(&arguments.nextest);
+    let tested = children::run(with_database(nextest), &signals)?;
+    if !tested.success() || !arguments.nextest.is_empty() {
+        return Ok(children::exit_code(tested));
+    }
+    let documented: Vec<Package> =
+        packages(place)?.into_iter().filter(|package| package.is_library && has_example(&package.sources())).collect();
+    if documented.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut examples = place.cargo();
+    examples.args(["test", "--doc", "--quiet"]);
+    for package in &documented {
+        examples.args(["--package", &package.name]);
+    }
+    Ok(children::exit_code(children::run(with_database(examples), &signals)?))
+}
+
+/// Whether a documentation comment below this folder holds code. A package without any would be linked for nothing.
+fn has_example(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return false };
+    entries.flatten().any(|entry| {
+        let path = entry.path();
+        if path.is_dir() {
+            return has_example(&path);
+        }
+        let is_source = path.extension().is_some_and(|extension| extension == "rs");
+        is_source && fs::read_to_string(path).is_ok_and(|text| text.lines().any(opens_example))
+    })
+}
+
+fn opens_example(line: &str) -> bool {
+    let line = line.trim_start();
+    let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+    comment.is_some_and(|comment| comment.trim_start().starts_with("```"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_documentation_comments_hold_examples() {
+        assert!(opens_example("    /// ```"));
+        assert!(opens_example("//! ```no_run"));
+        assert!(!opens_example("// ```"));
+        assert!(!opens_example("let text = \"/// ```\";"));
+    }
+}

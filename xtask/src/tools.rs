@@ -1,0 +1,38 @@
+//! Cargo's helpers, installed when the machine lacks them.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::place::{Place, on_path};
+use crate::step::succeed;
+
+/// Sees to it that `cargo nextest` works.
+pub(crate) fn ensure_nextest(place: &Place) -> Result<()> {
+    ensure(place, "cargo-nextest")
+}
+
+/// Sees to it that `cargo deny` works.
+pub(crate) fn ensure_deny(place: &Place) -> Result<()> {
+    ensure(place, "cargo-deny")
+}
+
+fn ensure(place: &Place, tool: &str) -> Result<()> {
+    if place.tools.join("bin").join(tool).is_file() || on_path(tool).is_some() {
+        return Ok(());
+    }
+    println!("xtask: installing {tool} (once, takes some minutes)");
+    let build = place.tools.join("build");
+    let mut install = place.cargo();
+    install.args(["install", tool, "--locked", "--quiet", "--root"]).arg(&place.tools).env("CARGO_TARGET_DIR", &build);
+    succeed(install).with_context(|| format!("{tool} is missing: install it with `cargo install {tool} --locked`"))?;
+    std::fs::remove_dir_all(build).context("removing the tool's build directory")
+}
+
+/// Whether cargo-deny has a copy of the advisory database that it may read without a network.
+pub(crate) fn advisories_are_here() -> bool {
+    let home = std::env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
+    home.and_then(|home| home.join("advisory-dbs").read_dir().ok()).is_some_and(|mut copies| copies.next().is_some())
+}

@@ -1,0 +1,179 @@
+//! `cargo xtask up`: from a checkout to a served demo.
+
+use std::env;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use fairway_private_postgres::binaries::BIN_VARIABLE;
+use fairway_private_postgres::deathbound::{self, Farewell};
+use nix::sys::signal::Signal;
+
+use crate::children::{self, Event};
+use crate::place::{Place, Profile};
+use crate::signals::Signals;
+use crate::{demo, postgres};
+
+/// Migrations and the first `initdb` happen before the server is ready.
+const READY_PATIENCE: Duration = Duration::from_secs(180);
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Build with optimisations
+    #[arg(long)]
+    release: bool,
+}
+
+pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
+    let signals = Signals::catch()?;
+    let profile = if arguments.release { Profile::Release } else { Profile::Dev };
+    let address = address()?;
+    let mut command = serve(place, profile);
+    if uses_private_postgres() {
+        command.env("FAIRWAY_DATABASE_URL", "embedded").env(BIN_VARIABLE, postgres::ensure()?.directory());
+    }
+    let built = children::run(place.build_server(profile), &signals)?;
+    if !built.success() {
+        return Ok(children::exit_code(built));
+    }
+    // Asked after the build, which may take minutes; the server would say so too, but later and among its log lines.
+    if TcpListener::bind(address).is_err() {
+        bail!("{address} is in use: stop what listens there, or set FAIRWAY_BIND to another address");
+    }
+    let mut server = Server { child: command.spawn().context("starting fairway-server")? };
+    match server.wait_until_ready(address, &signals)? {
+        Event::Ended(status) => bail!("fairway-server ended while starting ({status})"),
+        Event::Asked => return server.drain(&signals),
+        Event::NothingYet => {}
+    }
+    let url = format!("http://{address}");
+    let seeded = children::run(demo::seed(place, &place.server(profile), &url), &signals)?;
+    if !seeded.success() {
+        server.drain(&signals)?;
+        bail!("seeding the demo failed ({seeded})");
+    }
+    println!("\nFairway serves {url}; its API is described at {url}/docs. Ctrl-C stops it, and its data stays.");
+    loop {
+        match children::glance(&mut server.child, &signals)? {
+            Event::Ended(status) => bail!("fairway-server ended by itself ({status})"),
+            Event::Asked => return server.drain(&signals),
+            Event::NothingYet => {}
+        }
+    }
+}
+
+/// Where the server will listen.
+pub(crate) fn address() -> Result<SocketAddr> {
+    let bind = env::var("FAIRWAY_BIND").unwrap_or_else(|_| "127.0.0.1:8080".to_owned());
+    let address = bind.to_socket_addrs().ok().and_then(|mut found| found.next());
+    let address = address.with_context(|| format!("FAIRWAY_BIND is `{bind}`, which is no address and port"))?;
+    if address.port() == 0 {
+        bail!("FAIRWAY_BIND must name a port here, as the demo is applied through it");
+    }
+    Ok(address)
+}
+
+fn uses_private_postgres() -> bool {
+    env::var("FAIRWAY_DATABASE_URL").map_or(true, |url| url.is_empty() || url == "embedded")
+}
+
+/// The server in a group of its own: the terminal's Ctrl-C reaches this process alone, which then asks the server once.
+fn serve(place: &Place, profile: Profile) -> Command {
+    let mut command = deathbound::command(place.server(profile), Farewell::Terminate);
+    command.arg("serve").current_dir(&place.root).process_group(0);
+    command
+}
+
+/// A running server that is asked to end when this value goes.
+struct Server {
+    child: Child,
+}
+
+impl Server {
+    fn wait_until_ready(&mut self, address: SocketAddr, signals: &Signals) -> Result<Event> {
+        let since = Instant::now();
+        while since.elapsed() < READY_PATIENCE {
+            match children::glance(&mut self.child, signals)? {
+                Event::NothingYet if is_ready(address) => return Ok(Event::NothingYet),
+                Event::NothingYet => {}
+                event @ (Event::Ended(_) | Event::Asked) => return Ok(event),
+            }
+        }
+        bail!("fairway-server did not get ready within {} s", READY_PATIENCE.as_secs())
+    }
+
+    /// Asks the server to end and waits for it, however long running work takes; a second request ends it at once.
+    fn drain(mut self, signals: &Signals) -> Result<ExitCode> {
+        println!("xtask: stopping; once more to stop at once");
+        children::send(&self.child, Signal::SIGTERM);
+        loop {
+            match children::glance(&mut self.child, signals)? {
+                Event::Ended(status) => return Ok(ended(status)),
+                Event::Asked => self.child.kill().context("ending fairway-server")?,
+                Event::NothingYet => {}
+            }
+        }
+    }
+}
+
+fn ended(status: ExitStatus) -> ExitCode {
+    if status.success() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("xtask: fairway-server did not end well ({status})");
+    ExitCode::FAILURE
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            children::send(&self.child, Signal::SIGTERM);
+            // The error that led here is the one to report.
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Asks the readiness route; whatever is not a 200 is a no.
+fn is_ready(address: SocketAddr) -> bool {
+    let patience = Duration::from_secs(2);
+    let answer = || -> std::io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
+        write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+        let mut start = vec![0; b"HTTP/1.1 200".len()];
+        stream.read_exact(&mut start)?;
+        Ok(start)
+    };
+    answer().is_ok_and(|start| start == b"HTTP/1.1 200")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that answers one connection with this.
+    fn answering(answer: &'static str) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 512];
+            let length = stream.read(&mut request).unwrap();
+            assert!(request[..length].starts_with(b"GET /readyz"));
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        address
+    }
+
+    #[test]
+    fn only_an_answer_of_200_is_ready() {
+        assert!(is_ready(answering("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")));
+        assert!(!is_ready(answering("HTTP/1.1 503 Service Unavailable\r\n\r\n")));
+        assert!(!is_ready(answering("")));
+    }
+}
