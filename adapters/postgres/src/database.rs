@@ -1,6 +1,6 @@
 //! The pool, and how a statement is sent.
 
-use crate::failure;
+use crate::{failure, row::Columns};
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
 };
@@ -65,12 +65,15 @@ impl Database {
         Ok(Self { pool })
     }
 
-    /// Whether the database answers.
+    /// Whether executions of the coming week find a partition to lie in.
     ///
     /// # Errors
-    /// When it does not.
-    pub async fn ready(&self) -> Result<(), StoreError> {
-        self.read("SELECT 1", &[]).await.map(|_| ())
+    /// When the database does not answer.
+    pub async fn partitions_reach_far(&self) -> Result<bool, StoreError> {
+        const SQL: &str = "SELECT fairway_partitions_until() > fairway_now() + interval '7 days' AS far";
+        let row = self.read_one(SQL, &[]).await?;
+        let far = row.map(|row| row.column::<Option<bool>>("far")).transpose()?.flatten();
+        Ok(far.unwrap_or(false))
     }
 
     pub(crate) async fn connection(&self) -> Result<Object, StoreError> {

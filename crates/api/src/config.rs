@@ -13,7 +13,7 @@ pub use reading::{ConfigError, Origin};
 pub use setting::{SETTINGS, Setting};
 pub use value::{LogFormat, Secret};
 
-use crate::http::site_guard::HostName;
+use crate::http::site_guard::{HostName, SiteRules};
 use fairway_artifacts::Location;
 use fairway_domain::access::ActorRef;
 use reading::Raw;
@@ -137,6 +137,14 @@ impl Settings {
     #[must_use]
     pub fn describe(&self) -> &[Shown] {
         &self.shown
+    }
+
+    /// Which hosts the server answers.
+    #[must_use]
+    pub fn site_rules(&self) -> SiteRules {
+        match self.auth_mode {
+            AuthMode::Local => SiteRules::LoopbackAnd(self.allowed_hosts.clone()),
+        }
     }
 
     /// What settings ask of one another.

@@ -3,6 +3,8 @@
 //! INVARIANT: no message is built of the request's values, so no answer echoes a secret, a template or another
 //! tenant's identifiers. Only the names of fields and parameters that the caller sent are repeated.
 
+mod failure;
+
 use crate::http::request_context;
 use actix_web::{
     HttpResponse, ResponseError,
@@ -56,6 +58,12 @@ impl FieldProblem {
     /// A required field that is absent.
     pub fn missing(path: impl Into<String>) -> Self {
         Self::new(path, "missing", "this field is required")
+    }
+}
+
+impl From<FieldProblem> for ApiError {
+    fn from(problem: FieldProblem) -> Self {
+        Self::invalid_field(problem)
     }
 }
 

@@ -1,2 +1,120 @@
-//! x
-fn main() {}
+//! `fairway-server`.
+
+#![expect(clippy::print_stdout, reason = "a command line answers on standard output")]
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+use fairway_api::{config::Settings, document, seed, serve, serve::DatabaseAddress, telemetry::Telemetry};
+use std::{path::PathBuf, process::ExitCode};
+
+/// Governs AI workloads.
+#[derive(Parser)]
+#[command(version, about)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Common {
+    /// Settings file.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve the HTTP API until SIGTERM.
+    Serve,
+    /// Bring the database up to date and end.
+    Migrate,
+    /// Apply a directory of resources to a running server.
+    Seed {
+        /// Address of the server.
+        #[arg(long, default_value = "http://127.0.0.1:8080")]
+        server: String,
+        /// The directory.
+        #[arg(default_value = "demo")]
+        directory: PathBuf,
+    },
+    /// Print the OpenAPI document.
+    Openapi,
+    /// About the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Read all settings, say what is wrong with them, or show them with secrets left out.
+    Check,
+}
+
+fn main() -> ExitCode {
+    let line = CommandLine::parse();
+    match run(&line) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // One line: what failed, and because of what.
+            let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+            let _ = std::io::Write::write_fmt(
+                &mut std::io::stderr(),
+                format_args!("fairway-server: {}\n", causes.join(": ")),
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(line: &CommandLine) -> anyhow::Result<()> {
+    // One provider of cryptography for everything that speaks TLS; a second call would only be told so.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    match &line.command {
+        Command::Openapi => {
+            print!("{}", document::as_json()?);
+            Ok(())
+        }
+        Command::Seed { server, directory } => runtime()?.block_on(seed::seed(server, directory)),
+        Command::Config(ConfigCommand::Check) => {
+            for shown in settings(line)?.describe() {
+                println!("{} = {} ({})", shown.key, shown.value, shown.origin);
+            }
+            Ok(())
+        }
+        Command::Serve => {
+            let settings = settings(line)?;
+            let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
+            let served = runtime()?.block_on(serve::serve(&settings));
+            telemetry.shutdown();
+            served
+        }
+        Command::Migrate => {
+            let settings = settings(line)?;
+            let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
+            let migrated = runtime()?.block_on(async {
+                let database = DatabaseAddress::open(&settings).await?;
+                let migrated = fairway_postgres::migrate(&database.owner_url).await;
+                database.close().await?;
+                Ok(migrated?)
+            });
+            telemetry.shutdown();
+            migrated
+        }
+    }
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+fn settings(line: &CommandLine) -> anyhow::Result<Settings> {
+    let file = line
+        .common
+        .config
+        .as_ref()
+        .map(|path| std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display())))
+        .transpose()?;
+    Ok(Settings::load(file.as_deref(), std::env::vars_os())?)
+}

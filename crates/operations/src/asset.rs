@@ -10,13 +10,14 @@ use fairway_domain::{
     asset::{
         Asset, AssetVersion, Lifecycle, NewAsset, VersionLabel,
         canonical::Canonical,
-        content,
+        content::{self, CheckedContent},
         kind::AssetKind,
         ports::{ArtifactPath, AssetFilter},
     },
     flow,
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     idempotency::RequestKey,
+    prompt::PromptTemplate,
     slug::Slug,
     store::Paging,
     tenant::TenantScope,
@@ -76,6 +77,19 @@ pub struct FlowView {
 /// The two parts of a place that an asset keeps.
 fn home_of(place: &Place) -> Result<(WorkspaceId, NamespaceId), Failure> {
     place.workspace.zip(place.namespace).ok_or(Failure::Corrupt("a workspace without a namespace"))
+}
+
+/// Prompts that include other assets are refused as long as nothing freezes the version that they mean: a release
+/// must say exactly what it runs.
+fn refuse_references(prompt: &PromptTemplate) -> Result<(), Failure> {
+    match prompt.references().next() {
+        None => Ok(()),
+        Some(_) => Err(Failure::field(
+            "content.system_prompt",
+            "prompt_reference_unavailable",
+            "this server does not compose prompts of other assets yet",
+        )),
+    }
 }
 
 impl Services {
@@ -139,7 +153,7 @@ impl Services {
         self.asset_from(caller, Operation::ReadAsset, id, from).await.map(|(_, asset)| asset)
     }
 
-    /// Adds a version: content is checked, its artifact stored, and then its row.
+    /// Adds a version: content is checked, its artifact stored, and then its row. Says the asset's kind besides.
     ///
     /// # Errors
     /// When the caller may not edit the asset, the content is not allowed, or the label is taken.
@@ -149,13 +163,15 @@ impl Services {
         asset_id: AssetId,
         (content, label): (&Value, Option<VersionLabel>),
         key: Option<&RequestKey>,
-    ) -> Result<Done<AssetVersion>, Failure> {
+    ) -> Result<(AssetKind, Done<AssetVersion>), Failure> {
         let (scope, asset) = self.own_asset(caller, Operation::CreateAssetVersion, asset_id).await?;
-        self.once(
+        let done = self.once(
             scope,
             key,
             async || {
-                content::check(asset.kind, content)?;
+                if let CheckedContent::PromptTemplate(prompt) = content::check(asset.kind, content)? {
+                    refuse_references(&prompt)?;
+                }
                 let canonical = Canonical::of(content)?;
                 let id: AssetVersionId = self.id();
                 let change = asset.add_version(id, label, (canonical, None), &self.stamp(caller))?;
@@ -164,8 +180,8 @@ impl Services {
                 Ok(self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?)
             },
             async |id| self.own_version(caller, asset_id, id.into()).await,
-        )
-        .await
+        );
+        Ok((asset.kind, done.await?))
     }
 
     /// An asset's versions, newest first, seen from a workspace of its namespace.

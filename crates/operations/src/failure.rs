@@ -33,8 +33,8 @@ pub enum Failure {
     #[error("the permission {} is missing", .0.as_str())]
     Forbidden(Permission),
     /// The caller said nothing of who it is, and must.
-    #[error("an identity is needed")]
-    Anonymous,
+    #[error("an identity with the permission {} is needed", .0.as_str())]
+    Anonymous(Permission),
     /// A field cannot be as it is.
     #[error("a field cannot be as it is")]
     Field(FieldProblem),

@@ -12,6 +12,6 @@ mod services;
 pub mod tenant;
 pub mod workload;
 
-pub use failure::{Failure, FieldProblem};
+pub use failure::{Failure, FieldProblem, RunRefusal};
 pub use once::{Done, Expected};
 pub use services::{Services, Settings, Stores, Wake};

@@ -45,9 +45,9 @@ impl IdempotencyKey {
 impl Keyed {
     /// The key within its caller and route, as the stores know it.
     #[must_use]
-    pub fn of_caller(self, caller: &ActorRef, body_digest: [u8; 32]) -> Option<RequestKey> {
+    pub fn of_caller(self, caller: &ActorRef, body_digest: impl FnOnce() -> [u8; 32]) -> Option<RequestKey> {
         let RequestPlace { key, route } = self.0?;
-        Some(RequestKey { key: key.0, caller: caller.clone(), route, body_digest })
+        Some(RequestKey { key: key.0, caller: caller.clone(), route, body_digest: body_digest() })
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
         }
         let keyed = Keyed::extract(&request.to_http_request()).await;
         let caller = ActorRef::parse("user:ada").unwrap();
-        keyed.map(|keyed| keyed.of_caller(&caller, [7; 32])).map_err(|refusal| refusal.code())
+        keyed.map(|keyed| keyed.of_caller(&caller, || [7; 32])).map_err(|refusal| refusal.code())
     }
 
     #[actix_web::test]

@@ -13,7 +13,7 @@ pub type Visible = Option<Reach>;
 
 fn refused(caller: &Caller, permission: Permission) -> Failure {
     match caller.actor.kind() {
-        ActorKind::Anonymous => Failure::Anonymous,
+        ActorKind::Anonymous => Failure::Anonymous(permission),
         ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System | ActorKind::ShareLink => {
             Failure::Forbidden(permission)
         }

@@ -1,0 +1,164 @@
+//! Roles and who holds them.
+
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    error::{ApiError, FieldProblem},
+    http::{body::Body, idempotency::Keyed, paging::Page, path::PathId, query::Query},
+};
+use actix_web::{HttpResponse, delete, get, post, web};
+use fairway_domain::{
+    access::{ActorRef, GrantScope, Permission, Role, RoleBinding},
+    id::RoleBindingId,
+};
+use fairway_operations::access::NewGrant;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+/// A built-in role.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Role)]
+pub(crate) struct RoleView {
+    role: &'static str,
+    permissions: Vec<&'static str>,
+}
+
+/// A role granted to a principal.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RoleBinding)]
+pub(crate) struct RoleBindingView {
+    role_binding_id: Uuid,
+    principal: String,
+    role: &'static str,
+    /// `platform`, `tenant`, `namespace`, `workspace` or `workload`.
+    scope_kind: &'static str,
+    scope_ref: Option<Uuid>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    created_by: String,
+}
+
+impl RoleBindingView {
+    fn of(binding: &RoleBinding) -> Self {
+        Self {
+            role_binding_id: binding.role_binding_id.uuid(),
+            principal: binding.principal.to_string(),
+            role: binding.role.as_str(),
+            scope_kind: binding.scope.kind(),
+            scope_ref: binding.scope.reference(),
+            created_at: binding.created_at.to_string(),
+            created_by: binding.created_by.to_string(),
+        }
+    }
+}
+
+/// A role to grant.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewRoleBinding {
+    /// `user:<name>`, `group:<name>` or `service:<name>`.
+    principal: String,
+    /// One of the built-in roles.
+    role: String,
+    /// `platform`, `tenant`, `namespace`, `workspace` or `workload`.
+    scope_kind: String,
+    /// The identifier of what the grant is confined to; null for `platform`.
+    scope_ref: Option<Uuid>,
+}
+
+/// Which grants to list.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RoleBindingQuery {
+    /// Those of this workspace; without it, all of the tenant.
+    workspace_id: Option<Uuid>,
+}
+
+/// The built-in roles.
+#[utoipa::path(
+    operation_id = "list_roles",
+    tag = "tenants",
+    responses((status = 200, description = "Roles and what they allow", body = Vec<RoleView>), ReadRefusals)
+)]
+#[get("/v1/roles")]
+pub(crate) async fn list_roles(api: web::Data<Api>, caller: Identified) -> Result<HttpResponse, ApiError> {
+    let roles = api.services.list_roles(&caller)?;
+    let views: Vec<RoleView> = roles
+        .into_iter()
+        .map(|role| RoleView {
+            role: role.as_str(),
+            permissions: role.permissions().iter().map(Permission::as_str).collect(),
+        })
+        .collect();
+    Ok(Answer::ok(&views).send())
+}
+
+/// Grants, newest first.
+#[utoipa::path(
+    operation_id = "list_role_bindings",
+    tag = "tenants",
+    params(RoleBindingQuery, PageParams),
+    responses((status = 200, description = "A page of grants", body = Vec<RoleBindingView>), ReadRefusals)
+)]
+#[get("/v1/role-bindings")]
+pub(crate) async fn list_role_bindings(
+    api: web::Data<Api>,
+    caller: Identified,
+    query: Query<RoleBindingQuery>,
+    page: Page,
+) -> Result<HttpResponse, ApiError> {
+    let workspace = query.workspace_id.map(Into::into);
+    let (bindings, total) = api.services.list_role_bindings(&caller, workspace, page.paging()).await?;
+    let views: Vec<RoleBindingView> = bindings.iter().map(RoleBindingView::of).collect();
+    Ok(page.answer(&views, total))
+}
+
+/// Grants a role.
+#[utoipa::path(
+    operation_id = "create_role_binding",
+    tag = "tenants",
+    params(KeyParams),
+    request_body = NewRoleBinding,
+    responses((status = 201, description = "The grant", body = RoleBindingView), WriteRefusals)
+)]
+#[post("/v1/role-bindings")]
+pub(crate) async fn create_role_binding(
+    api: web::Data<Api>,
+    caller: Identified,
+    keyed: Keyed,
+    body: Body<NewRoleBinding>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let new = body.into_inner();
+    let grant = NewGrant {
+        principal: ActorRef::parse(&new.principal)
+            .map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string()))?,
+        role: Role::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role"))?,
+        scope: GrantScope::from_parts(&new.scope_kind, new.scope_ref)
+            .ok_or_else(|| FieldProblem::invalid("scope_kind"))?,
+    };
+    let done = api.services.create_role_binding(&caller, grant, key.as_ref()).await?;
+    let view = RoleBindingView::of(&done.value);
+    let location = format!("/v1/role-bindings/{}", view.role_binding_id);
+    Ok(Answer::made(&done, &view, location)?.send())
+}
+
+/// Takes a grant back.
+#[utoipa::path(
+    operation_id = "delete_role_binding",
+    tag = "tenants",
+    params(("role_binding_id" = Uuid, Path, description = "The grant")),
+    responses((status = 204, description = "It holds no longer"), WriteRefusals)
+)]
+#[delete("/v1/role-bindings/{role_binding_id}")]
+pub(crate) async fn delete_role_binding(
+    api: web::Data<Api>,
+    caller: Identified,
+    binding: PathId<RoleBindingId>,
+) -> Result<HttpResponse, ApiError> {
+    api.services.delete_role_binding(&caller, *binding).await?;
+    Ok(HttpResponse::NoContent().finish())
+}

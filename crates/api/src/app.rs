@@ -1,0 +1,121 @@
+//! The routes, put together.
+
+use crate::{
+    access, asset, audit,
+    compose::Api,
+    document::Base,
+    evidence, execution, flow, health,
+    http::{HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard},
+    release, tenant, workload,
+};
+use actix_web::{
+    App, Error,
+    body::BoxBody,
+    dev::{ServiceFactory, ServiceRequest, ServiceResponse},
+    middleware::from_fn,
+    web,
+};
+use utoipa::{OpenApi as _, openapi::OpenApi};
+use utoipa_actix_web::{AppExt as _, service_config::ServiceConfig};
+use utoipa_swagger_ui::SwaggerUi;
+
+fn routes(config: &mut ServiceConfig<'_>) {
+    config
+        .service(health::healthz)
+        .service(health::readyz)
+        .service(health::metrics)
+        .service(tenant::list_tenants)
+        .service(tenant::create_tenant)
+        .service(tenant::read_tenant_settings)
+        .service(tenant::change_tenant_settings)
+        .service(tenant::list_workspaces)
+        .service(tenant::create_workspace)
+        .service(tenant::read_workspace)
+        .service(access::list_roles)
+        .service(access::list_role_bindings)
+        .service(access::create_role_binding)
+        .service(access::delete_role_binding)
+        .service(asset::list_assets)
+        .service(asset::create_asset)
+        .service(asset::read_asset)
+        .service(asset::list_asset_versions)
+        .service(asset::create_asset_version)
+        .service(asset::read_asset_version)
+        .service(flow::list_flows)
+        .service(flow::create_flow)
+        .service(flow::read_flow)
+        .service(workload::list_workloads)
+        .service(workload::create_workload)
+        .service(execution::execute_workload)
+        .service(workload::read_workload)
+        .service(workload::change_workload)
+        .service(release::list_workload_releases)
+        .service(release::read_active_release)
+        .service(release::list_releases)
+        .service(release::create_release)
+        .service(release::read_release)
+        .service(release::bind_version)
+        .service(release::transition_release)
+        .service(release::review_release)
+        .service(release::list_approvals)
+        .service(execution::read_execution)
+        .service(evidence::read_evidence_graph)
+        .service(audit::list_audit_events);
+}
+
+/// The OpenAPI document of these routes.
+pub(crate) fn document() -> OpenApi {
+    let (_, document) = App::new().into_utoipa_app().openapi(Base::openapi()).configure(routes).split_for_parts();
+    document
+}
+
+/// The application over a worker's stores. `document` is what [`crate::document::document`] gives; it is rendered once.
+pub fn app(
+    api: web::Data<Api>,
+    base: web::Data<HttpBase>,
+    document: web::Data<Documents>,
+) -> App<
+    impl ServiceFactory<
+        ServiceRequest,
+        Config = (),
+        Response = ServiceResponse<BoxBody>,
+        Error = Error,
+        InitError = (),
+    >,
+> {
+    let (app, _) = App::new().into_utoipa_app().configure(routes).split_for_parts();
+    let page = SwaggerUi::new("/docs/{_:.*}").url("/openapi.json", document.parsed.clone());
+    app.app_data(api)
+        .app_data(base)
+        .service(web::redirect("/docs", "/docs/"))
+        .service(page)
+        .default_service(web::to(fallback))
+        .wrap(from_fn(site_guard))
+        .wrap(from_fn(request_context))
+}
+
+/// The OpenAPI document, worked out once per process.
+#[derive(Clone)]
+pub struct Documents {
+    parsed: OpenApi,
+}
+
+impl Documents {
+    /// Works the document out.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { parsed: document() }
+    }
+
+    /// The document.
+    #[must_use]
+    pub const fn openapi(&self) -> &OpenApi {
+        &self.parsed
+    }
+}
+
+impl Default for Documents {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,373 @@
+//! Assets and versions.
+
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    error::{ApiError, FieldProblem},
+    http::{
+        body::Body,
+        idempotency::Keyed,
+        paging::Page,
+        path::{Path, PathId},
+        query::Query,
+    },
+};
+use actix_web::{HttpResponse, get, http::StatusCode, post, web};
+use fairway_domain::{
+    access::OwnerRef,
+    asset::{
+        Asset, AssetVersion, Lifecycle, VersionLabel,
+        content::{self, RecordedField},
+        kind::AssetKind,
+    },
+    id::{AssetId, AssetVersionId, WorkspaceId},
+    slug::Slug,
+};
+use fairway_operations::{
+    access::Operation,
+    asset::{AssetDraft, AssetQuery},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+/// Longest body that carries content, in bytes.
+pub(crate) const CONTENT_LIMIT: usize = 4 << 20;
+
+/// A governed configuration object.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Asset)]
+pub(crate) struct AssetView {
+    asset_id: Uuid,
+    slug: String,
+    asset_kind: &'static str,
+    owner_ref: String,
+    lifecycle_state: &'static str,
+    ownership_tier: &'static str,
+    workspace_id: Uuid,
+    namespace_id: Uuid,
+    #[schema(format = DateTime)]
+    created_at: String,
+    created_by: String,
+}
+
+impl AssetView {
+    pub(crate) fn of(asset: &Asset) -> Self {
+        Self {
+            asset_id: asset.asset_id.uuid(),
+            slug: asset.slug.to_string(),
+            asset_kind: asset.kind.as_str(),
+            owner_ref: asset.owner_ref.to_string(),
+            lifecycle_state: asset.lifecycle.as_str(),
+            ownership_tier: asset.ownership_tier.as_str(),
+            workspace_id: asset.workspace_id.uuid(),
+            namespace_id: asset.namespace_id.uuid(),
+            created_at: asset.created_at.to_string(),
+            created_by: asset.created_by.to_string(),
+        }
+    }
+}
+
+/// One immutable version.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AssetVersion)]
+pub(crate) struct VersionView {
+    asset_version_id: Uuid,
+    asset_id: Uuid,
+    version_label: String,
+    /// What it says, in canonical JSON.
+    #[schema(value_type = Object)]
+    content: Box<RawValue>,
+    artifact_ref: String,
+    /// BLAKE3 over the canonical JSON of the content: `blake3:<hex>`.
+    checksum: String,
+    #[schema(format = DateTime)]
+    created_at: String,
+    created_by: String,
+    /// Fields that are recorded and not enforced yet; in the answer to the creation alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<RecordedWarning>,
+}
+
+/// A field that is recorded and not enforced yet.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RecordedWarning {
+    code: &'static str,
+    /// JSON pointer into the content.
+    pointer: String,
+    message: &'static str,
+}
+
+impl RecordedWarning {
+    fn of(field: RecordedField) -> Self {
+        let message = "this field is recorded; nothing reads it yet";
+        Self { code: "recorded_only", pointer: field.pointer, message }
+    }
+}
+
+impl VersionView {
+    pub(crate) fn of(version: &AssetVersion) -> Result<Self, ApiError> {
+        Ok(Self {
+            asset_version_id: version.asset_version_id.uuid(),
+            asset_id: version.asset_id.uuid(),
+            version_label: version.version_label.to_string(),
+            content: RawValue::from_string(version.canonical.clone())
+                .map_err(|error| ApiError::internal().caused_by(&error))?,
+            artifact_ref: version.artifact_ref.to_string(),
+            checksum: version.checksum.as_str().to_owned(),
+            created_at: version.created_at.to_string(),
+            created_by: version.created_by.to_string(),
+            warnings: Vec::new(),
+        })
+    }
+}
+
+/// An asset to make.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewAsset {
+    /// Unique in the tenant.
+    #[schema(max_length = 63)]
+    slug: String,
+    /// One of the asset kinds.
+    asset_kind: String,
+    /// `team:<name>` or `user:<name>`.
+    owner_ref: String,
+    /// Where; your home workspace if left out.
+    workspace_id: Option<Uuid>,
+}
+
+/// A version to add.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewVersion {
+    /// An object as the kind's schema says.
+    #[schema(value_type = Object)]
+    content: Value,
+    /// Unique in the asset; the next `vN` if left out.
+    #[schema(max_length = 64)]
+    version_label: Option<String>,
+}
+
+/// Which assets to list.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AssetListQuery {
+    /// Those seen from this workspace.
+    workspace_id: Option<Uuid>,
+    /// Those of this kind.
+    asset_kind: Option<String>,
+    /// Those in this state.
+    lifecycle_state: Option<String>,
+}
+
+/// The workspace to look from.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct FromWorkspace {
+    /// The asset must be visible from this workspace.
+    workspace_id: Uuid,
+}
+
+impl FromWorkspace {
+    pub(crate) fn id(&self) -> WorkspaceId {
+        self.workspace_id.into()
+    }
+}
+
+/// The workspace of a request that may name it in the body or in the query; 422 where the two differ.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct InWorkspace {
+    /// The same as in the body; either will do.
+    workspace_id: Option<Uuid>,
+}
+
+impl InWorkspace {
+    pub(crate) fn with_body(&self, body: Option<Uuid>) -> Result<Option<WorkspaceId>, ApiError> {
+        match (self.workspace_id, body) {
+            (Some(query), Some(body)) if query != body => {
+                let rule = "query and body name different workspaces";
+                Err(FieldProblem::new("workspace_id", "invalid", rule).into())
+            }
+            (query, body) => Ok(query.or(body).map(Into::into)),
+        }
+    }
+}
+
+pub(crate) fn slug(text: &str) -> Result<Slug, FieldProblem> {
+    Slug::parse(text).map_err(|refusal| FieldProblem::new("slug", refusal.code(), refusal.to_string()))
+}
+
+pub(crate) fn owner(text: &str) -> Result<OwnerRef, FieldProblem> {
+    let rule = "expected `team:<name>` or `user:<name>`";
+    OwnerRef::parse(text).map_err(|_| FieldProblem::new("owner_ref", "invalid", rule))
+}
+
+pub(crate) fn label(text: Option<&str>) -> Result<Option<VersionLabel>, FieldProblem> {
+    let rule = "a label has 1 to 64 letters, digits, dots, hyphens and underscores";
+    text.map(|text| {
+        VersionLabel::parse(text).ok_or_else(|| FieldProblem::new("version_label", "invalid", rule))
+    })
+    .transpose()
+}
+
+/// Makes an asset.
+#[utoipa::path(
+    operation_id = "create_asset",
+    tag = "assets",
+    params(InWorkspace, KeyParams),
+    request_body = NewAsset,
+    responses((status = 201, description = "The new asset", body = AssetView), WriteRefusals)
+)]
+#[post("/v1/assets")]
+pub(crate) async fn create_asset(
+    api: web::Data<Api>,
+    caller: Identified,
+    keyed: Keyed,
+    query: Query<InWorkspace>,
+    body: Body<NewAsset>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let new = body.into_inner();
+    let draft = AssetDraft {
+        slug: slug(&new.slug)?,
+        kind: AssetKind::parse(&new.asset_kind).ok_or_else(|| {
+            ApiError::new(StatusCode::BAD_REQUEST, "invalid_asset_kind", "this is not one of the asset kinds")
+        })?,
+        owner_ref: owner(&new.owner_ref)?,
+        workspace_id: query.with_body(new.workspace_id)?,
+    };
+    let done = api.services.create_asset(&caller, draft, key.as_ref()).await?;
+    let view = AssetView::of(&done.value);
+    let location = format!("/v1/assets/{}?workspace_id={}", view.asset_id, view.workspace_id);
+    Ok(Answer::made(&done, &view, location)?.tagged(done.value.revision).send())
+}
+
+/// Assets, newest first.
+#[utoipa::path(
+    operation_id = "list_assets",
+    tag = "assets",
+    params(AssetListQuery, PageParams),
+    responses((status = 200, description = "A page of assets", body = Vec<AssetView>), ReadRefusals)
+)]
+#[get("/v1/assets")]
+pub(crate) async fn list_assets(
+    api: web::Data<Api>,
+    caller: Identified,
+    query: Query<AssetListQuery>,
+    page: Page,
+) -> Result<HttpResponse, ApiError> {
+    let kind = query.asset_kind.as_deref();
+    let state = query.lifecycle_state.as_deref();
+    let filter = AssetQuery {
+        workspace_id: query.workspace_id.map(Into::into),
+        kind: kind
+            .map(|text| AssetKind::parse(text).ok_or_else(|| FieldProblem::invalid("asset_kind")))
+            .transpose()?,
+        lifecycle: state
+            .map(|text| Lifecycle::parse(text).ok_or_else(|| FieldProblem::invalid("lifecycle_state")))
+            .transpose()?,
+    };
+    let (assets, total) =
+        api.services.list_assets(&caller, Operation::ListAssets, &filter, page.paging()).await?;
+    let views: Vec<AssetView> = assets.iter().map(AssetView::of).collect();
+    Ok(page.answer(&views, total))
+}
+
+/// One asset.
+#[utoipa::path(
+    operation_id = "read_asset",
+    tag = "assets",
+    params(("asset_id" = Uuid, Path, description = "The asset"), FromWorkspace),
+    responses((status = 200, description = "The asset", body = AssetView), ReadRefusals)
+)]
+#[get("/v1/assets/{asset_id}")]
+pub(crate) async fn read_asset(
+    api: web::Data<Api>,
+    caller: Identified,
+    asset: PathId<AssetId>,
+    from: Query<FromWorkspace>,
+) -> Result<HttpResponse, ApiError> {
+    let asset = api.services.read_asset(&caller, *asset, from.id()).await?;
+    Ok(Answer::ok(&AssetView::of(&asset)).tagged(asset.revision).send())
+}
+
+/// Adds a version to an asset.
+#[utoipa::path(
+    operation_id = "create_asset_version",
+    tag = "assets",
+    params(("asset_id" = Uuid, Path, description = "The asset"), KeyParams),
+    request_body = NewVersion,
+    responses((status = 201, description = "The new version", body = VersionView), WriteRefusals)
+)]
+#[post("/v1/assets/{asset_id}/versions")]
+pub(crate) async fn create_asset_version(
+    api: web::Data<Api>,
+    caller: Identified,
+    asset: PathId<AssetId>,
+    keyed: Keyed,
+    body: Body<NewVersion, CONTENT_LIMIT>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let new = body.into_inner();
+    if !new.content.is_object() {
+        return Err(FieldProblem::new("content", "invalid", "content is an object").into());
+    }
+    let label = label(new.version_label.as_deref())?;
+    let (kind, done) =
+        api.services.create_asset_version(&caller, *asset, (&new.content, label), key.as_ref()).await?;
+    let version = &done.value;
+    let mut view = VersionView::of(version)?;
+    view.warnings =
+        content::recorded_only(kind, &new.content).into_iter().map(RecordedWarning::of).collect();
+    let location = format!("/v1/assets/{}/versions/{}", view.asset_id, view.asset_version_id);
+    Ok(Answer::made(&done, &view, location)?.send())
+}
+
+/// An asset's versions, newest first.
+#[utoipa::path(
+    operation_id = "list_asset_versions",
+    tag = "assets",
+    params(("asset_id" = Uuid, Path, description = "The asset"), FromWorkspace, PageParams),
+    responses((status = 200, description = "A page of versions", body = Vec<VersionView>), ReadRefusals)
+)]
+#[get("/v1/assets/{asset_id}/versions")]
+pub(crate) async fn list_asset_versions(
+    api: web::Data<Api>,
+    caller: Identified,
+    asset: PathId<AssetId>,
+    from: Query<FromWorkspace>,
+    page: Page,
+) -> Result<HttpResponse, ApiError> {
+    let (versions, total) =
+        api.services.list_asset_versions(&caller, *asset, from.id(), page.paging()).await?;
+    let views: Vec<VersionView> = versions.iter().map(VersionView::of).collect::<Result<_, _>>()?;
+    Ok(page.answer(&views, total))
+}
+
+/// One version.
+#[utoipa::path(
+    operation_id = "read_asset_version",
+    tag = "assets",
+    params(
+        ("asset_id" = Uuid, Path, description = "The asset"),
+        ("asset_version_id" = Uuid, Path, description = "The version"),
+        FromWorkspace,
+    ),
+    responses((status = 200, description = "The version", body = VersionView), ReadRefusals)
+)]
+#[get("/v1/assets/{asset_id}/versions/{asset_version_id}")]
+pub(crate) async fn read_asset_version(
+    api: web::Data<Api>,
+    caller: Identified,
+    path: Path<(PathId<AssetId>, PathId<AssetVersionId>)>,
+    from: Query<FromWorkspace>,
+) -> Result<HttpResponse, ApiError> {
+    let (asset, version) = path.into_inner();
+    let version = api.services.read_asset_version(&caller, (*asset, *version), from.id()).await?;
+    Ok(Answer::ok(&VersionView::of(&version)?).send())
+}

@@ -1,0 +1,89 @@
+//! The audit log.
+
+use crate::{
+    caller::Identified,
+    compose::Api,
+    document::{PageParams, ReadRefusals},
+    error::ApiError,
+    http::{paging::Page, query::Query},
+};
+use actix_web::{HttpResponse, get, web};
+use fairway_domain::audit::AuditEvent;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+/// One entry of the tenant's log.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AuditEvent)]
+pub(crate) struct AuditEventView {
+    event_id: Uuid,
+    /// Its place in the log, counted from zero without gaps.
+    index: u64,
+    /// What happened: `noun.what_happened`.
+    kind: String,
+    subject: SubjectView,
+    actor: String,
+    #[schema(format = DateTime)]
+    occurred_at: String,
+    request_id: Uuid,
+    /// SHA-256 of the entry as a leaf of a Merkle tree (RFC 6962), in hex.
+    leaf_hash: String,
+}
+
+/// What an entry is about.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AuditSubject)]
+pub(crate) struct SubjectView {
+    kind: String,
+    id: Uuid,
+}
+
+impl AuditEventView {
+    fn of(event: AuditEvent) -> Self {
+        let mut leaf_hash = String::new();
+        for byte in &event.leaf_hash {
+            // Writing to a string cannot fail.
+            let _ = write!(leaf_hash, "{byte:02x}");
+        }
+        Self {
+            event_id: event.event_id.uuid(),
+            index: event.index,
+            kind: event.kind,
+            subject: SubjectView { kind: event.subject_kind, id: event.subject_id },
+            actor: event.actor,
+            occurred_at: event.occurred_at.to_string(),
+            request_id: event.request_id.uuid(),
+            leaf_hash,
+        }
+    }
+}
+
+/// Which entries to list.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AuditQuery {
+    /// Those of this workspace; without it, all of the tenant.
+    workspace_id: Option<Uuid>,
+}
+
+/// Entries of the tenant's log, newest first.
+#[utoipa::path(
+    operation_id = "list_audit_events",
+    tag = "audit",
+    params(AuditQuery, PageParams),
+    responses((status = 200, description = "A page of entries", body = Vec<AuditEventView>), ReadRefusals)
+)]
+#[get("/v1/audit/events")]
+pub(crate) async fn list_audit_events(
+    api: web::Data<Api>,
+    caller: Identified,
+    query: Query<AuditQuery>,
+    page: Page,
+) -> Result<HttpResponse, ApiError> {
+    let workspace = query.workspace_id.map(Into::into);
+    let (events, total) = api.services.list_audit_events(&caller, workspace, page.paging()).await?;
+    let views: Vec<AuditEventView> = events.into_iter().map(AuditEventView::of).collect();
+    Ok(page.answer(&views, total))
+}

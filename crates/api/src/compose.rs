@@ -1,0 +1,173 @@
+//! The composition root: which adapter stands behind which port.
+
+use crate::{
+    app::Documents,
+    config::{AuthMode, Settings},
+    http::{HttpBase, fallback::KnownMethods},
+    metrics::Metrics,
+    system::{SystemClock, SystemIds},
+};
+use anyhow::Context as _;
+use fairway_artifacts::Artifacts;
+use fairway_domain::{
+    asset::ports::ArtifactStore,
+    execution::provider::Provider,
+    id::Ids,
+    time::Clock,
+};
+use fairway_operations::{Services, Settings as RunSettings, Stores, access::IdentityMode};
+use fairway_postgres::{Database, DatabaseOptions};
+use fairway_providers::{Accounts, Local};
+use std::sync::Arc;
+
+/// Connections of one worker thread. More of them only queue inside PostgreSQL: the machine's cores are what is short.
+const CONNECTIONS_PER_WORKER: usize = 8;
+/// Connections of the relays.
+const RELAY_CONNECTIONS: usize = 2;
+
+/// What handlers work with: operations over the stores of this worker thread.
+#[derive(Clone)]
+pub struct Api {
+    pub(crate) services: Services,
+    pub(crate) mode: IdentityMode,
+    pub(crate) metrics: Metrics,
+    database: Database,
+}
+
+/// What the service needs, and whether it is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readiness {
+    pub(crate) database: bool,
+    pub(crate) artifacts: bool,
+    pub(crate) partitions: bool,
+}
+
+impl Api {
+    pub(crate) async fn readiness(&self) -> Readiness {
+        let (partitions, artifacts) =
+            futures_util::join!(self.database.partitions_reach_far(), self.services.artifacts_ready());
+        Readiness {
+            database: partitions.is_ok(),
+            artifacts: artifacts.is_ok(),
+            partitions: partitions.unwrap_or(false),
+        }
+    }
+}
+
+/// What a process is made of before its workers start.
+#[derive(Clone)]
+pub struct Process {
+    url: String,
+    services: Services,
+    relays: Database,
+    mode: IdentityMode,
+    metrics: Metrics,
+    /// The OpenAPI document.
+    pub documents: Documents,
+}
+
+/// Parts that tests replace.
+#[derive(Clone)]
+pub struct Parts {
+    /// Where artifacts lie.
+    pub artifacts: Arc<dyn ArtifactStore>,
+    /// Who answers provider calls.
+    pub provider: Arc<dyn Provider>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Where identifiers come from.
+    pub ids: Arc<dyn Ids>,
+}
+
+impl Parts {
+    /// The parts that the settings name.
+    ///
+    /// # Errors
+    /// When the artifact store cannot be set up.
+    pub fn of(settings: &Settings) -> anyhow::Result<Self> {
+        let accounts = settings
+            .providers
+            .iter()
+            .map(|account| (account.account_slot.clone(), Arc::new(Local) as Arc<dyn Provider>));
+        Ok(Self {
+            artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("the artifact store")?),
+            provider: Arc::new(Accounts::new(accounts)),
+            clock: Arc::new(SystemClock),
+            ids: Arc::new(SystemIds),
+        })
+    }
+}
+
+fn stores(database: &Database) -> Stores {
+    let shared = Arc::new(database.clone());
+    Stores {
+        tenants: shared.clone(),
+        workspaces: shared.clone(),
+        access: shared.clone(),
+        assets: shared.clone(),
+        workloads: shared.clone(),
+        releases: shared.clone(),
+        executions: shared.clone(),
+        audit: shared.clone(),
+        idempotency: shared,
+    }
+}
+
+impl Process {
+    /// Puts a process together over a migrated database at `url`.
+    ///
+    /// # Errors
+    /// When the address cannot be read.
+    pub fn new(settings: &Settings, url: String, parts: Parts) -> anyhow::Result<Self> {
+        let relays = Database::new(&DatabaseOptions { url: url.clone(), connections: RELAY_CONNECTIONS })?;
+        let runs = RunSettings {
+            sync_wait: settings.sync_wait,
+            execution_deadline: settings.execution_deadline,
+            lease: settings.worker_lease,
+        };
+        let Parts { artifacts, provider, clock, ids } = parts;
+        let services = Services::new(stores(&relays), artifacts, provider, (clock, ids), runs);
+        let mode = match settings.auth_mode {
+            AuthMode::Local => IdentityMode::Local,
+        };
+        Ok(Self { url, services, relays, mode, metrics: Metrics::new()?, documents: Documents::new() })
+    }
+
+    /// What the HTTP base needs.
+    #[must_use]
+    pub fn base(&self, settings: &Settings) -> HttpBase {
+        HttpBase {
+            metrics: self.metrics.clone(),
+            site_rules: settings.site_rules(),
+            known_methods: KnownMethods::of(self.documents.openapi()),
+        }
+    }
+
+    /// What the handlers of one worker thread need: connections of its own, everything else shared.
+    ///
+    /// # Errors
+    /// When the address cannot be read.
+    pub fn worker(&self) -> anyhow::Result<Api> {
+        let options = DatabaseOptions { url: self.url.clone(), connections: CONNECTIONS_PER_WORKER };
+        let database = Database::new(&options)?;
+        Ok(Api {
+            services: self.services.over(stores(&database)),
+            mode: self.mode,
+            metrics: self.metrics.clone(),
+            database,
+        })
+    }
+
+    /// Starts the relays; they end with the runtime.
+    pub fn start_relays(&self) {
+        let log = Arc::new(self.relays.clone());
+        tokio::spawn(fairway_operations::audit::sequence_forever(log, self.services.wake()));
+        tokio::spawn(fairway_operations::execution::recover_forever(self.services.clone()));
+    }
+
+    /// The operations over the relays' connections.
+    #[must_use]
+    pub const fn services(&self) -> &Services {
+        &self.services
+    }
+}

@@ -1,0 +1,181 @@
+//! The OpenAPI document, collected from the handlers.
+
+use crate::app;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::{IntoResponses, OpenApi, ToSchema};
+
+/// What every route shares.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Fairway",
+        description = "Governs AI workloads: versions, releases, approvals, runs and their evidence.",
+        version = "0.1.0",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    servers((url = "/", description = "this server")),
+    tags(
+        (name = "tenants", description = "Tenants, workspaces, roles and who holds them"),
+        (name = "assets", description = "Governed assets, their immutable versions, and flows"),
+        (name = "workloads", description = "Named runnable units"),
+        (name = "releases", description = "Versions bound to a workload, reviewed, approved and live"),
+        (name = "executions", description = "Runs and the evidence behind them"),
+        (name = "audit", description = "The log of everything that happened"),
+        (name = "service", description = "Whether the service lives and how it does"),
+    ),
+)]
+pub(crate) struct Base;
+
+/// The whole document.
+#[must_use]
+pub fn document() -> utoipa::openapi::OpenApi {
+    app::document()
+}
+
+/// The document as it stands in `docs/openapi.json`.
+///
+/// # Errors
+/// When it cannot be written as JSON, which a document of texts always can.
+pub fn as_json() -> Result<String, serde_json::Error> {
+    let mut text = serde_json::to_string_pretty(&document())?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// What a refused request is answered with.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Error)]
+#[expect(dead_code, reason = "describes the body that `ApiError` writes")]
+pub(crate) struct ErrorBody {
+    detail: ErrorDetail,
+    /// The request's identifier, as in the header `X-Request-Id`.
+    request_id: uuid::Uuid,
+}
+
+/// What was refused, and why. Some refusals say more in further members.
+#[derive(Serialize, ToSchema)]
+#[expect(dead_code, reason = "describes the body that `ApiError` writes")]
+pub(crate) struct ErrorDetail {
+    /// A stable code, such as `not_found`.
+    error: String,
+    /// The same for people.
+    message: String,
+    /// Fields that cannot be as they are.
+    #[schema(required = false)]
+    fields: Option<Vec<ErrorField>>,
+    #[serde(flatten)]
+    #[schema(value_type = Object)]
+    more: Map<String, Value>,
+}
+
+/// One field that cannot be as it is.
+#[derive(Serialize, ToSchema)]
+#[expect(dead_code, reason = "describes the body that `ApiError` writes")]
+pub(crate) struct ErrorField {
+    /// Where: `interface_config.input_fields[0].type`.
+    path: String,
+    /// What, as a code.
+    code: String,
+    /// What, for people.
+    message: String,
+}
+
+/// Refusals that every read can meet.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only their description is used")]
+pub(crate) enum ReadRefusals {
+    /// The caller lacks a permission, or another site's page sent the request
+    #[response(status = 403)]
+    Forbidden(ErrorBody),
+    /// There is no such thing, or the caller may not see it
+    #[response(status = 404)]
+    NotFound(ErrorBody),
+    /// The request's host is not answered here
+    #[response(status = 421)]
+    Misdirected(ErrorBody),
+    /// A parameter or header is wrong
+    #[response(status = 422)]
+    Invalid(ErrorBody),
+    /// A fault of the server
+    #[response(status = 500)]
+    Internal(ErrorBody),
+    /// A dependency is away; try again after `Retry-After`
+    #[response(status = 503)]
+    Unavailable(ErrorBody),
+}
+
+/// Refusals that every write can meet.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only their description is used")]
+pub(crate) enum WriteRefusals {
+    /// The body is no JSON within bounds, or its content is not allowed
+    #[response(status = 400)]
+    Malformed(ErrorBody),
+    /// The caller lacks a permission, or another site's page sent the request
+    #[response(status = 403)]
+    Forbidden(ErrorBody),
+    /// There is no such thing, or the caller may not see it
+    #[response(status = 404)]
+    NotFound(ErrorBody),
+    /// The body took too long to arrive
+    #[response(status = 408)]
+    TooSlow(ErrorBody),
+    /// It is taken, has moved, or its state does not allow this
+    #[response(status = 409)]
+    Conflict(ErrorBody),
+    /// The resource is not at the revision of `If-Match`
+    #[response(status = 412)]
+    PreconditionFailed(ErrorBody),
+    /// The body is too large
+    #[response(status = 413)]
+    TooLarge(ErrorBody),
+    /// The body is not unencoded JSON
+    #[response(status = 415)]
+    UnsupportedMediaType(ErrorBody),
+    /// The request's host is not answered here
+    #[response(status = 421)]
+    Misdirected(ErrorBody),
+    /// A field, parameter or header is wrong, or something that is needed is missing
+    #[response(status = 422)]
+    Invalid(ErrorBody),
+    /// A fault of the server
+    #[response(status = 500)]
+    Internal(ErrorBody),
+    /// A dependency is away; try again after `Retry-After`
+    #[response(status = 503)]
+    Unavailable(ErrorBody),
+}
+
+/// Which page of a list.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only their description is used")]
+pub(crate) struct PageParams {
+    /// Rows to answer with.
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    limit: Option<u32>,
+    /// Rows to skip.
+    #[param(minimum = 0, maximum = 10_000, default = 0)]
+    offset: Option<u32>,
+}
+
+/// The key under which a request has one effect however often it is sent.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct KeyParams {
+    /// The same key with the same body finds the effect of the first request.
+    #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
+    idempotency_key: Option<String>,
+}
+
+/// The revision that a request expects.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct IfMatchParams {
+    /// Entity tags of `ETag`; 412 when the resource is at none of them.
+    #[param(rename = "If-Match")]
+    if_match: Option<String>,
+}

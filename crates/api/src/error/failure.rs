@@ -1,0 +1,227 @@
+//! From the refusals of operations to answers. Exhaustive on purpose: a new refusal does not compile without one.
+
+use super::{ApiError, FieldProblem};
+use actix_web::http::StatusCode;
+use fairway_domain::{
+    access::GrantRefusal,
+    asset::{canonical::CanonicalRefusal, content::ContentRefusal, ports::ArtifactError},
+    flow::FlowProblem,
+    release::{ReleaseRefusal, StateName},
+    store::{Conflict, StoreError, StoreFault},
+    workload::{Status, WorkloadRefusal},
+};
+use fairway_operations::{Failure, RunRefusal};
+use serde_json::{Value, json};
+
+impl From<Failure> for ApiError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NotFound => Self::not_found(),
+            Failure::Forbidden(permission) => Self::forbidden(permission.as_str()),
+            // A local server has no way to prove an identity, so nothing is asked for.
+            Failure::Anonymous(permission) => Self::forbidden(permission.as_str()),
+            Failure::Field(problem) => {
+                Self::invalid_field(FieldProblem::new(problem.path, problem.code, problem.message))
+            }
+            Failure::WorkspaceRequired => Self::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "workspace_required",
+                "name a workspace: your roles do not name exactly one",
+            ),
+            Failure::PreconditionFailed => Self::precondition_failed(),
+            Failure::Contended => Self::new(
+                StatusCode::CONFLICT,
+                "concurrent_change",
+                "others changed this at the same time; read it and try again",
+            ),
+            Failure::Conflict(conflict) => Self::new(StatusCode::CONFLICT, conflict.code(), explain(conflict)),
+            Failure::KeyOtherBody => Self::new(
+                StatusCode::CONFLICT,
+                "idempotency_key_conflict",
+                "this idempotency key came with another body before",
+            ),
+            Failure::KeyInProgress => Self::new(
+                StatusCode::CONFLICT,
+                "request_in_progress",
+                "the first request with this idempotency key still runs",
+            ),
+            Failure::Tenant(refusal) => {
+                Self::invalid_field(FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()))
+            }
+            Failure::Grant(refusal) => of_grant(refusal),
+            Failure::Asset(refusal) => Self::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string()),
+            Failure::Content(refusal) => of_content(refusal),
+            Failure::Canonical(refusal) => of_canonical(&refusal),
+            Failure::Flow(problems) => of_flow(&problems),
+            Failure::Workload(refusal) => of_workload(refusal),
+            Failure::Release(refusal) => of_release(refusal),
+            Failure::Run(refusal) => of_run(refusal),
+            Failure::Store(error) => of_store(&error),
+            Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().caused_by(&error),
+            Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().caused_by(&error),
+            // The caller of `once` never lets these two out; if it does, that is a fault of ours.
+            Failure::KeyTaken | Failure::Corrupt(_) => Self::internal().caused_by(&failure),
+        }
+    }
+}
+
+const fn explain(conflict: Conflict) -> &'static str {
+    match conflict {
+        Conflict::DuplicateSlug => "this slug is taken",
+        Conflict::DuplicateVersionLabel => "the asset has a version of this label",
+        Conflict::DuplicateRole => "the release has a binding of this role",
+        Conflict::DuplicateRoleBinding => "the principal holds this role there already",
+        Conflict::HostTaken => "another tenant answers to this host",
+        Conflict::MissingReference => "something that this refers to has gone",
+    }
+}
+
+fn of_store(error: &StoreError) -> ApiError {
+    match error.fault {
+        StoreFault::Unavailable => ApiError::unavailable().caused_by(error),
+        StoreFault::Broken => ApiError::internal().caused_by(error),
+    }
+}
+
+fn of_grant(refusal: GrantRefusal) -> ApiError {
+    match refusal {
+        GrantRefusal::Principal => {
+            ApiError::invalid_field(FieldProblem::new("principal", refusal.code(), refusal.to_string()))
+        }
+        GrantRefusal::ScopeTooNarrow => {
+            ApiError::invalid_field(FieldProblem::new("scope_kind", refusal.code(), refusal.to_string()))
+        }
+        GrantRefusal::BeyondGranter(permission) => ApiError::forbidden(permission.as_str()),
+    }
+}
+
+fn invalid_content(problems: Vec<Value>) -> ApiError {
+    ApiError::new(StatusCode::BAD_REQUEST, "invalid_content", "the content is not allowed for this kind of asset")
+        .with("fields", problems)
+}
+
+fn of_content(refusal: ContentRefusal) -> ApiError {
+    match refusal {
+        ContentRefusal::SchemaUnavailable(_) => ApiError::new(
+            StatusCode::BAD_REQUEST,
+            refusal.code(),
+            "this server has no schema for assets of this kind yet",
+        ),
+        ContentRefusal::Invalid(problems) => invalid_content(
+            problems
+                .into_iter()
+                .map(|problem| {
+                    json!({
+                        "path": format!("content{}", problem.pointer),
+                        "code": problem.code,
+                        "message": problem.message,
+                    })
+                })
+                .collect(),
+        ),
+        ContentRefusal::Prompt(refusal) => {
+            let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, refusal.code(), refusal.to_string());
+            match refusal.offset() {
+                Some(offset) => error.with("offset", offset),
+                None => error,
+            }
+        }
+    }
+}
+
+fn of_canonical(refusal: &CanonicalRefusal) -> ApiError {
+    let path = format!("content{}", refusal.pointer());
+    invalid_content(vec![json!({ "path": path, "code": refusal.code(), "message": refusal.to_string() })])
+}
+
+fn of_flow(problems: &[FlowProblem]) -> ApiError {
+    let errors: Vec<Value> = problems
+        .iter()
+        .map(|problem| {
+            json!({
+                "line": problem.line,
+                "column": problem.column,
+                "code": problem.code,
+                "message": problem.message,
+            })
+        })
+        .collect();
+    ApiError::new(StatusCode::BAD_REQUEST, "invalid_flow", "the flow cannot be used as it is").with("errors", errors)
+}
+
+fn of_workload(refusal: WorkloadRefusal) -> ApiError {
+    match refusal {
+        WorkloadRefusal::Name => {
+            ApiError::invalid_field(FieldProblem::new("name", refusal.code(), refusal.to_string()))
+        }
+        WorkloadRefusal::Description => {
+            ApiError::invalid_field(FieldProblem::new("description", refusal.code(), refusal.to_string()))
+        }
+        WorkloadRefusal::Transition { from, .. } => {
+            let valid: Vec<&str> = from.valid_transitions().iter().map(|status| Status::as_str(*status)).collect();
+            invalid_transition(refusal.code(), from.as_str(), valid)
+        }
+    }
+}
+
+fn invalid_transition(code: &'static str, from: &str, valid: Vec<&str>) -> ApiError {
+    ApiError::new(StatusCode::CONFLICT, code, "the present state does not lead there")
+        .with("current_state", from)
+        .with("valid_transitions", valid)
+}
+
+fn of_release(refusal: ReleaseRefusal) -> ApiError {
+    let code = refusal.code();
+    match refusal {
+        ReleaseRefusal::NotEditable { state } => {
+            ApiError::new(StatusCode::CONFLICT, code, "bindings change in drafts alone")
+                .with("current_state", state.as_str())
+        }
+        ReleaseRefusal::RoleKindMismatch => {
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the role must be the asset's kind")
+        }
+        ReleaseRefusal::DuplicateRole => {
+            ApiError::new(StatusCode::CONFLICT, code, explain(Conflict::DuplicateRole))
+        }
+        ReleaseRefusal::AssetNotActive => {
+            ApiError::new(StatusCode::CONFLICT, code, "the asset takes no new bindings")
+        }
+        ReleaseRefusal::InvalidTransition { from, valid } => {
+            let valid = valid.into_iter().map(StateName::as_str).collect();
+            invalid_transition(code, from.as_str(), valid)
+        }
+        ReleaseRefusal::ApprovalRequired { counted, needed, refused } => {
+            let message = if refused {
+                "the newest verdict is a refusal"
+            } else {
+                "too few people have approved what is bound now"
+            };
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
+                .with("approvals", counted)
+                .with("min_approvals", needed)
+        }
+        ReleaseRefusal::SelfApproval => {
+            ApiError::new(StatusCode::FORBIDDEN, code, "who made a release may not approve it here")
+        }
+        ReleaseRefusal::ActivationBlocked(missing) => {
+            let missing: Vec<Value> = missing.iter().map(|gap| json!(gap)).collect();
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release cannot be active yet")
+                .with("missing", missing)
+        }
+        ReleaseRefusal::LaneNotTargeted => {
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release is meant for another lane")
+        }
+    }
+}
+
+fn of_run(refusal: RunRefusal) -> ApiError {
+    let code = refusal.code();
+    match refusal {
+        RunRefusal::Unsettled(id) => ApiError::unavailable().with("execution_id", id.to_string()),
+        RunRefusal::Suspended
+        | RunRefusal::Retired
+        | RunRefusal::NoActiveRelease
+        | RunRefusal::NothingToRun
+        | RunRefusal::NoAsync => ApiError::new(StatusCode::CONFLICT, code, refusal.to_string()),
+    }
+}

@@ -1,0 +1,294 @@
+//! Running workloads and reading how runs went.
+
+use crate::{
+    answer::Answer,
+    caller::{Claimed, Identified},
+    compose::Api,
+    document::{KeyParams, ReadRefusals, WriteRefusals},
+    error::{ApiError, FieldProblem},
+    http::{
+        body::Body,
+        idempotency::{IDEMPOTENCY_REPLAYED, Keyed},
+        path::PathId,
+        query::Query,
+        request_context::request_id,
+    },
+};
+use actix_web::{
+    HttpRequest, HttpResponse, HttpResponseBuilder, get,
+    http::{
+        StatusCode,
+        header::{HeaderName, LOCATION},
+    },
+    post, web,
+};
+use fairway_domain::{
+    execution::{Execution, RunError, Status},
+    id::ExecutionId,
+    slug::Slug,
+};
+use fairway_operations::{
+    Failure, RunRefusal,
+    execution::{Answer as Run, ExecuteRequest},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+
+/// A run to start.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Execute {
+    /// The environment whose active release runs.
+    environment: String,
+    /// Field names and values.
+    #[schema(value_type = Object)]
+    inputs: Option<Map<String, Value>>,
+}
+
+/// How a run is to be dispatched.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ExecuteQuery {
+    /// `async` for a queued run.
+    mode: Option<String>,
+}
+
+/// A run that ended, with its answer.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ExecutionResult {
+    execution_id: Uuid,
+    /// `completed` or `failed`.
+    status: &'static str,
+    /// The answer; null where there is none.
+    output: Value,
+    /// What providers said of their answers, by step.
+    metadata: Value,
+    /// Why there is no answer; null where there is one.
+    error: Option<ErrorView>,
+    #[schema(format = DateTime)]
+    started_at: String,
+    #[schema(format = DateTime)]
+    completed_at: Option<String>,
+}
+
+/// A run that goes on.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct QueuedExecution {
+    execution_id: Uuid,
+    /// `queued`.
+    state: &'static str,
+}
+
+/// Why a run has no answer.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RunError)]
+pub(crate) struct ErrorView {
+    code: String,
+    message: String,
+}
+
+impl ErrorView {
+    fn of(error: &RunError) -> Self {
+        Self { code: error.code.clone(), message: error.message.clone() }
+    }
+}
+
+/// How a run stands.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Execution)]
+pub(crate) struct ExecutionView {
+    execution_id: Uuid,
+    workload_id: Uuid,
+    release_id: Uuid,
+    environment: String,
+    lane: &'static str,
+    submitted_by: String,
+    /// `queued`, `running`, `awaiting_review`, `completed`, `failed`, `denied`, `cancelled` or `unknown`.
+    status: &'static str,
+    /// `success`, `failure`, `denied`, `cancelled`, `timeout` or `unknown`; null until it ended.
+    outcome: Option<&'static str>,
+    error: Option<ErrorView>,
+    /// The reason code of the policy decision.
+    reason_code: String,
+    #[schema(format = DateTime)]
+    started_at: String,
+    #[schema(format = DateTime)]
+    completed_at: Option<String>,
+    /// The answer, for its submitter alone.
+    queued_result: Option<QueuedResult>,
+}
+
+/// The answer of a run.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct QueuedResult {
+    result: Value,
+    #[schema(format = DateTime)]
+    result_at: String,
+}
+
+/// The stored answer: what the run returned, and what its providers said.
+#[derive(Deserialize)]
+struct StoredOutput {
+    output: Value,
+    metadata: Value,
+}
+
+fn stored(execution: &Execution) -> Result<Option<StoredOutput>, ApiError> {
+    let parse = |text: &String| serde_json::from_str(text);
+    execution.output.as_ref().map(parse).transpose().map_err(|error| ApiError::internal().caused_by(&error))
+}
+
+impl ExecutionView {
+    fn of(execution: &Execution) -> Result<Self, ApiError> {
+        let completed_at = execution.finished_at.map(|at| at.to_string());
+        let queued_result = stored(execution)?
+            .zip(completed_at.clone())
+            .map(|(stored, result_at)| QueuedResult { result: stored.output, result_at });
+        Ok(Self {
+            execution_id: execution.execution_id.uuid(),
+            workload_id: execution.workload_id.uuid(),
+            release_id: execution.release_id.uuid(),
+            environment: execution.environment.to_string(),
+            lane: execution.lane.as_str(),
+            submitted_by: execution.submitter.to_string(),
+            status: execution.status.as_str(),
+            outcome: execution.outcome.map(fairway_domain::execution::Outcome::as_str),
+            error: execution.error.as_ref().map(ErrorView::of),
+            reason_code: execution.reason_code.clone(),
+            started_at: execution.started_at.to_string(),
+            completed_at,
+            queued_result,
+        })
+    }
+}
+
+/// Runs a workload and answers with its result.
+#[utoipa::path(
+    operation_id = "execute_workload",
+    tag = "executions",
+    params(
+        ("slug" = String, Path, description = "The workload's slug"),
+        ExecuteQuery,
+        ("Prefer" = Option<String>, Header, description = "`respond-async` for a queued run"),
+        KeyParams,
+    ),
+    request_body = Execute,
+    responses(
+        (status = 200, description = "The run ended", body = ExecutionResult),
+        (status = 202, description = "The run goes on", body = QueuedExecution),
+        WriteRefusals,
+    )
+)]
+#[post("/v1/workloads/by-slug/{slug}/execute")]
+pub(crate) async fn execute_workload(
+    request: HttpRequest,
+    api: web::Data<Api>,
+    claimed: Claimed,
+    slug: web::Path<String>,
+    keyed: Keyed,
+    query: Query<ExecuteQuery>,
+    body: Body<Execute>,
+) -> Result<HttpResponse, ApiError> {
+    // What is no slug names no workload.
+    let slug = Slug::parse(&slug).map_err(|_| ApiError::not_found())?;
+    let key = keyed.of_caller(&claimed.0.actor, || body.digest());
+    let Execute { environment, inputs } = body.into_inner();
+    refuse_async(&request, &query)?;
+    let environment = Slug::parse(&environment)
+        .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"))?;
+    let wanted = ExecuteRequest { slug, environment, inputs: inputs.unwrap_or_default() };
+    let run = api.services.execute((api.mode, &claimed.0, request_id()), &wanted, key.as_ref()).await?;
+    if !run.replayed {
+        api.metrics.execution(run.execution.status);
+    }
+    answer(&run)
+}
+
+/// This server runs everything while its caller waits.
+fn refuse_async(request: &HttpRequest, query: &ExecuteQuery) -> Result<(), ApiError> {
+    let preferred = request
+        .headers()
+        .get_all(&PREFER)
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|preference| preference.trim().eq_ignore_ascii_case("respond-async"));
+    match query.mode.as_deref() {
+        Some("async") => Err(Failure::Run(RunRefusal::NoAsync).into()),
+        None if preferred => Err(Failure::Run(RunRefusal::NoAsync).into()),
+        None => Ok(()),
+        Some(_) => Err(FieldProblem::invalid("mode").into()),
+    }
+}
+
+/// Refusals of a run that a synchronous caller is told as its own mistake.
+const CALLERS_MISTAKES: [&str; 4] =
+    ["prompt_argument_missing", "prompt_argument_type", "prompt_too_large", "messages_malformed"];
+
+fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
+    let execution = &run.execution;
+    let id = execution.execution_id;
+    let refused = |error: ApiError| {
+        let error = error.with("execution_id", id.to_string());
+        let replayed = actix_web::http::header::HeaderValue::from_static("true");
+        if run.replayed { error.with_header(IDEMPOTENCY_REPLAYED, replayed) } else { error }
+    };
+    match execution.status {
+        Status::Queued | Status::Running | Status::AwaitingReview => {
+            let mut response = marked(run, HttpResponse::Accepted());
+            response.insert_header((LOCATION, format!("/v1/executions/{id}")));
+            Ok(response.json(QueuedExecution { execution_id: id.uuid(), state: Status::Queued.as_str() }))
+        }
+        Status::Denied => Err(refused(
+            ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run")
+                .with("reason_code", execution.reason_code.clone()),
+        )),
+        Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
+            if let Some(error) = &execution.error {
+                if let Some(code) = CALLERS_MISTAKES.into_iter().find(|code| *code == error.code) {
+                    let message = error.message.clone();
+                    return Err(refused(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)));
+                }
+            }
+            let (output, metadata) =
+                stored(execution)?.map_or((Value::Null, Value::Null), |stored| (stored.output, stored.metadata));
+            let view = ExecutionResult {
+                execution_id: id.uuid(),
+                status: execution.status.as_str(),
+                output,
+                metadata,
+                error: execution.error.as_ref().map(ErrorView::of),
+                started_at: execution.started_at.to_string(),
+                completed_at: execution.finished_at.map(|at| at.to_string()),
+            };
+            Ok(marked(run, HttpResponse::Ok()).json(view))
+        }
+    }
+}
+
+fn marked(run: &Run, mut response: HttpResponseBuilder) -> HttpResponseBuilder {
+    if run.replayed {
+        response.insert_header((IDEMPOTENCY_REPLAYED, "true"));
+    }
+    response
+}
+
+/// How a run stands.
+#[utoipa::path(
+    operation_id = "read_execution",
+    tag = "executions",
+    params(("execution_id" = Uuid, Path, description = "The run")),
+    responses((status = 200, description = "The run", body = ExecutionView), ReadRefusals)
+)]
+#[get("/v1/executions/{execution_id}")]
+pub(crate) async fn read_execution(
+    api: web::Data<Api>,
+    caller: Identified,
+    execution: PathId<ExecutionId>,
+) -> Result<HttpResponse, ApiError> {
+    let execution = api.services.read_execution(&caller, *execution).await?;
+    Ok(Answer::ok(&ExecutionView::of(&execution)?).send())
+}

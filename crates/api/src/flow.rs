@@ -1,0 +1,146 @@
+//! Flows: assets made from YAML.
+
+use crate::{
+    answer::Answer,
+    asset::{AssetView, CONTENT_LIMIT, FromWorkspace, InWorkspace, VersionView, label, owner, slug},
+    caller::Identified,
+    compose::Api,
+    document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    error::ApiError,
+    http::{body::Body, idempotency::Keyed, paging::Page, path::PathId, query::Query},
+};
+use actix_web::{HttpResponse, get, post, web};
+use fairway_domain::{asset::kind::AssetKind, id::AssetId};
+use fairway_operations::{
+    access::Operation,
+    asset::{AssetQuery, FlowDraft, FlowView as Flow},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+/// A flow with its newest version.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Flow)]
+pub(crate) struct FlowView {
+    #[serde(flatten)]
+    asset: AssetView,
+    asset_version_id: Uuid,
+    /// Its newest version.
+    version: VersionView,
+    /// The YAML that the newest version was made from, as given.
+    content_yaml: Option<String>,
+}
+
+impl FlowView {
+    fn of(flow: &Flow) -> Result<Self, ApiError> {
+        Ok(Self {
+            asset: AssetView::of(&flow.asset),
+            asset_version_id: flow.version.asset_version_id.uuid(),
+            version: VersionView::of(&flow.version)?,
+            content_yaml: flow.content_yaml.clone(),
+        })
+    }
+}
+
+/// A flow to make.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewFlow {
+    /// Unique in the tenant.
+    #[schema(max_length = 63)]
+    slug: String,
+    /// `team:<name>` or `user:<name>`.
+    owner_ref: String,
+    /// The first version's label; `v1` if left out.
+    #[schema(max_length = 64)]
+    version_label: Option<String>,
+    /// The flow in YAML.
+    #[schema(max_length = 262_144)]
+    content_yaml: String,
+    /// Where; your home workspace if left out.
+    workspace_id: Option<Uuid>,
+}
+
+/// Which flows to list.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct FlowListQuery {
+    /// Those seen from this workspace.
+    workspace_id: Option<Uuid>,
+}
+
+/// Makes a flow.
+#[utoipa::path(
+    operation_id = "create_flow",
+    tag = "assets",
+    params(InWorkspace, KeyParams),
+    request_body = NewFlow,
+    responses((status = 201, description = "The new flow", body = FlowView), WriteRefusals)
+)]
+#[post("/v1/flows")]
+pub(crate) async fn create_flow(
+    api: web::Data<Api>,
+    caller: Identified,
+    keyed: Keyed,
+    query: Query<InWorkspace>,
+    body: Body<NewFlow, CONTENT_LIMIT>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let new = body.into_inner();
+    let draft = FlowDraft {
+        slug: slug(&new.slug)?,
+        owner_ref: owner(&new.owner_ref)?,
+        version_label: label(new.version_label.as_deref())?,
+        workspace_id: query.with_body(new.workspace_id)?,
+        content_yaml: new.content_yaml,
+    };
+    let done = api.services.create_flow(&caller, draft, key.as_ref()).await?;
+    let view = FlowView::of(&done.value)?;
+    let asset = &done.value.asset;
+    let location = format!("/v1/flows/{}?workspace_id={}", asset.asset_id, asset.workspace_id);
+    Ok(Answer::made(&done, &view, location)?.tagged(asset.revision).send())
+}
+
+/// Flows, newest first.
+#[utoipa::path(
+    operation_id = "list_flows",
+    tag = "assets",
+    params(FlowListQuery, PageParams),
+    responses((status = 200, description = "A page of flows", body = Vec<AssetView>), ReadRefusals)
+)]
+#[get("/v1/flows")]
+pub(crate) async fn list_flows(
+    api: web::Data<Api>,
+    caller: Identified,
+    query: Query<FlowListQuery>,
+    page: Page,
+) -> Result<HttpResponse, ApiError> {
+    let filter = AssetQuery {
+        workspace_id: query.workspace_id.map(Into::into),
+        kind: Some(AssetKind::OrchestrationFlow),
+        lifecycle: None,
+    };
+    let (flows, total) =
+        api.services.list_assets(&caller, Operation::ListFlows, &filter, page.paging()).await?;
+    let views: Vec<AssetView> = flows.iter().map(AssetView::of).collect();
+    Ok(page.answer(&views, total))
+}
+
+/// One flow.
+#[utoipa::path(
+    operation_id = "read_flow",
+    tag = "assets",
+    params(("flow_id" = Uuid, Path, description = "The flow's asset"), FromWorkspace),
+    responses((status = 200, description = "The flow", body = FlowView), ReadRefusals)
+)]
+#[get("/v1/flows/{flow_id}")]
+pub(crate) async fn read_flow(
+    api: web::Data<Api>,
+    caller: Identified,
+    flow: PathId<AssetId>,
+    from: Query<FromWorkspace>,
+) -> Result<HttpResponse, ApiError> {
+    let flow = api.services.read_flow(&caller, *flow, from.id()).await?;
+    Ok(Answer::ok(&FlowView::of(&flow)?).tagged(flow.asset.revision).send())
+}

@@ -1,0 +1,69 @@
+//! Whether the service lives, is ready, and how it does.
+
+use crate::{compose::Api, error::ApiError};
+use actix_web::{HttpResponse, get, http::StatusCode, web};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// The process answers.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Health {
+    /// `ok`.
+    status: &'static str,
+}
+
+/// What the service needs, and whether it has it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Readiness {
+    /// `ready` or `unready`.
+    status: &'static str,
+    database: &'static str,
+    artifacts: &'static str,
+    partitions: &'static str,
+}
+
+/// Whether the process lives.
+#[utoipa::path(
+    operation_id = "healthz",
+    tag = "service",
+    responses((status = 200, description = "It does", body = Health))
+)]
+#[get("/healthz")]
+pub(crate) async fn healthz() -> HttpResponse {
+    HttpResponse::Ok().json(Health { status: "ok" })
+}
+
+/// Whether everything that the service needs is there.
+#[utoipa::path(
+    operation_id = "readyz",
+    tag = "service",
+    responses(
+        (status = 200, description = "Everything is there", body = Readiness),
+        (status = 503, description = "Something is away", body = Readiness),
+    )
+)]
+#[get("/readyz")]
+pub(crate) async fn readyz(api: web::Data<Api>) -> HttpResponse {
+    let readiness = api.readiness().await;
+    let say = |well: bool| if well { "ok" } else { "unavailable" };
+    let ready = readiness.database && readiness.artifacts && readiness.partitions;
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    HttpResponse::build(status).json(Readiness {
+        status: if ready { "ready" } else { "unready" },
+        database: say(readiness.database),
+        artifacts: say(readiness.artifacts),
+        partitions: say(readiness.partitions),
+    })
+}
+
+/// Counters and timings in the Prometheus text format.
+#[utoipa::path(
+    operation_id = "metrics",
+    tag = "service",
+    responses((status = 200, description = "The metrics", body = String, content_type = "text/plain"))
+)]
+#[get("/metrics")]
+pub(crate) async fn metrics(api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+    let text = api.metrics.render().map_err(|error| ApiError::internal().caused_by(&error))?;
+    Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(text))
+}

@@ -1,0 +1,353 @@
+//! Releases.
+
+mod view;
+
+use crate::{
+    answer::Answer,
+    caller::{Claimed, Identified},
+    compose::Api,
+    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    error::{ApiError, FieldProblem},
+    http::{
+        body::Body, etag::IfMatch, idempotency::Keyed, paging::Page, path::PathId, query::Query,
+        request_context::request_id,
+    },
+};
+use actix_web::{HttpResponse, get, http::StatusCode, http::header::ContentType, post, web};
+use fairway_domain::{
+    asset::kind::AssetKind,
+    id::{ReleaseId, WorkloadId},
+    release::{
+        StateName,
+        lane::{Lane, TargetLane},
+        review::{MAX_NOTE, Verdict},
+    },
+    slug::Slug,
+};
+use fairway_operations::{
+    Failure,
+    release::{ReleaseDraft, ReleaseQuery, Transition},
+};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+use view::{ApprovalView, BindingView, ReleaseDetail, ReleaseView, TransitionView};
+
+/// A release to draft.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewRelease {
+    workload_id: Uuid,
+    /// A slug such as `dev` or `production`.
+    environment: String,
+    /// `all`, `restricted`, `guided` or `standard`; `all` if left out.
+    target_lane: Option<String>,
+    /// The policy bundle asset that it must bind.
+    policy_bundle_id: Option<Uuid>,
+}
+
+/// A version to bind.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewBinding {
+    asset_version_id: Uuid,
+    /// The asset's kind.
+    role: String,
+}
+
+/// A move to make.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TransitionRequest {
+    /// `draft`, `review_ready`, `approved`, `active` or `retired`.
+    to_state: String,
+    /// For `active`: this lane alone instead of all.
+    lane: Option<String>,
+}
+
+/// A verdict to record.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewApproval {
+    /// `approved`, `rejected` or `changes_requested`.
+    outcome: String,
+    /// `release`.
+    subject_kind: String,
+    /// The release's identifier.
+    subject_ref: Uuid,
+    /// In more words.
+    #[schema(max_length = 2000)]
+    note: Option<String>,
+}
+
+/// Which releases to list.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ReleaseListQuery {
+    /// Those of this workload.
+    workload_id: Option<Uuid>,
+    /// Those in this environment.
+    environment: Option<String>,
+    /// Those in this state.
+    state: Option<String>,
+}
+
+/// Where an active release is looked for.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ActiveQuery {
+    /// The environment.
+    environment: String,
+    /// This lane alone; without it `standard`, then `guided`, then `restricted`.
+    lane: Option<String>,
+}
+
+fn environment(text: &str) -> Result<Slug, FieldProblem> {
+    let refused = |refusal: fairway_domain::slug::SlugRefusal| {
+        FieldProblem::new("environment", refusal.code(), "an environment is a slug")
+    };
+    Slug::parse(text).map_err(refused)
+}
+
+fn lane(text: Option<&str>) -> Result<Option<Lane>, FieldProblem> {
+    text.map(|text| Lane::parse(text).ok_or_else(|| FieldProblem::invalid("lane"))).transpose()
+}
+
+/// Drafts a release.
+#[utoipa::path(
+    operation_id = "create_release",
+    tag = "releases",
+    params(KeyParams),
+    request_body = NewRelease,
+    responses((status = 201, description = "The new draft", body = ReleaseDetail), WriteRefusals)
+)]
+#[post("/v1/releases")]
+pub(crate) async fn create_release(
+    api: web::Data<Api>,
+    caller: Identified,
+    keyed: Keyed,
+    body: Body<NewRelease>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let new = body.into_inner();
+    let target = new.target_lane.as_deref().unwrap_or("all");
+    let draft = ReleaseDraft {
+        workload_id: new.workload_id.into(),
+        environment: environment(&new.environment)?,
+        target_lane: TargetLane::parse(target).ok_or_else(|| FieldProblem::invalid("target_lane"))?,
+        policy_bundle_id: new.policy_bundle_id.map(Into::into),
+    };
+    let done = api.services.create_release(&caller, draft, key.as_ref()).await?;
+    let view = ReleaseDetail::of(&done.value);
+    let location = format!("/v1/releases/{}", done.value.release.release_id);
+    Ok(Answer::made(&done, &view, location)?.tagged(done.value.release.revision).send())
+}
+
+/// Releases without their bindings, newest first.
+#[utoipa::path(
+    operation_id = "list_releases",
+    tag = "releases",
+    params(ReleaseListQuery, PageParams),
+    responses((status = 200, description = "A page of releases", body = Vec<ReleaseView>), ReadRefusals)
+)]
+#[get("/v1/releases")]
+pub(crate) async fn list_releases(
+    api: web::Data<Api>,
+    caller: Identified,
+    query: Query<ReleaseListQuery>,
+    page: Page,
+) -> Result<HttpResponse, ApiError> {
+    let state = query.state.as_deref();
+    let filter = ReleaseQuery {
+        workload_id: query.workload_id.map(Into::into),
+        environment: query.environment.as_deref().map(environment).transpose()?,
+        state: state
+            .map(|text| StateName::parse(text).ok_or_else(|| FieldProblem::invalid("state")))
+            .transpose()?,
+    };
+    let (releases, total) = api.services.list_releases(&caller, filter, page.paging()).await?;
+    let views: Vec<ReleaseView> = releases.iter().map(ReleaseView::of).collect();
+    Ok(page.answer(&views, total))
+}
+
+/// A workload's releases without their bindings, newest first.
+#[utoipa::path(
+    operation_id = "list_workload_releases",
+    tag = "releases",
+    params(("workload_id" = Uuid, Path, description = "The workload"), PageParams),
+    responses((status = 200, description = "A page of releases", body = Vec<ReleaseView>), ReadRefusals)
+)]
+#[get("/v1/workloads/{workload_id}/releases")]
+pub(crate) async fn list_workload_releases(
+    api: web::Data<Api>,
+    caller: Identified,
+    workload: PathId<WorkloadId>,
+    page: Page,
+) -> Result<HttpResponse, ApiError> {
+    let (releases, total) = api.services.list_workload_releases(&caller, *workload, page.paging()).await?;
+    let views: Vec<ReleaseView> = releases.iter().map(ReleaseView::of).collect();
+    Ok(page.answer(&views, total))
+}
+
+/// The release that serves a workload in an environment.
+#[utoipa::path(
+    operation_id = "read_active_release",
+    tag = "releases",
+    params(("workload_id" = Uuid, Path, description = "The workload"), ActiveQuery),
+    responses((status = 200, description = "The release", body = ReleaseDetail), ReadRefusals)
+)]
+#[get("/v1/workloads/{workload_id}/active-release")]
+pub(crate) async fn read_active_release(
+    api: web::Data<Api>,
+    claimed: Claimed,
+    workload: PathId<WorkloadId>,
+    query: Query<ActiveQuery>,
+) -> Result<HttpResponse, ApiError> {
+    let environment = environment(&query.environment)?;
+    let lane = lane(query.lane.as_deref())?;
+    let body = api
+        .services
+        .active_release(
+            (api.mode, &claimed.0, request_id()),
+            (*workload, &environment, lane),
+            |active| {
+                serde_json::to_string(&ReleaseDetail::of(&active.placed))
+                    .map_err(|_| Failure::Corrupt("a release that cannot be written as JSON"))
+            },
+        )
+        .await?;
+    Ok(HttpResponse::Ok().content_type(ContentType::json()).body(body.to_string()))
+}
+
+/// One release with its bindings.
+#[utoipa::path(
+    operation_id = "read_release",
+    tag = "releases",
+    params(("release_id" = Uuid, Path, description = "The release")),
+    responses((status = 200, description = "The release", body = ReleaseDetail), ReadRefusals)
+)]
+#[get("/v1/releases/{release_id}")]
+pub(crate) async fn read_release(
+    api: web::Data<Api>,
+    caller: Identified,
+    release: PathId<ReleaseId>,
+) -> Result<HttpResponse, ApiError> {
+    let placed = api.services.read_release(&caller, *release).await?;
+    Ok(Answer::ok(&ReleaseDetail::of(&placed)).tagged(placed.release.revision).send())
+}
+
+/// Binds a version to a draft.
+#[utoipa::path(
+    operation_id = "bind_version",
+    tag = "releases",
+    params(("release_id" = Uuid, Path, description = "The release"), KeyParams),
+    request_body = NewBinding,
+    responses((status = 201, description = "The binding", body = BindingView), WriteRefusals)
+)]
+#[post("/v1/releases/{release_id}/bindings")]
+pub(crate) async fn bind_version(
+    api: web::Data<Api>,
+    caller: Identified,
+    release: PathId<ReleaseId>,
+    keyed: Keyed,
+    body: Body<NewBinding>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let new = body.into_inner();
+    let role = AssetKind::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role"))?;
+    let asked = (new.asset_version_id.into(), role);
+    let done = api.services.bind_version(&caller, *release, asked, key.as_ref()).await?;
+    let (release, binding) = &done.value;
+    let view = BindingView::of(release.release_id, binding);
+    let location = format!("/v1/releases/{}", release.release_id);
+    Ok(Answer::made(&done, &view, location)?.tagged(release.revision).send())
+}
+
+/// Moves a release to another state.
+#[utoipa::path(
+    operation_id = "transition_release",
+    tag = "releases",
+    params(("release_id" = Uuid, Path, description = "The release"), KeyParams, IfMatchParams),
+    request_body = TransitionRequest,
+    responses((status = 200, description = "The release in its new state", body = TransitionView), WriteRefusals)
+)]
+#[post("/v1/releases/{release_id}/transition")]
+pub(crate) async fn transition_release(
+    api: web::Data<Api>,
+    caller: Identified,
+    release: PathId<ReleaseId>,
+    keyed: Keyed,
+    expected: IfMatch,
+    body: Body<TransitionRequest>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let to = StateName::parse(&body.to_state).ok_or_else(|| FieldProblem::invalid("to_state"))?;
+    let lane = lane(body.lane.as_deref())?;
+    if lane.is_some() && to != StateName::Active {
+        return Err(FieldProblem::new("lane", "invalid", "only an activation names a lane").into());
+    }
+    let wanted = Transition { to, lane };
+    let done = api.services.transition_release(&caller, *release, wanted, &expected, key.as_ref()).await?;
+    let view = TransitionView::of(&done.value, &caller.actor);
+    let revision = done.value.placed.release.revision;
+    Ok(Answer::once(&done, &view, StatusCode::OK)?.tagged(revision).send())
+}
+
+/// Records a verdict on what a release binds now.
+#[utoipa::path(
+    operation_id = "review_release",
+    tag = "releases",
+    params(("release_id" = Uuid, Path, description = "The release"), KeyParams),
+    request_body = NewApproval,
+    responses((status = 201, description = "The verdict", body = ApprovalView), WriteRefusals)
+)]
+#[post("/v1/releases/{release_id}/approvals")]
+pub(crate) async fn review_release(
+    api: web::Data<Api>,
+    caller: Identified,
+    release: PathId<ReleaseId>,
+    keyed: Keyed,
+    body: Body<NewApproval>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let new = body.into_inner();
+    let verdict = Verdict::parse(&new.outcome).ok_or_else(|| FieldProblem::invalid("outcome"))?;
+    if new.subject_kind != "release" {
+        return Err(FieldProblem::new("subject_kind", "invalid", "the subject here is a `release`").into());
+    }
+    if new.subject_ref != release.uuid() {
+        return Err(FieldProblem::new("subject_ref", "invalid", "this names another release than the path").into());
+    }
+    let note_fits = |note: &String| note.chars().count() <= MAX_NOTE && !note.contains('\0');
+    if !new.note.as_ref().is_none_or(note_fits) {
+        return Err(FieldProblem::new("note", "invalid", "a note has at most 2000 characters").into());
+    }
+    let done = api.services.review_release(&caller, *release, (verdict, new.note), key.as_ref()).await?;
+    let (release, approval) = &done.value;
+    let view = ApprovalView::of(release.release_id, approval);
+    let location = format!("/v1/releases/{}/approvals", release.release_id);
+    Ok(Answer::made(&done, &view, location)?.tagged(release.revision).send())
+}
+
+/// Verdicts on a release, newest first.
+#[utoipa::path(
+    operation_id = "list_approvals",
+    tag = "releases",
+    params(("release_id" = Uuid, Path, description = "The release"), PageParams),
+    responses((status = 200, description = "A page of verdicts", body = Vec<ApprovalView>), ReadRefusals)
+)]
+#[get("/v1/releases/{release_id}/approvals")]
+pub(crate) async fn list_approvals(
+    api: web::Data<Api>,
+    caller: Identified,
+    release: PathId<ReleaseId>,
+    page: Page,
+) -> Result<HttpResponse, ApiError> {
+    let (release, approvals) = api.services.list_approvals(&caller, *release).await?;
+    let total = approvals.len() as u64;
+    let (limit, offset) = (page.paging().limit as usize, page.paging().offset as usize);
+    let shown = approvals.iter().skip(offset).take(limit);
+    let views: Vec<ApprovalView> =
+        shown.map(|approval| ApprovalView::of(release.release_id, approval)).collect();
+    Ok(page.answer(&views, total))
+}

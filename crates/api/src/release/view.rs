@@ -1,0 +1,166 @@
+//! Releases on the wire.
+
+use fairway_domain::{
+    access::ActorRef,
+    id::{AssetId, ReleaseId},
+    release::{
+        Binding, Release, StateName,
+        ports::PlacedRelease,
+        review::Approval,
+    },
+};
+use fairway_operations::release::Transitioned;
+use serde::Serialize;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A release without its bindings.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Release)]
+pub(crate) struct ReleaseView {
+    release_id: Uuid,
+    workload_id: Uuid,
+    environment: String,
+    /// `all`, `restricted`, `guided` or `standard`.
+    target_lane: &'static str,
+    /// `draft`, `review_ready`, `approved`, `active`, `superseded` or `retired`.
+    state: &'static str,
+    policy_bundle_id: Option<Uuid>,
+    supersedes_release_id: Option<Uuid>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    created_by: String,
+    #[schema(format = DateTime)]
+    updated_at: String,
+}
+
+impl ReleaseView {
+    pub(super) fn of(release: &Release) -> Self {
+        Self {
+            release_id: release.release_id.uuid(),
+            workload_id: release.workload_id.uuid(),
+            environment: release.environment.to_string(),
+            target_lane: release.target_lane.as_str(),
+            state: release.state.name().as_str(),
+            policy_bundle_id: release.policy_bundle_id.map(AssetId::uuid),
+            supersedes_release_id: release.supersedes_release_id.map(ReleaseId::uuid),
+            created_at: release.created_at.to_string(),
+            created_by: release.created_by.to_string(),
+            updated_at: release.updated_at.to_string(),
+        }
+    }
+}
+
+/// A release with what it binds and where it can go.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ReleaseDetail {
+    #[serde(flatten)]
+    release: ReleaseView,
+    bindings: Vec<BindingView>,
+    /// States that can follow.
+    valid_transitions: Vec<&'static str>,
+}
+
+impl ReleaseDetail {
+    pub(super) fn of(placed: &PlacedRelease) -> Self {
+        let release = &placed.release;
+        Self {
+            release: ReleaseView::of(release),
+            bindings: release
+                .bindings
+                .iter()
+                .map(|binding| BindingView::of(release.release_id, binding))
+                .collect(),
+            valid_transitions: release
+                .valid_transitions(&placed.deployment)
+                .into_iter()
+                .map(StateName::as_str)
+                .collect(),
+        }
+    }
+}
+
+/// One version bound in a role.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Binding)]
+pub(crate) struct BindingView {
+    binding_id: Uuid,
+    release_id: Uuid,
+    asset_version_id: Uuid,
+    role: &'static str,
+    #[schema(format = DateTime)]
+    created_at: String,
+    created_by: String,
+}
+
+impl BindingView {
+    pub(super) fn of(release: ReleaseId, binding: &Binding) -> Self {
+        Self {
+            binding_id: binding.binding_id.uuid(),
+            release_id: release.uuid(),
+            asset_version_id: binding.asset_version_id.uuid(),
+            role: binding.role.as_str(),
+            created_at: binding.created_at.to_string(),
+            created_by: binding.created_by.to_string(),
+        }
+    }
+}
+
+/// A release in its new state, and how it came there.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Transition)]
+pub(crate) struct TransitionView {
+    #[serde(flatten)]
+    release: ReleaseDetail,
+    /// The state that it left; null where an earlier request with the same key made the move.
+    previous_state: Option<&'static str>,
+    /// The lane that was named; null for all.
+    lane: Option<&'static str>,
+    transitioned_by: String,
+    #[schema(format = DateTime)]
+    transitioned_at: String,
+}
+
+impl TransitionView {
+    pub(super) fn of(moved: &Transitioned, by: &ActorRef) -> Self {
+        Self {
+            release: ReleaseDetail::of(&moved.placed),
+            previous_state: moved.previous.map(StateName::as_str),
+            lane: moved.lane.map(fairway_domain::release::lane::Lane::as_str),
+            transitioned_by: by.to_string(),
+            transitioned_at: moved.placed.release.updated_at.to_string(),
+        }
+    }
+}
+
+/// One person's verdict on what a release bound.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Approval)]
+pub(crate) struct ApprovalView {
+    approval_id: Uuid,
+    subject_kind: &'static str,
+    subject_ref: Uuid,
+    /// `approved`, `rejected` or `changes_requested`.
+    outcome: &'static str,
+    approved_by: String,
+    #[schema(format = DateTime)]
+    approved_at: String,
+    note: Option<String>,
+    /// BLAKE3 of what was bound: the verdict holds for this alone.
+    subject_digest: String,
+}
+
+impl ApprovalView {
+    pub(super) fn of(release: ReleaseId, approval: &Approval) -> Self {
+        Self {
+            approval_id: approval.approval_id.uuid(),
+            subject_kind: "release",
+            subject_ref: release.uuid(),
+            outcome: approval.verdict.as_str(),
+            approved_by: approval.by.to_string(),
+            approved_at: approval.at.to_string(),
+            note: approval.note.clone(),
+            subject_digest: approval.subject_digest.as_str().to_owned(),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! `fairway-server serve`: everything started in order, and stopped in the opposite one.
+
+use crate::{
+    app,
+    compose::{Api, Parts, Process},
+    config::{Database, Settings},
+};
+use actix_web::{HttpServer, dev::Server, dev::ServerHandle, web};
+use anyhow::Context as _;
+use fairway_private_postgres::{Binaries, Options, PrivateServer, state};
+use std::{net::TcpListener, sync::{Arc, atomic::{AtomicUsize, Ordering}}, thread, time::Duration};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Database of a private server.
+const DATABASE: &str = "fairway";
+/// How long requests under way may take once the server is told to stop, in seconds.
+const DRAIN: u64 = 30;
+/// How long a client may take to send its headers.
+const HEADERS: Duration = Duration::from_secs(10);
+/// How often partitions are made ahead of time.
+const UPKEEP: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The two addresses of the database, and the private server behind them if it is ours.
+pub struct DatabaseAddress {
+    /// The service's.
+    pub url: String,
+    /// The owner's, for migrations.
+    pub owner_url: String,
+    private: Option<PrivateServer>,
+}
+
+impl DatabaseAddress {
+    /// Finds the database of the settings, and starts it where it is a private one.
+    ///
+    /// # Errors
+    /// When a private server cannot be found or started.
+    pub async fn open(settings: &Settings) -> anyhow::Result<Self> {
+        match (&settings.database, &settings.migrate_database) {
+            (Database::Url(url), owner) => {
+                let url = url.expose().to_owned();
+                let owner_url = match owner {
+                    Database::Url(owner) => owner.expose().to_owned(),
+                    Database::Embedded => url.clone(),
+                };
+                Ok(Self { url, owner_url, private: None })
+            }
+            (Database::Embedded, _) => {
+                let data_dir = settings.data_dir.clone();
+                let server = tokio::task::spawn_blocking(move || start_private(&data_dir)).await??;
+                let url = server.url(DATABASE);
+                fairway_postgres::create_database(&server.url("postgres"), DATABASE)
+                    .await
+                    .context("the private PostgreSQL has no database for Fairway")?;
+                Ok(Self { owner_url: url.clone(), url, private: Some(server) })
+            }
+        }
+    }
+
+    /// Stops the private server, if there is one.
+    ///
+    /// # Errors
+    /// When it does not stop.
+    pub async fn close(self) -> anyhow::Result<()> {
+        let Some(server) = self.private else { return Ok(()) };
+        tokio::task::spawn_blocking(move || server.stop()).await??;
+        Ok(())
+    }
+}
+
+fn start_private(data_dir: &std::path::Path) -> anyhow::Result<PrivateServer> {
+    let state = state::directory().context("no directory for the state of private servers")?;
+    let binaries = Binaries::find(&state).context("no PostgreSQL was found; `cargo xtask up` installs one")?;
+    Ok(PrivateServer::start(Options::of_data_directory(binaries, data_dir))?)
+}
+
+/// A server that listens.
+pub struct Listening {
+    /// To be awaited until it has stopped.
+    pub server: Server,
+    /// Stops it.
+    pub handle: ServerHandle,
+}
+
+/// Starts the workers and the relays on a listener.
+///
+/// # Errors
+/// When a worker's connections cannot be set up or the listener cannot be used.
+pub fn listen(settings: &Settings, process: &Process, listener: TcpListener) -> anyhow::Result<Listening> {
+    process.start_relays();
+    let base = web::Data::new(process.base(settings));
+    let documents = web::Data::new(process.documents.clone());
+    // One set of connections for each worker, made here so that a wrong address is an error and not a panic there.
+    let count = thread::available_parallelism().map_or(1, usize::from);
+    let workers = Workers::new(process, count)?;
+    let server = HttpServer::new(move || {
+        app::app(web::Data::new(workers.next()), base.clone(), documents.clone())
+    })
+    .workers(count)
+    .client_request_timeout(HEADERS)
+    .shutdown_timeout(DRAIN)
+    .disable_signals()
+    .listen(listener)?
+    .run();
+    let handle = server.handle();
+    Ok(Listening { server, handle })
+}
+
+/// The connections of each worker thread, handed out as the threads start.
+#[derive(Clone)]
+struct Workers {
+    first: Api,
+    others: Arc<[Api]>,
+    taken: Arc<AtomicUsize>,
+}
+
+impl Workers {
+    fn new(process: &Process, count: usize) -> anyhow::Result<Self> {
+        let others = (1..count).map(|_| process.worker()).collect::<anyhow::Result<Arc<[Api]>>>()?;
+        Ok(Self { first: process.worker()?, others, taken: Arc::default() })
+    }
+
+    /// The next thread's; a thread that replaces a crashed one shares with another.
+    fn next(&self) -> Api {
+        let index = self.taken.fetch_add(1, Ordering::Relaxed);
+        self.others.get(index).unwrap_or(&self.first).clone()
+    }
+}
+
+/// Serves until SIGTERM or SIGINT, then drains and ends.
+///
+/// # Errors
+/// When something that is needed cannot be started.
+pub async fn serve(settings: &Settings) -> anyhow::Result<()> {
+    let listener =
+        TcpListener::bind(settings.bind).with_context(|| format!("{} cannot be listened on", settings.bind))?;
+    let database = DatabaseAddress::open(settings).await?;
+    let served = serve_over(settings, &database, listener).await;
+    let closed = database.close().await;
+    served.and(closed)
+}
+
+async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: TcpListener) -> anyhow::Result<()> {
+    fairway_postgres::migrate(&database.owner_url).await.context("the database cannot be brought up to date")?;
+    let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
+    tokio::spawn(keep_partitions(database.owner_url.clone()));
+    let Listening { server, handle } = listen(settings, &process, listener)?;
+    tracing::info!(bind = %settings.bind, "Fairway listens");
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut server = tokio::spawn(server);
+    tokio::select! {
+        ended = &mut server => ended??,
+        _ = terminate.recv() => stop(&handle, server).await?,
+        _ = interrupt.recv() => stop(&handle, server).await?,
+    }
+    tracing::info!("Fairway has stopped");
+    Ok(())
+}
+
+async fn stop(handle: &ServerHandle, server: tokio::task::JoinHandle<std::io::Result<()>>) -> anyhow::Result<()> {
+    tracing::info!("stopping: no new connections, requests under way end");
+    handle.stop(true).await;
+    Ok(server.await??)
+}
+
+async fn keep_partitions(owner_url: String) {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        match fairway_postgres::prepare_partitions(&owner_url).await {
+            Ok(made) => tracing::info!(made, "partitions are made ahead"),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "partitions could not be made ahead");
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Tenants and workspaces.
+
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    error::ApiError,
+    http::{body::Body, etag::IfMatch, idempotency::Keyed, paging::Page, path::PathId},
+};
+use actix_web::{HttpResponse, get, patch, post, web};
+use fairway_domain::{
+    id::{TenantId, WorkspaceId},
+    tenant::{Tenant, Workspace},
+};
+use fairway_operations::tenant::SettingsPatch;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// An organization.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Tenant)]
+pub(crate) struct TenantView {
+    tenant_id: Uuid,
+    slug: String,
+    name: String,
+    #[schema(format = DateTime)]
+    created_at: String,
+    created_by: String,
+}
+
+impl TenantView {
+    fn of(tenant: &Tenant) -> Self {
+        Self {
+            tenant_id: tenant.tenant_id.uuid(),
+            slug: tenant.slug.to_string(),
+            name: tenant.name.clone(),
+            created_at: tenant.created_at.to_string(),
+            created_by: tenant.created_by.to_string(),
+        }
+    }
+}
+
+/// A tenant to make.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewTenant {
+    /// Unique in the installation.
+    slug: String,
+    /// For people.
+    name: String,
+}
+
+/// What a tenant has switched.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TenantSettings)]
+pub(crate) struct SettingsView {
+    tenant_id: Uuid,
+    notifications_enabled: bool,
+    advanced_notifications_enabled: bool,
+    public_hosts: Vec<String>,
+}
+
+impl SettingsView {
+    fn of(tenant: &Tenant) -> Self {
+        Self {
+            tenant_id: tenant.tenant_id.uuid(),
+            notifications_enabled: tenant.settings.notifications_enabled,
+            advanced_notifications_enabled: tenant.settings.advanced_notifications_enabled,
+            public_hosts: tenant.settings.public_hosts.clone(),
+        }
+    }
+}
+
+/// Settings to change; what is not named stays.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SettingsChange {
+    notifications_enabled: Option<bool>,
+    advanced_notifications_enabled: Option<bool>,
+    /// Lower-case host names without a port.
+    #[schema(max_items = 50)]
+    public_hosts: Option<Vec<String>>,
+}
+
+/// Where assets and workloads live.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Workspace)]
+pub(crate) struct WorkspaceView {
+    workspace_id: Uuid,
+    slug: String,
+    name: String,
+    namespace_id: Uuid,
+    namespace: String,
+    #[schema(format = DateTime)]
+    created_at: String,
+    created_by: String,
+}
+
+impl WorkspaceView {
+    fn of(workspace: &Workspace) -> Self {
+        Self {
+            workspace_id: workspace.workspace_id.uuid(),
+            slug: workspace.slug.to_string(),
+            name: workspace.name.clone(),
+            namespace_id: workspace.namespace_id.uuid(),
+            namespace: workspace.namespace.to_string(),
+            created_at: workspace.created_at.to_string(),
+            created_by: workspace.created_by.to_string(),
+        }
+    }
+}
+
+/// A workspace to make.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewWorkspace {
+    /// Unique in the tenant.
+    #[schema(max_length = 43)]
+    slug: String,
+    /// For people.
+    name: String,
+    /// The namespace's slug; made on first use.
+    namespace: String,
+}
+
+/// All tenants, newest first.
+#[utoipa::path(
+    operation_id = "list_tenants",
+    tag = "tenants",
+    params(PageParams),
+    responses((status = 200, description = "A page of tenants", body = Vec<TenantView>), ReadRefusals)
+)]
+#[get("/v1/tenants")]
+pub(crate) async fn list_tenants(
+    api: web::Data<Api>,
+    caller: Identified,
+    page: Page,
+) -> Result<HttpResponse, ApiError> {
+    let (tenants, total) = api.services.list_tenants(&caller, page.paging()).await?;
+    let views: Vec<TenantView> = tenants.iter().map(TenantView::of).collect();
+    Ok(page.answer(&views, total))
+}
+
+/// Makes a tenant.
+#[utoipa::path(
+    operation_id = "create_tenant",
+    tag = "tenants",
+    params(KeyParams),
+    request_body = NewTenant,
+    responses((status = 201, description = "The new tenant", body = TenantView), WriteRefusals)
+)]
+#[post("/v1/tenants")]
+pub(crate) async fn create_tenant(
+    api: web::Data<Api>,
+    caller: Identified,
+    keyed: Keyed,
+    body: Body<NewTenant>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let new = body.into_inner();
+    let done = api.services.create_tenant(&caller, (&new.slug, &new.name), key.as_ref()).await?;
+    let view = TenantView::of(&done.value);
+    let location = format!("/v1/tenants/{}/settings", view.tenant_id);
+    Ok(Answer::made(&done, &view, location)?.send())
+}
+
+/// A tenant's settings.
+#[utoipa::path(
+    operation_id = "read_tenant_settings",
+    tag = "tenants",
+    params(("tenant_id" = Uuid, Path, description = "The tenant")),
+    responses((status = 200, description = "Its settings", body = SettingsView), ReadRefusals)
+)]
+#[get("/v1/tenants/{tenant_id}/settings")]
+pub(crate) async fn read_tenant_settings(
+    api: web::Data<Api>,
+    caller: Identified,
+    tenant: PathId<TenantId>,
+) -> Result<HttpResponse, ApiError> {
+    let tenant = api.services.tenant_settings(&caller, *tenant).await?;
+    Ok(Answer::ok(&SettingsView::of(&tenant)).tagged(tenant.revision).send())
+}
+
+/// Changes a tenant's settings.
+#[utoipa::path(
+    operation_id = "change_tenant_settings",
+    tag = "tenants",
+    params(("tenant_id" = Uuid, Path, description = "The tenant"), IfMatchParams),
+    request_body = SettingsChange,
+    responses((status = 200, description = "Its settings now", body = SettingsView), WriteRefusals)
+)]
+#[patch("/v1/tenants/{tenant_id}/settings")]
+pub(crate) async fn change_tenant_settings(
+    api: web::Data<Api>,
+    caller: Identified,
+    tenant: PathId<TenantId>,
+    expected: IfMatch,
+    body: Body<SettingsChange>,
+) -> Result<HttpResponse, ApiError> {
+    let change = body.into_inner();
+    let patch = SettingsPatch {
+        notifications_enabled: change.notifications_enabled,
+        advanced_notifications_enabled: change.advanced_notifications_enabled,
+        public_hosts: change.public_hosts,
+    };
+    let tenant = api.services.change_tenant_settings(&caller, *tenant, patch, &expected).await?;
+    Ok(Answer::ok(&SettingsView::of(&tenant)).tagged(tenant.revision).send())
+}
+
+/// The tenant's workspaces, newest first.
+#[utoipa::path(
+    operation_id = "list_workspaces",
+    tag = "tenants",
+    params(PageParams),
+    responses((status = 200, description = "A page of workspaces", body = Vec<WorkspaceView>), ReadRefusals)
+)]
+#[get("/v1/workspaces")]
+pub(crate) async fn list_workspaces(
+    api: web::Data<Api>,
+    caller: Identified,
+    page: Page,
+) -> Result<HttpResponse, ApiError> {
+    let (workspaces, total) = api.services.list_workspaces(&caller, page.paging()).await?;
+    let views: Vec<WorkspaceView> = workspaces.iter().map(WorkspaceView::of).collect();
+    Ok(page.answer(&views, total))
+}
+
+/// Makes a workspace, and its namespace on first use.
+#[utoipa::path(
+    operation_id = "create_workspace",
+    tag = "tenants",
+    params(KeyParams),
+    request_body = NewWorkspace,
+    responses((status = 201, description = "The new workspace", body = WorkspaceView), WriteRefusals)
+)]
+#[post("/v1/workspaces")]
+pub(crate) async fn create_workspace(
+    api: web::Data<Api>,
+    caller: Identified,
+    keyed: Keyed,
+    body: Body<NewWorkspace>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let new = body.into_inner();
+    let asked = (new.slug.as_str(), new.name.as_str(), new.namespace.as_str());
+    let done = api.services.create_workspace(&caller, asked, key.as_ref()).await?;
+    let view = WorkspaceView::of(&done.value);
+    let location = format!("/v1/workspaces/{}", view.workspace_id);
+    Ok(Answer::made(&done, &view, location)?.send())
+}
+
+/// One workspace.
+#[utoipa::path(
+    operation_id = "read_workspace",
+    tag = "tenants",
+    params(("workspace_id" = Uuid, Path, description = "The workspace")),
+    responses((status = 200, description = "The workspace", body = WorkspaceView), ReadRefusals)
+)]
+#[get("/v1/workspaces/{workspace_id}")]
+pub(crate) async fn read_workspace(
+    api: web::Data<Api>,
+    caller: Identified,
+    workspace: PathId<WorkspaceId>,
+) -> Result<HttpResponse, ApiError> {
+    let workspace = api.services.read_workspace(&caller, *workspace).await?;
+    Ok(Answer::ok(&WorkspaceView::of(&workspace)).send())
+}

@@ -1,0 +1,219 @@
+//! Workloads.
+
+use crate::{
+    answer::Answer,
+    asset::{InWorkspace, owner, slug},
+    caller::Identified,
+    compose::Api,
+    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    error::{ApiError, FieldProblem},
+    http::{body::Body, etag::IfMatch, idempotency::Keyed, paging::Page, path::PathId, query::Query},
+};
+use actix_web::{HttpResponse, get, patch, post, web};
+use fairway_domain::{
+    id::WorkloadId,
+    workload::{InvocationMode, Status, Workload, WorkloadPatch},
+};
+use fairway_operations::workload::WorkloadDraft;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+/// A named runnable unit.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Workload)]
+pub(crate) struct WorkloadView {
+    workload_id: Uuid,
+    slug: String,
+    name: String,
+    description: String,
+    owner_ref: String,
+    /// `registered`, `suspended` or `retired`.
+    status: &'static str,
+    /// `chat`, `form`, `block`, `api`, `batch` or `event`.
+    invocation_mode: &'static str,
+    /// How it shows itself to people; null where it does not.
+    #[schema(value_type = Option<Object>)]
+    interface_config: Option<Value>,
+    /// Null for an ordinary workload.
+    management_source: Option<&'static str>,
+    workspace_id: Uuid,
+    #[schema(format = DateTime)]
+    created_at: String,
+    created_by: String,
+    #[schema(format = DateTime)]
+    updated_at: String,
+}
+
+impl WorkloadView {
+    fn of(workload: &Workload) -> Self {
+        Self {
+            workload_id: workload.workload_id.uuid(),
+            slug: workload.slug.to_string(),
+            name: workload.name.clone(),
+            description: workload.description.clone(),
+            owner_ref: workload.owner_ref.to_string(),
+            status: workload.status.as_str(),
+            invocation_mode: workload.invocation_mode.as_str(),
+            interface_config: None,
+            management_source: None,
+            workspace_id: workload.workspace_id.uuid(),
+            created_at: workload.created_at.to_string(),
+            created_by: workload.created_by.to_string(),
+            updated_at: workload.updated_at.to_string(),
+        }
+    }
+}
+
+/// A workload to make.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewWorkload {
+    /// Unique among the tenant's workloads.
+    #[schema(max_length = 63)]
+    slug: String,
+    /// `team:<name>` or `user:<name>`.
+    owner_ref: String,
+    /// `chat`, `form`, `block`, `api`, `batch` or `event`.
+    invocation_mode: String,
+    /// The slug in words if left out.
+    #[schema(max_length = 200)]
+    name: Option<String>,
+    #[schema(max_length = 2000)]
+    description: Option<String>,
+    /// Where; your home workspace if left out.
+    workspace_id: Option<Uuid>,
+}
+
+/// Fields to replace; what is not named stays.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WorkloadChange {
+    #[schema(max_length = 200)]
+    name: Option<String>,
+    #[schema(max_length = 2000)]
+    description: Option<String>,
+    /// `team:<name>` or `user:<name>`.
+    owner_ref: Option<String>,
+    /// `chat`, `form`, `block`, `api`, `batch` or `event`.
+    invocation_mode: Option<String>,
+    /// `registered`, `suspended` or `retired`. Needs `workload.suspend`.
+    status: Option<String>,
+}
+
+/// Which workloads to list.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WorkloadListQuery {
+    /// Those in this status.
+    status: Option<String>,
+    /// Those in this workspace.
+    workspace_id: Option<Uuid>,
+}
+
+fn mode(text: &str) -> Result<InvocationMode, FieldProblem> {
+    InvocationMode::parse(text).ok_or_else(|| FieldProblem::invalid("invocation_mode"))
+}
+
+fn status(text: &str) -> Result<Status, FieldProblem> {
+    Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))
+}
+
+/// Makes a workload.
+#[utoipa::path(
+    operation_id = "create_workload",
+    tag = "workloads",
+    params(InWorkspace, KeyParams),
+    request_body = NewWorkload,
+    responses((status = 201, description = "The new workload", body = WorkloadView), WriteRefusals)
+)]
+#[post("/v1/workloads")]
+pub(crate) async fn create_workload(
+    api: web::Data<Api>,
+    caller: Identified,
+    keyed: Keyed,
+    query: Query<InWorkspace>,
+    body: Body<NewWorkload>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let new = body.into_inner();
+    let draft = WorkloadDraft {
+        slug: slug(&new.slug)?,
+        owner_ref: owner(&new.owner_ref)?,
+        invocation_mode: mode(&new.invocation_mode)?,
+        workspace_id: query.with_body(new.workspace_id)?,
+        name: new.name,
+        description: new.description,
+    };
+    let done = api.services.create_workload(&caller, draft, key.as_ref()).await?;
+    let view = WorkloadView::of(&done.value);
+    let location = format!("/v1/workloads/{}", view.workload_id);
+    Ok(Answer::made(&done, &view, location)?.tagged(done.value.revision).send())
+}
+
+/// Workloads, newest first.
+#[utoipa::path(
+    operation_id = "list_workloads",
+    tag = "workloads",
+    params(WorkloadListQuery, PageParams),
+    responses((status = 200, description = "A page of workloads", body = Vec<WorkloadView>), ReadRefusals)
+)]
+#[get("/v1/workloads")]
+pub(crate) async fn list_workloads(
+    api: web::Data<Api>,
+    caller: Identified,
+    query: Query<WorkloadListQuery>,
+    page: Page,
+) -> Result<HttpResponse, ApiError> {
+    let wanted = query.status.as_deref().map(status).transpose()?;
+    let workspace = query.workspace_id.map(Into::into);
+    let (workloads, total) = api.services.list_workloads(&caller, workspace, wanted, page.paging()).await?;
+    let views: Vec<WorkloadView> = workloads.iter().map(WorkloadView::of).collect();
+    Ok(page.answer(&views, total))
+}
+
+/// One workload.
+#[utoipa::path(
+    operation_id = "read_workload",
+    tag = "workloads",
+    params(("workload_id" = Uuid, Path, description = "The workload")),
+    responses((status = 200, description = "The workload", body = WorkloadView), ReadRefusals)
+)]
+#[get("/v1/workloads/{workload_id}")]
+pub(crate) async fn read_workload(
+    api: web::Data<Api>,
+    caller: Identified,
+    workload: PathId<WorkloadId>,
+) -> Result<HttpResponse, ApiError> {
+    let workload = api.services.read_workload(&caller, *workload).await?;
+    Ok(Answer::ok(&WorkloadView::of(&workload)).tagged(workload.revision).send())
+}
+
+/// Changes a workload. Suspending it stops new runs with the next request.
+#[utoipa::path(
+    operation_id = "change_workload",
+    tag = "workloads",
+    params(("workload_id" = Uuid, Path, description = "The workload"), IfMatchParams),
+    request_body = WorkloadChange,
+    responses((status = 200, description = "The workload now", body = WorkloadView), WriteRefusals)
+)]
+#[patch("/v1/workloads/{workload_id}")]
+pub(crate) async fn change_workload(
+    api: web::Data<Api>,
+    caller: Identified,
+    workload: PathId<WorkloadId>,
+    expected: IfMatch,
+    body: Body<WorkloadChange>,
+) -> Result<HttpResponse, ApiError> {
+    let change = body.into_inner();
+    let patch = WorkloadPatch {
+        name: change.name,
+        description: change.description,
+        owner_ref: change.owner_ref.as_deref().map(owner).transpose()?,
+        invocation_mode: change.invocation_mode.as_deref().map(mode).transpose()?,
+        status: change.status.as_deref().map(status).transpose()?,
+    };
+    let workload = api.services.change_workload(&caller, *workload, &patch, &expected).await?;
+    Ok(Answer::ok(&WorkloadView::of(&workload)).tagged(workload.revision).send())
+}
