@@ -19,4 +19,4 @@ mod tenant;
 mod workload;
 
 pub use database::{Database, DatabaseOptions};
-pub use migration::{MigrationError, create_database, migrate, prepare_partitions};
+pub use migration::{MigrationError, create_database, migrate, prepare_partitions, schema_fingerprint};

@@ -50,6 +50,14 @@ pub async fn prepare_partitions(owner_url: &str) -> Result<i32, MigrationError> 
     Ok(row.try_get(0)?)
 }
 
+/// A number that tells one set of migrations from another, for templates and caches.
+#[must_use]
+pub fn schema_fingerprint() -> u64 {
+    let runner = embedded::migrations::runner();
+    let migrations = runner.get_migrations();
+    migrations.iter().fold(0, |all, migration| all.rotate_left(7) ^ migration.checksum())
+}
+
 /// Makes a database on a server that is ours alone, unless it is there.
 ///
 /// # Errors

@@ -1,2 +1,108 @@
-//! x
-fn main() {}
+//! `fairway-bench`: measures Fairway beside its floor, in one run on one machine.
+//!
+//! The floor is a bare actix-web handler over the same driver and pool settings. Fairway's figures mean something only
+//! as a share of it, because both suffer alike from whatever else the machine does.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks on its standard streams")]
+
+mod accounting;
+mod bar;
+mod child;
+mod cold_start;
+mod connection;
+mod floor;
+mod furniture;
+mod load;
+mod meter;
+mod report;
+mod revocation;
+mod row;
+mod run;
+mod stage;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+
+/// Measures Fairway beside its floor and prints Markdown. Fails on errors, never on a missed bar.
+#[derive(Parser)]
+#[command(name = "fairway-bench", subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
+struct CommandLine {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    plan: Option<Plan>,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Serve the floor; the benchmark starts this itself
+    #[command(hide = true)]
+    Floor(floor::Arguments),
+}
+
+/// What to measure, and for how long.
+#[derive(Args)]
+pub(crate) struct Plan {
+    /// The server program to measure, a release build
+    #[arg(long, env = "FAIRWAY_BENCH_SERVER")]
+    server: PathBuf,
+    /// Seconds that each row is measured for at each number of clients; its floors take half of it, before and after
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Numbers of clients, each in a closed loop on a connection of its own
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 32])]
+    clients: Vec<usize>,
+    /// Only rows whose name contains this
+    #[arg(long)]
+    only: Option<String>,
+    /// Write everything that was measured to this file, as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+impl Plan {
+    /// How long a row is measured, kept between a tenth of a second and an hour.
+    pub(crate) fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds.clamp(0.1, 3_600.0))
+    }
+}
+
+fn main() -> ExitCode {
+    let line = CommandLine::parse();
+    let result = match (line.verb, line.plan) {
+        (Some(Verb::Floor(arguments)), _) => floor::serve(&arguments),
+        (None, Some(plan)) => measure(&plan),
+        (None, None) => Err(anyhow::anyhow!("nothing to measure: name the server program with --server")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fairway-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(plan: &Plan) -> Result<()> {
+    let home = stage::Home::new()?;
+    // Started here and not inside the runtime: it blocks, and everything that it starts must end after the runtime.
+    let postgres = stage::Postgres::start(&home)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let tasks = tokio::task::LocalSet::new();
+    let report = tasks.block_on(&runtime, async {
+        tokio::select! {
+            report = run::everything(plan, &home, &postgres) => report,
+            signal = child::asked_to_stop() => Err(signal.map_or_else(Into::into, |name| anyhow::anyhow!("{name}"))),
+        }
+    })?;
+    print!("{}", report.markdown());
+    if let Some(path) = &plan.json {
+        let text = serde_json::to_string_pretty(&report.json())?;
+        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}

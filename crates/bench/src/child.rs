@@ -1,0 +1,132 @@
+//! Processes that the benchmark starts, and their end.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
+
+use crate::connection::{Connection, get};
+
+/// How long a started process may take until it answers.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a process may take to end after it was asked.
+const STOP_PATIENCE: Duration = Duration::from_secs(15);
+/// How much of a log an error shows, in bytes.
+const SHOWN: usize = 2_000;
+
+/// A running child. Ended when dropped.
+pub(crate) struct Running {
+    child: Child,
+    log: PathBuf,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+}
+
+impl Running {
+    /// Starts `command`, which is to listen on `address`, with everything it says going to `log`.
+    pub(crate) fn start(mut command: Command, address: SocketAddr, log: PathBuf) -> Result<Running> {
+        let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let program = command.get_program().to_owned();
+        let child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
+        Ok(Running { child, log, address })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until `path` answers 200, and says how long that took from `since`.
+    pub(crate) async fn answers(&mut self, path: &str, since: Instant) -> Result<Duration> {
+        loop {
+            if let Ok(mut connection) = Connection::open(self.address).await
+                && connection.send(get(path)).await.is_ok_and(|answer| answer.status == 200)
+            {
+                return Ok(since.elapsed());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended with {status}: {}", self.address, self.end_of_log());
+            }
+            if since.elapsed() > START_PATIENCE {
+                bail!("{}{path} does not answer 200: {}", self.address, self.end_of_log());
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// The last lines it said.
+    pub(crate) fn end_of_log(&self) -> String {
+        end_of(&self.log).unwrap_or_else(|error| format!("(its log cannot be read: {error})"))
+    }
+
+    /// Asks the process to end and waits for it.
+    pub(crate) async fn stop(mut self) -> Result<ExitStatus> {
+        if self.child.try_wait()?.is_none() {
+            let process = i32::try_from(self.child.id()).context("a process id beyond what the kernel gives out")?;
+            kill(Pid::from_raw(process), Signal::SIGTERM)?;
+        }
+        let since = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if since.elapsed() > STOP_PATIENCE {
+                bail!("a process did not end within {} s: {}", STOP_PATIENCE.as_secs(), self.end_of_log());
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A destructor has nobody to tell; a process that has ended already refuses both, rightly.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn end_of(log: &Path) -> io::Result<String> {
+    let bytes = fs::read(log)?;
+    let start = bytes.len().saturating_sub(SHOWN);
+    let (_, end) = bytes.split_at(start);
+    Ok(String::from_utf8_lossy(end).into_owned())
+}
+
+/// A loopback address that nobody listened on a moment ago.
+pub(crate) fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+/// Waits for the request to stop, and names it.
+pub(crate) async fn asked_to_stop() -> io::Result<&'static str> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => Ok("interrupted"),
+        _ = terminate.recv() => Ok("terminated"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_log_is_bounded() {
+        let path = std::env::temp_dir().join(format!("fairway-bench-log-{}", std::process::id()));
+        fs::write(&path, "x".repeat(SHOWN).to_owned() + "last").unwrap();
+        let end = end_of(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(end.len(), SHOWN);
+        assert!(end.ends_with("last"));
+    }
+}

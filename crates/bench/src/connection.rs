@@ -1,0 +1,131 @@
+//! One keep-alive HTTP/1.1 connection of a client.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use hyper::{Method, Request, Uri};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+/// A request that is ready to be sent; the connection adds the host.
+pub(crate) type Ready = Request<Full<Bytes>>;
+
+/// A connection to one server.
+pub(crate) struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    host: HeaderValue,
+}
+
+/// What the server said.
+pub(crate) struct Answer {
+    /// The status code.
+    pub(crate) status: u16,
+    /// The whole body.
+    pub(crate) body: Bytes,
+}
+
+impl Connection {
+    pub(crate) async fn open(address: SocketAddr) -> Result<Connection> {
+        let stream = TcpStream::connect(address).await?;
+        // A reused connection would otherwise stall for the delayed acknowledgement of the request before.
+        stream.set_nodelay(true)?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        // Its failure reaches whoever waits for an answer.
+        tokio::task::spawn_local(connection);
+        Ok(Connection { sender, host: HeaderValue::from_str(&address.to_string())? })
+    }
+
+    /// Sends one request and reads the whole answer.
+    pub(crate) async fn send(&mut self, mut request: Ready) -> Result<Answer> {
+        request.headers_mut().insert(HOST, self.host.clone());
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request).await?;
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await?.to_bytes();
+        Ok(Answer { status, body })
+    }
+
+    /// Sends a request that must succeed and reads the JSON of its answer.
+    pub(crate) async fn json(&mut self, request: Ready) -> Result<Value> {
+        let what = format!("{} {}", request.method(), request.uri());
+        let answer = self.send(request).await.with_context(|| what.clone())?;
+        if !answer.is_success() {
+            bail!("{what} answered {answer}");
+        }
+        serde_json::from_slice(&answer.body).with_context(|| format!("{what} answered no JSON"))
+    }
+}
+
+impl Answer {
+    pub(crate) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
+
+impl std::fmt::Display for Answer {
+    /// The status and the beginning of the body.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text: String = String::from_utf8_lossy(&self.body).chars().take(400).collect();
+        write!(out, "{}: {text}", self.status)
+    }
+}
+
+/// A GET of `path`.
+pub(crate) fn get(path: &str) -> Ready {
+    build(Method::GET, path, None)
+}
+
+/// A POST of JSON.
+pub(crate) fn post(path: &str, body: &Value) -> Ready {
+    post_bytes(path, Bytes::from(body.to_string()))
+}
+
+/// A POST of bytes that are JSON already.
+pub(crate) fn post_bytes(path: &str, body: Bytes) -> Ready {
+    build(Method::POST, path, Some(body))
+}
+
+/// A DELETE of `path`.
+pub(crate) fn delete(path: &str) -> Ready {
+    build(Method::DELETE, path, None)
+}
+
+/// The same request with a header more. Values that no header can hold are left out.
+pub(crate) fn with_header(mut request: Ready, name: &'static str, value: &str) -> Ready {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        request.headers_mut().insert(HeaderName::from_static(name), value);
+    }
+    request
+}
+
+fn build(method: Method, path: &str, body: Option<Bytes>) -> Ready {
+    let has_body = body.is_some();
+    let mut request = Request::new(Full::new(body.unwrap_or_default()));
+    *request.method_mut() = method;
+    // Every path here is made of literals, slugs and UUIDs; anything else would be asked for at the root and refused.
+    *request.uri_mut() = path.parse().unwrap_or_else(|_| Uri::from_static("/"));
+    if has_body {
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_carry_what_a_server_needs() {
+        let request = with_header(post("/v1/x?y=1", &serde_json::json!({"a": 1})), "idempotency-key", "k-1");
+        assert_eq!(request.method(), Method::POST);
+        assert_eq!(request.uri(), "/v1/x?y=1");
+        assert_eq!(request.headers()[CONTENT_TYPE], "application/json");
+        assert_eq!(request.headers()["idempotency-key"], "k-1");
+        assert!(!get("/healthz").headers().contains_key(CONTENT_TYPE));
+    }
+}

@@ -1,0 +1,170 @@
+//! Clients in a closed loop: each sends its next request when the answer to the last one is there.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use hdrhistogram::Histogram;
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::sleep;
+
+use crate::connection::{Answer, Connection, Ready};
+use crate::meter::{Meter, Reading};
+
+/// The longest latency that is told apart, in microseconds.
+const LONGEST: u64 = 60_000_000;
+
+/// What one client sends: its next request at each call, and what a good answer contains.
+pub(crate) struct Script {
+    pub(crate) next: Box<dyn FnMut() -> Ready>,
+    /// Part of the body of every good answer; a status alone does not say that a run succeeded.
+    pub(crate) expects: &'static str,
+}
+
+/// How long to load, unmeasured and measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) warm_up: Duration,
+    pub(crate) time: Duration,
+}
+
+/// What the clients saw within the measured time.
+pub(crate) struct Tally {
+    /// Answers within the measured time.
+    pub(crate) requests: u64,
+    /// Answers in all, warm-up and last ones included.
+    pub(crate) total: u64,
+    /// The measured time.
+    pub(crate) elapsed: Duration,
+    /// Microseconds from sending to the last byte of the answer.
+    pub(crate) latency: Histogram<u64>,
+    /// The meter at the beginning and the end of the measured time.
+    pub(crate) readings: (Reading, Reading),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Phase {
+    WarmUp,
+    Measured,
+    Over,
+}
+
+#[derive(Default)]
+struct Failures {
+    count: u64,
+    first: Option<String>,
+}
+
+struct Seen {
+    total: u64,
+    latency: Histogram<u64>,
+}
+
+/// Loads the server at `target` with one client for each script.
+///
+/// # Errors
+/// When any answer is not 2xx or lacks what its script expects, or the connection breaks.
+pub(crate) async fn run(target: SocketAddr, scripts: Vec<Script>, span: Span, meter: &Meter) -> Result<Tally> {
+    let phase = Rc::new(Cell::new(Phase::WarmUp));
+    let failures = Rc::new(RefCell::new(Failures::default()));
+    let mut clients: Vec<JoinHandle<Result<Seen>>> = Vec::new();
+    for script in scripts {
+        let connection = Connection::open(target).await.context("connecting a client")?;
+        clients.push(spawn_local(client(connection, script, Rc::clone(&phase), Rc::clone(&failures))));
+    }
+    sleep(span.warm_up).await;
+    let before = meter.read().await?;
+    phase.set(Phase::Measured);
+    let since = Instant::now();
+    sleep(span.time).await;
+    phase.set(Phase::Over);
+    let elapsed = since.elapsed();
+    let after = meter.read().await?;
+
+    let mut seen = Seen { total: 0, latency: histogram()? };
+    for client in clients {
+        let own = client.await??;
+        seen.total = seen.total.saturating_add(own.total);
+        seen.latency.add(&own.latency)?;
+    }
+    let failures = failures.take();
+    if let Some(first) = failures.first {
+        bail!("{} of {} requests failed, the first with {first}", failures.count, seen.total);
+    }
+    if seen.latency.is_empty() {
+        bail!("no request was answered within {} s", elapsed.as_secs_f64());
+    }
+    Ok(Tally {
+        requests: seen.latency.len(),
+        total: seen.total,
+        elapsed,
+        latency: seen.latency,
+        readings: (before, after),
+    })
+}
+
+async fn client(
+    mut connection: Connection,
+    mut script: Script,
+    phase: Rc<Cell<Phase>>,
+    failures: Rc<RefCell<Failures>>,
+) -> Result<Seen> {
+    let mut seen = Seen { total: 0, latency: histogram()? };
+    while phase.get() != Phase::Over {
+        let request = (script.next)();
+        let since = Instant::now();
+        let answer = connection.send(request).await?;
+        let took = since.elapsed();
+        seen.total = seen.total.saturating_add(1);
+        if !is_good(&answer, script.expects) {
+            let mut failures = failures.borrow_mut();
+            failures.count = failures.count.saturating_add(1);
+            failures.first.get_or_insert_with(|| answer.to_string());
+        }
+        if phase.get() == Phase::Measured {
+            seen.latency.saturating_record(u64::try_from(took.as_micros()).unwrap_or(LONGEST));
+        }
+    }
+    Ok(seen)
+}
+
+fn is_good(answer: &Answer, expects: &str) -> bool {
+    let expected = expects.as_bytes();
+    answer.is_success()
+        && (expected.is_empty() || answer.body.windows(expected.len()).any(|window| window == expected))
+}
+
+/// Three digits of a latency are kept.
+pub(crate) fn histogram() -> Result<Histogram<u64>> {
+    Ok(Histogram::new_with_bounds(1, LONGEST, 3)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_good_answer_succeeds_and_says_what_is_expected() {
+        let answer = |status, body: &'static str| Answer { status, body: body.into() };
+        assert!(is_good(&answer(200, r#"{"status":"completed"}"#), r#""status":"completed""#));
+        assert!(is_good(&answer(201, ""), ""));
+        assert!(!is_good(&answer(200, r#"{"status":"failed"}"#), r#""status":"completed""#));
+        assert!(!is_good(&answer(409, "completed"), "completed"));
+        assert!(!is_good(&answer(200, ""), "completed"));
+    }
+
+    #[test]
+    fn percentiles_are_of_all_clients_together() {
+        let (mut one, mut other) = (histogram().unwrap(), histogram().unwrap());
+        (1..=90).for_each(|_| one.saturating_record(1_000));
+        (1..=10).for_each(|_| other.saturating_record(50_000));
+        one.add(&other).unwrap();
+        assert_eq!(one.len(), 100);
+        assert_eq!(one.value_at_quantile(0.5) / 1_000, 1);
+        assert!((50_000..50_100).contains(&one.value_at_quantile(0.95)));
+        one.saturating_record(u64::MAX);
+        assert!(one.max() >= LONGEST);
+    }
+}

@@ -1,0 +1,148 @@
+//! What a stretch of work cost: processor time of the processes, and what PostgreSQL wrote to its log.
+
+mod process;
+
+use std::ops::Sub;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use tokio_postgres::types::PgLsn;
+use tokio_postgres::{Client, NoTls};
+
+pub(crate) use process::resident;
+
+/// Reads all counters. Its own connection to the server does nothing between two readings.
+pub(crate) struct Meter {
+    client: Client,
+    postmaster: u32,
+    contents: LogReading,
+}
+
+/// Whether PostgreSQL can say what its write-ahead log consists of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LogReading {
+    Possible,
+    Unavailable,
+}
+
+/// All counters at one moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    at: Instant,
+    log: PgLsn,
+    postgres: Duration,
+    machine: Duration,
+    /// The measured program's processor time, by its process id; programs come and go between rows.
+    program: Option<(u32, Duration)>,
+}
+
+/// What happened between two readings.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Cost {
+    /// Time that passed.
+    pub(crate) elapsed: Duration,
+    /// Processor time of the measured program.
+    pub(crate) program: Duration,
+    /// Processor time of all processes of PostgreSQL.
+    pub(crate) postgres: Duration,
+    /// Processor time of everything on the machine.
+    pub(crate) machine: Duration,
+    /// Bytes that the write-ahead log grew by.
+    pub(crate) log_bytes: u64,
+    /// What they consist of, where PostgreSQL can tell.
+    pub(crate) log: Option<LogContents>,
+}
+
+/// What a stretch of the write-ahead log consists of.
+#[derive(Clone, Copy)]
+pub(crate) struct LogContents {
+    /// Bytes of records without the page images in them.
+    pub(crate) record_bytes: u64,
+    /// Bytes of full-page images: the price of the first change of a page after a checkpoint.
+    pub(crate) image_bytes: u64,
+    /// Commit records: transactions that wrote.
+    pub(crate) commits: u64,
+}
+
+impl Meter {
+    /// Connects to the administrative database of the server with this process id.
+    pub(crate) async fn open(url: &str, postmaster: u32) -> Result<Meter> {
+        let client = connect(url).await?;
+        let contents = match client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_walinspect").await {
+            Ok(()) => LogReading::Possible,
+            // A build without the contributed extensions: totals remain.
+            Err(_) => LogReading::Unavailable,
+        };
+        Ok(Meter { client, postmaster, contents })
+    }
+
+    /// The administrative connection, for what is done between measurements.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Reads the counters that need no program.
+    pub(crate) async fn read(&self) -> Result<Reading> {
+        let row = self.client.query_one("SELECT pg_current_wal_flush_lsn()", &[]).await?;
+        Ok(Reading {
+            at: Instant::now(),
+            log: row.try_get(0)?,
+            postgres: process::time_with_children(self.postmaster)?,
+            machine: process::machine_time()?,
+            program: None,
+        })
+    }
+
+    /// The cost between two readings, with what the log consists of.
+    pub(crate) async fn cost(&self, from: Reading, to: Reading) -> Result<Cost> {
+        let log = match self.contents {
+            LogReading::Possible if from.log < to.log => Some(self.log_contents(from.log, to.log).await?),
+            LogReading::Possible => Some(LogContents { record_bytes: 0, image_bytes: 0, commits: 0 }),
+            LogReading::Unavailable => None,
+        };
+        Ok(Cost { log, ..to - from })
+    }
+
+    async fn log_contents(&self, from: PgLsn, to: PgLsn) -> Result<LogContents> {
+        let sql = r#"SELECT coalesce(sum(record_size), 0)::bigint, coalesce(sum(fpi_size), 0)::bigint,
+                coalesce(sum(count) FILTER (WHERE "resource_manager/record_type" = 'Transaction/COMMIT'), 0)::bigint
+            FROM pg_get_wal_stats($1, $2, true)"#;
+        let row = self.client.query_one(sql, &[&from, &to]).await.context("reading the write-ahead log")?;
+        let number = |index: usize| row.try_get::<_, i64>(index).map(i64::unsigned_abs);
+        Ok(LogContents { record_bytes: number(0)?, image_bytes: number(1)?, commits: number(2)? })
+    }
+}
+
+impl Reading {
+    /// The same reading with the processor time of a program in it.
+    pub(crate) fn of_program(self, process: u32) -> Result<Reading> {
+        Ok(Reading { program: Some((process, process::time(process)?)), ..self })
+    }
+}
+
+impl Sub for Reading {
+    type Output = Cost;
+
+    fn sub(self, before: Reading) -> Cost {
+        let program = match (self.program, before.program) {
+            (Some((now, time)), Some((then, earlier))) if now == then => time.saturating_sub(earlier),
+            (_, _) => Duration::ZERO,
+        };
+        Cost {
+            elapsed: self.at.saturating_duration_since(before.at),
+            program,
+            postgres: self.postgres.saturating_sub(before.postgres),
+            machine: self.machine.saturating_sub(before.machine),
+            log_bytes: u64::from(self.log).saturating_sub(u64::from(before.log)),
+            log: None,
+        }
+    }
+}
+
+/// A connection whose driver runs beside it.
+pub(crate) async fn connect(url: &str) -> Result<Client> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.context("connecting to PostgreSQL")?;
+    // Its failure reaches whoever waits for an answer.
+    tokio::task::spawn_local(connection);
+    Ok(client)
+}

@@ -1,0 +1,121 @@
+//! Processor time and memory of processes, from the kernel's `/proc` (proc(5)).
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// One tick of the kernel's accounting: Linux shows processor times in hundredths of a second on every machine.
+const TICK: Duration = Duration::from_millis(10);
+
+/// What one line of `/proc/<pid>/stat` says.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    parent: u32,
+    /// User and system time, in ticks.
+    own: u32,
+    /// The same of children that ended and were waited for.
+    ended_children: u32,
+}
+
+/// Processor time of one process.
+pub(super) fn time(process: u32) -> Result<Duration> {
+    let stat = stat(process).with_context(|| format!("process {process} is not there any more"))?;
+    Ok(TICK.saturating_mul(stat.own))
+}
+
+/// Processor time of a process and all its children, those that ended included.
+pub(super) fn time_with_children(process: u32) -> Result<Duration> {
+    let main = stat(process).with_context(|| format!("process {process} is not there any more"))?;
+    let mut ticks = main.own.saturating_add(main.ended_children);
+    for entry in fs::read_dir("/proc")? {
+        // Processes end while the folder is read; those are in the time of ended children.
+        let Some(child) = entry?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(stat) else {
+            continue;
+        };
+        if child.parent == process {
+            ticks = ticks.saturating_add(child.own);
+        }
+    }
+    Ok(TICK.saturating_mul(ticks))
+}
+
+/// Processor time that the whole machine spent on anything but waiting.
+pub(super) fn machine_time() -> Result<Duration> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let ticks = busy_ticks(&text).context("/proc/stat does not begin with the sum of all processors")?;
+    Ok(TICK.saturating_mul(ticks))
+}
+
+/// Memory of a process that is in RAM, in bytes.
+pub(crate) fn resident(process: u32) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{process}/status"))?;
+    resident_bytes(&text).context("the process's status does not say how much memory is resident")
+}
+
+fn stat(process: u32) -> Option<Stat> {
+    parse_stat(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
+}
+
+/// The program's name is in parentheses and may hold anything, so fields are counted from the last one.
+fn parse_stat(line: &str) -> Option<Stat> {
+    let (_, rest) = line.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let parent = fields.nth(1)?.parse().ok()?;
+    let mut ticks = fields.skip(9).map(|field| field.parse::<u32>().ok());
+    let own = ticks.next()??.saturating_add(ticks.next()??);
+    let ended_children = ticks.next()??.saturating_add(ticks.next()??);
+    Some(Stat { parent, own, ended_children })
+}
+
+/// User, nice, system, then idle and waiting (left out), then interrupts and what the host took away (left out: nobody
+/// here spent it).
+fn busy_ticks(text: &str) -> Option<u32> {
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let busy = line.split_whitespace().enumerate().filter(|(index, _)| matches!(index, 0..=2 | 5 | 6));
+    let ticks: Option<Vec<u64>> = busy.map(|(_, field)| field.parse().ok()).collect();
+    // Only differences count, and a second has a hundred ticks, so what wraps around does so after a year.
+    u32::try_from(ticks?.iter().sum::<u64>() % u64::from(u32::MAX)).ok()
+}
+
+fn resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_may_be_called_anything() {
+        let line = "4242 (post) 1 (gres) S 17 4242 4242 0 -1 4194560 900 0 3 0 120 30 7 2 20 0 1 0 555 1000 200 18";
+        assert_eq!(parse_stat(line), Some(Stat { parent: 17, own: 150, ended_children: 9 }));
+        assert_eq!(parse_stat("4242 (short) S 17"), None);
+    }
+
+    #[test]
+    fn waiting_is_not_work() {
+        assert_eq!(busy_ticks("cpu  10 20 30 4000 500 6 7 80 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"), Some(73));
+        assert_eq!(busy_ticks("intr 1"), None);
+    }
+
+    #[test]
+    fn resident_memory_is_in_bytes() {
+        assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t   2048 kB\n"), Some(2_097_152));
+        assert_eq!(resident_bytes("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn this_process_is_measured() {
+        let own = std::process::id();
+        assert!(resident(own).unwrap() > 100_000);
+        let before = time(own).unwrap();
+        let mut sum = 0_u64;
+        while time(own).unwrap() == before {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(time_with_children(own).unwrap() >= time(own).unwrap() - TICK);
+        assert!(machine_time().unwrap() > Duration::ZERO);
+    }
+}

@@ -1,0 +1,157 @@
+//! What a run stands on: a directory, a private PostgreSQL, the floor and the server as processes of their own.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use fairway_private_postgres::deathbound::{self, Farewell};
+use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, StartError, state};
+
+use crate::child::{Running, free_address};
+use crate::floor;
+use crate::meter::connect;
+
+/// Fairway's database.
+pub(crate) const DATABASE: &str = "fairway";
+/// The floor's.
+const FLOOR_DATABASE: &str = "floor";
+/// Worker threads of the floor, as many as the server has on the machine that the bars are about.
+pub(crate) const WORKERS: usize = 2;
+/// Connections of each worker thread, as many as the server opens.
+pub(crate) const CONNECTIONS: usize = 8;
+
+/// The directory that holds everything of one run. Removed when dropped.
+pub(crate) struct Home {
+    path: PathBuf,
+    state: PathBuf,
+}
+
+impl Home {
+    /// A fresh directory below the state directory, after what killed runs left there is removed.
+    pub(crate) fn new() -> Result<Home> {
+        let state = state::directory().context("finding the state directory")?;
+        let parent = state.join("bench");
+        fs::create_dir_all(&parent).with_context(|| format!("creating {}", parent.display()))?;
+        for entry in fs::read_dir(&parent)?.flatten() {
+            if !Path::new("/proc").join(entry.file_name()).exists() {
+                // What cannot be removed now is tried again next time.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        let path = parent.join(std::process::id().to_string());
+        fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
+        Ok(Home { path, state })
+    }
+
+    fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // A destructor has nobody to tell; the next run tries again.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The private PostgreSQL of a run, with PostgreSQL's own durability. Stopped when dropped.
+pub(crate) struct Postgres {
+    server: PrivateServer,
+    major: u32,
+}
+
+impl Postgres {
+    /// Starts it, with the counting of statements loaded but switched off where this build of PostgreSQL has it.
+    pub(crate) fn start(home: &Home) -> Result<Postgres> {
+        let binaries = Binaries::find(&home.state)?;
+        let major = binaries.major();
+        let counting = [("shared_preload_libraries", "pg_stat_statements"), ("pg_stat_statements.track", "none")];
+        let options = |settings: &[(&str, &str)]| Options {
+            binaries: binaries.clone(),
+            data_dir: home.join("postgres"),
+            port: None,
+            settings: settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            durability: Durability::Default,
+        };
+        let server = match PrivateServer::start(options(&counting)) {
+            Err(StartError::Ended(log)) if log.contains("pg_stat_statements") => PrivateServer::start(options(&[])),
+            started => started,
+        }?;
+        Ok(Postgres { server, major })
+    }
+
+    /// The address of the administrative database.
+    pub(crate) fn url(&self) -> String {
+        self.server.url("postgres")
+    }
+
+    pub(crate) fn process_id(&self) -> u32 {
+        self.server.process_id()
+    }
+
+    pub(crate) fn major(&self) -> u32 {
+        self.major
+    }
+
+    /// Makes both databases, and fills the floor's.
+    pub(crate) async fn make_databases(&self, admin: &tokio_postgres::Client) -> Result<()> {
+        for name in [DATABASE, FLOOR_DATABASE] {
+            admin.batch_execute(&format!("CREATE DATABASE {name}")).await?;
+        }
+        floor::prepare(&connect(&self.server.url(FLOOR_DATABASE)).await?).await
+    }
+}
+
+/// Starts this program again, as the floor.
+pub(crate) async fn start_floor(home: &Home, postgres: &Postgres) -> Result<Running> {
+    let address = free_address()?;
+    let own = std::env::current_exe().context("finding this program")?;
+    let mut command = deathbound::command(own, Farewell::Terminate);
+    command.arg("floor").arg("--bind").arg(address.to_string());
+    command.arg("--workers").arg(WORKERS.to_string()).arg("--connections").arg(CONNECTIONS.to_string());
+    command.env(floor::URL_VARIABLE, postgres.server.url(FLOOR_DATABASE));
+    let mut floor = Running::start(command, address, home.join("floor.log"))?;
+    floor.answers(&floor::path_of(1), Instant::now()).await.context("starting the floor")?;
+    Ok(floor)
+}
+
+/// How long a server took from being started to its first answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FirstAnswers {
+    /// Of the process's health.
+    pub(crate) health: Duration,
+    /// Of a read that needs the database.
+    pub(crate) read: Duration,
+}
+
+/// Starts `program` and waits for its first answers.
+pub(crate) async fn start_server(home: &Home, postgres: &Postgres, program: &Path) -> Result<(Running, FirstAnswers)> {
+    let address = free_address()?;
+    let mut command = deathbound::command(program, Farewell::Terminate);
+    command.arg("serve").current_dir(&home.path);
+    without_settings(&mut command);
+    command.envs(BTreeMap::from([
+        ("FAIRWAY_BIND", OsString::from(address.to_string())),
+        ("FAIRWAY_DATABASE_URL", OsString::from(postgres.server.url(DATABASE))),
+        ("FAIRWAY_DATA_DIR", home.join("data").into_os_string()),
+    ]));
+    let since = Instant::now();
+    let mut server = Running::start(command, address, home.join("server.log"))?;
+    let health = server.answers("/healthz", since).await.context("starting the server")?;
+    let read = server.answers("/v1/workspaces?limit=1", since).await.context("asking the server")?;
+    Ok((server, FirstAnswers { health, read }))
+}
+
+/// The server is measured with its defaults, whatever the caller's environment holds.
+fn without_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"FAIRWAY_") || name.as_encoded_bytes().starts_with(b"OTEL_") {
+            command.env_remove(name);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A database of one's own for each test.
+
+use anyhow::Context as _;
+use fairway_private_postgres::{Binaries, PrivateServer, state};
+use std::{env, sync::OnceLock};
+use tokio_postgres::{Client, Config, NoTls};
+use uuid::Uuid;
+
+/// Names the server that `cargo xtask test` started for the whole run.
+const SERVER: &str = "FAIRWAY_TEST_POSTGRES_URL";
+/// Lets one test of a run make the template while the others wait; any fixed number does.
+const TEMPLATE_LOCK: i64 = 0x7E57;
+
+/// The server of this process, where no run provides one.
+static OWN_SERVER: OnceLock<PrivateServer> = OnceLock::new();
+
+/// A database cloned from the migrated template; gone when dropped.
+pub struct TestDatabase {
+    name: String,
+    server_url: String,
+}
+
+impl TestDatabase {
+    /// A fresh clone of the migrated template.
+    ///
+    /// # Errors
+    /// When there is no PostgreSQL, or it refuses.
+    pub async fn create() -> anyhow::Result<Self> {
+        crate::init();
+        let server_url = server_url()?;
+        let template = template(&server_url).await?;
+        let name = format!("test_{}", Uuid::now_v7().simple());
+        let client = connect(&server_url).await?;
+        client.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {template}")).await?;
+        Ok(Self { name, server_url })
+    }
+
+    /// The address of the database, for its owner.
+    #[must_use]
+    pub fn url(&self) -> String {
+        on_database(&self.server_url, &self.name)
+    }
+
+    /// A connection of the owner, for looking behind the scenes.
+    ///
+    /// # Errors
+    /// When PostgreSQL refuses.
+    pub async fn owner(&self) -> anyhow::Result<Client> {
+        connect(&self.url()).await
+    }
+
+    /// Sets this database's clock: `fairway_now()` answers the transaction's time moved by this many seconds.
+    ///
+    /// # Errors
+    /// When PostgreSQL refuses.
+    pub async fn move_clock(&self, seconds: i64) -> anyhow::Result<()> {
+        let moved = format!(
+            "CREATE OR REPLACE FUNCTION fairway_now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
+             RETURN now() + make_interval(secs => {seconds})"
+        );
+        Ok(self.owner().await?.batch_execute(&moved).await?)
+    }
+}
+
+impl Drop for TestDatabase {
+    fn drop(&mut self) {
+        let (server_url, name) = (self.server_url.clone(), self.name.clone());
+        // A thread with a runtime of its own: the test's may be shutting down.
+        let dropped = std::thread::spawn(move || -> anyhow::Result<()> {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let client = connect(&server_url).await?;
+                client.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
+                Ok(())
+            })
+        });
+        // What cannot be dropped goes with the throw-away server.
+        let _ = dropped.join();
+    }
+}
+
+fn server_url() -> anyhow::Result<String> {
+    if let Ok(url) = env::var(SERVER) {
+        return Ok(url);
+    }
+    if let Some(server) = OWN_SERVER.get() {
+        return Ok(server.url("postgres"));
+    }
+    let binaries = Binaries::find(&state::directory()?).context("no PostgreSQL; run the tests by `cargo xtask test`")?;
+    let started = PrivateServer::throwaway(binaries, Vec::new())?;
+    Ok(OWN_SERVER.get_or_init(|| started).url("postgres"))
+}
+
+/// The migrated template, made by the first test of a run that needs it. Its name tells the migrations apart.
+async fn template(server_url: &str) -> anyhow::Result<String> {
+    let name = format!("template_{:016x}", fairway_postgres::schema_fingerprint());
+    let client = connect(server_url).await?;
+    let there = "SELECT FROM pg_database WHERE datname = $1 AND datistemplate";
+    if client.query_opt(there, &[&name]).await?.is_some() {
+        return Ok(name);
+    }
+    client.execute("SELECT pg_advisory_lock($1)", &[&TEMPLATE_LOCK]).await?;
+    if client.query_opt(there, &[&name]).await?.is_none() {
+        // A half-made one of a run that was killed has no mark and is made anew.
+        client.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
+        client.batch_execute(&format!("CREATE DATABASE {name}")).await?;
+        fairway_postgres::migrate(&on_database(server_url, &name)).await?;
+        client.batch_execute(&format!("ALTER DATABASE {name} IS_TEMPLATE true ALLOW_CONNECTIONS false")).await?;
+    }
+    client.execute("SELECT pg_advisory_unlock($1)", &[&TEMPLATE_LOCK]).await?;
+    Ok(name)
+}
+
+async fn connect(url: &str) -> anyhow::Result<Client> {
+    let (client, connection) = url.parse::<Config>()?.connect(NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// The same server's address with another database.
+fn on_database(server_url: &str, name: &str) -> String {
+    let (address, parameters) = server_url.split_once('?').unwrap_or((server_url, ""));
+    let server = address.rsplit_once('/').map_or(address, |(server, _)| server);
+    let separator = if parameters.is_empty() { "" } else { "?" };
+    format!("{server}/{name}{separator}{parameters}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_another_database_of_the_same_server() {
+        assert_eq!(on_database("postgres://a@h:1/postgres", "x"), "postgres://a@h:1/x");
+        assert_eq!(on_database("postgres://a@h:1/postgres?sslmode=disable", "x"), "postgres://a@h:1/x?sslmode=disable");
+    }
+
+    #[tokio::test]
+    async fn clones_are_migrated_and_apart() {
+        let (one, other) = (TestDatabase::create().await.unwrap(), TestDatabase::create().await.unwrap());
+        one.owner().await.unwrap().batch_execute("DELETE FROM workspace").await.unwrap();
+        let count = "SELECT count(*) FROM workspace";
+        let left: i64 = other.owner().await.unwrap().query_one(count, &[]).await.unwrap().get(0);
+        assert_eq!(left, 1);
+    }
+}
