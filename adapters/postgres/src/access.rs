@@ -7,9 +7,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    access::{
-        AccessStore, ActorRef, Grant, GrantScope, KnownPrincipal, Place, Role, RoleBinding,
-    },
+    access::{AccessStore, ActorRef, Grant, GrantScope, KnownPrincipal, Place, Role, RoleBinding},
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -108,7 +106,8 @@ impl AccessStore for Database {
                 found(self.read_one(sql, &[&tenant.uuid(), &id.uuid()]).await?)
             }
             GrantScope::Workload(id) => {
-                let sql = "SELECT namespace_id, workspace_id FROM workload JOIN workspace USING (tenant_id, workspace_id)
+                let sql =
+                    "SELECT namespace_id, workspace_id FROM workload JOIN workspace USING (tenant_id, workspace_id)
                     WHERE tenant_id = $1 AND workload_id = $2";
                 let place = found(self.read_one(sql, &[&tenant.uuid(), &id.uuid()]).await?)?;
                 Ok(place.map(|place| place.of_workload(*id)))
@@ -117,8 +116,7 @@ impl AccessStore for Database {
     }
 
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError> {
-        let sql =
-            format!("SELECT {BINDING_COLUMNS} FROM role_binding WHERE tenant_id = $1 AND role_binding_id = $2");
+        let sql = format!("SELECT {BINDING_COLUMNS} FROM role_binding WHERE tenant_id = $1 AND role_binding_id = $2");
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
         row.as_ref().map(binding).transpose()
     }
@@ -146,7 +144,8 @@ impl AccessStore for Database {
         change: Change<RoleBinding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        // The default tenant's revision moves too: a local actor that gets its first role loses what it had there.
+        // The revision of other tenants moves too: a local actor that gets its first role loses what it had in the
+        // default tenant, and a further role may change the tenant that it works in unless it says.
         const SQL: &str = concat!(
             "WITH made AS (
                 INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref,
@@ -156,7 +155,9 @@ impl AccessStore for Database {
              ),
              known AS (INSERT INTO bound_principal (principal) VALUES ($14) ON CONFLICT DO NOTHING),
              locked AS (
-                SELECT tenant_id FROM tenant WHERE tenant_id IN ($1, $20) OR $16 = 'platform'
+                SELECT tenant_id FROM tenant
+                WHERE tenant_id IN ($1, $20) OR $16 = 'platform'
+                    OR tenant_id IN (SELECT tenant_id FROM role_binding WHERE principal = $14)
                 ORDER BY tenant_id FOR UPDATE
              ),
              raised AS (

@@ -335,7 +335,17 @@ impl<'a> VersionRow<'a> {
     }
 
     fn params<'b>(&'b self, source: &'b Option<String>) -> Vec<Param<'b>> {
-        vec![&self.id, &self.asset, &self.label, &self.content, &self.artifact, &self.checksum, &self.at, &self.by, source]
+        vec![
+            &self.id,
+            &self.asset,
+            &self.label,
+            &self.content,
+            &self.artifact,
+            &self.checksum,
+            &self.at,
+            &self.by,
+            source,
+        ]
     }
 }
 

@@ -1,9 +1,7 @@
 //! The pool, and how a statement is sent.
 
 use crate::{failure, row::Columns};
-use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
-};
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
 use fairway_domain::store::{CommitError, StoreError};
 use rustls::{ClientConfig, RootCertStore};
 use std::{str::FromStr, time::Duration};
@@ -53,8 +51,7 @@ impl Database {
                 client.batch_execute(enter).await.map_err(HookError::Backend)
             })
         });
-        let timeouts =
-            Timeouts { wait: Some(WAIT_FOR_CONNECTION), create: Some(CONNECT), recycle: Some(CONNECT) };
+        let timeouts = Timeouts { wait: Some(WAIT_FOR_CONNECTION), create: Some(CONNECT), recycle: Some(CONNECT) };
         let pool = Pool::builder(manager)
             .max_size(options.connections)
             .runtime(Runtime::Tokio1)
@@ -104,11 +101,7 @@ impl Database {
     }
 }
 
-async fn send(
-    connection: &Object,
-    sql: &str,
-    params: &[Param<'_>],
-) -> Result<Vec<Row>, tokio_postgres::Error> {
+async fn send(connection: &Object, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, tokio_postgres::Error> {
     let statement = connection.prepare_cached(sql).await?;
     connection.query(&statement, params).await
 }

@@ -9,7 +9,7 @@ mod embedded {
 }
 
 /// Keeps two starting servers from migrating at once; any fixed number does.
-const MIGRATION_LOCK: i64 = 0x0FA1_4A7;
+const MIGRATION_LOCK: i64 = 0x00FA_14A7;
 /// Partitions are made this many months ahead.
 const MONTHS_AHEAD: i32 = 3;
 

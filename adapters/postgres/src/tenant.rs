@@ -200,9 +200,7 @@ impl WorkspaceStore for Database {
         let (namespace_id, namespace) = (next.namespace_id.uuid(), next.namespace.as_str());
         let (id, slug) = (next.workspace_id.uuid(), next.slug.as_str());
         let (at, by) = (next.created_at.moment(), next.created_by.to_string());
-        let rows = self
-            .commit(SQL, &tail.with(&[&namespace_id, &namespace, &id, &slug, &next.name, &at, &by]))
-            .await?;
+        let rows = self.commit(SQL, &tail.with(&[&namespace_id, &namespace, &id, &slug, &next.name, &at, &by])).await?;
         let namespace_id = known("namespace_id", rows.first())?.id("namespace_id")?;
         Ok(Workspace { namespace_id, ..next })
     }

@@ -97,19 +97,8 @@ impl WorkloadStore for Database {
         let (status, mode) = (next.status.as_str(), next.invocation_mode.as_str());
         let (workspace, revision) = (next.workspace_id.uuid(), next.revision.get());
         let (at, by) = (next.created_at.moment(), next.created_by.to_string());
-        let own: [Param<'_>; 11] = [
-            &id,
-            &slug,
-            &next.name,
-            &next.description,
-            &owner,
-            &status,
-            &mode,
-            &workspace,
-            &revision,
-            &at,
-            &by,
-        ];
+        let own: [Param<'_>; 11] =
+            [&id, &slug, &next.name, &next.description, &owner, &status, &mode, &workspace, &revision, &at, &by];
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
 
@@ -130,8 +119,7 @@ impl WorkloadStore for Database {
         let (id, seen) = (next.workload_id.uuid(), decided_on.unwrap_or(next.revision).get());
         let (owner, status) = (next.owner_ref.as_str(), next.status.as_str());
         let (mode, revision, at) = (next.invocation_mode.as_str(), next.revision.get(), next.updated_at.moment());
-        let own: [Param<'_>; 9] =
-            [&id, &seen, &next.name, &next.description, &owner, &status, &mode, &revision, &at];
+        let own: [Param<'_>; 9] = [&id, &seen, &next.name, &next.description, &owner, &status, &mode, &revision, &at];
         Self::commit(self, SQL, &tail.with(&own)).await.map(|_| ())
     }
 }

@@ -75,13 +75,7 @@ pub fn app(
     base: web::Data<HttpBase>,
     document: web::Data<Documents>,
 ) -> App<
-    impl ServiceFactory<
-        ServiceRequest,
-        Config = (),
-        Response = ServiceResponse<BoxBody>,
-        Error = Error,
-        InitError = (),
-    >,
+    impl ServiceFactory<ServiceRequest, Config = (), Response = ServiceResponse<BoxBody>, Error = Error, InitError = ()>,
 > {
     let (app, _) = App::new().into_utoipa_app().configure(routes).split_for_parts();
     let page = SwaggerUi::new("/docs/{_:.*}").url("/openapi.json", document.parsed.clone());

@@ -209,10 +209,8 @@ pub(crate) fn owner(text: &str) -> Result<OwnerRef, FieldProblem> {
 
 pub(crate) fn label(text: Option<&str>) -> Result<Option<VersionLabel>, FieldProblem> {
     let rule = "a label has 1 to 64 letters, digits, dots, hyphens and underscores";
-    text.map(|text| {
-        VersionLabel::parse(text).ok_or_else(|| FieldProblem::new("version_label", "invalid", rule))
-    })
-    .transpose()
+    text.map(|text| VersionLabel::parse(text).ok_or_else(|| FieldProblem::new("version_label", "invalid", rule)))
+        .transpose()
 }
 
 /// Makes an asset.
@@ -265,15 +263,12 @@ pub(crate) async fn list_assets(
     let state = query.lifecycle_state.as_deref();
     let filter = AssetQuery {
         workspace_id: query.workspace_id.map(Into::into),
-        kind: kind
-            .map(|text| AssetKind::parse(text).ok_or_else(|| FieldProblem::invalid("asset_kind")))
-            .transpose()?,
+        kind: kind.map(|text| AssetKind::parse(text).ok_or_else(|| FieldProblem::invalid("asset_kind"))).transpose()?,
         lifecycle: state
             .map(|text| Lifecycle::parse(text).ok_or_else(|| FieldProblem::invalid("lifecycle_state")))
             .transpose()?,
     };
-    let (assets, total) =
-        api.services.list_assets(&caller, Operation::ListAssets, &filter, page.paging()).await?;
+    let (assets, total) = api.services.list_assets(&caller, Operation::ListAssets, &filter, page.paging()).await?;
     let views: Vec<AssetView> = assets.iter().map(AssetView::of).collect();
     Ok(page.answer(&views, total))
 }
@@ -318,12 +313,10 @@ pub(crate) async fn create_asset_version(
         return Err(FieldProblem::new("content", "invalid", "content is an object").into());
     }
     let label = label(new.version_label.as_deref())?;
-    let (kind, done) =
-        api.services.create_asset_version(&caller, *asset, (&new.content, label), key.as_ref()).await?;
+    let (kind, done) = api.services.create_asset_version(&caller, *asset, (&new.content, label), key.as_ref()).await?;
     let version = &done.value;
     let mut view = VersionView::of(version)?;
-    view.warnings =
-        content::recorded_only(kind, &new.content).into_iter().map(RecordedWarning::of).collect();
+    view.warnings = content::recorded_only(kind, &new.content).into_iter().map(RecordedWarning::of).collect();
     let location = format!("/v1/assets/{}/versions/{}", view.asset_id, view.asset_version_id);
     Ok(Answer::made(&done, &view, location)?.send())
 }
@@ -343,8 +336,7 @@ pub(crate) async fn list_asset_versions(
     from: Query<FromWorkspace>,
     page: Page,
 ) -> Result<HttpResponse, ApiError> {
-    let (versions, total) =
-        api.services.list_asset_versions(&caller, *asset, from.id(), page.paging()).await?;
+    let (versions, total) = api.services.list_asset_versions(&caller, *asset, from.id(), page.paging()).await?;
     let views: Vec<VersionView> = versions.iter().map(VersionView::of).collect::<Result<_, _>>()?;
     Ok(page.answer(&views, total))
 }

@@ -9,12 +9,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use fairway_artifacts::Artifacts;
-use fairway_domain::{
-    asset::ports::ArtifactStore,
-    execution::provider::Provider,
-    id::Ids,
-    time::Clock,
-};
+use fairway_domain::{asset::ports::ArtifactStore, execution::provider::Provider, id::Ids, time::Clock};
 use fairway_operations::{Services, Settings as RunSettings, Stores, access::IdentityMode};
 use fairway_postgres::{Database, DatabaseOptions};
 use fairway_providers::{Accounts, Local};

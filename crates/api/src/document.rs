@@ -46,7 +46,6 @@ pub fn as_json() -> Result<String, serde_json::Error> {
 /// What a refused request is answered with.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Error)]
-#[expect(dead_code, reason = "describes the body that `ApiError` writes")]
 pub(crate) struct ErrorBody {
     detail: ErrorDetail,
     /// The request's identifier, as in the header `X-Request-Id`.
@@ -55,7 +54,6 @@ pub(crate) struct ErrorBody {
 
 /// What was refused, and why. Some refusals say more in further members.
 #[derive(Serialize, ToSchema)]
-#[expect(dead_code, reason = "describes the body that `ApiError` writes")]
 pub(crate) struct ErrorDetail {
     /// A stable code, such as `not_found`.
     error: String,
@@ -71,7 +69,6 @@ pub(crate) struct ErrorDetail {
 
 /// One field that cannot be as it is.
 #[derive(Serialize, ToSchema)]
-#[expect(dead_code, reason = "describes the body that `ApiError` writes")]
 pub(crate) struct ErrorField {
     /// Where: `interface_config.input_fields[0].type`.
     path: String,

@@ -247,11 +247,11 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
                 .with("reason_code", execution.reason_code.clone()),
         )),
         Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
-            if let Some(error) = &execution.error {
-                if let Some(code) = CALLERS_MISTAKES.into_iter().find(|code| *code == error.code) {
-                    let message = error.message.clone();
-                    return Err(refused(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)));
-                }
+            if let Some(error) = &execution.error
+                && let Some(code) = CALLERS_MISTAKES.into_iter().find(|code| *code == error.code)
+            {
+                let message = error.message.clone();
+                return Err(refused(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)));
             }
             let (output, metadata) =
                 stored(execution)?.map_or((Value::Null, Value::Null), |stored| (stored.output, stored.metadata));

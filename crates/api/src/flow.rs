@@ -121,8 +121,7 @@ pub(crate) async fn list_flows(
         kind: Some(AssetKind::OrchestrationFlow),
         lifecycle: None,
     };
-    let (flows, total) =
-        api.services.list_assets(&caller, Operation::ListFlows, &filter, page.paging()).await?;
+    let (flows, total) = api.services.list_assets(&caller, Operation::ListFlows, &filter, page.paging()).await?;
     let views: Vec<AssetView> = flows.iter().map(AssetView::of).collect();
     Ok(page.answer(&views, total))
 }

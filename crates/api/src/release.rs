@@ -161,9 +161,7 @@ pub(crate) async fn list_releases(
     let filter = ReleaseQuery {
         workload_id: query.workload_id.map(Into::into),
         environment: query.environment.as_deref().map(environment).transpose()?,
-        state: state
-            .map(|text| StateName::parse(text).ok_or_else(|| FieldProblem::invalid("state")))
-            .transpose()?,
+        state: state.map(|text| StateName::parse(text).ok_or_else(|| FieldProblem::invalid("state"))).transpose()?,
     };
     let (releases, total) = api.services.list_releases(&caller, filter, page.paging()).await?;
     let views: Vec<ReleaseView> = releases.iter().map(ReleaseView::of).collect();
@@ -207,14 +205,10 @@ pub(crate) async fn read_active_release(
     let lane = lane(query.lane.as_deref())?;
     let body = api
         .services
-        .active_release(
-            (api.mode, &claimed.0, request_id()),
-            (*workload, &environment, lane),
-            |active| {
-                serde_json::to_string(&ReleaseDetail::of(&active.placed))
-                    .map_err(|_| Failure::Corrupt("a release that cannot be written as JSON"))
-            },
-        )
+        .active_release((api.mode, &claimed.0, request_id()), (*workload, &environment, lane), |active| {
+            serde_json::to_string(&ReleaseDetail::of(&active.placed))
+                .map_err(|_| Failure::Corrupt("a release that cannot be written as JSON"))
+        })
         .await?;
     Ok(HttpResponse::Ok().content_type(ContentType::json()).body(body.to_string()))
 }
@@ -347,7 +341,6 @@ pub(crate) async fn list_approvals(
     let total = approvals.len() as u64;
     let (limit, offset) = (page.paging().limit as usize, page.paging().offset as usize);
     let shown = approvals.iter().skip(offset).take(limit);
-    let views: Vec<ApprovalView> =
-        shown.map(|approval| ApprovalView::of(release.release_id, approval)).collect();
+    let views: Vec<ApprovalView> = shown.map(|approval| ApprovalView::of(release.release_id, approval)).collect();
     Ok(page.answer(&views, total))
 }

@@ -8,7 +8,15 @@ use crate::{
 use actix_web::{HttpServer, dev::Server, dev::ServerHandle, web};
 use anyhow::Context as _;
 use fairway_private_postgres::{Binaries, Options, PrivateServer, state};
-use std::{net::TcpListener, sync::{Arc, atomic::{AtomicUsize, Ordering}}, thread, time::Duration};
+use std::{
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Database of a private server.
@@ -92,15 +100,13 @@ pub fn listen(settings: &Settings, process: &Process, listener: TcpListener) -> 
     // One set of connections for each worker, made here so that a wrong address is an error and not a panic there.
     let count = thread::available_parallelism().map_or(1, usize::from);
     let workers = Workers::new(process, count)?;
-    let server = HttpServer::new(move || {
-        app::app(web::Data::new(workers.next()), base.clone(), documents.clone())
-    })
-    .workers(count)
-    .client_request_timeout(HEADERS)
-    .shutdown_timeout(DRAIN)
-    .disable_signals()
-    .listen(listener)?
-    .run();
+    let server = HttpServer::new(move || app::app(web::Data::new(workers.next()), base.clone(), documents.clone()))
+        .workers(count)
+        .client_request_timeout(HEADERS)
+        .shutdown_timeout(DRAIN)
+        .disable_signals()
+        .listen(listener)?
+        .run();
     let handle = server.handle();
     Ok(Listening { server, handle })
 }
@@ -145,8 +151,7 @@ async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: T
     tokio::spawn(keep_partitions(database.owner_url.clone()));
     let Listening { server, handle } = listen(settings, &process, listener)?;
     tracing::info!(bind = %settings.bind, "Fairway listens");
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut server = tokio::spawn(server);
     tokio::select! {
         ended = &mut server => ended??,

@@ -102,14 +102,8 @@ impl RoleBinding {
         if let Some(missing) = role.permissions().iter().find(|permission| !granter.allow(*permission, place)) {
             return Err(GrantRefusal::BeyondGranter(missing));
         }
-        let next = Self {
-            role_binding_id,
-            principal,
-            role,
-            scope,
-            created_at: stamp.at,
-            created_by: stamp.actor.clone(),
-        };
+        let next =
+            Self { role_binding_id, principal, role, scope, created_at: stamp.at, created_by: stamp.actor.clone() };
         let fact = next.fact(FactKind::RoleBindingCreated, stamp);
         Ok(Change::creating(next, fact))
     }

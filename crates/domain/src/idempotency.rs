@@ -1,10 +1,6 @@
 //! Idempotency keys: the same request sent again finds the effect of the first.
 
-use crate::{
-    access::ActorRef,
-    store::StoreError,
-    tenant::TenantScope,
-};
+use crate::{access::ActorRef, store::StoreError, tenant::TenantScope};
 use async_trait::async_trait;
 use uuid::Uuid;
 

@@ -432,12 +432,8 @@ impl Release {
             })
             .collect();
         lines.sort_unstable();
-        let mut text = format!(
-            "fairway.release.v1\n{}\n{}\n{}\n",
-            self.workload_id,
-            self.environment,
-            self.target_lane.as_str()
-        );
+        let mut text =
+            format!("fairway.release.v1\n{}\n{}\n{}\n", self.workload_id, self.environment, self.target_lane.as_str());
         if let Some(bundle) = self.policy_bundle_id {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "policy_bundle {bundle}");

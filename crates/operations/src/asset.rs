@@ -136,12 +136,7 @@ impl Services {
         page: Paging,
     ) -> Result<(Vec<Asset>, u64), Failure> {
         let (scope, reach) = self.enter_list_of(caller, operation, query.workspace_id).await?;
-        let filter = AssetFilter {
-            workspace: query.workspace_id,
-            kind: query.kind,
-            lifecycle: query.lifecycle,
-            reach,
-        };
+        let filter = AssetFilter { workspace: query.workspace_id, kind: query.kind, lifecycle: query.lifecycle, reach };
         Ok(self.stores.assets.list(scope, &filter, page).await?)
     }
 
@@ -319,12 +314,7 @@ impl Services {
         Ok((gate::enter(caller, operation, &place)?, asset))
     }
 
-    async fn own_version(
-        &self,
-        caller: &Caller,
-        asset: AssetId,
-        id: AssetVersionId,
-    ) -> Result<AssetVersion, Failure> {
+    async fn own_version(&self, caller: &Caller, asset: AssetId, id: AssetVersionId) -> Result<AssetVersion, Failure> {
         let (scope, _) = self.own_asset(caller, Operation::ReadAssetVersion, asset).await?;
         let found = self.stores.assets.find_version(scope, id).await?;
         found.map(|(_, version)| version).ok_or(Failure::NotFound)

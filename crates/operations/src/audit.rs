@@ -5,7 +5,7 @@ use crate::{
     access::{Operation, gate},
 };
 use fairway_domain::{
-    access::{Caller, Place},
+    access::{Caller, Permission, Place},
     audit::{AuditEvent, FactSequencer},
     id::WorkspaceId,
     store::Paging,
@@ -34,11 +34,11 @@ impl Services {
             Some(id) => self.workspace_place(caller, id).await?,
             None => Place::tenant(caller.tenant),
         };
-        let scope = gate::enter(caller, Operation::ListAuditEvents, &place).map_err(|failure| match failure {
-            // The log itself is no secret, only what it says.
-            Failure::NotFound => Failure::Forbidden(fairway_domain::access::Permission::AuditView),
-            other => other,
-        })?;
+        let scope = match gate::enter(caller, Operation::ListAuditEvents, &place) {
+            // That there is a log is no secret, only what it says.
+            Err(Failure::NotFound) => return Err(Failure::Forbidden(Permission::AuditView)),
+            entered => entered?,
+        };
         Ok(self.stores.audit.list(scope, workspace, page).await?)
     }
 }

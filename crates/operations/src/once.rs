@@ -2,7 +2,7 @@
 
 use crate::{Failure, Services};
 use fairway_domain::{
-    idempotency::{Known, KeyedOutcome, Outcome, RequestKey},
+    idempotency::{KeyedOutcome, Known, Outcome, RequestKey},
     store::Revision,
     tenant::TenantScope,
 };
@@ -93,10 +93,9 @@ impl Services {
         failure: Failure,
         again: impl AsyncFnOnce(Uuid) -> Result<T, Failure>,
     ) -> Result<Done<T>, Failure> {
-        if matches!(failure, Failure::Conflict(_) | Failure::Contended | Failure::Release(_)) {
-            if let Some(outcome) = self.earlier(scope, key).await? {
-                return Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) });
-            }
+        let echo = matches!(failure, Failure::Conflict(_) | Failure::Contended | Failure::Release(_));
+        if echo && let Some(outcome) = self.earlier(scope, key).await? {
+            return Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) });
         }
         Err(failure)
     }

@@ -30,8 +30,7 @@ use fairway_domain::{
 };
 
 /// What every environment asks of approvals where a local server is concerned: one, and anybody's.
-pub(crate) const LOCAL_RULE: ApprovalRule =
-    ApprovalRule { min_approvals: 1, self_approval: SelfApproval::Allowed };
+pub(crate) const LOCAL_RULE: ApprovalRule = ApprovalRule { min_approvals: 1, self_approval: SelfApproval::Allowed };
 
 /// A release to draft.
 #[derive(Clone, Debug)]
@@ -191,12 +190,7 @@ impl Services {
         .await
     }
 
-    async fn bindable(
-        &self,
-        caller: &Caller,
-        place: &Place,
-        id: AssetVersionId,
-    ) -> Result<BindableVersion, Failure> {
+    async fn bindable(&self, caller: &Caller, place: &Place, id: AssetVersionId) -> Result<BindableVersion, Failure> {
         let found = self.stores.assets.find_version(TenantScope::of(caller), id).await?;
         let (asset, version) = found.ok_or(Failure::NotFound)?;
         if !asset.is_seen_from(place.namespace) {

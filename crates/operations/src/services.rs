@@ -135,11 +135,6 @@ impl Services {
     }
 
     pub(crate) fn stamp(&self, caller: &Caller) -> Stamp {
-        Stamp {
-            fact_id: self.id(),
-            at: self.clock.now(),
-            actor: caller.actor.clone(),
-            request_id: caller.request_id,
-        }
+        Stamp { fact_id: self.id(), at: self.clock.now(), actor: caller.actor.clone(), request_id: caller.request_id }
     }
 }

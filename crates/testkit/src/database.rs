@@ -86,7 +86,8 @@ fn server_url() -> anyhow::Result<String> {
     if let Some(server) = OWN_SERVER.get() {
         return Ok(server.url("postgres"));
     }
-    let binaries = Binaries::find(&state::directory()?).context("no PostgreSQL; run the tests by `cargo xtask test`")?;
+    let binaries =
+        Binaries::find(&state::directory()?).context("no PostgreSQL; run the tests by `cargo xtask test`")?;
     let started = PrivateServer::throwaway(binaries, Vec::new())?;
     Ok(OWN_SERVER.get_or_init(|| started).url("postgres"))
 }

@@ -6,7 +6,10 @@ use crate::{
 };
 use fairway_domain::{
     audit::leaf_hash,
-    execution::{Acceptance, Admission, Status, ports::{Accepted, AcceptedOn}},
+    execution::{
+        Acceptance, Admission, Status,
+        ports::{Accepted, AcceptedOn},
+    },
     idempotency::RequestKey,
     policy::Outcome,
     store::CommitError,
@@ -89,8 +92,7 @@ pub(super) async fn accept(
     let route = key.map(|key| key.route.as_str());
     let key_text = key.map(|key| key.key.as_str());
     let body_digest = key.map(|key| key.body_digest.as_slice());
-    let (execution, workspace, release) =
-        (run.execution_id.uuid(), run.workspace_id.uuid(), run.release_id.uuid());
+    let (execution, workspace, release) = (run.execution_id.uuid(), run.workspace_id.uuid(), run.release_id.uuid());
     let (lane, submitter, snapshot) = (run.lane.as_str(), run.submitter.to_string(), run.snapshot.as_slice());
     let input_digest = run.inputs.digest();
     let input_digest = input_digest.as_slice();

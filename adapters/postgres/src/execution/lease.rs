@@ -5,12 +5,7 @@ use crate::{
     database::Database,
     row::{Columns, known},
 };
-use fairway_domain::{
-    execution::ports::LapsedRun,
-    id::ExecutionId,
-    store::StoreError,
-    tenant::TenantScope,
-};
+use fairway_domain::{execution::ports::LapsedRun, id::ExecutionId, store::StoreError, tenant::TenantScope};
 use uuid::Uuid;
 
 /// Runs that one turn takes over.

@@ -180,12 +180,8 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
         ReleaseRefusal::RoleKindMismatch => {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the role must be the asset's kind")
         }
-        ReleaseRefusal::DuplicateRole => {
-            ApiError::new(StatusCode::CONFLICT, code, explain(Conflict::DuplicateRole))
-        }
-        ReleaseRefusal::AssetNotActive => {
-            ApiError::new(StatusCode::CONFLICT, code, "the asset takes no new bindings")
-        }
+        ReleaseRefusal::DuplicateRole => ApiError::new(StatusCode::CONFLICT, code, explain(Conflict::DuplicateRole)),
+        ReleaseRefusal::AssetNotActive => ApiError::new(StatusCode::CONFLICT, code, "the asset takes no new bindings"),
         ReleaseRefusal::InvalidTransition { from, valid } => {
             let valid = valid.into_iter().map(StateName::as_str).collect();
             invalid_transition(code, from.as_str(), valid)

@@ -44,6 +44,14 @@ const DEFAULT_HEADERS: [(HeaderName, HeaderValue); 4] = [
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'")),
 ];
 
+/// Where pages for people are that come with their own scripts and styles.
+const PAGES: &str = "/docs/";
+/// Those pages load what this server has, and nothing else. Their library sets styles by attribute.
+const PAGES_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; \
+     frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+);
+
 tokio::task_local! {
     static CURRENT: RequestId;
 }
@@ -129,6 +137,9 @@ impl Arrival {
 
     fn complete(&self, mut answer: HttpResponse, route: &str) -> HttpResponse {
         let headers = answer.headers_mut();
+        if self.path.starts_with(PAGES) {
+            headers.insert(header::CONTENT_SECURITY_POLICY, PAGES_POLICY);
+        }
         for (name, value) in DEFAULT_HEADERS {
             if !headers.contains_key(&name) {
                 headers.insert(name, value);

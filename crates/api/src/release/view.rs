@@ -3,11 +3,7 @@
 use fairway_domain::{
     access::ActorRef,
     id::{AssetId, ReleaseId},
-    release::{
-        Binding, Release, StateName,
-        ports::PlacedRelease,
-        review::Approval,
-    },
+    release::{Binding, Release, StateName, ports::PlacedRelease, review::Approval},
 };
 use fairway_operations::release::Transitioned;
 use serde::Serialize;
@@ -66,11 +62,7 @@ impl ReleaseDetail {
         let release = &placed.release;
         Self {
             release: ReleaseView::of(release),
-            bindings: release
-                .bindings
-                .iter()
-                .map(|binding| BindingView::of(release.release_id, binding))
-                .collect(),
+            bindings: release.bindings.iter().map(|binding| BindingView::of(release.release_id, binding)).collect(),
             valid_transitions: release
                 .valid_transitions(&placed.deployment)
                 .into_iter()

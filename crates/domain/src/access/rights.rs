@@ -163,10 +163,7 @@ impl Rights {
                 (GrantScope::Workspace(id), Some(known)) if id == known => {}
                 (GrantScope::Workload(_), _) => {}
                 (
-                    GrantScope::Workspace(_)
-                    | GrantScope::Platform
-                    | GrantScope::Tenant(_)
-                    | GrantScope::Namespace(_),
+                    GrantScope::Workspace(_) | GrantScope::Platform | GrantScope::Tenant(_) | GrantScope::Namespace(_),
                     _,
                 ) => return None,
             }

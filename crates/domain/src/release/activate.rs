@@ -5,11 +5,7 @@ use super::{
     lane::{Deployment, DeploymentChange, Lane, LaneMove, MoveReason, TargetLane},
     review::ApprovalRule,
 };
-use crate::{
-    asset::kind::AssetKind,
-    audit::Stamp,
-    id::AssetId,
-};
+use crate::{asset::kind::AssetKind, audit::Stamp, id::AssetId};
 use serde::Serialize;
 use serde_json::json;
 
@@ -193,8 +189,7 @@ impl Release {
         let mut superseded = deployment.displaced_by(&next);
         superseded.retain(|id| *id != self.release_id);
         let names: Vec<&str> = lanes.iter().map(|lane| lane.as_str()).collect();
-        let fact =
-            self.transition_fact(&release.state, json!({ "lanes": names, "superseded": superseded }), stamp);
+        let fact = self.transition_fact(&release.state, json!({ "lanes": names, "superseded": superseded }), stamp);
         DeploymentChange {
             release,
             release_decided_on: self.revision,

@@ -85,7 +85,8 @@ fn in_state(name: StateName) -> (Release, Deployment) {
         StateName::Approved => (approved(1), empty()),
         StateName::Active => (activation.release, activation.deployment),
         StateName::Superseded => {
-            let later = approved(2).activate(None, &activation.deployment, (&sound(), RULE), &stamp("user:ops")).unwrap();
+            let later =
+                approved(2).activate(None, &activation.deployment, (&sound(), RULE), &stamp("user:ops")).unwrap();
             assert_eq!(later.superseded, [activation.release.release_id]);
             let digest = activation.release.bindings_digest();
             (Release { state: State::Superseded { digest }, ..activation.release }, later.deployment)

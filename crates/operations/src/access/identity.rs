@@ -43,9 +43,7 @@ impl Services {
         let rights = match mode {
             IdentityMode::Local => local_rights(&claims.actor, &known),
         };
-        let theirs = rights.reach_every_tenant()
-            || !known.grants.is_empty()
-            || known.tenant.uuid() == DEFAULT_TENANT;
+        let theirs = rights.reach_every_tenant() || !known.grants.is_empty() || known.tenant.uuid() == DEFAULT_TENANT;
         if claims.tenant.is_some() && !theirs {
             return Err(Failure::NotFound);
         }

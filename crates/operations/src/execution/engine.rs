@@ -2,12 +2,12 @@
 
 use super::plan::RunPlan;
 use fairway_domain::{
+    asset::{kind::AssetKind, ports::ArtifactPath},
     evidence::{EvidenceArtifact, RecordedDecision},
     execution::{
         Outcome, RunError, Status, StepRecord,
         provider::{Completion, Message, MessageRole, Provider, ProviderCall},
     },
-    asset::{kind::AssetKind, ports::ArtifactPath},
     flow::{
         Action, Next, Output, Step, StepKind,
         reference::{Reference, ReferenceScope},
@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs to the end. Dropping the future stops the run between two steps or within a provider's call.
-    pub(crate) async fn to_end(mut self) -> Ended {
+    pub(crate) async fn run_to_end(mut self) -> Ended {
         let Some(mut step) = self.plan.flow.entry() else {
             return self.fail(RunError { code: "flow_invalid".into(), message: "the flow has no entry".into() });
         };
@@ -284,9 +284,10 @@ impl<'a> Run<'a> {
     fn prompt_of(&self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
         let template = step.inputs.get("prompt");
         let bound = match template {
-            Some(template) => template.references().iter().any(|reference| {
-                matches!(reference, Reference::Release { role: AssetKind::PromptTemplate })
-            }),
+            Some(template) => template
+                .references()
+                .iter()
+                .any(|reference| matches!(reference, Reference::Release { role: AssetKind::PromptTemplate })),
             None => true,
         };
         let mut arguments = self.inputs.clone();
@@ -308,11 +309,9 @@ impl<'a> Run<'a> {
                 })?;
                 Ok(match value {
                     Value::String(text) => text,
-                    other @ (Value::Null
-                    | Value::Bool(_)
-                    | Value::Number(_)
-                    | Value::Array(_)
-                    | Value::Object(_)) => other.to_string(),
+                    other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                        other.to_string()
+                    }
                 })
             }
         }

@@ -116,12 +116,7 @@ impl Services {
         Ok(plan)
     }
 
-    async fn make_plan(
-        &self,
-        scope: TenantScope,
-        workload: &Workload,
-        release: &Release,
-    ) -> Result<RunPlan, Failure> {
+    async fn make_plan(&self, scope: TenantScope, workload: &Workload, release: &Release) -> Result<RunPlan, Failure> {
         let (mut policy, mut flow, mut prompt, mut model_policy) = (None, None, None, None);
         let mut weight = 1_024_usize;
         for binding in &release.bindings {
@@ -155,11 +150,7 @@ impl Services {
                 release_id: release.release_id.to_string(),
                 workload_id: workload.workload_id.to_string(),
             },
-            slugs: release
-                .bindings
-                .iter()
-                .map(|binding| (binding.role, binding.asset_slug.to_string()))
-                .collect(),
+            slugs: release.bindings.iter().map(|binding| (binding.role, binding.asset_slug.to_string())).collect(),
             weight: u32::try_from(weight).unwrap_or(u32::MAX),
         })
     }

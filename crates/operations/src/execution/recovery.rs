@@ -64,12 +64,8 @@ impl Services {
             input_digest: lapsed.input_digest,
         };
         let finished_at = self.clock.now();
-        let stamp = Stamp {
-            fact_id: self.id(),
-            at: finished_at,
-            actor: ActorRef::system("recovery"),
-            request_id: self.id(),
-        };
+        let stamp =
+            Stamp { fact_id: self.id(), at: finished_at, actor: ActorRef::system("recovery"), request_id: self.id() };
         Ending {
             execution_id: run.execution_id,
             lease: lapsed.lease,

@@ -7,9 +7,7 @@ use super::{
 use crate::Services;
 use fairway_domain::{
     audit::Stamp,
-    execution::{
-        Acceptance, Ending, Execution, Outcome, Payload, RunError, RunRef, Status,
-    },
+    execution::{Acceptance, Ending, Execution, Outcome, Payload, RunError, RunRef, Status},
     id::RequestId,
     policy::PolicyDecision,
     store::CommitError,
@@ -65,9 +63,8 @@ impl Running {
             ids: self.services.ids.as_ref(),
         };
         let execution_id = self.acceptance.execution_id;
-        let run =
-            Run::new(execution_id, (&self.plan, &self.facts), &self.inputs, self.decision.clone(), outside);
-        let deadline = tokio::time::timeout(self.services.settings.execution_deadline, run.to_end());
+        let run = Run::new(execution_id, (&self.plan, &self.facts), &self.inputs, self.decision.clone(), outside);
+        let deadline = tokio::time::timeout(self.services.settings.execution_deadline, run.run_to_end());
         tokio::select! {
             ended = deadline => ended.unwrap_or_else(|_| self.cut_short(
                 Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")),
@@ -179,8 +176,7 @@ impl Running {
     }
 
     fn as_ended(&self, ending: &Ending) -> Execution {
-        let mut execution =
-            as_accepted(&self.acceptance, ending.status, Some((ending.outcome, ending.finished_at)));
+        let mut execution = as_accepted(&self.acceptance, ending.status, Some((ending.outcome, ending.finished_at)));
         execution.error.clone_from(&ending.error);
         execution.output = ending.output.as_ref().map(|output| output.body.clone());
         if let (Outcome::Denied, Some(decision)) = (ending.outcome, ending.decisions.last()) {
@@ -191,11 +187,7 @@ impl Running {
 }
 
 /// The run that an acceptance started, in a given state.
-pub(super) fn as_accepted(
-    acceptance: &Acceptance,
-    status: Status,
-    end: Option<(Outcome, Timestamp)>,
-) -> Execution {
+pub(super) fn as_accepted(acceptance: &Acceptance, status: Status, end: Option<(Outcome, Timestamp)>) -> Execution {
     Execution {
         execution_id: acceptance.execution_id,
         workload_id: acceptance.workload_id,

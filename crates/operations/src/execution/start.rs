@@ -24,7 +24,7 @@ use fairway_domain::{
     policy,
     release::lane::Lane,
     slug::Slug,
-    store::CommitError,
+    store::{CommitError, StoreError, StoreFault},
     tenant::TenantScope,
     workload::Status,
 };
@@ -80,7 +80,7 @@ impl Services {
                 // Something moved between the decision and the accept.
                 Ok(None) => fresh = true,
                 // What was refused on cached state is refused for good only on fresh state.
-                Err(_) if !decided.fresh => fresh = true,
+                Err(failure) if !decided.fresh && may_be_outdated(&failure) => fresh = true,
                 Err(failure) => return Err(failure),
             }
         }
@@ -94,10 +94,8 @@ impl Services {
         request_id: RequestId,
         fresh: bool,
     ) -> Result<Arc<Caller>, Failure> {
-        if !fresh {
-            if let Some(caller) = self.plans.callers.get(claims) {
-                return Ok(Arc::new(Caller { request_id, ..Caller::clone(&caller) }));
-            }
+        if !fresh && let Some(caller) = self.plans.callers.get(claims) {
+            return Ok(Arc::new(Caller { request_id, ..Caller::clone(&caller) }));
         }
         let caller = Arc::new(self.identify(mode, claims, request_id).await?);
         self.plans.callers.insert(claims.clone(), Arc::clone(&caller));
@@ -110,15 +108,10 @@ impl Services {
         request: &ExecuteRequest,
         fresh: bool,
     ) -> Result<Arc<RuntimeEntry>, Failure> {
-        let key = EntryKey {
-            tenant: caller.tenant,
-            slug: request.slug.clone(),
-            environment: request.environment.clone(),
-        };
-        if !fresh {
-            if let Some(entry) = self.plans.entries.get(&key) {
-                return Ok(entry);
-            }
+        let key =
+            EntryKey { tenant: caller.tenant, slug: request.slug.clone(), environment: request.environment.clone() };
+        if !fresh && let Some(entry) = self.plans.entries.get(&key) {
+            return Ok(entry);
         }
         let scope = TenantScope::of(caller);
         let entry = self.stores.executions.runtime_entry(scope, &request.slug, &request.environment).await?;
@@ -172,11 +165,9 @@ impl Services {
         let lease = self.ids.fresh();
         let admission = match decision.outcome {
             policy::Outcome::Deny => Admission::Deny(Box::new(run.denied(&recorded, &self.stamp(caller)))),
-            policy::Outcome::Allow | policy::Outcome::AllowWithObligations => Admission::Run {
-                lease,
-                lease_for: self.settings.lease,
-                deadline_in: self.settings.execution_deadline,
-            },
+            policy::Outcome::Allow | policy::Outcome::AllowWithObligations => {
+                Admission::Run { lease, lease_for: self.settings.lease, deadline_in: self.settings.execution_deadline }
+            }
         };
         let acceptance = Acceptance {
             execution_id,
@@ -192,11 +183,8 @@ impl Services {
             started_at,
             admission,
         };
-        let on = AcceptedOn {
-            deployment: deployment.revision,
-            workload: workload.revision,
-            access: caller.access_revision,
-        };
+        let on =
+            AcceptedOn { deployment: deployment.revision, workload: workload.revision, access: caller.access_revision };
         let accepted = match self.stores.executions.accept(scope, &acceptance, on, key).await {
             // The statement may have been committed although no answer came: look before saying anything.
             Err(CommitError::Store(error)) => self.look_for(scope, execution_id, error).await?,
@@ -281,18 +269,32 @@ impl Services {
         }
     }
 
-    async fn look_for(
-        &self,
-        scope: TenantScope,
-        id: ExecutionId,
-        error: fairway_domain::store::StoreError,
-    ) -> Result<Accepted, Failure> {
-        match self.stores.executions.find(scope, id).await {
-            Ok(Some(_)) => Ok(Accepted::Yes),
-            Ok(None) => Err(Failure::Store(error)),
-            Err(_) => Err(RunRefusal::Unsettled(id).into()),
+    /// Whether a run was accepted by a statement that got no answer. If it is not there it may still come, so the
+    /// caller is told its name either way.
+    async fn look_for(&self, scope: TenantScope, id: ExecutionId, error: StoreError) -> Result<Accepted, Failure> {
+        match (self.stores.executions.find(scope, id).await, error.fault) {
+            (Ok(Some(_)), _) => Ok(Accepted::Yes),
+            (Ok(None), StoreFault::Broken) => Err(Failure::Store(error)),
+            (Ok(None) | Err(_), StoreFault::Unavailable) | (Err(_), StoreFault::Broken) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "an accept got no answer");
+                Err(RunRefusal::Unsettled(id).into())
+            }
         }
     }
+}
+
+/// Whether a refusal could be the work of a cache: who may do what, what exists, what is active.
+const fn may_be_outdated(failure: &Failure) -> bool {
+    matches!(
+        failure,
+        Failure::NotFound
+            | Failure::Forbidden(_)
+            | Failure::Anonymous(_)
+            | Failure::Contended
+            | Failure::Run(
+                RunRefusal::Suspended | RunRefusal::Retired | RunRefusal::NoActiveRelease | RunRefusal::NothingToRun
+            )
+    )
 }
 
 fn denied(acceptance: &Acceptance) -> Execution {

@@ -3,6 +3,7 @@
 use crate::{
     Failure, Services,
     access::{Claims, IdentityMode, Operation},
+    once::ATTEMPTS,
 };
 use fairway_domain::{
     access::Caller,
@@ -73,11 +74,9 @@ impl Services {
         render: impl FnOnce(&ActiveRelease) -> Result<String, Failure>,
     ) -> Result<Arc<str>, Failure> {
         if let Some(tenant) = self.active.tenants.get(claims) {
-            let asked =
-                Asked { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
+            let asked = Asked { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
             if let Some(kept) = self.active.answers.get(&asked) {
-                let pulse =
-                    self.stores.releases.pulse(TenantScope::for_relay(tenant), workload, environment).await?;
+                let pulse = self.stores.releases.pulse(TenantScope::for_relay(tenant), workload, environment).await?;
                 if pulse.is_some_and(|now| now.deployment == kept.deployment && now.access == kept.access) {
                     return Ok(kept.body);
                 }
@@ -93,13 +92,8 @@ impl Services {
             body: Arc::clone(&body),
         };
         self.active.tenants.insert(claims.clone(), caller.tenant);
-        let asked = Asked {
-            claims: claims.clone(),
-            tenant: caller.tenant,
-            workload,
-            environment: environment.clone(),
-            lane,
-        };
+        let asked =
+            Asked { claims: claims.clone(), tenant: caller.tenant, workload, environment: environment.clone(), lane };
         self.active.answers.insert(asked, kept);
         Ok(body)
     }
@@ -112,6 +106,22 @@ impl Services {
         lane: Option<Lane>,
     ) -> Result<ActiveRelease, Failure> {
         let (scope, _) = self.enter_workload(caller, Operation::ReadActiveRelease, workload).await?;
+        for _ in 0..ATTEMPTS {
+            if let Some(active) = self.holder_now(scope, workload, environment, lane).await? {
+                return Ok(active);
+            }
+        }
+        Err(Failure::Contended)
+    }
+
+    /// The holder, or none when the lane changed hands between the two reads.
+    async fn holder_now(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        environment: &Slug,
+        lane: Option<Lane>,
+    ) -> Result<Option<ActiveRelease>, Failure> {
         let lanes = self.stores.releases.deployment(scope, workload, environment).await?;
         let held = lanes.and_then(|deployment| match lane {
             Some(lane) => deployment.holder(lane).map(|release| (lane, release)),
@@ -119,11 +129,7 @@ impl Services {
         });
         let (lane, release) = held.ok_or(Failure::NotFound)?;
         let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::NotFound)?;
-        // Between the two reads the lane may have moved on; then what was found is not active there any more.
-        if placed.deployment.holder(lane) == Some(release) {
-            Ok(ActiveRelease { placed, lane })
-        } else {
-            Err(Failure::Contended)
-        }
+        let held = placed.deployment.holder(lane) == Some(release);
+        Ok(held.then_some(ActiveRelease { placed, lane }))
     }
 }

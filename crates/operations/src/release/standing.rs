@@ -104,10 +104,10 @@ impl Services {
         let later = newest.iter().filter(|later| later.asset_version_id > version.asset_version_id);
         for later in later {
             let content = later.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
-            if let Ok(CheckedContent::ModelPolicy(policy)) = content::check(AssetKind::ModelPolicy, &content) {
-                if policy.routes().any(|later| later.route_id == route.route_id && later.state.withdraws()) {
-                    return Ok(RouteStanding::NotApproved);
-                }
+            if let Ok(CheckedContent::ModelPolicy(policy)) = content::check(AssetKind::ModelPolicy, &content)
+                && policy.routes().any(|later| later.route_id == route.route_id && later.state.withdraws())
+            {
+                return Ok(RouteStanding::NotApproved);
             }
         }
         Ok(RouteStanding::Approved)

@@ -1,0 +1,236 @@
+//! What the rows work on: workloads with active releases, assets, draft releases; made through the HTTP API.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::connection::{Connection, post};
+
+/// Workloads with an active release in [`ENVIRONMENT`].
+pub(crate) const WORKLOADS: usize = 100;
+/// The environment of every release.
+pub(crate) const ENVIRONMENT: &str = "dev";
+/// Assets that get versions: more than clients, so that no two clients add to the same one.
+const ASSETS: usize = 64;
+/// Releases that move between draft and review: more than clients, for the same reason.
+const DRAFTS: usize = 128;
+const OWNER: &str = "team:bench";
+
+/// A workload that can be run.
+pub(crate) struct Workload {
+    pub(crate) slug: String,
+    pub(crate) id: String,
+}
+
+/// A release that moves to and fro between draft and review.
+#[derive(Clone)]
+pub(crate) struct Draft {
+    pub(crate) id: String,
+    side: Rc<Cell<Side>>,
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Draft,
+    Review,
+}
+
+/// Everything that was made.
+pub(crate) struct Furniture {
+    pub(crate) workloads: Rc<[Workload]>,
+    pub(crate) assets: Rc<[String]>,
+    pub(crate) drafts: Rc<[Draft]>,
+    /// Counts what has to be different each time.
+    pub(crate) counter: Rc<Cell<u64>>,
+}
+
+impl Draft {
+    /// The state to ask for next. Whoever asks must really send it.
+    pub(crate) fn toggle(&self) -> &'static str {
+        let (state, side) = match self.side.get() {
+            Side::Draft => ("review_ready", Side::Review),
+            Side::Review => ("draft", Side::Draft),
+        };
+        self.side.set(side);
+        state
+    }
+}
+
+impl Furniture {
+    /// Makes everything on the server at `address`.
+    ///
+    /// # Errors
+    /// When the server refuses any of it.
+    pub(crate) async fn make(address: SocketAddr) -> Result<Furniture> {
+        let mut maker = Maker { connection: Connection::open(address).await? };
+        let parts = maker.parts().await.context("making the assets")?;
+        let mut workloads = Vec::with_capacity(WORKLOADS);
+        for number in 0..WORKLOADS {
+            workloads.push(maker.workload(number, &parts).await.context("making a workload with its release")?);
+        }
+        let mut assets = Vec::with_capacity(ASSETS);
+        for number in 0..ASSETS {
+            assets.push(maker.asset(&format!("bench-versions-{number}"), "prompt_template").await?);
+        }
+        let mut drafts = Vec::with_capacity(DRAFTS);
+        for workload in workloads.iter().cycle().take(DRAFTS) {
+            let id = maker.release(&workload.id, &parts).await.context("drafting a release")?;
+            drafts.push(Draft { id, side: Rc::new(Cell::new(Side::Draft)) });
+        }
+        Ok(Furniture {
+            workloads: workloads.into(),
+            assets: assets.into(),
+            drafts: drafts.into(),
+            counter: Rc::new(Cell::new(0)),
+        })
+    }
+}
+
+/// The parts of every release: role and version, and the asset of the policy bundle.
+struct Parts {
+    versions: Vec<(&'static str, String)>,
+    policy_bundle: String,
+}
+
+struct Maker {
+    connection: Connection,
+}
+
+impl Maker {
+    async fn post(&mut self, path: &str, body: Value) -> Result<Value> {
+        self.connection.json(post(path, &body)).await
+    }
+
+    async fn asset(&mut self, slug: &str, kind: &str) -> Result<String> {
+        let body = json!({"slug": slug, "asset_kind": kind, "owner_ref": OWNER});
+        text(&self.post("/v1/assets", body).await?, "asset_id")
+    }
+
+    async fn parts(&mut self) -> Result<Parts> {
+        let mut versions = Vec::new();
+        let mut policy_bundle = None;
+        for (kind, content) in [
+            ("prompt_template", prompt(0)),
+            ("model_policy", model_policy()),
+            ("policy_bundle", policy_bundle_content()),
+            ("orchestration_flow", flow()),
+        ] {
+            let asset = self.asset(&format!("bench-{}", kind.replace('_', "-")), kind).await?;
+            let version = self.post(&format!("/v1/assets/{asset}/versions"), json!({"content": content})).await?;
+            versions.push((kind, text(&version, "asset_version_id")?));
+            if kind == "policy_bundle" {
+                policy_bundle = Some(asset);
+            }
+        }
+        Ok(Parts { versions, policy_bundle: policy_bundle.context("no policy bundle was made")? })
+    }
+
+    async fn workload(&mut self, number: usize, parts: &Parts) -> Result<Workload> {
+        let slug = format!("bench-{number}");
+        let body = json!({"slug": slug, "owner_ref": OWNER, "invocation_mode": "api"});
+        let id = text(&self.post("/v1/workloads", body).await?, "workload_id")?;
+        let release = self.release(&id, parts).await?;
+        let move_to = format!("/v1/releases/{release}/transition");
+        self.post(&move_to, json!({"to_state": "review_ready"})).await?;
+        let approval = json!({"outcome": "approved", "subject_kind": "release", "subject_ref": release});
+        self.post(&format!("/v1/releases/{release}/approvals"), approval).await?;
+        self.post(&move_to, json!({"to_state": "approved"})).await?;
+        self.post(&move_to, json!({"to_state": "active"})).await?;
+        Ok(Workload { slug, id })
+    }
+
+    /// A draft with all its bindings.
+    async fn release(&mut self, workload: &str, parts: &Parts) -> Result<String> {
+        let body = json!({
+            "workload_id": workload, "environment": ENVIRONMENT, "target_lane": "all",
+            "policy_bundle_id": parts.policy_bundle,
+        });
+        let release = text(&self.post("/v1/releases", body).await?, "release_id")?;
+        for (role, version) in &parts.versions {
+            let binding = json!({"asset_version_id": version, "role": role});
+            self.post(&format!("/v1/releases/{release}/bindings"), binding).await?;
+        }
+        Ok(release)
+    }
+}
+
+/// The content of a prompt template of about a kibibyte, different for each number.
+pub(crate) fn prompt(number: u64) -> Value {
+    let rules = "Keep to what the ticket says and never add anything that it does not say. ".repeat(10);
+    json!({
+        "system_prompt": format!(
+            "You sort support tickets, edition {number}. {rules}\nOne of: billing (invoice, refund, charge), \
+             outage (down, error, slow), other\nThe ticket: $arg:text"
+        ),
+        "variables": [{"name": "text", "description": "What the customer wrote.", "type": "string"}],
+    })
+}
+
+fn model_policy() -> Value {
+    json!({
+        "provider_route": {
+            "route_id": "primary", "provider": "local", "model": "local-1", "account_slot": "local",
+            "region": "eu-west-1", "residency": "eu", "state": "approved", "sensitivity_tiers": ["internal"],
+            "capability_tags": ["chat"], "cost_class": "standard", "prompt_caching": false, "logging": "metadata",
+        },
+        "fallback_routes": [], "supports_streaming": false, "supports_tool_use": false,
+        "temperature": 0.2, "max_tokens": 200,
+    })
+}
+
+fn policy_bundle_content() -> Value {
+    json!({"rules": [
+        {
+            "id": "short-tickets-in-dev",
+            "condition": "environment == 'dev' && size(inputs.text) < 10000",
+            "outcome": "allow", "reason_code": "within_bounds",
+        },
+        {
+            "id": "nobody-unknown",
+            "condition": "actor.type == 'anonymous' || workload.slug.startsWith('secret-')",
+            "outcome": "deny", "reason_code": "unknown_caller",
+        },
+    ]})
+}
+
+fn flow() -> Value {
+    json!({
+        "name": "sort-ticket", "description": "Asks the model once and returns what it says.",
+        "trigger": {"type": "api_request", "inputs_schema": {"text": "string"}},
+        "entry_step": "sort",
+        "steps": [
+            {
+                "id": "sort", "type": "llm_call",
+                "inputs": {"prompt": "{{release.prompt_template}}", "text": "{{trigger.text}}"},
+                "model_policy": "{{release.model_policy}}", "next": "done",
+            },
+            {"id": "done", "type": "return", "output": {"class": "{{steps.sort.output}}"}},
+        ],
+    })
+}
+
+fn text(value: &Value, name: &str) -> Result<String> {
+    let found = value.get(name).and_then(Value::as_str);
+    Ok(found.with_context(|| format!("the answer has no `{name}`: {value}"))?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_draft_goes_to_and_fro() {
+        let draft = Draft { id: "x".to_owned(), side: Rc::new(Cell::new(Side::Draft)) };
+        let same = draft.clone();
+        assert_eq!([draft.toggle(), same.toggle(), draft.toggle()], ["review_ready", "draft", "review_ready"]);
+    }
+
+    #[test]
+    fn prompts_differ_and_are_about_a_kibibyte() {
+        assert_ne!(prompt(1), prompt(2));
+        assert!((800..1_400).contains(&prompt(1).to_string().len()));
+    }
+}

@@ -1,0 +1,59 @@
+//! Whether a change of rights shows with the next request, although the read is answered from a cache.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::connection::{Connection, Ready, delete, get, post, with_header};
+use crate::furniture::{ENVIRONMENT, Furniture};
+
+/// Who reads. Nobody else in a run uses this name, so it has no other rights.
+const READER: &str = "user:bench-reader";
+/// How often the right is given and taken.
+const ROUNDS: u32 = 50;
+
+/// What the reader saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) rounds: u32,
+    /// Reads that were still answered, or still refused, by the rights of before.
+    pub(crate) late: u32,
+}
+
+/// Gives and takes a role and reads in between, warm cache included.
+///
+/// # Errors
+/// When the roles themselves cannot be given or taken.
+pub(crate) async fn check(address: SocketAddr, furniture: &Furniture) -> Result<Seen> {
+    let mut connection = Connection::open(address).await?;
+    let workload = furniture.workloads.first().context("there is no workload to read")?;
+    let path = format!("/v1/workloads/{}/active-release?environment={ENVIRONMENT}", workload.id);
+    let read = || with_header(get(&path), "x-actor-ref", READER);
+    // Once bound somewhere, the reader has exactly its bindings: this one leaves it with nothing to read.
+    grant(&mut connection, "runtime_user", &workload.id).await?;
+    let mut seen = Seen { rounds: ROUNDS, late: 0 };
+    for _ in 0..ROUNDS {
+        let granted = grant(&mut connection, "viewer", &workload.id).await?;
+        let (first, second) = (status(&mut connection, read()).await?, status(&mut connection, read()).await?);
+        let taken = connection.send(delete(&format!("/v1/role-bindings/{granted}"))).await?;
+        if !taken.is_success() {
+            bail!("taking a role away answered {taken}");
+        }
+        let third = status(&mut connection, read()).await?;
+        let is_late = first != 200 || second != 200 || !matches!(third, 403 | 404);
+        seen.late = seen.late.saturating_add(u32::from(is_late));
+    }
+    Ok(seen)
+}
+
+async fn grant(connection: &mut Connection, role: &str, workload: &str) -> Result<String> {
+    let body = json!({"principal": READER, "role": role, "scope_kind": "workload", "scope_ref": workload});
+    let answer = connection.json(post("/v1/role-bindings", &body)).await?;
+    let id = answer.get("role_binding_id").and_then(Value::as_str);
+    Ok(id.context("a role binding without `role_binding_id`")?.to_owned())
+}
+
+async fn status(connection: &mut Connection, request: Ready) -> Result<u16> {
+    Ok(connection.send(request).await?.status)
+}

@@ -1,0 +1,231 @@
+//! The rows of the table: what their clients send, and which floor stands beside them.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::connection::{Ready, get, post, post_bytes, with_header};
+use crate::floor;
+use crate::furniture::{ENVIRONMENT, Furniture, prompt};
+use crate::load::Script;
+
+/// One row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Row {
+    /// The release that serves a workload.
+    ActiveRelease,
+    /// A new version of an asset.
+    VersionCreate,
+    /// A release between draft and review.
+    Transition,
+    /// A synchronous run.
+    Execute { keys: Keys, workloads: Workloads },
+}
+
+/// Whether requests carry an idempotency key, a fresh one each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keys {
+    Off,
+    On,
+}
+
+/// Over how many workloads requests are spread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Workloads {
+    One,
+    All,
+}
+
+/// What the floor does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Floor {
+    /// One point read.
+    Read,
+    /// One transaction of two inserts.
+    Commit,
+    /// The same two inserts in one statement.
+    CommitAtOnce,
+}
+
+impl Row {
+    /// All rows, in the order of the table.
+    pub(crate) const ALL: [Row; 7] = [
+        Row::ActiveRelease,
+        Row::VersionCreate,
+        Row::Transition,
+        Row::Execute { keys: Keys::Off, workloads: Workloads::One },
+        Row::Execute { keys: Keys::On, workloads: Workloads::One },
+        Row::Execute { keys: Keys::Off, workloads: Workloads::All },
+        Row::Execute { keys: Keys::On, workloads: Workloads::All },
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Row::ActiveRelease => "active-release read",
+            Row::VersionCreate => "version create",
+            Row::Transition => "transition",
+            Row::Execute { keys: Keys::Off, workloads: Workloads::One } => "execute, 1 workload",
+            Row::Execute { keys: Keys::On, workloads: Workloads::One } => "execute with key, 1 workload",
+            Row::Execute { keys: Keys::Off, workloads: Workloads::All } => "execute, 100 workloads",
+            Row::Execute { keys: Keys::On, workloads: Workloads::All } => "execute with key, 100 workloads",
+        }
+    }
+
+    /// The floor that the row's bar is a share of.
+    pub(crate) fn floor(self) -> Floor {
+        match self {
+            Row::ActiveRelease => Floor::Read,
+            Row::VersionCreate | Row::Transition | Row::Execute { .. } => Floor::Commit,
+        }
+    }
+
+    /// A script for each client. Clients share nothing that they would wait for each other on, but for the workload.
+    pub(crate) fn scripts(self, furniture: &Furniture, clients: usize) -> Vec<Script> {
+        (0..clients).map(|client| self.script(furniture, client, clients)).collect()
+    }
+
+    fn script(self, furniture: &Furniture, client: usize, clients: usize) -> Script {
+        let counter = Rc::clone(&furniture.counter);
+        let mut number = move || counter.replace(counter.get().wrapping_add(1));
+        match self {
+            Row::ActiveRelease => {
+                let path = |id: &String| format!("/v1/workloads/{id}/active-release?environment={ENVIRONMENT}");
+                let paths = furniture.workloads.iter().map(|workload| path(&workload.id)).collect();
+                let mut paths = Turns::of(paths, client);
+                Script { next: Box::new(move || get(paths.next())), expects: "\"state\":\"active\"" }
+            }
+            Row::VersionCreate => {
+                let own = furniture.assets.iter().skip(client).step_by(clients);
+                let mut paths = Turns::of(own.map(|id| format!("/v1/assets/{id}/versions")).collect(), 0);
+                let next = move || post(paths.next(), &json!({"content": prompt(number())}));
+                Script { next: Box::new(next), expects: "\"checksum\":\"blake3:" }
+            }
+            Row::Transition => {
+                let own = furniture.drafts.iter().skip(client).step_by(clients);
+                let mut drafts = Turns::of(own.cloned().collect(), 0);
+                let next = move || {
+                    let draft = drafts.next();
+                    post(&format!("/v1/releases/{}/transition", draft.id), &json!({"to_state": draft.toggle()}))
+                };
+                Script { next: Box::new(next), expects: "\"previous_state\":" }
+            }
+            Row::Execute { keys, workloads } => {
+                let taken = match workloads {
+                    Workloads::One => 1,
+                    Workloads::All => furniture.workloads.len(),
+                };
+                let path = |slug: &String| format!("/v1/workloads/by-slug/{slug}/execute");
+                let paths = furniture.workloads.iter().take(taken).map(|workload| path(&workload.slug)).collect();
+                let mut paths = Turns::of(paths, client);
+                let next = move || {
+                    let number = number();
+                    let text = format!("Ticket {number}: I was charged twice for one invoice and want a refund.");
+                    let body = json!({"environment": ENVIRONMENT, "inputs": {"text": text}});
+                    let request = post(paths.next(), &body);
+                    match keys {
+                        Keys::Off => request,
+                        Keys::On => with_header(request, "idempotency-key", &format!("bench-{number}")),
+                    }
+                };
+                Script { next: Box::new(next), expects: "\"status\":\"completed\"" }
+            }
+        }
+    }
+}
+
+impl Floor {
+    pub(crate) const ALL: [Floor; 3] = [Floor::Read, Floor::Commit, Floor::CommitAtOnce];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Floor::Read => "floor: point read",
+            Floor::Commit => "floor: commit of two inserts",
+            Floor::CommitAtOnce => "floor: two inserts in one statement",
+        }
+    }
+
+    pub(crate) fn scripts(self, clients: usize) -> Vec<Script> {
+        (0..clients).map(|client| self.script(client)).collect()
+    }
+
+    fn script(self, client: usize) -> Script {
+        let (next, expects): (Box<dyn FnMut() -> Ready>, _) = match self {
+            Floor::Read => {
+                let mut paths = Turns::of((0..floor::ROWS).map(floor::path_of).collect(), client);
+                (Box::new(move || get(paths.next())), "\"state\":\"active\"")
+            }
+            Floor::Commit => (Box::new(|| post_bytes("/commit", Bytes::from_static(b"{}"))), "\"entry_id\":"),
+            Floor::CommitAtOnce => (Box::new(|| post_bytes("/commit-cte", Bytes::from_static(b"{}"))), "\"entry_id\":"),
+        };
+        Script { next, expects }
+    }
+}
+
+/// Things taken in turn, for ever. INVARIANT: there is at least one.
+struct Turns<T> {
+    now: T,
+    others: std::collections::VecDeque<T>,
+}
+
+impl<T: Default> Turns<T> {
+    /// Begins with the thing at `start`.
+    fn of(things: Vec<T>, start: usize) -> Turns<T> {
+        let mut others: std::collections::VecDeque<T> = things.into();
+        let length = others.len().max(1);
+        others.rotate_left((start % length).min(others.len()));
+        let now = others.pop_front().unwrap_or_default();
+        Turns { now, others }
+    }
+
+    fn next(&mut self) -> &T {
+        if let Some(next) = self.others.pop_front() {
+            self.others.push_back(std::mem::replace(&mut self.now, next));
+        }
+        &self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn things_are_taken_in_turn() {
+        let mut turns = Turns::of(vec![1, 2, 3], 4);
+        let taken: Vec<i32> = (0..5).map(|_| *turns.next()).collect();
+        assert_eq!(taken, [3, 1, 2, 3, 1]);
+        let mut one = Turns::of(vec![7], 9);
+        assert_eq!([*one.next(), *one.next()], [7, 7]);
+    }
+
+    #[test]
+    fn every_row_has_a_name_of_its_own() {
+        let mut names: Vec<&str> = Row::ALL.iter().map(|row| row.name()).collect();
+        names.extend(Floor::ALL.iter().map(|floor| floor.name()));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn keyed_requests_never_repeat_a_key() {
+        let furniture = crate::furniture::Furniture {
+            workloads: [crate::furniture::Workload { slug: "w".to_owned(), id: "i".to_owned() }].into(),
+            assets: [].into(),
+            drafts: [].into(),
+            counter: Rc::default(),
+        };
+        let row = Row::Execute { keys: Keys::On, workloads: Workloads::One };
+        let mut keys: Vec<String> = row
+            .scripts(&furniture, 2)
+            .iter_mut()
+            .flat_map(|script| [(script.next)(), (script.next)()])
+            .map(|request| request.headers()["idempotency-key"].to_str().unwrap().to_owned())
+            .collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), 4);
+    }
+}

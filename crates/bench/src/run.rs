@@ -1,0 +1,190 @@
+//! One run: everything started, every row measured between its floors, everything stopped.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::time::sleep;
+
+use crate::accounting::{Account, Accounting};
+use crate::child::Running;
+use crate::cold_start::{self, ColdStart};
+use crate::furniture::Furniture;
+use crate::load::{self, Script, Span, Tally};
+use crate::meter::{Cost, Meter, resident};
+use crate::report::{Machine, Report};
+use crate::revocation::{self, Seen};
+use crate::row::{Floor, Row};
+use crate::stage::{Home, Postgres, start_floor, start_server};
+use crate::Plan;
+
+/// Load before the measured time: connections open, statements are prepared, caches fill.
+const WARM_UP: Duration = Duration::from_millis(600);
+/// How long statements are counted for a row.
+const COUNTED: Duration = Duration::from_millis(1_500);
+/// Clients while statements are counted.
+const COUNTING_CLIENTS: usize = 8;
+/// How long a server is watched that has nothing to do.
+const IDLE: Duration = Duration::from_secs(3);
+
+/// One stretch of load.
+pub(crate) struct Stretch {
+    pub(crate) tally: Tally,
+    pub(crate) cost: Cost,
+}
+
+/// A row at one number of clients, with the floors around it.
+pub(crate) struct Measured {
+    pub(crate) row: Row,
+    pub(crate) clients: usize,
+    pub(crate) fairway: Stretch,
+    pub(crate) floors: Vec<(Floor, Stretch)>,
+}
+
+/// The server with nothing to do.
+pub(crate) struct Idle {
+    /// What it and PostgreSQL did meanwhile.
+    pub(crate) cost: Cost,
+    /// Resident memory after start, in bytes.
+    pub(crate) memory: u64,
+}
+
+/// Everything that a run found out.
+pub(crate) struct Findings {
+    pub(crate) machine: Machine,
+    pub(crate) seconds: f64,
+    pub(crate) cold_start: ColdStart,
+    pub(crate) idle: Idle,
+    pub(crate) measured: Vec<Measured>,
+    pub(crate) accounts: Vec<(Row, Option<Account>)>,
+    /// Whether changed rights showed at once, where the row that promises it was measured.
+    pub(crate) rights: Option<Seen>,
+    /// Resident memory of the server after all load, in bytes.
+    pub(crate) memory_after: u64,
+}
+
+/// Starts everything, measures, stops what it started.
+///
+/// # Errors
+/// When something does not start, an answer is not as it must be, or a counter cannot be read.
+pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) -> Result<Report> {
+    let machine = Machine::here(postgres.major());
+    let rows: Vec<Row> = Row::ALL.into_iter().filter(|row| is_asked_for(*row, plan)).collect();
+    if rows.is_empty() {
+        bail!("no row has such a name");
+    }
+    let meter = Meter::open(&postgres.url(), postgres.process_id()).await?;
+    postgres.make_databases(meter.client()).await?;
+    say("cold starts");
+    let cold_start = cold_start::measure(home, postgres, &plan.server).await?;
+    let floor = start_floor(home, postgres).await?;
+    let (server, _) = start_server(home, postgres, &plan.server).await?;
+    sleep(Duration::from_secs(1)).await;
+    let memory = resident(server.id())?;
+    let idle = Idle { cost: watch(&meter, &server).await?, memory };
+    say("making workloads and releases");
+    let furniture = Furniture::make(server.address).await.with_context(|| server.end_of_log())?;
+    let bench = Bench { plan, meter, accounting: None, floor, server, furniture };
+    bench.rows(&rows, Findings {
+        machine,
+        seconds: plan.time().as_secs_f64(),
+        cold_start,
+        idle,
+        measured: Vec::new(),
+        accounts: Vec::new(),
+        rights: None,
+        memory_after: 0,
+    }).await
+}
+
+struct Bench<'a> {
+    plan: &'a Plan,
+    meter: Meter,
+    accounting: Option<Accounting>,
+    floor: Running,
+    server: Running,
+    furniture: Furniture,
+}
+
+impl Bench<'_> {
+    async fn rows(mut self, rows: &[Row], mut findings: Findings) -> Result<Report> {
+        self.accounting = Some(Accounting::open(self.meter.client()).await?);
+        for row in rows {
+            for clients in &self.plan.clients {
+                say(&format!("{}, {clients} clients", row.name()));
+                let measured = self.measure(*row, *clients).await;
+                let measured = measured.with_context(|| format!("{}, {clients} clients", row.name()))?;
+                findings.measured.push(measured);
+            }
+            let account = self.account(*row).await.with_context(|| format!("{}, counted", row.name()))?;
+            findings.accounts.push((*row, account));
+            if *row == Row::ActiveRelease {
+                findings.rights = Some(revocation::check(self.server.address, &self.furniture).await?);
+            }
+        }
+        findings.memory_after = resident(self.server.id())?;
+        let ended = self.server.stop().await?;
+        if !ended.success() {
+            bail!("the server ended with {ended}");
+        }
+        self.floor.stop().await?;
+        Ok(Report::of(findings))
+    }
+
+    /// Floors before and after, so that whatever else the machine does hits both.
+    async fn measure(&self, row: Row, clients: usize) -> Result<Measured> {
+        let around: &[Floor] = match row.floor() {
+            Floor::Read => &[Floor::Read],
+            Floor::Commit | Floor::CommitAtOnce => &[Floor::Commit, Floor::CommitAtOnce],
+        };
+        let half = self.plan.time() / 2;
+        let mut floors = Vec::new();
+        for floor in around {
+            floors.push((*floor, self.stretch(&self.floor, floor.scripts(clients), half).await?));
+        }
+        let scripts = row.scripts(&self.furniture, clients);
+        let fairway = self.stretch(&self.server, scripts, self.plan.time()).await?;
+        for floor in around.iter().rev() {
+            floors.push((*floor, self.stretch(&self.floor, floor.scripts(clients), half).await?));
+        }
+        Ok(Measured { row, clients, fairway, floors })
+    }
+
+    /// Every stretch begins with a checkpoint, so that each bears the same share of full-page images.
+    async fn stretch(&self, target: &Running, scripts: Vec<Script>, time: Duration) -> Result<Stretch> {
+        self.meter.client().batch_execute("CHECKPOINT").await?;
+        let span = Span { warm_up: WARM_UP, time };
+        let tally = load::run(target.address, scripts, span, &self.meter, target.id()).await?;
+        let (before, after) = tally.readings;
+        let cost = self.meter.cost(before, after).await?;
+        Ok(Stretch { tally, cost })
+    }
+
+    async fn account(&self, row: Row) -> Result<Option<Account>> {
+        let admin = self.meter.client();
+        let Some(accounting) = &self.accounting else { return Ok(None) };
+        if !accounting.start(admin).await? {
+            return Ok(None);
+        }
+        let span = Span { warm_up: Duration::ZERO, time: COUNTED };
+        let scripts = row.scripts(&self.furniture, COUNTING_CLIENTS);
+        let tally = load::run(self.server.address, scripts, span, &self.meter, self.server.id()).await?;
+        Ok(Some(accounting.stop(admin, tally.total).await?))
+    }
+}
+
+/// What the server and PostgreSQL do when nobody asks anything.
+async fn watch(meter: &Meter, server: &Running) -> Result<Cost> {
+    let before = meter.read(server.id()).await?;
+    sleep(IDLE).await;
+    let after = meter.read(server.id()).await?;
+    meter.cost(before, after).await
+}
+
+fn is_asked_for(row: Row, plan: &Plan) -> bool {
+    plan.only.as_ref().is_none_or(|part| row.name().contains(part))
+}
+
+/// Progress goes to standard error, one line each; standard output holds the report alone.
+fn say(what: &str) {
+    eprintln!("bench: {what}");
+}
