@@ -158,6 +158,7 @@ impl Process {
         let log = Arc::new(self.relays.clone());
         tokio::spawn(fairway_operations::audit::sequence_forever(log, self.services.wake()));
         tokio::spawn(fairway_operations::execution::recover_forever(self.services.clone()));
+        tokio::spawn(fairway_operations::retention::retain_forever(self.services.clone()));
     }
 
     /// The operations over the relays' connections.

@@ -62,11 +62,11 @@ struct Seen {
     latency: Histogram<u64>,
 }
 
-/// Loads the server at `target` with one client for each script.
+/// Loads the server at `target`, which is the process `program`, with one client for each script.
 ///
 /// # Errors
 /// When any answer is not 2xx or lacks what its script expects, or the connection breaks.
-pub(crate) async fn run(target: SocketAddr, scripts: Vec<Script>, span: Span, meter: &Meter) -> Result<Tally> {
+pub(crate) async fn run(target: SocketAddr, scripts: Vec<Script>, span: Span, (meter, program): (&Meter, u32)) -> Result<Tally> {
     let phase = Rc::new(Cell::new(Phase::WarmUp));
     let failures = Rc::new(RefCell::new(Failures::default()));
     let mut clients: Vec<JoinHandle<Result<Seen>>> = Vec::new();
@@ -75,13 +75,13 @@ pub(crate) async fn run(target: SocketAddr, scripts: Vec<Script>, span: Span, me
         clients.push(spawn_local(client(connection, script, Rc::clone(&phase), Rc::clone(&failures))));
     }
     sleep(span.warm_up).await;
-    let before = meter.read().await?;
+    let before = meter.read(program).await?;
     phase.set(Phase::Measured);
     let since = Instant::now();
     sleep(span.time).await;
     phase.set(Phase::Over);
     let elapsed = since.elapsed();
-    let after = meter.read().await?;
+    let after = meter.read(program).await?;
 
     let mut seen = Seen { total: 0, latency: histogram()? };
     for client in clients {
@@ -142,8 +142,16 @@ pub(crate) fn histogram() -> Result<Histogram<u64>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// So many requests of two milliseconds within one second.
+    pub(crate) fn tally(requests: u64) -> Tally {
+        let mut latency = histogram().unwrap();
+        latency.saturating_record_n(2_000, requests);
+        let readings = (Reading::nothing(), Reading::nothing());
+        Tally { requests, total: requests, elapsed: Duration::from_secs(1), latency, readings }
+    }
 
     #[test]
     fn a_good_answer_succeeds_and_says_what_is_expected() {

@@ -32,8 +32,8 @@ pub(crate) struct Reading {
     log: PgLsn,
     postgres: Duration,
     machine: Duration,
-    /// The measured program's processor time, by its process id; programs come and go between rows.
-    program: Option<(u32, Duration)>,
+    program: Duration,
+    own: Duration,
 }
 
 /// What happened between two readings.
@@ -45,6 +45,8 @@ pub(crate) struct Cost {
     pub(crate) program: Duration,
     /// Processor time of all processes of PostgreSQL.
     pub(crate) postgres: Duration,
+    /// Processor time of this program, which makes the load.
+    pub(crate) own: Duration,
     /// Processor time of everything on the machine.
     pub(crate) machine: Duration,
     /// Bytes that the write-ahead log grew by.
@@ -81,15 +83,16 @@ impl Meter {
         &self.client
     }
 
-    /// Reads the counters that need no program.
-    pub(crate) async fn read(&self) -> Result<Reading> {
+    /// Reads all counters, with the processor time of the program with this process id.
+    pub(crate) async fn read(&self, program: u32) -> Result<Reading> {
         let row = self.client.query_one("SELECT pg_current_wal_flush_lsn()", &[]).await?;
         Ok(Reading {
             at: Instant::now(),
             log: row.try_get(0)?,
             postgres: process::time_with_children(self.postmaster)?,
             machine: process::machine_time()?,
-            program: None,
+            program: process::time(program)?,
+            own: process::time(std::process::id())?,
         })
     }
 
@@ -113,10 +116,11 @@ impl Meter {
     }
 }
 
-impl Reading {
-    /// The same reading with the processor time of a program in it.
-    pub(crate) fn of_program(self, process: u32) -> Result<Reading> {
-        Ok(Reading { program: Some((process, process::time(process)?)), ..self })
+impl Cost {
+    /// Processor time that neither the measured program, nor PostgreSQL, nor this program took: how busy the machine
+    /// was with something else.
+    pub(crate) fn strangers(&self) -> Duration {
+        self.machine.saturating_sub(self.program).saturating_sub(self.postgres).saturating_sub(self.own)
     }
 }
 
@@ -124,13 +128,10 @@ impl Sub for Reading {
     type Output = Cost;
 
     fn sub(self, before: Reading) -> Cost {
-        let program = match (self.program, before.program) {
-            (Some((now, time)), Some((then, earlier))) if now == then => time.saturating_sub(earlier),
-            (_, _) => Duration::ZERO,
-        };
         Cost {
             elapsed: self.at.saturating_duration_since(before.at),
-            program,
+            program: self.program.saturating_sub(before.program),
+            own: self.own.saturating_sub(before.own),
             postgres: self.postgres.saturating_sub(before.postgres),
             machine: self.machine.saturating_sub(before.machine),
             log_bytes: u64::from(self.log).saturating_sub(u64::from(before.log)),
@@ -145,4 +146,19 @@ pub(crate) async fn connect(url: &str) -> Result<Client> {
     // Its failure reaches whoever waits for an answer.
     tokio::task::spawn_local(connection);
     Ok(client)
+}
+
+#[cfg(test)]
+impl Reading {
+    /// A reading of counters that never moved.
+    pub(crate) fn nothing() -> Reading {
+        Reading {
+            at: Instant::now(),
+            log: PgLsn::from(0),
+            postgres: Duration::ZERO,
+            machine: Duration::ZERO,
+            program: Duration::ZERO,
+            own: Duration::ZERO,
+        }
+    }
 }

@@ -153,7 +153,7 @@ impl Bench<'_> {
     async fn stretch(&self, target: &Running, scripts: Vec<Script>, time: Duration) -> Result<Stretch> {
         self.meter.client().batch_execute("CHECKPOINT").await?;
         let span = Span { warm_up: WARM_UP, time };
-        let tally = load::run(target.address, scripts, span, &self.meter, target.id()).await?;
+        let tally = load::run(target.address, scripts, span, (&self.meter, target.id())).await?;
         let (before, after) = tally.readings;
         let cost = self.meter.cost(before, after).await?;
         Ok(Stretch { tally, cost })
@@ -167,7 +167,7 @@ impl Bench<'_> {
         }
         let span = Span { warm_up: Duration::ZERO, time: COUNTED };
         let scripts = row.scripts(&self.furniture, COUNTING_CLIENTS);
-        let tally = load::run(self.server.address, scripts, span, &self.meter, self.server.id()).await?;
+        let tally = load::run(self.server.address, scripts, span, (&self.meter, self.server.id())).await?;
         Ok(Some(accounting.stop(admin, tally.total).await?))
     }
 }

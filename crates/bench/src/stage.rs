@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -19,9 +20,7 @@ use crate::meter::connect;
 pub(crate) const DATABASE: &str = "fairway";
 /// The floor's.
 const FLOOR_DATABASE: &str = "floor";
-/// Worker threads of the floor, as many as the server has on the machine that the bars are about.
-pub(crate) const WORKERS: usize = 2;
-/// Connections of each worker thread, as many as the server opens.
+/// Connections of each of the floor's worker threads, as many as the server opens.
 pub(crate) const CONNECTIONS: usize = 8;
 
 /// The directory that holds everything of one run. Removed when dropped.
@@ -107,13 +106,18 @@ impl Postgres {
     }
 }
 
+/// Worker threads of the floor, as many as the server starts.
+pub(crate) fn workers() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Starts this program again, as the floor.
 pub(crate) async fn start_floor(home: &Home, postgres: &Postgres) -> Result<Running> {
     let address = free_address()?;
     let own = std::env::current_exe().context("finding this program")?;
     let mut command = deathbound::command(own, Farewell::Terminate);
     command.arg("floor").arg("--bind").arg(address.to_string());
-    command.arg("--workers").arg(WORKERS.to_string()).arg("--connections").arg(CONNECTIONS.to_string());
+    command.arg("--workers").arg(workers().to_string()).arg("--connections").arg(CONNECTIONS.to_string());
     command.env(floor::URL_VARIABLE, postgres.server.url(FLOOR_DATABASE));
     let mut floor = Running::start(command, address, home.join("floor.log"))?;
     floor.answers(&floor::path_of(1), Instant::now()).await.context("starting the floor")?;

@@ -8,6 +8,7 @@ pub mod execution;
 mod failure;
 mod once;
 pub mod release;
+pub mod retention;
 mod services;
 pub mod tenant;
 pub mod workload;

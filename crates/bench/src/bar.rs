@@ -1,0 +1,254 @@
+//! The bars, and whether they were met.
+
+use std::time::Duration;
+
+use crate::accounting::Account;
+use crate::row::{Floor, Row};
+use crate::run::{Findings, Measured, Stretch};
+
+/// The number of clients that the bars are about.
+const CLIENTS: usize = 32;
+/// Longest p99 of a governed run, in microseconds.
+const GOVERNANCE: u64 = 25_000;
+/// Most commits and round trips of a run. Retries after a lost race make the mean a little more than a whole number.
+const TRIPS: f64 = 2.05;
+/// Most bytes of write-ahead log of a run.
+const LOG: f64 = 12.0 * 1_024.0;
+/// Longest cold start.
+const COLD: Duration = Duration::from_millis(300);
+/// Most memory of an idle server.
+const MEMORY: u64 = 60 * 1_024 * 1_024;
+
+/// What a bar asks, what was measured, and the verdict.
+pub(crate) struct Judged {
+    pub(crate) what: String,
+    pub(crate) bar: String,
+    pub(crate) measured: String,
+    pub(crate) verdict: Verdict,
+}
+
+/// Whether a bar was met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Met,
+    Missed,
+    /// Not part of this run, or this PostgreSQL cannot count it.
+    NotMeasured,
+}
+
+impl Verdict {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::Missed => "**missed**",
+            Verdict::NotMeasured => "not measured",
+        }
+    }
+
+    fn of(is_met: bool) -> Verdict {
+        if is_met { Verdict::Met } else { Verdict::Missed }
+    }
+}
+
+/// All bars, in the order of the rows.
+pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
+    let mut judged = Vec::new();
+    for row in Row::ALL {
+        let measured = findings.measured.iter().find(|one| one.row == row && one.clients == CLIENTS);
+        let account = findings.accounts.iter().find(|(other, _)| *other == row).and_then(|(_, account)| account.as_ref());
+        judged.push(share(row, measured));
+        match row {
+            Row::Execute { .. } => judged.extend(of_a_run(row, measured, account)),
+            Row::ActiveRelease => judged.push(rights(findings)),
+            Row::VersionCreate | Row::Transition => {}
+        }
+    }
+    let median = findings.cold_start.read().median;
+    judged.push(Judged {
+        what: "cold start to the first 200 of a read".to_owned(),
+        bar: format!("under {} ms", COLD.as_millis()),
+        measured: format!("{} ms", median.as_millis()),
+        verdict: Verdict::of(median < COLD),
+    });
+    judged.push(Judged {
+        what: "idle memory".to_owned(),
+        bar: "under 60 MiB".to_owned(),
+        measured: format!("{:.1} MiB", mebibytes(findings.idle.memory)),
+        verdict: Verdict::of(findings.idle.memory < MEMORY),
+    });
+    judged
+}
+
+/// The least share of the floor.
+fn least_share(row: Row) -> f64 {
+    match row {
+        Row::ActiveRelease => 0.8,
+        Row::VersionCreate | Row::Transition => 0.4,
+        Row::Execute { .. } => 0.35,
+    }
+}
+
+fn share(row: Row, measured: Option<&Measured>) -> Judged {
+    let least = least_share(row);
+    let share = measured.and_then(|measured| measured.share_of(row.floor()));
+    Judged {
+        what: format!("{}: share of the {}", row.name(), row.floor().name()),
+        bar: format!("at least {least}"),
+        measured: share.map_or_else(absent, |share| format!("{share:.2}")),
+        verdict: share.map_or(Verdict::NotMeasured, |share| Verdict::of(share >= least)),
+    }
+}
+
+fn of_a_run(row: Row, measured: Option<&Measured>, account: Option<&Account>) -> Vec<Judged> {
+    let at_most = |what: &str, most: f64, bar: &str, unit: &str, scale: f64, value: Option<f64>| Judged {
+        what: format!("{}: {what}", row.name()),
+        bar: bar.to_owned(),
+        measured: value.map_or_else(absent, |value| format!("{:.2}{unit}", value / scale)),
+        verdict: value.map_or(Verdict::NotMeasured, |value| Verdict::of(value <= most)),
+    };
+    let p99 = measured.map(|measured| measured.fairway.quantile(0.99));
+    vec![
+        at_most("round trips a run", TRIPS, "at most 2", "", 1.0, account.map(Account::on_the_way)),
+        at_most("commits a run", TRIPS, "at most 2", "", 1.0, account.map(Account::writing)),
+        at_most(
+            "write-ahead log a run",
+            LOG,
+            "at most 12 KiB",
+            " KiB",
+            1_024.0,
+            measured.map(|measured| measured.fairway.log_bytes_per_request()),
+        ),
+        Judged {
+            what: format!("{}: governance p99", row.name()),
+            bar: "under 25 ms".to_owned(),
+            measured: p99.map_or_else(absent, |p99| format!("{:.1} ms", Duration::from_micros(p99).as_secs_f64() * 1e3)),
+            verdict: p99.map_or(Verdict::NotMeasured, |p99| Verdict::of(p99 < GOVERNANCE)),
+        },
+    ]
+}
+
+fn rights(findings: &Findings) -> Judged {
+    Judged {
+        what: "active-release read: changed rights show with the next request".to_owned(),
+        bar: "always".to_owned(),
+        measured: findings
+            .rights
+            .map_or_else(absent, |seen| format!("{} of {} changes", seen.rounds.saturating_sub(seen.late), seen.rounds)),
+        verdict: findings.rights.map_or(Verdict::NotMeasured, |seen| Verdict::of(seen.late == 0)),
+    }
+}
+
+fn absent() -> String {
+    "n/a".to_owned()
+}
+
+/// Bytes in mebibytes.
+#[expect(clippy::cast_precision_loss, reason = "memory of a process lies far below 2^53 bytes")]
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / (1_024.0 * 1_024.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a few seconds lie far below 2^53")]
+impl Stretch {
+    /// Requests a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.tally.requests as f64 / self.tally.elapsed.as_secs_f64().max(f64::EPSILON)
+    }
+
+    /// A latency in microseconds.
+    pub(crate) fn quantile(&self, quantile: f64) -> u64 {
+        self.tally.latency.value_at_quantile(quantile)
+    }
+
+    /// Milliseconds of processor time a request: of the program, and of PostgreSQL.
+    pub(crate) fn processor(&self) -> (f64, f64) {
+        let of = |time: Duration| time.as_secs_f64() * 1e3 / self.tally.requests.max(1) as f64;
+        (of(self.cost.program), of(self.cost.postgres))
+    }
+
+    /// Bytes of write-ahead log a request, full-page images included.
+    pub(crate) fn log_bytes_per_request(&self) -> f64 {
+        self.per_request(self.cost.log_bytes)
+    }
+
+    pub(crate) fn per_request(&self, count: u64) -> f64 {
+        count as f64 / self.tally.requests.max(1) as f64
+    }
+
+    /// Processors that others kept busy meanwhile, of as many as the machine has.
+    pub(crate) fn strangers(&self) -> f64 {
+        self.cost.strangers().as_secs_f64() / self.cost.elapsed.as_secs_f64().max(f64::EPSILON)
+    }
+}
+
+impl Measured {
+    /// The mean of the floor before and after.
+    pub(crate) fn floor_rate(&self, floor: Floor) -> Option<f64> {
+        mean(self.around(floor).map(Stretch::rate))
+    }
+
+    /// The floor's processor time a request, of both processes together, in milliseconds.
+    fn floor_processor(&self, floor: Floor) -> Option<f64> {
+        mean(self.around(floor).map(|stretch| sum(stretch.processor())))
+    }
+
+    /// Requests a second as a share of the floor's.
+    pub(crate) fn share_of(&self, floor: Floor) -> Option<f64> {
+        self.floor_rate(floor).filter(|rate| *rate > 0.0).map(|rate| self.fairway.rate() / rate)
+    }
+
+    /// What the floor's processor time is of ours: the share that a machine with nothing else to do would show.
+    pub(crate) fn share_by_processor(&self, floor: Floor) -> Option<f64> {
+        let own = sum(self.fairway.processor());
+        self.floor_processor(floor).filter(|_| own > 0.0).map(|floor| floor / own)
+    }
+
+    pub(crate) fn around(&self, floor: Floor) -> impl Iterator<Item = &Stretch> {
+        self.floors.iter().filter(move |(other, _)| *other == floor).map(|(_, stretch)| stretch)
+    }
+}
+
+fn sum((one, other): (f64, f64)) -> f64 {
+    one + other
+}
+
+/// The arithmetic mean; `None` of nothing.
+pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (count, sum) = values.fold((0.0, 0.0), |(count, sum), value| (count + 1.0, sum + value));
+    (count > 0.0).then(|| sum / count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::tests::tally;
+    use crate::meter::Cost;
+
+    fn stretch(requests: u64) -> Stretch {
+        let cost = Cost { log_bytes: requests * 2_048, program: Duration::from_millis(100), ..Cost::default() };
+        Stretch { tally: tally(requests), cost }
+    }
+
+    #[test]
+    fn a_share_is_of_the_mean_of_both_floors() {
+        let measured = Measured {
+            row: Row::Transition,
+            clients: CLIENTS,
+            fairway: stretch(500),
+            floors: vec![(Floor::Commit, stretch(800)), (Floor::CommitAtOnce, stretch(9)), (Floor::Commit, stretch(1_200))],
+        };
+        assert!((measured.share_of(Floor::Commit).unwrap() - 0.5).abs() < 1e-9);
+        assert_eq!(measured.share_of(Floor::Read), None);
+        assert!((measured.fairway.log_bytes_per_request() - 2_048.0).abs() < 1e-9);
+        assert_eq!(share(Row::Transition, Some(&measured)).verdict, Verdict::Met);
+        assert_eq!(share(Row::ActiveRelease, Some(&measured)).verdict, Verdict::NotMeasured);
+    }
+
+    #[test]
+    fn a_run_has_four_bars_besides_its_share() {
+        let row = Row::ALL[6];
+        let judged = of_a_run(row, None, None);
+        assert_eq!(judged.len(), 4);
+        assert!(judged.iter().all(|one| one.verdict == Verdict::NotMeasured));
+    }
+}

@@ -1,0 +1,96 @@
+//! The same for programs.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::accounting::Account;
+use crate::bar::Judged;
+use crate::run::{Findings, Stretch};
+use crate::stage::FirstAnswers;
+
+/// Durations are in milliseconds, memory and log in bytes, rates a second.
+pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
+    let machine = &findings.machine;
+    let idle = &findings.idle;
+    json!({
+        "machine": {
+            "processors": machine.processors, "processor": machine.processor, "memory_gib": machine.memory,
+            "kernel": machine.kernel, "postgres": machine.postgres, "load_before": machine.load,
+        },
+        "seconds": findings.seconds,
+        "cold_start": {
+            "migrating": first(findings.cold_start.migrating),
+            "starts": findings.cold_start.starts.iter().copied().map(first).collect::<Vec<_>>(),
+        },
+        "idle": {
+            "memory_bytes": idle.memory, "seconds": idle.cost.elapsed.as_secs_f64(),
+            "server_cpu_ms": millis(idle.cost.program), "postgres_cpu_ms": millis(idle.cost.postgres),
+            "wal_bytes": idle.cost.log_bytes, "commits": idle.cost.log.map(|log| log.commits),
+        },
+        "memory_after_bytes": findings.memory_after,
+        "rights": findings.rights.map(|seen| json!({"rounds": seen.rounds, "late": seen.late})),
+        "rows": findings.measured.iter().map(|one| json!({
+            "row": one.row.name(), "clients": one.clients, "fairway": stretch(&one.fairway),
+            "floors": one.floors.iter().map(|(floor, measured)| {
+                json!({"floor": floor.name(), "measured": stretch(measured)})
+            }).collect::<Vec<_>>(),
+            "share": one.share_of(one.row.floor()), "share_by_cpu": one.share_by_processor(one.row.floor()),
+        })).collect::<Vec<_>>(),
+        "accounts": findings.accounts.iter().map(|(row, counted)| {
+            json!({"row": row.name(), "counted": counted.as_ref().map(account)})
+        }).collect::<Vec<_>>(),
+        "bars": judged.iter().map(|one| json!({
+            "what": one.what, "bar": one.bar, "measured": one.measured, "verdict": one.verdict.name().trim_matches('*'),
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn first(answers: FirstAnswers) -> Value {
+    json!({"health_ms": millis(answers.health), "read_ms": millis(answers.read)})
+}
+
+fn stretch(measured: &Stretch) -> Value {
+    let (program, postgres) = measured.processor();
+    let latency = |quantile| millis(Duration::from_micros(measured.quantile(quantile)));
+    json!({
+        "requests": measured.tally.requests, "seconds": measured.tally.elapsed.as_secs_f64(), "rate": measured.rate(),
+        "p50_ms": latency(0.5), "p95_ms": latency(0.95), "p99_ms": latency(0.99), "max_ms": latency(1.0),
+        "server_cpu_ms": program, "postgres_cpu_ms": postgres, "strangers_processors": measured.strangers(),
+        "wal_bytes": measured.cost.log_bytes,
+        "wal": measured.cost.log.map(|log| json!({
+            "record_bytes": log.record_bytes, "full_page_image_bytes": log.image_bytes, "commits": log.commits,
+        })),
+    })
+}
+
+fn account(account: &Account) -> Value {
+    json!({
+        "requests": account.requests, "round_trips": account.on_the_way(), "commits": account.writing(),
+        "statements_in_all": account.all(),
+        "statements": account.statements.iter().map(|statement| json!({
+            "text": statement.text, "per_request": account.per_request(statement.calls), "calls": statement.calls,
+            "total_ms": statement.milliseconds, "wal_bytes": statement.log_bytes,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::markdown::tests::findings;
+
+    #[test]
+    fn programs_find_what_people_read() {
+        let findings = findings();
+        let value = value(&findings, &crate::bar::judge(&findings));
+        assert_eq!(value["rows"][0]["fairway"]["rate"], 500.0);
+        assert_eq!(value["rows"][0]["share"], 0.5);
+        assert_eq!(value["accounts"][0]["counted"]["statements"][0]["per_request"], 2.0);
+        assert_eq!(value["bars"].as_array().unwrap().last().unwrap()["verdict"], "met");
+    }
+}

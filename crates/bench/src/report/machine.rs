@@ -1,0 +1,41 @@
+//! What the figures were measured on.
+
+use std::fs;
+use std::thread;
+
+/// The machine in a few words.
+pub(crate) struct Machine {
+    /// Processors that this program may use.
+    pub(crate) processors: usize,
+    /// The processor's name.
+    pub(crate) processor: String,
+    /// Memory in GiB.
+    pub(crate) memory: u64,
+    /// The kernel's release.
+    pub(crate) kernel: String,
+    /// The major version of PostgreSQL.
+    pub(crate) postgres: u32,
+    /// The mean number of processes that wanted to run in the minute before.
+    pub(crate) load: String,
+}
+
+impl Machine {
+    /// This machine, before the run makes it busy.
+    pub(crate) fn here(postgres: u32) -> Machine {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let field = |text: String, name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+            line.map_or_else(|| "unknown".to_owned(), |line| line.trim_start_matches([' ', '\t', ':']).trim().to_owned())
+        };
+        let memory = field(read("/proc/meminfo"), "MemTotal");
+        let memory = memory.split(' ').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+        Machine {
+            processors: thread::available_parallelism().map_or(1, usize::from),
+            processor: field(read("/proc/cpuinfo"), "model name"),
+            memory: memory.div_ceil(1_024 * 1_024),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            postgres,
+            load: read("/proc/loadavg").split(' ').next().unwrap_or("unknown").to_owned(),
+        }
+    }
+}

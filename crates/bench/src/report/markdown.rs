@@ -1,0 +1,248 @@
+//! The tables.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::bar::{Judged, mean, mebibytes};
+use crate::cold_start::Spread;
+use crate::meter::LogContents;
+use crate::row::Floor;
+use crate::run::{Findings, Measured, Stretch};
+
+/// Writes all tables. Writing to a `String` cannot fail, so its results say nothing.
+pub(super) fn write(findings: &Findings, judged: &[Judged]) -> String {
+    let mut out = String::new();
+    machine(&mut out, findings);
+    rates(&mut out, &findings.measured);
+    floors(&mut out, &findings.measured);
+    requests(&mut out, findings);
+    process(&mut out, findings);
+    bars(&mut out, judged);
+    out
+}
+
+fn machine(out: &mut String, findings: &Findings) {
+    let machine = &findings.machine;
+    let strangers = mean(findings.measured.iter().map(|measured| measured.fairway.strangers())).unwrap_or_default();
+    let _ = writeln!(
+        out,
+        "{} processors ({}), {} GiB, Linux {}, PostgreSQL {} with its default durability; {} s a row. Load before: {}; \
+         {strangers:.2} processors were busy with something else while rows were measured.\n",
+        machine.processors,
+        machine.processor,
+        machine.memory,
+        machine.kernel,
+        machine.postgres,
+        findings.seconds,
+        machine.load,
+    );
+}
+
+fn rates(out: &mut String, measured: &[Measured]) {
+    out.push_str(
+        "| row | clients | requests/s | p50 ms | p95 ms | p99 ms | CPU ms (server + PostgreSQL) | floor/s | \
+         share of floor | share by CPU | share of one-statement floor |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for one in measured {
+        let floor = one.row.floor();
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            one.row.name(),
+            one.clients,
+            speed(&one.fairway),
+            number(one.floor_rate(floor), 0),
+            number(one.share_of(floor), 2),
+            number(one.share_by_processor(floor), 2),
+            number(one.share_of(Floor::CommitAtOnce), 2),
+        );
+    }
+    out.push('\n');
+}
+
+fn floors(out: &mut String, measured: &[Measured]) {
+    out.push_str(
+        "| floor (mean of its stretches) | clients | requests/s | lowest | highest | p50 ms | p99 ms | \
+         CPU ms (floor + PostgreSQL) |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for floor in Floor::ALL {
+        let mut clients: Vec<usize> = measured.iter().map(|one| one.clients).collect();
+        clients.sort_unstable();
+        clients.dedup();
+        for clients in clients {
+            let stretches: Vec<&Stretch> =
+                measured.iter().filter(|one| one.clients == clients).flat_map(|one| one.around(floor)).collect();
+            let of = |value: &dyn Fn(&Stretch) -> f64| mean(stretches.iter().map(|stretch| value(stretch)));
+            let Some(rate) = of(&Stretch::rate) else { continue };
+            let _ = writeln!(
+                out,
+                "| {} | {clients} | {rate:.0} | {:.0} | {:.0} | {} | {} | {} + {} |",
+                floor.name(),
+                stretches.iter().map(|stretch| stretch.rate()).fold(f64::INFINITY, f64::min),
+                stretches.iter().map(|stretch| stretch.rate()).fold(0.0, f64::max),
+                number(of(&|stretch| latency(stretch, 0.5)), 2),
+                number(of(&|stretch| latency(stretch, 0.99)), 2),
+                number(of(&|stretch| stretch.processor().0), 3),
+                number(of(&|stretch| stretch.processor().1), 3),
+            );
+        }
+    }
+    out.push('\n');
+}
+
+/// What a request costs the database, at the greatest number of clients.
+fn requests(out: &mut String, findings: &Findings) {
+    out.push_str(
+        "| per request | round trips | statements, relays included | commits of the request | commit records, relays \
+         included | WAL KiB | of it records | of it full-page images |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for (row, account) in &findings.accounts {
+        let measured = findings.measured.iter().filter(|one| one.row == *row).max_by_key(|one| one.clients);
+        let stretch = measured.map(|measured| &measured.fairway);
+        let log = |value: &dyn Fn(LogContents) -> u64| {
+            stretch.and_then(|stretch| Some(stretch.per_request(value(stretch.cost.log?))))
+        };
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} | {} | {} |",
+            row.name(),
+            number(account.as_ref().map(|account| account.on_the_way()), 2),
+            number(account.as_ref().map(|account| account.all()), 2),
+            number(account.as_ref().map(|account| account.writing()), 2),
+            number(log(&|log| log.commits), 2),
+            number(stretch.map(|stretch| stretch.log_bytes_per_request() / 1_024.0), 2),
+            number(log(&|log| log.record_bytes).map(|bytes| bytes / 1_024.0), 2),
+            number(log(&|log| log.image_bytes).map(|bytes| bytes / 1_024.0), 2),
+        );
+    }
+    out.push('\n');
+}
+
+fn process(out: &mut String, findings: &Findings) {
+    out.push_str("| process | |\n|---|--:|\n");
+    let spread = |spread: Spread| format!("{} / {} ms", millis(spread.best), millis(spread.median));
+    let idle = &findings.idle.cost;
+    let share = |time: Duration| time.as_secs_f64() * 1e3 / idle.elapsed.as_secs_f64().max(f64::EPSILON);
+    let commits = idle.log.map(|log| per_second(log.commits, idle.elapsed));
+    for (what, value) in [
+        ("cold start to the first 200 of `/healthz`, best / median", spread(findings.cold_start.health())),
+        ("cold start to the first 200 of a read, best / median", spread(findings.cold_start.read())),
+        ("first start, which migrates an empty database", format!("{} ms", millis(findings.cold_start.migrating.read))),
+        ("resident memory, idle after start", format!("{:.1} MiB", mebibytes(findings.idle.memory))),
+        ("resident memory after all rows", format!("{:.1} MiB", mebibytes(findings.memory_after))),
+        (
+            "idle: CPU a second (server + PostgreSQL)",
+            format!("{:.1} + {:.1} ms", share(idle.program), share(idle.postgres)),
+        ),
+        ("idle: commits a second that write", number(commits, 1)),
+        ("idle: WAL a second", format!("{:.0} bytes", per_second(idle.log_bytes, idle.elapsed))),
+    ] {
+        let _ = writeln!(out, "| {what} | {value} |");
+    }
+    out.push('\n');
+}
+
+fn bars(out: &mut String, judged: &[Judged]) {
+    out.push_str("| bar (32 clients) | asked | measured | |\n|---|--:|--:|---|\n");
+    for one in judged {
+        let _ = writeln!(out, "| {} | {} | {} | {} |", one.what, one.bar, one.measured, one.verdict.name());
+    }
+}
+
+/// Requests a second, latencies and processor time, as cells.
+fn speed(stretch: &Stretch) -> String {
+    let (program, postgres) = stretch.processor();
+    format!(
+        "{:.0} | {:.2} | {:.2} | {:.2} | {program:.3} + {postgres:.3}",
+        stretch.rate(),
+        latency(stretch, 0.5),
+        latency(stretch, 0.95),
+        latency(stretch, 0.99),
+    )
+}
+
+/// A latency in milliseconds.
+fn latency(stretch: &Stretch, quantile: f64) -> f64 {
+    Duration::from_micros(stretch.quantile(quantile)).as_secs_f64() * 1e3
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "n/a".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+fn millis(time: Duration) -> u128 {
+    time.as_millis()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a few seconds lie far below 2^53")]
+fn per_second(count: u64, time: Duration) -> f64 {
+    count as f64 / time.as_secs_f64().max(f64::EPSILON)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::accounting::{Account, Statement};
+    use crate::bar::judge;
+    use crate::cold_start::ColdStart;
+    use crate::load::tests::tally;
+    use crate::meter::Cost;
+    use crate::report::Machine;
+    use crate::revocation::Seen;
+    use crate::row::Row;
+    use crate::run::Idle;
+    use crate::stage::FirstAnswers;
+
+    /// A run in which everything took the same.
+    pub(in crate::report) fn findings() -> Findings {
+        let stretch = |requests: u64| Stretch {
+            tally: tally(requests),
+            cost: Cost {
+                elapsed: Duration::from_secs(1),
+                program: Duration::from_millis(requests),
+                postgres: Duration::from_millis(requests),
+                log_bytes: requests * 4_096,
+                log: Some(LogContents { record_bytes: requests * 3_072, image_bytes: requests * 1_024, commits: requests }),
+                ..Cost::default()
+            },
+        };
+        let row = Row::ALL[3];
+        let first = FirstAnswers { health: Duration::from_millis(120), read: Duration::from_millis(150) };
+        let statement = Statement { text: "SELECT 1".to_owned(), calls: 400, milliseconds: 8.0, log_bytes: 10 };
+        Findings {
+            machine: Machine::here(15),
+            seconds: 5.0,
+            cold_start: ColdStart { migrating: first, starts: vec![first; 5] },
+            idle: Idle { cost: Cost { elapsed: Duration::from_secs(1), ..Cost::default() }, memory: 30 << 20 },
+            measured: vec![Measured {
+                row,
+                clients: 32,
+                fairway: stretch(500),
+                floors: vec![(Floor::Commit, stretch(1_000)), (Floor::Commit, stretch(1_000))],
+            }],
+            accounts: vec![(row, Some(Account { requests: 200, statements: vec![statement] }))],
+            rights: Some(Seen { rounds: 50, late: 0 }),
+            memory_after: 40 << 20,
+        }
+    }
+
+    #[test]
+    fn every_table_is_rectangular_and_the_bars_are_judged() {
+        let findings = findings();
+        let judged = judge(&findings);
+        let text = write(&findings, &judged);
+        let widths = |table: &str| table.lines().map(|line| line.matches('|').count()).collect::<Vec<_>>();
+        let tables: Vec<&str> = text.split("\n\n").filter(|part| part.starts_with('|')).collect();
+        assert_eq!(tables.len(), 5);
+        for table in tables {
+            let widths = widths(table);
+            assert!(widths.windows(2).all(|pair| pair[0] == pair[1]), "{table}");
+        }
+        assert!(text.contains("| execute, 1 workload | 32 | 500 | 2.00 | 2.00 | 2.00 | 1.000 + 1.000 | 1000 | 0.50 |"), "{text}");
+        assert!(text.contains("| execute, 1 workload: round trips a run | at most 2 | 2.00 | met |"), "{text}");
+        assert!(text.contains("| execute, 1 workload: write-ahead log a run | at most 12 KiB | 4.00 KiB | met |"), "{text}");
+        assert!(text.contains("| transition: share of the floor: commit of two inserts | at least 0.4 | n/a | not measured |"), "{text}");
+        assert!(text.contains("| idle memory | under 60 MiB | 30.0 MiB | met |"), "{text}");
+    }
+}

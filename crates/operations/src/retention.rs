@@ -1,0 +1,30 @@
+//! What is kept for a time only, and taken away after it.
+
+use crate::{Failure, Services};
+use std::time::Duration;
+
+/// How often things past their time are looked for.
+const EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// Takes away what is past its time, for ever. Any number of processes may do it at once.
+pub async fn retain_forever(services: Services) {
+    loop {
+        match services.forget_old_keys().await {
+            Ok(keys) => tracing::info!(keys, "idempotency keys past their time were forgotten"),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "old idempotency keys could not be forgotten");
+            }
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+impl Services {
+    /// Forgets idempotency keys past their time; answers how many.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn forget_old_keys(&self) -> Result<u64, Failure> {
+        Ok(self.stores.idempotency.sweep().await?)
+    }
+}
