@@ -146,10 +146,10 @@ END
 $$;
 REVOKE ALL ON FUNCTION fairway_make_partitions(integer) FROM PUBLIC;
 
--- How long new executions still find a partition: the shortest of the families.
+-- How long new executions still find a partition: the shortest of the families, one without any being the shortest.
 CREATE FUNCTION fairway_partitions_until() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
-    SELECT min(last_start) + interval '1 month' FROM (
+    SELECT min(coalesce(last_start, '-infinity')) + interval '1 month' FROM (
         SELECT family, max(to_timestamp(right(child.relname, 6) || '01', 'YYYYMMDD')) AS last_start
         FROM unnest(fairway_partitioned_families()) AS family
         LEFT JOIN pg_inherits ON inhparent = family::regclass

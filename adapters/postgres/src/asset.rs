@@ -149,7 +149,8 @@ impl AssetStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError> {
         // Updating the asset's row makes versions of one asset wait for each other, so the next label is never given
-        // twice. A given label of the form vN moves the count along.
+        // twice. A given label of the form vN moves the count along. The verdict stands first in the last line: were
+        // it joined to a version that was not made, PostgreSQL would not ask for it.
         const SQL: &str = concat!(
             "WITH parent AS (
                 UPDATE asset SET last_label = CASE
@@ -172,7 +173,7 @@ impl AssetStore for Database {
              done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
             commit_tail!(),
             "))
-             SELECT version_label FROM made, done"
+             SELECT version_label FROM done LEFT JOIN made ON true"
         );
         let Change { next, decided_on: _, fact } = change;
         let tail = Tail::new(scope, &fact, key);
@@ -206,7 +207,7 @@ impl AssetStore for Database {
                 SELECT $1, $24, $32 FROM parent WHERE $32::text IS NOT NULL
              ),
              done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), {}))
-             SELECT version_label FROM made, done",
+             SELECT version_label FROM done LEFT JOIN made ON true",
             commit_tail!()
         );
         let Change { next: (new_asset, new_version), decided_on: _, fact } = change;

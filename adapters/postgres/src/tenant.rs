@@ -193,7 +193,7 @@ impl WorkspaceStore for Database {
              done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
             commit_tail!(),
             "))
-             SELECT namespace_id FROM made, done"
+             SELECT namespace_id FROM done LEFT JOIN made ON true"
         );
         let Change { next, decided_on: _, fact } = change;
         let tail = Tail::new(scope, &fact, key);

@@ -149,6 +149,9 @@ impl Settings {
 
     /// What settings ask of one another.
     fn fit(&self) -> Result<(), ConfigError> {
+        if self.database == Database::Embedded && self.migrate_database != Database::Embedded {
+            return Err(ConfigError::OwnerWithoutDatabase);
+        }
         match self.auth_mode {
             // Local mode believes whatever a caller says, so nobody but this machine may reach it.
             AuthMode::Local if !self.bind.ip().is_loopback() => Err(ConfigError::LocalModeExposed),

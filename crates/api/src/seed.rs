@@ -3,8 +3,6 @@
 //! Two people do it, as governance wants it: one makes and submits, the other approves and activates. What is there
 //! already is used, so that applying twice changes nothing, and applying again after a failure goes on where it ended.
 
-#![expect(clippy::print_stdout, reason = "this is a command that tells what it does")]
-
 mod asset;
 mod manifest;
 mod release;
@@ -15,7 +13,12 @@ use asset::Version;
 use manifest::{Manifests, ReleaseManifest, WorkloadManifest};
 use remote::{Remote, text};
 use serde_json::json;
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    io::{self, Write as _},
+    path::Path,
+};
 
 /// Who makes things and submits them.
 const AUTHOR: &str = "user:demo-author";
@@ -53,14 +56,19 @@ pub async fn seed(server: &str, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Tells what was done. When nobody reads any more, the work goes on all the same: half a demo would be worse.
+fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
 /// A workload of that slug is taken as it is: who changed its name or owner since had a reason.
 async fn ensure_workload(remote: &Remote, wanted: &WorkloadManifest) -> anyhow::Result<()> {
     if find_workload(remote, &wanted.slug).await?.is_some() {
-        println!("workload `{}` is there already", wanted.slug);
+        say(format_args!("workload `{}` is there already", wanted.slug));
         return Ok(());
     }
     remote.post(AUTHOR, &["workloads"], &json!(wanted)).await?;
-    println!("{AUTHOR} created workload `{}`", wanted.slug);
+    say(format_args!("{AUTHOR} created workload `{}`", wanted.slug));
     Ok(())
 }
 
@@ -71,14 +79,14 @@ async fn find_workload(remote: &Remote, slug: &str) -> anyhow::Result<Option<Str
 
 fn show_how_to_run(server: &str, release: &ReleaseManifest) {
     let body = json!({ "environment": release.environment, "inputs": release.example_inputs });
-    println!("\nRun `{}` in `{}`:\n", release.workload, release.environment);
-    println!(
+    say(format_args!("\nRun `{}` in `{}`:\n", release.workload, release.environment));
+    say(format_args!(
         "curl -sS {} -H 'Content-Type: application/json' -d {}",
         quoted(&format!("{server}/v1/workloads/by-slug/{}/execute", release.workload)),
         quoted(&body.to_string())
-    );
-    println!("\nRead what stands behind the answer, with EXECUTION_ID set to its `execution_id`:\n");
-    println!("curl -sS {}/v1/executions/\"$EXECUTION_ID\"/evidence-graph", quoted(server));
+    ));
+    say(format_args!("\nRead what stands behind the answer, with EXECUTION_ID set to its `execution_id`:\n"));
+    say(format_args!("curl -sS {}/v1/executions/\"$EXECUTION_ID\"/evidence-graph", quoted(server)));
 }
 
 /// A text as one word of a POSIX shell.

@@ -2,7 +2,7 @@
 //!
 //! Counting costs time, so it is switched on for a short stretch of its own and never while something is timed.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tokio_postgres::Client;
 
 use crate::stage::DATABASE;
@@ -44,11 +44,15 @@ pub(crate) struct Account {
 }
 
 impl Accounting {
+    /// Finds out whether statements can be counted, and stops the counting that goes on from the server's start.
     pub(crate) async fn open(admin: &Client) -> Result<Accounting> {
         let counting = match admin.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements").await {
             // The extension may be there without having been loaded at start: then its view refuses.
             Ok(()) => match admin.query_one("SELECT count(*) FROM pg_stat_statements", &[]).await {
-                Ok(_) => Counting::Possible,
+                Ok(_) => {
+                    track(admin, "none").await?;
+                    Counting::Possible
+                }
                 Err(_) => Counting::Unavailable,
             },
             Err(_) => Counting::Unavailable,
@@ -90,6 +94,9 @@ impl Accounting {
                 })
             })
             .collect::<Result<Vec<_>, tokio_postgres::Error>>()?;
+        if statements.is_empty() {
+            bail!("{requests} requests were answered and PostgreSQL counted no statement");
+        }
         Ok(Account { requests, statements })
     }
 }
@@ -115,7 +122,9 @@ impl Account {
 
     /// How many of those wrote.
     pub(crate) fn writing(&self) -> f64 {
-        self.per_request(self.frequent().filter(|statement| statement.log_bytes > 0).map(|statement| statement.calls).sum())
+        self.per_request(
+            self.frequent().filter(|statement| statement.log_bytes > 0).map(|statement| statement.calls).sum(),
+        )
     }
 
     fn frequent(&self) -> impl Iterator<Item = &Statement> {
@@ -136,7 +145,8 @@ mod tests {
     #[test]
     fn batched_statements_are_told_apart() {
         let statement = |calls, log_bytes| Statement { text: String::new(), calls, milliseconds: 1.0, log_bytes };
-        let account = Account { requests: 100, statements: vec![statement(100, 5), statement(99, 0), statement(20, 9)] };
+        let account =
+            Account { requests: 100, statements: vec![statement(100, 5), statement(99, 0), statement(20, 9)] };
         assert!((account.all() - 2.19).abs() < 1e-9);
         assert!((account.on_the_way() - 1.99).abs() < 1e-9);
         assert!((account.writing() - 1.0).abs() < 1e-9);

@@ -55,7 +55,8 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
     let mut judged = Vec::new();
     for row in Row::ALL {
         let measured = findings.measured.iter().find(|one| one.row == row && one.clients == CLIENTS);
-        let account = findings.accounts.iter().find(|(other, _)| *other == row).and_then(|(_, account)| account.as_ref());
+        let account =
+            findings.accounts.iter().find(|(other, _)| *other == row).and_then(|(_, account)| account.as_ref());
         judged.push(share(row, measured));
         match row {
             Row::Execute { .. } => judged.extend(of_a_run(row, measured, account)),
@@ -121,7 +122,8 @@ fn of_a_run(row: Row, measured: Option<&Measured>, account: Option<&Account>) ->
         Judged {
             what: format!("{}: governance p99", row.name()),
             bar: "under 25 ms".to_owned(),
-            measured: p99.map_or_else(absent, |p99| format!("{:.1} ms", Duration::from_micros(p99).as_secs_f64() * 1e3)),
+            measured: p99
+                .map_or_else(absent, |p99| format!("{:.1} ms", Duration::from_micros(p99).as_secs_f64() * 1e3)),
             verdict: p99.map_or(Verdict::NotMeasured, |p99| Verdict::of(p99 < GOVERNANCE)),
         },
     ]
@@ -131,9 +133,9 @@ fn rights(findings: &Findings) -> Judged {
     Judged {
         what: "active-release read: changed rights show with the next request".to_owned(),
         bar: "always".to_owned(),
-        measured: findings
-            .rights
-            .map_or_else(absent, |seen| format!("{} of {} changes", seen.rounds.saturating_sub(seen.late), seen.rounds)),
+        measured: findings.rights.map_or_else(absent, |seen| {
+            format!("{} of {} changes", seen.rounds.saturating_sub(seen.late), seen.rounds)
+        }),
         verdict: findings.rights.map_or(Verdict::NotMeasured, |seen| Verdict::of(seen.late == 0)),
     }
 }
@@ -235,7 +237,11 @@ mod tests {
             row: Row::Transition,
             clients: CLIENTS,
             fairway: stretch(500),
-            floors: vec![(Floor::Commit, stretch(800)), (Floor::CommitAtOnce, stretch(9)), (Floor::Commit, stretch(1_200))],
+            floors: vec![
+                (Floor::Commit, stretch(800)),
+                (Floor::CommitAtOnce, stretch(9)),
+                (Floor::Commit, stretch(1_200)),
+            ],
         };
         assert!((measured.share_of(Floor::Commit).unwrap() - 0.5).abs() < 1e-9);
         assert_eq!(measured.share_of(Floor::Read), None);

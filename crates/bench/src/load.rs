@@ -66,7 +66,12 @@ struct Seen {
 ///
 /// # Errors
 /// When any answer is not 2xx or lacks what its script expects, or the connection breaks.
-pub(crate) async fn run(target: SocketAddr, scripts: Vec<Script>, span: Span, (meter, program): (&Meter, u32)) -> Result<Tally> {
+pub(crate) async fn run(
+    target: SocketAddr,
+    scripts: Vec<Script>,
+    span: Span,
+    (meter, program): (&Meter, u32),
+) -> Result<Tally> {
     let phase = Rc::new(Cell::new(Phase::WarmUp));
     let failures = Rc::new(RefCell::new(Failures::default()));
     let mut clients: Vec<JoinHandle<Result<Seen>>> = Vec::new();
@@ -132,8 +137,7 @@ async fn client(
 
 fn is_good(answer: &Answer, expects: &str) -> bool {
     let expected = expects.as_bytes();
-    answer.is_success()
-        && (expected.is_empty() || answer.body.windows(expected.len()).any(|window| window == expected))
+    answer.is_success() && (expected.is_empty() || answer.body.windows(expected.len()).any(|window| window == expected))
 }
 
 /// Three digits of a latency are kept.

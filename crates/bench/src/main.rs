@@ -59,6 +59,9 @@ pub(crate) struct Plan {
     /// Only rows whose name contains this
     #[arg(long)]
     only: Option<String>,
+    /// A setting of PostgreSQL beside its defaults, as `name=value`, for experiments; may be repeated
+    #[arg(long)]
+    postgres: Vec<String>,
     /// Write everything that was measured to this file, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
@@ -90,7 +93,7 @@ fn main() -> ExitCode {
 fn measure(plan: &Plan) -> Result<()> {
     let home = stage::Home::new()?;
     // Started here and not inside the runtime: it blocks, and everything that it starts must end after the runtime.
-    let postgres = stage::Postgres::start(&home)?;
+    let postgres = stage::Postgres::start(&home, &plan.postgres)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tasks = tokio::task::LocalSet::new();
     let report = tasks.block_on(&runtime, async {

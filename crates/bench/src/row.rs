@@ -1,7 +1,9 @@
 //! The rows of the table: what their clients send, and which floor stands beside them.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
+use anyhow::{Context, Result};
 use bytes::Bytes;
 use serde_json::json;
 
@@ -81,34 +83,37 @@ impl Row {
     }
 
     /// A script for each client. Clients share nothing that they would wait for each other on, but for the workload.
-    pub(crate) fn scripts(self, furniture: &Furniture, clients: usize) -> Vec<Script> {
+    ///
+    /// # Errors
+    /// When there are more clients than things to share out.
+    pub(crate) fn scripts(self, furniture: &Furniture, clients: usize) -> Result<Vec<Script>> {
         (0..clients).map(|client| self.script(furniture, client, clients)).collect()
     }
 
-    fn script(self, furniture: &Furniture, client: usize, clients: usize) -> Script {
+    fn script(self, furniture: &Furniture, client: usize, clients: usize) -> Result<Script> {
         let counter = Rc::clone(&furniture.counter);
-        let mut number = move || counter.replace(counter.get().wrapping_add(1));
+        let number = move || counter.replace(counter.get().wrapping_add(1));
         match self {
             Row::ActiveRelease => {
                 let path = |id: &String| format!("/v1/workloads/{id}/active-release?environment={ENVIRONMENT}");
                 let paths = furniture.workloads.iter().map(|workload| path(&workload.id)).collect();
-                let mut paths = Turns::of(paths, client);
-                Script { next: Box::new(move || get(paths.next())), expects: "\"state\":\"active\"" }
+                let mut paths = Turns::of(paths, client)?;
+                Ok(Script { next: Box::new(move || get(paths.next())), expects: "\"state\":\"active\"" })
             }
             Row::VersionCreate => {
                 let own = furniture.assets.iter().skip(client).step_by(clients);
-                let mut paths = Turns::of(own.map(|id| format!("/v1/assets/{id}/versions")).collect(), 0);
+                let mut paths = Turns::of(own.map(|id| format!("/v1/assets/{id}/versions")).collect(), 0)?;
                 let next = move || post(paths.next(), &json!({"content": prompt(number())}));
-                Script { next: Box::new(next), expects: "\"checksum\":\"blake3:" }
+                Ok(Script { next: Box::new(next), expects: "\"checksum\":\"blake3:" })
             }
             Row::Transition => {
                 let own = furniture.drafts.iter().skip(client).step_by(clients);
-                let mut drafts = Turns::of(own.cloned().collect(), 0);
+                let mut drafts = Turns::of(own.cloned().collect(), 0)?;
                 let next = move || {
                     let draft = drafts.next();
                     post(&format!("/v1/releases/{}/transition", draft.id), &json!({"to_state": draft.toggle()}))
                 };
-                Script { next: Box::new(next), expects: "\"previous_state\":" }
+                Ok(Script { next: Box::new(next), expects: "\"previous_state\":" })
             }
             Row::Execute { keys, workloads } => {
                 let taken = match workloads {
@@ -117,7 +122,7 @@ impl Row {
                 };
                 let path = |slug: &String| format!("/v1/workloads/by-slug/{slug}/execute");
                 let paths = furniture.workloads.iter().take(taken).map(|workload| path(&workload.slug)).collect();
-                let mut paths = Turns::of(paths, client);
+                let mut paths = Turns::of(paths, client)?;
                 let next = move || {
                     let number = number();
                     let text = format!("Ticket {number}: I was charged twice for one invoice and want a refund.");
@@ -128,7 +133,7 @@ impl Row {
                         Keys::On => with_header(request, "idempotency-key", &format!("bench-{number}")),
                     }
                 };
-                Script { next: Box::new(next), expects: "\"status\":\"completed\"" }
+                Ok(Script { next: Box::new(next), expects: "\"status\":\"completed\"" })
             }
         }
     }
@@ -145,37 +150,39 @@ impl Floor {
         }
     }
 
-    pub(crate) fn scripts(self, clients: usize) -> Vec<Script> {
+    pub(crate) fn scripts(self, clients: usize) -> Result<Vec<Script>> {
         (0..clients).map(|client| self.script(client)).collect()
     }
 
-    fn script(self, client: usize) -> Script {
+    fn script(self, client: usize) -> Result<Script> {
         let (next, expects): (Box<dyn FnMut() -> Ready>, _) = match self {
             Floor::Read => {
-                let mut paths = Turns::of((0..floor::ROWS).map(floor::path_of).collect(), client);
+                let mut paths = Turns::of((0..floor::ROWS).map(floor::path_of).collect(), client)?;
                 (Box::new(move || get(paths.next())), "\"state\":\"active\"")
             }
             Floor::Commit => (Box::new(|| post_bytes("/commit", Bytes::from_static(b"{}"))), "\"entry_id\":"),
             Floor::CommitAtOnce => (Box::new(|| post_bytes("/commit-cte", Bytes::from_static(b"{}"))), "\"entry_id\":"),
         };
-        Script { next, expects }
+        Ok(Script { next, expects })
     }
 }
 
-/// Things taken in turn, for ever. INVARIANT: there is at least one.
+/// Things taken in turn, for ever.
 struct Turns<T> {
     now: T,
-    others: std::collections::VecDeque<T>,
+    others: VecDeque<T>,
 }
 
-impl<T: Default> Turns<T> {
-    /// Begins with the thing at `start`.
-    fn of(things: Vec<T>, start: usize) -> Turns<T> {
-        let mut others: std::collections::VecDeque<T> = things.into();
-        let length = others.len().max(1);
-        others.rotate_left((start % length).min(others.len()));
-        let now = others.pop_front().unwrap_or_default();
-        Turns { now, others }
+impl<T> Turns<T> {
+    /// Begins behind the thing at `start`.
+    ///
+    /// # Errors
+    /// When there is nothing to take.
+    fn of(things: Vec<T>, start: usize) -> Result<Turns<T>> {
+        let mut others: VecDeque<T> = things.into();
+        others.rotate_left(start.checked_rem(others.len()).unwrap_or(0));
+        let now = others.pop_front().context("there are more clients than things to work on")?;
+        Ok(Turns { now, others })
     }
 
     fn next(&mut self) -> &T {
@@ -192,11 +199,12 @@ mod tests {
 
     #[test]
     fn things_are_taken_in_turn() {
-        let mut turns = Turns::of(vec![1, 2, 3], 4);
+        let mut turns = Turns::of(vec![1, 2, 3], 4).unwrap();
         let taken: Vec<i32> = (0..5).map(|_| *turns.next()).collect();
         assert_eq!(taken, [3, 1, 2, 3, 1]);
-        let mut one = Turns::of(vec![7], 9);
+        let mut one = Turns::of(vec![7], 9).unwrap();
         assert_eq!([*one.next(), *one.next()], [7, 7]);
+        assert!(Turns::<u8>::of(Vec::new(), 3).is_err());
     }
 
     #[test]
@@ -220,6 +228,7 @@ mod tests {
         let row = Row::Execute { keys: Keys::On, workloads: Workloads::One };
         let mut keys: Vec<String> = row
             .scripts(&furniture, 2)
+            .unwrap()
             .iter_mut()
             .flat_map(|script| [(script.next)(), (script.next)()])
             .map(|request| request.headers()["idempotency-key"].to_str().unwrap().to_owned())

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::time::sleep;
 
+use crate::Plan;
 use crate::accounting::{Account, Accounting};
 use crate::child::Running;
 use crate::cold_start::{self, ColdStart};
@@ -15,7 +16,6 @@ use crate::report::{Machine, Report};
 use crate::revocation::{self, Seen};
 use crate::row::{Floor, Row};
 use crate::stage::{Home, Postgres, start_floor, start_server};
-use crate::Plan;
 
 /// Load before the measured time: connections open, statements are prepared, caches fill.
 const WARM_UP: Duration = Duration::from_millis(600);
@@ -73,6 +73,7 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
         bail!("no row has such a name");
     }
     let meter = Meter::open(&postgres.url(), postgres.process_id()).await?;
+    let accounting = Accounting::open(meter.client()).await?;
     postgres.make_databases(meter.client()).await?;
     say("cold starts");
     let cold_start = cold_start::measure(home, postgres, &plan.server).await?;
@@ -83,31 +84,35 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
     let idle = Idle { cost: watch(&meter, &server).await?, memory };
     say("making workloads and releases");
     let furniture = Furniture::make(server.address).await.with_context(|| server.end_of_log())?;
-    let bench = Bench { plan, meter, accounting: None, floor, server, furniture };
-    bench.rows(&rows, Findings {
-        machine,
-        seconds: plan.time().as_secs_f64(),
-        cold_start,
-        idle,
-        measured: Vec::new(),
-        accounts: Vec::new(),
-        rights: None,
-        memory_after: 0,
-    }).await
+    let bench = Bench { plan, meter, accounting, floor, server, furniture };
+    bench
+        .rows(
+            &rows,
+            Findings {
+                machine,
+                seconds: plan.time().as_secs_f64(),
+                cold_start,
+                idle,
+                measured: Vec::new(),
+                accounts: Vec::new(),
+                rights: None,
+                memory_after: 0,
+            },
+        )
+        .await
 }
 
 struct Bench<'a> {
     plan: &'a Plan,
     meter: Meter,
-    accounting: Option<Accounting>,
+    accounting: Accounting,
     floor: Running,
     server: Running,
     furniture: Furniture,
 }
 
 impl Bench<'_> {
-    async fn rows(mut self, rows: &[Row], mut findings: Findings) -> Result<Report> {
-        self.accounting = Some(Accounting::open(self.meter.client()).await?);
+    async fn rows(self, rows: &[Row], mut findings: Findings) -> Result<Report> {
         for row in rows {
             for clients in &self.plan.clients {
                 say(&format!("{}, {clients} clients", row.name()));
@@ -139,12 +144,12 @@ impl Bench<'_> {
         let half = self.plan.time() / 2;
         let mut floors = Vec::new();
         for floor in around {
-            floors.push((*floor, self.stretch(&self.floor, floor.scripts(clients), half).await?));
+            floors.push((*floor, self.stretch(&self.floor, floor.scripts(clients)?, half).await?));
         }
-        let scripts = row.scripts(&self.furniture, clients);
+        let scripts = row.scripts(&self.furniture, clients)?;
         let fairway = self.stretch(&self.server, scripts, self.plan.time()).await?;
         for floor in around.iter().rev() {
-            floors.push((*floor, self.stretch(&self.floor, floor.scripts(clients), half).await?));
+            floors.push((*floor, self.stretch(&self.floor, floor.scripts(clients)?, half).await?));
         }
         Ok(Measured { row, clients, fairway, floors })
     }
@@ -161,14 +166,13 @@ impl Bench<'_> {
 
     async fn account(&self, row: Row) -> Result<Option<Account>> {
         let admin = self.meter.client();
-        let Some(accounting) = &self.accounting else { return Ok(None) };
-        if !accounting.start(admin).await? {
+        if !self.accounting.start(admin).await? {
             return Ok(None);
         }
         let span = Span { warm_up: Duration::ZERO, time: COUNTED };
-        let scripts = row.scripts(&self.furniture, COUNTING_CLIENTS);
+        let scripts = row.scripts(&self.furniture, COUNTING_CLIENTS)?;
         let tally = load::run(self.server.address, scripts, span, (&self.meter, self.server.id())).await?;
-        Ok(Some(accounting.stop(admin, tally.total).await?))
+        Ok(Some(self.accounting.stop(admin, tally.total).await?))
     }
 }
 

@@ -65,16 +65,22 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    /// Starts it, with the counting of statements loaded but switched off where this build of PostgreSQL has it.
-    pub(crate) fn start(home: &Home) -> Result<Postgres> {
+    /// Starts it, with the counting of statements loaded where this build of PostgreSQL has it.
+    pub(crate) fn start(home: &Home, settings: &[String]) -> Result<Postgres> {
         let binaries = Binaries::find(&home.state)?;
         let major = binaries.major();
-        let counting = [("shared_preload_libraries", "pg_stat_statements"), ("pg_stat_statements.track", "none")];
-        let options = |settings: &[(&str, &str)]| Options {
+        // What is set here cannot be changed while the server runs, so the counting is switched later.
+        let counting = [("shared_preload_libraries", "pg_stat_statements")];
+        let own: Vec<(&str, &str)> = settings.iter().filter_map(|setting| setting.split_once('=')).collect();
+        let options = |counting: &[(&str, &str)]| Options {
             binaries: binaries.clone(),
             data_dir: home.join("postgres"),
             port: None,
-            settings: settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            settings: counting
+                .iter()
+                .chain(&own)
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
             durability: Durability::Default,
         };
         let server = match PrivateServer::start(options(&counting)) {

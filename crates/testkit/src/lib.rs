@@ -1,9 +1,17 @@
 //! What tests stand on: a private PostgreSQL, a database of their own cloned from a migrated template, and the app on a
 //! port of its own. Never used outside tests.
 
+pub mod app;
+mod artifacts;
+mod clock;
 mod database;
+mod provider;
 
+pub use app::TestApp;
+pub use artifacts::{ArtifactFault, FaultyArtifacts};
+pub use clock::MovableClock;
 pub use database::TestDatabase;
+pub use provider::{Behaviour, StubProvider};
 
 /// One provider of cryptography for everything that speaks TLS; once per process is enough.
 pub fn init() {

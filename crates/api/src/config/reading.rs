@@ -60,6 +60,9 @@ pub enum ConfigError {
     /// Local mode would be open to other machines.
     #[error("`auth.mode` is `local`, which believes every caller: bind to a loopback address such as 127.0.0.1:8080")]
     LocalModeExposed,
+    /// An owner's address for a database that is a private one.
+    #[error("`migrate_database_url` is set and `database_url` is not: the service needs an address too")]
+    OwnerWithoutDatabase,
 }
 
 fn nearest_hint(nearest: &Option<String>) -> String {
@@ -80,6 +83,7 @@ impl ConfigError {
             Self::UnknownVariable { .. } => "config_unknown_variable",
             Self::Invalid { .. } => "config_invalid",
             Self::LocalModeExposed => "config_local_mode_exposed",
+            Self::OwnerWithoutDatabase => "config_owner_without_database",
         }
     }
 }

@@ -4,6 +4,7 @@ use super::{
     AUTHOR,
     manifest::AssetManifest,
     remote::{Remote, text, workspace},
+    say,
 };
 use anyhow::Context as _;
 use fairway_domain::asset::{canonical::Canonical, kind::AssetKind};
@@ -44,7 +45,7 @@ pub(super) async fn ensure<'a>(remote: &Remote, wanted: &'a AssetManifest) -> an
         Some(asset) => ensure_version(remote, wanted, text(&asset, "asset_id")?).await,
         None => {
             let version = create(remote, wanted).await?;
-            println!("{AUTHOR} created {version}");
+            say(format_args!("{AUTHOR} created {version}"));
             Ok(version)
         }
     }
@@ -70,11 +71,11 @@ async fn ensure_version<'a>(remote: &Remote, wanted: &'a AssetManifest, asset_id
     let same = |version: &&Value| version.get("checksum").and_then(Value::as_str) == Some(checksum);
     if let Some(version) = versions.iter().find(same) {
         let version = Version::of(wanted, asset_id, version)?;
-        println!("{version} is there already");
+        say(format_args!("{version} is there already"));
         return Ok(version);
     }
     let version = add_version(remote, wanted, asset_id).await?;
-    println!("{AUTHOR} added {version}");
+    say(format_args!("{AUTHOR} added {version}"));
     Ok(version)
 }
 

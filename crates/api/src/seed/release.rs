@@ -5,6 +5,7 @@ use super::{
     asset::Version,
     manifest::ReleaseManifest,
     remote::{Remote, text},
+    say,
 };
 use anyhow::{Context as _, bail};
 use fairway_domain::{asset::kind::AssetKind, release::StateName};
@@ -34,7 +35,10 @@ pub(super) async fn ensure_active(
     });
     let wanted = Wanted { manifest, workload_id, bound: bound.collect::<anyhow::Result<_>>()? };
     if wanted.is_active(remote).await? {
-        println!("a release of `{}` with these versions is active in `{}`", manifest.workload, manifest.environment);
+        say(format_args!(
+            "a release of `{}` with these versions is active in `{}`",
+            manifest.workload, manifest.environment
+        ));
         return Ok(());
     }
     let release = match wanted.unfinished(remote).await? {
@@ -89,7 +93,7 @@ impl Wanted<'_> {
                 StateName::Active | StateName::Superseded | StateName::Retired => false,
             };
             if fits {
-                println!("release {} is on its way already", text(&release, "release_id")?);
+                say(format_args!("release {} is on its way already", text(&release, "release_id")?));
                 return Ok(Some(release));
             }
         }
@@ -105,7 +109,10 @@ impl Wanted<'_> {
             "policy_bundle_id": self.policy_bundle(),
         });
         let release = remote.post(AUTHOR, &["releases"], &body).await?;
-        println!("{AUTHOR} drafted release {} of `{workload}` for `{environment}`", text(&release, "release_id")?);
+        say(format_args!(
+            "{AUTHOR} drafted release {} of `{workload}` for `{environment}`",
+            text(&release, "release_id")?
+        ));
         Ok(release)
     }
 
@@ -119,7 +126,7 @@ impl Wanted<'_> {
                 StateName::Draft => {
                     self.bind(remote, &id, &release).await?;
                     let moved = transition(remote, AUTHOR, &id, StateName::ReviewReady).await?;
-                    println!("{AUTHOR} submitted it for review");
+                    say(format_args!("{AUTHOR} submitted it for review"));
                     moved
                 }
                 StateName::ReviewReady => {
@@ -127,12 +134,12 @@ impl Wanted<'_> {
                         "outcome": "approved", "subject_kind": "release", "subject_ref": id, "note": NOTE,
                     });
                     remote.post(APPROVER, &["releases", &id, "approvals"], &verdict).await?;
-                    println!("{APPROVER} approved what it binds");
+                    say(format_args!("{APPROVER} approved what it binds"));
                     transition(remote, APPROVER, &id, StateName::Approved).await?
                 }
                 StateName::Approved => {
                     let moved = transition(remote, APPROVER, &id, StateName::Active).await?;
-                    println!("{APPROVER} activated it, target lane `{}`", self.manifest.target_lane);
+                    say(format_args!("{APPROVER} activated it, target lane `{}`", self.manifest.target_lane));
                     moved
                 }
                 StateName::Active => return Ok(()),
@@ -148,7 +155,7 @@ impl Wanted<'_> {
         for version in self.bound.iter().filter(|version| !there.contains(version.asset_version_id.as_str())) {
             let body = json!({ "asset_version_id": version.asset_version_id, "role": version.kind });
             remote.post(AUTHOR, &["releases", id, "bindings"], &body).await?;
-            println!("{AUTHOR} bound {version}");
+            say(format_args!("{AUTHOR} bound {version}"));
         }
         Ok(())
     }

@@ -25,7 +25,10 @@ impl Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: String, name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-            line.map_or_else(|| "unknown".to_owned(), |line| line.trim_start_matches([' ', '\t', ':']).trim().to_owned())
+            line.map_or_else(
+                || "unknown".to_owned(),
+                |line| line.trim_start_matches([' ', '\t', ':']).trim().to_owned(),
+            )
         };
         let memory = field(read("/proc/meminfo"), "MemTotal");
         let memory = memory.split(' ').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);

@@ -203,7 +203,11 @@ pub(super) mod tests {
                 program: Duration::from_millis(requests),
                 postgres: Duration::from_millis(requests),
                 log_bytes: requests * 4_096,
-                log: Some(LogContents { record_bytes: requests * 3_072, image_bytes: requests * 1_024, commits: requests }),
+                log: Some(LogContents {
+                    record_bytes: requests * 3_072,
+                    image_bytes: requests * 1_024,
+                    commits: requests,
+                }),
                 ..Cost::default()
             },
         };
@@ -239,10 +243,21 @@ pub(super) mod tests {
             let widths = widths(table);
             assert!(widths.windows(2).all(|pair| pair[0] == pair[1]), "{table}");
         }
-        assert!(text.contains("| execute, 1 workload | 32 | 500 | 2.00 | 2.00 | 2.00 | 1.000 + 1.000 | 1000 | 0.50 |"), "{text}");
+        assert!(
+            text.contains("| execute, 1 workload | 32 | 500 | 2.00 | 2.00 | 2.00 | 1.000 + 1.000 | 1000 | 0.50 |"),
+            "{text}"
+        );
         assert!(text.contains("| execute, 1 workload: round trips a run | at most 2 | 2.00 | met |"), "{text}");
-        assert!(text.contains("| execute, 1 workload: write-ahead log a run | at most 12 KiB | 4.00 KiB | met |"), "{text}");
-        assert!(text.contains("| transition: share of the floor: commit of two inserts | at least 0.4 | n/a | not measured |"), "{text}");
+        assert!(
+            text.contains("| execute, 1 workload: write-ahead log a run | at most 12 KiB | 4.00 KiB | met |"),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "| transition: share of the floor: commit of two inserts | at least 0.4 | n/a | not measured |"
+            ),
+            "{text}"
+        );
         assert!(text.contains("| idle memory | under 60 MiB | 30.0 MiB | met |"), "{text}");
     }
 }

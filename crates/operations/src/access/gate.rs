@@ -50,8 +50,11 @@ pub(crate) fn enter_list(caller: &Caller, operation: Operation) -> Result<(Tenan
 }
 
 impl Services {
-    /// The place of a workspace of the caller's tenant.
+    /// The place of a workspace of the caller's tenant. Who holds no role in the tenant does not learn which it has.
     pub(crate) async fn workspace_place(&self, caller: &Caller, id: WorkspaceId) -> Result<Place, Failure> {
+        if caller.rights.is_empty() {
+            return Err(Failure::NotFound);
+        }
         let scope = TenantScope::of(caller);
         let place = self.stores.access.place(scope, &GrantScope::Workspace(id)).await?;
         place.ok_or(Failure::NotFound)

@@ -116,6 +116,15 @@ impl Services {
         let scope = TenantScope::of(caller);
         let place = self.stores.access.place(scope, at).await?.ok_or(Failure::NotFound)?;
         let needs = management(at);
-        if caller.rights.allow(needs, &place) { Ok(place) } else { Err(Failure::Forbidden(needs)) }
+        if caller.rights.allow(needs, &place) {
+            return Ok(place);
+        }
+        // The tenant's namespaces and workspaces are known to all who hold a role in it; its workloads are not.
+        let known = match at {
+            GrantScope::Platform | GrantScope::Tenant(_) => true,
+            GrantScope::Namespace(_) | GrantScope::Workspace(_) => !caller.rights.is_empty(),
+            GrantScope::Workload(_) => caller.rights.allow(Permission::WorkloadView, &place),
+        };
+        Err(if known { Failure::Forbidden(needs) } else { Failure::NotFound })
     }
 }

@@ -71,7 +71,7 @@ operations! {
     ReadWorkspace = "read_workspace" => Membership;
     ListRoles = "list_roles" => Membership;
     // Granting demands more than the table can say: every permission of the granted role (see `grants`).
-    ListRoleBindings = "list_role_bindings" => place(P::WorkspaceManage, P::WorkspaceManage);
+    ListRoleBindings = "list_role_bindings" => place(P::WorkloadView, P::WorkspaceManage);
     CreateRoleBinding = "create_role_binding" => place(P::WorkspaceManage, P::WorkspaceManage);
     DeleteRoleBinding = "delete_role_binding" => place(P::WorkspaceManage, P::WorkspaceManage);
     ListAssets = "list_assets" => place(P::AssetView, P::AssetView);

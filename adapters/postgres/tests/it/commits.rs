@@ -1,0 +1,392 @@
+//! Every commit of every port, ready to be sent, with the ways in which it can come too late.
+
+use crate::stage::{
+    Stage, acceptance, activation, content, ending, fresh, new_asset, new_release, new_workload, refused, scope, slug,
+    stamp,
+};
+use fairway_domain::{
+    access::{AccessStore, ActorRef, Grant, GrantScope, Place, Rights, Role, RoleBinding},
+    asset::{Asset, VersionLabel, kind::AssetKind, ports::AssetStore},
+    audit::FactKind,
+    execution::{
+        Acceptance,
+        ports::{Accepted, AcceptedOn, ExecutionStore},
+    },
+    id::{NamespaceId, WorkspaceId},
+    idempotency::KeyedOutcome,
+    release::{Release, ports::ReleaseStore, review::Verdict},
+    store::{Change, CommitError, Conflict},
+    tenant::{DEFAULT_TENANT, Tenant, TenantSettings, TenantStore, Workspace, WorkspaceStore},
+    workload::{Status, Workload, WorkloadPatch, WorkloadStore},
+};
+use fairway_postgres::Database;
+use std::{pin::Pin, sync::Arc};
+use uuid::Uuid;
+
+/// One way to commit. The name is the port's and the method's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Commit {
+    pub(crate) method: &'static str,
+    /// What the commit appends to the log.
+    pub(crate) tells: Option<FactKind>,
+    pub(crate) takes_key: bool,
+}
+
+const fn keyed(method: &'static str, tells: FactKind) -> Commit {
+    Commit { method, tells: Some(tells), takes_key: true }
+}
+
+const fn keyless(method: &'static str, tells: FactKind) -> Commit {
+    Commit { method, tells: Some(tells), takes_key: false }
+}
+
+/// All of them. `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
+pub(crate) const COMMITS: [Commit; 18] = [
+    keyed("TenantStore::commit_new", FactKind::TenantCreated),
+    keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
+    keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
+    keyed("AccessStore::commit_grant", FactKind::RoleBindingCreated),
+    keyless("AccessStore::commit_end", FactKind::RoleBindingDeleted),
+    keyed("AssetStore::commit_new", FactKind::AssetCreated),
+    keyed("AssetStore::commit_version", FactKind::AssetVersionCreated),
+    keyed("AssetStore::commit_flow", FactKind::FlowCreated),
+    keyed("WorkloadStore::commit_new", FactKind::WorkloadCreated),
+    keyless("WorkloadStore::commit", FactKind::WorkloadChanged),
+    keyed("ReleaseStore::commit_new", FactKind::ReleaseCreated),
+    keyed("ReleaseStore::commit_binding", FactKind::ReleaseBindingAdded),
+    keyed("ReleaseStore::commit_review", FactKind::ReleaseReviewed),
+    keyed("ReleaseStore::commit_transition", FactKind::ReleaseTransitioned),
+    keyed("ReleaseStore::commit_deployment", FactKind::ReleaseTransitioned),
+    Commit { method: "ExecutionStore::accept", tells: None, takes_key: true },
+    keyed("ExecutionStore::accept (refused)", FactKind::ExecutionDenied),
+    keyless("ExecutionStore::finish", FactKind::ExecutionEnded),
+];
+
+/// Why a commit must not happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lost {
+    Stale,
+    Conflict(Conflict),
+}
+
+/// A statement that, run behind the decision's back, makes it come too late.
+pub(crate) struct Spoil {
+    pub(crate) sql: String,
+    pub(crate) lost: Lost,
+}
+
+pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), CommitError>> + Send>>;
+
+/// A decision that awaits its commit.
+pub(crate) struct Decision {
+    pub(crate) send: Box<dyn FnOnce(Option<KeyedOutcome>) -> Sent + Send>,
+    pub(crate) spoils: Vec<Spoil>,
+}
+
+impl Decision {
+    fn new<F>(send: impl FnOnce(Option<KeyedOutcome>) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<(), CommitError>> + Send + 'static,
+    {
+        Self { send: Box::new(|key| Box::pin(send(key))), spoils: Vec::new() }
+    }
+
+    fn stale(mut self, sql: String) -> Self {
+        self.spoils.push(Spoil { sql, lost: Lost::Stale });
+        self
+    }
+
+    fn conflict(mut self, conflict: Conflict, sql: String) -> Self {
+        self.spoils.push(Spoil { sql, lost: Lost::Conflict(conflict) });
+        self
+    }
+}
+
+impl Commit {
+    /// Decides afresh on what is there now.
+    pub(crate) async fn decide(self, stage: &Stage) -> Decision {
+        match self.method {
+            "TenantStore::commit_new" => new_tenant(stage),
+            "TenantStore::commit_settings" => settings(stage).await,
+            "WorkspaceStore::commit_new" => new_workspace(stage),
+            "AccessStore::commit_grant" => grant(stage),
+            "AccessStore::commit_end" => end_of_grant(stage).await,
+            "AssetStore::commit_new" => asset(stage).await,
+            "AssetStore::commit_version" => version(stage).await,
+            "AssetStore::commit_flow" => flow(stage),
+            "WorkloadStore::commit_new" => workload(stage).await,
+            "WorkloadStore::commit" => workload_change(stage).await,
+            "ReleaseStore::commit_new" => release(stage).await,
+            "ReleaseStore::commit_binding" => binding(stage).await,
+            "ReleaseStore::commit_review" => review(stage).await,
+            "ReleaseStore::commit_transition" => transition(stage).await,
+            "ReleaseStore::commit_deployment" => deployment(stage).await,
+            "ExecutionStore::accept" => accept(stage, acceptance).await,
+            "ExecutionStore::accept (refused)" => accept(stage, refused).await,
+            "ExecutionStore::finish" => finish(stage).await,
+            other => panic!("nobody knows how to decide {other}"),
+        }
+    }
+}
+
+fn store(stage: &Stage) -> Arc<Database> {
+    Arc::clone(&stage.store)
+}
+
+fn new_tenant(stage: &Stage) -> Decision {
+    let change = Tenant::create(fresh(), slug().as_str(), "Acme", &stamp()).unwrap();
+    let taken = other_tenant(change.next.slug.as_str());
+    let store = store(stage);
+    Decision::new(async move |key| TenantStore::commit_new(&*store, scope(), change, key.as_ref()).await)
+        .conflict(Conflict::DuplicateSlug, taken)
+}
+
+fn other_tenant(slug: &str) -> String {
+    format!(
+        "INSERT INTO tenant SELECT '{}', '{slug}', 'Other', true, false, '{{}}', 1, 1, now(), 'user:eve'",
+        Uuid::now_v7()
+    )
+}
+
+async fn settings(stage: &Stage) -> Decision {
+    let tenant = TenantStore::find(&*stage.store, scope()).await.unwrap().unwrap();
+    let host = format!("{}.example", slug());
+    let settings = TenantSettings { public_hosts: vec![host.clone()], ..tenant.settings.clone() };
+    let change = tenant.configure(settings, &stamp()).unwrap();
+    let other = slug();
+    let taken = format!(
+        "{}; INSERT INTO tenant_public_host SELECT '{host}', tenant_id FROM tenant WHERE slug = '{other}'",
+        other_tenant(other.as_str())
+    );
+    let store = store(stage);
+    Decision::new(async move |_| store.commit_settings(scope(), change).await)
+        .stale(format!("UPDATE tenant SET revision = revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"))
+        .conflict(Conflict::HostTaken, taken)
+}
+
+fn new_workspace(stage: &Stage) -> Decision {
+    let ids: (WorkspaceId, NamespaceId) = (fresh(), fresh());
+    let change = Workspace::create(ids, slug().as_str(), "Support", slug().as_str(), &stamp()).unwrap();
+    let taken = format!(
+        "INSERT INTO workspace SELECT tenant_id, '{}', namespace_id, '{}', 'Other', now(), 'user:eve' FROM namespace
+         WHERE slug = 'default'",
+        Uuid::now_v7(),
+        change.next.slug
+    );
+    let store = store(stage);
+    Decision::new(async move |key| WorkspaceStore::commit_new(&*store, scope(), change, key.as_ref()).await.map(|_| ()))
+        .conflict(Conflict::DuplicateSlug, taken)
+}
+
+fn grant_change() -> Change<RoleBinding> {
+    let admin = Rights::new(vec![Grant { role: Role::PlatformAdmin, scope: GrantScope::Platform }]);
+    let principal = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
+    let place = Place::tenant(DEFAULT_TENANT.into());
+    let there = (GrantScope::Tenant(DEFAULT_TENANT.into()), &place);
+    RoleBinding::grant(fresh(), principal, Role::TenantAdmin, there, &admin, &stamp()).unwrap()
+}
+
+fn grant(stage: &Stage) -> Decision {
+    let change = grant_change();
+    let taken = format!(
+        "INSERT INTO role_binding VALUES ('{DEFAULT_TENANT}', '{}', '{}', '{}', 'tenant', '{DEFAULT_TENANT}', now(),
+         'user:eve')",
+        Uuid::now_v7(),
+        change.next.principal,
+        change.next.role.as_str()
+    );
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_grant(scope(), change, key.as_ref()).await)
+        .conflict(Conflict::DuplicateRoleBinding, taken)
+}
+
+async fn end_of_grant(stage: &Stage) -> Decision {
+    let change = grant_change();
+    let held = change.next.clone();
+    stage.store.commit_grant(scope(), change, None).await.unwrap();
+    let (id, fact) = (held.role_binding_id, held.fact(FactKind::RoleBindingDeleted, &stamp()));
+    let store = store(stage);
+    Decision::new(async move |_| store.commit_end(scope(), id, fact).await)
+        .stale(format!("DELETE FROM role_binding WHERE role_binding_id = '{id}'"))
+}
+
+/// A workspace that nothing refers to yet, so that it can go away.
+async fn passing_workspace(stage: &Stage) -> (WorkspaceId, NamespaceId) {
+    let ids = (fresh(), fresh());
+    let change = Workspace::create(ids, slug().as_str(), "Passing", "default", &stamp()).unwrap();
+    let made = WorkspaceStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();
+    (made.workspace_id, made.namespace_id)
+}
+
+async fn asset(stage: &Stage) -> Decision {
+    let mut new = new_asset(AssetKind::PolicyBundle);
+    (new.workspace_id, new.namespace_id) = passing_workspace(stage).await;
+    let gone = format!("DELETE FROM workspace WHERE workspace_id = '{}'", new.workspace_id);
+    let change = Asset::create(new, &stamp());
+    let taken = other_asset(change.next.slug.as_str());
+    let store = store(stage);
+    Decision::new(async move |key| AssetStore::commit_new(&*store, scope(), change, key.as_ref()).await)
+        .conflict(Conflict::DuplicateSlug, taken)
+        .conflict(Conflict::MissingReference, gone)
+}
+
+fn other_asset(slug: &str) -> String {
+    format!(
+        "INSERT INTO asset SELECT tenant_id, '{}', '{slug}', 'skill', 'team:x', 'active', 'workspace', workspace_id,
+         namespace_id, 0, 1, now(), 'user:eve' FROM workspace WHERE slug = 'default'",
+        Uuid::now_v7()
+    )
+}
+
+async fn version(stage: &Stage) -> Decision {
+    let asset = stage.asset(AssetKind::PolicyBundle).await;
+    let label = VersionLabel::parse("spring").unwrap();
+    let change = asset.add_version(fresh(), Some(label), (content(), Some("text".to_owned())), &stamp()).unwrap();
+    let id = asset.asset_id;
+    let taken = format!(
+        "INSERT INTO asset_version SELECT tenant_id, '{}', '{id}', 'spring', '{{}}', 'x', 'blake3:{}', now(),
+         'user:eve' FROM asset WHERE asset_id = '{id}'",
+        Uuid::now_v7(),
+        "0".repeat(64)
+    );
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_version(scope(), change, key.as_ref()).await.map(|_| ()))
+        .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
+        .conflict(Conflict::DuplicateVersionLabel, taken)
+}
+
+fn flow(stage: &Stage) -> Decision {
+    let new = new_asset(AssetKind::OrchestrationFlow);
+    let change = Asset::create_flow(new, fresh(), None, (content(), "steps: []".to_owned()), &stamp());
+    let taken = other_asset(change.next.0.slug.as_str());
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_flow(scope(), change, key.as_ref()).await.map(|_| ()))
+        .conflict(Conflict::DuplicateSlug, taken)
+}
+
+async fn workload(stage: &Stage) -> Decision {
+    let mut new = new_workload();
+    (new.workspace_id, new.namespace_id) = passing_workspace(stage).await;
+    let gone = format!("DELETE FROM workspace WHERE workspace_id = '{}'", new.workspace_id);
+    let change = Workload::create(new, &stamp()).unwrap();
+    let taken = format!(
+        "INSERT INTO workload SELECT tenant_id, '{}', '{}', 'x', '', 'team:x', 'registered', 'api', workspace_id, 1,
+         now(), 'user:eve', now() FROM workspace WHERE slug = 'default'",
+        Uuid::now_v7(),
+        change.next.slug
+    );
+    let store = store(stage);
+    Decision::new(async move |key| WorkloadStore::commit_new(&*store, scope(), change, key.as_ref()).await)
+        .conflict(Conflict::DuplicateSlug, taken)
+        .conflict(Conflict::MissingReference, gone)
+}
+
+async fn workload_change(stage: &Stage) -> Decision {
+    let workload = stage.workload().await;
+    let patch = WorkloadPatch { status: Some(Status::Suspended), ..WorkloadPatch::default() };
+    let change = workload.amend(patch, &stamp()).unwrap().unwrap();
+    let id = workload.workload_id;
+    let store = store(stage);
+    Decision::new(async move |_| WorkloadStore::commit(&*store, scope(), change).await)
+        .stale(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
+}
+
+async fn release(stage: &Stage) -> Decision {
+    let workload = stage.workload().await;
+    let change = Release::draft(new_release(&workload), &stamp());
+    let store = store(stage);
+    Decision::new(async move |key| ReleaseStore::commit_new(&*store, scope(), change, key.as_ref()).await).conflict(
+        Conflict::MissingReference,
+        format!("DELETE FROM workload WHERE workload_id = '{}'", workload.workload_id),
+    )
+}
+
+fn moved(release: &Release) -> String {
+    format!("UPDATE release SET revision = revision + 1 WHERE release_id = '{}'", release.release_id)
+}
+
+async fn binding(stage: &Stage) -> Decision {
+    let draft = stage.draft(&stage.workload().await).await;
+    let version = stage.bindable().await;
+    let change = draft.bind(fresh(), AssetKind::PolicyBundle, &version, &stamp()).unwrap();
+    let id = draft.release_id;
+    let taken = format!(
+        "INSERT INTO release_binding VALUES ('{DEFAULT_TENANT}', '{}', '{id}', 'policy_bundle', '{}', now(),
+         'user:eve')",
+        Uuid::now_v7(),
+        version.asset_version_id
+    );
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_binding(scope(), change, key.as_ref()).await)
+        .stale(moved(&draft))
+        .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{id}'"))
+        .conflict(Conflict::DuplicateRole, taken)
+}
+
+async fn review(stage: &Stage) -> Decision {
+    let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
+    let verdict = (Verdict::ChangesRequested, Some("not yet".to_owned()));
+    let change = placed.release.review(fresh(), verdict, crate::stage::RULE, &stamp()).unwrap();
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
+        .stale(moved(&placed.release))
+}
+
+async fn transition(stage: &Stage) -> Decision {
+    let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
+    let change = placed.release.reopen(&placed.deployment, &stamp()).unwrap();
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
+        .stale(moved(&placed.release))
+}
+
+async fn deployment(stage: &Stage) -> Decision {
+    let (workload, holder) = stage.active().await;
+    let next = stage.approved(&workload, &stage.bindable().await).await;
+    let change = activation(&next, None);
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await)
+        .stale(moved(&next.release))
+        .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale(format!("UPDATE release SET state = 'superseded' WHERE release_id = '{}'", holder.release.release_id))
+}
+
+async fn accept(stage: &Stage, run: fn(&fairway_domain::release::ports::PlacedRelease) -> Acceptance) -> Decision {
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let run = run(&placed);
+    let id = workload.workload_id;
+    let store = store(stage);
+    Decision::new(async move |key| accepted(&store, &run, on, key).await)
+        .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{id}'"))
+        .stale(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
+        .stale(format!("UPDATE workload SET status = 'suspended' WHERE workload_id = '{id}'"))
+        .stale(format!("UPDATE tenant SET access_revision = access_revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"))
+}
+
+/// An accept says by its value what other commits say by an error.
+async fn accepted(
+    store: &Database,
+    run: &Acceptance,
+    on: AcceptedOn,
+    key: Option<KeyedOutcome>,
+) -> Result<(), CommitError> {
+    match store.accept(scope(), run, on, key.as_ref().map(|keyed| &keyed.key)).await? {
+        Accepted::Yes => Ok(()),
+        Accepted::KeyTaken => Err(CommitError::KeyTaken),
+        Accepted::Moved => Err(CommitError::Stale),
+    }
+}
+
+async fn finish(stage: &Stage) -> Decision {
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let run = acceptance(&placed);
+    accepted(&stage.store, &run, on, None).await.unwrap();
+    let ending = ending(&run);
+    let id = run.execution_id;
+    let store = store(stage);
+    Decision::new(async move |_| store.finish(scope(), &ending).await)
+        .stale(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{id}'"))
+        .stale(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
+}

@@ -1,0 +1,109 @@
+//! Lanes: one holder each, whoever moves them at the same time, and a history that is one path.
+
+use crate::stage::{Stage, activation, scope, stamp};
+use fairway_domain::{
+    release::{Release, State, lane::Lane, ports::ReleaseStore},
+    store::CommitError,
+    workload::Workload,
+};
+use std::{collections::BTreeSet, sync::Arc};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+const MOVERS: usize = 6;
+const ROUNDS: usize = 6;
+
+async fn approved(stage: &Stage, workload: &Workload) -> Vec<Release> {
+    let version = stage.bindable().await;
+    let mut releases = Vec::new();
+    for _ in 0..MOVERS {
+        releases.push(stage.approved(workload, &version).await.release);
+    }
+    releases
+}
+
+/// What must hold after any moves: each lane's history is one path that ends at the holder, and exactly the holders
+/// are active.
+async fn is_sound(stage: &Stage, workload: &Workload) {
+    let sql = "SELECT lane, revision, from_release_id, to_release_id FROM deployment_history
+        WHERE workload_id = $1 ORDER BY revision";
+    let rows = stage.owner.query(sql, &[&workload.workload_id.uuid()]).await.unwrap();
+    let now = stage.store.deployment(scope(), workload.workload_id, &crate::stage::environment()).await.unwrap();
+    let now = now.unwrap();
+    let mut revisions = BTreeSet::new();
+    for lane in Lane::ALL {
+        let mut holder: Option<Uuid> = None;
+        for row in rows.iter().filter(|row| row.get::<_, &str>("lane") == lane.as_str()) {
+            assert_eq!(row.get::<_, Option<Uuid>>("from_release_id"), holder, "{lane:?}");
+            holder = row.get("to_release_id");
+            revisions.insert(row.get::<_, i64>("revision"));
+        }
+        assert_eq!(now.holder(lane).map(|id| id.uuid()), holder, "{lane:?}");
+    }
+    let expected: BTreeSet<i64> = (2..=now.revision.get()).collect();
+    assert_eq!(revisions, expected, "each revision is a move that the history tells");
+    let holders: BTreeSet<Uuid> =
+        Lane::ALL.into_iter().filter_map(|lane| now.holder(lane)).map(|id| id.uuid()).collect();
+    let sql = "SELECT release_id FROM release WHERE workload_id = $1 AND state = 'active'";
+    let active = stage.owner.query(sql, &[&workload.workload_id.uuid()]).await.unwrap();
+    assert_eq!(active.iter().map(|row| row.get(0)).collect::<BTreeSet<Uuid>>(), holders);
+}
+
+#[tokio::test]
+async fn of_moves_decided_on_one_revision_one_happens() {
+    let stage = Stage::new().await;
+    let workload = stage.workload().await;
+    let releases = approved(&stage, &workload).await;
+    let mut movers = JoinSet::new();
+    for release in releases {
+        let change = activation(&stage.placed(&release).await, None);
+        let store = Arc::clone(&stage.store);
+        movers.spawn(async move { store.commit_deployment(scope(), change, None).await });
+    }
+    let results = movers.join_all().await;
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
+    let stale = results.iter().filter(|result| matches!(result, Err(CommitError::Stale))).count();
+    assert_eq!(stale, MOVERS - 1, "{results:?}");
+    is_sound(&stage, &workload).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moves_of_all_kinds_at_once_leave_one_holder_a_lane_and_one_path() {
+    let stage = Arc::new(Stage::new().await);
+    let workload = stage.workload().await;
+    let releases = approved(&stage, &workload).await;
+    let mut movers = JoinSet::new();
+    for (number, release) in releases.into_iter().enumerate() {
+        let stage = Arc::clone(&stage);
+        movers.spawn(async move {
+            let mut moved = 0;
+            for round in 0..ROUNDS {
+                let placed = stage.placed(&release).await;
+                let lane = Lane::ALL[(number + round) % 3];
+                let change = match placed.release.state {
+                    State::Approved { .. } | State::Active { .. } if round + 1 < ROUNDS => {
+                        if placed.deployment.holder(lane) == Some(release.release_id) {
+                            continue;
+                        }
+                        activation(&placed, Some(lane))
+                    }
+                    State::Draft
+                    | State::ReviewReady { .. }
+                    | State::Approved { .. }
+                    | State::Active { .. }
+                    | State::Superseded { .. } => placed.release.retire(&placed.deployment, &stamp()).unwrap(),
+                    State::Retired => break,
+                };
+                match stage.store.commit_deployment(scope(), change, None).await {
+                    Ok(()) => moved += 1,
+                    Err(CommitError::Stale) => {}
+                    Err(error) => panic!("movers wait for each other, they never fail: {error:?}"),
+                }
+            }
+            moved
+        });
+    }
+    let moved: usize = movers.join_all().await.into_iter().sum();
+    assert!(moved >= ROUNDS, "{moved} moves happened");
+    is_sound(&stage, &workload).await;
+}

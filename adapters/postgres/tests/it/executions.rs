@@ -1,0 +1,287 @@
+//! Runs: accepted on what still holds, ended once, by whoever holds the lease.
+
+use crate::stage::{Stage, acceptance, actor, ending, fresh, lease_of, refused, run_ref, scope, stamp};
+use fairway_domain::{
+    execution::{
+        Acceptance, Ending, Execution, Outcome, RunError, Status,
+        ports::{Accepted, AcceptedOn, ExecutionStore},
+    },
+    idempotency::{IdempotencyStore, Known, RequestKey},
+    release::ports::ReleaseStore,
+    store::CommitError,
+};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+/// The lease of `stage::acceptance`, in seconds.
+const LEASE: i64 = 30;
+const FAMILIES: &str = "SELECT (SELECT count(*) FROM execution) + (SELECT count(*) FROM execution_lease)
+    + (SELECT count(*) FROM execution_input) + (SELECT count(*) FROM policy_decision)
+    + (SELECT count(*) FROM idempotency_key) + (SELECT count(*) FROM fact WHERE kind LIKE 'execution.%')";
+
+fn key() -> RequestKey {
+    RequestKey {
+        key: Uuid::now_v7().to_string(),
+        caller: actor(),
+        route: "POST /v1/workloads/by-slug/x/execute".to_owned(),
+        body_digest: [9; 32],
+    }
+}
+
+async fn accepted(stage: &Stage) -> Acceptance {
+    let (workload, placed) = stage.active().await;
+    let run = acceptance(&placed);
+    let on = stage.accepted_on(&workload, &placed).await;
+    assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), Accepted::Yes);
+    run
+}
+
+async fn read(stage: &Stage, run: &Acceptance) -> Execution {
+    ExecutionStore::find(&*stage.store, scope(), run.execution_id).await.unwrap().unwrap()
+}
+
+/// The end that recovery writes for a run whose lease it took over.
+fn interrupted(run: &Acceptance, lease: Uuid) -> Ending {
+    Ending {
+        lease,
+        status: Status::Failed,
+        outcome: Outcome::Failure,
+        error: Some(RunError { code: "interrupted".to_owned(), message: "its process went away".to_owned() }),
+        output: None,
+        steps: Vec::new(),
+        decisions: Vec::new(),
+        artifacts: Vec::new(),
+        fact: run_ref(run).ended(Outcome::Failure, Some("interrupted"), None, &stamp()),
+        ..ending(run)
+    }
+}
+
+async fn terminal_facts(stage: &Stage, run: &Acceptance) -> i64 {
+    let sql = format!(
+        "SELECT count(*) FROM fact WHERE kind LIKE 'execution.%'
+         AND convert_from(body, 'UTF8')::json -> 'subject' ->> 'id' = '{}'",
+        run.execution_id
+    );
+    stage.number(&sql).await
+}
+
+#[tokio::test]
+async fn an_accepted_run_is_read_back_and_ends_once() {
+    let stage = Stage::new().await;
+    let run = accepted(&stage).await;
+    assert_eq!(read(&stage, &run).await.status, Status::Running);
+    let end = ending(&run);
+    stage.store.finish(scope(), &end).await.unwrap();
+    let found = read(&stage, &run).await;
+    assert_eq!((found.status, found.outcome), (Status::Completed, Some(Outcome::Success)));
+    assert_eq!(found.output, end.output.as_ref().map(|output| output.body.clone()));
+    assert_eq!(found.finished_at, Some(end.finished_at));
+    assert_eq!(found.reason_code, "a_rule");
+    let evidence = stage.store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
+    assert_eq!(evidence.chain.release.release_id, run.release_id);
+    assert_eq!(evidence.artifacts.len(), 1);
+    assert_eq!((evidence.decision.outcome.as_str(), evidence.notes.len()), ("allow", 1));
+    assert_eq!(evidence.execution, found);
+    let again = stage.store.finish(scope(), &end).await.unwrap_err();
+    assert!(matches!(again, CommitError::Stale));
+    assert_eq!(terminal_facts(&stage, &run).await, 1);
+    assert_eq!(stage.number("SELECT count(*) FROM execution_lease").await, 0);
+}
+
+#[tokio::test]
+async fn another_tenant_s_run_is_neither_found_nor_ended() {
+    let stage = Stage::new().await;
+    let run = accepted(&stage).await;
+    let stranger = fairway_domain::tenant::TenantScope::for_relay(fresh());
+    assert_eq!(ExecutionStore::find(&*stage.store, stranger, run.execution_id).await.unwrap(), None);
+    let lost = stage.store.finish(stranger, &ending(&run)).await.unwrap_err();
+    assert!(matches!(lost, CommitError::Stale));
+    assert!(!stage.store.renew(stranger, run.execution_id, lease_of(&run)).await.unwrap());
+    assert_eq!(read(&stage, &run).await.status, Status::Running);
+}
+
+#[tokio::test]
+async fn a_key_lets_one_of_many_accepts_in() {
+    let stage = Arc::new(Stage::new().await);
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let key = key();
+    let mut racers = JoinSet::new();
+    for number in 0..12 {
+        let (stage, key) = (Arc::clone(&stage), key.clone());
+        let run = if number % 3 == 0 { refused(&placed) } else { acceptance(&placed) };
+        racers.spawn(async move {
+            let accepted = stage.store.accept(scope(), &run, on, Some(&key)).await.unwrap();
+            (run.execution_id, accepted)
+        });
+    }
+    let results = racers.join_all().await;
+    let winners: Vec<_> = results.iter().filter(|(_, accepted)| *accepted == Accepted::Yes).collect();
+    assert_eq!(winners.len(), 1, "{results:?}");
+    assert!(results.iter().all(|(_, accepted)| *accepted != Accepted::Moved));
+    assert_eq!(stage.number("SELECT count(*) FROM execution").await, 1);
+    assert_eq!(stage.number("SELECT count(*) FROM policy_decision").await, 1);
+    let known = stage.store.look_up(scope(), &key).await.unwrap();
+    assert_eq!(known, Known::AsResource(winners[0].0.uuid()));
+    let other = RequestKey { body_digest: [8; 32], ..key };
+    assert_eq!(stage.store.look_up(scope(), &other).await.unwrap(), Known::OtherBody);
+}
+
+#[tokio::test]
+async fn no_run_is_accepted_under_a_release_after_its_lanes_were_taken() {
+    let stage = Arc::new(Stage::new().await);
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let (told, mut heard) = tokio::sync::watch::channel(false);
+    let mut runners = JoinSet::new();
+    for _ in 0..4 {
+        let (stage, placed, heard) = (Arc::clone(&stage), placed.clone(), heard.clone());
+        runners.spawn(async move {
+            let (mut before, mut after) = (0, 0);
+            while after < 3 {
+                let late = *heard.borrow();
+                match stage.store.accept(scope(), &acceptance(&placed), on, None).await.unwrap() {
+                    Accepted::Yes => {
+                        assert!(!late, "accepted after the retirement was answered");
+                        before += 1;
+                    }
+                    Accepted::Moved => after += 1,
+                    Accepted::KeyTaken => panic!("there is no key"),
+                }
+            }
+            before
+        });
+    }
+    let retirement = placed.release.retire(&placed.deployment, &stamp()).unwrap();
+    stage.store.commit_deployment(scope(), retirement, None).await.unwrap();
+    told.send(true).unwrap();
+    heard.changed().await.unwrap();
+    let accepted: i64 = runners.join_all().await.into_iter().sum();
+    assert_eq!(stage.number("SELECT count(*) FROM execution").await, accepted);
+}
+
+#[tokio::test]
+async fn what_is_not_accepted_leaves_no_row() {
+    let stage = Stage::new().await;
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let before = stage.number(FAMILIES).await;
+    let moved = |on: AcceptedOn| {
+        [
+            AcceptedOn { deployment: on.deployment.next(), ..on },
+            AcceptedOn { workload: on.workload.next(), ..on },
+            AcceptedOn { access: on.access.next(), ..on },
+        ]
+    };
+    for on in moved(on) {
+        for run in [acceptance(&placed), refused(&placed)] {
+            assert_eq!(stage.store.accept(scope(), &run, on, Some(&key())).await.unwrap(), Accepted::Moved);
+        }
+    }
+    stage.run("UPDATE workload SET status = 'suspended'").await;
+    assert_eq!(stage.store.accept(scope(), &acceptance(&placed), on, Some(&key())).await.unwrap(), Accepted::Moved);
+    assert_eq!(stage.number(FAMILIES).await, before);
+}
+
+#[tokio::test]
+async fn a_zombie_s_end_writes_nothing_once_its_lease_was_taken_over() {
+    let stage = Stage::new().await;
+    let run = accepted(&stage).await;
+    let recovery = Uuid::now_v7();
+    assert_eq!(stage.store.take_lapsed(recovery).await.unwrap(), []);
+    stage.database.move_clock(LEASE + 1).await.unwrap();
+    let taken = stage.store.take_lapsed(recovery).await.unwrap();
+    assert_eq!(taken.len(), 1);
+    assert_eq!(taken[0].execution.execution_id, run.execution_id);
+    assert_eq!(taken[0].input_digest, run.inputs.digest());
+    assert!(!taken[0].overdue);
+    assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap(), [], "whoever took it has a lease now");
+    assert!(!stage.store.renew(scope(), run.execution_id, lease_of(&run)).await.unwrap());
+
+    let late = stage.store.finish(scope(), &ending(&run)).await.unwrap_err();
+    assert!(matches!(late, CommitError::Stale));
+    assert_eq!(read(&stage, &run).await.status, Status::Running);
+    assert_eq!(stage.number("SELECT count(*) FROM execution_result").await, 0);
+    assert_eq!(terminal_facts(&stage, &run).await, 0);
+
+    stage.store.finish(scope(), &interrupted(&run, recovery)).await.unwrap();
+    let late = stage.store.finish(scope(), &ending(&run)).await.unwrap_err();
+    assert!(matches!(late, CommitError::Stale));
+    let found = read(&stage, &run).await;
+    assert_eq!((found.status, found.outcome, found.output), (Status::Failed, Some(Outcome::Failure), None));
+    assert_eq!(found.error.map(|error| error.code), Some("interrupted".to_owned()));
+    assert_eq!(terminal_facts(&stage, &run).await, 1);
+    assert_eq!(stage.number("SELECT count(*) FROM evidence_artifact").await, 0);
+}
+
+#[tokio::test]
+async fn a_renewed_lease_is_nobody_else_s_and_a_deadline_is_told_apart() {
+    let stage = Stage::new().await;
+    let run = accepted(&stage).await;
+    stage.database.move_clock(LEASE - 1).await.unwrap();
+    assert!(stage.store.renew(scope(), run.execution_id, lease_of(&run)).await.unwrap());
+    stage.database.move_clock(LEASE + 5).await.unwrap();
+    assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap(), []);
+    stage.database.move_clock(2 * LEASE).await.unwrap();
+    assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap().len(), 1);
+    stage.database.move_clock(700).await.unwrap();
+    let again = stage.store.take_lapsed(Uuid::now_v7()).await.unwrap();
+    assert_eq!(again.len(), 1, "a recovery that died loses its lease like anybody");
+    assert!(again[0].overdue);
+}
+
+#[tokio::test]
+async fn recoveries_at_once_share_the_lapsed_runs_out_and_each_ends_once() {
+    let stage = Arc::new(Stage::new().await);
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let mut runs = Vec::new();
+    for _ in 0..50 {
+        let run = acceptance(&placed);
+        stage.store.accept(scope(), &run, on, None).await.unwrap();
+        runs.push(run);
+    }
+    stage.database.move_clock(LEASE + 1).await.unwrap();
+    let runs = Arc::new(runs);
+    let mut recoveries = JoinSet::new();
+    for _ in 0..4 {
+        let (stage, runs) = (Arc::clone(&stage), Arc::clone(&runs));
+        recoveries.spawn(async move {
+            let mut ended = 0;
+            loop {
+                let taken = stage.store.take_lapsed(Uuid::now_v7()).await.unwrap();
+                if taken.is_empty() {
+                    return ended;
+                }
+                for lapsed in taken {
+                    let mut all = runs.iter();
+                    let run = all.find(|run| run.execution_id == lapsed.execution.execution_id).unwrap();
+                    stage.store.finish(scope(), &interrupted(run, lapsed.lease)).await.unwrap();
+                    ended += 1;
+                }
+            }
+        });
+    }
+    assert_eq!(recoveries.join_all().await.into_iter().sum::<usize>(), runs.len());
+    let ended = "SELECT count(*) FROM fact WHERE kind = 'execution.ended'";
+    assert_eq!(stage.number(ended).await, 50);
+    assert_eq!(stage.number("SELECT count(*) FROM execution WHERE outcome IS NULL").await, 0);
+}
+
+#[tokio::test]
+async fn the_pulse_moves_with_lanes_and_rights() {
+    let stage = Stage::new().await;
+    let (workload, placed) = stage.active().await;
+    let environment = crate::stage::environment();
+    let first = stage.store.pulse(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
+    assert_eq!(first.deployment, placed.deployment.revision);
+    let retirement = placed.release.retire(&placed.deployment, &stamp()).unwrap();
+    stage.store.commit_deployment(scope(), retirement, None).await.unwrap();
+    let second = stage.store.pulse(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
+    assert_eq!((second.deployment, second.access), (first.deployment.next(), first.access));
+    let grant = crate::commits::COMMITS.into_iter().find(|commit| commit.method == "AccessStore::commit_grant");
+    (grant.unwrap().decide(&stage).await.send)(None).await.unwrap();
+    let third = stage.store.pulse(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
+    assert_eq!((third.deployment, third.access), (second.deployment, second.access.next()));
+}

@@ -1,0 +1,168 @@
+//! History stays as it was written: for the service by missing rights, for the owner by triggers.
+
+use crate::{commits::COMMITS, stage::Stage};
+use std::collections::BTreeSet;
+use tokio_postgres::{Client, error::SqlState};
+
+/// What is only ever appended to.
+const APPEND_ONLY: [&str; 10] = [
+    "approval",
+    "asset_version",
+    "asset_version_source",
+    "deployment_history",
+    "evidence_artifact",
+    "evidence_snapshot",
+    "execution_step",
+    "fact",
+    "fact_order",
+    "policy_decision",
+];
+/// Raised by the triggers.
+const REFUSED: &str = "FW003";
+
+/// A stage on which every append-only table holds rows.
+async fn filled() -> Stage {
+    let stage = Stage::new().await;
+    for commit in COMMITS {
+        (commit.decide(&stage).await.send)(None).await.unwrap();
+    }
+    fairway_domain::audit::FactSequencer::sequence(&*stage.store).await.unwrap();
+    stage
+}
+
+async fn service(stage: &Stage) -> Client {
+    let client = stage.database.owner().await.unwrap();
+    client.batch_execute("SET ROLE fairway_service").await.unwrap();
+    client
+}
+
+/// The tables, and the partitions of those that have some.
+async fn all_relations(stage: &Stage) -> Vec<String> {
+    let sql = "SELECT relname::text FROM pg_class
+        WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace
+            AND (relname = ANY($1) OR oid IN (
+                SELECT inhrelid FROM pg_inherits JOIN pg_class AS parent ON parent.oid = inhparent
+                WHERE parent.relname = ANY($1)))";
+    let names: Vec<&str> = APPEND_ONLY.to_vec();
+    stage.owner.query(sql, &[&names]).await.unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+async fn code(client: &Client, sql: &str) -> String {
+    match client.batch_execute(sql).await {
+        Ok(()) => "done".to_owned(),
+        Err(error) => error.code().map_or_else(|| "lost".to_owned(), |code| code.code().to_owned()),
+    }
+}
+
+#[tokio::test]
+async fn whoever_connects_no_row_of_history_changes_or_goes() {
+    let stage = filled().await;
+    let service = service(&stage).await;
+    for table in APPEND_ONLY {
+        assert!(stage.number(&format!("SELECT count(*) FROM {table}")).await > 0, "{table} has no row to lose");
+    }
+    let relations = all_relations(&stage).await;
+    assert!(relations.len() > APPEND_ONLY.len(), "partitions are among them");
+    for relation in relations {
+        let rows = stage.number(&format!("SELECT count(*) FROM \"{relation}\"")).await;
+        for (sql, needs_row) in [
+            (format!("UPDATE \"{relation}\" SET tenant_id = tenant_id"), true),
+            (format!("DELETE FROM \"{relation}\""), true),
+            (format!("TRUNCATE \"{relation}\" CASCADE"), false),
+        ] {
+            assert_eq!(code(&service, &sql).await, SqlState::INSUFFICIENT_PRIVILEGE.code(), "service: {sql}");
+            if rows > 0 || !needs_row {
+                assert_eq!(code(&stage.owner, &sql).await, REFUSED, "owner: {sql}");
+            }
+        }
+        assert_eq!(stage.number(&format!("SELECT count(*) FROM \"{relation}\"")).await, rows, "{relation}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_append_only_is_what_the_schema_marks_so() {
+    let stage = Stage::new().await;
+    let sql = "SELECT DISTINCT relname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
+        WHERE tgname = 'append_only' AND NOT relispartition";
+    let marked: BTreeSet<String> = stage.owner.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(marked, APPEND_ONLY.map(str::to_owned).into());
+}
+
+#[tokio::test]
+async fn new_partitions_of_history_are_as_closed_as_the_first() {
+    let stage = filled().await;
+    stage.database.move_clock(150 * 24 * 60 * 60).await.unwrap();
+    assert!(fairway_postgres::prepare_partitions(&stage.database.url()).await.unwrap() > 0);
+    let sql = "SELECT count(*) FROM pg_inherits JOIN pg_class AS parent ON parent.oid = inhparent
+        JOIN pg_class AS child ON child.oid = inhrelid
+        WHERE child.relkind = 'r' AND EXISTS (
+            SELECT FROM pg_trigger WHERE tgrelid = inhparent AND tgname = 'append_only')
+        AND (SELECT count(*) FROM pg_trigger WHERE tgrelid = inhrelid
+            AND tgname IN ('append_only', 'never_truncated') AND tgenabled = 'O') <> 2";
+    assert_eq!(stage.number(sql).await, 0);
+}
+
+#[tokio::test]
+async fn the_service_cannot_touch_the_schema() {
+    let stage = filled().await;
+    let service = service(&stage).await;
+    let denied = SqlState::INSUFFICIENT_PRIVILEGE;
+    for sql in [
+        "CREATE TABLE extra (id integer)",
+        "CREATE FUNCTION extra() RETURNS integer LANGUAGE sql RETURN 1",
+        "CREATE OR REPLACE FUNCTION fairway_now() RETURNS timestamptz LANGUAGE sql STABLE RETURN now()",
+        "CREATE OR REPLACE FUNCTION fairway_refuse_rewrite() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+        "CREATE SCHEMA extra",
+        "CREATE INDEX extra ON fact (kind)",
+        "CREATE TRIGGER extra BEFORE INSERT ON fact FOR EACH ROW EXECUTE FUNCTION fairway_refuse_rewrite()",
+        "CREATE RULE extra AS ON INSERT TO fact DO INSTEAD NOTHING",
+        "ALTER TABLE fact ADD COLUMN extra integer",
+        "ALTER TABLE fact DISABLE TRIGGER append_only",
+        "ALTER TABLE fact DISABLE TRIGGER ALL",
+        "ALTER TABLE fact OWNER TO fairway_service",
+        "ALTER TABLE execution DETACH PARTITION execution_209901",
+        "DROP TRIGGER append_only ON fact",
+        "DROP TABLE fact",
+        "DROP FUNCTION fairway_refuse_rewrite() CASCADE",
+        "SET session_replication_role = replica",
+        "SELECT fairway_make_partitions(1)",
+        "SELECT fairway_make_append_only('workload')",
+        "UPDATE refinery_schema_history SET version = version",
+        "DELETE FROM execution",
+        "DELETE FROM tenant",
+        "DELETE FROM release",
+        "DELETE FROM deployment",
+        "UPDATE execution_input SET body = ''",
+        "UPDATE workspace SET name = ''",
+    ] {
+        // A partition that does not exist is looked up before rights are, which would prove nothing.
+        if sql.contains("DETACH") {
+            let partition: String = stage
+                .owner
+                .query_one(
+                    "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'execution'::regclass LIMIT 1",
+                    &[],
+                )
+                .await
+                .unwrap()
+                .get(0);
+            let sql = sql.replace("execution_209901", &partition);
+            assert_eq!(code(&service, &sql).await, denied.code(), "{sql}");
+            continue;
+        }
+        assert_eq!(code(&service, sql).await, denied.code(), "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn the_service_owns_nothing_and_reaches_partitions_only_through_their_families() {
+    let stage = Stage::new().await;
+    let owned = "SELECT count(*) FROM pg_class WHERE relowner = 'fairway_service'::regrole";
+    assert_eq!(stage.number(owned).await, 0);
+    let direct = "SELECT count(*) FROM pg_class WHERE relispartition AND relkind = 'r'
+        AND has_table_privilege('fairway_service', oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER')";
+    assert_eq!(stage.number(direct).await, 0);
+    let login = "SELECT count(*) FROM pg_roles WHERE rolname = 'fairway_service'
+        AND (rolsuper OR rolcreaterole OR rolcreatedb OR rolbypassrls OR rolreplication)";
+    assert_eq!(stage.number(login).await, 0);
+}

@@ -1,0 +1,181 @@
+//! Every statement of the stores finds its rows by an index, however large the tables are.
+//!
+//! PostgreSQL counts the sequential scans of each table. The counts of the statements as they really run are a
+//! stronger witness than plans of copies of them.
+
+use crate::{
+    commits::COMMITS,
+    stage::{Stage, acceptance, actor, ending, environment, fresh, open, refused, scope},
+};
+use fairway_domain::{
+    access::{AccessStore, ActorRef, GrantScope},
+    asset::ports::{AssetFilter, AssetStore},
+    audit::{AuditStore, FactSequencer},
+    execution::ports::{Accepted, ExecutionStore},
+    idempotency::{IdempotencyStore, RequestKey},
+    release::ports::{ReleaseFilter, ReleaseStore},
+    store::Paging,
+    tenant::{DEFAULT_WORKSPACE, TenantStore, WorkspaceStore},
+    workload::{WorkloadFilter, WorkloadStore},
+};
+use fairway_testkit::TestDatabase;
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// A table with fewer rows is read whole for good reason.
+const BIG: i64 = 2_000;
+/// More than the five after which PostgreSQL may settle on one plan for all values.
+const TURNS: usize = 8;
+
+/// Twenty tenants, a few hundred of everything in each.
+const FILL: &str = "
+    INSERT INTO tenant SELECT fairway_uuid_floor(now() + n * interval '1 ms'), 'tenant-' || n, 'x', true, false, '{}',
+        1, 1, now(), 'user:eve' FROM generate_series(1, 20) AS n;
+    INSERT INTO fact_log SELECT tenant_id, 0 FROM tenant ON CONFLICT DO NOTHING;
+    INSERT INTO namespace SELECT tenant_id, gen_random_uuid(), 'home' FROM tenant;
+    INSERT INTO workspace SELECT tenant_id, gen_random_uuid(), namespace_id, 'home', 'x', now(), 'user:eve'
+        FROM namespace WHERE slug = 'home';
+    INSERT INTO role_binding SELECT tenant_id, gen_random_uuid(), 'user:' || n, 'tenant_admin', 'tenant', tenant_id,
+        now(), 'user:eve' FROM tenant, generate_series(1, 400) AS n;
+    INSERT INTO bound_principal SELECT 'user:' || n FROM generate_series(1, 8000) AS n;
+    INSERT INTO asset SELECT workspace.tenant_id, gen_random_uuid(), 'a-' || n, 'policy_bundle', 'team:x', 'active',
+        'workspace', workspace_id, namespace_id, 1, 1, now(), 'user:eve'
+        FROM workspace, generate_series(1, 400) AS n WHERE slug IN ('home');
+    INSERT INTO asset_version SELECT tenant_id, gen_random_uuid(), asset_id, 'v1', '{}', 'x',
+        'blake3:' || repeat('0', 64), now(), 'user:eve' FROM asset;
+    INSERT INTO asset_version_source SELECT tenant_id, asset_version_id, 'x' FROM asset_version;
+    INSERT INTO workload SELECT workspace.tenant_id, gen_random_uuid(), 'w-' || n, 'x', '', 'team:x', 'registered',
+        'api', workspace_id, 1, now(), 'user:eve', now() FROM workspace, generate_series(1, 400) AS n
+        WHERE slug IN ('home');
+    INSERT INTO release SELECT tenant_id, gen_random_uuid(), workload_id, workspace_id, 'dev', 'all', 'active', 'x',
+        NULL, NULL, 1, now(), 'user:eve', now() FROM workload;
+    INSERT INTO release_binding SELECT tenant_id, gen_random_uuid(), release_id, 'policy_bundle', (
+            SELECT asset_version_id FROM asset_version WHERE asset_version.tenant_id = release.tenant_id LIMIT 1),
+        now(), 'user:eve' FROM release;
+    INSERT INTO approval SELECT tenant_id, gen_random_uuid(), release_id, 'approved', 'x', 'user:eve', now()
+        FROM release;
+    INSERT INTO approval_note SELECT tenant_id, approval_id, 'x' FROM approval;
+    INSERT INTO deployment SELECT tenant_id, workload_id, 'dev', NULL, NULL, release_id, 2 FROM release;
+    INSERT INTO deployment_history SELECT tenant_id, workload_id, 'dev', 2, 'standard', NULL, release_id, 'activation',
+        'user:eve', now() FROM release;
+    INSERT INTO evidence_snapshot SELECT tenant_id, sha256(release_id::text::bytea), '{}' FROM release;
+    INSERT INTO execution SELECT tenant_id, fairway_uuid_floor(now() + row_number() OVER () * interval '1 ms'),
+        workload_id, workspace_id, release_id, 'dev', 'standard', 'user:eve', sha256(release_id::text::bytea), '\\x00',
+        'completed', 'success', NULL, NULL, now(), now() FROM release;
+    INSERT INTO execution_lease SELECT tenant_id, execution_id, gen_random_uuid(), interval '30 s',
+        now() + interval '1 day', now() + interval '1 day' FROM execution;
+    INSERT INTO execution_input SELECT tenant_id, execution_id, substr(sha256('x'), 1, 16), '{}' FROM execution;
+    INSERT INTO execution_result SELECT tenant_id, execution_id, substr(sha256('x'), 1, 16), '{}' FROM execution;
+    INSERT INTO policy_decision SELECT tenant_id, execution_id, gen_random_uuid(), 'allow', 'x', '{}', '{}', now()
+        FROM execution;
+    INSERT INTO execution_step SELECT tenant_id, execution_id, 1, 'x', 'return', NULL, 1 FROM execution;
+    INSERT INTO evidence_artifact SELECT tenant_id, execution_id, gen_random_uuid(), 'x', 'x', '{}', now()
+        FROM execution;
+    INSERT INTO fact SELECT tenant_id, fact_id, NULL, 'asset.created', convert_to(json_build_object(
+            'fact_id', fact_id, 'kind', 'asset.created', 'subject', json_build_object('kind', 'asset', 'id', tenant_id),
+            'actor', 'user:eve', 'request_id', fact_id, 'occurred_at', '2026-01-01T00:00:00Z')::text, 'UTF8'),
+        sha256('x')
+        FROM tenant, generate_series(1, 500) AS n, fairway_uuid_floor(now() + n * interval '1 ms') AS fact_id;
+    INSERT INTO fact_order SELECT tenant_id, row_number() OVER (PARTITION BY tenant_id ORDER BY fact_id) - 1, fact_id,
+        NULL FROM fact;
+    UPDATE fact_log SET size = 500;
+    INSERT INTO idempotency_key SELECT tenant_id, 'user:eve', 'POST /v1/assets', 'k' || n, sha256('x'), 201,
+        tenant_id, now() FROM tenant, generate_series(1, 400) AS n;
+    ANALYZE;";
+
+/// Ends when nobody but the asker is connected: a connection hands its counts in when it ends at the latest.
+async fn alone(database: &TestDatabase) -> tokio_postgres::Client {
+    let client = database.owner().await.unwrap();
+    let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
+    while client.query_one(others, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+        tokio::task::yield_now().await;
+    }
+    client
+}
+
+/// Each read of the ports, once.
+async fn read_everything(stage: &Stage, store: &fairway_postgres::Database) {
+    let (page, reach) = (Paging { limit: 20, offset: 0 }, None);
+    let (workload, placed) = stage.active().await;
+    let release = placed.release;
+    let caller = [ActorRef::parse("user:7").unwrap()];
+    AccessStore::principal(store, None, &caller).await.unwrap().unwrap();
+    AccessStore::principal(store, Some(scope().tenant()), &caller).await.unwrap().unwrap();
+    AccessStore::place(store, scope(), &GrantScope::Workload(workload.workload_id)).await.unwrap().unwrap();
+    AccessStore::find(store, scope(), fresh()).await.unwrap();
+    AccessStore::list(store, scope(), None, page).await.unwrap();
+    AccessStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), page).await.unwrap();
+    TenantStore::find(store, scope()).await.unwrap().unwrap();
+    WorkspaceStore::find(store, scope(), DEFAULT_WORKSPACE.into()).await.unwrap().unwrap();
+    WorkspaceStore::list(store, scope(), page).await.unwrap();
+    let bound = &release.bindings[0];
+    AssetStore::find(store, scope(), bound.asset_id).await.unwrap().unwrap();
+    AssetStore::find_version(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
+    AssetStore::list(store, scope(), &AssetFilter::default(), page).await.unwrap();
+    let from = AssetFilter { workspace: Some(DEFAULT_WORKSPACE.into()), ..AssetFilter::default() };
+    AssetStore::list(store, scope(), &from, page).await.unwrap();
+    AssetStore::list_versions(store, scope(), bound.asset_id, page).await.unwrap();
+    AssetStore::flow_source(store, scope(), bound.asset_id).await.unwrap().unwrap();
+    WorkloadStore::find(store, scope(), workload.workload_id).await.unwrap().unwrap();
+    WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
+    ReleaseStore::find(store, scope(), release.release_id).await.unwrap().unwrap();
+    ReleaseStore::list(store, scope(), &ReleaseFilter::default(), page).await.unwrap();
+    let of_one = ReleaseFilter { workload: Some(workload.workload_id), reach, ..ReleaseFilter::default() };
+    ReleaseStore::list(store, scope(), &of_one, page).await.unwrap();
+    ReleaseStore::deployment(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
+    ReleaseStore::pulse(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
+    ExecutionStore::runtime_entry(store, scope(), &workload.slug, &environment()).await.unwrap().unwrap();
+    AuditStore::list(store, scope(), None, page).await.unwrap();
+    AuditStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), page).await.unwrap();
+    let key = RequestKey {
+        key: Uuid::now_v7().to_string(),
+        caller: actor(),
+        route: "POST /v1/assets".to_owned(),
+        body_digest: [0; 32],
+    };
+    IdempotencyStore::look_up(store, scope(), &key).await.unwrap();
+    IdempotencyStore::sweep(store).await.unwrap();
+
+    let on = stage.accepted_on(&workload, &stage.placed(&release).await).await;
+    let placed = stage.placed(&release).await;
+    let run = acceptance(&placed);
+    assert_eq!(store.accept(scope(), &run, on, Some(&key)).await.unwrap(), Accepted::Yes);
+    store.accept(scope(), &refused(&placed), on, None).await.unwrap();
+    assert!(store.renew(scope(), run.execution_id, crate::stage::lease_of(&run)).await.unwrap());
+    store.take_lapsed(fresh()).await.unwrap();
+    store.finish(scope(), &ending(&run)).await.unwrap();
+    ExecutionStore::find(store, scope(), run.execution_id).await.unwrap().unwrap();
+    store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
+    FactSequencer::sequence(store).await.unwrap();
+}
+
+#[tokio::test]
+async fn no_statement_reads_a_big_table_from_end_to_end() {
+    let stage = Stage::new().await;
+    stage.database.owner().await.unwrap().batch_execute(FILL).await.unwrap();
+    let database = stage.emptied();
+    alone(&database).await.batch_execute("SELECT pg_stat_reset()").await.unwrap();
+
+    let stage = Stage::over(database, 1).await;
+    let store = open(&stage.database.url(), 1);
+    for _ in 0..TURNS {
+        read_everything(&stage, &store).await;
+        for commit in COMMITS {
+            (commit.decide(&stage).await.send)(None).await.unwrap();
+        }
+    }
+    drop(store);
+    let database = stage.emptied();
+    let client = alone(&database).await;
+    let sql = "SELECT stat.relname::text, seq_scan, idx_scan FROM pg_stat_user_tables AS stat
+        JOIN pg_class ON pg_class.oid = relid WHERE reltuples > $1";
+    let rows = client.query(sql, &[&(BIG as f32)]).await.unwrap();
+    let counts: BTreeMap<String, (i64, i64)> =
+        rows.iter().map(|row| (row.get(0), (row.get(1), row.get::<_, Option<i64>>(2).unwrap_or(0)))).collect();
+    assert!(counts.len() >= 18, "the tables are big: {counts:?}");
+    let used = counts.values().filter(|(_, by_index)| *by_index > 0).count();
+    assert!(used >= 14, "the statements were counted: {counts:?}");
+    let read_whole: Vec<_> = counts.iter().filter(|(_, (whole, _))| *whole > 0).collect();
+    assert!(read_whole.is_empty(), "read from end to end: {read_whole:?}");
+}

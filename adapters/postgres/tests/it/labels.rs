@@ -1,0 +1,52 @@
+//! Labels of versions: counted by the store, each given once.
+
+use crate::stage::{Stage, content, fresh, scope, stamp};
+use fairway_domain::asset::{VersionLabel, kind::AssetKind, ports::AssetStore};
+use std::{collections::BTreeSet, sync::Arc};
+use tokio::task::JoinSet;
+
+const VERSIONS: usize = 20;
+
+#[tokio::test]
+async fn versions_made_at_once_count_from_one_without_gap_or_twin() {
+    let stage = Stage::new().await;
+    let asset = stage.asset(AssetKind::Skill).await;
+    let mut makers = JoinSet::new();
+    for _ in 0..VERSIONS {
+        let (store, asset) = (Arc::clone(&stage.store), asset.clone());
+        makers.spawn(async move {
+            let change = asset.add_version(fresh(), None, (content(), None), &stamp()).unwrap();
+            store.commit_version(scope(), change, None).await.unwrap().version_label.to_string()
+        });
+    }
+    let labels: BTreeSet<String> = makers.join_all().await.into_iter().collect();
+    let expected: BTreeSet<String> = (1..=VERSIONS).map(|number| format!("v{number}")).collect();
+    assert_eq!(labels, expected);
+}
+
+#[tokio::test]
+async fn a_label_of_one_s_own_moves_the_count_only_when_it_is_a_count() {
+    let stage = Stage::new().await;
+    let asset = stage.asset(AssetKind::Skill).await;
+    let mut given = Vec::new();
+    // What is asked for; the store's own labels stand between.
+    for asked in [None, Some("v5"), None, Some("v3"), Some("spring"), None, Some("v07"), Some("V9"), None] {
+        given.push(stage.version(&asset, asked).await.version_label.to_string());
+    }
+    assert_eq!(given, ["v1", "v5", "v6", "v3", "spring", "v7", "v07", "V9", "v8"]);
+}
+
+#[tokio::test]
+async fn a_flow_s_first_label_starts_the_count() {
+    let stage = Stage::new().await;
+    for (asked, first, second) in [(None, "v1", "v2"), (Some("v4"), "v4", "v5"), (Some("first"), "first", "v1")] {
+        let new = crate::stage::new_asset(AssetKind::OrchestrationFlow);
+        let label = asked.map(|text| VersionLabel::parse(text).unwrap());
+        let source = "steps: []".to_owned();
+        let change = fairway_domain::asset::Asset::create_flow(new, fresh(), label, (content(), source), &stamp());
+        let asset = change.next.0.clone();
+        let made = stage.store.commit_flow(scope(), change, None).await.unwrap();
+        assert_eq!(made.version_label.as_str(), first);
+        assert_eq!(stage.version(&asset, None).await.version_label.as_str(), second);
+    }
+}

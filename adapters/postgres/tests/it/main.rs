@@ -1,0 +1,26 @@
+//! The contracts of the stores, through the ports, on a real PostgreSQL.
+
+#[cfg(test)]
+mod commits;
+#[cfg(test)]
+mod cost;
+#[cfg(test)]
+mod deployments;
+#[cfg(test)]
+mod executions;
+#[cfg(test)]
+mod facts;
+#[cfg(test)]
+mod guards;
+#[cfg(test)]
+mod immutability;
+#[cfg(test)]
+mod indexes;
+#[cfg(test)]
+mod labels;
+#[cfg(test)]
+mod migrations;
+#[cfg(test)]
+mod partitions;
+#[cfg(test)]
+mod stage;

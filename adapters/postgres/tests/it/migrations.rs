@@ -1,0 +1,180 @@
+//! Bringing a database up to date: once, by many at once, after being killed anywhere, and never backwards.
+
+use crate::stage::connected;
+use fairway_postgres::{MigrationError, migrate};
+use fairway_testkit::TestDatabase;
+use std::{fs, path::Path};
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+/// An empty database beside a clone, gone with it.
+struct Empty {
+    name: String,
+    beside: TestDatabase,
+}
+
+impl Empty {
+    async fn create() -> Self {
+        let beside = TestDatabase::create().await.unwrap();
+        let name = format!("empty_{}", Uuid::now_v7().simple());
+        let owner = beside.owner().await.unwrap();
+        owner.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0")).await.unwrap();
+        Self { name, beside }
+    }
+
+    fn url(&self) -> String {
+        let url = self.beside.url();
+        let (server, _) = url.rsplit_once('/').unwrap();
+        format!("{server}/{}", self.name)
+    }
+
+    async fn client(&self) -> Client {
+        connected(&self.url()).await
+    }
+
+    async fn drop_it(self) {
+        let owner = self.beside.owner().await.unwrap();
+        owner.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name)).await.unwrap();
+    }
+}
+
+/// Everything that a schema consists of, as text: relations with columns, constraints, indexes, functions, triggers,
+/// rights.
+async fn schema(client: &Client) -> Vec<String> {
+    let sql = "
+        SELECT format('%s %s %s %s', table_name, column_name, data_type, is_nullable) FROM information_schema.columns
+            WHERE table_schema = 'public'
+        UNION ALL SELECT format('%s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid))
+            FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+        UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'
+        UNION ALL SELECT format('%s %s', oid::regprocedure, md5(prosrc)) FROM pg_proc
+            WHERE pronamespace = 'public'::regnamespace
+        UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
+        UNION ALL SELECT format('%s %s', relname, relacl) FROM pg_class WHERE relnamespace = 'public'::regnamespace
+        UNION ALL SELECT format('%s %s %s', version, name, checksum) FROM refinery_schema_history
+        ORDER BY 1";
+    client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+async fn whole() -> Vec<String> {
+    let clone = TestDatabase::create().await.unwrap();
+    schema(&clone.owner().await.unwrap()).await
+}
+
+#[tokio::test]
+async fn a_second_run_changes_nothing() {
+    let clone = TestDatabase::create().await.unwrap();
+    let owner = clone.owner().await.unwrap();
+    let rows = "SELECT count(*) FROM tenant, namespace, workspace, fact_log";
+    let (before, count): (_, i64) = (schema(&owner).await, owner.query_one(rows, &[]).await.unwrap().get(0));
+    let applied = "SELECT max(applied_on) FROM refinery_schema_history";
+    let when: String = owner.query_one(applied, &[]).await.unwrap().get(0);
+    migrate(&clone.url()).await.unwrap();
+    assert_eq!(schema(&owner).await, before);
+    assert_eq!(owner.query_one(rows, &[]).await.unwrap().get::<_, i64>(0), count);
+    assert_eq!(owner.query_one(applied, &[]).await.unwrap().get::<_, String>(0), when);
+}
+
+#[tokio::test]
+async fn servers_that_start_at_once_bring_one_database_up_together() {
+    let empty = Empty::create().await;
+    let url = empty.url();
+    let results = tokio::join!(migrate(&url), migrate(&url), migrate(&url));
+    results.0.unwrap();
+    results.1.unwrap();
+    results.2.unwrap();
+    assert_eq!(schema(&empty.client().await).await, whole().await);
+    empty.drop_it().await;
+}
+
+#[tokio::test]
+async fn databases_of_one_cluster_can_be_brought_up_at_once() {
+    let (one, other) = (Empty::create().await, Empty::create().await);
+    let (one_url, other_url) = (one.url(), other.url());
+    let results = tokio::join!(migrate(&one_url), migrate(&other_url));
+    results.0.unwrap();
+    results.1.unwrap();
+    assert_eq!(schema(&one.client().await).await, schema(&other.client().await).await);
+    one.drop_it().await;
+    other.drop_it().await;
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_left_alone() {
+    let clone = TestDatabase::create().await.unwrap();
+    let owner = clone.owner().await.unwrap();
+    let newer = "INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
+        VALUES (9999, 'from_the_future', '2030-01-01T00:00:00Z', '1')";
+    owner.batch_execute(newer).await.unwrap();
+    let before = schema(&owner).await;
+    let refused = migrate(&clone.url()).await.unwrap_err();
+    assert!(matches!(refused, MigrationError::Schema(_)), "{refused:?}");
+    assert_eq!(schema(&owner).await, before);
+}
+
+#[tokio::test]
+async fn a_migration_that_was_edited_after_it_ran_is_refused() {
+    let clone = TestDatabase::create().await.unwrap();
+    let owner = clone.owner().await.unwrap();
+    owner.batch_execute("UPDATE refinery_schema_history SET checksum = '1' WHERE version = 2").await.unwrap();
+    assert!(matches!(migrate(&clone.url()).await, Err(MigrationError::Schema(_))));
+}
+
+/// What is made when the connection is killed: one thing of each migration, early and late.
+const KILLED_AT: [&str; 7] = [
+    "fairway_now",
+    "role_binding",
+    "fact_order",
+    "asset_version_source",
+    "deployment_history",
+    "execution_step",
+    "fairway_partitions_until",
+];
+
+#[tokio::test]
+async fn being_killed_anywhere_leaves_a_database_that_the_next_start_finishes() {
+    let expected = whole().await;
+    let empty = Empty::create().await;
+    let owner = empty.client().await;
+    for killed_at in KILLED_AT {
+        // The migrating connection dies at the statement that makes this, with its transaction open.
+        let trap = format!(
+            "CREATE SCHEMA IF NOT EXISTS trap;
+             CREATE FUNCTION trap.kill() RETURNS event_trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands() WHERE object_identity ~ '^public.{killed_at}\\M')
+                THEN PERFORM pg_terminate_backend(pg_backend_pid());
+                END IF;
+             END $$;
+             CREATE EVENT TRIGGER trap ON ddl_command_end EXECUTE FUNCTION trap.kill()"
+        );
+        owner.batch_execute(&trap).await.unwrap();
+        let killed = migrate(&empty.url()).await;
+        owner.batch_execute("DROP EVENT TRIGGER trap; DROP SCHEMA trap CASCADE").await.unwrap();
+        assert!(killed.is_err(), "{killed_at} was made, and nobody died");
+        let made = "SELECT to_regclass($1) IS NULL AND to_regproc($1) IS NULL";
+        let undone: bool = owner.query_one(made, &[&killed_at]).await.unwrap().get(0);
+        assert!(undone, "{killed_at} outlived its transaction");
+    }
+    migrate(&empty.url()).await.unwrap();
+    assert_eq!(schema(&owner).await, expected);
+    drop(owner);
+    empty.drop_it().await;
+}
+
+#[tokio::test]
+async fn scripts_abandoned_in_an_open_transaction_are_as_if_never_run() {
+    let empty = Empty::create().await;
+    let client = empty.client().await;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
+    let mut scripts: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    scripts.sort();
+    client.batch_execute("BEGIN").await.unwrap();
+    for script in scripts.iter().take(3) {
+        client.batch_execute(&fs::read_to_string(script).unwrap()).await.unwrap();
+    }
+    drop(client);
+    migrate(&empty.url()).await.unwrap();
+    assert_eq!(schema(&empty.client().await).await, whole().await);
+    empty.drop_it().await;
+}

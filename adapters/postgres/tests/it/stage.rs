@@ -1,0 +1,371 @@
+//! A database of one's own with the store over it, and aggregates made the way operations make them.
+
+use fairway_domain::{
+    access::{ActorRef, OwnerRef},
+    asset::{
+        Asset, AssetVersion, Lifecycle, NewAsset, VersionLabel,
+        canonical::Canonical,
+        kind::AssetKind,
+        ports::{ArtifactPath, AssetStore},
+    },
+    audit::Stamp,
+    evidence::{Chain, EvidenceArtifact, RecordedDecision, Snapshot},
+    execution::{
+        Acceptance, Admission, Ending, Outcome, Payload, RunRef, Status, StepRecord,
+        ports::{AcceptedOn, ExecutionStore},
+    },
+    id::TenantId,
+    policy,
+    release::{
+        BindableVersion, NewRelease, Release,
+        activate::{FlowStanding, Standing},
+        lane::{DeploymentChange, Lane, TargetLane},
+        ports::{PlacedRelease, ReleaseStore},
+        review::{ApprovalRule, SelfApproval, Verdict},
+    },
+    slug::Slug,
+    store::Revision,
+    tenant::{DEFAULT_NAMESPACE, DEFAULT_TENANT, DEFAULT_WORKSPACE, TenantScope},
+    time::Timestamp,
+    workload::{InvocationMode, NewWorkload, Workload, WorkloadStore},
+};
+use fairway_postgres::{Database, DatabaseOptions};
+use fairway_testkit::TestDatabase;
+use serde_json::{Map, json};
+use std::{ops::Deref, sync::Arc, time::Duration};
+use time::OffsetDateTime;
+use tokio_postgres::{Client, Config, NoTls};
+use uuid::Uuid;
+
+/// One approval is enough, and whoever made a release may give it: roles are not what is tested here.
+pub(crate) const RULE: ApprovalRule = ApprovalRule { min_approvals: 1, self_approval: SelfApproval::Allowed };
+
+/// A store, and the owner's view behind it.
+pub(crate) struct World {
+    pub(crate) owner: Client,
+    pub(crate) store: Arc<Database>,
+}
+
+/// A world on a clone of the migrated template.
+pub(crate) struct Stage {
+    world: World,
+    /// Dropped last: dropping it ends every connection to the database.
+    pub(crate) database: TestDatabase,
+}
+
+impl Deref for Stage {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        Self::with_connections(8).await
+    }
+
+    pub(crate) async fn with_connections(connections: usize) -> Self {
+        Self::over(TestDatabase::create().await.unwrap(), connections).await
+    }
+
+    pub(crate) async fn over(database: TestDatabase, connections: usize) -> Self {
+        Self { world: World::new(&database.url(), connections).await, database }
+    }
+
+    /// The database without the connections to it.
+    pub(crate) fn emptied(self) -> TestDatabase {
+        self.database
+    }
+}
+
+impl World {
+    pub(crate) async fn new(url: &str, connections: usize) -> Self {
+        Self { owner: connected(url).await, store: open(url, connections) }
+    }
+
+    /// The one number that a query answers.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        self.owner.query_one(sql, &[]).await.unwrap().get(0)
+    }
+
+    pub(crate) async fn run(&self, sql: &str) {
+        self.owner.batch_execute(sql).await.unwrap();
+    }
+
+    pub(crate) async fn workload(&self) -> Workload {
+        let change = Workload::create(new_workload(), &stamp()).unwrap();
+        let workload = change.next.clone();
+        WorkloadStore::commit_new(&*self.store, scope(), change, None).await.unwrap();
+        workload
+    }
+
+    pub(crate) async fn asset(&self, kind: AssetKind) -> Asset {
+        let change = Asset::create(new_asset(kind), &stamp());
+        let asset = change.next.clone();
+        AssetStore::commit_new(&*self.store, scope(), change, None).await.unwrap();
+        asset
+    }
+
+    pub(crate) async fn version(&self, asset: &Asset, label: Option<&str>) -> AssetVersion {
+        let label = label.map(|text| VersionLabel::parse(text).unwrap());
+        let change = asset.add_version(fresh(), label, (content(), Some("source".to_owned())), &stamp()).unwrap();
+        self.store.commit_version(scope(), change, None).await.unwrap()
+    }
+
+    /// A draft of the workload for `dev`.
+    pub(crate) async fn draft(&self, workload: &Workload) -> Release {
+        let change = Release::draft(new_release(workload), &stamp());
+        let release = change.next.clone();
+        ReleaseStore::commit_new(&*self.store, scope(), change, None).await.unwrap();
+        release
+    }
+
+    /// A policy bundle that can be bound.
+    pub(crate) async fn bindable(&self) -> BindableVersion {
+        let asset = self.asset(AssetKind::PolicyBundle).await;
+        let version = self.version(&asset, None).await;
+        BindableVersion {
+            asset_version_id: version.asset_version_id,
+            checksum: version.checksum,
+            version_label: version.version_label,
+            asset_id: asset.asset_id,
+            asset_slug: asset.slug,
+            kind: asset.kind,
+            lifecycle: Lifecycle::Active,
+        }
+    }
+
+    /// A release that waits for verdicts.
+    pub(crate) async fn submitted(&self, workload: &Workload, version: &BindableVersion) -> PlacedRelease {
+        let draft = self.draft(workload).await;
+        let change = draft.bind(fresh(), AssetKind::PolicyBundle, version, &stamp()).unwrap();
+        self.store.commit_binding(scope(), change, None).await.unwrap();
+        let placed = self.placed(&draft).await;
+        let change = placed.release.submit(&placed.deployment, &stamp()).unwrap();
+        self.store.commit_transition(scope(), change, None).await.unwrap();
+        self.placed(&draft).await
+    }
+
+    /// A release that may be activated.
+    pub(crate) async fn approved(&self, workload: &Workload, version: &BindableVersion) -> PlacedRelease {
+        let placed = self.submitted(workload, version).await;
+        let verdict = (Verdict::Approved, Some("read it".to_owned()));
+        let change = placed.release.review(fresh(), verdict, RULE, &stamp()).unwrap();
+        self.store.commit_review(scope(), change, None).await.unwrap();
+        let placed = self.placed(&placed.release).await;
+        let change = placed.release.approve(RULE, &placed.deployment, &stamp()).unwrap();
+        self.store.commit_transition(scope(), change, None).await.unwrap();
+        self.placed(&placed.release).await
+    }
+
+    /// A release that holds every lane of a workload of its own.
+    pub(crate) async fn active(&self) -> (Workload, PlacedRelease) {
+        let workload = self.workload().await;
+        let version = self.bindable().await;
+        let placed = self.approved(&workload, &version).await;
+        self.store.commit_deployment(scope(), activation(&placed, None), None).await.unwrap();
+        let placed = self.placed(&placed.release).await;
+        let body = Chain::of(&placed.release, &workload).snapshot().body;
+        let snapshot = Snapshot { digest: chain_of(&placed), body };
+        self.store.keep_snapshot(scope(), &snapshot).await.unwrap();
+        (workload, placed)
+    }
+
+    /// The release as it stands now.
+    pub(crate) async fn placed(&self, release: &Release) -> PlacedRelease {
+        ReleaseStore::find(&*self.store, scope(), release.release_id).await.unwrap().unwrap()
+    }
+
+    /// What a run of this release is decided on at this moment.
+    pub(crate) async fn accepted_on(&self, workload: &Workload, placed: &PlacedRelease) -> AcceptedOn {
+        let access = self.number("SELECT access_revision FROM tenant WHERE slug = 'default'").await;
+        AcceptedOn {
+            deployment: placed.deployment.revision,
+            workload: workload.revision,
+            access: Revision::new(access),
+        }
+    }
+}
+
+/// A connection without a role of its own.
+pub(crate) async fn connected(url: &str) -> Client {
+    let (client, connection) = url.parse::<Config>().unwrap().connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+pub(crate) fn open(url: &str, connections: usize) -> Arc<Database> {
+    Arc::new(Database::new(&DatabaseOptions { url: url.to_owned(), connections }).unwrap())
+}
+
+pub(crate) fn scope() -> TenantScope {
+    TenantScope::for_relay(TenantId::from(DEFAULT_TENANT))
+}
+
+pub(crate) fn fresh<T: From<Uuid>>() -> T {
+    Uuid::now_v7().into()
+}
+
+pub(crate) fn now() -> Timestamp {
+    Timestamp::new(OffsetDateTime::now_utc())
+}
+
+pub(crate) fn actor() -> ActorRef {
+    ActorRef::parse("user:ada").unwrap()
+}
+
+pub(crate) fn stamp() -> Stamp {
+    Stamp { fact_id: fresh(), at: now(), actor: actor(), request_id: fresh() }
+}
+
+/// A slug that nobody has yet.
+pub(crate) fn slug() -> Slug {
+    Slug::parse(&format!("s{}", Uuid::now_v7().simple())).unwrap()
+}
+
+pub(crate) fn environment() -> Slug {
+    Slug::parse("dev").unwrap()
+}
+
+pub(crate) fn content() -> Canonical {
+    Canonical::of(&json!({ "b": [1, 2.5, "ä"], "a": Uuid::now_v7().to_string() })).unwrap()
+}
+
+pub(crate) fn new_asset(kind: AssetKind) -> NewAsset {
+    NewAsset {
+        asset_id: fresh(),
+        slug: slug(),
+        kind,
+        owner_ref: OwnerRef::parse("team:risk").unwrap(),
+        workspace_id: DEFAULT_WORKSPACE.into(),
+        namespace_id: DEFAULT_NAMESPACE.into(),
+    }
+}
+
+pub(crate) fn new_workload() -> NewWorkload {
+    NewWorkload {
+        workload_id: fresh(),
+        slug: slug(),
+        name: None,
+        description: None,
+        owner_ref: OwnerRef::parse("team:support").unwrap(),
+        invocation_mode: InvocationMode::Form,
+        workspace_id: DEFAULT_WORKSPACE.into(),
+        namespace_id: DEFAULT_NAMESPACE.into(),
+    }
+}
+
+pub(crate) fn new_release(workload: &Workload) -> NewRelease {
+    NewRelease {
+        release_id: fresh(),
+        workload_id: workload.workload_id,
+        workspace_id: workload.workspace_id,
+        environment: environment(),
+        target_lane: TargetLane::All,
+        policy_bundle_id: None,
+    }
+}
+
+/// The move of an approved or active release to one lane, or to all that are left.
+pub(crate) fn activation(placed: &PlacedRelease, lane: Option<Lane>) -> DeploymentChange {
+    let sound = Standing { primary_route: None, flow: FlowStanding::Absent, unavailable_obligations: Vec::new() };
+    placed.release.activate(lane, &placed.deployment, (&sound, RULE), &stamp()).unwrap()
+}
+
+/// What runs of the release refer to: one name a release is enough where nobody looks at what is in it.
+fn chain_of(placed: &PlacedRelease) -> [u8; 32] {
+    let id = *placed.release.release_id.uuid().as_bytes();
+    std::array::from_fn(|index| id[index % id.len()])
+}
+
+/// A run of the release on its standard lane, let in.
+pub(crate) fn acceptance(placed: &PlacedRelease) -> Acceptance {
+    Acceptance {
+        execution_id: fresh(),
+        workload_id: placed.release.workload_id,
+        workspace_id: placed.release.workspace_id,
+        release_id: placed.release.release_id,
+        environment: placed.release.environment.clone(),
+        lane: Lane::Standard,
+        submitter: actor(),
+        snapshot: chain_of(placed),
+        decision: decision(policy::Outcome::Allow),
+        inputs: Payload { body: json!({ "ticket": "I was charged twice" }).to_string(), salt: [1; 16] },
+        started_at: now(),
+        admission: Admission::Run {
+            lease: fresh(),
+            lease_for: Duration::from_secs(30),
+            deadline_in: Duration::from_secs(600),
+        },
+    }
+}
+
+/// The same run, refused by policy.
+pub(crate) fn refused(placed: &PlacedRelease) -> Acceptance {
+    let mut run = acceptance(placed);
+    run.decision = decision(policy::Outcome::Deny);
+    run.admission = Admission::Deny(Box::new(run_ref(&run).denied(&run.decision, &stamp())));
+    run
+}
+
+fn decision(outcome: policy::Outcome) -> RecordedDecision {
+    RecordedDecision {
+        decision_id: fresh(),
+        outcome,
+        reason_code: "a_rule".to_owned(),
+        obligations: vec!["record".to_owned()],
+        rules: vec!["rule".to_owned()],
+        evaluated_at: now(),
+    }
+}
+
+pub(crate) fn run_ref(run: &Acceptance) -> RunRef<'_> {
+    RunRef {
+        execution_id: run.execution_id,
+        workload_id: run.workload_id,
+        workspace_id: run.workspace_id,
+        release_id: run.release_id,
+        environment: &run.environment,
+        input_digest: run.inputs.digest(),
+    }
+}
+
+/// The lease that an accepted run holds.
+pub(crate) fn lease_of(run: &Acceptance) -> Uuid {
+    match &run.admission {
+        Admission::Run { lease, .. } => *lease,
+        Admission::Deny(_) => panic!("a refused run holds no lease"),
+    }
+}
+
+/// A success with an answer, a step, a second decision and a document.
+pub(crate) fn ending(run: &Acceptance) -> Ending {
+    let output = Payload { body: json!({ "output": "billing", "metadata": {} }).to_string(), salt: [2; 16] };
+    let artifact_id = fresh();
+    Ending {
+        execution_id: run.execution_id,
+        lease: lease_of(run),
+        status: Status::Completed,
+        outcome: Outcome::Success,
+        error: None,
+        steps: vec![StepRecord {
+            step_id: "answer".to_owned(),
+            step_type: "return",
+            failure: None,
+            duration: Duration::from_micros(250),
+        }],
+        decisions: vec![decision(policy::Outcome::Allow)],
+        artifacts: vec![EvidenceArtifact {
+            artifact_id,
+            kind: "provider_call",
+            storage_ref: ArtifactPath::of_evidence(run.execution_id, artifact_id, "provider_call.json"),
+            body: Map::from_iter([("tokens".to_owned(), json!(3))]),
+            created_at: now(),
+        }],
+        finished_at: now(),
+        fact: run_ref(run).ended(Outcome::Success, None, Some(&output), &stamp()),
+        output: Some(output),
+    }
+}

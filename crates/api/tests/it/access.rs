@@ -1,0 +1,291 @@
+//! Callers and their rights: who they say that they are, what they hold, and how soon a change shows.
+
+use crate::stage::{TENANT, WORKSPACE};
+use fairway_testkit::TestApp;
+use serde_json::json;
+
+#[tokio::test]
+async fn a_local_server_believes_who_callers_say_they_are() {
+    let app = TestApp::start().await;
+    let asset = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
+    // The person in front of the server may do everything.
+    let made = app.post("/v1/assets", asset("by-local")).await.expect(201);
+    assert_eq!(made["created_by"], "user:local");
+    app.given().tenant("acme").await;
+    // Who never held a role administers the default tenant, and no more.
+    for actor in ["user:ada", "service:deploy", "user:a.b_c@d+e-f"] {
+        let made = app.post("/v1/assets", asset(&format!("by-{}", actor.len()))).as_actor(actor).await.expect(201);
+        assert_eq!(made["created_by"], actor);
+        app.get(format!("/v1/tenants/{TENANT}/settings")).as_actor(actor).await.expect(200);
+        app.get("/v1/tenants").as_actor(actor).await.refused(403, "forbidden");
+    }
+    // Nobody in particular has no role.
+    let refused = app.get("/v1/workloads").as_actor("anonymous").await.refused(403, "forbidden");
+    assert_eq!(refused["permission"], "workload.view");
+    app.post("/v1/assets", asset("by-nobody")).as_actor("anonymous").await.refused(403, "forbidden");
+    // What is no actor that a caller can be.
+    let long = format!("user:{}", "a".repeat(128));
+    for actor in [
+        "",
+        "ada",
+        "user:",
+        "User:ada",
+        "user:Ada",
+        "user: ada",
+        "user:-ada",
+        "group:ops",
+        "system:cron",
+        "share_link:1",
+        "team:a",
+        "user:ada,user:root",
+        "user:a/b",
+        "admin",
+        "user:é",
+        &long,
+    ] {
+        let refused = app.get("/v1/workloads").as_actor(actor).await.refused(422, "validation_error");
+        assert_eq!(refused["fields"][0]["path"], "X-Actor-Ref", "{actor}");
+    }
+    let twice = app.get("/v1/workloads").as_actor("user:ada").as_actor("user:ada").await;
+    twice.refused(422, "validation_error");
+}
+
+#[tokio::test]
+async fn a_header_that_only_looks_alike_is_nobodys_word() {
+    let app = TestApp::start().await;
+    app.given().role("user:weak", "viewer", ("workspace", Some(WORKSPACE))).await;
+    // A proxy that folds underscores into hyphens would make this a second, unchecked identity.
+    let address = app.address();
+    let body = r#"{"slug":"twin","asset_kind":"skill","owner_ref":"team:a"}"#;
+    let request = format!(
+        "POST /v1/assets HTTP/1.1\r\nHost: {address}\r\nX-Actor-Ref: user:weak\r\nX_Actor_Ref: user:local\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    app.raw(request).await.refused(403, "forbidden");
+    for name in ["actor_ref", "X-Actor", "X-Forwarded-User", "X-Tenant", "Authorization"] {
+        let answer = app.post("/v1/assets", json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" }));
+        answer.as_actor("user:weak").header(name, "user:local").await.refused(403, "forbidden");
+    }
+}
+
+#[tokio::test]
+async fn who_once_held_a_role_has_what_is_left() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    app.get("/v1/assets").as_actor("user:ada").await.expect(200);
+    let viewer = given.role("user:ada", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.get("/v1/assets").as_actor("user:ada").await.expect(200);
+    let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
+    let refused = app.post("/v1/assets", body.clone()).as_actor("user:ada").await.refused(403, "forbidden");
+    assert_eq!(refused["permission"], "asset.create");
+    let author = given.role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
+    app.post("/v1/assets", body).as_actor("user:ada").await.expect(201);
+    for binding in [viewer, author] {
+        let path = format!("/v1/role-bindings/{binding}");
+        app.delete(&path).await.expect(204);
+        app.delete(&path).await.refused(404, "not_found");
+    }
+    app.get("/v1/assets").as_actor("user:ada").await.refused(403, "forbidden");
+    app.get("/v1/roles").as_actor("user:ada").await.refused(403, "forbidden");
+}
+
+#[tokio::test]
+async fn a_change_of_roles_shows_with_the_next_request() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let workload = app.active_workload("main").await;
+    let active = format!("/v1/workloads/{}/active-release?environment=dev", workload.workload_id);
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    let here = ("workspace", Some(WORKSPACE));
+    let keep = given.role("user:ada", "auditor", here).await;
+    for _ in 0..3 {
+        let operator = given.role("user:ada", "operator", here).await;
+        // Twice, so that the second answer comes from what the first one left in the caches.
+        for _ in 0..2 {
+            app.get(&active).as_actor("user:ada").await.expect(200);
+            app.post(workload.execute_path(), body.clone()).as_actor("user:ada").await.expect(200);
+        }
+        app.delete(format!("/v1/role-bindings/{operator}")).await.expect(204);
+        app.post(workload.execute_path(), body.clone()).as_actor("user:ada").await.refused(403, "forbidden");
+        app.get(&active).as_actor("user:ada").await.expect(200);
+    }
+    app.delete(format!("/v1/role-bindings/{keep}")).await.expect(204);
+    app.get(&active).as_actor("user:ada").await.refused(404, "not_found");
+    app.post(workload.execute_path(), body).as_actor("user:ada").await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_first_role_elsewhere_ends_what_everybody_has() {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("main").await;
+    let active = format!("/v1/workloads/{}/active-release?environment=dev", workload.workload_id);
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    let tenant = app.given().tenant("acme").await;
+    for (actor, chosen) in [("user:ada", None), ("user:grace", Some(TENANT))] {
+        let ask = |request: fairway_testkit::app::Request| match chosen {
+            Some(tenant) => request.as_actor(actor).in_tenant(tenant),
+            None => request.as_actor(actor),
+        };
+        for _ in 0..2 {
+            ask(app.get(&active)).await.expect(200);
+            ask(app.post(workload.execute_path(), body.clone())).await.expect(200);
+        }
+        // The first role of all, in another tenant: this tenant's own bindings have not changed.
+        app.given().in_tenant(&tenant, "").role(actor, "tenant_admin", ("tenant", Some(&tenant))).await;
+        ask(app.get(&active)).await.refused(404, "not_found");
+        ask(app.post(workload.execute_path(), body.clone())).await.refused(404, "not_found");
+    }
+}
+
+#[tokio::test]
+async fn a_platform_role_taken_back_ends_in_every_tenant() {
+    let app = TestApp::start().await;
+    let tenant = app.given().tenant("acme").await;
+    let there = app.given().in_tenant(&tenant, "").workspace("there", "there").await;
+    let workload = app.given().in_tenant(&tenant, &there).active_workload("main").await;
+    let active = format!("/v1/workloads/{}/active-release?environment=dev", workload.workload_id);
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    let binding = app.given().role("user:roamer", "operator", ("platform", None)).await;
+    for _ in 0..2 {
+        app.get(&active).as_actor("user:roamer").in_tenant(&tenant).await.expect(200);
+        let run = app.post(workload.execute_path(), body.clone()).as_actor("user:roamer").in_tenant(&tenant);
+        run.await.expect(200);
+    }
+    app.delete(format!("/v1/role-bindings/{binding}")).await.expect(204);
+    app.get(&active).as_actor("user:roamer").in_tenant(&tenant).await.refused(404, "not_found");
+    let run = app.post(workload.execute_path(), body).as_actor("user:roamer").in_tenant(&tenant);
+    run.await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_role_for_one_workload_shows_that_one_alone() {
+    let app = TestApp::start().await;
+    let (one, two) = (app.active_workload("one").await, app.active_workload("two").await);
+    app.given().role("user:guest", "runtime_user", ("workload", Some(&one.workload_id))).await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    app.post(one.execute_path(), body.clone()).as_actor("user:guest").await.expect(200);
+    app.post(two.execute_path(), body).as_actor("user:guest").await.refused(404, "not_found");
+    let listed = app.get("/v1/workloads").as_actor("user:guest").await.expect(200);
+    let slugs: Vec<_> = listed.as_array().unwrap().iter().map(|row| row["slug"].clone()).collect();
+    assert_eq!(slugs, ["one"]);
+    app.get(format!("/v1/workloads/{}", two.workload_id)).as_actor("user:guest").await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn roles_are_granted_within_ones_own() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let roles = app.get("/v1/roles").await.expect(200);
+    let names: Vec<_> = roles.as_array().unwrap().iter().map(|role| role["role"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        [
+            "viewer",
+            "runtime_user",
+            "author",
+            "approver",
+            "operator",
+            "auditor",
+            "workspace_admin",
+            "tenant_admin",
+            "platform_admin",
+        ]
+    );
+    assert_eq!(
+        roles[1]["permissions"],
+        json!(["workload.view", "execution.run", "notification.read", "notification.preference.self_manage"])
+    );
+    given.role("user:boss", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    let grant = |role: &str, kind: &str, reference: Option<&str>| {
+        let body = json!({ "principal": "user:new", "role": role, "scope_kind": kind, "scope_ref": reference });
+        app.post("/v1/role-bindings", body)
+    };
+    let namespace = Some(crate::stage::NAMESPACE);
+    let granted = grant("operator", "workspace", Some(WORKSPACE)).as_actor("user:boss").await.expect(201);
+    let expected = json!({
+        "role_binding_id": granted["role_binding_id"], "principal": "user:new", "role": "operator",
+        "scope_kind": "workspace", "scope_ref": WORKSPACE, "created_at": granted["created_at"],
+        "created_by": "user:boss",
+    });
+    assert_eq!(granted, expected);
+    let listed = app.get(format!("/v1/role-bindings?workspace_id={WORKSPACE}")).as_actor("user:boss").await;
+    assert_eq!(listed.expect(200)[0], granted, "newest first");
+    grant("operator", "workspace", Some(WORKSPACE)).await.refused(409, "duplicate_role_binding");
+    for (role, kind, reference, permission) in [
+        ("viewer", "namespace", namespace, "workspace.manage"),
+        ("viewer", "tenant", Some(TENANT), "tenant.manage"),
+        ("viewer", "platform", None, "platform.manage"),
+    ] {
+        let refused = grant(role, kind, reference).as_actor("user:boss").await.refused(403, "forbidden");
+        assert_eq!(refused["permission"], permission);
+    }
+    // A role that means the whole tenant cannot be confined to less.
+    for (role, kind, reference) in [
+        ("tenant_admin", "workspace", Some(WORKSPACE)),
+        ("tenant_admin", "namespace", namespace),
+        ("platform_admin", "tenant", Some(TENANT)),
+    ] {
+        grant(role, kind, reference).await.refused(422, "validation_error");
+    }
+    for body in [
+        json!({ "principal": "anonymous", "role": "viewer", "scope_kind": "platform" }),
+        json!({ "principal": "share_link:x", "role": "viewer", "scope_kind": "platform" }),
+        json!({ "principal": "user:x", "role": "owner", "scope_kind": "platform" }),
+        json!({ "principal": "user:x", "role": "viewer", "scope_kind": "galaxy" }),
+        json!({ "principal": "user:x", "role": "viewer", "scope_kind": "platform", "scope_ref": TENANT }),
+        json!({ "principal": "user:x", "role": "viewer", "scope_kind": "tenant" }),
+        json!({ "principal": "user:x", "role": "viewer", "scope_kind": "tenant", "scope_ref": "x" }),
+    ] {
+        app.post("/v1/role-bindings", body).await.refused(422, "validation_error");
+    }
+}
+
+#[tokio::test]
+async fn one_workspace_is_meant_or_none() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let asset = given.asset("skill", "probe").await;
+    let flow = given.flow("probe-flow", crate::stage::ECHO_FLOW).await.asset_id;
+    for path in [format!("/v1/assets/{asset}"), format!("/v1/assets/{asset}/versions"), format!("/v1/flows/{flow}")] {
+        for query in ["", "?workspace_id=", "?workspace_id=x"] {
+            let refused = app.get(format!("{path}{query}")).await.refused(422, "validation_error");
+            assert_eq!(refused["fields"][0]["path"], "workspace_id", "{path}{query}");
+        }
+        let twice = format!("{path}?workspace_id={WORKSPACE}&workspace_id={WORKSPACE}");
+        app.get(twice).await.refused(422, "validation_error");
+    }
+    let other = given.workspace("other", "other").await;
+    let body = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
+    let with =
+        |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a", "workspace_id": other });
+    let workload = json!({ "slug": "w", "owner_ref": "team:a", "invocation_mode": "api", "workspace_id": other });
+    let flow = json!({
+        "slug": "f", "owner_ref": "team:a", "content_yaml": crate::stage::ECHO_FLOW, "workspace_id": other,
+    });
+    for (path, body) in [("/v1/assets", with("a")), ("/v1/workloads", workload), ("/v1/flows", flow)] {
+        let refused = app.post(format!("{path}?workspace_id={WORKSPACE}"), body).await;
+        assert_eq!(refused.refused(422, "validation_error")["fields"][0]["path"], "workspace_id");
+    }
+    let doubled = app.post(format!("/v1/assets?workspace_id={other}&workspace_id={WORKSPACE}"), body("b")).await;
+    doubled.refused(422, "validation_error");
+    let agreed = app.post(format!("/v1/assets?workspace_id={other}"), with("c")).await.expect(201);
+    assert_eq!(agreed["workspace_id"], other);
+    let by_query = app.post(format!("/v1/assets?workspace_id={other}"), body("d")).await.expect(201);
+    assert_eq!(by_query["workspace_id"], other);
+    // Without a word it is the caller's home, if the roles name one.
+    given.role("user:at-home", "author", ("workspace", Some(&other))).await;
+    let home = app.post("/v1/assets", body("e")).as_actor("user:at-home").await.expect(201);
+    assert_eq!(home["workspace_id"], other);
+    given.role("user:at-home", "author", ("workspace", Some(WORKSPACE))).await;
+    // On a local server the default workspace stands in for a home that the roles leave open.
+    let open = app.post("/v1/assets", body("f")).as_actor("user:at-home").await.expect(201);
+    assert_eq!(open["workspace_id"], WORKSPACE);
+    assert_eq!(app.post("/v1/assets", body("g")).await.expect(201)["workspace_id"], WORKSPACE);
+    // In another tenant there is none to stand in.
+    let tenant = given.tenant("acme").await;
+    let abroad = given.in_tenant(&tenant, "");
+    abroad.role("user:eve", "tenant_admin", ("tenant", Some(&tenant))).await;
+    abroad.workspace("only", "only").await;
+    app.post("/v1/assets", body("h")).as_actor("user:eve").await.refused(422, "workspace_required");
+}

@@ -1,0 +1,136 @@
+//! Who may do what: every operation against every role, and against a table that was written by hand.
+
+use crate::{
+    document::routes,
+    stage::{Stage, TENANT},
+};
+use fairway_operations::access::Operation;
+use fairway_testkit::TestApp;
+use std::collections::BTreeSet;
+
+/// The callers, in the order of the table's columns.
+const CALLERS: [&str; 12] = [
+    "user:viewer",
+    "user:runtime-user",
+    "user:author",
+    "user:approver",
+    "user:operator",
+    "user:auditor",
+    "user:workspace-admin",
+    // The four above have their role in the workspace alone; these two in the tenant and everywhere.
+    "user:tenant-admin",
+    "user:platform-admin",
+    // Had a role once.
+    "user:nobody",
+    // Administers another workspace of the tenant, and another tenant.
+    "user:neighbour",
+    "user:stranger",
+];
+
+/// What each of them gets, in the order of [`CALLERS`]: `+` it is done, `e` an empty list, `f` 403 with the permission
+/// that is missing, `.` 404.
+const TABLE: [(&str, &str); 42] = [
+    //                         V R A P O U W T G n x s
+    ("list_tenants", "f f f f f f f f + f f f"),
+    ("create_tenant", "f f f f f f f f + f f f"),
+    ("read_tenant_settings", "f f f f f f f + + f f ."),
+    ("change_tenant_settings", "f f f f f f f + + f f ."),
+    ("list_workspaces", "+ + + + + + + + + f + e"),
+    ("create_workspace", "f f f f f f f + + f f +"),
+    ("read_workspace", "+ + + + + + + + + f + ."),
+    ("list_roles", "+ + + + + + + + + f + +"),
+    ("list_role_bindings", "f f f f f f + + + . . ."),
+    ("create_role_binding", "f f f f f f + + + . f ."),
+    ("delete_role_binding", ". . . . . . + + + . . ."),
+    ("list_assets", "+ f + + + + + + + f . ."),
+    ("create_asset", "f f + f f f + + + f f ."),
+    ("read_asset", "+ . + + + + + + + . . ."),
+    ("list_asset_versions", "+ . + + + + + + + . . ."),
+    ("read_asset_version", "+ . + + + + + + + . . ."),
+    ("create_asset_version", "f . + f f f + + + . . ."),
+    ("list_flows", "+ f + + + + + + + f . ."),
+    ("create_flow", "f f + f f f + + + f f ."),
+    ("read_flow", "+ . + + + + + + + . . ."),
+    ("list_workloads", "+ + + + + + + + + f . ."),
+    ("create_workload", "f f + f f f + + + f f ."),
+    ("read_workload", "+ + + + + + + + + . . ."),
+    ("change_workload", "f f + f + f + + + . . ."),
+    ("change_workload_status", "f f f f + f + + + . . ."),
+    ("list_releases", "+ f + + + + + + + f e e"),
+    ("list_workload_releases", "+ . + + + + + + + . . ."),
+    ("read_active_release", "+ . + + + + + + + . . ."),
+    ("create_release", "f . + f f f + + + . . ."),
+    ("read_release", "+ . + + + + + + + . . ."),
+    ("bind_version", "f . + f f f + + + . . ."),
+    ("submit_release", "f . + f f f + + + . . ."),
+    ("transition_release", "f . f f + f + + + . . ."),
+    ("review_release", "f . f + f f + + + . . ."),
+    ("list_approvals", "+ . + + + + + + + . . ."),
+    ("execute_workload", "f + + f + f + + + . . ."),
+    ("read_execution", "+ . + + + + + + + . . ."),
+    ("read_evidence_graph", "+ . + + + + + + + . . ."),
+    ("list_audit_events", "f f f f f + + + + . f ."),
+    ("healthz", "+ + + + + + + + + + + +"),
+    ("readyz", "+ + + + + + + + + + + +"),
+    ("metrics", "+ + + + + + + + + + + +"),
+];
+
+#[test]
+fn every_route_stands_in_the_table() {
+    let documented: BTreeSet<String> = routes().iter().map(|route| route.id().to_owned()).collect();
+    let parts: Vec<&str> = Operation::PARTS.iter().map(|operation| operation.id()).collect();
+    let guarded: BTreeSet<String> =
+        Operation::ALL.iter().map(|operation| operation.id().to_owned()).filter(|id| !parts.contains(&&**id)).collect();
+    assert_eq!(documented, guarded, "routes and the authorisation table differ");
+    let all: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();
+    let swept: BTreeSet<&str> = TABLE.iter().map(|(operation, _)| *operation).collect();
+    assert_eq!(all, swept, "the sweep and the authorisation table differ");
+}
+
+#[tokio::test]
+async fn every_role_may_do_what_its_permissions_say() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    give_roles(&stage).await;
+    let mut wrong = Vec::new();
+    for (operation, expected) in TABLE {
+        for (caller, expected) in CALLERS.iter().zip(expected.split(' ')) {
+            let answer = stage.request(operation).await.as_actor(caller).await;
+            let got = match answer.status {
+                200 if answer.body == b"[]" => "e",
+                200 | 201 | 204 => "+",
+                403 => {
+                    let permission = answer.refused(403, "forbidden")["permission"].clone();
+                    assert!(permission.as_str().is_some_and(|name| name.contains('.')), "{answer}");
+                    "f"
+                }
+                404 => {
+                    answer.refused(404, "not_found");
+                    "."
+                }
+                _ => "?",
+            };
+            if got != expected {
+                wrong.push(format!("{operation} by {caller}: expected {expected}, got {got}: {answer}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
+}
+
+async fn give_roles(stage: &Stage<'_>) {
+    let here = ("workspace", Some(stage.workspace.as_str()));
+    let given = &stage.given;
+    for role in ["viewer", "runtime_user", "author", "approver", "operator", "auditor", "workspace_admin"] {
+        given.role(&format!("user:{}", role.replace('_', "-")), role, here).await;
+    }
+    given.role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
+    given.role("user:platform-admin", "platform_admin", ("platform", None)).await;
+    let lost = given.role("user:nobody", "workspace_admin", here).await;
+    stage.app.delete(format!("/v1/role-bindings/{lost}")).await.expect(204);
+    let next_door = given.workspace("next-door", "next-door").await;
+    given.role("user:neighbour", "workspace_admin", ("workspace", Some(&next_door))).await;
+    let abroad = given.tenant("elsewhere").await;
+    let there = stage.app.given().in_tenant(&abroad, "");
+    there.role("user:stranger", "tenant_admin", ("tenant", Some(&abroad))).await;
+}

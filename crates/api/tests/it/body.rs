@@ -1,0 +1,336 @@
+//! Bodies: what is no JSON, what is too much of it, and what is not asked for.
+
+use crate::{
+    document::{document, routes},
+    stage::Stage,
+};
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+
+const ASSETS: &str = "/v1/assets";
+
+#[tokio::test]
+async fn what_readers_do_not_agree_upon_is_refused_everywhere() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    let documents: [&[u8]; 19] = [
+        b"{\"slug\":\"\xff\"}",
+        b"{\"slug\":\"\xc0\xaf\"}",
+        b"{\"slug\":\"\xed\xa0\x80\"}",
+        b"\xef\xbb\xbf{}",
+        b"\xff\xfe{\x00}\x00",
+        b"{\"slug\": NaN}",
+        b"{\"slug\": -Infinity}",
+        b"{\"slug\": 1e400}",
+        b"{\"slug\": 01}",
+        b"{\"slug\":\"a\",}",
+        b"{\"slug\":\"a\" /* no */}",
+        b"{'slug':'a'}",
+        b"{\"slug\":\"a\",\"slug\":\"a\"}",
+        b"{\"slug\":\"a\",\"\\u0073lug\":\"a\"}",
+        b"{\"slug\":\"\\ud800\"}",
+        b"{\"slug\":\"\\udc00\\ud800\"}",
+        b"{\"slug\":\"\\u0000\"}",
+        b"{\"slug\":\"a\"} {}",
+        b"{\"slug\":\"a\"",
+    ];
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let deep = format!("{{\"slug\":{}}}", nested(64));
+    let deepest = nested(100_000);
+    for route in routes().iter().filter(|route| route.takes_body()) {
+        let path = stage.path(&route.path);
+        let send = |bytes: &[u8]| app.named(&route.method, path.clone()).bytes("application/json", bytes);
+        for document in documents.into_iter().chain([deep.as_bytes(), deepest.as_bytes()]) {
+            let answer = send(document).await;
+            answer.refused(400, "malformed_json");
+            assert!(!answer.text().contains("slug"), "{answer}");
+        }
+        // Well-formed, and not what is asked for.
+        let allowed = format!("{{\"slug\":{}}}", nested(63));
+        for document in ["null", "[]", "\"{}\"", "1", "true", &allowed] {
+            send(document.as_bytes()).await.refused(422, "validation_error");
+        }
+    }
+}
+
+#[tokio::test]
+async fn unknown_fields_are_named_on_every_write() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    let document = document();
+    let servers_own = [
+        "surprise",
+        "asset_id",
+        "asset_version_id",
+        "release_id",
+        "binding_id",
+        "execution_id",
+        "role_binding_id",
+        "tenant_id",
+        "workspace_id",
+        "namespace_id",
+        "lifecycle_state",
+        "ownership_tier",
+        "state",
+        "status",
+        "created_at",
+        "created_by",
+        "updated_at",
+        "approved_by",
+        "approved_at",
+        "transitioned_by",
+        "submitted_by",
+        "actor_ref",
+        "execution_mode",
+        "checksum",
+        "artifact_ref",
+        "revision",
+        "supersedes_release_id",
+        "management_source",
+        "subject_digest",
+        "__proto__",
+        "Slug",
+    ];
+    let mut writes = 0;
+    for route in routes().iter().filter(|route| route.takes_body()) {
+        writes += 1;
+        let known = &route.body_schema(&document)["properties"];
+        for field in servers_own.into_iter().filter(|field| known.get(field).is_none()) {
+            let mut body = stage.body(route.id());
+            body[field] = json!("x");
+            let answer = app.named(&route.method, stage.path(&route.path)).json(body).await;
+            let refused = answer.refused(422, "validation_error");
+            assert_eq!(refused["fields"][0]["path"], field, "{answer}");
+            assert_eq!(refused["fields"][0]["code"], "unknown_field", "{answer}");
+        }
+    }
+    assert!(writes >= 13, "only {writes} writes");
+}
+
+#[tokio::test]
+async fn every_required_field_is_asked_for_by_name() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    let document = document();
+    for route in routes().iter().filter(|route| route.takes_body()) {
+        let required = route.body_schema(&document)["required"].as_array().cloned().unwrap_or_default();
+        for field in required.iter().filter_map(Value::as_str) {
+            for (wrong, code) in
+                [(None, "missing"), (Some(Value::Null), "invalid"), (Some(json!({"a": []})), "invalid")]
+            {
+                if field == "content" && wrong.as_ref().is_some_and(Value::is_object) {
+                    continue;
+                }
+                let mut body = stage.body(route.id());
+                match wrong {
+                    None => drop(body.as_object_mut().unwrap().remove(field)),
+                    Some(value) => body[field] = value,
+                }
+                let answer = app.named(&route.method, stage.path(&route.path)).json(body).await;
+                let refused = answer.refused(422, "validation_error");
+                assert_eq!(refused["fields"][0]["path"], field, "{answer}");
+                assert_eq!(refused["fields"][0]["code"], code, "{answer}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_plain_json_is_taken() {
+    let app = TestApp::start().await;
+    let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" }).to_string();
+    for kind in [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/json; charset=iso-8859-1",
+        "application/json; charset=utf-16",
+        "application/xml",
+        "application/json, text/plain",
+        "application/jsonp",
+        "json",
+        "",
+    ] {
+        let answer = app.post(ASSETS, Value::Null).bytes(kind, body.clone()).await;
+        answer.refused(415, "unsupported_media_type");
+    }
+    for encoding in ["gzip", "br", "zstd", "deflate", "identity, gzip", "x"] {
+        let answer = app.post(ASSETS, Value::Null).bytes("application/json", body.clone());
+        answer.header("Content-Encoding", encoding).await.refused(415, "unsupported_media_type");
+    }
+    let twice = app.post(ASSETS, Value::Null).header("Content-Type", "text/plain").await;
+    twice.refused(415, "unsupported_media_type");
+    // Without a type nothing but an absent body, which counts as an empty object.
+    let address = app.address();
+    let plain = format!("POST {ASSETS} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    let untyped = app.raw(format!("{plain}Content-Length: {}\r\n\r\n{body}", body.len())).await;
+    untyped.refused(415, "unsupported_media_type");
+    let absent = app.raw(format!("{plain}\r\n")).await.refused(422, "validation_error");
+    assert_eq!(absent["fields"][0]["code"], "missing");
+    for kind in ["application/json", "application/json; charset=utf-8", "Application/JSON;charset=\"UTF-8\""] {
+        let unlike = format!("x{}", kind.len());
+        let body = json!({ "slug": unlike, "asset_kind": "skill", "owner_ref": "team:a" }).to_string();
+        app.post(ASSETS, Value::Null).bytes(kind, body).await.expect(201);
+    }
+}
+
+#[tokio::test]
+async fn bodies_have_a_greatest_length() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    let address = app.address();
+    let slug = |length: usize| json!({ "slug": "a".repeat(length) }).to_string();
+    for route in routes().iter().filter(|route| route.takes_body()) {
+        let path = stage.path(&route.path);
+        let holds_content = ["create_asset_version", "create_flow"].contains(&route.id());
+        let limit = if holds_content { 4 << 20 } else { 1 << 20 };
+        let send = |length: usize| app.named(&route.method, path.clone()).bytes("application/json", slug(length));
+        send(limit - 20).await.refused(422, "validation_error");
+        send(limit).await.refused(413, "payload_too_large");
+        // The announced length alone is enough, and a body without one is counted.
+        let head =
+            format!("{} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n", route.method.to_uppercase());
+        let head = format!("{head}Content-Type: application/json\r\n");
+        app.raw(format!("{head}Content-Length: 50000000\r\n\r\n")).await.refused(413, "payload_too_large");
+        if route.id() == "create_tenant" {
+            let chunk = format!("10000\r\n{}\r\n", "a".repeat(0x10000));
+            let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n", chunk.repeat(20));
+            app.raw(chunked).await.refused(413, "payload_too_large");
+        }
+    }
+    let members: Vec<String> = (0..100_000).map(|at| format!("\"k{at}\":1")).collect();
+    let many = format!("{{{}}}", members.join(","));
+    app.post("/v1/tenants", Value::Null).bytes("application/json", many).await.refused(413, "payload_too_large");
+}
+
+#[tokio::test]
+async fn other_sites_change_nothing() {
+    let app = TestApp::start().await;
+    let own = format!("http://{}", app.address());
+    let body = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
+    for (name, value) in [
+        ("Origin", "https://evil.example"),
+        ("Origin", "null"),
+        ("Origin", "http://127.0.0.1:1"),
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Sec-Fetch-Site", "same-site"),
+    ] {
+        app.post(ASSETS, body("x")).header(name, value).await.refused(403, "cross_site_request");
+        app.get(ASSETS).header(name, value).await.expect(200);
+    }
+    app.post(ASSETS, body("ours")).header("Origin", own).header("Sec-Fetch-Site", "same-origin").await.expect(201);
+    let answer = app.get(ASSETS).header("Origin", "https://evil.example").await;
+    assert!(answer.headers.keys().all(|name| !name.as_str().starts_with("access-control-")), "{answer}");
+}
+
+#[tokio::test]
+async fn numbers_have_bounds() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    let lists: Vec<_> = routes().into_iter().filter(|route| route.has_parameter("limit")).collect();
+    assert!(lists.len() >= 9);
+    for route in &lists {
+        let path = format!("{}?workspace_id={}", stage.path(&route.path), stage.workspace);
+        for (query, field) in [
+            ("limit=0", "limit"),
+            ("limit=201", "limit"),
+            ("limit=-1", "limit"),
+            ("limit=1000000000000", "limit"),
+            ("limit=1e1", "limit"),
+            ("limit=", "limit"),
+            ("limit=1&limit=2", "limit"),
+            ("offset=-1", "offset"),
+            ("offset=x", "offset"),
+            ("offset=99999999999999999999", "offset"),
+        ] {
+            let refused = app.get(format!("{path}&{query}")).await.refused(422, "validation_error");
+            assert_eq!(refused["fields"][0]["path"], field, "{path}&{query}");
+        }
+        for offset in ["10001", "1000000000000000000"] {
+            app.get(format!("{path}&offset={offset}")).await.refused(422, "offset_too_deep");
+        }
+        for query in ["limit=1&offset=0", "limit=200&offset=10000"] {
+            app.get(format!("{path}&{query}")).await.expect(200);
+        }
+    }
+    // Integers that not every reader keeps exactly are no content.
+    let model = stage.given.model_policy("bounds").await;
+    let path = format!("/v1/assets/{}/versions", model.asset_id);
+    let route = json!({
+        "route_id": "local", "provider": "local", "model": "m", "account_slot": "local", "state": "approved",
+    });
+    for max_tokens in ["9007199254740993", "9223372036854775808", "1e400", "-1", "0", "1.5", "\"1\""] {
+        let body = format!("{{\"content\":{{\"provider_route\":{route},\"max_tokens\":{max_tokens}}}}}");
+        let answer = app.post(&path, Value::Null).bytes("application/json", body).await;
+        let code = if max_tokens == "1e400" { "malformed_json" } else { "invalid_content" };
+        answer.refused(400, code);
+    }
+    for (temperature, status) in [("-0", 201), ("0.30000000000000004", 201), ("2", 201), ("2.1", 400), ("-0.1", 400)] {
+        let body = format!("{{\"content\":{{\"provider_route\":{route},\"temperature\":{temperature}}}}}");
+        let answer = app.post(&path, Value::Null).bytes("application/json", body).await;
+        assert_eq!(answer.status, status, "{temperature}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn content_is_what_its_kind_says() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let rule = json!({ "id": "a", "condition": "always", "outcome": "allow", "reason_code": "ok" });
+    let with = |name: &str, value: Value| {
+        let mut rule = rule.clone();
+        rule[name] = value;
+        json!({ "rules": [rule] })
+    };
+    let cases = [
+        ("prompt_template", json!({})),
+        ("prompt_template", json!({ "system_prompt": 1 })),
+        ("prompt_template", json!({ "system_prompt": "x", "lifecycle_state": "archived" })),
+        ("prompt_template", json!({ "system_prompt": "x", "variables": [{ "name": "a", "type": "date" }] })),
+        ("model_policy", json!({})),
+        ("model_policy", json!({ "provider_route": {} })),
+        ("model_policy", json!({ "provider_route": "local" })),
+        ("policy_bundle", json!({ "rules": "all" })),
+        ("policy_bundle", with("outcome", json!("maybe"))),
+        ("policy_bundle", with("condition", json!("1 +"))),
+        ("policy_bundle", with("condition", json!("unheard_of == 1"))),
+        ("policy_bundle", with("obligations", json!(["smile"]))),
+        ("policy_bundle", with("created_by", json!("user:root"))),
+        ("orchestration_flow", json!({ "name": "x" })),
+    ];
+    for (at, (kind, content)) in cases.into_iter().enumerate() {
+        let asset = given.asset(kind, &format!("content-{at}")).await;
+        let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
+        let refused = answer.refused(400, "invalid_content");
+        let first = &refused["fields"][0];
+        assert!(first["path"].as_str().is_some_and(|path| path.starts_with("content")), "{answer}");
+        assert!(first["code"].is_string() && first["message"].is_string(), "{answer}");
+        let listed = app.get(format!("/v1/assets/{asset}/versions?workspace_id={}", crate::stage::WORKSPACE)).await;
+        assert_eq!(listed.expect(200), json!([]), "nothing is kept of what was refused");
+    }
+    // The prompt's grammar has codes of its own, and never repeats the template.
+    let prompt = given.asset("prompt_template", "grammar").await;
+    for (text, code) in [
+        ("secret $arg:unheard", "prompt_malformed_token"),
+        ("secret $arg:", "prompt_malformed_token"),
+        ("secret !command:drop", "prompt_command_not_allowed"),
+    ] {
+        let content = json!({ "content": { "system_prompt": text } });
+        let answer = app.post(format!("/v1/assets/{prompt}/versions"), content).await;
+        assert_eq!(answer.refused(422, code)["offset"], 7, "{answer}");
+        assert!(!answer.text().contains("secret"), "{answer}");
+    }
+    for content in [json!([]), json!("x"), json!(1)] {
+        let answer = app.post(format!("/v1/assets/{prompt}/versions"), json!({ "content": content })).await;
+        assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], "content");
+    }
+    // Flows say where they are wrong, all at once.
+    let yaml = "name: x\nentry_step: a\nentry_step: b\nsteps: []\n";
+    let answer = app.post("/v1/flows", json!({ "slug": "bad", "owner_ref": "team:a", "content_yaml": yaml })).await;
+    let refused = answer.refused(400, "invalid_flow");
+    let first = &refused["errors"][0];
+    assert!(first["line"].is_u64() && first["column"].is_u64() && first["code"].is_string(), "{answer}");
+    let kind = json!({ "slug": "x", "asset_kind": "spreadsheet", "owner_ref": "team:a" });
+    app.post("/v1/assets", kind).await.refused(400, "invalid_asset_kind");
+    app.get("/v1/assets?asset_kind=spreadsheet").await.refused(422, "validation_error");
+}

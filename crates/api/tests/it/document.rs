@@ -1,0 +1,59 @@
+//! The routes, as the OpenAPI document names them: what tests walk through that must hold for every one.
+
+use fairway_api::document;
+use serde_json::Value;
+
+/// One method of one path.
+pub(crate) struct Route {
+    pub(crate) method: String,
+    /// With placeholders: `/v1/assets/{asset_id}`.
+    pub(crate) path: String,
+    /// The description of the operation.
+    pub(crate) operation: Value,
+}
+
+impl Route {
+    pub(crate) fn id(&self) -> &str {
+        self.operation["operationId"].as_str().unwrap()
+    }
+
+    /// The names of the placeholders, in their order.
+    pub(crate) fn placeholders(&self) -> Vec<&str> {
+        self.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}')).collect()
+    }
+
+    pub(crate) fn takes_body(&self) -> bool {
+        self.operation.get("requestBody").is_some()
+    }
+
+    /// The schema of the body.
+    pub(crate) fn body_schema<'d>(&self, document: &'d Value) -> &'d Value {
+        let reference = self.operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].as_str();
+        document.pointer(reference.unwrap().strip_prefix('#').unwrap()).unwrap()
+    }
+
+    /// Whether the route takes a parameter of this name, in the query or elsewhere.
+    pub(crate) fn has_parameter(&self, name: &str) -> bool {
+        let parameters = self.operation["parameters"].as_array();
+        parameters.is_some_and(|list| list.iter().any(|parameter| parameter["name"] == name))
+    }
+}
+
+/// The document that the handlers give.
+pub(crate) fn document() -> Value {
+    serde_json::from_str(&document::as_json().unwrap()).unwrap()
+}
+
+/// Every route.
+pub(crate) fn routes() -> Vec<Route> {
+    let mut routes = Vec::new();
+    for (path, methods) in document()["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            if ["get", "put", "post", "patch", "delete"].contains(&method.as_str()) {
+                routes.push(Route { method: method.clone(), path: path.clone(), operation: operation.clone() });
+            }
+        }
+    }
+    assert!(routes.len() > 35, "the document lost its routes");
+    routes
+}

@@ -1,0 +1,109 @@
+//! Paths: what is no identifier names nothing, on every route, and says so in the same words.
+
+use crate::{document::routes, stage::Stage};
+use fairway_testkit::TestApp;
+
+const ID: &str = "0190f000-0000-7000-8000-00000000abcd";
+
+#[tokio::test]
+async fn what_is_no_identifier_is_not_found() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    let bare = ID.replace('-', "");
+    let segments = [
+        ID.to_owned(),
+        ID.to_uppercase(),
+        bare.clone(),
+        bare[1..].to_owned(),
+        format!("{bare}0"),
+        format!("%7B{ID}%7D"),
+        format!("{{{ID}}}"),
+        format!("urn:uuid:{ID}"),
+        format!("{ID}%00"),
+        format!("%00{ID}"),
+        format!("{ID}%0d%0aX:1"),
+        format!("{ID}%20"),
+        format!("..%2f{ID}"),
+        format!("..%252f{ID}"),
+        "..".to_owned(),
+        "%2e%2e".to_owned(),
+        ".".to_owned(),
+        "%ff".to_owned(),
+        "%".to_owned(),
+        "%zz".to_owned(),
+        "0".to_owned(),
+        "-1".to_owned(),
+        "9223372036854775808".to_owned(),
+        "null".to_owned(),
+        "x".repeat(2_000),
+    ];
+    let mut asked = 0;
+    for route in routes() {
+        for name in route.placeholders() {
+            let mut said = Vec::new();
+            for segment in &segments {
+                if name == "slug" && segment == &ID.to_owned() {
+                    continue;
+                }
+                let path = stage.path(&route.path).replacen(&stage.placeholder(name), segment, 1);
+                let query = if route.takes_body() { "" } else { "?environment=dev&workspace_id=" };
+                let workspace = if route.takes_body() { "" } else { &stage.workspace };
+                let answer = app.raw_path(&route.method.to_uppercase(), &format!("{path}{query}{workspace}")).await;
+                // The framework itself may find that the target is none at all.
+                if answer.status == 400 && !answer.text().contains("detail") {
+                    assert!(segment.contains(['{', '}']), "{answer}");
+                    continue;
+                }
+                said.push(answer.refused(404, "not_found")["message"].clone());
+                assert!(!answer.text().contains(segment) || segment.len() < 3, "{answer}");
+                asked += 1;
+            }
+            said.dedup();
+            assert_eq!(said.len(), 1, "{} {}: {said:?}", route.method, route.path);
+        }
+    }
+    assert!(asked > 400, "only {asked} paths");
+}
+
+#[tokio::test]
+async fn only_the_paths_of_the_document_exist() {
+    let app = TestApp::start().await;
+    for path in [
+        "/",
+        "/v1",
+        "/v1/",
+        "/v2/assets",
+        "/v1/asset",
+        "/v1/assets/",
+        "//v1/assets",
+        "/v1//assets",
+        "/V1/assets",
+        "/v1/%61ssets/",
+        "/healthz/",
+        "/.env",
+        "/docs/../v1/assets",
+        "/v1/assets;x=1",
+        "/metrics/x",
+        "/v1/workloads/by-slug",
+        "/v1/workloads/by-slug/x",
+        "/favicon.ico",
+    ] {
+        app.raw_path("GET", path).await.refused(404, "not_found");
+    }
+    // The same path under another method is told apart, with the methods that there are.
+    for (method, path, allow) in [
+        ("DELETE", "/v1/assets", "GET, HEAD, POST"),
+        ("PUT", "/v1/assets", "GET, HEAD, POST"),
+        ("POST", "/healthz", "GET, HEAD"),
+        ("GET", "/v1/workloads/by-slug/x/execute", "POST"),
+        ("TRACE", "/v1/assets", "GET, HEAD, POST"),
+        ("OPTIONS", "/v1/assets", "GET, HEAD, POST"),
+        ("BREW", "/v1/assets", "GET, HEAD, POST"),
+    ] {
+        let answer = app.raw_path(method, path).await;
+        answer.refused(405, "method_not_allowed");
+        assert_eq!(answer.header("allow"), Some(allow), "{answer}");
+    }
+    let head = app.request("HEAD".parse().unwrap(), "/v1/assets").await;
+    assert_eq!((head.status, head.body.len()), (200, 0));
+}

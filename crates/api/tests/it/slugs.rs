@@ -1,0 +1,116 @@
+//! Slugs, names and labels: one spelling for everything that people type.
+
+use crate::stage::ECHO_FLOW;
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+
+const BAD: [&str; 24] = [
+    "",
+    "-",
+    "-a",
+    "a-",
+    "A",
+    "Caf\u{e9}",
+    "cafe\u{301}",
+    "caf\u{e9}",
+    "\u{430}bc",
+    "a\u{202e}b",
+    "a\u{200b}b",
+    "a.",
+    "a ",
+    " a",
+    "a b",
+    "a/b",
+    "a_b",
+    "a\tb",
+    "a\nb",
+    "\u{ff41}",
+    "\u{131}",
+    "a%2fb",
+    "..",
+    "ß",
+];
+const RESERVED: [&str; 9] =
+    ["v1", "healthz", "readyz", "metrics", "docs", "mcp", "workload-runtime", "runtime-enabled", "by-slug"];
+
+fn body(path: &str, slug: &str) -> Value {
+    match path {
+        "/v1/tenants" => json!({ "slug": slug, "name": "x" }),
+        "/v1/workspaces" => json!({ "slug": slug, "name": "x", "namespace": "x" }),
+        "/v1/assets" => json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" }),
+        "/v1/flows" => json!({ "slug": slug, "owner_ref": "team:a", "content_yaml": ECHO_FLOW }),
+        _ => json!({ "slug": slug, "owner_ref": "team:a", "invocation_mode": "api" }),
+    }
+}
+
+const PATHS: [&str; 5] = ["/v1/tenants", "/v1/workspaces", "/v1/assets", "/v1/flows", "/v1/workloads"];
+
+#[tokio::test]
+async fn slugs_have_one_shape() {
+    let app = TestApp::start().await;
+    let long = "a".repeat(64);
+    for path in PATHS {
+        for slug in BAD.into_iter().chain([long.as_str()]) {
+            let answer = app.post(path, body(path, slug)).await;
+            let refused = answer.refused(422, "validation_error");
+            assert_eq!(refused["fields"][0]["path"], "slug", "{path} {slug:?}");
+            assert_eq!(refused["fields"][0]["code"], "invalid_slug", "{path} {slug:?}");
+            assert!(slug.len() < 4 || !answer.text().contains(slug), "{answer}");
+        }
+        for slug in RESERVED {
+            let refused = app.post(path, body(path, slug)).await.refused(422, "validation_error");
+            assert_eq!(refused["fields"][0]["code"], "reserved_slug", "{path} {slug}");
+        }
+        // Flows are assets, so they share the assets' names.
+        let longest = "b".repeat(if path == "/v1/workspaces" { 43 } else { 62 });
+        let end = if path == "/v1/flows" { "f" } else { "" };
+        for slug in ["a", "0", "a--b", "x1-2", longest.as_str()] {
+            let slug = if slug.len() == 43 { slug.to_owned() } else { format!("{slug}{end}") };
+            let made = app.post(path, body(path, &slug)).await.expect(201);
+            assert_eq!(made["slug"], slug);
+            app.post(path, body(path, &slug)).await.refused(409, "duplicate_slug");
+        }
+    }
+}
+
+#[tokio::test]
+async fn assets_and_flows_share_names_and_workloads_have_their_own() {
+    let app = TestApp::start().await;
+    for (path, status) in [("/v1/assets", 201), ("/v1/flows", 409), ("/v1/workloads", 201)] {
+        let answer = app.post(path, body(path, "same")).await;
+        assert_eq!(answer.status, status, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn environments_owners_labels_and_names_have_a_shape_too() {
+    let app = TestApp::start().await;
+    let workload = app.given().workload("main").await;
+    for environment in ["", "Dev", "dev ", "v1", "a/b", "..", "dev\u{200b}"] {
+        let body = json!({ "workload_id": workload, "environment": environment });
+        let refused = app.post("/v1/releases", body).await.refused(422, "validation_error");
+        assert_eq!(refused["fields"][0]["path"], "environment");
+        let run = json!({ "environment": environment, "inputs": {} });
+        app.post("/v1/workloads/by-slug/main/execute", run).await.refused(422, "validation_error");
+    }
+    for owner in ["", "team:", "ada", "group:ops", "service:x", "team:A", "team:a b", "user:", "Team:a"] {
+        let refused = app
+            .post("/v1/assets", json!({ "slug": "o", "asset_kind": "skill", "owner_ref": owner }))
+            .await
+            .refused(422, "validation_error");
+        assert_eq!(refused["fields"][0]["path"], "owner_ref", "{owner}");
+    }
+    let asset = app.given().asset("prompt_template", "labelled").await;
+    for label in ["", "v 1", "v/1", "\u{fc}", "v\u{202e}1", &"v".repeat(65), "v1\n"] {
+        let body = json!({ "content": { "system_prompt": "x" }, "version_label": label });
+        let refused = app.post(format!("/v1/assets/{asset}/versions"), body).await.refused(422, "validation_error");
+        assert_eq!(refused["fields"][0]["path"], "version_label", "{label:?}");
+    }
+    for name in ["", "\u{7}", &"n".repeat(201)] {
+        let answer = app.patch(format!("/v1/workloads/{workload}"), json!({ "name": name })).await;
+        assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], "name");
+    }
+    let long = json!({ "description": "x".repeat(2_001) });
+    let answer = app.patch(format!("/v1/workloads/{workload}"), long).await;
+    assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], "description");
+}

@@ -1,0 +1,217 @@
+//! One of everything in a workspace, and a request that succeeds for every operation.
+
+use fairway_testkit::{
+    TestApp,
+    app::{ActiveWorkload, Given, Request, Version},
+};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What the first start makes.
+pub(crate) const TENANT: &str = "00000000-0000-7000-8000-000000000001";
+pub(crate) const NAMESPACE: &str = "00000000-0000-7000-8000-000000000002";
+pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
+
+/// One of everything in one workspace.
+pub(crate) struct Stage<'a> {
+    pub(crate) app: &'a TestApp,
+    pub(crate) given: Given,
+    pub(crate) tenant: String,
+    pub(crate) workspace: String,
+    pub(crate) workload: ActiveWorkload,
+    pub(crate) flow: Version,
+    pub(crate) execution: String,
+    pub(crate) binding: String,
+    counter: AtomicU32,
+}
+
+/// A flow that returns what it was given.
+pub(crate) const ECHO_FLOW: &str = "\
+name: Echo
+description: Returns the ticket.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: answer
+steps:
+  - id: answer
+    type: return
+    output: '{{trigger.ticket}}'
+";
+
+impl<'a> Stage<'a> {
+    /// In the default tenant, in a workspace and a namespace of its own.
+    pub(crate) async fn set(app: &'a TestApp) -> Self {
+        let workspace = app.given().workspace("here", "here").await;
+        Self::set_in(app, app.given().in_workspace(&workspace), (TENANT, &workspace), "main").await
+    }
+
+    /// In another tenant.
+    pub(crate) async fn set_abroad(app: &'a TestApp) -> Self {
+        let tenant = app.given().tenant("abroad").await;
+        let workspace = app.given().in_tenant(&tenant, WORKSPACE).workspace("there", "there").await;
+        let given = app.given().in_tenant(&tenant, &workspace);
+        Self::set_in(app, given, (&tenant, &workspace), "foreign").await
+    }
+
+    async fn set_in(app: &'a TestApp, given: Given, (tenant, workspace): (&str, &str), slug: &str) -> Self {
+        let workload = given.active_workload(slug).await;
+        let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
+        let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+        let ran = app.post(workload.execute_path(), body).in_tenant(tenant).await.expect(200);
+        let binding = given.role(&format!("user:{slug}-somebody"), "viewer", ("workspace", Some(workspace))).await;
+        Self {
+            app,
+            given,
+            tenant: tenant.to_owned(),
+            workspace: workspace.to_owned(),
+            workload,
+            flow,
+            execution: ran["execution_id"].as_str().unwrap().to_owned(),
+            binding,
+            counter: AtomicU32::new(0),
+        }
+    }
+
+    /// A name that nothing has yet.
+    pub(crate) fn fresh(&self) -> String {
+        format!("fresh-{}", self.counter.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn policy(&self) -> &Version {
+        self.workload.versions.iter().find(|version| version.kind == "policy_bundle").unwrap()
+    }
+
+    fn prompt(&self) -> &Version {
+        self.workload.versions.iter().find(|version| version.kind == "prompt_template").unwrap()
+    }
+
+    /// What stands for a placeholder of a path.
+    pub(crate) fn placeholder(&self, name: &str) -> String {
+        match name {
+            "tenant_id" => self.tenant.clone(),
+            "workspace_id" => self.workspace.clone(),
+            "role_binding_id" => self.binding.clone(),
+            "asset_id" => self.prompt().asset_id.clone(),
+            "asset_version_id" => self.prompt().asset_version_id.clone(),
+            "flow_id" => self.flow.asset_id.clone(),
+            "workload_id" => self.workload.workload_id.clone(),
+            "release_id" => self.workload.release_id.clone(),
+            "execution_id" => self.execution.clone(),
+            "slug" => self.workload.slug.clone(),
+            other => panic!("what stands for {{{other}}}?"),
+        }
+    }
+
+    /// The path with its placeholders filled, and the query that it needs.
+    pub(crate) fn path(&self, pattern: &str) -> String {
+        let segments = pattern.split('/').map(|segment| {
+            let name = segment.strip_prefix('{').and_then(|segment| segment.strip_suffix('}'));
+            name.map_or_else(|| segment.to_owned(), |name| self.placeholder(name))
+        });
+        segments.collect::<Vec<_>>().join("/")
+    }
+
+    /// The body of a request that succeeds; made things get fresh names.
+    pub(crate) fn body(&self, operation: &str) -> Value {
+        let workspace = &self.workspace;
+        match operation {
+            "create_tenant" => json!({ "slug": self.fresh(), "name": "A tenant" }),
+            "change_tenant_settings" => json!({ "notifications_enabled": true }),
+            "create_workspace" => json!({ "slug": self.fresh(), "name": "A workspace", "namespace": "elsewhere" }),
+            "create_role_binding" => json!({
+                "principal": format!("user:{}", self.fresh()), "role": "viewer", "scope_kind": "workspace",
+                "scope_ref": workspace,
+            }),
+            "create_asset" => json!({
+                "slug": self.fresh(), "asset_kind": "prompt_template", "owner_ref": "team:a", "workspace_id": workspace,
+            }),
+            "create_asset_version" => json!({ "content": { "system_prompt": self.fresh() } }),
+            "create_flow" => json!({
+                "slug": self.fresh(), "owner_ref": "team:a", "content_yaml": ECHO_FLOW, "workspace_id": workspace,
+            }),
+            "create_workload" => json!({
+                "slug": self.fresh(), "owner_ref": "team:a", "invocation_mode": "chat", "workspace_id": workspace,
+            }),
+            "change_workload" => json!({ "description": self.fresh() }),
+            "change_workload_status" => json!({ "status": "registered" }),
+            "create_release" => json!({ "workload_id": self.workload.workload_id, "environment": "dev" }),
+            "bind_version" => json!({
+                "asset_version_id": self.policy().asset_version_id, "role": "policy_bundle",
+            }),
+            "submit_release" => json!({ "to_state": "review_ready" }),
+            "transition_release" => json!({ "to_state": "retired" }),
+            "review_release" => json!({
+                "outcome": "approved", "subject_kind": "release", "subject_ref": self.workload.release_id,
+            }),
+            "execute_workload" => json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }),
+            other => panic!("what is the body of {other}?"),
+        }
+    }
+
+    /// A request that succeeds for who may do everything. Changes get a target of their own.
+    pub(crate) async fn request(&self, operation: &str) -> Request {
+        let (app, workspace) = (self.app, &self.workspace);
+        let workload = &self.workload.workload_id;
+        let release = &self.workload.release_id;
+        let from = format!("workspace_id={workspace}");
+        let path = match operation {
+            "list_tenants" => "/v1/tenants".to_owned(),
+            "read_tenant_settings" => self.path("/v1/tenants/{tenant_id}/settings"),
+            "list_workspaces" => "/v1/workspaces".to_owned(),
+            "read_workspace" => self.path("/v1/workspaces/{workspace_id}"),
+            "list_roles" => "/v1/roles".to_owned(),
+            "list_role_bindings" => format!("/v1/role-bindings?{from}"),
+            "list_assets" => format!("/v1/assets?{from}"),
+            "read_asset" => format!("{}?{from}", self.path("/v1/assets/{asset_id}")),
+            "list_asset_versions" => format!("{}?{from}", self.path("/v1/assets/{asset_id}/versions")),
+            "read_asset_version" => {
+                format!("{}?{from}", self.path("/v1/assets/{asset_id}/versions/{asset_version_id}"))
+            }
+            "list_flows" => format!("/v1/flows?{from}"),
+            "read_flow" => format!("{}?{from}", self.path("/v1/flows/{flow_id}")),
+            "list_workloads" => format!("/v1/workloads?{from}"),
+            "read_workload" => self.path("/v1/workloads/{workload_id}"),
+            "list_releases" => format!("/v1/releases?workload_id={workload}"),
+            "list_workload_releases" => self.path("/v1/workloads/{workload_id}/releases"),
+            "read_active_release" => format!("/v1/workloads/{workload}/active-release?environment=dev"),
+            "read_release" => self.path("/v1/releases/{release_id}"),
+            "list_approvals" => self.path("/v1/releases/{release_id}/approvals"),
+            "read_execution" => self.path("/v1/executions/{execution_id}"),
+            "read_evidence_graph" => self.path("/v1/executions/{execution_id}/evidence-graph"),
+            "list_audit_events" => format!("/v1/audit/events?{from}"),
+            "healthz" | "readyz" | "metrics" => format!("/{operation}"),
+            "delete_role_binding" => {
+                let principal = format!("user:{}", self.fresh());
+                let binding = self.given.role(&principal, "viewer", ("workspace", Some(workspace))).await;
+                return app.delete(format!("/v1/role-bindings/{binding}"));
+            }
+            "create_tenant" => return app.post("/v1/tenants", self.body(operation)),
+            "change_tenant_settings" => {
+                return app.patch(self.path("/v1/tenants/{tenant_id}/settings"), self.body(operation));
+            }
+            "create_workspace" => return app.post("/v1/workspaces", self.body(operation)),
+            "create_role_binding" => return app.post("/v1/role-bindings", self.body(operation)),
+            "create_asset" => return app.post("/v1/assets", self.body(operation)),
+            "create_asset_version" => {
+                return app.post(self.path("/v1/assets/{asset_id}/versions"), self.body(operation));
+            }
+            "create_flow" => return app.post("/v1/flows", self.body(operation)),
+            "create_workload" => return app.post("/v1/workloads", self.body(operation)),
+            "change_workload" | "change_workload_status" => {
+                return app.patch(self.path("/v1/workloads/{workload_id}"), self.body(operation));
+            }
+            "create_release" => return app.post("/v1/releases", self.body(operation)),
+            "bind_version" => {
+                let draft = self.given.draft(workload, &[]).await;
+                return app.post(format!("/v1/releases/{draft}/bindings"), self.body(operation));
+            }
+            "submit_release" | "transition_release" => {
+                let draft = self.given.draft(workload, &[]).await;
+                return app.post(format!("/v1/releases/{draft}/transition"), self.body(operation));
+            }
+            "review_release" => return app.post(format!("/v1/releases/{release}/approvals"), self.body(operation)),
+            "execute_workload" => return app.post(self.workload.execute_path(), self.body(operation)),
+            other => panic!("how is {other} asked for?"),
+        };
+        app.get(path)
+    }
+}

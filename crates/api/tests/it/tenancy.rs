@@ -1,0 +1,256 @@
+//! Tenants and workspaces: what belongs to whom, and that nobody else learns of it.
+
+use crate::{
+    document::routes,
+    stage::{Stage, TENANT, WORKSPACE},
+};
+use fairway_testkit::{
+    TestApp,
+    app::{Answer, Request},
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What there is nothing of.
+const NOTHING: &str = "0190f000-0000-7000-8000-00000000dead";
+
+#[tokio::test]
+async fn tenants_are_made_and_configured() {
+    let app = TestApp::start().await;
+    let made = app.post("/v1/tenants", json!({ "slug": "acme", "name": "Acme Ltd." })).await;
+    let tenant = made.expect(201);
+    let id = tenant["tenant_id"].as_str().unwrap();
+    let expected = json!({
+        "tenant_id": id, "slug": "acme", "name": "Acme Ltd.", "created_at": tenant["created_at"],
+        "created_by": "user:local",
+    });
+    assert_eq!(tenant, expected);
+    app.post("/v1/tenants", json!({ "slug": "acme", "name": "Again" })).await.refused(409, "duplicate_slug");
+    let listed = app.get("/v1/tenants").await.expect(200);
+    assert_eq!(listed[0], tenant, "newest first");
+    assert_eq!(listed[1]["tenant_id"], TENANT);
+
+    let path = format!("/v1/tenants/{id}/settings");
+    app.get(&path).await.refused(404, "not_found");
+    let read = app.get(&path).in_tenant(id).await;
+    let defaults = json!({
+        "tenant_id": id, "notifications_enabled": true, "advanced_notifications_enabled": false, "public_hosts": [],
+    });
+    assert_eq!(read.expect(200), defaults);
+    let hosts = json!({ "public_hosts": ["acme.example"] });
+    let changed = app.patch(&path, hosts.clone()).in_tenant(id).header("If-Match", read.header("etag").unwrap()).await;
+    assert_eq!(changed.expect(200)["public_hosts"], json!(["acme.example"]));
+    assert_eq!(changed.expect(200)["notifications_enabled"], true, "what is not named stays");
+    let stale = app.patch(&path, json!({ "notifications_enabled": false })).in_tenant(id);
+    stale.header("If-Match", read.header("etag").unwrap()).await.refused(412, "precondition_failed");
+    // A host belongs to one tenant.
+    let own = format!("/v1/tenants/{TENANT}/settings");
+    app.patch(&own, hosts).await.refused(409, "host_taken");
+    for host in ["Acme.example", "acme.example:80", "", "a b", "acme..example"] {
+        let refused = app.patch(&own, json!({ "public_hosts": [host] })).await.refused(422, "validation_error");
+        assert!(refused["fields"][0]["path"].as_str().unwrap().starts_with("public_hosts"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn workspaces_share_a_namespace() {
+    let app = TestApp::start().await;
+    let body = json!({ "slug": "one", "name": "One", "namespace": "shared" });
+    let one = app.post("/v1/workspaces", body.clone()).await.expect(201);
+    assert_eq!((&one["slug"], &one["name"], &one["namespace"]), (&json!("one"), &json!("One"), &json!("shared")));
+    app.post("/v1/workspaces", body).await.refused(409, "duplicate_slug");
+    let two = json!({ "slug": "two", "name": "Two", "namespace": "shared" });
+    let two = app.post("/v1/workspaces", two).await.expect(201);
+    assert_eq!(one["namespace_id"], two["namespace_id"]);
+    assert_eq!(app.get(format!("/v1/workspaces/{}", one["workspace_id"].as_str().unwrap())).await.expect(200), one);
+    let listed = app.get("/v1/workspaces?limit=2").await;
+    assert_eq!(listed.expect(200), json!([two, one]));
+    assert_eq!(listed.header("x-total-count"), Some("3"));
+    assert_eq!(listed.header("link"), Some("</v1/workspaces?limit=2&offset=2>; rel=\"next\""));
+    let long = json!({ "slug": "a".repeat(44), "name": "Long", "namespace": "shared" });
+    let refused = app.post("/v1/workspaces", long).await.refused(422, "validation_error");
+    assert_eq!(refused["fields"][0]["path"], "slug");
+
+    // An asset is seen from every workspace of its namespace, and from no other.
+    let (one, two) = (one["workspace_id"].as_str().unwrap(), two["workspace_id"].as_str().unwrap());
+    let asset = app.given().in_workspace(one).asset("skill", "shared-skill").await;
+    for (workspace, status) in [(one, 200), (two, 200), (WORKSPACE, 404), (NOTHING, 404)] {
+        let answer = app.get(format!("/v1/assets/{asset}?workspace_id={workspace}")).await;
+        assert_eq!(answer.status, status, "{answer}");
+    }
+    for (workspace, count) in [(one, 1), (two, 1), (WORKSPACE, 0)] {
+        let listed = app.get(format!("/v1/assets?workspace_id={workspace}")).await.expect(200);
+        assert_eq!(listed.as_array().unwrap().len(), count);
+    }
+}
+
+#[tokio::test]
+async fn callers_work_in_one_tenant() {
+    let app = TestApp::start().await;
+    let tenant = app.given().tenant("acme").await;
+    let abroad = app.given().in_tenant(&tenant, "");
+    let there = abroad.workspace("there", "there").await;
+    let slugs = async |request: Request| -> Vec<String> {
+        let listed = request.await.expect(200);
+        listed.as_array().unwrap().iter().map(|row| row["slug"].as_str().unwrap().to_owned()).collect()
+    };
+    // Somebody with roles in one tenant works there without saying so.
+    abroad.role("user:eve", "tenant_admin", ("tenant", Some(&tenant))).await;
+    assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:eve")).await, ["there"]);
+    assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:eve").in_tenant(&tenant)).await, ["there"]);
+    // Somebody with roles in several chooses; without a choice it is the default tenant.
+    abroad.role("user:both", "viewer", ("workspace", Some(&there))).await;
+    app.given().role("user:both", "viewer", ("workspace", Some(WORKSPACE))).await;
+    assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both")).await, ["default"]);
+    assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both").in_tenant(TENANT)).await, ["default"]);
+    assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both").in_tenant(&tenant)).await, ["there"]);
+    // Not theirs, not there and no identifier are one answer.
+    app.given().role("user:home", "tenant_admin", ("tenant", Some(TENANT))).await;
+    for actor in ["user:home", "user:never-bound"] {
+        for wanted in [tenant.as_str(), NOTHING, "acme", ""] {
+            let answer = app.get("/v1/workspaces").as_actor(actor).in_tenant(wanted).await;
+            answer.refused(404, "not_found");
+        }
+    }
+    let twice = app.get("/v1/workspaces").in_tenant(&tenant).in_tenant(TENANT).await;
+    twice.refused(422, "validation_error");
+}
+
+#[tokio::test]
+async fn tenants_have_names_and_rows_of_their_own() {
+    let app = TestApp::start().await;
+    let tenant = app.given().tenant("acme").await;
+    let abroad = app.given().in_tenant(&tenant, "");
+    let there = abroad.workspace("there", "there").await;
+    let ours = app.active_workload("twin").await;
+    let theirs = abroad.in_tenant(&tenant, &there).active_workload("twin").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    for (tenant, workload) in [(TENANT, &ours), (&tenant, &theirs)] {
+        let ran = app.post(workload.execute_path(), body.clone()).in_tenant(tenant).await.expect(200);
+        let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+        let read = app.get(&path).in_tenant(tenant).await.expect(200);
+        assert_eq!(read["workload_id"], workload.workload_id);
+    }
+    for path in ["/v1/assets", "/v1/flows", "/v1/workloads", "/v1/releases", "/v1/audit/events", "/v1/role-bindings"] {
+        let (here, there) = (app.get(path).await.expect(200), app.get(path).in_tenant(&tenant).await.expect(200));
+        for row in here.as_array().unwrap() {
+            assert!(!there.as_array().unwrap().contains(row), "{path}: {row}");
+        }
+    }
+    assert_eq!(app.get("/v1/workloads").in_tenant(&tenant).await.expect(200).as_array().unwrap().len(), 1);
+}
+
+/// All that an answer tells, without what is different each time.
+fn told(answer: &Answer) -> (u16, BTreeMap<String, String>, Value) {
+    let headers = answer.headers.iter().filter(|(name, _)| !["date", "x-request-id"].contains(&name.as_str()));
+    let headers = headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
+    let mut body = answer.json();
+    body.as_object_mut().unwrap().remove("request_id").unwrap();
+    (answer.status, headers, body)
+}
+
+#[tokio::test]
+async fn a_foreign_identifier_is_like_none() {
+    let app = TestApp::start().await;
+    let (home, abroad) = (Stage::set(&app).await, Stage::set_abroad(&app).await);
+    let next_door = home.given.workspace("next-door", "next-door").await;
+    home.given.role("user:neighbour", "workspace_admin", ("workspace", Some(&next_door))).await;
+    let mut compared = 0;
+    for route in routes() {
+        let names = route.placeholders();
+        let body = if route.takes_body() { home.body(route.id()) } else { json!({}) };
+        for (at, name) in names.iter().enumerate() {
+            let foreign = |stage: &Stage<'_>| {
+                let mut query = format!("?environment=dev&workspace_id={}", home.workspace);
+                if route.takes_body() {
+                    query.clear();
+                }
+                let path = stage.path(&route.path) + &query;
+                let real = stage.placeholder(names[at]);
+                let other = if *name == "slug" { "no-such-slug" } else { NOTHING };
+                (path.clone(), path.replace(&real, other))
+            };
+            // The administrator of one tenant asks for what is another's, and the administrator of a workspace for
+            // what is in the next one.
+            let cases = [(&abroad, "user:boss"), (&home, "user:neighbour")];
+            for (stage, actor) in cases {
+                let known_to_all = actor == "user:neighbour" && ["tenant_id", "workspace_id"].contains(name);
+                if known_to_all {
+                    continue;
+                }
+                let (there, nowhere) = foreign(stage);
+                let ask = |path: String| {
+                    let request = app.named(&route.method, path.clone()).as_actor(actor);
+                    let mut body = body.clone();
+                    if route.id() == "review_release" {
+                        // A body that names another release than the path is refused for that alone.
+                        body["subject_ref"] = json!(path.split('/').nth(3));
+                    }
+                    if route.takes_body() { request.json(body) } else { request }
+                };
+                let (there, nowhere) = (ask(there).await, ask(nowhere).await);
+                there.refused(404, "not_found");
+                assert_eq!(told(&there), told(&nowhere), "{} {} as {actor}", route.method, route.path);
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 40, "only {compared} comparisons");
+}
+
+#[tokio::test]
+async fn foreign_identifiers_in_queries_and_bodies_are_like_none() {
+    let app = TestApp::start().await;
+    let (home, abroad) = (Stage::set(&app).await, Stage::set_abroad(&app).await);
+    home.given.role("user:neighbour", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    let draft = home.given.draft(&home.workload.workload_id, &[]).await;
+    let theirs = &abroad.workload;
+    let policy = theirs.versions.iter().find(|version| version.kind == "policy_bundle").unwrap();
+    let bind = format!("/v1/releases/{draft}/bindings");
+    let post = |path: &str, body: Value, field: &'static str, foreign: &str| {
+        let ask = |id: &str| {
+            let mut body = body.clone();
+            body[field] = json!(id);
+            app.post(path, body)
+        };
+        (ask(foreign), ask(NOTHING))
+    };
+    let asset = json!({ "slug": "mine", "asset_kind": "skill", "owner_ref": "team:a" });
+    let flow = json!({ "slug": "mine", "owner_ref": "team:a", "content_yaml": crate::stage::ECHO_FLOW });
+    let workload = json!({ "slug": "mine", "owner_ref": "team:a", "invocation_mode": "chat" });
+    let release = json!({ "workload_id": home.workload.workload_id, "environment": "dev" });
+    let grant = |kind: &str| json!({ "principal": "user:x", "role": "viewer", "scope_kind": kind });
+    let pairs = [
+        post("/v1/assets", asset, "workspace_id", &abroad.workspace),
+        post("/v1/flows", flow, "workspace_id", &abroad.workspace),
+        post("/v1/workloads", workload, "workspace_id", &abroad.workspace),
+        post("/v1/releases", release.clone(), "workload_id", &theirs.workload_id),
+        post("/v1/releases", release, "policy_bundle_id", &policy.asset_id),
+        post(&bind, json!({ "role": "policy_bundle" }), "asset_version_id", &policy.asset_version_id),
+        post("/v1/role-bindings", grant("workspace"), "scope_ref", &abroad.workspace),
+        post("/v1/role-bindings", grant("workload"), "scope_ref", &theirs.workload_id),
+        post("/v1/role-bindings", grant("tenant"), "scope_ref", &abroad.tenant),
+    ];
+    for (foreign, nothing) in pairs {
+        let (foreign, nothing) = (foreign.as_actor("user:boss").await, nothing.as_actor("user:boss").await);
+        foreign.refused(404, "not_found");
+        assert_eq!(told(&foreign), told(&nothing), "{foreign}");
+    }
+    // Within the tenant, a workload of a workspace that one does not see is not there either.
+    let grant = |id: &str| {
+        let body = json!({ "principal": "user:x", "role": "viewer", "scope_kind": "workload", "scope_ref": id });
+        app.post("/v1/role-bindings", body).as_actor("user:neighbour")
+    };
+    let (hidden, nothing) = (grant(&home.workload.workload_id).await, grant(NOTHING).await);
+    hidden.refused(404, "not_found");
+    assert_eq!(told(&hidden), told(&nothing));
+    for path in ["/v1/assets", "/v1/flows", "/v1/workloads", "/v1/role-bindings", "/v1/audit/events"] {
+        let ask = |id: &str| app.get(format!("{path}?workspace_id={id}")).as_actor("user:boss");
+        let (foreign, nothing) = (ask(&abroad.workspace).await, ask(NOTHING).await);
+        foreign.refused(404, "not_found");
+        assert_eq!(told(&foreign), told(&nothing), "{path}");
+    }
+    let ask = |id: &str| app.get(format!("/v1/releases?workload_id={id}")).as_actor("user:boss");
+    assert_eq!(ask(&theirs.workload_id).await.expect(200), json!([]));
+    assert_eq!(ask(NOTHING).await.expect(200), json!([]));
+}

@@ -1,0 +1,306 @@
+//! A client for tests: requests as a caller would write them, answers that explain themselves.
+
+use super::Given;
+use reqwest::{
+    Method,
+    header::{HeaderMap, HeaderName, HeaderValue},
+};
+use serde_json::Value;
+use std::{
+    fmt,
+    future::{Future, IntoFuture},
+    net::SocketAddr,
+    pin::Pin,
+    time::Duration,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+/// Longest wait for an answer. Nothing waits this long unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Speaks to one server. Clones share their connections.
+#[derive(Clone)]
+pub struct Client {
+    address: SocketAddr,
+    http: reqwest::Client,
+}
+
+/// A request that is sent when it is awaited.
+#[derive(Clone)]
+#[must_use = "a request is sent when it is awaited"]
+pub struct Request {
+    client: Client,
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+/// An answer, with what was asked for its failures' sake.
+#[derive(Clone)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Vec<u8>,
+    asked: String,
+}
+
+impl Client {
+    pub(super) fn new(address: SocketAddr) -> anyhow::Result<Self> {
+        crate::init();
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .tcp_nodelay(true)
+            .timeout(PATIENCE)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
+        Ok(Self { address, http })
+    }
+
+    /// Where the server listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// GET.
+    pub fn get(&self, path: impl Into<String>) -> Request {
+        self.request(Method::GET, path)
+    }
+
+    /// POST with a JSON body.
+    pub fn post(&self, path: impl Into<String>, body: impl Into<Value>) -> Request {
+        self.request(Method::POST, path).json(body)
+    }
+
+    /// PATCH with a JSON body.
+    pub fn patch(&self, path: impl Into<String>, body: impl Into<Value>) -> Request {
+        self.request(Method::PATCH, path).json(body)
+    }
+
+    /// DELETE.
+    pub fn delete(&self, path: impl Into<String>) -> Request {
+        self.request(Method::DELETE, path)
+    }
+
+    /// Any method, without a body.
+    pub fn request(&self, method: Method, path: impl Into<String>) -> Request {
+        Request { client: self.clone(), method, path: path.into(), headers: HeaderMap::new(), body: Vec::new() }
+    }
+
+    /// A method by name, for tests that walk through the OpenAPI document.
+    ///
+    /// # Panics
+    /// When the name is no method.
+    pub fn named(&self, method: &str, path: impl Into<String>) -> Request {
+        let Ok(method) = method.to_uppercase().parse() else { panic!("`{method}` is no method") };
+        self.request(method, path)
+    }
+
+    /// Sends bytes exactly as they are on a connection of their own, and reads what comes until the server closes it.
+    /// The path in them is neither checked nor normalized, which other clients do.
+    ///
+    /// # Panics
+    /// When the server answers with something that is no HTTP.
+    pub async fn raw(&self, bytes: impl AsRef<[u8]>) -> Answer {
+        let asked = String::from_utf8_lossy(bytes.as_ref()).lines().next().unwrap_or_default().to_owned();
+        match tokio::time::timeout(PATIENCE, self.exchange(bytes.as_ref())).await {
+            Ok(Ok(received)) => parse(&received, asked),
+            Ok(Err(error)) => panic!("{asked}: {error}"),
+            Err(_) => panic!("{asked}: no answer within {PATIENCE:?}"),
+        }
+    }
+
+    /// Sends a GET or another bodiless method to a path that no client normalizes.
+    pub async fn raw_path(&self, method: &str, path: &str) -> Answer {
+        self.raw(format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)).await
+    }
+
+    async fn exchange(&self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+        let mut stream = tokio::net::TcpStream::connect(self.address).await?;
+        // The server may answer and close before it has read everything.
+        let _ = stream.write_all(bytes).await;
+        let mut received = Vec::new();
+        match stream.read_to_end(&mut received).await {
+            Err(_) if !received.is_empty() => Ok(received),
+            read => read.map(|_| received),
+        }
+    }
+
+    /// What a test takes for granted: assets, workloads, releases made through the API.
+    #[must_use]
+    pub fn given(&self) -> Given {
+        Given::of(self.clone())
+    }
+}
+
+impl Request {
+    /// As this actor instead of the person in front of the server.
+    pub fn as_actor(self, actor: &str) -> Self {
+        self.header("X-Actor-Ref", actor)
+    }
+
+    /// In this tenant.
+    pub fn in_tenant(self, tenant: &str) -> Self {
+        self.header("X-Tenant-Id", tenant)
+    }
+
+    /// With this idempotency key.
+    pub fn key(self, key: &str) -> Self {
+        self.header("Idempotency-Key", key)
+    }
+
+    /// With a header, beside others of its name.
+    ///
+    /// # Panics
+    /// When name or value cannot be sent.
+    pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        let value = HeaderValue::from_bytes(value.as_ref());
+        let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value) else {
+            panic!("the header `{name}` cannot be sent")
+        };
+        self.headers.append(name, value);
+        self
+    }
+
+    /// With a JSON body.
+    pub fn json(self, body: impl Into<Value>) -> Self {
+        self.bytes("application/json", body.into().to_string())
+    }
+
+    /// With a body as it is, of this media type.
+    pub fn bytes(mut self, kind: &str, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self.headers.remove("content-type");
+        self.header("Content-Type", kind)
+    }
+
+    async fn send(self) -> Answer {
+        let asked = format!("{} {}", self.method, self.path);
+        match tokio::time::timeout(PATIENCE, self.exchange(&asked)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => panic!("{asked}: {error:?}"),
+            Err(_) => panic!("{asked}: no answer within {PATIENCE:?}"),
+        }
+    }
+
+    async fn exchange(self, asked: &str) -> reqwest::Result<Answer> {
+        let url = format!("http://{}{}", self.client.address, self.path);
+        let request = self.client.http.request(self.method, url).headers(self.headers).body(self.body);
+        let response = request.send().await?;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = response.bytes().await?.to_vec();
+        Ok(Answer { status, headers, body, asked: asked.to_owned() })
+    }
+}
+
+impl IntoFuture for Request {
+    type Output = Answer;
+    type IntoFuture = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}
+
+impl Answer {
+    /// A header's value.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    ///
+    /// # Panics
+    /// When it is none.
+    #[must_use]
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        match serde_json::from_slice(&self.body) {
+            Ok(json) => json,
+            Err(error) => panic!("expected JSON ({error})\n{self}"),
+        }
+    }
+
+    /// The body, where the answer has this status.
+    ///
+    /// # Panics
+    /// When it has another.
+    #[track_caller]
+    pub fn expect(&self, status: u16) -> Value {
+        assert!(self.status == status, "expected {status}\n{self}");
+        if self.body.is_empty() { Value::Null } else { self.json() }
+    }
+
+    /// The `detail` of a refusal with this status and code, in the one form that every refusal has.
+    ///
+    /// # Panics
+    /// When it is another answer, or its form is not the one of every refusal.
+    #[track_caller]
+    pub fn refused(&self, status: u16, code: &str) -> Value {
+        assert!(self.status == status, "expected {status} `{code}`\n{self}");
+        let body = self.json();
+        let detail = body.get("detail").cloned().unwrap_or_default();
+        let said = detail.get("error").and_then(Value::as_str);
+        assert!(said == Some(code), "expected the code `{code}`\n{self}");
+        let message = detail.get("message").and_then(Value::as_str);
+        assert!(message.is_some_and(|message| !message.is_empty()), "a refusal says why\n{self}");
+        let id = body.get("request_id").and_then(Value::as_str);
+        assert!(id.is_some() && id == self.header("x-request-id"), "a refusal names its request\n{self}");
+        let known = ["detail", "request_id"];
+        let plain = body.as_object().is_some_and(|body| body.keys().all(|key| known.contains(&key.as_str())));
+        assert!(plain, "a refusal has no other members\n{self}");
+        let kind = self.header("content-type").unwrap_or_default();
+        assert!(kind.starts_with("application/json"), "a refusal is JSON\n{self}");
+        detail
+    }
+
+    /// The code of a refusal, or nothing.
+    #[must_use]
+    pub fn code(&self) -> String {
+        let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        body.pointer("/detail/error").and_then(Value::as_str).unwrap_or_default().to_owned()
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text: String = self.text().chars().take(2_000).collect();
+        write!(out, "{} -> {}\n{text}", self.asked, self.status)
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+/// Reads an HTTP/1.1 answer that ended with its connection.
+fn parse(received: &[u8], asked: String) -> Answer {
+    let cut = received.windows(4).position(|window| window == b"\r\n\r\n");
+    let Some((head, rest)) = cut.and_then(|cut| received.split_at_checked(cut)) else {
+        panic!("{asked}: this is no answer: {}", String::from_utf8_lossy(received))
+    };
+    let head = String::from_utf8_lossy(head);
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|status| status.parse().ok());
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value.trim())) {
+            headers.append(name, value);
+        }
+    }
+    let body = rest.get(4..).unwrap_or_default().to_vec();
+    Answer { status: status.unwrap_or_default(), headers, body, asked }
+}
