@@ -132,9 +132,9 @@ impl AccessStore for Database {
         let (tenant, workspace) = (scope.tenant().uuid(), workspace.map(WorkspaceId::uuid));
         let sql = format!("SELECT {BINDING_COLUMNS} {WHERE} ORDER BY role_binding_id DESC LIMIT $3 OFFSET $4");
         let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
-        let rows = self.read(&sql, &[&tenant, &workspace, &limit, &offset]).await?;
+        let rows = self.list(&sql, &[&tenant, &workspace, &limit, &offset]).await?;
         let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
-        let total = count(&self.read(&counted, &[&tenant, &workspace]).await?)?;
+        let total = count(&self.list(&counted, &[&tenant, &workspace]).await?)?;
         Ok((rows.iter().map(binding).collect::<Result<_, _>>()?, total))
     }
 

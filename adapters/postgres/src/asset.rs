@@ -116,10 +116,10 @@ impl AssetStore for Database {
         let mut params: Vec<Param<'_>> =
             vec![&tenant, &workspace, &kind, &state, &reach.all, &reach.namespaces, &reach.workspaces];
         let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
-        let total = count(&self.read(&counted, &params).await?)?;
+        let total = count(&self.list(&counted, &params).await?)?;
         params.extend_from_slice(&[&limit, &offset]);
         let sql = format!("SELECT {ASSET_COLUMNS} {WHERE} ORDER BY asset_id DESC LIMIT $8 OFFSET $9");
-        let rows = self.read(&sql, &params).await?;
+        let rows = self.list(&sql, &params).await?;
         Ok((rows.iter().map(asset).collect::<Result<_, _>>()?, total))
     }
 
@@ -245,10 +245,10 @@ impl AssetStore for Database {
         );
         let (tenant, asset) = (scope.tenant().uuid(), asset.uuid());
         let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
-        let rows = self.read(&sql, &[&tenant, &asset, &limit, &offset]).await?;
+        let rows = self.list(&sql, &[&tenant, &asset, &limit, &offset]).await?;
         let counted = "SELECT count(*) FROM
             (SELECT FROM asset_version WHERE tenant_id = $1 AND asset_id = $2 LIMIT 10001) AS few";
-        let total = count(&self.read(counted, &[&tenant, &asset]).await?)?;
+        let total = count(&self.list(counted, &[&tenant, &asset]).await?)?;
         Ok((rows.iter().map(version).collect::<Result<_, _>>()?, total))
     }
 

@@ -74,9 +74,9 @@ impl AuditStore for Database {
              JOIN fact USING (tenant_id, fact_id) ORDER BY page.index DESC"
         );
         let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
-        let rows = self.read(&sql, &[&tenant, &workspace, &limit, &offset]).await?;
+        let rows = self.list(&sql, &[&tenant, &workspace, &limit, &offset]).await?;
         let counted = format!("SELECT count(*) FROM (SELECT FROM fact_order WHERE {condition} LIMIT 10001) AS few");
-        let total = count(&self.read(&counted, &[&tenant, &workspace]).await?)?;
+        let total = count(&self.list(&counted, &[&tenant, &workspace]).await?)?;
         Ok((rows.iter().map(event).collect::<Result<_, _>>()?, total))
     }
 }

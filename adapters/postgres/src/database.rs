@@ -10,6 +10,17 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// How long a request waits for a connection before it is told to come back.
 const WAIT_FOR_CONNECTION: Duration = Duration::from_millis(1_500);
+/// What a connection for point reads and commits says first. Its statements touch a few rows by key, so one plan is
+/// right for every value, and no plan may come to depend on what the statistics of a young table happen to say.
+const ENTER_POINTS: &str = "SET ROLE fairway_service; SET statement_timeout = '5s'; SET lock_timeout = '2s'; \
+    SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
+    SET enable_hashjoin = off; SET enable_mergejoin = off";
+/// What a connection for lists says first. Their filters come and go, so they are planned for the values at hand.
+const ENTER_LISTS: &str = "SET ROLE fairway_service; SET statement_timeout = '2s'; SET jit = off; \
+    SET plan_cache_mode = force_custom_plan";
+/// Connections for lists, for each connection for the rest: one for four.
+const POINTS_PER_LIST: usize = 4;
+
 /// How long a new connection may take.
 const CONNECT: Duration = Duration::from_millis(1_000);
 
@@ -28,7 +39,8 @@ pub struct DatabaseOptions {
 /// wake-up across threads for every round trip.
 #[derive(Clone, Debug)]
 pub struct Database {
-    pool: Pool,
+    points: Pool,
+    lists: Pool,
 }
 
 /// A value that a statement takes.
@@ -40,26 +52,11 @@ impl Database {
     /// # Errors
     /// When the address cannot be read.
     pub fn new(options: &DatabaseOptions) -> Result<Self, StoreError> {
-        let mut config = Config::from_str(&options.url).map_err(failure::of_store)?;
-        config.connect_timeout(CONNECT).application_name("fairway");
-        config.keepalives_idle(Duration::from_secs(30));
-        let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config, tls(), recycle);
-        let enter = Hook::async_fn(|client, _| {
-            Box::pin(async move {
-                let enter = "SET ROLE fairway_service; SET statement_timeout = '5s'; SET lock_timeout = '2s'";
-                client.batch_execute(enter).await.map_err(HookError::Backend)
-            })
-        });
-        let timeouts = Timeouts { wait: Some(WAIT_FOR_CONNECTION), create: Some(CONNECT), recycle: Some(CONNECT) };
-        let pool = Pool::builder(manager)
-            .max_size(options.connections)
-            .runtime(Runtime::Tokio1)
-            .timeouts(timeouts)
-            .post_create(enter)
-            .build()
-            .map_err(|error| failure::broken(Box::new(error)))?;
-        Ok(Self { pool })
+        let lists = (options.connections / POINTS_PER_LIST).max(1);
+        Ok(Self {
+            points: pool(&options.url, options.connections, ENTER_POINTS)?,
+            lists: pool(&options.url, lists, ENTER_LISTS)?,
+        })
     }
 
     /// Whether executions of the coming week find a partition to lie in.
@@ -73,20 +70,15 @@ impl Database {
         Ok(far.unwrap_or(false))
     }
 
-    pub(crate) async fn connection(&self) -> Result<Object, StoreError> {
-        self.pool.get().await.map_err(|error| failure::unavailable(Box::new(error)))
-    }
-
     /// Sends a statement that changes nothing. A connection that died while it lay in the pool shows only on use, and
     /// a read can be repeated: so it is, once.
     pub(crate) async fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        let first = send(&self.connection().await?, sql, params).await;
-        match first {
-            Err(error) if error.is_closed() => {
-                send(&self.connection().await?, sql, params).await.map_err(failure::of_store)
-            }
-            Ok(_) | Err(_) => first.map_err(failure::of_store),
-        }
+        read(&self.points, sql, params).await
+    }
+
+    /// The same for lists, whose filters may be there or not.
+    pub(crate) async fn list(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        read(&self.lists, sql, params).await
     }
 
     /// The one row of a read, if it has one.
@@ -96,8 +88,37 @@ impl Database {
 
     /// Sends a statement that is a whole transaction. Never repeated: whether it happened may not be known.
     pub(crate) async fn commit(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
-        let connection = self.connection().await?;
+        let connection = connection(&self.points).await?;
         send(&connection, sql, params).await.map_err(failure::of_commit)
+    }
+}
+
+fn pool(url: &str, connections: usize, enter: &'static str) -> Result<Pool, StoreError> {
+    let mut config = Config::from_str(url).map_err(failure::of_store)?;
+    config.connect_timeout(CONNECT).application_name("fairway");
+    config.keepalives_idle(Duration::from_secs(30));
+    let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let hook = Hook::async_fn(move |client, _| {
+        Box::pin(async move { client.batch_execute(enter).await.map_err(HookError::Backend) })
+    });
+    Pool::builder(Manager::from_config(config, tls(), recycle))
+        .max_size(connections)
+        .runtime(Runtime::Tokio1)
+        .timeouts(Timeouts { wait: Some(WAIT_FOR_CONNECTION), create: Some(CONNECT), recycle: Some(CONNECT) })
+        .post_create(hook)
+        .build()
+        .map_err(|error| failure::broken(Box::new(error)))
+}
+
+async fn connection(pool: &Pool) -> Result<Object, StoreError> {
+    pool.get().await.map_err(|error| failure::unavailable(Box::new(error)))
+}
+
+async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+    let first = send(&connection(pool).await?, sql, params).await;
+    match first {
+        Err(error) if error.is_closed() => send(&connection(pool).await?, sql, params).await.map_err(failure::of_store),
+        Ok(_) | Err(_) => first.map_err(failure::of_store),
     }
 }
 

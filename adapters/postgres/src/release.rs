@@ -68,10 +68,10 @@ impl ReleaseStore for Database {
             &reach.workloads,
         ];
         let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
-        let total = count(&self.read(&counted, &params).await?)?;
+        let total = count(&self.list(&counted, &params).await?)?;
         params.extend_from_slice(&[&limit, &offset]);
         let sql = format!("SELECT {RELEASE_COLUMNS} {WHERE} ORDER BY release_id DESC LIMIT $9 OFFSET $10");
-        let rows = self.read(&sql, &params).await?;
+        let rows = self.list(&sql, &params).await?;
         Ok((rows.iter().map(release).collect::<Result<_, _>>()?, total))
     }
 

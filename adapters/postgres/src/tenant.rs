@@ -42,9 +42,9 @@ impl TenantStore for Database {
 
     async fn list(&self, page: Paging) -> Result<(Vec<Tenant>, u64), StoreError> {
         let sql = format!("SELECT {TENANT_COLUMNS} FROM tenant ORDER BY tenant_id DESC LIMIT $1 OFFSET $2");
-        let rows = self.read(&sql, &[&i64::from(page.limit), &i64::from(page.offset)]).await?;
+        let rows = self.list(&sql, &[&i64::from(page.limit), &i64::from(page.offset)]).await?;
         let counted = "SELECT count(*) FROM (SELECT FROM tenant LIMIT 10001) AS few";
-        let total = count(&self.read(counted, &[]).await?)?;
+        let total = count(&self.list(counted, &[]).await?)?;
         Ok((rows.iter().map(tenant).collect::<Result<_, _>>()?, total))
     }
 
@@ -165,9 +165,9 @@ impl WorkspaceStore for Database {
              WHERE workspace.tenant_id = $1 ORDER BY workspace_id DESC LIMIT $2 OFFSET $3"
         );
         let tenant = scope.tenant().uuid();
-        let rows = self.read(&sql, &[&tenant, &i64::from(page.limit), &i64::from(page.offset)]).await?;
+        let rows = self.list(&sql, &[&tenant, &i64::from(page.limit), &i64::from(page.offset)]).await?;
         let counted = "SELECT count(*) FROM (SELECT FROM workspace WHERE tenant_id = $1 LIMIT 10001) AS few";
-        let total = count(&self.read(counted, &[&tenant]).await?)?;
+        let total = count(&self.list(counted, &[&tenant]).await?)?;
         Ok((rows.iter().map(workspace).collect::<Result<_, _>>()?, total))
     }
 

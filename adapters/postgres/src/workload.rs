@@ -67,10 +67,10 @@ impl WorkloadStore for Database {
         let mut params: Vec<Param<'_>> =
             vec![&tenant, &workspace, &status, &reach.all, &reach.namespaces, &reach.workspaces, &reach.workloads];
         let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
-        let total = count(&self.read(&counted, &params).await?)?;
+        let total = count(&self.list(&counted, &params).await?)?;
         params.extend_from_slice(&[&limit, &offset]);
         let sql = format!("SELECT {WORKLOAD_COLUMNS} {WHERE} ORDER BY workload_id DESC LIMIT $8 OFFSET $9");
-        let rows = self.read(&sql, &params).await?;
+        let rows = self.list(&sql, &params).await?;
         Ok((rows.iter().map(workload).collect::<Result<_, _>>()?, total))
     }
 

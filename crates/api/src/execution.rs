@@ -45,7 +45,7 @@ pub(crate) struct Execute {
     /// The environment whose active release runs.
     environment: String,
     /// Field names and values.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     inputs: Option<Map<String, Value>>,
 }
 

@@ -84,7 +84,8 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
     let idle = Idle { cost: watch(&meter, &server).await?, memory };
     say("making workloads and releases");
     let furniture = Furniture::make(server.address).await.with_context(|| server.end_of_log())?;
-    let bench = Bench { plan, meter, accounting, floor, server, furniture };
+    let databases = postgres.databases().await?;
+    let bench = Bench { plan, meter, databases, accounting, floor, server, furniture };
     bench
         .rows(
             &rows,
@@ -105,6 +106,7 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
 struct Bench<'a> {
     plan: &'a Plan,
     meter: Meter,
+    databases: [tokio_postgres::Client; 2],
     accounting: Accounting,
     floor: Running,
     server: Running,
@@ -136,11 +138,17 @@ impl Bench<'_> {
     }
 
     /// Floors before and after, so that whatever else the machine does hits both.
+    ///
+    /// Statistics are made first: PostgreSQL makes them by itself within a minute, and a run fills tables in seconds
+    /// that would otherwise fill in days.
     async fn measure(&self, row: Row, clients: usize) -> Result<Measured> {
         let around: &[Floor] = match row.floor() {
             Floor::Read => &[Floor::Read],
             Floor::Commit | Floor::CommitAtOnce => &[Floor::Commit, Floor::CommitAtOnce],
         };
+        for database in &self.databases {
+            database.batch_execute("ANALYZE").await?;
+        }
         let half = self.plan.time() / 2;
         let mut floors = Vec::new();
         for floor in around {

@@ -110,6 +110,11 @@ impl Postgres {
         }
         floor::prepare(&connect(&self.server.url(FLOOR_DATABASE)).await?).await
     }
+
+    /// A connection to each of the two databases.
+    pub(crate) async fn databases(&self) -> Result<[tokio_postgres::Client; 2]> {
+        Ok([connect(&self.server.url(DATABASE)).await?, connect(&self.server.url(FLOOR_DATABASE)).await?])
+    }
 }
 
 /// Worker threads of the floor, as many as the server starts.

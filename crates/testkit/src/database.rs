@@ -112,7 +112,11 @@ async fn template(server_url: &str) -> anyhow::Result<String> {
     Ok(name)
 }
 
-async fn connect(url: &str) -> anyhow::Result<Client> {
+/// A connection to any address of a test's server.
+///
+/// # Errors
+/// When PostgreSQL refuses.
+pub async fn connect(url: &str) -> anyhow::Result<Client> {
     let (client, connection) = url.parse::<Config>()?.connect(NoTls).await?;
     tokio::spawn(connection);
     Ok(client)

@@ -10,7 +10,7 @@ mod provider;
 pub use app::TestApp;
 pub use artifacts::{ArtifactFault, FaultyArtifacts};
 pub use clock::MovableClock;
-pub use database::TestDatabase;
+pub use database::{TestDatabase, connect};
 pub use provider::{Behaviour, StubProvider};
 
 /// One provider of cryptography for everything that speaks TLS; once per process is enough.

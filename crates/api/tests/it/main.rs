@@ -8,12 +8,19 @@
 )]
 
 mod access;
+mod audit;
 mod authorization;
 mod body;
+mod concurrency;
 mod demo;
 mod document;
+mod errors;
+mod execution;
 mod guide;
+mod idempotency;
+mod openapi;
 mod paths;
+mod service;
 mod slugs;
 mod stage;
 mod tenancy;

@@ -1,0 +1,174 @@
+//! R20: a version's row and its artifact never disagree.
+
+use crate::{
+    process::Place,
+    remote::{Answer, Remote, policy},
+};
+use fairway_domain::id::Ids;
+use fairway_testkit::{ArtifactFault, FaultyArtifacts, TestApp, TestDatabase};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+/// Every row has its artifact, byte for byte and digest for digest. Artifacts without a row are allowed.
+pub(crate) async fn rows_and_artifacts_agree(owner: &Client, artifacts: &Path) {
+    let rows = owner.query("SELECT artifact_ref, content, checksum FROM asset_version", &[]).await.unwrap();
+    for row in rows {
+        let (path, content, checksum): (String, String, String) = (row.get(0), row.get(1), row.get(2));
+        let bytes = fs::read(artifacts.join(&path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(bytes, content.as_bytes(), "{path}");
+        assert_eq!(checksum, format!("blake3:{}", blake3::hash(&bytes).to_hex()), "{path}");
+    }
+}
+
+async fn versions(owner: &Client) -> i64 {
+    owner.query_one("SELECT count(*) FROM asset_version", &[]).await.unwrap().get(0)
+}
+
+fn asks_to_come_back(answer: &Answer) {
+    assert!(answer.asks_to_come_back(), "{answer:?}");
+    assert_eq!(answer.body.pointer("/detail/error").and_then(Value::as_str), Some("unavailable"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_written_is_a_503_and_the_same_request_succeeds_later() {
+    let database = TestDatabase::create().await.unwrap();
+    let place = Place::new(&database.url());
+    let server = place.start().await;
+    let remote: &Remote = &server.remote;
+    let owner = database.owner().await.unwrap();
+    let path = format!("/v1/assets/{}/versions", remote.asset("policy_bundle").await);
+    let (body, key) = (json!({ "content": policy() }), Uuid::now_v7().to_string());
+
+    // A file where the directory was refuses everybody, root included, whom permissions would not.
+    let (there, aside) = (place.artifacts(), place.home.path().join("aside"));
+    fs::rename(&there, &aside).unwrap();
+    fs::write(&there, "no directory").unwrap();
+    for key in [Some(key.as_str()), None] {
+        asks_to_come_back(&remote.post(&path, &body, key).await.unwrap());
+    }
+    assert_eq!(remote.get("/readyz").await.unwrap().status, 503);
+    assert_eq!(remote.get("/healthz").await.unwrap().status, 200);
+    assert_eq!(versions(&owner).await, 0);
+
+    fs::remove_file(&there).unwrap();
+    fs::rename(&aside, &there).unwrap();
+    assert_eq!(remote.get("/readyz").await.unwrap().status, 200);
+    let made = remote.post(&path, &body, Some(&key)).await.unwrap();
+    assert_eq!(made.status, 201, "{made:?}");
+    assert_eq!(versions(&owner).await, 1);
+    rows_and_artifacts_agree(&owner, &there).await;
+}
+
+#[tokio::test]
+async fn whatever_the_store_does_no_row_is_without_its_artifact() {
+    let faults = FaultyArtifacts::new(ArtifactFault::None);
+    let app = TestApp::builder().faulty_artifacts(&faults).start().await;
+    let owner = app.database().owner().await.unwrap();
+    let asset = app.given().asset("policy_bundle", "things").await;
+    let path = format!("/v1/assets/{asset}/versions");
+    let (mut made, mut refused) = (0, 0);
+    for turn in 0..24 {
+        let fault = match turn % 4 {
+            0 => ArtifactFault::Unavailable,
+            1 => ArtifactFault::FailsAfterPut,
+            _ => ArtifactFault::None,
+        };
+        faults.becomes(fault);
+        let (body, key) = (json!({ "content": policy() }), Uuid::now_v7().to_string());
+        let first = app.post(path.clone(), body.clone()).key(&key).await;
+        if fault == ArtifactFault::None {
+            first.expect(201);
+        } else {
+            first.refused(503, "unavailable");
+            refused += 1;
+            faults.becomes(ArtifactFault::None);
+            app.post(path.clone(), body).key(&key).await.expect(201);
+        }
+        made += 1;
+        assert_eq!(versions(&owner).await, made);
+        rows_and_artifacts_agree(&owner, &app.home().join("artifacts")).await;
+    }
+    assert_eq!(refused, 12);
+}
+
+/// Identifiers that can be given out once more, in the same order.
+#[derive(Default)]
+struct Again {
+    given: Mutex<(Vec<Uuid>, usize)>,
+}
+
+impl Again {
+    fn mark(&self) -> usize {
+        self.given.lock().unwrap().1
+    }
+
+    fn back_to(&self, mark: usize) {
+        self.given.lock().unwrap().1 = mark;
+    }
+}
+
+impl Ids for Again {
+    fn fresh(&self) -> Uuid {
+        let mut given = self.given.lock().unwrap();
+        let position = given.1;
+        if position == given.0.len() {
+            given.0.push(Uuid::now_v7());
+        }
+        given.1 += 1;
+        given.0[position]
+    }
+
+    fn salt(&self) -> [u8; 16] {
+        [0; 16]
+    }
+}
+
+/// The artifacts below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if path.ends_with("content.json") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn other_bytes_at_the_path_are_never_taken_for_the_artifact() {
+    let (faults, ids) = (FaultyArtifacts::new(ArtifactFault::None), Arc::new(Again::default()));
+    let shared: Arc<dyn Ids> = Arc::<Again>::clone(&ids);
+    let app = TestApp::builder().faulty_artifacts(&faults).ids(shared).start().await;
+    let owner = app.database().owner().await.unwrap();
+    let asset = app.given().asset("policy_bundle", "things").await;
+    let (path, body) = (format!("/v1/assets/{asset}/versions"), json!({ "content": policy() }));
+
+    let mark = ids.mark();
+    faults.becomes(ArtifactFault::FailsAfterPut);
+    app.post(path.clone(), body.clone()).await.refused(503, "unavailable");
+    let orphans = files(&app.home().join("artifacts"));
+    assert_eq!(orphans.len(), 1, "it was stored all the same: {orphans:?}");
+    let right = fs::read(&orphans[0]).unwrap();
+    fs::write(&orphans[0], b"{}").unwrap();
+
+    faults.becomes(ArtifactFault::None);
+    ids.back_to(mark);
+    app.post(path.clone(), body.clone()).await.refused(500, "internal");
+    assert_eq!(versions(&owner).await, 0);
+    assert_eq!(fs::read(&orphans[0]).unwrap(), b"{}", "what lies there is not overwritten either");
+
+    fs::write(&orphans[0], right).unwrap();
+    ids.back_to(mark);
+    app.post(path, body).await.expect(201);
+    assert_eq!(files(&app.home().join("artifacts")), orphans);
+    rows_and_artifacts_agree(&owner, &app.home().join("artifacts")).await;
+}

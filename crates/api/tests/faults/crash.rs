@@ -1,0 +1,161 @@
+//! R5: a server that dies in the middle of a change leaves all of it or nothing, and the same request sent again has
+//! one effect.
+
+use crate::{
+    artifacts::rows_and_artifacts_agree,
+    process::{Place, until},
+    remote::{Answer, Remote, policy},
+};
+use fairway_testkit::TestDatabase;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio_postgres::{Client, Config, NoTls};
+use uuid::Uuid;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where the crash is, as the database sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Crash {
+    /// The connection dies with its server while the statement is under way: it never happened.
+    BeforeCommit,
+    /// The statement goes on to its end, and nobody is left to answer.
+    AfterCommit,
+}
+
+/// A change that is about to be sent: what, where to, and the row that it cannot pass while somebody holds it.
+struct Attempt {
+    path: String,
+    body: Value,
+    held: String,
+    /// Counts what the change makes or moves.
+    effect: String,
+    status: u16,
+}
+
+async fn new_version(remote: &Remote) -> Attempt {
+    let asset = remote.asset("policy_bundle").await;
+    Attempt {
+        path: format!("/v1/assets/{asset}/versions"),
+        body: json!({ "content": policy() }),
+        held: format!("SELECT FROM asset WHERE asset_id = '{asset}' FOR UPDATE"),
+        effect: format!("SELECT count(*) FROM asset_version WHERE asset_id = '{asset}'"),
+        status: 201,
+    }
+}
+
+async fn new_release(remote: &Remote) -> Attempt {
+    let (workload, _) = remote.workload().await;
+    Attempt {
+        path: "/v1/releases".to_owned(),
+        body: json!({ "workload_id": workload, "environment": "dev" }),
+        held: format!("SELECT FROM workload WHERE workload_id = '{workload}' FOR UPDATE"),
+        effect: format!("SELECT count(*) FROM release WHERE workload_id = '{workload}'"),
+        status: 201,
+    }
+}
+
+async fn activation(remote: &Remote) -> Attempt {
+    let (workload, _) = remote.workload().await;
+    let release = remote.approved(workload).await;
+    Attempt {
+        path: format!("/v1/releases/{release}/transition"),
+        body: json!({ "to_state": "active" }),
+        held: format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE"),
+        // Lanes, state and history are one change: 3 lanes held, 3 told of, one release active.
+        effect: format!(
+            "SELECT CASE (SELECT count(*) FROM release WHERE release_id = '{release}' AND state = 'active')
+                + (SELECT num_nonnulls(restricted_release_id, guided_release_id, standard_release_id) FROM deployment
+                   WHERE workload_id = '{workload}')
+                + (SELECT count(*) FROM deployment_history WHERE workload_id = '{workload}')
+             WHEN 0 THEN 0 WHEN 7 THEN 1 ELSE -1 END::bigint"
+        ),
+        status: 200,
+    }
+}
+
+async fn count(client: &Client, sql: &str) -> i64 {
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+async fn connected(url: &str) -> Client {
+    let (client, connection) = url.parse::<Config>().unwrap().connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Sends the change, kills the server while the commit waits for the held row, and lets the row go.
+async fn crash(place: &Place, database: &TestDatabase, attempt: &Attempt, key: &str, crash: Crash) {
+    let mut server = place.start().await;
+    let owner = database.owner().await.unwrap();
+    let holder = connected(&database.url()).await;
+    holder.batch_execute("BEGIN").await.unwrap();
+    holder.batch_execute(&attempt.held).await.unwrap();
+    let (remote, path, body, own_key) =
+        (server.remote.clone(), attempt.path.clone(), attempt.body.clone(), key.to_owned());
+    let sent = tokio::spawn(async move { remote.post(&path, &body, Some(&own_key)).await });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND wait_event_type = 'Lock' AND application_name = 'fairway'";
+    until("the commit waits", PATIENCE, async || count(&owner, waits).await == 1).await;
+    server.kill();
+    let unheard = sent.await.unwrap();
+    assert!(unheard.is_err(), "the server answered before its commit: {unheard:?}");
+    if crash == Crash::BeforeCommit {
+        let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+            AND application_name = 'fairway'";
+        owner.query(cut, &[]).await.unwrap();
+    }
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    let gone = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND application_name = 'fairway'";
+    until("the server's connections end", PATIENCE, async || count(&owner, gone).await == 0).await;
+}
+
+async fn is_all_or_nothing(decide: impl AsyncFn(&Remote) -> Attempt) {
+    let database = TestDatabase::create().await.unwrap();
+    let place = Place::new(&database.url());
+    let owner = database.owner().await.unwrap();
+    for at in [Crash::BeforeCommit, Crash::AfterCommit] {
+        let mut server = place.start().await;
+        let attempt = decide(&server.remote).await;
+        server.kill();
+        let key = Uuid::now_v7().to_string();
+        let (facts, keys) = ("SELECT count(*) FROM fact", "SELECT count(*) FROM idempotency_key");
+        let before = (count(&owner, facts).await, count(&owner, keys).await);
+        crash(&place, &database, &attempt, &key, at).await;
+        let happened = i64::from(at == Crash::AfterCommit);
+        assert_eq!(count(&owner, &attempt.effect).await, happened, "{at:?}");
+        assert_eq!(count(&owner, facts).await, before.0 + happened, "{at:?}");
+        assert_eq!(count(&owner, keys).await, before.1 + happened, "{at:?}");
+        rows_and_artifacts_agree(&owner, &place.artifacts()).await;
+
+        let server = place.start().await;
+        let mut first: Option<Answer> = None;
+        for _ in 0..2 {
+            let again = server.remote.post(&attempt.path, &attempt.body, Some(&key)).await.unwrap();
+            assert_eq!(again.status, attempt.status, "{at:?}: {again:?}");
+            let told = first.get_or_insert_with(|| again.clone());
+            for name in ["asset_version_id", "version_label", "release_id", "state", "created_at"] {
+                assert_eq!(told.body.get(name), again.body.get(name), "{at:?}: {name}");
+            }
+        }
+        assert_eq!(count(&owner, &attempt.effect).await, 1, "{at:?}");
+        assert_eq!(count(&owner, facts).await, before.0 + 1, "{at:?}");
+        rows_and_artifacts_agree(&owner, &place.artifacts()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_version_is_made_whole_or_not_at_all() {
+    is_all_or_nothing(new_version).await;
+}
+
+#[tokio::test]
+async fn a_release_is_drafted_whole_or_not_at_all() {
+    is_all_or_nothing(new_release).await;
+}
+
+#[tokio::test]
+async fn a_release_goes_live_whole_or_not_at_all() {
+    is_all_or_nothing(activation).await;
+}

@@ -1,0 +1,17 @@
+//! What happens when something dies: real processes, killed, stopped and cut off, and what is left of what was said.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test ends at the first surprise, helpers included"
+)]
+
+mod artifacts;
+mod crash;
+mod drain;
+mod embedded;
+mod kill;
+mod outage;
+mod process;
+mod remote;

@@ -1,0 +1,165 @@
+//! R21: while the database is away every request is refused at once and honestly, and afterwards all is there.
+
+use crate::{
+    process::{Place, until},
+    remote::{Answer, Heard, Remote, inputs, policy},
+};
+use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, state};
+use serde_json::json;
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+/// How long a refusal may take.
+const PROMPT: Duration = Duration::from_secs(2);
+/// How long after the database is back the first success may take.
+const BACK: Duration = Duration::from_secs(5);
+/// Requests of each kind at the same time: more than there are connections.
+const AT_ONCE: usize = 24;
+
+/// A durable PostgreSQL of one's own, started on the same port and data each time.
+struct Postgres {
+    options: Options,
+    running: Option<PrivateServer>,
+    _folder: TempDir,
+}
+
+impl Postgres {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let options = Options {
+            binaries: Binaries::find(&state::directory().unwrap()).unwrap(),
+            data_dir: folder.path().join("postgres"),
+            port: Some(crate::process::free_address().port()),
+            settings: Vec::new(),
+            durability: Durability::Default,
+        };
+        let mut postgres = Self { options, running: None, _folder: folder };
+        postgres.start();
+        postgres.believe_everybody();
+        postgres
+    }
+
+    /// Without passwords: checking one is thousands of rounds of hashing, which a build for tests does a hundred times
+    /// slower than a real one, and a pool that fills again after an outage checks many at once.
+    fn believe_everybody(&mut self) {
+        let rules = self.running.as_ref().unwrap().data_dir().join("cluster/pg_hba.conf");
+        let text = fs::read_to_string(&rules).unwrap();
+        assert!(text.contains("scram-sha-256"), "{text}");
+        fs::write(rules, text.replace("scram-sha-256", "trust")).unwrap();
+        self.crash();
+        self.start();
+    }
+
+    fn start(&mut self) {
+        self.running = Some(PrivateServer::start(self.options.clone()).unwrap());
+    }
+
+    fn crash(&mut self) {
+        self.running.take().unwrap().stop_immediately().unwrap();
+    }
+
+    fn url(&self, database: &str) -> String {
+        self.running.as_ref().unwrap().url(database)
+    }
+}
+
+/// What a request of each kind hears.
+async fn ask(remote: &Remote, number: usize, paths: &Paths) -> Heard {
+    match number % 6 {
+        0 => remote.post(&paths.execute, &inputs(), None).await,
+        1 => remote.post(&paths.execute, &inputs(), Some(&Uuid::now_v7().to_string())).await,
+        2 => remote.get(&paths.execution).await,
+        3 => remote.post(&paths.versions, &json!({ "content": policy() }), None).await,
+        4 => remote.get("/v1/audit/events?limit=5").await,
+        _ => remote.get(&paths.active).await,
+    }
+}
+
+#[derive(Clone)]
+struct Paths {
+    execute: String,
+    execution: String,
+    versions: String,
+    active: String,
+}
+
+/// Asks everything at once, and says how long each answer took.
+async fn ask_everything(remote: &Remote, paths: &Paths) -> Vec<(Duration, Answer)> {
+    let mut asked = JoinSet::new();
+    for number in 0..6 * AT_ONCE {
+        let (remote, paths) = (remote.clone(), paths.clone());
+        asked.spawn(async move {
+            let since = Instant::now();
+            let answer = ask(&remote, number, &paths).await.unwrap();
+            (since.elapsed(), answer)
+        });
+    }
+    asked.join_all().await
+}
+
+async fn is_refused_at_once(remote: &Remote, paths: &Paths) {
+    for (took, answer) in ask_everything(remote, paths).await {
+        assert!(answer.asks_to_come_back(), "{answer:?}");
+        assert!(took < PROMPT, "{took:?}: {answer:?}");
+    }
+    let since = Instant::now();
+    let unready = remote.get("/readyz").await.unwrap();
+    assert_eq!((unready.status, unready.body["database"].as_str()), (503, Some("unavailable")));
+    assert!(since.elapsed() < PROMPT, "{:?}", since.elapsed());
+    assert_eq!(remote.get("/healthz").await.unwrap().status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_is_refused_at_once_and_forgotten_at_once() {
+    fairway_testkit::init();
+    let mut postgres = Postgres::new();
+    fairway_postgres::create_database(&postgres.url("postgres"), "fairway").await.unwrap();
+    let place = Place::new(&postgres.url("fairway"));
+    let server = place.start().await;
+    let remote = &server.remote;
+    let execute = remote.runnable().await;
+    let active = {
+        let (workload, _) = remote.workload().await;
+        let release = remote.approved(workload).await;
+        remote.make(&format!("/v1/releases/{release}/transition"), &json!({ "to_state": "active" })).await;
+        format!("/v1/workloads/{workload}/active-release?environment=dev")
+    };
+    let versions = format!("/v1/assets/{}/versions", remote.asset("policy_bundle").await);
+    let first = remote.post(&execute, &inputs(), None).await.unwrap();
+    let execution = format!("/v1/executions/{}", first.execution().unwrap());
+    let paths = Paths { execute, execution, versions, active };
+
+    for _ in 0..2 {
+        let mut acknowledged = Vec::new();
+        for (_, answer) in ask_everything(remote, &paths).await {
+            assert!(matches!(answer.status, 200 | 201), "{answer:?}: {}", server.said());
+            acknowledged.extend(answer.execution());
+        }
+        postgres.crash();
+        is_refused_at_once(remote, &paths).await;
+        postgres.start();
+        let since = Instant::now();
+        until("the first success", BACK, async || {
+            let answer = remote.post(&paths.execute, &inputs(), None).await.unwrap();
+            assert!(answer.status == 200 || answer.asks_to_come_back(), "{answer:?}");
+            answer.status == 200
+        })
+        .await;
+        assert!(since.elapsed() < BACK);
+        until("ready", BACK, async || remote.get("/readyz").await.unwrap().status == 200).await;
+        for (_, answer) in ask_everything(remote, &paths).await {
+            assert!(matches!(answer.status, 200 | 201), "after the outage: {answer:?}: {}", server.said());
+        }
+        for execution in acknowledged {
+            let found = remote.get(&format!("/v1/executions/{execution}")).await.unwrap();
+            assert_eq!((found.status, found.body["outcome"].as_str()), (200, Some("success")), "{found:?}");
+        }
+    }
+}

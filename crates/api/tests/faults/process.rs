@@ -1,0 +1,157 @@
+//! `fairway-server` as a process of its own, and its end.
+
+use crate::remote::Remote;
+use fairway_private_postgres::deathbound::{self, Farewell};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use std::{
+    env,
+    fs::{self, File, Permissions},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    process::{Child, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// How long a started server may take until it is ready.
+const START: Duration = Duration::from_secs(60);
+/// Between two looks at something that is waited for.
+const LOOK: Duration = Duration::from_millis(5);
+/// Variables that say where this machine keeps PostgreSQL; a server that starts its own needs them.
+const KEPT: [&str; 2] = ["FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_BIN"];
+
+/// How a server is started, again and again on the same address.
+pub(crate) struct Place {
+    pub(crate) address: SocketAddr,
+    pub(crate) home: TempDir,
+    settings: Vec<(&'static str, String)>,
+}
+
+impl Place {
+    /// A free port and an empty data directory, over this database.
+    pub(crate) fn new(database_url: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        // Root's private PostgreSQL runs under an account that must be able to enter.
+        fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
+        let settings = vec![
+            ("FAIRWAY_DATABASE_URL", database_url.to_owned()),
+            ("FAIRWAY_DATA_DIR", home.path().join("data").display().to_string()),
+            ("FAIRWAY_WORKER_LEASE", "2s".to_owned()),
+        ];
+        Self { address: free_address(), home, settings }
+    }
+
+    /// Another server's port and directory, over the same database and artifacts.
+    pub(crate) fn beside(other: &Self) -> Self {
+        let mut place = Self::new(&other.settings[0].1);
+        let artifacts = format!("file://{}", other.artifacts().display());
+        place.settings.push(("FAIRWAY_ARTIFACTS_URL", artifacts));
+        place
+    }
+
+    /// Where the artifacts lie.
+    pub(crate) fn artifacts(&self) -> PathBuf {
+        self.home.path().join("data/artifacts")
+    }
+
+    /// Starts the server; it may not be ready yet.
+    pub(crate) fn spawn(&self) -> Server {
+        let log = self.home.path().join(format!("server-{}.log", self.address.port()));
+        let file = File::options().create(true).append(true).open(&log).unwrap();
+        let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
+        for (name, _) in env::vars_os() {
+            let name = name.to_string_lossy().into_owned();
+            if (name.starts_with("FAIRWAY_") && !KEPT.contains(&name.as_str())) || name.starts_with("OTEL_") {
+                command.env_remove(name);
+            }
+        }
+        command.arg("serve").current_dir(self.home.path());
+        command.env("FAIRWAY_BIND", self.address.to_string());
+        command.envs(self.settings.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+        Server { child: command.spawn().unwrap(), remote: Remote::to(self.address), log }
+    }
+
+    /// Starts the server and waits until it is ready.
+    pub(crate) async fn start(&self) -> Server {
+        let mut server = self.spawn();
+        server.ready().await;
+        server
+    }
+}
+
+/// A running server. Killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    log: PathBuf,
+    pub(crate) remote: Remote,
+}
+
+impl Server {
+    async fn ready(&mut self) {
+        let since = Instant::now();
+        loop {
+            if self.remote.get("/readyz").await.is_ok_and(|answer| answer.status == 200) {
+                return;
+            }
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the server ended with {status} before it was ready: {}", self.said());
+            }
+            assert!(since.elapsed() < START, "the server does not get ready: {}", self.said());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Everything that it said.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Ends it at once, as the kernel does when memory runs out.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended_within(&mut self, patience: Duration) -> ExitStatus {
+        let since = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(since.elapsed() < patience, "still there after {patience:?}: {}", self.said());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // One that has ended refuses both, rightly.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Looks until it is so.
+pub(crate) async fn until(what: &str, patience: Duration, mut so: impl AsyncFnMut() -> bool) {
+    let since = Instant::now();
+    while !so().await {
+        assert!(since.elapsed() < patience, "not within {patience:?}: {what}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}

@@ -1,0 +1,153 @@
+//! A client that is told of broken connections instead of ending the test, and what tests make through it.
+
+use reqwest::{Client, Method, header::HeaderMap};
+use serde_json::{Value, json};
+use std::{net::SocketAddr, time::Duration};
+use uuid::Uuid;
+
+/// The workspace that the first start makes.
+const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
+/// Nothing waits this long unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Speaks to one address, whoever listens there.
+#[derive(Clone)]
+pub(crate) struct Remote {
+    client: Client,
+    base: String,
+}
+
+/// What was answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    pub(crate) fn id(&self, name: &str) -> Uuid {
+        let text = self.body.get(name).and_then(Value::as_str);
+        text.and_then(|text| Uuid::parse_str(text).ok()).unwrap_or_else(|| panic!("no `{name}` in {self:?}"))
+    }
+
+    /// The identifier, if it names one: refusals sometimes do.
+    pub(crate) fn execution(&self) -> Option<Uuid> {
+        let found = self.body.get("execution_id").or_else(|| self.body.pointer("/detail/execution_id"))?;
+        Uuid::parse_str(found.as_str()?).ok()
+    }
+
+    /// Whether it asks to come back later, and says when.
+    pub(crate) fn asks_to_come_back(&self) -> bool {
+        let when = self.headers.get("retry-after").and_then(|value| value.to_str().ok());
+        self.status == 503 && when.is_some_and(|seconds| seconds.parse::<u32>().is_ok())
+    }
+}
+
+pub(crate) type Heard = reqwest::Result<Answer>;
+
+impl Remote {
+    pub(crate) fn to(address: SocketAddr) -> Self {
+        fairway_testkit::init();
+        let client = Client::builder().no_proxy().tcp_nodelay(true).timeout(PATIENCE).build().unwrap();
+        Self { client, base: format!("http://{address}") }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Heard {
+        self.send(Method::GET, path, None, None).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value, key: Option<&str>) -> Heard {
+        self.send(Method::POST, path, Some(body), key).await
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>, key: Option<&str>) -> Heard {
+        let mut request = self.client.request(method, format!("{}{path}", self.base));
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        if let Some(key) = key {
+            request = request.header("Idempotency-Key", key);
+        }
+        let answer = request.send().await?;
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        let body = answer.bytes().await?;
+        Ok(Answer { status, headers, body: serde_json::from_slice(&body).unwrap_or_default() })
+    }
+
+    /// Makes something that nothing stands against.
+    pub(crate) async fn make(&self, path: &str, body: &Value) -> Answer {
+        let answer = self.post(path, body, None).await.unwrap();
+        assert!(matches!(answer.status, 200 | 201), "{path}: {answer:?}");
+        answer
+    }
+
+    pub(crate) async fn asset(&self, kind: &str) -> Uuid {
+        let slug = format!("a{}", Uuid::now_v7().simple());
+        let body = json!({ "slug": slug, "asset_kind": kind, "owner_ref": "team:x", "workspace_id": WORKSPACE });
+        self.make("/v1/assets", &body).await.id("asset_id")
+    }
+
+    /// An asset with a version; the version's identifier.
+    async fn version(&self, kind: &str, content: Value) -> Uuid {
+        let asset = self.asset(kind).await;
+        let body = json!({ "content": content });
+        self.make(&format!("/v1/assets/{asset}/versions"), &body).await.id("asset_version_id")
+    }
+
+    pub(crate) async fn workload(&self) -> (Uuid, String) {
+        let slug = format!("w{}", Uuid::now_v7().simple());
+        let body = json!({
+            "slug": slug, "owner_ref": "team:x", "invocation_mode": "form", "workspace_id": WORKSPACE,
+        });
+        (self.make("/v1/workloads", &body).await.id("workload_id"), slug)
+    }
+
+    /// A release of the workload that may be activated.
+    pub(crate) async fn approved(&self, workload: Uuid) -> Uuid {
+        let prompt = json!({
+            "system_prompt": "One of: billing (refund), other.\nTicket: $arg:ticket",
+            "variables": [{ "name": "ticket", "type": "string" }],
+        });
+        let route = json!({
+            "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
+        });
+        let bound = [
+            ("prompt_template", self.version("prompt_template", prompt).await),
+            ("model_policy", self.version("model_policy", json!({ "provider_route": route })).await),
+            ("policy_bundle", self.version("policy_bundle", policy()).await),
+        ];
+        let body = json!({ "workload_id": workload, "environment": "dev" });
+        let release = self.make("/v1/releases", &body).await.id("release_id");
+        let path = |verb: &str| format!("/v1/releases/{release}/{verb}");
+        for (role, version) in bound {
+            self.make(&path("bindings"), &json!({ "role": role, "asset_version_id": version })).await;
+        }
+        self.make(&path("transition"), &json!({ "to_state": "review_ready" })).await;
+        let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
+        self.make(&path("approvals"), &verdict).await;
+        self.make(&path("transition"), &json!({ "to_state": "approved" })).await;
+        release
+    }
+
+    /// The path at which a workload with an active release is executed.
+    pub(crate) async fn runnable(&self) -> String {
+        let (workload, slug) = self.workload().await;
+        let release = self.approved(workload).await;
+        self.make(&format!("/v1/releases/{release}/transition"), &json!({ "to_state": "active" })).await;
+        format!("/v1/workloads/by-slug/{slug}/execute")
+    }
+}
+
+/// Inputs that every run here takes.
+pub(crate) fn inputs() -> Value {
+    json!({ "environment": "dev", "inputs": { "ticket": "I want a refund" } })
+}
+
+/// A policy that lets everything through; no two are the same.
+pub(crate) fn policy() -> Value {
+    json!({
+        "description": Uuid::now_v7().to_string(),
+        "rules": [{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "all_allowed" }],
+    })
+}

@@ -1,0 +1,199 @@
+//! The audit log: an entry for every change, in one order, with nothing in it that people wrote.
+
+use crate::stage::Stage;
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeSet;
+
+/// The whole log, once everything that was committed stands in it.
+async fn log(app: &TestApp) -> Vec<Value> {
+    let owner = app.database().owner().await.unwrap();
+    let waiting = async {
+        loop {
+            let pending: i64 = owner.query_one("SELECT count(*) FROM fact_pending", &[]).await.unwrap().get(0);
+            if pending == 0 {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), waiting).await.unwrap();
+    let mut events = Vec::new();
+    loop {
+        let page = app.get(format!("/v1/audit/events?limit=200&offset={}", events.len())).await.expect(200);
+        let page = page.as_array().unwrap().clone();
+        if page.is_empty() {
+            return events;
+        }
+        events.extend(page);
+    }
+}
+
+#[tokio::test]
+async fn entries_stand_in_one_order_without_gaps() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    for _ in 0..3 {
+        stage.request("execute_workload").await.await.expect(200);
+        stage.request("create_asset").await.await.expect(201);
+    }
+    let events = log(&app).await;
+    let indices: Vec<u64> = events.iter().map(|event| event["index"].as_u64().unwrap()).collect();
+    let expected: Vec<u64> = (0..u64::try_from(events.len()).unwrap()).rev().collect();
+    assert_eq!(indices, expected, "newest first, from zero, without gaps");
+    assert!(events.len() > 25, "{}", events.len());
+    let owner = app.database().owner().await.unwrap();
+    for event in &events {
+        let members: Vec<&str> = event.as_object().unwrap().keys().map(String::as_str).collect();
+        let expected: BTreeSet<&str> =
+            ["event_id", "index", "kind", "subject", "actor", "occurred_at", "request_id", "leaf_hash"].into();
+        assert_eq!(members.into_iter().collect::<BTreeSet<_>>(), expected);
+        let id = event["event_id"].as_str().unwrap();
+        let row = owner.query_one("SELECT body FROM fact WHERE fact_id = $1::text::uuid", &[&id]).await.unwrap();
+        let body: Vec<u8> = row.get(0);
+        let leaf = Sha256::new().chain_update([0]).chain_update(&body).finalize();
+        let hex: String = leaf.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(event["leaf_hash"], hex);
+        // What is hashed is canonical, and says what the API shows.
+        let said: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(said.to_string().as_bytes(), body, "{said}");
+        assert_eq!(said["kind"], event["kind"]);
+    }
+    // A workspace's entries are a part of the whole.
+    let path = format!("/v1/audit/events?limit=200&workspace_id={}", stage.workspace);
+    let here = app.get(path).await.expect(200);
+    assert!(!here.as_array().unwrap().is_empty());
+    assert!(here.as_array().unwrap().iter().all(|event| events.contains(event)));
+    assert!(here.as_array().unwrap().len() < events.len());
+}
+
+#[tokio::test]
+async fn every_change_has_one_entry_that_names_its_request() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    for event in log(&app).await {
+        known.insert(event["event_id"].to_string());
+    }
+    for (operation, kind, subject) in [
+        ("create_tenant", "tenant.created", "tenant"),
+        ("change_tenant_settings", "tenant.configured", "tenant"),
+        ("create_workspace", "workspace.created", "workspace"),
+        ("create_role_binding", "role_binding.created", "role_binding"),
+        ("delete_role_binding", "role_binding.deleted", "role_binding"),
+        ("create_asset", "asset.created", "asset"),
+        ("create_asset_version", "asset.version_created", "asset_version"),
+        ("create_flow", "", ""),
+        ("create_workload", "workload.created", "workload"),
+        ("change_workload", "workload.", "workload"),
+        ("create_release", "release.created", "release"),
+        ("bind_version", "", ""),
+        ("submit_release", "release.", "release"),
+        ("transition_release", "release.", "release"),
+        ("review_release", "", ""),
+        ("execute_workload", "execution.", "execution"),
+    ] {
+        let mut request = stage.request(operation).await;
+        if operation == "change_tenant_settings" {
+            request = request.json(json!({ "advanced_notifications_enabled": true }));
+        }
+        // What the request's target needed is known before the request itself.
+        known.extend(log(&app).await.iter().map(|event| event["event_id"].to_string()));
+        let answer = request.as_actor("user:local").await;
+        assert!((200..300).contains(&answer.status), "{answer}");
+        let fresh: Vec<Value> =
+            log(&app).await.into_iter().filter(|event| !known.contains(&event["event_id"].to_string())).collect();
+        assert_eq!(fresh.len(), 1, "{operation}: {fresh:?}");
+        let event = &fresh[0];
+        assert_eq!(event["request_id"].as_str(), answer.header("x-request-id"), "{operation}");
+        assert_eq!(event["actor"], "user:local", "{operation}");
+        assert!(event["kind"].as_str().unwrap().starts_with(kind), "{operation}: {event}");
+        assert!(event["subject"]["kind"].as_str().unwrap().starts_with(subject), "{operation}: {event}");
+    }
+    // What changes nothing and what is refused leaves no entry.
+    let before = log(&app).await.len();
+    stage.request("change_workload_status").await.await.expect(200);
+    app.post("/v1/assets", json!({ "slug": "-" })).await.refused(422, "validation_error");
+    app.post("/v1/assets", stage.body("create_asset")).as_actor("anonymous").await.refused(403, "forbidden");
+    for operation in ["read_asset", "list_assets", "read_evidence_graph", "list_audit_events"] {
+        stage.request(operation).await.await.expect(200);
+    }
+    assert_eq!(log(&app).await.len(), before);
+}
+
+#[tokio::test]
+async fn nothing_that_people_wrote_stands_in_it() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let canary = "canary-4f1e";
+    let text = |place: &str| format!("{canary} {place} \u{e9}");
+    app.post("/v1/tenants", json!({ "slug": "t", "name": text("tenant") })).await.expect(201);
+    let body = json!({ "slug": "w", "name": text("workspace"), "namespace": "n" });
+    app.post("/v1/workspaces", body).await.expect(201);
+    let prompt = json!({ "system_prompt": text("prompt"), "description": text("description") });
+    let prompt = given.version("prompt_template", "prompt", prompt).await;
+    let rules = json!([
+        { "id": "r", "condition": "inputs.secret != 'no'", "outcome": "allow", "reason_code": "ok",
+          "description": text("rule") },
+    ]);
+    let policy = given.policy_of("policy", rules).await;
+    let model = given.model_policy("model").await;
+    let yaml = crate::stage::ECHO_FLOW.replace("Returns the ticket.", &text("flow"));
+    let flow = given.flow("flow", &yaml).await;
+    let body = json!({
+        "slug": "main", "owner_ref": "team:a", "invocation_mode": "form", "name": text("name"),
+        "description": text("workload"),
+    });
+    let workload = app.post("/v1/workloads", body).await.expect(201);
+    let workload = workload["workload_id"].as_str().unwrap();
+    app.patch(format!("/v1/workloads/{workload}"), json!({ "description": text("changed") })).await.expect(200);
+    let release = given.draft(workload, &[prompt, policy, model, flow]).await;
+    given.transition(&release, "review_ready").await;
+    for outcome in ["rejected", "approved"] {
+        let verdict = json!({
+            "outcome": outcome, "subject_kind": "release", "subject_ref": release, "note": text("note"),
+        });
+        app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
+    }
+    given.transition(&release, "approved").await;
+    given.transition(&release, "active").await;
+    for secret in ["yes", "no"] {
+        let inputs = json!({ "ticket": text("ticket"), "secret": secret, canary: { "nested": [text("value")] } });
+        let body = json!({ "environment": "dev", "inputs": inputs });
+        let answer = app.post("/v1/workloads/by-slug/main/execute", body).key(canary).await;
+        assert!([200, 403, 409].contains(&answer.status), "{answer}");
+    }
+    let tenants_host = json!({ "public_hosts": ["canary-4f1e.example"] });
+    app.patch(format!("/v1/tenants/{}/settings", crate::stage::TENANT), tenants_host).await.expect(200);
+    let owner = app.database().owner().await.unwrap();
+    let rows = owner.query("SELECT kind, convert_from(body, 'UTF8') FROM fact", &[]).await.unwrap();
+    assert!(rows.len() > 15);
+    for row in rows {
+        let (kind, body): (String, String) = (row.get(0), row.get(1));
+        assert!(!body.contains("canary") && !body.contains("4f1e"), "{kind}: {body}");
+    }
+    assert!(log(&app).await.iter().all(|event| !event.to_string().contains("canary")));
+}
+
+#[tokio::test]
+async fn history_is_not_rewritten() {
+    let app = TestApp::start().await;
+    Stage::set(&app).await;
+    log(&app).await;
+    let owner = app.database().owner().await.unwrap();
+    for table in ["fact", "fact_order", "asset_version", "approval", "deployment_history"] {
+        let count: i64 = owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0);
+        assert!(count > 0, "{table} is empty, so the rest would prove nothing");
+        for statement in [
+            format!("UPDATE {table} SET tenant_id = tenant_id"),
+            format!("DELETE FROM {table}"),
+            format!("TRUNCATE {table} CASCADE"),
+        ] {
+            let refused = owner.batch_execute(&statement).await.unwrap_err();
+            assert_eq!(refused.code().map(|code| code.code()), Some("FW003"), "{statement}: {refused}");
+            let as_service = format!("SET ROLE fairway_service; {statement}");
+            assert!(owner.batch_execute(&as_service).await.is_err(), "{statement}");
+            owner.batch_execute("RESET ROLE").await.unwrap();
+        }
+    }
+}

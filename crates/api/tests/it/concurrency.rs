@@ -1,0 +1,223 @@
+//! Several at once: no update is lost, and every lane has one holder.
+
+use crate::stage::WORKSPACE;
+use fairway_testkit::{TestApp, app::Answer};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const LANES: [&str; 3] = ["restricted", "guided", "standard"];
+
+#[tokio::test]
+async fn entity_tags_tell_what_has_changed() {
+    let app = TestApp::start().await;
+    let workload = app.given().workload("main").await;
+    let path = format!("/v1/workloads/{workload}");
+    let read = app.get(&path).await;
+    let tag = read.header("etag").unwrap().to_owned();
+    let patch = |text: &str| app.patch(&path, json!({ "description": text }));
+    for stale in ["\"999\"", "W/\"1\"", "\"0\"", "1", "", "\"x\""] {
+        patch("stale").header("If-Match", stale).await.refused(412, "precondition_failed");
+    }
+    let changed = patch("one").header("If-Match", &tag).await;
+    assert_eq!(changed.expect(200)["description"], "one");
+    assert_ne!(changed.header("etag"), Some(tag.as_str()));
+    patch("two").header("If-Match", &tag).await.refused(412, "precondition_failed");
+    patch("three").header("If-Match", "*").await.expect(200);
+    let listed = format!("{tag}, {}", app.get(&path).await.header("etag").unwrap());
+    patch("four").header("If-Match", listed).await.expect(200);
+    // Without the header, and to what is there already, nothing changes.
+    let before = app.get(&path).await;
+    let same = patch("four").await;
+    assert_eq!(same.expect(200), before.json());
+    assert_eq!(same.header("etag"), before.header("etag"));
+    // Each named field is replaced, the others stay.
+    let renamed = app.patch(&path, json!({ "name": "Renamed" })).await.expect(200);
+    assert_eq!((&renamed["name"], &renamed["description"]), (&json!("Renamed"), &json!("four")));
+
+    let given = app.given();
+    let policy = given.policy("policy").await;
+    let release = given.draft(&workload, &[policy]).await;
+    let path = format!("/v1/releases/{release}");
+    let tag = app.get(&path).await.header("etag").unwrap().to_owned();
+    let moved = |to: &str| app.post(format!("{path}/transition"), json!({ "to_state": to }));
+    moved("review_ready").header("If-Match", "\"999\"").await.refused(412, "precondition_failed");
+    moved("review_ready").header("If-Match", &tag).await.expect(200);
+    moved("draft").header("If-Match", &tag).await.refused(412, "precondition_failed");
+}
+
+#[tokio::test]
+async fn no_increment_is_lost() {
+    let app = TestApp::start().await;
+    let workload = app.given().workload("main").await;
+    let path = format!("/v1/workloads/{workload}");
+    app.patch(&path, json!({ "description": "0" })).await.expect(200);
+    let client = async || {
+        let mut won = 0_u32;
+        for _ in 0..20 {
+            let read = app.get(&path).await;
+            let count: u32 = read.expect(200)["description"].as_str().unwrap().parse().unwrap();
+            let body = json!({ "description": (count + 1).to_string() });
+            let answer = app.patch(&path, body).header("If-Match", read.header("etag").unwrap()).await;
+            match answer.status {
+                200 => won += 1,
+                _ => drop(answer.refused(412, "precondition_failed")),
+            }
+        }
+        won
+    };
+    let won: u32 = join_all((0..20).map(|_| client())).await.into_iter().sum();
+    let last = app.get(&path).await.expect(200);
+    assert_eq!(last["description"], won.to_string());
+    assert!(won >= 20, "only {won} got through");
+}
+
+#[tokio::test]
+async fn fields_that_nobody_contends_for_are_all_kept() {
+    let app = TestApp::start().await;
+    let workload = app.given().workload("main").await;
+    let path = format!("/v1/workloads/{workload}");
+    let changes = [json!({ "name": "Name" }), json!({ "description": "Text" }), json!({ "invocation_mode": "batch" })];
+    let answers = join_all(changes.map(|change| app.patch(&path, change).into_future())).await;
+    for answer in &answers {
+        answer.expect(200);
+    }
+    let last = app.get(&path).await.expect(200);
+    assert_eq!((&last["name"], &last["description"]), (&json!("Name"), &json!("Text")));
+    assert_eq!(last["invocation_mode"], "batch");
+}
+
+/// The holder of each lane, as the API tells it.
+async fn holders(app: &TestApp, workload: &str) -> BTreeMap<&'static str, String> {
+    let mut holders = BTreeMap::new();
+    for lane in LANES {
+        let path = format!("/v1/workloads/{workload}/active-release?environment=dev&lane={lane}");
+        let answer = app.get(path).await;
+        if answer.status == 200 {
+            holders.insert(lane, answer.json()["release_id"].as_str().unwrap().to_owned());
+        }
+    }
+    holders
+}
+
+#[track_caller]
+fn judge(answer: &Answer) -> bool {
+    match answer.status {
+        200 => true,
+        409 => {
+            let detail = answer.refused(409, "invalid_transition");
+            let state = detail["current_state"].as_str().unwrap();
+            assert!(["active", "superseded", "approved"].contains(&state), "{answer}");
+            assert!(detail["valid_transitions"].is_array(), "{answer}");
+            false
+        }
+        _ => panic!("neither done nor refused with the true state\n{answer}"),
+    }
+}
+
+#[tokio::test]
+async fn every_lane_has_one_holder() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
+    for round in 0..6 {
+        let workload = given.workload(&format!("round-{round}")).await;
+        let releases = [given.approved(&workload, &versions).await, given.approved(&workload, &versions).await];
+        // Eight clients, four for each release; in every other round they go lane by lane.
+        let by_lane = round % 2 == 1;
+        let attempts = (0..8).map(|client| {
+            let release = releases[client % 2].clone();
+            let body = if by_lane {
+                json!({ "to_state": "active", "lane": LANES[client % 3] })
+            } else {
+                json!({ "to_state": "active" })
+            };
+            let request = app.post(format!("/v1/releases/{release}/transition"), body);
+            async move { (release, request.await) }
+        });
+        let mut won: BTreeMap<String, usize> = BTreeMap::new();
+        for (release, answer) in join_all(attempts).await {
+            if judge(&answer) {
+                *won.entry(release).or_default() += 1;
+            }
+        }
+        let held = holders(&app, &workload).await;
+        assert_eq!(held.len(), 3, "round {round}: every lane was asked for: {held:?}");
+        let states: BTreeMap<String, Value> = {
+            let mut states = BTreeMap::new();
+            for release in &releases {
+                let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
+                states.insert(release.clone(), read["state"].clone());
+            }
+            states
+        };
+        for (release, state) in &states {
+            let holds = held.values().any(|holder| holder == release);
+            let expected = match (holds, won.contains_key(release)) {
+                (true, _) => "active",
+                (false, true) => "superseded",
+                (false, false) => "approved",
+            };
+            assert_eq!(state, expected, "round {round}");
+        }
+        if !by_lane {
+            assert!(won.values().all(|times| *times == 1), "a release takes all lanes once: {won:?}");
+            assert_eq!(held.values().collect::<std::collections::BTreeSet<_>>().len(), 1);
+        }
+        // The chain of who replaced whom is one path.
+        let owner = app.database().owner().await.unwrap();
+        let sql = "SELECT count(*) FROM deployment WHERE workload_id = $1::text::uuid";
+        let rows: i64 = owner.query_one(sql, &[&workload]).await.unwrap().get(0);
+        assert_eq!(rows, 1);
+        let sql = "SELECT lane, from_release_id::text, to_release_id::text FROM deployment_history
+            WHERE workload_id = $1::text::uuid ORDER BY lane, revision";
+        let mut last: BTreeMap<String, Option<String>> = BTreeMap::new();
+        for row in owner.query(sql, &[&workload]).await.unwrap() {
+            let (lane, from, to): (String, Option<String>, Option<String>) = (row.get(0), row.get(1), row.get(2));
+            assert_eq!(last.get(&lane).cloned().flatten(), from, "round {round}, {lane}");
+            last.insert(lane, to);
+        }
+        for lane in LANES {
+            assert_eq!(last[lane].as_ref(), held.get(lane), "round {round}, {lane}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn reviews_and_bindings_at_once_stay_whole() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let workload = given.workload("main").await;
+    let (one, two) = (given.policy("one").await, given.policy("two").await);
+    let release = given.draft(&workload, &[]).await;
+    let path = format!("/v1/releases/{release}/bindings");
+    let bind = |version: &fairway_testkit::app::Version| {
+        let body = json!({ "asset_version_id": version.asset_version_id, "role": "policy_bundle" });
+        app.post(&path, body).into_future()
+    };
+    let answers = join_all([bind(&one), bind(&two), bind(&one), bind(&two)]).await;
+    assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1, "{answers:?}");
+    for answer in answers.iter().filter(|answer| answer.status != 201) {
+        answer.refused(409, "duplicate_role");
+    }
+    let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
+    assert_eq!(read["bindings"].as_array().unwrap().len(), 1);
+    // One slug, one asset.
+    let body = json!({ "slug": "raced", "asset_kind": "skill", "owner_ref": "team:a" });
+    let answers = join_all((0..10).map(|_| app.post("/v1/assets", body.clone()).into_future())).await;
+    assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1);
+    for answer in answers.iter().filter(|answer| answer.status != 201) {
+        answer.refused(409, "duplicate_slug");
+    }
+    // Labels that the service gives never collide.
+    let prompt = given.asset("prompt_template", "labels").await;
+    let body = json!({ "content": { "system_prompt": "x" } });
+    let path = format!("/v1/assets/{prompt}/versions");
+    let answers = join_all((0..20).map(|_| app.post(&path, body.clone()).into_future())).await;
+    let mut labels: Vec<String> =
+        answers.iter().map(|answer| answer.expect(201)["version_label"].as_str().unwrap()[1..].to_owned()).collect();
+    labels.sort_by_key(|label| label.parse::<u32>().unwrap());
+    assert_eq!(labels, (1..=20).map(|number| number.to_string()).collect::<Vec<_>>());
+    let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await;
+    assert_eq!(listed.header("x-total-count"), Some("20"));
+}

@@ -1,0 +1,229 @@
+//! Refusals: one body for all of them, also for what goes wrong on our side, and the list of their codes.
+
+use async_trait::async_trait;
+use fairway_domain::asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, Put};
+use fairway_testkit::{ArtifactFault, FaultyArtifacts, TestApp};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
+
+#[tokio::test]
+async fn every_refusal_has_one_body() {
+    let app = TestApp::start().await;
+    let address = app.address();
+    app.get("/nowhere").await.refused(404, "not_found");
+    app.get("/nowhere").header("Accept", "application/problem+json").await.refused(404, "not_found");
+    let refused = app.delete("/v1/assets").await;
+    refused.refused(405, "method_not_allowed");
+    assert_eq!(refused.header("allow"), Some("GET, HEAD, POST"));
+    app.get("/v1/workloads").header("Host", "evil.example").await.refused(421, "misdirected_request");
+    app.get("/healthz").header("Host", "evil.example").await.refused(421, "misdirected_request");
+    let twice = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+    assert_eq!(app.raw(twice).await.status, 400, "the framework takes no such request at all");
+    let absolute = "GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    app.raw(absolute).await.refused(421, "misdirected_request");
+    app.post("/v1/assets", Value::Null).bytes("text/plain", "{}").await.refused(415, "unsupported_media_type");
+    for (name, value) in [
+        ("x-content-type-options", "nosniff"),
+        ("cache-control", "no-store"),
+        ("referrer-policy", "no-referrer"),
+        ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+    ] {
+        assert_eq!(app.get("/nowhere").await.header(name), Some(value));
+        assert_eq!(app.get("/v1/workloads").await.header(name), Some(value));
+    }
+}
+
+#[tokio::test]
+async fn broken_requests_end_their_connection_and_nothing_else() {
+    let app = TestApp::start().await;
+    let address = app.address();
+    let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n");
+    for broken in [
+        "nonsense\r\n\r\n".to_owned(),
+        format!("{head}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}"),
+        format!("{head}Content-Length: x\r\n\r\n{{}}"),
+        format!("{head}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        format!("{head}Transfer-Encoding: chunked\r\n\r\nzz\r\n{{}}\r\n0\r\n\r\n"),
+        "GET /healthz HTTP/9.9\r\n\r\n".to_owned(),
+        format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nX: {}\r\n\r\n", "a".repeat(300_000)),
+    ] {
+        let answer = app.raw(&broken).await;
+        assert!((400..500).contains(&answer.status), "{answer}");
+        app.get("/healthz").await.expect(200);
+    }
+}
+
+/// Panics at whatever is to be stored.
+struct Panicking;
+
+#[async_trait]
+impl ArtifactStore for Panicking {
+    async fn put_if_absent(&self, _: &ArtifactPath, _: Vec<u8>) -> Result<Put, ArtifactError> {
+        panic!("canary-of-a-panic");
+    }
+
+    async fn read(&self, _: &ArtifactPath) -> Result<Option<Vec<u8>>, ArtifactError> {
+        Ok(None)
+    }
+
+    async fn ready(&self) -> Result<(), ArtifactError> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_panic_ends_its_request_alone() {
+    let app = TestApp::builder().artifacts(Arc::new(Panicking)).start().await;
+    let asset = app.given().asset("prompt_template", "prompt").await;
+    let path = format!("/v1/assets/{asset}/versions");
+    for _ in 0..5 {
+        let answer = app.post(&path, json!({ "content": { "system_prompt": "x" } })).await;
+        answer.refused(500, "internal");
+        assert!(!answer.text().contains("canary"), "{answer}");
+    }
+    app.get("/v1/workloads").await.expect(200);
+    let listed = app.get(format!("{path}?workspace_id={}", crate::stage::WORKSPACE)).await.expect(200);
+    assert_eq!(listed, json!([]));
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_unavailable_and_keeps_nothing() {
+    let faults = FaultyArtifacts::new(ArtifactFault::None);
+    let app = TestApp::builder().faulty_artifacts(&faults).start().await;
+    let asset = app.given().asset("prompt_template", "prompt").await;
+    let path = format!("/v1/assets/{asset}/versions");
+    let listed = format!("{path}?workspace_id={}", crate::stage::WORKSPACE);
+    let body = json!({ "content": { "system_prompt": "x" }, "version_label": "v1" });
+    for fault in [ArtifactFault::Unavailable, ArtifactFault::FailsAfterPut] {
+        faults.becomes(fault);
+        let answer = app.post(&path, body.clone()).key("try").await;
+        answer.refused(503, "unavailable");
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        assert_eq!(app.get(&listed).await.expect(200), json!([]));
+    }
+    faults.becomes(ArtifactFault::Unavailable);
+    let ready = app.get("/readyz").await;
+    assert_eq!(ready.expect(503)["artifacts"], "unavailable");
+    app.get("/healthz").await.expect(200);
+    // The same request, sent again once the store is back, is the first that counts.
+    faults.becomes(ArtifactFault::None);
+    let made = app.post(&path, body).key("try").await;
+    assert_eq!(made.expect(201)["version_label"], "v1");
+    assert_eq!(made.header("idempotency-replayed"), None);
+    app.get("/readyz").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_is_unavailable() {
+    let app = TestApp::start().await;
+    app.get("/v1/workloads").await.expect(200);
+    let owner = app.database().owner().await.unwrap();
+    let name: String = owner.query_one("SELECT current_database()::text", &[]).await.unwrap().get(0);
+    drop(owner);
+    // From the outside, the way that maintenance does it.
+    let url = app.database().url().replace(&name, "postgres");
+    let maintenance = fairway_testkit::connect(&url).await.unwrap();
+    maintenance.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false")).await.unwrap();
+    let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1";
+    maintenance.query(kill, &[&name]).await.unwrap();
+    let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
+    for _ in 0..4 {
+        let answer = app.get("/v1/workloads").await;
+        answer.refused(503, "unavailable");
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        app.post("/v1/assets", body.clone()).await.refused(503, "unavailable");
+    }
+    assert_eq!(app.get("/readyz").await.expect(503)["database"], "unavailable");
+    app.get("/healthz").await.expect(200);
+    maintenance.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true")).await.unwrap();
+    app.post("/v1/assets", body).await.expect(201);
+}
+
+/// The first column of the table between two markers.
+fn listed(text: &str, table: &str) -> BTreeSet<String> {
+    let begin = format!("<!-- codes:{table} -->");
+    let end = format!("<!-- /codes:{table} -->");
+    let rows = text.split_once(&begin).and_then(|(_, rest)| rest.split_once(&end)).map(|(rows, _)| rows);
+    let rows = rows.unwrap_or_else(|| panic!("no table `{table}` in docs/errors.md"));
+    let code = |row: &str| Some(row.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+    rows.lines().filter_map(code).collect()
+}
+
+/// The sources of the crates that answer, tests left out.
+fn sources() -> Vec<String> {
+    fn gather(folder: &Path, texts: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let (path, name) = (entry.path(), entry.file_name());
+            if path.is_dir() {
+                gather(&path, texts);
+            } else if name.to_string_lossy().ends_with(".rs") && name != "tests.rs" {
+                let text = fs::read_to_string(&path).unwrap();
+                texts.push(text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned());
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut texts = Vec::new();
+    for folder in ["crates/api/src/error", "crates/api/src/http", "crates/domain/src", "crates/operations/src"] {
+        gather(&root.join(folder), &mut texts);
+    }
+    for file in [
+        "error",
+        "access",
+        "asset",
+        "audit",
+        "caller",
+        "evidence",
+        "execution",
+        "flow",
+        "release",
+        "tenant",
+        "workload",
+    ] {
+        texts.push(fs::read_to_string(root.join(format!("crates/api/src/{file}.rs"))).unwrap());
+    }
+    texts
+}
+
+/// The texts in quotes that look like codes, in a piece of source.
+fn quoted(source: &str) -> impl Iterator<Item = &str> {
+    let code = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    source.split('"').skip(1).step_by(2).filter(code)
+}
+
+/// What follows each occurrence of a text, up to `length` bytes.
+fn after<'s>(source: &'s str, text: &'static str, length: usize) -> impl Iterator<Item = &'s str> {
+    source.match_indices(text).map(move |(at, _)| {
+        let rest = &source[at + text.len()..];
+        let end = (0..=length.min(rest.len())).rev().find(|end| rest.is_char_boundary(*end)).unwrap_or(0);
+        &rest[..end]
+    })
+}
+
+#[test]
+fn the_list_of_codes_is_what_the_sources_know() {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors.md")).unwrap();
+    let tables: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("<!-- codes:")?.strip_suffix(" -->")).collect();
+    let documented: BTreeSet<String> = tables.iter().flat_map(|table| listed(&text, table)).collect();
+    let sources = sources();
+    let mut known = BTreeSet::new();
+    for source in &sources {
+        // A code is the answer of a function `code`, or the first text of what makes a refusal.
+        for body in after(source, "fn code(", 4_000) {
+            let body = body.split("\n    }\n").next().unwrap();
+            known.extend(quoted(body).map(str::to_owned));
+        }
+        for made in after(source, "StatusCode::", 120).filter(|made| !made.starts_with("from_u16")) {
+            let first = made.split_once(',').map(|(_, rest)| rest.trim_start());
+            if let Some(rest) = first.filter(|rest| rest.starts_with('"')) {
+                known.extend(quoted(rest).next().map(str::to_owned));
+            }
+        }
+    }
+    let missing: Vec<_> = known.difference(&documented).collect();
+    assert!(missing.is_empty(), "docs/errors.md does not list {missing:?}");
+    let everything = sources.concat();
+    let made_up: Vec<_> = documented.iter().filter(|code| !everything.contains(&format!("\"{code}\""))).collect();
+    assert!(made_up.is_empty(), "docs/errors.md lists what no source says: {made_up:?}");
+}

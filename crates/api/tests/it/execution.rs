@@ -1,0 +1,400 @@
+//! Runs: every way in which one can end, and who learns of it.
+
+use fairway_domain::execution::provider::ProviderError;
+use fairway_testkit::{
+    Behaviour, StubProvider, TestApp,
+    app::{ActiveWorkload, Request, Version},
+};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+
+fn run(app: &TestApp, workload: &ActiveWorkload) -> Request {
+    app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }))
+}
+
+async fn facts(app: &TestApp, kind: &str) -> i64 {
+    let owner = app.database().owner().await.unwrap();
+    owner.query_one("SELECT count(*) FROM fact WHERE kind LIKE $1", &[&kind]).await.unwrap().get(0)
+}
+
+/// Asks again until the run has ended; the client's patience bounds each request, the test's own bounds them all.
+async fn ended(app: &TestApp, id: &Value) -> Value {
+    let path = format!("/v1/executions/{}", id.as_str().unwrap());
+    let asked = async {
+        loop {
+            let read = app.get(&path).await.expect(200);
+            if read["outcome"].is_string() {
+                return read;
+            }
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), asked).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_fails_the_run() {
+    let provider = StubProvider::new(Behaviour::Fails(ProviderError::Unavailable));
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let workload = app.active_workload("main").await;
+    for (error, code) in [
+        (ProviderError::Unavailable, "provider_unavailable"),
+        (ProviderError::Refused, "provider_refused"),
+        (ProviderError::UnknownAccount, "provider_unknown_account"),
+    ] {
+        provider.becomes(Behaviour::Fails(error));
+        let answer = run(&app, &workload).await.expect(200);
+        assert_eq!((&answer["status"], &answer["output"]), (&json!("failed"), &Value::Null));
+        assert_eq!(answer["error"]["code"], code);
+        assert!(answer["error"]["message"].is_string() && answer["completed_at"].is_string());
+        let read = ended(&app, &answer["execution_id"]).await;
+        assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("failure")));
+        assert_eq!((&read["error"], &read["queued_result"]), (&answer["error"], &Value::Null));
+        let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
+        let evidence = app.get(path).await.expect(200);
+        assert_eq!(evidence["execution"]["status"], "failed");
+        assert_eq!(evidence["bindings"].as_array().unwrap().len(), 3);
+        assert_eq!(evidence["evidence_artifacts"][0]["artifact_kind"], "provider_call");
+        assert_eq!(evidence["approvals"].as_array().unwrap().len(), 1);
+    }
+    let asked = provider.calls();
+    assert_eq!(asked.len(), 3, "each run asked once");
+    assert!(asked[0].system_prompt.ends_with("Ticket: a refund"), "{:?}", asked[0]);
+}
+
+#[tokio::test]
+async fn a_denial_leaves_its_evidence() {
+    let provider = StubProvider::new(Behaviour::Answers("never".to_owned()));
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let given = app.given();
+    let rules = json!([
+        { "id": "yes", "condition": "always", "outcome": "allow", "reason_code": "usual" },
+        { "id": "no", "condition": "inputs.ticket == 'a refund'", "outcome": "deny", "reason_code": "no_refunds" },
+    ]);
+    let policy = given.policy_of("strict", rules).await;
+    let workload = given.active_under("main", policy).await;
+    let refused = run(&app, &workload).await.refused(403, "policy_denied");
+    assert_eq!(refused["reason_code"], "no_refunds");
+    let read = ended(&app, &refused["execution_id"]).await;
+    assert_eq!((&read["status"], &read["outcome"]), (&json!("denied"), &json!("denied")));
+    assert_eq!(read["reason_code"], "no_refunds");
+    let path = format!("/v1/executions/{}/evidence-graph", refused["execution_id"].as_str().unwrap());
+    let evidence = app.get(path).await.expect(200);
+    assert_eq!(evidence["policy_decision"]["outcome"], "deny");
+    assert_eq!(evidence["policy_decision"]["reason_code"], "no_refunds");
+    assert_eq!(evidence["execution"]["status"], "denied");
+    assert_eq!(evidence["release"]["release_id"], workload.release_id);
+    assert_eq!(evidence["bindings"].as_array().unwrap().len(), 3);
+    assert_eq!((provider.count(), facts(&app, "execution.%").await), (0, 1));
+    // An input that the rules did not think of is no reason to let it through.
+    let body = json!({ "environment": "dev", "inputs": {} });
+    let refused = app.post(workload.execute_path(), body).await.refused(403, "policy_denied");
+    assert_eq!(refused["reason_code"], "policy_evaluation_error");
+    assert_eq!((provider.count(), facts(&app, "execution.%").await), (0, 2));
+}
+
+#[tokio::test]
+async fn a_flow_may_be_denied_half_way_and_nothing_catches_it() {
+    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let given = app.given();
+    let yaml = "\
+name: Two steps
+description: Asks the policy about what the model said.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: ask
+steps:
+  - id: ask
+    type: llm_call
+    model_policy: '{{release.model_policy}}'
+    inputs: { prompt: '{{release.prompt_template}}', message: '{{trigger.ticket}}' }
+    next: check
+  - id: check
+    type: task
+    action: evaluate_policy
+    inputs: { ticket: '{{steps.ask.output}}' }
+    on_success: answer
+    on_failure: answer
+  - id: answer
+    type: return
+    output: '{{steps.ask.output}}'
+";
+    let rules = json!([
+        { "id": "yes", "condition": "always", "outcome": "allow", "reason_code": "usual" },
+        { "id": "no", "condition": "inputs.ticket == 'billing'", "outcome": "deny", "reason_code": "no_billing" },
+    ]);
+    let versions = vec![
+        given.prompt("prompt").await,
+        given.model_policy("model").await,
+        given.policy_of("policy", rules).await,
+        given.flow("flow", yaml).await,
+    ];
+    let workload = given.active_with("main", versions).await;
+    let refused = run(&app, &workload).await.refused(403, "policy_denied");
+    assert_eq!(refused["reason_code"], "no_billing");
+    let read = ended(&app, &refused["execution_id"]).await;
+    assert_eq!((&read["status"], &read["queued_result"]), (&json!("denied"), &Value::Null));
+    let path = format!("/v1/executions/{}/evidence-graph", refused["execution_id"].as_str().unwrap());
+    let evidence = app.get(path).await.expect(200);
+    assert_eq!(evidence["policy_decision"]["outcome"], "deny", "the strictest decision is shown");
+    provider.becomes(Behaviour::Answers("other".to_owned()));
+    assert_eq!(run(&app, &workload).await.expect(200)["output"], "other");
+}
+
+#[tokio::test]
+async fn what_is_switched_off_does_not_run() {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("main").await;
+    let path = format!("/v1/workloads/{}", workload.workload_id);
+    let status = |status: &str| app.patch(&path, json!({ "status": status }));
+    run(&app, &workload).await.expect(200);
+    status("suspended").await.expect(200);
+    run(&app, &workload).await.refused(409, "workload_suspended");
+    status("registered").await.expect(200);
+    run(&app, &workload).await.expect(200);
+    // Another environment has nothing active, and another workload is not there.
+    let body = json!({ "environment": "production", "inputs": {} });
+    app.post(workload.execute_path(), body).await.refused(409, "no_active_release");
+    let nowhere = app.post("/v1/workloads/by-slug/nowhere/execute", json!({ "environment": "dev" })).await;
+    nowhere.refused(404, "not_found");
+    app.given().transition(&workload.release_id, "retired").await;
+    run(&app, &workload).await.refused(409, "no_active_release");
+    status("retired").await.expect(200);
+    run(&app, &workload).await.refused(409, "workload_retired");
+    let refused = status("registered").await.refused(409, "invalid_transition");
+    assert_eq!((&refused["current_state"], &refused["valid_transitions"]), (&json!("retired"), &json!([])));
+    assert_eq!(status("retired").await.expect(200)["status"], "retired", "to the present status changes nothing");
+}
+
+#[tokio::test]
+async fn a_release_without_a_flow_needs_a_prompt_and_a_model() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let policy = given.policy("policy").await;
+    let bare = given.active_with("bare", vec![policy.clone()]).await;
+    run(&app, &bare).await.refused(409, "nothing_to_run");
+    let prompt = given.prompt("prompt").await;
+    let half = given.active_with("half", vec![policy.clone(), prompt]).await;
+    run(&app, &half).await.refused(409, "nothing_to_run");
+    // A flow that asks no model needs neither.
+    let flow = given.flow("flow", crate::stage::ECHO_FLOW).await;
+    let echo = given.active_with("echo", vec![policy, flow]).await;
+    assert_eq!(run(&app, &echo).await.expect(200)["output"], "a refund");
+}
+
+#[tokio::test]
+async fn activation_says_all_that_is_missing() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let workload = given.workload("main").await;
+    let yaml = "\
+name: Model
+description: Asks a model.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: ask
+steps:
+  - id: ask
+    type: llm_call
+    inputs: { prompt: '{{trigger.ticket}}' }
+    next: answer
+  - id: answer
+    type: return
+    output: '{{steps.ask.output}}'
+";
+    let flow = given.flow("flow", yaml).await;
+    let release = given.approved(&workload, &[flow]).await;
+    let path = format!("/v1/releases/{release}/transition");
+    let refused = app.post(&path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
+    let missing: Vec<&str> =
+        refused["missing"].as_array().unwrap().iter().map(|gap| gap["code"].as_str().unwrap()).collect();
+    assert!(missing.contains(&"policy_bundle_missing") && missing.contains(&"model_policy_missing"), "{missing:?}");
+    let path = format!("/v1/releases/{release}/bindings");
+    let late = json!({ "asset_version_id": given.policy("late").await.asset_version_id, "role": "policy_bundle" });
+    app.post(path, late).await.refused(409, "release_not_editable");
+}
+
+#[tokio::test]
+async fn an_argument_that_is_missing_is_the_callers_mistake() {
+    let provider = StubProvider::new(Behaviour::Answers("x".to_owned()));
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let workload = app.active_workload("main").await;
+    for (inputs, code) in [
+        (json!({}), "prompt_argument_missing"),
+        (json!({ "ticket": 1 }), "prompt_argument_type"),
+        (json!({ "ticket": ["x"] }), "prompt_argument_type"),
+    ] {
+        let body = json!({ "environment": "dev", "inputs": inputs });
+        let refused = app.post(workload.execute_path(), body).await.refused(422, code);
+        let read = ended(&app, &refused["execution_id"]).await;
+        assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("failure")));
+        assert_eq!(read["error"]["code"], code);
+    }
+    assert_eq!(provider.count(), 0);
+    // What stands in a value is text, and never a template.
+    let ticket = "@asset-ref:other !command:drop $arg:ticket {{ticket}} {{ {{x}} }}";
+    let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
+    app.post(workload.execute_path(), body).await.expect(200);
+    assert!(provider.calls()[0].system_prompt.ends_with(ticket));
+}
+
+#[tokio::test]
+async fn asynchronous_runs_are_not_taken() {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("main").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    let path = workload.execute_path();
+    app.post(format!("{path}?mode=async"), body.clone()).await.refused(409, "async_dispatch_unavailable");
+    for preference in ["respond-async", "respond-async, wait=10", "handling=lenient, Respond-Async"] {
+        let answer = app.post(&path, body.clone()).header("Prefer", preference).await;
+        answer.refused(409, "async_dispatch_unavailable");
+    }
+    app.post(format!("{path}?mode=later"), body.clone()).await.refused(422, "validation_error");
+    app.post(&path, body).header("Prefer", "return=minimal").await.expect(200);
+    assert_eq!(facts(&app, "execution.%").await, 1, "what is refused leaves no run");
+}
+
+#[tokio::test]
+async fn a_run_goes_on_when_the_wait_is_over() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let builder = TestApp::builder().provider(provider.clone());
+    let app = builder.setting("FAIRWAY_SYNC_WAIT", "300ms").start().await;
+    let workload = app.active_workload("main").await;
+    let accepted = run(&app, &workload).key("k").await;
+    let queued = accepted.expect(202);
+    let id = queued["execution_id"].clone();
+    assert_eq!(queued, json!({ "execution_id": id, "state": "queued" }));
+    let location = accepted.header("location").unwrap();
+    assert_eq!(location, format!("/v1/executions/{}", id.as_str().unwrap()));
+    let read = app.get(location).await.expect(200);
+    assert_eq!((&read["status"], &read["outcome"]), (&json!("running"), &Value::Null));
+    assert_eq!((&read["queued_result"], &read["completed_at"]), (&Value::Null, &Value::Null));
+    run(&app, &workload).key("k").await.refused(409, "request_in_progress");
+    // Suspending does not take away what runs already, and it can be read half-way.
+    app.get(format!("{location}/evidence-graph")).await.expect(200);
+    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    let read = ended(&app, &id).await;
+    assert_eq!((&read["status"], &read["outcome"]), (&json!("completed"), &json!("success")));
+    assert_eq!(read["queued_result"], json!({ "result": "billing", "result_at": read["completed_at"] }));
+    let replay = run(&app, &workload).key("k").await;
+    assert_eq!(replay.expect(200)["output"], "billing");
+    assert_eq!(provider.count(), 1);
+}
+
+#[tokio::test]
+async fn a_run_ends_at_its_deadline() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let builder = TestApp::builder().provider(provider.clone());
+    let app = builder.setting("FAIRWAY_EXECUTION_DEADLINE", "300ms").start().await;
+    let workload = app.active_workload("main").await;
+    let answer = run(&app, &workload).await.expect(200);
+    assert_eq!((&answer["status"], &answer["output"]), (&json!("failed"), &Value::Null));
+    assert_eq!(answer["error"]["code"], "deadline_exceeded");
+    let read = ended(&app, &answer["execution_id"]).await;
+    assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("timeout")));
+    // What the provider says afterwards changes nothing.
+    provider.becomes(Behaviour::Answers("late".to_owned()));
+    assert_eq!(ended(&app, &answer["execution_id"]).await, read);
+    assert_eq!(facts(&app, "execution.%").await, 1);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_does_not_end_its_run() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let workload = app.active_workload("main").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }).to_string();
+    let request = format!(
+        "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\nContent-Length: {}\r\n\r\n{body}",
+        workload.execute_path(),
+        app.address(),
+        body.len()
+    );
+    let mut stream = tokio::net::TcpStream::connect(app.address()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    provider.asked(1).await;
+    drop(stream);
+    run(&app, &workload).key("k").await.refused(409, "request_in_progress");
+    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    let finished = async {
+        loop {
+            let again = run(&app, &workload).key("k").await;
+            if again.status == 200 {
+                return again;
+            }
+            again.refused(409, "request_in_progress");
+        }
+    };
+    let finished = tokio::time::timeout(std::time::Duration::from_secs(20), finished).await.unwrap();
+    assert_eq!(finished.expect(200)["output"], "billing");
+    assert_eq!(finished.header("idempotency-replayed"), Some("true"));
+    assert_eq!(provider.count(), 1);
+}
+
+#[tokio::test]
+async fn only_the_submitter_reads_the_result() {
+    let app = TestApp::start().await;
+    let here = ("workspace", Some(crate::stage::WORKSPACE));
+    let workload = app.active_workload("main").await;
+    for (actor, role) in [("user:ada", "runtime_user"), ("user:grace", "viewer"), ("user:eve", "runtime_user")] {
+        app.given().role(actor, role, here).await;
+    }
+    let ran = run(&app, &workload).as_actor("user:ada").await.expect(200);
+    let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+    let own = app.get(&path).as_actor("user:ada").await.expect(200);
+    assert_eq!(own["queued_result"]["result"], ran["output"]);
+    // Its submitter needs no permission to see how it went, and has none to see what stands behind it.
+    app.get(format!("{path}/evidence-graph")).as_actor("user:ada").await.refused(404, "not_found");
+    for actor in ["user:grace", "user:local"] {
+        let read = app.get(&path).as_actor(actor).await.expect(200);
+        assert_eq!((&read["status"], &read["queued_result"]), (&json!("completed"), &Value::Null), "{actor}");
+    }
+    app.get(&path).as_actor("user:eve").await.refused(404, "not_found");
+    app.get(&path).as_actor("anonymous").await.refused(404, "not_found");
+    app.get(format!("{path}/evidence-graph?format=dot")).await.refused(422, "validation_error");
+}
+
+#[tokio::test]
+async fn a_moved_lane_serves_the_next_run() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let policy = given.policy("policy").await;
+    let model = given.model_policy("model").await;
+    let prompt = |text: &str| json!({ "system_prompt": text });
+    let one = given.version("prompt_template", "one", prompt("Say one.\nOne of: one")).await;
+    let two = Version {
+        asset_version_id: given.next_version(&one.asset_id, prompt("Say two.\nOne of: two")).await,
+        ..one.clone()
+    };
+    let workload = given.active_with("main", vec![policy.clone(), model.clone(), one]).await;
+    assert_eq!(run(&app, &workload).await.expect(200)["output"], "one");
+    let next = given.approved(&workload.workload_id, &[policy, model, two]).await;
+    // On one lane first: the general one still serves everybody.
+    let path = format!("/v1/releases/{next}/transition");
+    app.post(&path, json!({ "to_state": "active", "lane": "restricted" })).await.expect(200);
+    assert_eq!(run(&app, &workload).await.expect(200)["output"], "one");
+    app.post(&path, json!({ "to_state": "active", "lane": "standard" })).await.expect(200);
+    assert_eq!(run(&app, &workload).await.expect(200)["output"], "two");
+    let replaced = app.get(format!("/v1/releases/{next}")).await.expect(200);
+    assert_eq!(replaced["supersedes_release_id"], workload.release_id);
+    let old = app.get(format!("/v1/releases/{}", workload.release_id)).await.expect(200);
+    assert_eq!(old["state"], "active", "it still holds `guided`");
+    app.post(&path, json!({ "to_state": "active", "lane": "guided" })).await.expect(200);
+    let old = app.get(format!("/v1/releases/{}", workload.release_id)).await.expect(200);
+    assert_eq!(old["state"], "superseded");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_lets_its_runs_end() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let workload = app.active_workload("main").await;
+    let other = TestApp::builder().beside(&app).start().await;
+    let waiting = tokio::spawn(run(&app, &workload).into_future());
+    provider.asked(1).await;
+    let stopped = tokio::spawn(app.drain());
+    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    let answer = waiting.await.unwrap().expect(200);
+    assert_eq!(answer["output"], "billing");
+    stopped.await.unwrap();
+    let read = ended(&other, &answer["execution_id"]).await;
+    assert_eq!(read["outcome"], "success");
+}

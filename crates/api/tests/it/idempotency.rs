@@ -1,0 +1,286 @@
+//! Idempotency keys: a request that is sent again finds the effect of the first, and makes no second one.
+
+use crate::{
+    document::routes,
+    stage::{Stage, WORKSPACE},
+};
+use fairway_testkit::{Behaviour, StubProvider, TestApp, app::Answer};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+const LATER: i64 = 24 * 60 * 60 + 60;
+
+fn replayed(answer: &Answer) -> bool {
+    answer.header("idempotency-replayed") == Some("true")
+}
+
+/// How many rows a table has.
+async fn count(app: &TestApp, table: &str) -> i64 {
+    let owner = app.database().owner().await.unwrap();
+    owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn every_keyed_request_has_one_effect() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    let mut keyed = 0;
+    for route in routes().iter().filter(|route| route.has_parameter("Idempotency-Key")) {
+        keyed += 1;
+        let request = stage.request(route.id()).await.key("once");
+        let first = request.clone().await;
+        assert!([200, 201].contains(&first.status), "{first}");
+        assert!(!replayed(&first), "{first}");
+        let facts = count(&app, "fact").await;
+        for _ in 0..2 {
+            let again = request.clone().await;
+            assert_eq!(again.status, first.status, "{again}");
+            assert!(replayed(&again), "{again}");
+            assert_eq!(again.header("location"), first.header("location"), "{again}");
+            assert_eq!(again.header("etag"), first.header("etag"), "{again}");
+            let (mut once, mut twice) = (first.json(), again.json());
+            if route.id() == "transition_release" {
+                // What was before is not kept with the key.
+                once["previous_state"] = Value::Null;
+                twice["previous_state"] = Value::Null;
+            }
+            assert_eq!(once, twice, "{}", route.id());
+        }
+        assert_eq!(count(&app, "fact").await, facts, "{}: a replay leaves no fact", route.id());
+        // The key stands for that body alone.
+        if route.id() != "bind_version" {
+            let mut other = stage.body(route.id());
+            match route.id() {
+                "transition_release" => other["to_state"] = json!("draft"),
+                "review_release" => other["note"] = json!("another"),
+                "execute_workload" => other["inputs"] = json!({ "ticket": "another" }),
+                "create_release" => other["environment"] = json!("test"),
+                _ => {}
+            }
+            request.clone().json(other).await.refused(409, "idempotency_key_conflict");
+        }
+        assert_eq!(count(&app, "fact").await, facts, "{}: a conflict leaves no fact", route.id());
+    }
+    assert_eq!(keyed, 12, "the document lost keys");
+}
+
+#[tokio::test]
+async fn the_same_body_in_another_spelling_is_the_same() {
+    let app = TestApp::start().await;
+    let one = r#"{"slug":"same","asset_kind":"skill","owner_ref":"team:a"}"#;
+    let other = "{ \"owner_ref\": \"team:a\",\n \"asset_kind\": \"sk\\u0069ll\", \"slug\": \"same\" }";
+    let send = |body: &str| app.post("/v1/assets", Value::Null).bytes("application/json", body).key("k");
+    let first = send(one).await.expect(201);
+    let again = send(other).await;
+    assert_eq!(again.expect(201), first);
+    assert!(replayed(&again));
+}
+
+#[tokio::test]
+async fn a_key_belongs_to_its_caller_tenant_and_route() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let tenant = given.tenant("acme").await;
+    given.in_tenant(&tenant, "").workspace("there", "there").await;
+    let asset = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
+    let post = |slug: &str| app.post("/v1/assets", asset(slug)).key("shared");
+    let mut made = BTreeSet::new();
+    for answer in
+        [post("one").as_actor("user:ada").await, post("two").as_actor("user:grace").await, post("three").await]
+    {
+        assert!(!replayed(&answer));
+        made.insert(answer.expect(201)["asset_id"].to_string());
+    }
+    assert_eq!(made.len(), 3);
+    let workload = json!({ "slug": "one", "owner_ref": "team:a", "invocation_mode": "api" });
+    assert!(!replayed(&app.post("/v1/workloads", workload).as_actor("user:ada").key("shared").await));
+    let workspaces = app.get("/v1/workspaces").in_tenant(&tenant).await.expect(200);
+    let there = workspaces[0]["workspace_id"].as_str().unwrap();
+    let abroad = app.post(format!("/v1/assets?workspace_id={there}"), asset("one")).in_tenant(&tenant).key("shared");
+    assert!(!replayed(&abroad.await));
+    // Two resources of one route are two keys.
+    let (a, b) = (given.asset("prompt_template", "a").await, given.asset("prompt_template", "b").await);
+    for asset in [a, b] {
+        let body = json!({ "content": { "system_prompt": "x" } });
+        let answer = app.post(format!("/v1/assets/{asset}/versions"), body).key("v").await;
+        assert_eq!(answer.expect(201)["asset_id"], asset);
+    }
+}
+
+#[tokio::test]
+async fn keys_have_a_form() {
+    let app = TestApp::start().await;
+    let post = || app.post("/v1/assets", json!({ "slug": "k", "asset_kind": "skill", "owner_ref": "team:a" }));
+    let long = "k".repeat(256);
+    for key in ["", " ", "a b", "a\tb", "é", &long] {
+        let refused = post().key(key).await.refused(422, "validation_error");
+        assert_eq!(refused["fields"][0]["path"], "Idempotency-Key", "{key:?}");
+    }
+    post().key("a").key("a").await.refused(422, "validation_error");
+    post().key(&"!".repeat(255)).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_refused_request_does_not_burn_its_key() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    given.asset("skill", "taken").await;
+    let post =
+        |slug: &str| app.post("/v1/assets", json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" }));
+    post("taken").key("k").await.refused(409, "duplicate_slug");
+    assert!(!replayed(&post("free").key("k").await));
+    let prompt = given.asset("prompt_template", "prompt").await;
+    let version = |content: Value| app.post(format!("/v1/assets/{prompt}/versions"), json!({ "content": content }));
+    version(json!({ "system_prompt": 1 })).key("v").await.refused(400, "invalid_content");
+    assert!(!replayed(&version(json!({ "system_prompt": "x" })).key("v").await));
+    let workload = given.workload("main").await;
+    let policy = given.policy("policy").await;
+    let release = given.draft(&workload, &[policy]).await;
+    let path = format!("/v1/releases/{release}/transition");
+    app.post(&path, json!({ "to_state": "active" })).key("t").await.refused(409, "invalid_transition");
+    assert!(!replayed(&app.post(&path, json!({ "to_state": "review_ready" })).key("t").await));
+    app.post("/v1/workloads/by-slug/main/execute", json!({ "environment": "dev" }))
+        .key("x")
+        .await
+        .refused(409, "no_active_release");
+}
+
+#[tokio::test]
+async fn a_key_is_forgotten_after_a_day() {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("main").await;
+    let post = |slug: &str| {
+        app.post("/v1/assets", json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" })).key("k")
+    };
+    let run =
+        || app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } })).key("k");
+    let (first, ran) = (post("one").await.expect(201), run().await.expect(200));
+    app.database().move_clock(LATER - 120).await.unwrap();
+    post("two").await.refused(409, "idempotency_key_conflict");
+    assert_eq!(run().await.expect(200), ran);
+    app.database().move_clock(LATER).await.unwrap();
+    let second = post("two").await;
+    assert!(!replayed(&second));
+    assert_ne!(second.expect(201)["asset_id"], first["asset_id"]);
+    let again = run().await;
+    assert!(!replayed(&again));
+    assert_ne!(again.expect(200)["execution_id"], ran["execution_id"]);
+}
+
+#[tokio::test]
+async fn a_replay_is_read_under_present_rights() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let here = ("workspace", Some(WORKSPACE));
+    let workload = app.active_workload("main").await;
+    let author = given.role("user:ada", "author", here).await;
+    given.role("user:ada", "runtime_user", here).await;
+    let post = || app.post("/v1/assets", json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" }));
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    let run = || app.post(workload.execute_path(), body.clone()).as_actor("user:ada").key("k");
+    post().as_actor("user:ada").key("k").await.expect(201);
+    let ran = run().await.expect(200);
+    app.delete(format!("/v1/role-bindings/{author}")).await.expect(204);
+    let refused = post().as_actor("user:ada").key("k").await;
+    assert!([403, 404].contains(&refused.status), "{refused}");
+    assert!(!refused.text().contains("asset_id"), "{refused}");
+    // What it may still do is answered as before; what it may not, is not.
+    assert_eq!(run().await.expect(200), ran);
+    let listed = app.get(format!("/v1/role-bindings?workspace_id={WORKSPACE}")).await.expect(200);
+    for binding in listed.as_array().unwrap() {
+        let id = binding["role_binding_id"].as_str().unwrap();
+        app.delete(format!("/v1/role-bindings/{id}")).await.expect(204);
+    }
+    run().await.refused(404, "not_found");
+    // The resource is answered as it is now.
+    let workload = json!({ "slug": "moving", "owner_ref": "team:a", "invocation_mode": "api" });
+    let first = app.post("/v1/workloads", workload.clone()).key("w").await.expect(201);
+    let path = format!("/v1/workloads/{}", first["workload_id"].as_str().unwrap());
+    let changed = app.patch(&path, json!({ "description": "Changed." })).await.expect(200);
+    let again = app.post("/v1/workloads", workload).key("w").await;
+    assert_eq!(again.expect(201), changed);
+    assert_eq!(again.header("etag"), Some("\"2\""));
+}
+
+#[tokio::test]
+async fn many_at_once_have_one_effect() {
+    let app = TestApp::start().await;
+    let prompt = app.given().asset("prompt_template", "prompt").await;
+    let version = json!({ "content": { "system_prompt": "x" } });
+    let asset = json!({ "slug": "one", "asset_kind": "skill", "owner_ref": "team:a" });
+    let before = count(&app, "fact").await;
+    let cases = [("/v1/assets".to_owned(), asset), (format!("/v1/assets/{prompt}/versions"), version)];
+    for (path, body) in cases {
+        let answers = join_all((0..50).map(|_| app.post(&path, body.clone()).key("k").into_future())).await;
+        let bodies: BTreeSet<String> = answers.iter().map(|answer| answer.expect(201).to_string()).collect();
+        assert_eq!(bodies.len(), 1, "{bodies:?}");
+        assert_eq!(answers.iter().filter(|answer| !replayed(answer)).count(), 1);
+    }
+    assert_eq!(count(&app, "fact").await, before + 2);
+    assert_eq!(count(&app, "asset_version").await, 1);
+}
+
+#[tokio::test]
+async fn many_runs_at_once_are_one_run() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let workload = app.active_workload("main").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    let run = || app.post(workload.execute_path(), body.clone()).key("k");
+    let first = tokio::spawn(run().into_future());
+    provider.asked(1).await;
+    for answer in join_all((0..50).map(|_| run().into_future())).await {
+        answer.refused(409, "request_in_progress");
+    }
+    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    let first = first.await.unwrap().expect(200);
+    let answers = join_all((0..50).map(|_| run().into_future())).await;
+    for answer in &answers {
+        assert_eq!(answer.expect(200), first);
+        assert!(replayed(answer));
+    }
+    assert_eq!(provider.count(), 1);
+    assert_eq!(count(&app, "execution").await, 1);
+    // Without the first being known: all at once, one of them runs.
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "y" } });
+    let all = (0..50).map(|_| app.post(workload.execute_path(), body.clone()).key("other").into_future());
+    let answers = join_all(all).await;
+    let mut ids = BTreeSet::new();
+    for answer in &answers {
+        match answer.status {
+            200 => drop(ids.insert(answer.json()["execution_id"].to_string())),
+            _ => drop(answer.refused(409, "request_in_progress")),
+        }
+    }
+    assert_eq!(ids.len(), 1);
+    assert_eq!(count(&app, "execution").await, 2);
+}
+
+#[tokio::test]
+async fn refusals_that_name_a_run_are_kept() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let rules = json!([{ "id": "no", "condition": "never", "outcome": "allow", "reason_code": "ok" }]);
+    let policy = given.policy_of("deny", rules).await;
+    let denied = given.active_under("denied", policy).await;
+    let mistaken = app.active_workload("mistaken").await;
+    for (workload, inputs, status, code) in [
+        (&denied, json!({ "ticket": "x" }), 403, "policy_denied"),
+        (&mistaken, json!({}), 422, "prompt_argument_missing"),
+    ] {
+        let body = json!({ "environment": "dev", "inputs": inputs });
+        let run = || app.post(workload.execute_path(), body.clone()).key("k");
+        let first = run().await;
+        let detail = first.refused(status, code);
+        assert!(detail["execution_id"].is_string());
+        let again = run().await;
+        assert_eq!(again.refused(status, code), detail);
+        assert!(replayed(&again), "{again}");
+        // Suspending the workload takes nothing back that was answered.
+        let path = format!("/v1/workloads/{}", workload.workload_id);
+        app.patch(&path, json!({ "status": "suspended" })).await.expect(200);
+        assert_eq!(run().await.refused(status, code), detail);
+    }
+    assert_eq!(count(&app, "execution").await, 2);
+}

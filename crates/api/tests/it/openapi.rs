@@ -1,0 +1,146 @@
+//! The OpenAPI document: fresh, sound, and what the server hands out.
+
+use crate::document::{document, routes};
+use fairway_testkit::TestApp;
+use serde_json::Value;
+use std::{collections::BTreeSet, fs, path::Path};
+
+#[test]
+fn the_document_in_the_repository_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    let stored = fs::read_to_string(path).unwrap_or_default();
+    let fresh = fairway_api::document::as_json().unwrap();
+    assert!(stored == fresh, "docs/openapi.json is not current: run `cargo xtask openapi`");
+}
+
+/// Every `$ref` in a value.
+fn references(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(members) => {
+            if let Some(Value::String(target)) = members.get("$ref") {
+                found.insert(target.clone());
+            }
+            members.values().for_each(|member| references(member, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[test]
+fn the_document_is_sound() {
+    let document = document();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1."), "{}", document["openapi"]);
+    for name in ["title", "version", "description"] {
+        assert!(document["info"][name].as_str().is_some_and(|text| !text.is_empty()), "info.{name}");
+    }
+    let mut found = BTreeSet::new();
+    references(&document, &mut found);
+    assert!(found.len() > 20);
+    for target in &found {
+        let there = target.strip_prefix('#').and_then(|pointer| document.pointer(pointer));
+        assert!(there.is_some(), "{target} leads nowhere");
+    }
+    let used: BTreeSet<&str> = found.iter().filter_map(|target| target.rsplit('/').next()).collect();
+    for name in document["components"]["schemas"].as_object().unwrap().keys() {
+        assert!(used.contains(name.as_str()), "nothing uses the schema {name}");
+    }
+    let tags: BTreeSet<&str> =
+        document["tags"].as_array().unwrap().iter().map(|tag| tag["name"].as_str().unwrap()).collect();
+    let mut ids = BTreeSet::new();
+    for route in routes() {
+        let (operation, place) = (&route.operation, format!("{} {}", route.method, route.path));
+        assert!(ids.insert(route.id().to_owned()), "{place}: the operation's id is used twice");
+        assert!(operation["summary"].as_str().is_some_and(|text| !text.is_empty()), "{place} has no summary");
+        for tag in operation["tags"].as_array().unwrap() {
+            assert!(tags.contains(tag.as_str().unwrap()), "{place}: {tag} is not declared");
+        }
+        let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+        let mut seen = BTreeSet::new();
+        for parameter in &parameters {
+            let (name, place_in) = (parameter["name"].as_str().unwrap(), parameter["in"].as_str().unwrap());
+            assert!(seen.insert((name.to_owned(), place_in.to_owned())), "{place}: {name} is declared twice");
+            assert!(["path", "query", "header"].contains(&place_in), "{place}: {name} in {place_in}");
+            assert!(parameter["schema"].is_object(), "{place}: {name} has no schema");
+            assert_eq!(
+                place_in == "path",
+                parameter["required"] == true && route.placeholders().contains(&name) && place_in == "path",
+                "{place}: {name}"
+            );
+        }
+        let declared: Vec<&str> = parameters
+            .iter()
+            .filter(|parameter| parameter["in"] == "path")
+            .map(|parameter| parameter["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(declared, route.placeholders(), "{place}: path parameters");
+        let responses = operation["responses"].as_object().unwrap();
+        let mut succeeds = 0;
+        for (status, response) in responses {
+            let number: u16 = status.parse().unwrap();
+            assert!((200..600).contains(&number), "{place}: {status}");
+            assert!(response["description"].as_str().is_some_and(|text| !text.is_empty()), "{place}: {status}");
+            if number < 300 {
+                succeeds += 1;
+                assert_eq!(number == 204, response.get("content").is_none(), "{place}: {status} and its body");
+            } else if route.path.starts_with("/v1/") {
+                let schema = &response["content"]["application/json"]["schema"]["$ref"];
+                assert_eq!(schema, "#/components/schemas/Error", "{place}: {status}");
+            }
+        }
+        assert!(succeeds >= 1, "{place} cannot succeed");
+        if route.path.starts_with("/v1/") {
+            for status in ["403", "404", "421", "422", "500", "503"] {
+                assert!(responses.contains_key(status), "{place} lacks {status}");
+            }
+        }
+        if route.takes_body() {
+            for status in ["400", "409", "413", "415"] {
+                assert!(responses.contains_key(status), "{place} lacks {status}");
+            }
+            let schema = route.body_schema(&document);
+            assert_eq!(schema["additionalProperties"], false, "{place} refuses unknown fields and does not say so");
+        }
+        if route.method == "post" && !route.path.starts_with("/healthz") {
+            assert!(route.has_parameter("Idempotency-Key"), "{place} takes no key");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_server_hands_the_document_out() {
+    let app = TestApp::start().await;
+    let answer = app.get("/openapi.json").await;
+    assert_eq!(answer.expect(200), document());
+    assert!(answer.header("content-type").unwrap().starts_with("application/json"));
+}
+
+#[tokio::test]
+async fn the_reference_page_loads_what_this_server_has() {
+    let app = TestApp::start().await;
+    let moved = app.get("/docs").await;
+    assert!([301, 302, 307, 308].contains(&moved.status), "{moved}");
+    assert_eq!(moved.header("location"), Some("/docs/"));
+    let page = app.get("/docs/").await;
+    assert_eq!(page.status, 200, "{page}");
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.contains("default-src 'none'") && !policy.contains("http"), "{policy}");
+    let text = page.text();
+    let mut loaded = 0;
+    for attribute in ["src=\"", "href=\""] {
+        for (at, _) in text.match_indices(attribute) {
+            let target = text[at + attribute.len()..].split('"').next().unwrap();
+            let relative = target.strip_prefix("./").unwrap_or(target);
+            assert!(!target.contains("//") && !target.starts_with("data:"), "{target}");
+            let asset = app.get(format!("/docs/{relative}")).await;
+            assert_eq!(asset.status, 200, "{asset}");
+            assert_eq!(asset.header("x-content-type-options"), Some("nosniff"));
+            loaded += 1;
+        }
+    }
+    assert!(loaded >= 3, "the page loads {loaded} things");
+    let script = app.get("/docs/swagger-initializer.js").await.text();
+    assert!(script.contains("/openapi.json"), "{script}");
+    assert!(!script.contains("https://"), "{script}");
+    app.get("/docs/nothing.js").await.refused(404, "not_found");
+}

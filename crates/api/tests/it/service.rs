@@ -1,0 +1,153 @@
+//! The service itself: whether it lives, what it counts, what it logs, and how requests are told apart.
+
+use crate::{document::routes, stage::Stage};
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    sync::{Arc, Mutex},
+};
+use uuid::Uuid;
+
+#[tokio::test]
+async fn it_says_that_it_lives_and_is_ready() {
+    let app = TestApp::start().await;
+    assert_eq!(app.get("/healthz").await.expect(200), json!({ "status": "ok" }));
+    let ready = json!({ "status": "ready", "database": "ok", "artifacts": "ok", "partitions": "ok" });
+    assert_eq!(app.get("/readyz").await.expect(200), ready);
+    // Neither asks who is there.
+    for path in ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs/"] {
+        assert_eq!(app.get(path).as_actor("nonsense").await.status, 200, "{path}");
+    }
+    // Where partitions end within the week, somebody has to look.
+    app.database().move_clock(60 * 60 * 24 * 200).await.unwrap();
+    let unready = app.get("/readyz").await.expect(503);
+    assert_eq!((&unready["status"], &unready["partitions"]), (&json!("unready"), &json!("unavailable")));
+    app.get("/healthz").await.expect(200);
+}
+
+#[tokio::test]
+async fn the_labels_of_metrics_are_a_closed_set() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    for at in 0..30 {
+        let random = Uuid::now_v7();
+        for path in [
+            format!("/{random}"),
+            format!("/v1/{random}"),
+            format!("/v1/assets/{random}"),
+            format!("/v1/workloads/by-slug/s{at}/execute"),
+            format!("/docs/{random}"),
+            format!("/v1/assets?x={random}"),
+        ] {
+            app.get(path).await;
+        }
+        app.raw_path(&format!("BREW{at}"), "/v1/assets").await;
+        app.post("/v1/workloads/by-slug/nothing/execute", json!({ "environment": format!("e{at}") })).await;
+    }
+    for route in routes() {
+        stage.request(route.id()).await.await;
+    }
+    let answer = app.get("/metrics").await;
+    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4"));
+    let text = answer.text();
+    let mut patterns: BTreeSet<String> = routes().iter().map(|route| route.path.clone()).collect();
+    patterns.extend(["unmatched", "/docs", "/docs/{_:.*}", "/openapi.json"].map(str::to_owned));
+    let mut seen = BTreeSet::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        for (label, allowed) in [("method", None), ("route", Some(&patterns))] {
+            let marker = format!("{label}=\"");
+            let Some((_, rest)) = line.split_once(&marker) else { continue };
+            let value = rest.split('"').next().unwrap();
+            seen.insert(value.to_owned());
+            match allowed {
+                Some(patterns) => assert!(patterns.contains(value), "{line}"),
+                None => assert!(
+                    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"].contains(&value),
+                    "{line}"
+                ),
+            }
+        }
+    }
+    assert!(seen.contains("unmatched") && seen.contains("other"), "{seen:?}");
+    assert!(seen.contains("/v1/assets/{asset_id}"), "{seen:?}");
+    assert!(text.contains("fairway_executions_total{status=\"completed\"} "), "{text}");
+}
+
+#[tokio::test]
+async fn requests_are_told_apart() {
+    let app = TestApp::start().await;
+    let given = Uuid::now_v7().to_string();
+    let answer = app.get("/v1/workloads").header("X-Request-Id", &given).await;
+    assert_eq!(answer.header("x-request-id"), Some(given.as_str()));
+    let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
+    app.post("/v1/assets", body).header("X-Request-Id", &given).await.expect(201);
+    for sent in ["", "abc-1", "not an id", &"a".repeat(500), &given.replace('-', "")] {
+        let answer = app.get("/nowhere").header("X-Request-Id", sent).await;
+        let made = answer.header("x-request-id").unwrap();
+        assert_ne!(made, sent);
+        Uuid::parse_str(made).unwrap();
+        assert_eq!(answer.refused(404, "not_found")["error"], "not_found");
+    }
+    let twice = app.get("/healthz").header("X-Request-Id", &given).header("X-Request-Id", &given).await;
+    assert_ne!(twice.header("x-request-id"), Some(given.as_str()));
+    let (one, two) = (app.get("/healthz").await, app.get("/healthz").await);
+    assert_ne!(one.header("x-request-id"), two.header("x-request-id"));
+}
+
+/// What is logged goes here.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_log_holds_neither_queries_nor_texts() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_current_span(true)
+        .with_span_list(false)
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone());
+    // One process runs one such test; others that share it only write lines of their own.
+    subscriber.try_init().unwrap();
+    let app = TestApp::start().await;
+    let workload = app.active_workload("main").await;
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let parent = format!("00-{trace}-b7ad6b7169203331-01");
+    let marked = Uuid::now_v7().to_string();
+    let listed = app.get("/v1/workloads?token=canary-query&limit=7").header("traceparent", parent);
+    listed.header("X-Request-Id", &marked).await.expect(200);
+    app.get("/nowhere%0d%0a%1b[31mfake?x=canary-query").await.refused(404, "not_found");
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "canary-input" } });
+    app.post(workload.execute_path(), body.clone()).key("canary-key").await.expect(200);
+    app.post(workload.execute_path(), body).key("canary key").await.refused(422, "validation_error");
+    app.post("/v1/assets", json!({ "slug": "canary-slug!", "canary-field": 1 })).await;
+    let logged = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let ours: Vec<Value> = logged
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .filter(|line| line["target"].as_str().is_some_and(|target| target.starts_with("fairway")))
+        .collect();
+    for line in &ours {
+        assert!(!line.to_string().contains("canary"), "{line}");
+    }
+    let access: Vec<&Value> = ours.iter().filter(|line| line["target"] == "fairway::access").collect();
+    assert!(access.len() > 10, "{}", access.len());
+    let one = access.iter().find(|line| line["span"]["request_id"] == marked.as_str()).unwrap();
+    assert_eq!((&one["path"], &one["route"]), (&json!("/v1/workloads"), &json!("/v1/workloads")));
+    assert_eq!((&one["method"], &one["status"]), (&json!("GET"), &json!(200)));
+    assert_eq!(one["span"]["trace_id"], trace);
+}
