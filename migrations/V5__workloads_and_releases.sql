@@ -67,10 +67,12 @@ CREATE TABLE approval (
     subject_digest text NOT NULL,
     approved_by text NOT NULL,
     approved_at timestamptz NOT NULL,
+    -- The release's revision that the verdict made: which of two verdicts is newer is no question of clocks.
+    release_revision bigint NOT NULL,
     PRIMARY KEY (tenant_id, approval_id),
+    CONSTRAINT approval_order UNIQUE (tenant_id, release_id, release_revision),
     FOREIGN KEY (tenant_id, release_id) REFERENCES release
 );
-CREATE INDEX approval_by_release ON approval (tenant_id, release_id, approval_id);
 SELECT fairway_make_append_only('approval');
 
 -- Free text, which can be erased while the verdict stays.

@@ -25,6 +25,7 @@ CREATE TABLE execution (
     outcome text CHECK (outcome IN ('success', 'failure', 'denied', 'cancelled', 'timeout', 'unknown')),
     error_code text,
     error_message text,
+    error_offset bigint,
     started_at timestamptz NOT NULL,
     finished_at timestamptz,
     PRIMARY KEY (tenant_id, execution_id),

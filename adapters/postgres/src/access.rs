@@ -158,7 +158,7 @@ impl AccessStore for Database {
                 SELECT tenant_id FROM tenant
                 WHERE tenant_id IN ($1, $20) OR $16 = 'platform'
                     OR tenant_id IN (SELECT tenant_id FROM role_binding WHERE principal = $14)
-                ORDER BY tenant_id FOR UPDATE
+                ORDER BY tenant_id FOR NO KEY UPDATE
              ),
              raised AS (
                 UPDATE tenant SET access_revision = access_revision + 1 FROM locked
@@ -185,7 +185,7 @@ impl AccessStore for Database {
              locked AS (
                 SELECT tenant_id FROM tenant
                 WHERE tenant_id = $1 OR EXISTS (SELECT FROM ended WHERE scope_kind = 'platform')
-                ORDER BY tenant_id FOR UPDATE
+                ORDER BY tenant_id FOR NO KEY UPDATE
              ),
              raised AS (
                 UPDATE tenant SET access_revision = access_revision + 1 FROM locked

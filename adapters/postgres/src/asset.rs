@@ -252,6 +252,24 @@ impl AssetStore for Database {
         Ok((rows.iter().map(version).collect::<Result<_, _>>()?, total))
     }
 
+    async fn withdraws_route_after(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        version: AssetVersionId,
+        route_id: &str,
+    ) -> Result<bool, StoreError> {
+        const SQL: &str = r#"SELECT EXISTS (
+                SELECT FROM asset_version
+                WHERE tenant_id = $1 AND asset_id = $2 AND asset_version_id > $3
+                    AND jsonb_path_exists(content::jsonb,
+                        '$.** ? (@.route_id == $route && (@.state == "suspended" || @.state == "retired"))',
+                        jsonb_build_object('route', $4::text))
+            ) AS withdrawn"#;
+        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &asset.uuid(), &version.uuid(), &route_id]).await?;
+        known("withdrawn", row)?.column("withdrawn")
+    }
+
     async fn flow_source(&self, scope: TenantScope, asset: AssetId) -> Result<Option<String>, StoreError> {
         const SQL: &str = "SELECT body FROM asset_version_source JOIN asset_version USING (tenant_id, asset_version_id)
             WHERE tenant_id = $1 AND asset_id = $2 ORDER BY asset_version_id DESC LIMIT 1";

@@ -5,24 +5,29 @@ use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, R
 use fairway_domain::store::{CommitError, StoreError};
 use rustls::{ClientConfig, RootCertStore};
 use std::{str::FromStr, time::Duration};
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::{Config, Row, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// How long a request waits for a connection before it is told to come back.
-const WAIT_FOR_CONNECTION: Duration = Duration::from_millis(1_500);
+const WAIT_FOR_CONNECTION: Duration = Duration::from_millis(900);
 /// What a connection for point reads and commits says first. Its statements touch a few rows by key, so one plan is
 /// right for every value, and no plan may come to depend on what the statistics of a young table happen to say.
-const ENTER_POINTS: &str = "SET ROLE fairway_service; SET statement_timeout = '5s'; SET lock_timeout = '2s'; \
+const ENTER_POINTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1700ms'; \
+    SET lock_timeout = '1500ms'; \
     SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
     SET enable_hashjoin = off; SET enable_mergejoin = off";
 /// What a connection for lists says first. Their filters come and go, so they are planned for the values at hand.
-const ENTER_LISTS: &str = "SET ROLE fairway_service; SET statement_timeout = '2s'; SET jit = off; \
+const ENTER_LISTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1700ms'; SET jit = off; \
     SET plan_cache_mode = force_custom_plan";
 /// Connections for lists, for each connection for the rest: one for four.
 const POINTS_PER_LIST: usize = 4;
 
 /// How long a new connection may take.
-const CONNECT: Duration = Duration::from_millis(1_000);
+const CONNECT: Duration = Duration::from_millis(900);
+/// How long a statement may take, waiting for a connection included. Above what PostgreSQL is told, so that its own
+/// refusal comes first where it still answers.
+const ANSWER: Duration = Duration::from_millis(1_900);
 
 /// Where and how to connect.
 #[derive(Clone, Debug)]
@@ -81,6 +86,12 @@ impl Database {
         read(&self.lists, sql, params).await
     }
 
+    /// Sends a statement that may be sent twice with the effect of once: it inserts what is there or not, prolongs,
+    /// takes over or deletes what is past its time.
+    pub(crate) async fn write_repeatable(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        read(&self.points, sql, params).await
+    }
+
     /// The one row of a read, if it has one.
     pub(crate) async fn read_one(&self, sql: &str, params: &[Param<'_>]) -> Result<Option<Row>, StoreError> {
         Ok(self.read(sql, params).await?.pop())
@@ -88,8 +99,10 @@ impl Database {
 
     /// Sends a statement that is a whole transaction. Never repeated: whether it happened may not be known.
     pub(crate) async fn commit(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
-        let connection = connection(&self.points).await?;
-        send(&connection, sql, params).await.map_err(failure::of_commit)
+        match attempt(&self.points, sql, params).await? {
+            Ok(rows) => Ok(rows),
+            Err(error) => Err(failure::of_commit(error)),
+        }
     }
 }
 
@@ -110,15 +123,28 @@ fn pool(url: &str, connections: usize, enter: &'static str) -> Result<Pool, Stor
         .map_err(|error| failure::broken(Box::new(error)))
 }
 
-async fn connection(pool: &Pool) -> Result<Object, StoreError> {
-    pool.get().await.map_err(|error| failure::unavailable(Box::new(error)))
+async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+    match attempt(pool, sql, params).await? {
+        Err(error) if error.is_closed() => attempt(pool, sql, params).await?.map_err(failure::of_store),
+        answer => answer.map_err(failure::of_store),
+    }
 }
 
-async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-    let first = send(&connection(pool).await?, sql, params).await;
-    match first {
-        Err(error) if error.is_closed() => send(&connection(pool).await?, sql, params).await.map_err(failure::of_store),
-        Ok(_) | Err(_) => first.map_err(failure::of_store),
+/// Sends a statement on a connection of the pool, all within [`ANSWER`]. A connection that did not answer in time is
+/// not used again: whatever came next on it would wait behind.
+async fn attempt(
+    pool: &Pool,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
+    let until = Instant::now() + ANSWER;
+    let connection = pool.get().await.map_err(|error| failure::unavailable(Box::new(error)))?;
+    match timeout_at(until, send(&connection, sql, params)).await {
+        Ok(answer) => Ok(answer),
+        Err(elapsed) => {
+            drop(Object::take(connection));
+            Err(failure::unavailable(Box::new(elapsed)))
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use fairway_domain::{
     evidence::{EvidenceRecord, Snapshot},
     execution::{
         Acceptance, Ending, Execution, Outcome, RunError, Status,
-        ports::{Accepted, AcceptedOn, ExecutionStore, LapsedRun, RuntimeEntry},
+        ports::{Accepted, AcceptedOn, ExecutionStore, LapsedRun, LeaseState, RuntimeEntry},
     },
     id::ExecutionId,
     idempotency::RequestKey,
@@ -30,7 +30,7 @@ use uuid::Uuid;
 
 const EXECUTION_COLUMNS: &str = "execution.execution_id, execution.workload_id, execution.workspace_id, \
     execution.release_id, execution.environment, execution.lane, execution.submitter, execution.status, \
-    execution.outcome, execution.error_code, execution.error_message, execution.started_at, execution.finished_at";
+    execution.outcome, execution.error_code, execution.error_message, execution.error_offset, execution.started_at, execution.finished_at";
 
 /// The answer, while it is kept, and the reason code of the decision that let the run in or not.
 const ANSWER_COLUMNS: &str = "
@@ -38,12 +38,14 @@ const ANSWER_COLUMNS: &str = "
      WHERE result.tenant_id = execution.tenant_id AND result.execution_id = execution.execution_id) AS output,
     (SELECT reason_code FROM policy_decision AS decision
      WHERE decision.tenant_id = execution.tenant_id AND decision.execution_id = execution.execution_id
-     ORDER BY (outcome = 'deny') DESC, decision_id LIMIT 1) AS reason_code";
+     ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
+     LIMIT 1) AS reason_code";
 
 fn execution(row: &Row) -> Result<Execution, StoreError> {
     let outcome: Option<&str> = row.column("outcome")?;
     let code: Option<String> = row.column("error_code")?;
     let message: Option<String> = row.column("error_message")?;
+    let offset = row.column::<Option<i64>>("error_offset")?.and_then(|offset| u32::try_from(offset).ok());
     Ok(Execution {
         execution_id: row.id("execution_id")?,
         workload_id: row.id("workload_id")?,
@@ -54,7 +56,7 @@ fn execution(row: &Row) -> Result<Execution, StoreError> {
         submitter: row.actor("submitter")?,
         status: row.spelled("status", Status::parse)?,
         outcome: outcome.map(|text| known("outcome", Outcome::parse(text))).transpose()?,
-        error: code.zip(message).map(|(code, message)| RunError { code, message }),
+        error: code.zip(message).map(|(code, message)| RunError { code, message, offset }),
         output: row.column("output")?,
         reason_code: row.column::<Option<String>>("reason_code")?.unwrap_or_default(),
         started_at: row.moment("started_at")?,
@@ -90,7 +92,7 @@ impl ExecutionStore for Database {
         const SQL: &str = "INSERT INTO evidence_snapshot (tenant_id, digest, body) VALUES ($1, $2, $3)
             ON CONFLICT DO NOTHING";
         let digest: &[u8] = &snapshot.digest;
-        self.read(SQL, &[&scope.tenant().uuid(), &digest, &snapshot.body]).await.map(|_| ())
+        self.write_repeatable(SQL, &[&scope.tenant().uuid(), &digest, &snapshot.body]).await.map(|_| ())
     }
 
     async fn accept(
@@ -107,8 +109,12 @@ impl ExecutionStore for Database {
         finish::finish(self, scope, ending).await
     }
 
-    async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<bool, StoreError> {
+    async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError> {
         lease::renew(self, scope, id, lease).await
+    }
+
+    async fn let_lapse(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<(), StoreError> {
+        lease::let_lapse(self, scope, id, lease).await
     }
 
     async fn take_lapsed(&self, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError> {

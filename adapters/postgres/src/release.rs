@@ -183,15 +183,21 @@ impl ReleaseStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         const SQL: &str = concat!(
-            "WITH changed AS (
+            "WITH lanes AS (
+                UPDATE deployment SET revision = revision + 1
+                WHERE tenant_id = $1 AND workload_id = $25 AND environment = $26 AND $27::boolean
+                RETURNING 1
+             ),
+             changed AS (
                 UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18
                 WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
+                    AND (SELECT count(*) FROM lanes) = $27::boolean::integer
                 RETURNING 1
              ),
              said AS (
                 INSERT INTO approval (tenant_id, approval_id, release_id, outcome, subject_digest, approved_by,
-                    approved_at)
-                SELECT $1, $19, $13, $20, $21, $22, $23 FROM changed
+                    approved_at, release_revision)
+                SELECT $1, $19, $13, $20, $21, $22, $23, $17 FROM changed
                 RETURNING 1
              ),
              noted AS (
@@ -208,7 +214,11 @@ impl ReleaseStore for Database {
         let (approval_id, verdict) = (approval.approval_id.uuid(), approval.verdict.as_str());
         let (digest, by, at) = (approval.subject_digest.as_str(), approval.by.to_string(), approval.at.moment());
         let mut own = row.params();
+        // A verdict on a live release shows in what is answered for its lanes and in the evidence of its runs.
+        let (workload, environment, live) =
+            (release.workload_id.uuid(), release.environment.as_str(), release.state.holds_lanes());
         own.extend_from_slice(&[&approval_id, &verdict, &digest, &by, &at, &approval.note]);
+        own.extend_from_slice(&[&workload, &environment, &live]);
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
 

@@ -15,6 +15,8 @@ use utoipa::{IntoResponses, OpenApi, ToSchema};
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     servers((url = "/", description = "this server")),
+    // Refusals are described apart from the handlers' answers, so nothing else brings their schema in.
+    components(schemas(ErrorBody)),
     tags(
         (name = "tenants", description = "Tenants, workspaces, roles and who holds them"),
         (name = "assets", description = "Governed assets, their immutable versions, and flows"),

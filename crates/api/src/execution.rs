@@ -251,7 +251,11 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
                 && let Some(code) = CALLERS_MISTAKES.into_iter().find(|code| *code == error.code)
             {
                 let message = error.message.clone();
-                return Err(refused(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)));
+                let mistake = refused(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message));
+                return Err(match error.offset {
+                    Some(offset) => mistake.with("offset", offset),
+                    None => mistake,
+                });
             }
             let (output, metadata) =
                 stored(execution)?.map_or((Value::Null, Value::Null), |stored| (stored.output, stored.metadata));

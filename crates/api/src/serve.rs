@@ -22,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Database of a private server.
 const DATABASE: &str = "fairway";
 /// How long requests under way may take once the server is told to stop, in seconds.
-const DRAIN: u64 = 30;
+const DRAIN: u64 = 20;
 /// How long a client may take to send its headers.
 const HEADERS: Duration = Duration::from_secs(10);
 /// How often partitions are made ahead of time.
@@ -158,7 +158,12 @@ async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: T
         _ = terminate.recv() => stop(&handle, server).await?,
         _ = interrupt.recv() => stop(&handle, server).await?,
     }
-    tracing::info!("Fairway has stopped");
+    match process.services().hand_back().await {
+        Ok(runs) => tracing::info!(runs, "Fairway has stopped"),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "runs under way could not be handed back");
+        }
+    }
     Ok(())
 }
 

@@ -122,6 +122,16 @@ pub struct RunError {
     pub code: String,
     /// For people; never the payload.
     pub message: String,
+    /// The byte offset of the prompt's token that it is about, if it is about one.
+    pub offset: Option<u32>,
+}
+
+impl RunError {
+    /// An error that is about no token of a prompt.
+    #[must_use]
+    pub fn new(code: &str, message: &str) -> Self {
+        Self { code: code.to_owned(), message: message.to_owned(), offset: None }
+    }
 }
 
 /// Bytes with a digest that says nothing of them without its salt: the salt is erased with the bytes.

@@ -2,6 +2,7 @@
 
 pub mod engine;
 mod evidence;
+pub(crate) mod live;
 pub mod plan;
 mod recovery;
 mod run;

@@ -93,7 +93,10 @@ impl Services {
         failure: Failure,
         again: impl AsyncFnOnce(Uuid) -> Result<T, Failure>,
     ) -> Result<Done<T>, Failure> {
-        let echo = matches!(failure, Failure::Conflict(_) | Failure::Contended | Failure::Release(_));
+        let echo = matches!(
+            failure,
+            Failure::Conflict(_) | Failure::Contended | Failure::Release(_) | Failure::PreconditionFailed
+        );
         if echo && let Some(outcome) = self.earlier(scope, key).await? {
             return Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) });
         }

@@ -276,7 +276,7 @@ impl Services {
     }
 
     /// A workload's place. Where a workspace is never changes, so it is looked up once.
-    async fn place_of_workload(
+    pub(crate) async fn place_of_workload(
         &self,
         caller: &Caller,
         workspace: fairway_domain::id::WorkspaceId,

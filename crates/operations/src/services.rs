@@ -1,6 +1,9 @@
 //! What every operation works with.
 
-use crate::{execution::plan::PlanCache, release::ActiveReleaseCache};
+use crate::{
+    execution::{live::LiveRuns, plan::PlanCache},
+    release::ActiveReleaseCache,
+};
 use fairway_domain::{
     access::{AccessStore, Caller},
     asset::ports::{ArtifactStore, AssetStore},
@@ -84,6 +87,7 @@ pub struct Services {
     /// A workspace's namespace never changes.
     pub(crate) places: Cache<WorkspaceId, NamespaceId>,
     pub(crate) wake: Arc<Wake>,
+    pub(crate) live: Arc<LiveRuns>,
 }
 
 impl Services {
@@ -107,6 +111,7 @@ impl Services {
             active: Arc::new(ActiveReleaseCache::new()),
             places: Cache::new(PLACES),
             wake: Arc::default(),
+            live: Arc::default(),
         }
     }
 

@@ -12,7 +12,8 @@ const SQL: &str = concat!(
         DELETE FROM execution_lease WHERE tenant_id = $1 AND execution_id = $13 AND token = $14 RETURNING 1
      ),
      ended AS (
-        UPDATE execution SET status = $15, outcome = $16, error_code = $17, error_message = $18, finished_at = $19
+        UPDATE execution SET status = $15, outcome = $16, error_code = $17, error_message = $18, finished_at = $19,
+            error_offset = $36
         FROM held WHERE tenant_id = $1 AND execution_id = $13
         RETURNING 1
      ),
@@ -53,6 +54,7 @@ pub(super) async fn finish(database: &Database, scope: TenantScope, ending: &End
     let (status, outcome) = (ending.status.as_str(), ending.outcome.as_str());
     let code = ending.error.as_ref().map(|error| error.code.as_str());
     let message = ending.error.as_ref().map(|error| error.message.as_str());
+    let offset = ending.error.as_ref().and_then(|error| error.offset).map(i64::from);
     let finished = ending.finished_at.moment();
     let salt = ending.output.as_ref().map(|output| output.salt.as_slice());
     let output = ending.output.as_ref().map(|output| output.body.as_str());
@@ -83,7 +85,7 @@ pub(super) async fn finish(database: &Database, scope: TenantScope, ending: &End
         artifacts.iter().map(|artifact| serde_json::Value::Object(artifact.body.clone()).to_string()).collect();
     let made: Vec<time::OffsetDateTime> = artifacts.iter().map(|artifact| artifact.created_at.moment()).collect();
 
-    let own: [Param<'_>; 23] = [
+    let own: [Param<'_>; 24] = [
         &execution,
         &ending.lease,
         &status,
@@ -107,6 +109,7 @@ pub(super) async fn finish(database: &Database, scope: TenantScope, ending: &End
         &refs,
         &bodies,
         &made,
+        &offset,
     ];
     database.commit(SQL, &tail.with(&own)).await.map(|_| ())
 }

@@ -5,7 +5,12 @@ use crate::{
     database::Database,
     row::{Columns, known},
 };
-use fairway_domain::{execution::ports::LapsedRun, id::ExecutionId, store::StoreError, tenant::TenantScope};
+use fairway_domain::{
+    execution::ports::{LapsedRun, LeaseState},
+    id::ExecutionId,
+    store::StoreError,
+    tenant::TenantScope,
+};
 use uuid::Uuid;
 
 /// Runs that one turn takes over.
@@ -16,11 +21,31 @@ pub(super) async fn renew(
     scope: TenantScope,
     id: ExecutionId,
     lease: Uuid,
-) -> Result<bool, StoreError> {
-    const SQL: &str = "UPDATE execution_lease SET lapses_at = fairway_now() + lease_for
-        WHERE tenant_id = $1 AND execution_id = $2 AND token = $3 RETURNING 1";
-    let rows = database.read(SQL, &[&scope.tenant().uuid(), &id.uuid(), &lease]).await?;
-    Ok(!rows.is_empty())
+) -> Result<LeaseState, StoreError> {
+    const SQL: &str = "WITH held AS (
+            UPDATE execution_lease SET lapses_at = fairway_now() + lease_for
+            WHERE tenant_id = $1 AND execution_id = $2 AND token = $3 RETURNING 1
+        )
+        SELECT workload.status = 'registered' AS goes_on
+        FROM held, execution JOIN workload USING (tenant_id, workload_id)
+        WHERE tenant_id = $1 AND execution_id = $2";
+    let rows = database.write_repeatable(SQL, &[&scope.tenant().uuid(), &id.uuid(), &lease]).await?;
+    match rows.first() {
+        None => Ok(LeaseState::Lost),
+        Some(row) if row.column("goes_on")? => Ok(LeaseState::Held),
+        Some(_) => Ok(LeaseState::WorkloadStopped),
+    }
+}
+
+pub(super) async fn let_lapse(
+    database: &Database,
+    scope: TenantScope,
+    id: ExecutionId,
+    lease: Uuid,
+) -> Result<(), StoreError> {
+    const SQL: &str = "UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'
+        WHERE tenant_id = $1 AND execution_id = $2 AND token = $3";
+    database.write_repeatable(SQL, &[&scope.tenant().uuid(), &id.uuid(), &lease]).await.map(|_| ())
 }
 
 pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError> {
@@ -39,7 +64,7 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<
          FROM taken JOIN execution ON execution.tenant_id = taken.tenant_id
             AND execution.execution_id = taken.execution_id"
     );
-    let rows = database.read(&sql, &[&lease, &BATCH]).await?;
+    let rows = database.write_repeatable(&sql, &[&lease, &BATCH]).await?;
     rows.iter()
         .map(|row| {
             let digest: &[u8] = row.column("input_digest")?;

@@ -40,7 +40,7 @@ pub(super) const BINDINGS: &str = "(
 pub(super) const APPROVALS: &str = "(
     SELECT coalesce(json_agg(json_build_object(
         'approval_id', approval_id, 'outcome', outcome, 'subject_digest', subject_digest,
-        'approved_by', approved_by, 'approved_at', approved_at, 'note', body) ORDER BY approval_id), '[]')::text
+        'approved_by', approved_by, 'approved_at', approved_at, 'note', body) ORDER BY release_revision), '[]')::text
     FROM approval LEFT JOIN approval_note USING (tenant_id, approval_id)
     WHERE approval.tenant_id = release.tenant_id AND approval.release_id = release.release_id) AS approvals";
 

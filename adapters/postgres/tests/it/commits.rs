@@ -41,7 +41,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 }
 
 /// All of them. `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 18] = [
+pub(crate) const COMMITS: [Commit; 19] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -55,6 +55,7 @@ pub(crate) const COMMITS: [Commit; 18] = [
     keyed("ReleaseStore::commit_new", FactKind::ReleaseCreated),
     keyed("ReleaseStore::commit_binding", FactKind::ReleaseBindingAdded),
     keyed("ReleaseStore::commit_review", FactKind::ReleaseReviewed),
+    keyed("ReleaseStore::commit_review (live)", FactKind::ReleaseReviewed),
     keyed("ReleaseStore::commit_transition", FactKind::ReleaseTransitioned),
     keyed("ReleaseStore::commit_deployment", FactKind::ReleaseTransitioned),
     Commit { method: "ExecutionStore::accept", tells: None, takes_key: true },
@@ -119,6 +120,7 @@ impl Commit {
             "ReleaseStore::commit_new" => release(stage).await,
             "ReleaseStore::commit_binding" => binding(stage).await,
             "ReleaseStore::commit_review" => review(stage).await,
+            "ReleaseStore::commit_review (live)" => review_of_live(stage).await,
             "ReleaseStore::commit_transition" => transition(stage).await,
             "ReleaseStore::commit_deployment" => deployment(stage).await,
             "ExecutionStore::accept" => accept(stage, acceptance).await,
@@ -327,6 +329,15 @@ async fn review(stage: &Stage) -> Decision {
     let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
     let verdict = (Verdict::ChangesRequested, Some("not yet".to_owned()));
     let change = placed.release.review(fresh(), verdict, crate::stage::RULE, &stamp()).unwrap();
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
+        .stale(moved(&placed.release))
+}
+
+/// A verdict on a release that holds lanes counts their deployment on as well.
+async fn review_of_live(stage: &Stage) -> Decision {
+    let (_, placed) = stage.active().await;
+    let change = placed.release.review(fresh(), (Verdict::Rejected, None), crate::stage::RULE, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
         .stale(moved(&placed.release))

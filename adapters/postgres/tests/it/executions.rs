@@ -4,7 +4,7 @@ use crate::stage::{Stage, acceptance, actor, ending, fresh, lease_of, refused, r
 use fairway_domain::{
     execution::{
         Acceptance, Ending, Execution, Outcome, RunError, Status,
-        ports::{Accepted, AcceptedOn, ExecutionStore},
+        ports::{Accepted, AcceptedOn, ExecutionStore, LeaseState},
     },
     idempotency::{IdempotencyStore, Known, RequestKey},
     release::ports::ReleaseStore,
@@ -41,13 +41,17 @@ async fn read(stage: &Stage, run: &Acceptance) -> Execution {
     ExecutionStore::find(&*stage.store, scope(), run.execution_id).await.unwrap().unwrap()
 }
 
+async fn renewed(stage: &Stage, run: &Acceptance) -> LeaseState {
+    stage.store.renew(scope(), run.execution_id, lease_of(run)).await.unwrap()
+}
+
 /// The end that recovery writes for a run whose lease it took over.
 fn interrupted(run: &Acceptance, lease: Uuid) -> Ending {
     Ending {
         lease,
         status: Status::Failed,
         outcome: Outcome::Failure,
-        error: Some(RunError { code: "interrupted".to_owned(), message: "its process went away".to_owned() }),
+        error: Some(RunError::new("interrupted", "its process went away")),
         output: None,
         steps: Vec::new(),
         decisions: Vec::new(),
@@ -97,7 +101,8 @@ async fn another_tenant_s_run_is_neither_found_nor_ended() {
     assert_eq!(ExecutionStore::find(&*stage.store, stranger, run.execution_id).await.unwrap(), None);
     let lost = stage.store.finish(stranger, &ending(&run)).await.unwrap_err();
     assert!(matches!(lost, CommitError::Stale));
-    assert!(!stage.store.renew(stranger, run.execution_id, lease_of(&run)).await.unwrap());
+    let renewed = stage.store.renew(stranger, run.execution_id, lease_of(&run)).await.unwrap();
+    assert_eq!(renewed, LeaseState::Lost);
     assert_eq!(read(&stage, &run).await.status, Status::Running);
 }
 
@@ -197,7 +202,7 @@ async fn a_zombie_s_end_writes_nothing_once_its_lease_was_taken_over() {
     assert_eq!(taken[0].input_digest, run.inputs.digest());
     assert!(!taken[0].overdue);
     assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap(), [], "whoever took it has a lease now");
-    assert!(!stage.store.renew(scope(), run.execution_id, lease_of(&run)).await.unwrap());
+    assert_eq!(renewed(&stage, &run).await, LeaseState::Lost);
 
     let late = stage.store.finish(scope(), &ending(&run)).await.unwrap_err();
     assert!(matches!(late, CommitError::Stale));
@@ -220,7 +225,7 @@ async fn a_renewed_lease_is_nobody_else_s_and_a_deadline_is_told_apart() {
     let stage = Stage::new().await;
     let run = accepted(&stage).await;
     stage.database.move_clock(LEASE - 1).await.unwrap();
-    assert!(stage.store.renew(scope(), run.execution_id, lease_of(&run)).await.unwrap());
+    assert_eq!(renewed(&stage, &run).await, LeaseState::Held);
     stage.database.move_clock(LEASE + 5).await.unwrap();
     assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap(), []);
     stage.database.move_clock(2 * LEASE).await.unwrap();
@@ -229,6 +234,31 @@ async fn a_renewed_lease_is_nobody_else_s_and_a_deadline_is_told_apart() {
     let again = stage.store.take_lapsed(Uuid::now_v7()).await.unwrap();
     assert_eq!(again.len(), 1, "a recovery that died loses its lease like anybody");
     assert!(again[0].overdue);
+}
+
+#[tokio::test]
+async fn a_renewal_tells_that_the_workload_was_stopped() {
+    let stage = Stage::new().await;
+    let run = accepted(&stage).await;
+    stage.run("UPDATE workload SET status = 'suspended'").await;
+    assert_eq!(renewed(&stage, &run).await, LeaseState::WorkloadStopped);
+    stage.run("UPDATE workload SET status = 'registered'").await;
+    assert_eq!(renewed(&stage, &run).await, LeaseState::Held);
+}
+
+#[tokio::test]
+async fn only_the_holder_lets_a_lease_lapse_and_whoever_takes_it_ends_the_run() {
+    let stage = Stage::new().await;
+    let run = accepted(&stage).await;
+    stage.store.let_lapse(scope(), run.execution_id, Uuid::now_v7()).await.unwrap();
+    assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap(), []);
+    stage.store.let_lapse(scope(), run.execution_id, lease_of(&run)).await.unwrap();
+    let recovery = Uuid::now_v7();
+    assert_eq!(stage.store.take_lapsed(recovery).await.unwrap().len(), 1);
+    stage.store.let_lapse(scope(), run.execution_id, lease_of(&run)).await.unwrap();
+    assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap(), [], "it is not the old holder's any more");
+    stage.store.finish(scope(), &interrupted(&run, recovery)).await.unwrap();
+    assert_eq!(terminal_facts(&stage, &run).await, 1);
 }
 
 #[tokio::test]

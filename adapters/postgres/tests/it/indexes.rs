@@ -11,19 +11,24 @@ use fairway_domain::{
     access::{AccessStore, ActorRef, GrantScope},
     asset::ports::{AssetFilter, AssetStore},
     audit::{AuditStore, FactSequencer},
-    execution::ports::{Accepted, ExecutionStore},
+    execution::ports::{Accepted, ExecutionStore, LeaseState},
     idempotency::{IdempotencyStore, RequestKey},
     release::ports::{ReleaseFilter, ReleaseStore},
     store::Paging,
     tenant::{DEFAULT_WORKSPACE, TenantStore, WorkspaceStore},
     workload::{WorkloadFilter, WorkloadStore},
 };
+use fairway_postgres::Database;
 use fairway_testkit::TestDatabase;
 use std::collections::BTreeMap;
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// A table with fewer rows is read whole for good reason.
 const BIG: i64 = 2_000;
+/// Most blocks that finding or writing one row may look at, of table and indexes together. All of an index would be
+/// fifty and more.
+const FEW: i64 = 10;
 /// More than the five after which PostgreSQL may settle on one plan for all values.
 const TURNS: usize = 8;
 
@@ -52,16 +57,19 @@ const FILL: &str = "
     INSERT INTO release_binding SELECT tenant_id, gen_random_uuid(), release_id, 'policy_bundle', (
             SELECT asset_version_id FROM asset_version WHERE asset_version.tenant_id = release.tenant_id LIMIT 1),
         now(), 'user:eve' FROM release;
-    INSERT INTO approval SELECT tenant_id, gen_random_uuid(), release_id, 'approved', 'x', 'user:eve', now()
+    INSERT INTO approval SELECT tenant_id, gen_random_uuid(), release_id, 'approved', 'x', 'user:eve', now(), 1
         FROM release;
     INSERT INTO approval_note SELECT tenant_id, approval_id, 'x' FROM approval;
     INSERT INTO deployment SELECT tenant_id, workload_id, 'dev', NULL, NULL, release_id, 2 FROM release;
     INSERT INTO deployment_history SELECT tenant_id, workload_id, 'dev', 2, 'standard', NULL, release_id, 'activation',
         'user:eve', now() FROM release;
     INSERT INTO evidence_snapshot SELECT tenant_id, sha256(release_id::text::bytea), '{}' FROM release;
-    INSERT INTO execution SELECT tenant_id, fairway_uuid_floor(now() + row_number() OVER () * interval '1 ms'),
-        workload_id, workspace_id, release_id, 'dev', 'standard', 'user:eve', sha256(release_id::text::bytea), '\\x00',
-        'completed', 'success', NULL, NULL, now(), now() FROM release;
+    INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane, submitter,
+            snapshot, input_digest, status, outcome, started_at, finished_at)
+        SELECT tenant_id, fairway_uuid_floor(now() + row_number() OVER () * interval '1 ms'), workload_id,
+            workspace_id, release_id, 'dev', 'standard', 'user:eve', sha256(release_id::text::bytea), '\\x00',
+            'completed', 'success', now(), now()
+        FROM release;
     INSERT INTO execution_lease SELECT tenant_id, execution_id, gen_random_uuid(), interval '30 s',
         now() + interval '1 day', now() + interval '1 day' FROM execution;
     INSERT INTO execution_input SELECT tenant_id, execution_id, substr(sha256('x'), 1, 16), '{}' FROM execution;
@@ -94,9 +102,8 @@ async fn alone(database: &TestDatabase) -> tokio_postgres::Client {
     client
 }
 
-/// Each read of the ports, once.
-async fn read_everything(stage: &Stage, store: &fairway_postgres::Database) {
-    let (page, reach) = (Paging { limit: 20, offset: 0 }, None);
+/// Everything that names the row that it means, once: what requests do all the time.
+async fn touch_every_point(stage: &Stage, store: &Database) {
     let (workload, placed) = stage.active().await;
     let release = placed.release;
     let caller = [ActorRef::parse("user:7").unwrap()];
@@ -104,30 +111,17 @@ async fn read_everything(stage: &Stage, store: &fairway_postgres::Database) {
     AccessStore::principal(store, Some(scope().tenant()), &caller).await.unwrap().unwrap();
     AccessStore::place(store, scope(), &GrantScope::Workload(workload.workload_id)).await.unwrap().unwrap();
     AccessStore::find(store, scope(), fresh()).await.unwrap();
-    AccessStore::list(store, scope(), None, page).await.unwrap();
-    AccessStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), page).await.unwrap();
     TenantStore::find(store, scope()).await.unwrap().unwrap();
     WorkspaceStore::find(store, scope(), DEFAULT_WORKSPACE.into()).await.unwrap().unwrap();
-    WorkspaceStore::list(store, scope(), page).await.unwrap();
     let bound = &release.bindings[0];
     AssetStore::find(store, scope(), bound.asset_id).await.unwrap().unwrap();
     AssetStore::find_version(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
-    AssetStore::list(store, scope(), &AssetFilter::default(), page).await.unwrap();
-    let from = AssetFilter { workspace: Some(DEFAULT_WORKSPACE.into()), ..AssetFilter::default() };
-    AssetStore::list(store, scope(), &from, page).await.unwrap();
-    AssetStore::list_versions(store, scope(), bound.asset_id, page).await.unwrap();
     AssetStore::flow_source(store, scope(), bound.asset_id).await.unwrap().unwrap();
     WorkloadStore::find(store, scope(), workload.workload_id).await.unwrap().unwrap();
-    WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
     ReleaseStore::find(store, scope(), release.release_id).await.unwrap().unwrap();
-    ReleaseStore::list(store, scope(), &ReleaseFilter::default(), page).await.unwrap();
-    let of_one = ReleaseFilter { workload: Some(workload.workload_id), reach, ..ReleaseFilter::default() };
-    ReleaseStore::list(store, scope(), &of_one, page).await.unwrap();
     ReleaseStore::deployment(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
     ReleaseStore::pulse(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
     ExecutionStore::runtime_entry(store, scope(), &workload.slug, &environment()).await.unwrap().unwrap();
-    AuditStore::list(store, scope(), None, page).await.unwrap();
-    AuditStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), page).await.unwrap();
     let key = RequestKey {
         key: Uuid::now_v7().to_string(),
         caller: actor(),
@@ -142,7 +136,8 @@ async fn read_everything(stage: &Stage, store: &fairway_postgres::Database) {
     let run = acceptance(&placed);
     assert_eq!(store.accept(scope(), &run, on, Some(&key)).await.unwrap(), Accepted::Yes);
     store.accept(scope(), &refused(&placed), on, None).await.unwrap();
-    assert!(store.renew(scope(), run.execution_id, crate::stage::lease_of(&run)).await.unwrap());
+    let (id, lease) = (run.execution_id, crate::stage::lease_of(&run));
+    assert_eq!(store.renew(scope(), id, lease).await.unwrap(), LeaseState::Held);
     store.take_lapsed(fresh()).await.unwrap();
     store.finish(scope(), &ending(&run)).await.unwrap();
     ExecutionStore::find(store, scope(), run.execution_id).await.unwrap().unwrap();
@@ -150,32 +145,92 @@ async fn read_everything(stage: &Stage, store: &fairway_postgres::Database) {
     FactSequencer::sequence(store).await.unwrap();
 }
 
-#[tokio::test]
-async fn no_statement_reads_a_big_table_from_end_to_end() {
-    let stage = Stage::new().await;
-    stage.database.owner().await.unwrap().batch_execute(FILL).await.unwrap();
-    let database = stage.emptied();
-    alone(&database).await.batch_execute("SELECT pg_stat_reset()").await.unwrap();
+/// Every list, once.
+async fn list_everything(stage: &Stage, store: &Database) {
+    let page = Paging { limit: 20, offset: 0 };
+    let (workload, placed) = stage.active().await;
+    let bound = &placed.release.bindings[0];
+    AccessStore::list(store, scope(), None, page).await.unwrap();
+    AccessStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), page).await.unwrap();
+    WorkspaceStore::list(store, scope(), page).await.unwrap();
+    AssetStore::list(store, scope(), &AssetFilter::default(), page).await.unwrap();
+    let from = AssetFilter { workspace: Some(DEFAULT_WORKSPACE.into()), ..AssetFilter::default() };
+    AssetStore::list(store, scope(), &from, page).await.unwrap();
+    AssetStore::list_versions(store, scope(), bound.asset_id, page).await.unwrap();
+    WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
+    ReleaseStore::list(store, scope(), &ReleaseFilter::default(), page).await.unwrap();
+    let of_one = ReleaseFilter { workload: Some(workload.workload_id), ..ReleaseFilter::default() };
+    ReleaseStore::list(store, scope(), &of_one, page).await.unwrap();
+    AuditStore::list(store, scope(), None, page).await.unwrap();
+    AuditStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), page).await.unwrap();
+}
 
+/// What a table was asked for, as PostgreSQL counted it.
+#[derive(Debug)]
+struct Asked {
+    /// Scans of the table from end to end.
+    whole: i64,
+    /// Scans of its indexes, and rows written.
+    touches: i64,
+    /// Blocks of it and of its indexes that were looked at.
+    blocks: i64,
+}
+
+impl Asked {
+    fn blocks_each(&self) -> i64 {
+        self.blocks / self.touches.max(1)
+    }
+}
+
+/// The counts of the big tables for some work.
+async fn asked(
+    database: TestDatabase,
+    work: impl AsyncFn(&Stage, &Database),
+) -> (TestDatabase, BTreeMap<String, Asked>) {
+    alone(&database).await.batch_execute("SELECT pg_stat_reset()").await.unwrap();
     let stage = Stage::over(database, 1).await;
     let store = open(&stage.database.url(), 1);
     for _ in 0..TURNS {
-        read_everything(&stage, &store).await;
-        for commit in COMMITS {
-            (commit.decide(&stage).await.send)(None).await.unwrap();
-        }
+        work(&stage, &store).await;
     }
     drop(store);
     let database = stage.emptied();
     let client = alone(&database).await;
-    let sql = "SELECT stat.relname::text, seq_scan, idx_scan FROM pg_stat_user_tables AS stat
-        JOIN pg_class ON pg_class.oid = relid WHERE reltuples > $1";
+    let sql = "SELECT relname::text, seq_scan, coalesce(idx_scan, 0) + n_tup_ins + n_tup_upd + n_tup_del,
+            (heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0))::bigint
+        FROM pg_stat_user_tables JOIN pg_statio_user_tables USING (relid, relname)
+        WHERE relid IN (SELECT oid FROM pg_class WHERE reltuples > $1)";
     let rows = client.query(sql, &[&(BIG as f32)]).await.unwrap();
-    let counts: BTreeMap<String, (i64, i64)> =
-        rows.iter().map(|row| (row.get(0), (row.get(1), row.get::<_, Option<i64>>(2).unwrap_or(0)))).collect();
+    let count = |row: &Row| (row.get(0), Asked { whole: row.get(1), touches: row.get(2), blocks: row.get(3) });
+    let counts: BTreeMap<String, Asked> = rows.iter().map(count).collect();
     assert!(counts.len() >= 18, "the tables are big: {counts:?}");
-    let used = counts.values().filter(|(_, by_index)| *by_index > 0).count();
-    assert!(used >= 14, "the statements were counted: {counts:?}");
-    let read_whole: Vec<_> = counts.iter().filter(|(_, (whole, _))| *whole > 0).collect();
-    assert!(read_whole.is_empty(), "read from end to end: {read_whole:?}");
+    (database, counts)
+}
+
+fn assert_nothing_is_read_whole(counts: &BTreeMap<String, Asked>) {
+    let whole: Vec<_> = counts.iter().filter(|(_, asked)| asked.whole > 0).collect();
+    assert!(whole.is_empty(), "read from end to end: {whole:?}");
+}
+
+#[tokio::test]
+async fn no_statement_reads_a_big_table_or_index_from_end_to_end() {
+    let database = TestDatabase::create().await.unwrap();
+    database.owner().await.unwrap().batch_execute(FILL).await.unwrap();
+
+    let (database, points) = asked(database, async |stage, store| touch_every_point(stage, store).await).await;
+    assert_nothing_is_read_whole(&points);
+    // An index can be read whole too, and PostgreSQL counts that as one scan like any other.
+    let far: Vec<_> = points.iter().filter(|(_, asked)| asked.blocks_each() > FEW).collect();
+    assert!(far.is_empty(), "looked far for a row: {far:?}");
+    let used = points.values().filter(|asked| asked.touches > 0).count();
+    assert!(used >= 14, "the statements were counted: {points:?}");
+
+    let (_database, lists) = asked(database, async |stage, store| {
+        list_everything(stage, store).await;
+        for commit in COMMITS {
+            (commit.decide(stage).await.send)(None).await.unwrap();
+        }
+    })
+    .await;
+    assert_nothing_is_read_whole(&lists);
 }

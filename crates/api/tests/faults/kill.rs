@@ -18,9 +18,9 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 const CLIENTS: usize = 6;
-const KILLS: usize = 20;
+const KILLS: usize = 12;
 /// Answers between two kills.
-const BETWEEN: usize = 40;
+const BETWEEN: usize = 30;
 /// How long after the last fault every run must have an end.
 const SETTLED: Duration = Duration::from_secs(20);
 /// Decides who is killed, the same in every run.

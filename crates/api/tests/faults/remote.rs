@@ -9,6 +9,8 @@ use uuid::Uuid;
 const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 /// Nothing waits this long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Idle connections are left before the server closes them, or a request could meet the closing.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// Speaks to one address, whoever listens there.
 #[derive(Clone)]
@@ -49,7 +51,8 @@ pub(crate) type Heard = reqwest::Result<Answer>;
 impl Remote {
     pub(crate) fn to(address: SocketAddr) -> Self {
         fairway_testkit::init();
-        let client = Client::builder().no_proxy().tcp_nodelay(true).timeout(PATIENCE).build().unwrap();
+        let client = Client::builder().no_proxy().tcp_nodelay(true).timeout(PATIENCE).pool_idle_timeout(IDLE);
+        let client = client.build().unwrap();
         Self { client, base: format!("http://{address}") }
     }
 

@@ -222,6 +222,28 @@ async fn many_at_once_have_one_effect() {
 }
 
 #[tokio::test]
+async fn every_keyed_change_sent_at_once_happens_once() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    for route in routes().iter().filter(|route| route.has_parameter("Idempotency-Key")) {
+        let request = stage.request(route.id()).await.key("at-once");
+        let before = count(&app, "fact").await;
+        let answers = join_all((0..10).map(|_| request.clone().into_future())).await;
+        let mut fresh = 0;
+        for answer in &answers {
+            match answer.status {
+                200 | 201 => fresh += usize::from(!replayed(answer)),
+                _ => drop(
+                    (route.id() == "execute_workload").then(|| answer.refused(409, "request_in_progress")).unwrap(),
+                ),
+            }
+        }
+        assert_eq!(fresh, 1, "{}: {answers:?}", route.id());
+        assert_eq!(count(&app, "fact").await, before + 1, "{}", route.id());
+    }
+}
+
+#[tokio::test]
 async fn many_runs_at_once_are_one_run() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).start().await;

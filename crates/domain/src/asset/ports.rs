@@ -139,6 +139,14 @@ pub trait AssetStore: Send + Sync {
         asset: AssetId,
         page: Paging,
     ) -> Result<(Vec<AssetVersion>, u64), StoreError>;
+    /// Whether a version of the model policy made after this one suspends or retires the route.
+    async fn withdraws_route_after(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        version: AssetVersionId,
+        route_id: &str,
+    ) -> Result<bool, StoreError>;
     /// The YAML text that a flow's newest version was made from.
     async fn flow_source(&self, scope: TenantScope, asset: AssetId) -> Result<Option<String>, StoreError>;
 }

@@ -49,6 +49,17 @@ pub struct LapsedRun {
     pub overdue: bool,
 }
 
+/// How a lease stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeaseState {
+    /// It is held, and the workload takes runs.
+    Held,
+    /// It is held, and the workload was suspended or retired meanwhile.
+    WorkloadStopped,
+    /// Somebody else holds it, or the run has ended.
+    Lost,
+}
+
 /// What became of an accept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accepted {
@@ -82,8 +93,10 @@ pub trait ExecutionStore: Send + Sync {
     ) -> Result<Accepted, CommitError>;
     /// Ends a run in one statement. Stale when the lease is not held any more.
     async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError>;
-    /// Prolongs a lease by the time it was taken for; `false` when it is not held any more.
-    async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<bool, StoreError>;
+    /// Prolongs a lease by the time it was taken for, and says how it and the workload stand.
+    async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError>;
+    /// Lets a lease that is held lapse at once, for whoever ends lapsed runs.
+    async fn let_lapse(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<(), StoreError>;
     /// Takes over lapsed leases, a few at a time, so that their runs can be ended.
     async fn take_lapsed(&self, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError>;
     /// One execution, with its answer while that is kept.

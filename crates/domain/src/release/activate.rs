@@ -1,7 +1,7 @@
 //! Going live and going away: what moves lanes.
 
 use super::{
-    Release, ReleaseRefusal, State, StateName,
+    Release, ReleaseRefusal, State,
     lane::{Deployment, DeploymentChange, Lane, LaneMove, MoveReason, TargetLane},
     review::ApprovalRule,
 };
@@ -136,9 +136,7 @@ impl Release {
         if taken.is_empty() {
             return Err(self.no_way_from(deployment));
         }
-        if self.state.name() == StateName::Approved {
-            self.check_approvals(&digest, rule)?;
-        }
+        self.check_approvals(&digest, rule)?;
         let gaps = self.activation_gaps(standing);
         if !gaps.is_empty() {
             return Err(ReleaseRefusal::ActivationBlocked(gaps));

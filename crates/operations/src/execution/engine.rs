@@ -14,6 +14,7 @@ use fairway_domain::{
     },
     id::{DecisionId, ExecutionId, Ids},
     policy::{self, CompiledPolicy, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
+    prompt::PromptRefusal,
     release::lane::Lane,
     time::Clock,
 };
@@ -111,7 +112,14 @@ enum StepFailure {
 
 impl StepFailure {
     fn of(code: &str, message: &str) -> Self {
-        Self::Failed(RunError { code: code.to_owned(), message: message.to_owned() })
+        Self::Failed(RunError::new(code, message))
+    }
+}
+
+impl StepFailure {
+    fn of_prompt(refusal: PromptRefusal) -> Self {
+        let offset = refusal.offset().and_then(|offset| u32::try_from(offset).ok());
+        Self::Failed(RunError { offset, ..RunError::new(refusal.code(), &refusal.to_string()) })
     }
 }
 
@@ -149,10 +157,12 @@ impl<'a> Run<'a> {
         Self { execution_id, plan, facts, inputs, outside, outputs, metadata, ended }
     }
 
-    /// Runs to the end. Dropping the future stops the run between two steps or within a provider's call.
-    pub(crate) async fn run_to_end(mut self) -> Ended {
-        let Some(mut step) = self.plan.flow.entry() else {
-            return self.fail(RunError { code: "flow_invalid".into(), message: "the flow has no entry".into() });
+    /// Runs to the end. Dropping the future stops the run between two steps or within a provider's call; what it did
+    /// until then stays in the run.
+    pub(crate) async fn run_to_end(&mut self) {
+        let plan = self.plan;
+        let Some(mut step) = plan.flow.entry() else {
+            return self.fail(RunError::new("flow_invalid", "the flow has no entry"));
         };
         for _ in 0..STEP_BUDGET {
             let began = Instant::now();
@@ -177,34 +187,35 @@ impl<'a> Run<'a> {
                 Err(StepFailure::Denied) => {
                     self.ended.status = Status::Denied;
                     self.ended.outcome = Outcome::Denied;
-                    return self.ended;
+                    return;
                 }
             };
-            match (self.plan.flow.next_after(step, succeeded), error) {
+            match (plan.flow.next_after(step, succeeded), error) {
                 (Next::Step(next), _) => step = next,
                 (Next::Returns, None) => return self.complete(&step.id),
                 (Next::Returns | Next::Fails, Some(error)) => return self.fail(error),
                 (Next::Fails, None) => {
-                    let message = "the flow leads nowhere from here".to_owned();
-                    return self.fail(RunError { code: "flow_invalid".to_owned(), message });
+                    return self.fail(RunError::new("flow_invalid", "the flow leads nowhere from here"));
                 }
             }
         }
-        let message = "the run took more steps than a run may".to_owned();
-        self.fail(RunError { code: "step_budget_exceeded".to_owned(), message })
+        self.fail(RunError::new("step_budget_exceeded", "the run took more steps than a run may"));
     }
 
-    fn complete(mut self, returned: &str) -> Ended {
+    /// How the run stands now.
+    pub(crate) fn into_ended(self) -> Ended {
+        self.ended
+    }
+
+    fn complete(&mut self, returned: &str) {
         self.ended.status = Status::Completed;
         self.ended.outcome = Outcome::Success;
         let value = self.outputs.remove(returned).unwrap_or(Value::Null);
-        self.ended.output = Some((value, self.metadata));
-        self.ended
+        self.ended.output = Some((value, std::mem::take(&mut self.metadata)));
     }
 
-    fn fail(mut self, error: RunError) -> Ended {
+    fn fail(&mut self, error: RunError) {
         self.ended.error = Some(error);
-        self.ended
     }
 
     async fn take(&mut self, step: &Step) -> Result<Value, StepFailure> {
@@ -294,9 +305,7 @@ impl<'a> Run<'a> {
         let own = inputs.iter().filter(|(name, _)| !CONVERSATION.contains(&name.as_str()));
         arguments.extend(own.map(|(name, value)| (name.clone(), value.clone())));
         let rendered = match &self.plan.prompt {
-            Some(prompt) if bound => prompt
-                .render(|_| None, &arguments)
-                .map_err(|refusal| StepFailure::of(refusal.code(), &refusal.to_string()))?,
+            Some(prompt) if bound => prompt.render(|_| None, &arguments).map_err(StepFailure::of_prompt)?,
             None if bound => return Err(StepFailure::of("prompt_missing", "the release binds no prompt")),
             Some(_) | None => String::new(),
         };

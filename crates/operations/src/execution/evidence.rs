@@ -5,7 +5,7 @@ use crate::{
     access::{Operation, gate},
 };
 use fairway_domain::{
-    access::{ActorKind, Caller, GrantScope, Place},
+    access::{ActorKind, Caller, Place},
     evidence::{ArtifactRow, Chain, DecisionRow, EvidenceRecord},
     execution::Execution,
     id::{ApprovalId, ExecutionId},
@@ -66,8 +66,6 @@ impl Services {
     }
 
     async fn place_of_run(&self, caller: &Caller, execution: &Execution) -> Result<Place, Failure> {
-        let scope = TenantScope::of(caller);
-        let place = self.stores.access.place(scope, &GrantScope::Workload(execution.workload_id)).await?;
-        place.ok_or(Failure::Corrupt("an execution without a workload"))
+        self.place_of_workload(caller, execution.workspace_id, execution.workload_id).await
     }
 }

@@ -26,7 +26,8 @@ const PLAN_BYTES: u64 = 64 << 20;
 const ENTRIES: u64 = 10_000;
 
 /// Everything that a run needs. A release that holds a lane never becomes a draft again, so its bindings and with them
-/// its plan never change; the workload's revision is part of the key because the evidence shows its owner and slug.
+/// its plan never change. The workload's revision is part of the key because the evidence shows its owner and slug, the
+/// deployment's because the evidence shows verdicts, and one on an active release moves it.
 #[derive(Debug)]
 pub struct RunPlan {
     /// The bound policy.
@@ -67,6 +68,7 @@ struct PlanKey {
     tenant: TenantId,
     release: ReleaseId,
     workload: Revision,
+    deployment: Revision,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -100,8 +102,9 @@ impl Services {
         scope: TenantScope,
         workload: &Workload,
         release: ReleaseId,
+        deployment: Revision,
     ) -> Result<Arc<RunPlan>, Failure> {
-        let key = PlanKey { tenant: scope.tenant(), release, workload: workload.revision };
+        let key = PlanKey { tenant: scope.tenant(), release, workload: workload.revision, deployment };
         if let Some(plan) = self.plans.plans.get(&key) {
             return Ok(plan);
         }

@@ -48,6 +48,25 @@ impl Services {
         Ok(ended)
     }
 
+    /// Hands back what this process still works on when it stops: the leases lapse at once, and the runs are ended.
+    ///
+    /// # Errors
+    /// When the store does not answer; then the leases lapse by themselves.
+    pub async fn hand_back(&self) -> Result<usize, Failure> {
+        let held = self.live.take_all();
+        for (scope, id, lease) in &held {
+            self.stores.executions.let_lapse(*scope, *id, *lease).await?;
+        }
+        let mut ended = 0;
+        while !held.is_empty() {
+            match self.recover().await? {
+                0 => break,
+                some => ended += some,
+            }
+        }
+        Ok(ended)
+    }
+
     fn interrupted(&self, lapsed: &LapsedRun) -> Ending {
         let (outcome, code, message) = if lapsed.overdue {
             (Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")
@@ -71,7 +90,7 @@ impl Services {
             lease: lapsed.lease,
             status: Status::Failed,
             outcome,
-            error: Some(RunError { code: code.to_owned(), message: message.to_owned() }),
+            error: Some(RunError::new(code, message)),
             output: None,
             steps: Vec::new(),
             decisions: Vec::new(),

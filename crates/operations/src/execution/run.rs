@@ -7,7 +7,7 @@ use super::{
 use crate::Services;
 use fairway_domain::{
     audit::Stamp,
-    execution::{Acceptance, Ending, Execution, Outcome, Payload, RunError, RunRef, Status},
+    execution::{Acceptance, Ending, Execution, Outcome, Payload, RunError, RunRef, Status, ports::LeaseState},
     id::RequestId,
     policy::PolicyDecision,
     store::CommitError,
@@ -22,6 +22,28 @@ use uuid::Uuid;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Why a run is stopped before its end.
+#[derive(Clone, Copy)]
+enum Cut {
+    Overdue,
+    LeaseLost,
+    Suspended,
+}
+
+impl Cut {
+    const fn told(self) -> (Status, Outcome, &'static str, &'static str) {
+        match self {
+            Self::Overdue => {
+                (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")
+            }
+            Self::LeaseLost => (Status::Failed, Outcome::Failure, "interrupted", "the run lost its lease"),
+            Self::Suspended => {
+                (Status::Cancelled, Outcome::Cancelled, "workload_suspended", "the workload was suspended")
+            }
+        }
+    }
+}
 
 /// A run that was accepted and has a lease.
 pub(super) struct Running {
@@ -40,6 +62,7 @@ impl Running {
     /// Runs in a task of its own, so that a client that goes away does not end it, and waits for the end within the
     /// wait budget; beyond, the answer is the run as it stands and the run goes on.
     pub(super) async fn wait(self) -> Execution {
+        self.services.live.enter(self.scope, self.acceptance.execution_id, self.lease);
         let budget = self.services.settings.sync_wait;
         let under_way = as_accepted(&self.acceptance, Status::Queued, None);
         match tokio::time::timeout(budget, tokio::spawn(self.run())).await {
@@ -53,7 +76,9 @@ impl Running {
         let ended = self.to_end().await;
         let finished_at = self.services.clock.now();
         let ending = self.ending(ended, finished_at);
-        self.store(&ending).await.then(|| self.as_ended(&ending))
+        let stored = self.store(&ending).await;
+        self.services.live.leave(self.acceptance.execution_id);
+        stored.then(|| self.as_ended(&ending))
     }
 
     async fn to_end(&self) -> Ended {
@@ -63,38 +88,32 @@ impl Running {
             ids: self.services.ids.as_ref(),
         };
         let execution_id = self.acceptance.execution_id;
-        let run = Run::new(execution_id, (&self.plan, &self.facts), &self.inputs, self.decision.clone(), outside);
-        let deadline = tokio::time::timeout(self.services.settings.execution_deadline, run.run_to_end());
-        tokio::select! {
-            ended = deadline => ended.unwrap_or_else(|_| self.cut_short(
-                Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")),
-            () = self.keep_lease() => self.cut_short(
-                Outcome::Failure, "interrupted", "the run lost its lease"),
+        let mut run = Run::new(execution_id, (&self.plan, &self.facts), &self.inputs, self.decision.clone(), outside);
+        let cut = tokio::select! {
+            in_time = tokio::time::timeout(self.services.settings.execution_deadline, run.run_to_end()) => {
+                in_time.err().map(|_| Cut::Overdue)
+            }
+            cut = self.keep_lease() => Some(cut),
+        };
+        let mut ended = run.into_ended();
+        if let Some(cut) = cut {
+            let (status, outcome, code, message) = cut.told();
+            (ended.status, ended.outcome, ended.output) = (status, outcome, None);
+            ended.error = Some(RunError::new(code, message));
         }
+        ended
     }
 
-    fn cut_short(&self, outcome: Outcome, code: &str, message: &str) -> Ended {
-        Ended {
-            status: Status::Failed,
-            outcome,
-            error: Some(RunError { code: code.to_owned(), message: message.to_owned() }),
-            output: None,
-            steps: Vec::new(),
-            decisions: Vec::new(),
-            artifacts: Vec::new(),
-            decision: self.decision.clone(),
-        }
-    }
-
-    /// Prolongs the lease at a third of its time. Comes back only when the lease is lost.
-    async fn keep_lease(&self) {
+    /// Prolongs the lease at a third of its time. Comes back only when the run has to stop.
+    async fn keep_lease(&self) -> Cut {
         let beat = self.services.settings.lease / 3;
         loop {
             tokio::time::sleep(beat).await;
             let id = self.acceptance.execution_id;
             match self.services.stores.executions.renew(self.scope, id, self.lease).await {
-                Ok(true) => {}
-                Ok(false) => return,
+                Ok(LeaseState::Held) => {}
+                Ok(LeaseState::Lost) => return Cut::LeaseLost,
+                Ok(LeaseState::WorkloadStopped) => return Cut::Suspended,
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "a lease could not be prolonged");
                 }

@@ -73,7 +73,14 @@ impl Services {
         let mut fresh = false;
         for _ in 0..=ATTEMPTS {
             let caller = self.caller_for_run(mode, claims, request_id, fresh).await?;
-            let entry = self.entry(&caller, request, fresh).await?;
+            let entry = match self.entry(&caller, request, fresh).await {
+                // The tenant that was looked in may be a cached caller's former one.
+                Err(failure) if !fresh && may_be_outdated(&failure) => {
+                    fresh = true;
+                    continue;
+                }
+                found => found?,
+            };
             let decided = Decided { caller, entry, fresh };
             match self.attempt(&decided, request, key).await {
                 Ok(Some(answer)) => return Ok(answer),
@@ -129,17 +136,19 @@ impl Services {
     ) -> Result<Option<Answer>, Failure> {
         let Decided { caller, entry, .. } = decided;
         let workload = &entry.workload;
-        let scope = gate::enter(caller, Operation::ExecuteWorkload, &place_of(caller, workload))?;
+        let place = place_of(caller, workload);
+        let scope = gate::enter(caller, Operation::ReadWorkload, &place)?;
         match workload.status {
             Status::Registered => {}
             Status::Suspended => return self.unless_known(scope, caller, key, RunRefusal::Suspended).await,
             Status::Retired => return self.unless_known(scope, caller, key, RunRefusal::Retired).await,
         }
+        gate::enter(caller, Operation::ExecuteWorkload, &place)?;
         let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving(Lane::Standard).zip(Some(lanes)));
         let Some(((lane, release_id), deployment)) = serving else {
             return self.unless_known(scope, caller, key, RunRefusal::NoActiveRelease).await;
         };
-        let plan = match self.plan(scope, workload, release_id).await {
+        let plan = match self.plan(scope, workload, release_id, deployment.revision).await {
             Err(Failure::Contended) => return Ok(None),
             plan => plan?,
         };

@@ -13,7 +13,6 @@ use fairway_domain::{
         Binding, Release,
         activate::{FlowStanding, RouteStanding, Standing},
     },
-    store::Paging,
     tenant::TenantScope,
 };
 use serde_json::Value;
@@ -21,9 +20,6 @@ use serde_json::Value;
 /// Obligations that this server fulfils. A policy that may impose another one is not activated: a control that is not
 /// enforced must not look as if it were.
 pub(crate) const FULFILLED: &[Obligation] = &[];
-
-/// Later versions of a model policy that are looked through for routes taken back.
-const LATER_VERSIONS: u32 = 200;
 
 /// The step types and actions of a flow that this server cannot run, by name.
 pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
@@ -99,16 +95,9 @@ impl Services {
         if !route.is_approved() || asset.lifecycle != Lifecycle::Active {
             return Ok(RouteStanding::NotApproved);
         }
-        let page = Paging { limit: LATER_VERSIONS, offset: 0 };
-        let (newest, _) = self.stores.assets.list_versions(scope, asset.asset_id, page).await?;
-        let later = newest.iter().filter(|later| later.asset_version_id > version.asset_version_id);
-        for later in later {
-            let content = later.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
-            if let Ok(CheckedContent::ModelPolicy(policy)) = content::check(AssetKind::ModelPolicy, &content)
-                && policy.routes().any(|later| later.route_id == route.route_id && later.state.withdraws())
-            {
-                return Ok(RouteStanding::NotApproved);
-            }
+        let (asset, version) = (asset.asset_id, version.asset_version_id);
+        if self.stores.assets.withdraws_route_after(scope, asset, version, &route.route_id).await? {
+            return Ok(RouteStanding::NotApproved);
         }
         Ok(RouteStanding::Approved)
     }

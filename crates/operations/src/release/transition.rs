@@ -1,11 +1,7 @@
 //! Moving a release.
 
 use super::LOCAL_RULE;
-use crate::{
-    Done, Expected, Failure, Services,
-    access::Operation,
-    once::{ATTEMPTS, keyed},
-};
+use crate::{Done, Expected, Failure, Services, access::Operation, once::keyed};
 use fairway_domain::{
     access::Caller,
     id::ReleaseId,
@@ -39,6 +35,10 @@ pub struct Transitioned {
     pub lane: Option<Lane>,
 }
 
+/// How often a move is decided again. Each lost guard means that somebody else's move of the same lanes was made, so
+/// this is how many may go first; whoever is left is told the state that they made, and not merely to come back.
+const LOST_GUARDS: usize = 100;
+
 /// A decided move: of the release alone, or of lanes too.
 enum Move {
     Plain(Change<Release>),
@@ -71,7 +71,7 @@ impl Services {
             key,
             async || {
                 let mut seen = first;
-                for _ in 0..ATTEMPTS {
+                for _ in 0..LOST_GUARDS {
                     expected.check(seen.release.revision)?;
                     let previous = seen.release.state.name();
                     let decided = self.decide(caller, scope, &seen, wanted).await?;
