@@ -138,6 +138,10 @@ mod tests {
         nix::unistd::mkfifo(&folder.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let mut child = Command::new("sh").arg("-c").arg(script).arg(folder.path()).spawn().unwrap();
         fs::write(folder.path().join("postmaster.pid"), format!("{}\n", child.id())).unwrap();
+        // A program just started has no command line for a moment.
+        while !serves(child.id(), folder.path()) {
+            thread::yield_now();
+        }
         settle(folder.path()).unwrap();
         assert!(child.wait().is_ok());
     }
