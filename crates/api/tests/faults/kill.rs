@@ -21,8 +21,8 @@ const CLIENTS: usize = 6;
 const KILLS: usize = 12;
 /// Answers between two kills.
 const BETWEEN: usize = 30;
-/// How long after the last fault every run must have an end.
-const SETTLED: Duration = Duration::from_secs(20);
+/// How long after the last fault every run must have an end, as is promised.
+const SETTLED: Duration = Duration::from_secs(60);
 /// Decides who is killed, the same in every run.
 const SEED: u64 = 0x5EED;
 
