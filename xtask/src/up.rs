@@ -36,6 +36,10 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     if uses_private_postgres() {
         command.env("FAIRWAY_DATABASE_URL", "embedded").env(BIN_VARIABLE, postgres::ensure()?.directory());
     }
+    // What the demo does is told in plain lines; a line for each of its requests would drown them.
+    if env::var_os("FAIRWAY_LOG").is_none() {
+        command.env("FAIRWAY_LOG", "warn");
+    }
     let built = children::run(place.build_server(profile), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));

@@ -14,6 +14,7 @@ use fairway_operations::{Services, Settings as RunSettings, Stores, access::Iden
 use fairway_postgres::{Database, DatabaseOptions};
 use fairway_providers::{Accounts, Local};
 use std::sync::Arc;
+use tokio::task::JoinSet;
 
 /// Connections of one worker thread. More of them only queue inside PostgreSQL: the machine's cores are what is short.
 const CONNECTIONS_PER_WORKER: usize = 8;
@@ -153,12 +154,15 @@ impl Process {
         })
     }
 
-    /// Starts the relays; they end with the runtime.
-    pub fn start_relays(&self) {
+    /// Starts the relays; they end when the set is dropped.
+    #[must_use = "the relays end with the set"]
+    pub fn start_relays(&self) -> JoinSet<()> {
+        let mut relays = JoinSet::new();
         let log = Arc::new(self.relays.clone());
-        tokio::spawn(fairway_operations::audit::sequence_forever(log, self.services.wake()));
-        tokio::spawn(fairway_operations::execution::recover_forever(self.services.clone()));
-        tokio::spawn(fairway_operations::retention::retain_forever(self.services.clone()));
+        relays.spawn(fairway_operations::audit::sequence_forever(log, self.services.wake()));
+        relays.spawn(fairway_operations::execution::recover_forever(self.services.clone()));
+        relays.spawn(fairway_operations::retention::retain_forever(self.services.clone()));
+        relays
     }
 
     /// The operations over the relays' connections.

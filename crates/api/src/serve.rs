@@ -17,7 +17,10 @@ use std::{
     thread,
     time::Duration,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+};
 
 /// Database of a private server.
 const DATABASE: &str = "fairway";
@@ -87,6 +90,8 @@ pub struct Listening {
     pub server: Server,
     /// Stops it.
     pub handle: ServerHandle,
+    /// The relays; they end when this is dropped.
+    pub relays: JoinSet<()>,
 }
 
 /// Starts the workers and the relays on a listener.
@@ -94,7 +99,7 @@ pub struct Listening {
 /// # Errors
 /// When a worker's connections cannot be set up or the listener cannot be used.
 pub fn listen(settings: &Settings, process: &Process, listener: TcpListener) -> anyhow::Result<Listening> {
-    process.start_relays();
+    let relays = process.start_relays();
     let base = web::Data::new(process.base(settings));
     let documents = web::Data::new(process.documents.clone());
     // One set of connections for each worker, made here so that a wrong address is an error and not a panic there.
@@ -108,7 +113,7 @@ pub fn listen(settings: &Settings, process: &Process, listener: TcpListener) -> 
         .listen(listener)?
         .run();
     let handle = server.handle();
-    Ok(Listening { server, handle })
+    Ok(Listening { server, handle, relays })
 }
 
 /// The connections of each worker thread, handed out as the threads start.
@@ -149,7 +154,7 @@ async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: T
     fairway_postgres::migrate(&database.owner_url).await.context("the database cannot be brought up to date")?;
     let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
     tokio::spawn(keep_partitions(database.owner_url.clone()));
-    let Listening { server, handle } = listen(settings, &process, listener)?;
+    let Listening { server, handle, mut relays } = listen(settings, &process, listener)?;
     tracing::info!(bind = %settings.bind, "Fairway listens");
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut server = tokio::spawn(server);
@@ -158,6 +163,7 @@ async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: T
         _ = terminate.recv() => stop(&handle, server).await?,
         _ = interrupt.recv() => stop(&handle, server).await?,
     }
+    relays.shutdown().await;
     match process.services().hand_back().await {
         Ok(runs) => tracing::info!(runs, "Fairway has stopped"),
         Err(error) => {
