@@ -46,6 +46,8 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(flow::read_flow)
         .service(workload::list_workloads)
         .service(workload::create_workload)
+        .service(workload::interface::list_runtime_workloads)
+        .service(workload::interface::read_runtime_workload)
         .service(execution::execute_workload)
         .service(workload::read_workload)
         .service(workload::change_workload)

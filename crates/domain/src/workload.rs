@@ -204,16 +204,27 @@ impl WorkloadRefusal {
             Self::Transition { .. } => "invalid_transition",
         }
     }
+
+    /// The request field that it concerns, where it is about one.
+    #[must_use]
+    pub const fn field(self) -> Option<&'static str> {
+        match self {
+            Self::Name => Some("name"),
+            Self::Description => Some("description"),
+            Self::Transition { .. } => None,
+        }
+    }
+}
+
+/// What is wrong with a name and a description, for both at once.
+pub fn refused_texts(name: Option<&str>, description: Option<&str>) -> impl Iterator<Item = WorkloadRefusal> {
+    let name = name.filter(|name| !is_display_name(name)).map(|_| WorkloadRefusal::Name);
+    let description = description.filter(|text| !is_prose(text, MAX_DESCRIPTION));
+    name.into_iter().chain(description.map(|_| WorkloadRefusal::Description))
 }
 
 fn check_texts(name: Option<&str>, description: Option<&str>) -> Result<(), WorkloadRefusal> {
-    if name.is_some_and(|name| !is_display_name(name)) {
-        return Err(WorkloadRefusal::Name);
-    }
-    if description.is_some_and(|text| !is_prose(text, MAX_DESCRIPTION)) {
-        return Err(WorkloadRefusal::Description);
-    }
-    Ok(())
+    refused_texts(name, description).next().map_or(Ok(()), Err)
 }
 
 impl Workload {

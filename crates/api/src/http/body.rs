@@ -13,7 +13,7 @@ use actix_web::{
 };
 use fairway_domain::asset::canonical::Canonical;
 use futures_util::{StreamExt as _, future::LocalBoxFuture};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use std::{ops::Deref, time::Duration};
 use tokio::time::timeout;
@@ -89,6 +89,15 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
 /// When the value is no `T`.
 pub fn read_as<T: DeserializeOwned>(document: &Value) -> Result<T, FieldProblem> {
     serde_path_to_error::deserialize(value::Reading(document)).map_err(shape::problem)
+}
+
+/// For members of a change that may be left out and, where they are there, are read as they are: null is a value, and
+/// one that most types do not know.
+///
+/// # Errors
+/// When the value is no `T`.
+pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 /// BLAKE3 of a canonical document.
