@@ -44,7 +44,8 @@ struct Optional {
 }
 
 async fn read<T: DeserializeOwned>(request: TestRequest) -> Result<Body<T, 512>, ApiError> {
-    let (request, mut payload) = request.to_http_parts();
+    let base = actix_web::web::Data::new(crate::http::trial::base());
+    let (request, mut payload) = request.app_data(base).to_http_parts();
     Body::<T, 512>::from_request(&request, &mut payload).await
 }
 
