@@ -203,19 +203,8 @@ impl WorkloadStore for Database {
         let (mode, revision, at) = (next.invocation_mode.as_str(), next.revision.get(), next.updated_at.moment());
         let interface = next.interface_config.as_ref().map(InterfaceConfig::to_document);
         let words = lexemes(scope, &next.words());
-        let own: [Param<'_>; 11] = [
-            &id,
-            &seen,
-            &next.name,
-            &next.description,
-            &owner,
-            &status,
-            &mode,
-            &revision,
-            &at,
-            &interface,
-            &words,
-        ];
+        let own: [Param<'_>; 11] =
+            [&id, &seen, &next.name, &next.description, &owner, &status, &mode, &revision, &at, &interface, &words];
         Self::commit(self, SQL, &tail.with(&own)).await.map(|_| ())
     }
 }

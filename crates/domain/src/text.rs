@@ -52,13 +52,26 @@ mod tests {
 
     #[test]
     fn names_are_one_line_of_what_can_be_seen() {
-        for good in ["a", "Ticket classifier", "Überprüfung № 7", "分類", "مصنف", "❤\u{fe0f} heart", &"n".repeat(200)] {
+        for good in ["a", "Ticket classifier", "Überprüfung № 7", "分類", "مصنف", "❤\u{fe0f} heart", &"n".repeat(200)]
+        {
             assert!(is_name(good, 200), "{good:?}");
             assert!(is_prose(good, 200), "{good:?}");
         }
         let hidden = [
-            "a\u{202e}b", "a\u{2066}b", "a\u{200b}b", "a\u{200d}b", "\u{feff}a", "a\u{ad}b", "a\u{61c}", "a\u{2028}b",
-            "\u{3164}", "a\u{7}", "a\u{1b}[2J", "a\u{0}", "a\u{85}", "a\u{e0041}",
+            "a\u{202e}b",
+            "a\u{2066}b",
+            "a\u{200b}b",
+            "a\u{200d}b",
+            "\u{feff}a",
+            "a\u{ad}b",
+            "a\u{61c}",
+            "a\u{2028}b",
+            "\u{3164}",
+            "a\u{7}",
+            "a\u{1b}[2J",
+            "a\u{0}",
+            "a\u{85}",
+            "a\u{e0041}",
         ];
         for bad in hidden {
             assert!(!is_name(bad, 200), "{bad:?}");

@@ -199,9 +199,8 @@ async fn who_may_come_is_for_those_to_say_who_may_expose() {
     for (actor, role) in [("user:ada", "author"), ("user:otto", "operator")] {
         given.role(actor, role, ("workspace", Some(crate::stage::WORKSPACE))).await;
     }
-    let set = |actor: &str, config: Value| {
-        app.patch(path(&workload), json!({ "interface_config": config })).as_actor(actor)
-    };
+    let set =
+        |actor: &str, config: Value| app.patch(path(&workload), json!({ "interface_config": config })).as_actor(actor);
     let with = |mode: &str| json!({ "presentation_mode": "form", "access_mode": mode });
     // An author writes the interface; opening it is another matter.
     set("user:ada", interface()).await.expect(200);

@@ -27,10 +27,14 @@ fn encoded(text: &str) -> String {
 async fn the_list_shows_what_can_be_used() {
     let app = TestApp::start().await;
     let form = json!({ "presentation_mode": "form" });
-    workload(&app, "sorter", json!({
-        "name": "Ticket sorter", "description": "For the desk.", "owner_ref": "team:desk",
-        "interface_config": form,
-    }))
+    workload(
+        &app,
+        "sorter",
+        json!({
+            "name": "Ticket sorter", "description": "For the desk.", "owner_ref": "team:desk",
+            "interface_config": form,
+        }),
+    )
     .await;
     let helper =
         workload(&app, "helper", json!({ "name": "Helper", "interface_config": chat("Answers questions.") })).await;

@@ -125,8 +125,7 @@ async fn environments_owners_labels_and_names_have_a_shape_too() {
     }
     let release = app.given().draft(&workload, &[]).await;
     for note in ["a\u{202e}b".to_owned(), "a\u{200d}b".to_owned(), "x".repeat(2_001)] {
-        let verdict =
-            json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release, "note": note });
+        let verdict = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release, "note": note });
         let answer = app.post(format!("/v1/releases/{release}/approvals"), verdict).await;
         assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], "note");
     }

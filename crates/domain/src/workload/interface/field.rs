@@ -155,8 +155,7 @@ fn read(value: &Value, path: &str, findings: &mut Findings) -> Option<InputField
         let label = findings.text(&place("label"), value)?;
         findings.hold(&place("label"), is_name(label, LONGEST_LABEL), Fault::Text).then(|| label.to_owned())
     });
-    let required =
-        findings.optional(members, "required").and_then(|value| findings.boolean(&place("required"), value));
+    let required = findings.optional(members, "required").and_then(|value| findings.boolean(&place("required"), value));
     // What else the field may say depends on its type, so without one nothing can be said of it.
     let field_type = field_type?;
     refuse_foreign(members, field_type, path, findings);
@@ -171,9 +170,9 @@ fn read(value: &Value, path: &str, findings: &mut Findings) -> Option<InputField
         }
     };
     let rows = match field_type {
-        FieldType::Textarea => findings
-            .optional(members, "rows")
-            .and_then(|value| findings.whole(&place("rows"), value, 1..=MOST_ROWS)),
+        FieldType::Textarea => {
+            findings.optional(members, "rows").and_then(|value| findings.whole(&place("rows"), value, 1..=MOST_ROWS))
+        }
         FieldType::Text | FieldType::Number | FieldType::Select | FieldType::Boolean | FieldType::Date => None,
     };
     let field = InputField {
@@ -226,11 +225,7 @@ fn read_options(members: &Map<String, Value>, path: &str, findings: &mut Finding
     Some(options)
 }
 
-fn read_bounds(
-    members: &Map<String, Value>,
-    path: &str,
-    findings: &mut Findings,
-) -> (Option<Number>, Option<Number>) {
+fn read_bounds(members: &Map<String, Value>, path: &str, findings: &mut Findings) -> (Option<Number>, Option<Number>) {
     let mut bound = |name: &str| {
         let value = findings.optional(members, name)?;
         findings.number(&below(path, name), value).cloned()

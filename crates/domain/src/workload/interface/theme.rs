@@ -74,17 +74,18 @@ fn font_list(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
 }
 
 fn font_family(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
-    let mut length = match value.next()? {
-        Token::QuotedString(name) if !name.trim().is_empty() => {
-            return if name.len() <= LONGEST_FAMILY { Ok(()) } else { Err(ParseError::unexpected_token()) };
+    let name = match value.try_parse(Parser::expect_string_cloned) {
+        Ok(quoted) => quoted.to_string(),
+        Err(_) => {
+            let mut words = vec![value.expect_ident()?.to_string()];
+            while !value.is_exhausted() {
+                words.push(value.expect_ident()?.to_string());
+            }
+            words.join(" ")
         }
-        Token::Ident(word) => word.len(),
-        _ => return Err(ParseError::unexpected_token()),
     };
-    while !value.is_exhausted() {
-        length = length.saturating_add(value.expect_ident()?.len()).saturating_add(1);
-    }
-    if length <= LONGEST_FAMILY { Ok(()) } else { Err(ParseError::unexpected_token()) }
+    let named = !name.trim().is_empty() && name.len() <= LONGEST_FAMILY;
+    if named { Ok(()) } else { Err(ParseError::unexpected_token()) }
 }
 
 /// One length of 0 to 64 px, in pixels, points or ems; a zero needs no unit.
@@ -94,15 +95,18 @@ fn is_length(text: &str) -> bool {
 }
 
 fn length(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
-    let pixels = match value.next()? {
-        Token::Number { value, .. } if *value == 0.0 => 0.0,
-        Token::Dimension { value, unit, .. } => match unit.to_ascii_lowercase().as_str() {
-            "px" => *value,
-            "pt" => *value * 96.0 / 72.0,
-            "em" | "rem" => *value * EM,
+    let token = value.next()?.clone();
+    let pixels = if let Token::Dimension { value, unit, .. } = token {
+        match unit.to_ascii_lowercase().as_str() {
+            "px" => value,
+            "pt" => value * 96.0 / 72.0,
+            "em" | "rem" => value * EM,
             _ => return Err(ParseError::unexpected_token()),
-        },
-        _ => return Err(ParseError::unexpected_token()),
+        }
+    } else if matches!(token, Token::Number { value, .. } if value == 0.0) {
+        0.0
+    } else {
+        return Err(ParseError::unexpected_token());
     };
     // Neither infinities nor what is no number lie inside.
     if (0.0..=LONGEST_LENGTH).contains(&pixels) { Ok(()) } else { Err(ParseError::unexpected_token()) }
