@@ -1,5 +1,6 @@
 //! One of everything in a workspace, and a request that succeeds for every operation.
 
+use crate::document::Route;
 use fairway_testkit::{
     TestApp,
     app::{ActiveWorkload, Given, Request, Version},
@@ -108,6 +109,14 @@ impl<'a> Stage<'a> {
             name.map_or_else(|| segment.to_owned(), |name| self.placeholder(name))
         });
         segments.collect::<Vec<_>>().join("/")
+    }
+
+    /// What a route wants to know in its query: where, and in which environment.
+    pub(crate) fn query(&self, route: &Route) -> String {
+        let here = [("environment", "dev"), ("workspace_id", &self.workspace)];
+        let known = here.into_iter().filter(|(name, _)| route.asks_for(name));
+        let pairs: Vec<String> = known.map(|(name, value)| format!("{name}={value}")).collect();
+        if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
     }
 
     /// The body of a request that succeeds; made things get fresh names.
