@@ -4,12 +4,13 @@ ALTER TABLE workload
     ADD COLUMN interface_config jsonb,
     ADD COLUMN search tsvector NOT NULL DEFAULT ''::tsvector,
     ADD CONSTRAINT workload_interface_is_an_object CHECK (jsonb_typeof(interface_config) = 'object'),
+    -- What is not there compares to null, which a CHECK lets pass: so it is said what null means.
     ADD CONSTRAINT workload_interface_has_a_mode
-        CHECK (interface_config ->> 'presentation_mode' IN ('form', 'chat', 'block')
-            OR interface_config IS NULL),
-    ADD CONSTRAINT workload_interface_has_an_access_mode
-        CHECK (interface_config ->> 'access_mode' IN ('authenticated', 'public', 'link_shared')
-            OR NOT coalesce(interface_config ? 'access_mode', false));
+        CHECK (interface_config IS NULL
+            OR coalesce(interface_config ->> 'presentation_mode' IN ('form', 'chat', 'block'), false)),
+    ADD CONSTRAINT workload_interface_says_who_may_come
+        CHECK (NOT coalesce(interface_config ? 'access_mode', false)
+            OR coalesce(interface_config ->> 'access_mode' IN ('authenticated', 'public', 'link_shared'), false));
 
 -- Runtime lists show what takes executions, newest first, of everybody or of one owner.
 CREATE INDEX workload_runtime ON workload (tenant_id, workload_id)
