@@ -29,7 +29,7 @@ const CALLERS: [&str; 12] = [
 
 /// What each of them gets, in the order of [`CALLERS`]: `+` it is done, `e` an empty list, `f` 403 with the permission
 /// that is missing, `.` 404.
-const TABLE: [(&str, &str); 42] = [
+const TABLE: [(&str, &str); 44] = [
     //                         V R A P O U W T G n x s
     ("list_tenants", "f f f f f f f f + f f f"),
     ("create_tenant", "f f f f f f f f + f f f"),
@@ -51,6 +51,8 @@ const TABLE: [(&str, &str); 42] = [
     ("list_flows", "+ f + + + + + + + f . ."),
     ("create_flow", "f f + f f f + + + f f ."),
     ("read_flow", "+ . + + + + + + + . . ."),
+    ("create_flow_version", "f . + f f f + + + . . ."),
+    ("validate_flow", "+ . + + + + + + + . . ."),
     ("list_workloads", "+ + + + + + + + + f . ."),
     ("create_workload", "f f + f f f + + + f f ."),
     ("read_workload", "+ + + + + + + + + . . ."),

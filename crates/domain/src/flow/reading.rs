@@ -9,8 +9,12 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 /// What starts a flow that does not say.
 pub(super) const DEFAULT_TRIGGER: &str = "api_request";
+/// Most values in one flow, whichever way it was written.
+pub(super) const MAX_VALUES: usize = 50_000;
 /// Most problems reported at once.
-const MAX_FINDINGS: usize = 100;
+const MAX_FINDINGS: usize = 1_000;
+/// The code of a key that no flow has there.
+pub(super) const UNKNOWN_KEY: &str = "unknown_key";
 /// Longest name and description, in bytes.
 const MAX_FLOW_NAME: usize = 200;
 const MAX_DESCRIPTION: usize = 4_000;
@@ -107,7 +111,7 @@ impl Findings {
             return None;
         };
         for key in map.keys().filter(|key| !allowed.contains(&key.as_str())) {
-            self.note(&path.key(key), "unknown_key", "this key is not known here");
+            self.note(&path.key(key), UNKNOWN_KEY, "this key is not known here");
         }
         Some(map)
     }
@@ -132,7 +136,7 @@ impl Findings {
 /// Reads a flow.
 ///
 /// # Errors
-/// With everything that is wrong, at most a hundred things.
+/// With everything that is wrong, at most a thousand things.
 pub(super) fn read(content: &Value) -> Result<Flow, Vec<Finding>> {
     let mut findings = Findings::default();
     match flow(content, &mut findings) {
@@ -143,6 +147,10 @@ pub(super) fn read(content: &Value) -> Result<Flow, Vec<Finding>> {
 
 fn flow(content: &Value, findings: &mut Findings) -> Option<Flow> {
     let root = Path::default();
+    if !is_bounded(content, &mut { MAX_VALUES }) {
+        findings.note(&root, "flow_too_large", "a flow has at most 50 000 values");
+        return None;
+    }
     let map = findings.object(content, &root, &FLOW_KEYS)?;
     let name = prose(map, "name", MAX_FLOW_NAME, findings);
     let description = prose(map, "description", MAX_DESCRIPTION, findings);
@@ -153,6 +161,18 @@ fn flow(content: &Value, findings: &mut Findings) -> Option<Flow> {
     let flow = Flow { name, description, labels, trigger, entry_step: entry_step?, steps };
     graph::check(&flow, findings);
     Some(flow)
+}
+
+/// Whether a value holds no more values than are left. Content that came as YAML was bounded before; content that came
+/// as JSON may be sixteen times as long.
+fn is_bounded(value: &Value, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(1) else { return false };
+    *left = rest;
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        Value::Array(items) => items.iter().all(|item| is_bounded(item, left)),
+        Value::Object(members) => members.values().all(|member| is_bounded(member, left)),
+    }
 }
 
 fn prose(map: &Map<String, Value>, key: &str, most: usize, findings: &mut Findings) -> Option<String> {
