@@ -4,6 +4,7 @@ pub mod canonical;
 pub mod content;
 pub mod kind;
 pub mod ports;
+pub mod reference;
 
 use crate::{
     access::{ActorRef, OwnerRef},
