@@ -265,7 +265,7 @@ pub enum ReleaseRefusal {
 impl ReleaseRefusal {
     /// The stable code of the refusal.
     #[must_use]
-    pub const fn code(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::NotEditable { .. } => "release_not_editable",
             Self::RoleKindMismatch => "role_kind_mismatch",
@@ -277,7 +277,9 @@ impl ReleaseRefusal {
             Self::ActivationBlocked(_) => "activation_blocked",
             Self::LaneNotTargeted => "lane_not_targeted",
             // A prompt's reference keeps the code that it has when the prompt is made.
-            Self::UnresolvedReferences(unresolved) => unresolved.first().map_or(REFERENCE_UNRESOLVED, |first| first.code),
+            Self::UnresolvedReferences(unresolved) => {
+                unresolved.first().map_or(REFERENCE_UNRESOLVED, |first| first.code)
+            }
         }
     }
 }

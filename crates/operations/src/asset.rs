@@ -221,7 +221,12 @@ impl Services {
         Ok((gate::enter(caller, operation, &place)?, asset))
     }
 
-    pub(crate) async fn own_version(&self, caller: &Caller, asset: AssetId, id: AssetVersionId) -> Result<AssetVersion, Failure> {
+    pub(crate) async fn own_version(
+        &self,
+        caller: &Caller,
+        asset: AssetId,
+        id: AssetVersionId,
+    ) -> Result<AssetVersion, Failure> {
         let (scope, _) = self.own_asset(caller, Operation::ReadAssetVersion, asset).await?;
         let found = self.stores.assets.find_version(scope, id).await?;
         found.map(|(_, version)| version).ok_or(Failure::NotFound)

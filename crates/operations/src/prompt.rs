@@ -29,8 +29,7 @@ impl Services {
             if reference.slug == own.slug {
                 return Err(Failure::prompt(PromptRefusal::NestedReference { offset }));
             }
-            let (_, _, body) =
-                self.included(caller, &from, reference, offset).await?.map_err(Failure::prompt)?;
+            let (_, _, body) = self.included(caller, &from, reference, offset).await?.map_err(Failure::prompt)?;
             bytes = bytes.saturating_add(body.bytes());
             if bytes > MAX_RENDERED {
                 return Err(Failure::prompt(PromptRefusal::TooLarge { offset }));

@@ -225,10 +225,7 @@ impl<'a> ReferenceRows<'a> {
         Self {
             from: frozen.iter().map(|reference| reference.from.uuid()).collect(),
             slugs: frozen.iter().map(|reference| reference.slug.as_str()).collect(),
-            labels: frozen
-                .iter()
-                .map(|reference| reference.label.as_ref().map_or("", VersionLabel::as_str))
-                .collect(),
+            labels: frozen.iter().map(|reference| reference.label.as_ref().map_or("", VersionLabel::as_str)).collect(),
             to: frozen.iter().map(|reference| reference.asset_version_id.uuid()).collect(),
         }
     }

@@ -1,8 +1,8 @@
 //! Every commit of every port, ready to be sent, with the ways in which it can come too late.
 
 use crate::stage::{
-    Stage, acceptance, activation, content, ending, fresh, new_asset, new_release, new_workload, referring, refused, scope,
-    slug, stamp,
+    Stage, acceptance, activation, content, ending, fresh, new_asset, new_release, new_workload, referring, refused,
+    scope, slug, stamp,
 };
 use fairway_domain::{
     access::{AccessStore, ActorRef, Grant, GrantScope, Place, Rights, Role, RoleBinding},

@@ -201,12 +201,9 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
         ReleaseRefusal::UnresolvedReferences(unresolved) => {
             let offset = unresolved.first().and_then(|first| first.offset);
             let missing: Vec<Value> = unresolved.iter().map(of_reference).collect();
-            let error = ApiError::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                code,
-                "the release refers to what is not there for it",
-            )
-            .with("missing", missing);
+            let error =
+                ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release refers to what is not there for it")
+                    .with("missing", missing);
             match offset {
                 Some(offset) => error.with("offset", offset),
                 None => error,

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 /// What starts a flow that does not say.
 pub(super) const DEFAULT_TRIGGER: &str = "api_request";
 /// Most values in one flow, whichever way it was written.
-pub(super) const MAX_VALUES: usize = 50_000;
+pub(super) const MAX_VALUES: usize = 20_000;
 /// Most problems reported at once.
 const MAX_FINDINGS: usize = 1_000;
 /// The code of a key that no flow has there.
@@ -148,7 +148,7 @@ pub(super) fn read(content: &Value) -> Result<Flow, Vec<Finding>> {
 fn flow(content: &Value, findings: &mut Findings) -> Option<Flow> {
     let root = Path::default();
     if !is_bounded(content, &mut { MAX_VALUES }) {
-        findings.note(&root, "flow_too_large", "a flow has at most 50 000 values");
+        findings.note(&root, "flow_too_large", "a flow has at most 20 000 values");
         return None;
     }
     let map = findings.object(content, &root, &FLOW_KEYS)?;

@@ -144,7 +144,7 @@ fn the_number_of_steps_is_bounded() {
     assert!(parse_yaml(&flow(MAX_STEPS)).is_ok());
     assert_eq!(codes(&flow(MAX_STEPS + 1)), [("too_many_steps", Some(3))]);
     assert_eq!(codes(&flow(10_000)), [("flow_too_large", Some(1))]);
-    let wide = json!({"entry_step": "a", "steps": [{"id": "a", "type": "return", "output": vec![0; 60_000]}]});
+    let wide = json!({"entry_step": "a", "steps": [{"id": "a", "type": "return", "output": vec![0; 30_000]}]});
     assert_eq!(Flow::from_content(&wide).unwrap_err()[0].code, "flow_too_large");
 }
 
@@ -170,9 +170,12 @@ fn every_problem_of_a_long_flow_has_its_place() {
     }
     let found = codes(&text);
     assert_eq!(found.len(), MAX_STEPS);
-    assert!(found.iter().enumerate().all(|(index, (code, line))| {
-        *code == "unknown_action" && *line == u32::try_from(index + 3).ok()
-    }));
+    assert!(
+        found
+            .iter()
+            .enumerate()
+            .all(|(index, (code, line))| { *code == "unknown_action" && *line == u32::try_from(index + 3).ok() })
+    );
 }
 
 #[test]

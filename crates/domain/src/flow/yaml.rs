@@ -19,6 +19,9 @@ use std::{
 
 /// Longest text, in bytes.
 pub(super) const MAX_TEXT: usize = 256 << 10;
+/// Most characters that structure flow collections, wherever they stand. The parser looks ahead of itself inside of
+/// those, so they are counted before it sees them; a flow that people write has a tenth of this.
+const MAX_INDICATORS: usize = 2 * MAX_VALUES;
 /// Most bytes of text values in one document, aliases counted as often as they are used.
 const MAX_BYTES: usize = 1 << 20;
 /// Deepest nesting, as for JSON bodies; aliases count with what they name.
@@ -81,7 +84,7 @@ impl Fault {
             Self::Syntax => "the text is not one YAML document",
             Self::DuplicateKey => "a key stands twice in the same mapping",
             Self::KeyNoText => "a key must be a text",
-            Self::Expansion => "the document is too large once its aliases are expanded",
+            Self::Expansion => "the document holds too much, its aliases written out",
             Self::TooDeep => "the document nests deeper than 64",
             Self::Number => "a number is out of range",
             Self::Nul => "a text holds a NUL character",
@@ -137,8 +140,20 @@ pub(super) fn parse(text: &str) -> Result<Document, FlowProblem> {
     if text.len() > MAX_TEXT {
         return Err(Fault::TooLarge.found_at(Place::at(1, 0)));
     }
+    if let Some(place) = beyond_indicators(text) {
+        return Err(Fault::Expansion.found_at(place));
+    }
     let mut composer = Composer { events: Parser::new_from_str(text), anchors: HashMap::new(), values: 0, bytes: 0 };
     composer.document().map_err(|(fault, place)| fault.found_at(place))
+}
+
+/// The place of the first structuring character that is one too many.
+fn beyond_indicators(text: &str) -> Option<Place> {
+    let indicator = |byte: &u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
+    let at = text.bytes().enumerate().filter(|(_, byte)| indicator(byte)).nth(MAX_INDICATORS)?.0;
+    let before = text.get(..at)?;
+    let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
+    Some(Place::at(before.matches('\n').count() + 1, column))
 }
 
 impl Document {

@@ -241,9 +241,7 @@ const fn invisible(letter: char) -> bool {
 /// Greek and phonetic alphabets draw alike.
 fn plain(letter: char) -> char {
     match letter {
-        '\u{ff01}'..='\u{ff5e}' => {
-            u32::from(letter).checked_sub(0xfee0).and_then(char::from_u32).unwrap_or(letter)
-        }
+        '\u{ff01}'..='\u{ff5e}' => u32::from(letter).checked_sub(0xfee0).and_then(char::from_u32).unwrap_or(letter),
         'а' | 'α' | 'А' | 'Α' => 'a',
         'с' | 'ϲ' | 'С' | 'Ϲ' => 'c',
         'ԁ' => 'd',
@@ -254,7 +252,7 @@ fn plain(letter: char) -> char {
         'ѕ' | 'Ѕ' => 's',
         'т' | 'Т' | 'Τ' => 't',
         '‐' | '‑' | '−' => '-',
-        '：' | '꞉' | '∶' => ':',
+        '꞉' | '∶' => ':',
         _ => letter,
     }
 }

@@ -77,7 +77,10 @@ fn sound() -> Standing {
 }
 
 fn in_state(name: StateName) -> (Release, Deployment) {
-    let ready = bind(&draft(1), AssetKind::PolicyBundle, 20).unwrap().submit(Ok(Vec::new()), &empty(), &stamp("user:ada")).unwrap();
+    let ready = bind(&draft(1), AssetKind::PolicyBundle, 20)
+        .unwrap()
+        .submit(Ok(Vec::new()), &empty(), &stamp("user:ada"))
+        .unwrap();
     let activation = approved(1).activate(None, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
     match name {
         StateName::Draft => (draft(1), empty()),

@@ -4,11 +4,7 @@
 use crate::{Failure, Services};
 use fairway_domain::{
     access::{Caller, Place},
-    asset::{
-        Asset, AssetVersion, Lifecycle,
-        kind::AssetKind,
-        reference::references,
-    },
+    asset::{Asset, AssetVersion, Lifecycle, kind::AssetKind, reference::references},
     id::AssetVersionId,
     prompt::PromptTemplate,
     release::{
@@ -42,7 +38,13 @@ impl Freezing {
         }
     }
 
-    fn note(&mut self, within: &Slug, pointer: &str, offset: Option<usize>, (code, message): (&'static str, &'static str)) {
+    fn note(
+        &mut self,
+        within: &Slug,
+        pointer: &str,
+        offset: Option<usize>,
+        (code, message): (&'static str, &'static str),
+    ) {
         let (asset_slug, pointer) = (within.clone(), pointer.to_owned());
         self.unresolved.push(UnresolvedReference { code, message, asset_slug, pointer, offset });
     }
@@ -120,7 +122,8 @@ impl Services {
                     freezing.settle(version.asset_version_id, (&reference.slug, pinned), (found, meant));
                 }
                 Err(refusal) => {
-                    let reason = (refusal.code(), "what the prompt includes is not there, not visible, or includes more");
+                    let reason =
+                        (refusal.code(), "what the prompt includes is not there, not visible, or includes more");
                     freezing.note(&asset.slug, "/system_prompt", Some(offset), reason);
                 }
             }

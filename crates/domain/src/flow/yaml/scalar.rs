@@ -115,7 +115,8 @@ mod tests {
         for text in ["no", "No", "on", "off", "yes", "y", "1_000", "1:30", "2026-11-21", "<<", "=", "0.1.0", "１２"] {
             assert_eq!(resolve(text), Ok(json!(text)), "{text:?}");
         }
-        for text in [".inf", "-.Inf", ".nan", "1e400", "9007199254740992", "-9007199254740992", "1e17", "0xFFFFFFFFFFFFFFFFF"]
+        for text in
+            [".inf", "-.Inf", ".nan", "1e400", "9007199254740992", "-9007199254740992", "1e17", "0xFFFFFFFFFFFFFFFFF"]
         {
             assert_eq!(resolve(text), Err(OutOfRange), "{text:?}");
         }
