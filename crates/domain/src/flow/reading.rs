@@ -5,7 +5,7 @@ use super::{
     reference::{Reference, Template, Text, is_name, is_step_id},
 };
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, rc::Rc};
 
 /// What starts a flow that does not say.
 pub(super) const DEFAULT_TRIGGER: &str = "api_request";
@@ -59,21 +59,34 @@ impl Finding {
     }
 }
 
-/// A path, grown by one segment at a time.
+/// A path, grown by one segment at a time. It shares what it grew from: most paths are never told to anybody, and there
+/// is one for every value.
 #[derive(Clone, Default)]
-pub(super) struct Path(Vec<Segment>);
+pub(super) struct Path(Option<Rc<Link>>);
+
+struct Link {
+    before: Path,
+    segment: Segment,
+}
 
 impl Path {
     pub(super) fn key(&self, key: &str) -> Self {
-        let mut path = self.clone();
-        path.0.push(Segment::Key(key.to_owned()));
-        path
+        self.grown(Segment::Key(key.to_owned()))
     }
 
     pub(super) fn index(&self, index: usize) -> Self {
-        let mut path = self.clone();
-        path.0.push(Segment::Index(index));
-        path
+        self.grown(Segment::Index(index))
+    }
+
+    fn grown(&self, segment: Segment) -> Self {
+        Self(Some(Rc::new(Link { before: self.clone(), segment })))
+    }
+
+    fn segments(&self) -> Vec<Segment> {
+        let links = std::iter::successors(self.0.as_deref(), |link| link.before.0.as_deref());
+        let mut segments: Vec<Segment> = links.map(|link| link.segment.clone()).collect();
+        segments.reverse();
+        segments
     }
 }
 
@@ -84,7 +97,7 @@ pub(super) struct Findings(Vec<Finding>);
 impl Findings {
     pub(super) fn note(&mut self, path: &Path, code: &'static str, message: &'static str) {
         if self.0.len() < MAX_FINDINGS {
-            self.0.push(Finding { path: path.0.clone(), code, message });
+            self.0.push(Finding { path: path.segments(), code, message });
         }
     }
 
