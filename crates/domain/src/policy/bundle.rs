@@ -151,6 +151,20 @@ impl CompiledPolicy {
     }
 }
 
+impl CompiledPolicy {
+    /// What is wrong with those rules of a bundle that can be read as rules, where the bundle as a whole cannot.
+    pub(crate) fn rule_problems(content: &Value) -> Vec<ContentProblem> {
+        let mut problems = Vec::new();
+        let rules = content.get("rules").and_then(Value::as_array).into_iter().flatten();
+        for (index, rule) in rules.take(MAX_RULES).enumerate() {
+            if let Ok(rule) = RuleContent::deserialize(rule) {
+                let _ = compiled(&rule, &format!("/rules/{index}"), &mut problems);
+            }
+        }
+        problems
+    }
+}
+
 fn compiled(rule: &RuleContent, pointer: &str, problems: &mut Vec<ContentProblem>) -> Option<Rule> {
     let condition = Condition::compile(&rule.condition)
         .map_err(|refusal| {
