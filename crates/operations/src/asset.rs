@@ -194,7 +194,7 @@ impl Services {
         Ok(self.stores.assets.list_versions(scope, id, page).await?)
     }
 
-    /// One version, seen from a workspace of its asset's namespace.
+    /// One version with its asset's kind, seen from a workspace of its asset's namespace.
     ///
     /// # Errors
     /// Not found when the caller does not see it from there.
@@ -203,10 +203,11 @@ impl Services {
         caller: &Caller,
         (asset, version): (AssetId, AssetVersionId),
         from: WorkspaceId,
-    ) -> Result<AssetVersion, Failure> {
-        let (scope, _) = self.asset_from(caller, Operation::ReadAssetVersion, asset, from).await?;
+    ) -> Result<(AssetKind, AssetVersion), Failure> {
+        let (scope, asset) = self.asset_from(caller, Operation::ReadAssetVersion, asset, from).await?;
         let found = self.stores.assets.find_version(scope, version).await?;
-        found.filter(|(parent, _)| parent.asset_id == asset).map(|(_, version)| version).ok_or(Failure::NotFound)
+        let (_, version) = found.filter(|(parent, _)| parent.asset_id == asset.asset_id).ok_or(Failure::NotFound)?;
+        Ok((asset.kind, version))
     }
 
     /// Makes a flow from YAML: an asset and its first version.

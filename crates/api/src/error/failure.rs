@@ -102,11 +102,6 @@ fn invalid_content(problems: Vec<Value>) -> ApiError {
 
 fn of_content(refusal: ContentRefusal) -> ApiError {
     match refusal {
-        ContentRefusal::SchemaUnavailable(_) => ApiError::new(
-            StatusCode::BAD_REQUEST,
-            refusal.code(),
-            "this server has no schema for assets of this kind yet",
-        ),
         ContentRefusal::Invalid(problems) => invalid_content(
             problems
                 .into_iter()

@@ -141,6 +141,7 @@ impl Services {
                 CheckedContent::Flow(content) => flow = Some(content),
                 CheckedContent::PromptTemplate(content) => prompt = Some(content),
                 CheckedContent::ModelPolicy(content) => model_policy = Some(content),
+                CheckedContent::Plain => {}
             }
         }
         Ok(RunPlan {
