@@ -6,10 +6,12 @@
 mod bundle;
 mod condition;
 mod cost;
+mod pattern;
 mod variables;
 
 use crate::time::Timestamp;
 use condition::Condition;
+use pattern::Patterns;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -164,6 +166,7 @@ pub struct PolicyDecision {
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompiledPolicy {
     rules: Vec<Rule>,
+    patterns: Patterns,
 }
 
 /// A rule: what it says where its condition holds.
@@ -194,9 +197,9 @@ impl CompiledPolicy {
             let holds = match &rule.condition {
                 Condition::Always => Some(true),
                 Condition::Never => Some(false),
-                Condition::Expression(expression) => {
-                    evaluation.get_or_insert_with(|| variables::Evaluation::new(input)).holds(expression)
-                }
+                Condition::Expression(expression) => evaluation
+                    .get_or_insert_with(|| variables::Evaluation::new(input, &self.patterns))
+                    .holds(expression),
             };
             match holds {
                 Some(true) => matched.push(rule),

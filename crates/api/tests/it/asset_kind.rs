@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    future::IntoFuture as _,
     path::PathBuf,
 };
 
@@ -150,4 +151,57 @@ async fn a_control_that_nothing_enforces_blocks_production_alone() {
     for (promise, one) in ["`/guardrails/0/on_error`", "`/on_drift`", "`/fail_mode`"].iter().zip(missing) {
         assert!(one["message"].as_str().unwrap().contains(promise), "{promise}: {one}");
     }
+}
+
+/// The content of a knowledge base with this contract, revoked or not.
+fn knowledge_base(contract: &str, revoked: bool) -> Value {
+    let mut content = documents(folder()).remove("knowledge_base").unwrap();
+    content["access_contract"]["contract_id"] = json!(contract);
+    content["access_contract"]["revoked"] = json!(revoked);
+    content["access_contract"]["revoked_at"] = if revoked { json!("2026-03-01T00:00:00Z") } else { Value::Null };
+    json!({ "content": content })
+}
+
+#[tokio::test]
+async fn an_access_contract_belongs_to_one_knowledge_base_and_stays_revoked() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let one = format!("/v1/assets/{}/versions", given.asset("knowledge_base", "one").await);
+    let other = format!("/v1/assets/{}/versions", given.asset("knowledge_base", "other").await);
+    let refused = |answer: &fairway_testkit::app::Answer, path: &str, code: &str| {
+        let detail = answer.refused(400, "invalid_content");
+        assert_eq!(places(&detail["fields"]), [(path.to_owned(), code.to_owned())]);
+    };
+    app.post(&one, knowledge_base("handbook", false)).await.expect(201);
+    app.post(&one, knowledge_base("handbook", false)).await.expect(201);
+    let taken = app.post(&other, knowledge_base("handbook", false)).await;
+    refused(&taken, "content/access_contract/contract_id", "contract_of_another_asset");
+    app.post(&other, knowledge_base("another", false)).await.expect(201);
+    app.post(&one, knowledge_base("handbook", true)).await.expect(201);
+    app.post(&one, knowledge_base("handbook", true)).await.expect(201);
+    let restored = app.post(&one, knowledge_base("handbook", false)).await;
+    refused(&restored, "content/access_contract/revoked", "contract_revoked");
+    app.post(&one, knowledge_base("handbook-2", false)).await.expect(201);
+    // Names of contracts belong to a tenant: another one is free to use the same.
+    let abroad = given.tenant("abroad").await;
+    let there = given.in_tenant(&abroad, "").workspace("there", "there").await;
+    let foreign = given.in_tenant(&abroad, &there).asset("knowledge_base", "one").await;
+    let path = format!("/v1/assets/{foreign}/versions");
+    app.post(path, knowledge_base("handbook", false)).in_tenant(&abroad).await.expect(201);
+}
+
+#[tokio::test]
+async fn of_two_knowledge_bases_that_claim_a_contract_at_once_one_gets_it() {
+    let app = TestApp::start().await;
+    let mut claims = Vec::new();
+    for slug in ["a", "b", "c", "d"] {
+        let path = format!("/v1/assets/{}/versions", app.given().asset("knowledge_base", slug).await);
+        claims.push(tokio::spawn(app.post(path, knowledge_base("contested", false)).into_future()));
+    }
+    let mut statuses = Vec::new();
+    for claim in claims {
+        statuses.push(claim.await.unwrap().status);
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [201, 400, 400, 400]);
 }

@@ -2,7 +2,7 @@
 
 use super::{
     CompiledPolicy, Obligation, Outcome, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload, Rule,
-    condition::Condition,
+    condition::Condition, pattern::Patterns,
 };
 use crate::{asset::content::ContentProblem, time::Timestamp};
 use serde::Deserialize;
@@ -128,6 +128,7 @@ impl CompiledPolicy {
             return Err(problems);
         }
         let mut ids = BTreeSet::new();
+        let mut patterns = Patterns::default();
         let mut rules = Vec::with_capacity(content.rules.len());
         for (index, rule) in content.rules.iter().enumerate() {
             let pointer = format!("/rules/{index}");
@@ -138,12 +139,12 @@ impl CompiledPolicy {
                     "another rule of the bundle has this id",
                 ));
             }
-            rules.extend(compiled(rule, &pointer, &mut problems));
+            rules.extend(compiled(rule, &pointer, (&mut patterns, &mut problems)));
         }
         if !problems.is_empty() {
             return Err(problems);
         }
-        let policy = Self { rules };
+        let policy = Self { rules, patterns };
         for (index, test) in content.tests.iter().enumerate() {
             problems.extend(failure(&policy, index, test));
         }
@@ -155,18 +156,23 @@ impl CompiledPolicy {
     /// What is wrong with those rules of a bundle that can be read as rules, where the bundle as a whole cannot.
     pub(crate) fn rule_problems(content: &Value) -> Vec<ContentProblem> {
         let mut problems = Vec::new();
+        let mut patterns = Patterns::default();
         let rules = content.get("rules").and_then(Value::as_array).into_iter().flatten();
         for (index, rule) in rules.take(MAX_RULES).enumerate() {
             if let Ok(rule) = RuleContent::deserialize(rule) {
-                let _ = compiled(&rule, &format!("/rules/{index}"), &mut problems);
+                let _ = compiled(&rule, &format!("/rules/{index}"), (&mut patterns, &mut problems));
             }
         }
         problems
     }
 }
 
-fn compiled(rule: &RuleContent, pointer: &str, problems: &mut Vec<ContentProblem>) -> Option<Rule> {
-    let condition = Condition::compile(&rule.condition)
+fn compiled(
+    rule: &RuleContent,
+    pointer: &str,
+    (patterns, problems): (&mut Patterns, &mut Vec<ContentProblem>),
+) -> Option<Rule> {
+    let condition = Condition::compile(&rule.condition, patterns)
         .map_err(|refusal| {
             let pointer = format!("{pointer}/condition");
             problems.push(ContentProblem::new(pointer, refusal.code(), refusal.message()));

@@ -3,6 +3,7 @@
 use super::{
     PolicyInput,
     cost::{self, Data},
+    pattern::Patterns,
 };
 use cel::{
     Context, Env, IdedExpr,
@@ -55,9 +56,10 @@ pub(super) struct Evaluation {
 }
 
 impl Evaluation {
-    pub(super) fn new(input: &PolicyInput<'_>) -> Self {
+    pub(super) fn new(input: &PolicyInput<'_>, patterns: &Patterns) -> Self {
         let mut data = Data::default();
         let mut context = Context::with_env(Arc::clone(&STANDARD));
+        patterns.offer(&mut context);
         let actor = [
             ("ref", text(input.actor.reference, &mut data)),
             ("type", text(input.actor.kind, &mut data)),
