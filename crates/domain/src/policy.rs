@@ -189,6 +189,11 @@ impl CompiledPolicy {
     /// is enough; without any matching rule the answer is no. The reason is that of the first rule of the winning kind.
     #[must_use]
     pub fn decide(&self, input: &PolicyInput<'_>) -> PolicyDecision {
+        self.decide_within(input, MAX_STEPS).0
+    }
+
+    /// Decides within so many steps, and says how many are left.
+    fn decide_within(&self, input: &PolicyInput<'_>, steps: u64) -> (PolicyDecision, u64) {
         let mut matched: Vec<&Rule> = Vec::new();
         let mut failed = false;
         // Most bundles of constants never look at the input, so it is converted only when a condition asks for it.
@@ -198,7 +203,7 @@ impl CompiledPolicy {
                 Condition::Always => Some(true),
                 Condition::Never => Some(false),
                 Condition::Expression(expression) => evaluation
-                    .get_or_insert_with(|| variables::Evaluation::new(input, &self.patterns))
+                    .get_or_insert_with(|| variables::Evaluation::new(input, &self.patterns, steps))
                     .holds(expression),
             };
             match holds {
@@ -207,7 +212,8 @@ impl CompiledPolicy {
                 None => failed = true,
             }
         }
-        combine(&matched, failed)
+        let left = evaluation.map_or(steps, |evaluation| evaluation.left());
+        (combine(&matched, failed), left)
     }
 }
 

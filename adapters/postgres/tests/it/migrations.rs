@@ -3,7 +3,10 @@
 use crate::stage::connected;
 use fairway_postgres::{MigrationError, migrate};
 use fairway_testkit::TestDatabase;
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -168,7 +171,11 @@ async fn scripts_abandoned_in_an_open_transaction_are_as_if_never_run() {
     let client = empty.client().await;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
     let mut scripts: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    scripts.sort();
+    let number = |script: &PathBuf| -> u32 {
+        let name = script.file_name().unwrap().to_str().unwrap();
+        name.strip_prefix('V').unwrap().split('_').next().unwrap().parse().unwrap()
+    };
+    scripts.sort_by_key(number);
     client.batch_execute("BEGIN").await.unwrap();
     for script in scripts.iter().take(3) {
         client.batch_execute(&fs::read_to_string(script).unwrap()).await.unwrap();

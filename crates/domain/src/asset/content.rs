@@ -86,6 +86,11 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let Some(validator) = schema::validator(kind) else {
         return vec![ContentProblem::new("", "invalid_content", "nothing of this kind can be checked")];
     };
+    // The validator would look at every entry of a list that is far too long, and tell of each.
+    let crowded = schema::crowded(kind, content);
+    if !crowded.is_empty() {
+        return crowded;
+    }
     let mut problems = schema::problems(validator, content);
     let mut said: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
     let mut ruled = rule::problems(kind, content);

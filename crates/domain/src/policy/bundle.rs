@@ -2,7 +2,7 @@
 
 use super::{
     CompiledPolicy, Obligation, Outcome, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload, Rule,
-    condition::Condition, pattern::Patterns,
+    condition::Condition, pattern::Patterns, variables::MAX_STEPS,
 };
 use crate::{asset::content::ContentProblem, time::Timestamp};
 use serde::Deserialize;
@@ -14,6 +14,8 @@ use time::OffsetDateTime;
 pub(super) const MAX_RULES: usize = 200;
 /// Most tests of a bundle.
 pub(super) const MAX_TESTS: usize = 100;
+/// Most steps that all tests of a bundle may take together: somebody waits for the answer.
+pub(super) const MAX_TEST_STEPS: u64 = MAX_STEPS;
 
 /// What deciding needs of the content; the schema of the kind has refused everything else.
 #[derive(Deserialize)]
@@ -87,8 +89,9 @@ struct TestRelease {
 }
 
 impl TestInput {
-    fn decide(&self, policy: &CompiledPolicy) -> PolicyDecision {
-        policy.decide(&PolicyInput {
+    /// Decides, and takes the steps that it needs from those that are left; none are where it needs more.
+    fn decide(&self, policy: &CompiledPolicy, left: &mut u64) -> PolicyDecision {
+        let input = PolicyInput {
             actor: PolicyActor {
                 reference: &self.actor.reference,
                 kind: &self.actor.kind,
@@ -109,7 +112,10 @@ impl TestInput {
             environment: &self.environment,
             lane: &self.lane,
             now: self.now.unwrap_or_else(|| Timestamp::new(OffsetDateTime::UNIX_EPOCH)),
-        })
+        };
+        let (decision, rest) = policy.decide_within(&input, *left);
+        *left = rest;
+        decision
     }
 }
 
@@ -145,8 +151,15 @@ impl CompiledPolicy {
             return Err(problems);
         }
         let policy = Self { rules, patterns };
+        let mut left = MAX_TEST_STEPS;
         for (index, test) in content.tests.iter().enumerate() {
-            problems.extend(failure(&policy, index, test));
+            let decision = test.input.decide(&policy, &mut left);
+            if left == 0 {
+                let message = "the tests take too many steps together";
+                problems.push(ContentProblem::new(format!("/tests/{index}"), "policy_tests_too_costly", message));
+                break;
+            }
+            problems.extend(failure(&decision, index, test));
         }
         if problems.is_empty() { Ok(policy) } else { Err(problems) }
     }
@@ -221,8 +234,7 @@ fn obligations(rule: &RuleContent, pointer: &str, problems: &mut Vec<ContentProb
 }
 
 /// A test's own name is the one thing of the content that its author must see again.
-fn failure(policy: &CompiledPolicy, index: usize, test: &TestContent) -> Option<ContentProblem> {
-    let decision = test.input.decide(policy);
+fn failure(decision: &PolicyDecision, index: usize, test: &TestContent) -> Option<ContentProblem> {
     let reason_fits = test.expect.reason_code.as_ref().is_none_or(|reason| *reason == decision.reason_code);
     if decision.outcome == test.expect.outcome && reason_fits {
         return None;

@@ -271,6 +271,19 @@ fn the_tests_of_a_bundle_are_run() {
 }
 
 #[test]
+fn the_tests_of_a_bundle_are_bounded_together() {
+    let numbers: Vec<usize> = (0..50).collect();
+    let test = |index: usize| json!({"name": format!("t{index}"), "input": {"inputs": {"list": numbers}}, "expect": {"outcome": "deny"}});
+    let bundle = |count: usize| {
+        let rules = [rule("r", "inputs.list.exists(x, inputs.list.exists(y, x == y + 1000))", "allow")];
+        json!({"rules": rules, "tests": (0..count).map(test).collect::<Vec<_>>()})
+    };
+    assert!(CompiledPolicy::compile(&bundle(1)).is_ok());
+    let problems = CompiledPolicy::compile(&bundle(100)).unwrap_err();
+    assert_eq!((problems.len(), problems[0].code), (1, "policy_tests_too_costly"));
+}
+
+#[test]
 fn a_compiled_policy_can_be_shared_between_threads() {
     fn shared<T: Send + Sync>(_: &T) {}
     shared(&compile(json!([rule("r", "lane == 'x'", "allow")])).unwrap());

@@ -1,6 +1,9 @@
 //! The JSON Schemas of the kinds, compiled once, and their verdicts as problems.
 
-use super::{ContentProblem, position::member_pointer};
+use super::{
+    ContentProblem,
+    position::{self, Descend, member_pointer},
+};
 use crate::asset::kind::AssetKind;
 use jsonschema::{
     Draft, PatternOptions, ValidationError, Validator,
@@ -14,6 +17,9 @@ use std::{
 
 /// Most problems reported at once.
 pub(super) const MAX_PROBLEMS: usize = 100;
+/// How many entries are a crowd.
+const CROWD: usize = 1_000;
+const LENGTH: &str = "the length is outside the bounds that the schema gives";
 /// Bounds of one compiled pattern, in bytes.
 const PATTERN_SIZE: usize = 256 << 10;
 const PATTERN_CACHE: usize = 1 << 20;
@@ -85,6 +91,28 @@ pub(super) fn compile(schema: &Value) -> Result<Validator, ValidationError<'stat
         .build(schema)
 }
 
+/// The lists and maps that are not only longer than the schema allows, but so long that nobody reads of each entry.
+pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
+    let mut found = Vec::new();
+    let Some(root) = parsed(kind) else { return found };
+    position::visit(root, content, &mut |place| {
+        let (count, bound) = match place.value {
+            Value::Array(items) => (items.len(), "maxItems"),
+            Value::Object(members) => (members.len(), "maxProperties"),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return Descend::Into,
+        };
+        let most = place.shape.get(bound).and_then(Value::as_u64).and_then(|most| usize::try_from(most).ok());
+        if count <= CROWD || most.is_none_or(|most| count <= most) {
+            return Descend::Into;
+        }
+        if found.len() < MAX_PROBLEMS {
+            found.push(ContentProblem::new(place.pointer, "out_of_bounds", LENGTH));
+        }
+        Descend::Past
+    });
+    found
+}
+
 /// Everything in which `content` differs from the schema, in the order of the schema, at most a hundred things.
 pub(super) fn problems(validator: &Validator, content: &Value) -> Vec<ContentProblem> {
     validator.iter_errors(content).flat_map(|error| stated(&error)).take(MAX_PROBLEMS).collect()
@@ -114,7 +142,7 @@ fn stated(error: &ValidationError<'_>) -> Vec<ContentProblem> {
             ("out_of_bounds", "the number is outside the bounds that the schema gives".to_owned())
         }
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
-            ("out_of_bounds", "the length is outside the bounds that the schema gives".to_owned())
+            ("out_of_bounds", LENGTH.to_owned())
         }
         "uniqueItems" => ("duplicate_item", "the items must differ from one another".to_owned()),
         _ => ("schema_violation", "the value does not satisfy the schema".to_owned()),

@@ -244,6 +244,8 @@ fn schema_and_rules_speak_at_once() {
 fn content_with_too_many_values_is_refused_at_once() {
     let content = json!({"guardrails": vec![json!(0); MAX_VALUES]});
     assert_eq!(problems(AssetKind::GuardrailConfig, &content), one("", "too_many_values"));
+    let content = json!({"guardrails": vec![json!(0); 2_000], "extra": 1});
+    assert_eq!(problems(AssetKind::GuardrailConfig, &content), one("/guardrails", "out_of_bounds"));
 }
 
 #[test]
