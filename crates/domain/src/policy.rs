@@ -14,6 +14,7 @@ use condition::Condition;
 use pattern::Patterns;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 pub use variables::MAX_STEPS;
 
@@ -166,6 +167,8 @@ pub struct PolicyDecision {
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompiledPolicy {
     rules: Vec<Rule>,
+    /// The variables that some condition reads; no other is worked out.
+    reads: BTreeSet<String>,
     patterns: Patterns,
 }
 
@@ -180,6 +183,11 @@ struct Rule {
 }
 
 impl CompiledPolicy {
+    fn of(rules: Vec<Rule>, patterns: Patterns) -> Self {
+        let reads = rules.iter().flat_map(|rule| rule.condition.variables()).collect();
+        Self { rules, reads, patterns }
+    }
+
     /// Every obligation that some rule may impose.
     pub fn obligations(&self) -> impl Iterator<Item = Obligation> {
         self.rules.iter().flat_map(|rule| rule.obligations.iter().copied())
@@ -203,7 +211,7 @@ impl CompiledPolicy {
                 Condition::Always => Some(true),
                 Condition::Never => Some(false),
                 Condition::Expression(expression) => evaluation
-                    .get_or_insert_with(|| variables::Evaluation::new(input, &self.patterns, steps))
+                    .get_or_insert_with(|| variables::Evaluation::new(input, (&self.reads, &self.patterns), steps))
                     .holds(expression),
             };
             match holds {

@@ -8,15 +8,19 @@ use crate::{
     stage::{Stage, acceptance, actor, ending, environment, fresh, open, refused, scope},
 };
 use fairway_domain::{
-    access::{AccessStore, ActorRef, GrantScope},
+    access::{AccessStore, ActorRef, GrantScope, OwnerRef},
     asset::ports::{AssetFilter, AssetStore},
     audit::{AuditStore, FactSequencer},
     execution::ports::{Accepted, ExecutionStore, LeaseState},
     idempotency::{IdempotencyStore, RequestKey},
     release::ports::{ReleaseFilter, ReleaseStore},
+    search::Words,
     store::Paging,
     tenant::{DEFAULT_WORKSPACE, TenantStore, WorkspaceStore},
-    workload::{WorkloadFilter, WorkloadStore},
+    workload::{
+        interface::PresentationMode,
+        ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
+    },
 };
 use fairway_postgres::Database;
 use fairway_testkit::TestDatabase;
@@ -50,8 +54,9 @@ const FILL: &str = "
         'blake3:' || repeat('0', 64), now(), 'user:eve' FROM asset;
     INSERT INTO asset_version_source SELECT tenant_id, asset_version_id, 'x' FROM asset_version;
     INSERT INTO workload SELECT workspace.tenant_id, gen_random_uuid(), 'w-' || n, 'x', '', 'team:x', 'registered',
-        'api', workspace_id, 1, now(), 'user:eve', now() FROM workspace, generate_series(1, 400) AS n
-        WHERE slug IN ('home');
+        'api', workspace_id, 1, now(), 'user:eve', now(), '{\"presentation_mode\": \"form\"}',
+        array_to_tsvector(ARRAY[workspace.tenant_id || '/word' || n, workspace.tenant_id || '/all'])
+        FROM workspace, generate_series(1, 400) AS n WHERE slug IN ('home');
     INSERT INTO release SELECT tenant_id, gen_random_uuid(), workload_id, workspace_id, 'dev', 'all', 'active', 'x',
         NULL, NULL, 1, now(), 'user:eve', now() FROM workload;
     INSERT INTO release_binding SELECT tenant_id, gen_random_uuid(), release_id, 'policy_bundle', (
@@ -118,6 +123,7 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     AssetStore::find_version(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
     AssetStore::flow_source(store, scope(), bound.asset_id).await.unwrap().unwrap();
     WorkloadStore::find(store, scope(), workload.workload_id).await.unwrap().unwrap();
+    WorkloadStore::find_by_slug(store, scope(), &workload.slug).await.unwrap().unwrap();
     ReleaseStore::find(store, scope(), release.release_id).await.unwrap().unwrap();
     ReleaseStore::deployment(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
     ReleaseStore::pulse(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
@@ -158,6 +164,16 @@ async fn list_everything(stage: &Stage, store: &Database) {
     AssetStore::list(store, scope(), &from, page).await.unwrap();
     AssetStore::list_versions(store, scope(), bound.asset_id, page).await.unwrap();
     WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
+    let words = |text: &str| Some(Words::of([text]));
+    for filter in [
+        RuntimeFilter::default(),
+        RuntimeFilter { presentation_mode: Some(PresentationMode::Form), ..RuntimeFilter::default() },
+        RuntimeFilter { owner: Some(OwnerRef::parse("team:x").unwrap()), ..RuntimeFilter::default() },
+        RuntimeFilter { words: words("all"), ..RuntimeFilter::default() },
+        RuntimeFilter { words: words("all word7"), ..RuntimeFilter::default() },
+    ] {
+        WorkloadStore::list_runtime(store, scope(), &filter, page).await.unwrap();
+    }
     ReleaseStore::list(store, scope(), &ReleaseFilter::default(), page).await.unwrap();
     let of_one = ReleaseFilter { workload: Some(workload.workload_id), ..ReleaseFilter::default() };
     ReleaseStore::list(store, scope(), &of_one, page).await.unwrap();
@@ -233,4 +249,26 @@ async fn no_statement_reads_a_big_table_or_index_from_end_to_end() {
     })
     .await;
     assert_nothing_is_read_whole(&lists);
+}
+
+/// Without statistics every index that begins with the tenant looks as cheap as the one that names the run.
+#[tokio::test]
+async fn in_a_young_partition_a_run_is_found_by_its_key() {
+    let stage = Stage::new().await;
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    for _ in 0..TURNS {
+        let run = acceptance(&placed);
+        assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), Accepted::Yes);
+        stage.store.finish(scope(), &ending(&run)).await.unwrap();
+        ExecutionStore::find(&*stage.store, scope(), run.execution_id).await.unwrap().unwrap();
+    }
+    let database = stage.emptied();
+    let client = alone(&database).await;
+    let sql = "SELECT coalesce(sum(idx_scan) FILTER (WHERE indexrelid::regclass::text LIKE '%\\_pkey'), 0)::bigint,
+            coalesce(sum(idx_scan) FILTER (WHERE indexrelid::regclass::text NOT LIKE '%\\_pkey'), 0)::bigint
+        FROM pg_stat_user_indexes WHERE relname LIKE 'execution\\_20%'";
+    let row = client.query_one(sql, &[]).await.unwrap();
+    assert!(row.get::<_, i64>(0) >= 2 * i64::try_from(TURNS).unwrap(), "{row:?}");
+    assert_eq!(row.get::<_, i64>(1), 0);
 }

@@ -150,7 +150,7 @@ impl CompiledPolicy {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let policy = Self { rules, patterns };
+        let policy = Self::of(rules, patterns);
         let mut left = MAX_TEST_STEPS;
         for (index, test) in content.tests.iter().enumerate() {
             let decision = test.input.decide(&policy, &mut left);
