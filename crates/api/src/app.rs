@@ -49,6 +49,8 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(flow::list_flows)
         .service(flow::create_flow)
         .service(flow::read_flow)
+        .service(flow::create_flow_version)
+        .service(flow::validate_flow)
         .service(workload::list_workloads)
         .service(workload::create_workload)
         .service(workload::interface::list_runtime_workloads)

@@ -87,6 +87,9 @@ pub(crate) struct VersionView {
     #[schema(format = DateTime)]
     created_at: String,
     created_by: String,
+    /// The YAML that a flow's version was made from, as given; where the version stands alone, not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_yaml: Option<String>,
     /// What its author should know, such as fields that are recorded and not enforced yet; lists leave it out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<VersionWarning>,
@@ -124,8 +127,19 @@ impl VersionView {
             checksum: version.checksum.as_str().to_owned(),
             created_at: version.created_at.to_string(),
             created_by: version.created_by.to_string(),
+            content_yaml: None,
             warnings: Vec::new(),
         })
+    }
+
+    /// With the text that it was made from.
+    pub(crate) fn with_text(self, content_yaml: Option<String>) -> Self {
+        Self { content_yaml, ..self }
+    }
+
+    /// Where it is read.
+    pub(crate) fn location(&self) -> String {
+        format!("/v1/assets/{}/versions/{}", self.asset_id, self.asset_version_id)
     }
 
     /// The version of an asset of that kind, with its warnings.
@@ -369,6 +383,6 @@ pub(crate) async fn read_asset_version(
     from: Query<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, version) = path.into_inner();
-    let (kind, version) = api.services.read_asset_version(&caller, (*asset, *version), from.id()).await?;
-    Ok(Answer::ok(&VersionView::warned(kind, &version)?).send())
+    let (kind, version, source) = api.services.read_asset_version(&caller, (*asset, *version), from.id()).await?;
+    Ok(Answer::ok(&VersionView::warned(kind, &version)?.with_text(source)).send())
 }

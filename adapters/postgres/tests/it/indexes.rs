@@ -62,6 +62,8 @@ const FILL: &str = "
     INSERT INTO release_binding SELECT tenant_id, gen_random_uuid(), release_id, 'policy_bundle', (
             SELECT asset_version_id FROM asset_version WHERE asset_version.tenant_id = release.tenant_id LIMIT 1),
         now(), 'user:eve' FROM release;
+    INSERT INTO release_reference SELECT tenant_id, release_id, 'x', asset_version_id, 'a', '', asset_version_id
+        FROM release_binding;
     INSERT INTO approval SELECT tenant_id, gen_random_uuid(), release_id, 'approved', 'x', 'user:eve', now(), 1
         FROM release;
     INSERT INTO approval_note SELECT tenant_id, approval_id, 'x' FROM approval;
@@ -121,7 +123,10 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     let bound = &release.bindings[0];
     AssetStore::find(store, scope(), bound.asset_id).await.unwrap().unwrap();
     AssetStore::find_version(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
-    AssetStore::flow_source(store, scope(), bound.asset_id).await.unwrap().unwrap();
+    AssetStore::source_text(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
+    for label in [None, Some(&bound.version_label)] {
+        AssetStore::find_by_slug(store, scope(), &bound.asset_slug, label).await.unwrap().unwrap().1.unwrap();
+    }
     WorkloadStore::find(store, scope(), workload.workload_id).await.unwrap().unwrap();
     WorkloadStore::find_by_slug(store, scope(), &workload.slug).await.unwrap().unwrap();
     ReleaseStore::find(store, scope(), release.release_id).await.unwrap().unwrap();

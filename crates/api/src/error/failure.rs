@@ -1,6 +1,7 @@
 //! From the refusals of operations to answers. Exhaustive on purpose: a new refusal does not compile without one.
 
 use super::{ApiError, FieldProblem};
+use crate::flow::FlowErrorView;
 use actix_web::http::{
     StatusCode,
     header::{HeaderValue, WWW_AUTHENTICATE},
@@ -9,7 +10,7 @@ use fairway_domain::{
     access::GrantRefusal,
     asset::{canonical::CanonicalRefusal, content::ContentRefusal, ports::ArtifactError},
     flow::FlowProblem,
-    release::{ReleaseRefusal, StateName},
+    release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
     store::{Conflict, StoreError, StoreFault},
     workload::{Status, WorkloadRefusal},
 };
@@ -158,17 +159,7 @@ fn of_canonical(refusal: &CanonicalRefusal) -> ApiError {
 }
 
 fn of_flow(problems: &[FlowProblem]) -> ApiError {
-    let errors: Vec<Value> = problems
-        .iter()
-        .map(|problem| {
-            json!({
-                "line": problem.line,
-                "column": problem.column,
-                "code": problem.code,
-                "message": problem.message,
-            })
-        })
-        .collect();
+    let errors: Vec<Value> = problems.iter().map(|problem| json!(FlowErrorView::of(problem))).collect();
     ApiError::new(StatusCode::BAD_REQUEST, "invalid_flow", "the flow cannot be used as it is").with("errors", errors)
 }
 
@@ -230,7 +221,28 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
         ReleaseRefusal::LaneNotTargeted => {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release is meant for another lane")
         }
+        ReleaseRefusal::UnresolvedReferences(unresolved) => {
+            let offset = unresolved.first().and_then(|first| first.offset);
+            let missing: Vec<Value> = unresolved.iter().map(of_reference).collect();
+            let error =
+                ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release refers to what is not there for it")
+                    .with("missing", missing);
+            match offset {
+                Some(offset) => error.with("offset", offset),
+                None => error,
+            }
+        }
     }
+}
+
+fn of_reference(unresolved: &UnresolvedReference) -> Value {
+    json!({
+        "code": unresolved.code,
+        "message": unresolved.message,
+        "asset_slug": unresolved.asset_slug.as_str(),
+        "path": format!("content{}", unresolved.pointer),
+        "offset": unresolved.offset,
+    })
 }
 
 fn of_run(refusal: RunRefusal) -> ApiError {

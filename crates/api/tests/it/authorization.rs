@@ -53,6 +53,8 @@ const TABLE: &[(&str, &str)] = &[
     ("list_flows", "+ f + + + + + + + f . ."),
     ("create_flow", "f f + f f f + + + f f ."),
     ("read_flow", "+ . + + + + + + + . . ."),
+    ("create_flow_version", "f . + f f f + + + . . ."),
+    ("validate_flow", "+ . + + + + + + + . . ."),
     ("list_workloads", "+ + + + + + + + + f . ."),
     ("create_workload", "f f + f f f + + + f f ."),
     ("read_workload", "+ + + + + + + + + . . ."),

@@ -138,6 +138,7 @@ impl<'a> Stage<'a> {
             "create_flow" => json!({
                 "slug": self.fresh(), "owner_ref": "team:a", "content_yaml": ECHO_FLOW, "workspace_id": workspace,
             }),
+            "create_flow_version" | "validate_flow" => json!({ "content_yaml": ECHO_FLOW }),
             "create_workload" => json!({
                 "slug": self.fresh(), "owner_ref": "team:a", "invocation_mode": "chat", "workspace_id": workspace,
             }),
@@ -231,6 +232,10 @@ impl<'a> Stage<'a> {
                 return app.post(self.path("/v1/assets/{asset_id}/versions"), self.body(operation));
             }
             "create_flow" => return app.post("/v1/flows", self.body(operation)),
+            "create_flow_version" => {
+                return app.post(self.path("/v1/flows/{flow_id}/versions"), self.body(operation));
+            }
+            "validate_flow" => return app.post(self.path("/v1/flows/{flow_id}/validate"), self.body(operation)),
             "create_workload" => return app.post("/v1/workloads", self.body(operation)),
             "change_workload" | "change_workload_status" => {
                 return app.patch(self.path("/v1/workloads/{workload_id}"), self.body(operation));

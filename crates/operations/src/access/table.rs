@@ -85,6 +85,9 @@ operations! {
     ListFlows = "list_flows" => place(P::AssetView, P::AssetView);
     CreateFlow = "create_flow" => place(P::AssetView, P::AssetCreate);
     ReadFlow = "read_flow" => place(P::AssetView, P::AssetView);
+    CreateFlowVersion = "create_flow_version" => place(P::AssetView, P::AssetEdit);
+    // A dry run changes nothing.
+    ValidateFlow = "validate_flow" => place(P::AssetView, P::AssetView);
     ListWorkloads = "list_workloads" => place(P::WorkloadView, P::WorkloadView);
     CreateWorkload = "create_workload" => place(P::WorkloadView, P::WorkloadCreate);
     ReadWorkload = "read_workload" => place(P::WorkloadView, P::WorkloadView);
