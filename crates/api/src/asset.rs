@@ -129,7 +129,7 @@ impl VersionView {
     }
 
     /// With the text that it was made from.
-    pub(crate) fn from_text(self, content_yaml: Option<String>) -> Self {
+    pub(crate) fn with_text(self, content_yaml: Option<String>) -> Self {
         Self { content_yaml, ..self }
     }
 
@@ -375,5 +375,5 @@ pub(crate) async fn read_asset_version(
 ) -> Result<HttpResponse, ApiError> {
     let (asset, version) = path.into_inner();
     let (version, source) = api.services.read_asset_version(&caller, (*asset, *version), from.id()).await?;
-    Ok(Answer::ok(&VersionView::of(&version)?.from_text(source)).send())
+    Ok(Answer::ok(&VersionView::of(&version)?.with_text(source)).send())
 }

@@ -117,10 +117,11 @@ impl Plain {
     }
 
     fn read(node: &IdedExpr) -> Option<Self> {
-        match &node.expr {
-            Expr::Call(call) if call.target.is_none() => Self::call(call),
-            _ => read(node).map(Self::Truth),
+        if let Expr::Call(call) = &node.expr {
+            // A function of a value (`text.size()`) is none of these.
+            return if call.target.is_none() { Self::call(call) } else { None };
         }
+        read(node).map(Self::Truth)
     }
 
     fn call(call: &CallExpr) -> Option<Self> {
@@ -191,22 +192,18 @@ fn literal(node: &IdedExpr) -> Option<Literal> {
 
 fn read(node: &IdedExpr) -> Option<Read> {
     let (mut fields, mut node) = (Vec::new(), node);
-    loop {
-        match &node.expr {
-            // `has(inputs.x)` is a selection too, with another meaning.
-            Expr::Select(select) if !select.test => {
-                fields.push(select.field.as_str());
-                node = &select.operand;
-            }
-            Expr::Ident(root) => {
-                fields.reverse();
-                return match (root.as_str(), fields.as_slice()) {
-                    ("inputs", [_, ..]) => Some(Read::Input(fields.into_iter().map(str::to_owned).collect())),
-                    (root, fields) => known(root, fields).map(Read::Known),
-                };
-            }
-            _ => return None,
-        }
+    // `has(inputs.x)` is a selection too, with another meaning.
+    while let Expr::Select(select) = &node.expr
+        && !select.test
+    {
+        fields.push(select.field.as_str());
+        node = &select.operand;
+    }
+    let Expr::Ident(root) = &node.expr else { return None };
+    fields.reverse();
+    match (root.as_str(), fields.as_slice()) {
+        ("inputs", [_, ..]) => Some(Read::Input(fields.into_iter().map(str::to_owned).collect())),
+        (root, fields) => known(root, fields).map(Read::Known),
     }
 }
 
