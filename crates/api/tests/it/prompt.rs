@@ -37,7 +37,7 @@ async fn a_release_runs_what_was_newest_when_it_was_handed_in() {
     let text = "You sort. @asset-ref:tone Stay calm: @asset-ref:tone@v1. Ticket: {{ticket}}";
     let main = prompt(&given, "main", text).await;
     let others = [given.model_policy("model").await, given.policy("policy").await];
-    let bound = [&others[..], &[main.clone()]].concat();
+    let bound = [&others[..], std::slice::from_ref(&main)].concat();
     let workload = given.workload("sorter").await;
     let id = given.draft(&workload, &bound).await;
     assert_eq!(release(&app, &id).await["references"], json!([]), "a draft leaves it open");
@@ -196,7 +196,7 @@ async fn what_changed_since_is_found_when_the_release_is_handed_in() {
     prompt(&given, "other", "x").await;
     let tone = prompt(&given, "tone", "be kind").await;
     let main = prompt(&given, "main", "é @asset-ref:tone").await;
-    let id = given.draft(&given.workload("sorter").await, &[main.clone()]).await;
+    let id = given.draft(&given.workload("sorter").await, std::slice::from_ref(&main)).await;
     given.next_version(&tone.asset_id, json!({ "system_prompt": "see @asset-ref:other" })).await;
     let path = format!("/v1/releases/{id}/transition");
     let refused = app.post(&path, json!({ "to_state": "review_ready" })).await.refused(422, "prompt_nested_reference");
