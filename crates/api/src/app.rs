@@ -1,11 +1,14 @@
 //! The routes, put together.
 
 use crate::{
-    access, asset, audit,
+    access, asset, asset_kind, audit,
     compose::Api,
     document::Base,
     evidence, execution, flow, health,
-    http::{HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard},
+    http::{
+        HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard,
+        strict_query::strict_query,
+    },
     release, tenant, workload,
 };
 use actix_web::{
@@ -41,6 +44,8 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(asset::list_asset_versions)
         .service(asset::create_asset_version)
         .service(asset::read_asset_version)
+        .service(asset_kind::list_asset_kinds)
+        .service(asset_kind::read_asset_kind_schema)
         .service(flow::list_flows)
         .service(flow::create_flow)
         .service(flow::read_flow)
@@ -48,6 +53,8 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(flow::validate_flow)
         .service(workload::list_workloads)
         .service(workload::create_workload)
+        .service(workload::interface::list_runtime_workloads)
+        .service(workload::interface::read_runtime_workload)
         .service(execution::execute_workload)
         .service(workload::read_workload)
         .service(workload::change_workload)
@@ -86,6 +93,7 @@ pub fn app(
         .service(web::redirect("/docs", "/docs/"))
         .service(page)
         .default_service(web::to(fallback))
+        .wrap(from_fn(strict_query))
         .wrap(from_fn(site_guard))
         .wrap(from_fn(request_context))
 }

@@ -28,7 +28,7 @@ use fairway_domain::{
     store::Revision,
     tenant::{DEFAULT_NAMESPACE, DEFAULT_TENANT, DEFAULT_WORKSPACE, TenantScope},
     time::Timestamp,
-    workload::{InvocationMode, NewWorkload, Workload, WorkloadStore},
+    workload::{InvocationMode, NewWorkload, Workload, ports::WorkloadStore},
 };
 use fairway_postgres::{Database, DatabaseOptions};
 use fairway_testkit::TestDatabase;
@@ -284,7 +284,12 @@ pub(crate) fn referring(version: &BindableVersion) -> FrozenReference {
 
 /// The move of an approved or active release to one lane, or to all that are left.
 pub(crate) fn activation(placed: &PlacedRelease, lane: Option<Lane>) -> DeploymentChange {
-    let sound = Standing { primary_route: None, flow: FlowStanding::Absent, unavailable_obligations: Vec::new() };
+    let sound = Standing {
+        primary_route: None,
+        flow: FlowStanding::Absent,
+        unavailable_obligations: Vec::new(),
+        unenforced_controls: Vec::new(),
+    };
     placed.release.activate(lane, &placed.deployment, (&sound, RULE), &stamp()).unwrap()
 }
 

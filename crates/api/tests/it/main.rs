@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod asset_kind;
 mod audit;
 mod authorization;
 mod body;
@@ -20,9 +21,12 @@ mod execution;
 mod flow;
 mod guide;
 mod idempotency;
+mod interface;
 mod openapi;
 mod paths;
+mod patience;
 mod prompt;
+mod runtime;
 mod service;
 mod slugs;
 mod stage;

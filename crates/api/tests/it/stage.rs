@@ -1,5 +1,6 @@
 //! One of everything in a workspace, and a request that succeeds for every operation.
 
+use crate::document::Route;
 use fairway_testkit::{
     TestApp,
     app::{ActiveWorkload, Given, Request, Version},
@@ -92,6 +93,7 @@ impl<'a> Stage<'a> {
             "role_binding_id" => self.binding.clone(),
             "asset_id" => self.prompt().asset_id.clone(),
             "asset_version_id" => self.prompt().asset_version_id.clone(),
+            "kind" => "skill".to_owned(),
             "flow_id" => self.flow.asset_id.clone(),
             "workload_id" => self.workload.workload_id.clone(),
             "release_id" => self.workload.release_id.clone(),
@@ -108,6 +110,14 @@ impl<'a> Stage<'a> {
             name.map_or_else(|| segment.to_owned(), |name| self.placeholder(name))
         });
         segments.collect::<Vec<_>>().join("/")
+    }
+
+    /// What a route wants to know in its query: where, and in which environment.
+    pub(crate) fn query(&self, route: &Route) -> String {
+        let here = [("environment", "dev"), ("workspace_id", &self.workspace)];
+        let known = here.into_iter().filter(|(name, _)| route.asks_for(name));
+        let pairs: Vec<String> = known.map(|(name, value)| format!("{name}={value}")).collect();
+        if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
     }
 
     /// The body of a request that succeeds; made things get fresh names.
@@ -133,6 +143,9 @@ impl<'a> Stage<'a> {
                 "slug": self.fresh(), "owner_ref": "team:a", "invocation_mode": "chat", "workspace_id": workspace,
             }),
             "change_workload" => json!({ "description": self.fresh() }),
+            "change_workload_access" => {
+                json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public" } })
+            }
             "change_workload_status" => json!({ "status": "registered" }),
             "create_release" => json!({ "workload_id": self.workload.workload_id, "environment": "dev" }),
             "bind_version" => json!({
@@ -146,6 +159,15 @@ impl<'a> Stage<'a> {
             "execute_workload" => json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }),
             other => panic!("what is the body of {other}?"),
         }
+    }
+
+    /// Gives the workload an interface; the second time changes nothing.
+    async fn with_interface(&self) {
+        let config = json!({ "interface_config": { "presentation_mode": "form", "input_fields": [
+            { "name": "ticket", "type": "text" },
+        ] } });
+        let patch = self.app.patch(self.path("/v1/workloads/{workload_id}"), config);
+        patch.in_tenant(&self.tenant).await.expect(200);
     }
 
     /// A request that succeeds for who may do everything. Changes get a target of their own.
@@ -167,10 +189,24 @@ impl<'a> Stage<'a> {
             "read_asset_version" => {
                 format!("{}?{from}", self.path("/v1/assets/{asset_id}/versions/{asset_version_id}"))
             }
+            "list_asset_kinds" => "/v1/asset-kinds".to_owned(),
+            "read_asset_kind_schema" => self.path("/v1/asset-kinds/{kind}/schema"),
             "list_flows" => format!("/v1/flows?{from}"),
             "read_flow" => format!("{}?{from}", self.path("/v1/flows/{flow_id}")),
             "list_workloads" => format!("/v1/workloads?{from}"),
             "read_workload" => self.path("/v1/workloads/{workload_id}"),
+            "list_runtime_workloads" => {
+                self.with_interface().await;
+                "/v1/workloads/runtime-enabled".to_owned()
+            }
+            "read_runtime_workload" => {
+                self.with_interface().await;
+                self.path("/v1/workloads/by-slug/{slug}")
+            }
+            "change_workload_access" => {
+                let fresh = self.given.workload(&self.fresh()).await;
+                return app.patch(format!("/v1/workloads/{fresh}"), self.body(operation));
+            }
             "list_releases" => format!("/v1/releases?workload_id={workload}"),
             "list_workload_releases" => self.path("/v1/workloads/{workload_id}/releases"),
             "read_active_release" => format!("/v1/workloads/{workload}/active-release?environment=dev"),

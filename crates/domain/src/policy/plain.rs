@@ -117,9 +117,10 @@ impl Plain {
     }
 
     fn read(node: &IdedExpr) -> Option<Self> {
-        if let Expr::Call(call) = &node.expr {
-            // A function of a value (`text.size()`) is none of these.
-            return if call.target.is_none() { Self::call(call) } else { None };
+        if let Expr::Call(call) = &node.expr
+            && call.target.is_none()
+        {
+            return Self::call(call);
         }
         read(node).map(Self::Truth)
     }
@@ -192,18 +193,29 @@ fn literal(node: &IdedExpr) -> Option<Literal> {
 
 fn read(node: &IdedExpr) -> Option<Read> {
     let (mut fields, mut node) = (Vec::new(), node);
-    // `has(inputs.x)` is a selection too, with another meaning.
-    while let Expr::Select(select) = &node.expr
-        && !select.test
-    {
-        fields.push(select.field.as_str());
-        node = &select.operand;
-    }
-    let Expr::Ident(root) = &node.expr else { return None };
-    fields.reverse();
-    match (root.as_str(), fields.as_slice()) {
-        ("inputs", [_, ..]) => Some(Read::Input(fields.into_iter().map(str::to_owned).collect())),
-        (root, fields) => known(root, fields).map(Read::Known),
+    loop {
+        match &node.expr {
+            // `has(inputs.x)` is a selection too, with another meaning.
+            Expr::Select(select) if !select.test => {
+                fields.push(select.field.as_str());
+                node = &select.operand;
+            }
+            Expr::Ident(root) => {
+                fields.reverse();
+                return match (root.as_str(), fields.as_slice()) {
+                    ("inputs", [_, ..]) => Some(Read::Input(fields.into_iter().map(str::to_owned).collect())),
+                    (root, fields) => known(root, fields).map(Read::Known),
+                };
+            }
+            Expr::Unspecified
+            | Expr::Call(_)
+            | Expr::Comprehension(_)
+            | Expr::List(_)
+            | Expr::Literal(_)
+            | Expr::Map(_)
+            | Expr::Select(_)
+            | Expr::Struct(_) => return None,
+        }
     }
 }
 
