@@ -1,22 +1,27 @@
 //! Assets and versions.
 
+mod grant;
+mod impact;
+mod ledger;
+mod list;
+
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    row::{Columns, count, known},
+    row::{Columns, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    access::rights::Reach,
     asset::{
-        Asset, AssetVersion, Lifecycle, NewVersion, OwnershipTier, VersionLabel,
+        Asset, AssetVersion, ChangeNote, Lifecycle, NewVersion, OwnershipTier, VersionLabel,
         canonical::Checksum,
         kind::AssetKind,
-        ports::{ArtifactPath, AssetFilter, AssetStore},
+        ports::{ArtifactPath, AssetFilter, AssetStore, BlockingRelease},
     },
-    id::{AssetId, AssetVersionId, WorkspaceId},
+    id::{AssetId, AssetVersionId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Paging, StoreError},
+    release::StateName,
+    store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
 };
 use tokio_postgres::Row;
@@ -44,7 +49,10 @@ fn asset(row: &Row) -> Result<Asset, StoreError> {
 /// A version's columns carry a prefix, so that they can stand beside its asset's.
 const VERSION_COLUMNS: &str = "version.asset_version_id, version.asset_id AS version_asset_id, \
     version.version_label, version.content, version.checksum, version.created_at AS version_created_at, \
-    version.created_by AS version_created_by";
+    version.created_by AS version_created_by, note.body AS change_note";
+
+/// What stands beside a version and can go away.
+const NOTE: &str = "LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
 
 fn version(row: &Row) -> Result<AssetVersion, StoreError> {
     let (asset_id, asset_version_id) = (row.id("version_asset_id")?, row.id("asset_version_id")?);
@@ -55,31 +63,10 @@ fn version(row: &Row) -> Result<AssetVersion, StoreError> {
         canonical: row.column("content")?,
         artifact_ref: ArtifactPath::of_version(asset_id, asset_version_id),
         checksum: row.spelled("checksum", Checksum::parse)?,
+        change_note: row.column::<Option<&str>>("change_note")?.and_then(ChangeNote::parse),
         created_at: row.moment("version_created_at")?,
         created_by: row.actor("version_created_by")?,
     })
-}
-
-/// What of a caller's reach a statement needs: everything, or these namespaces and workspaces.
-pub(crate) struct ReachParams {
-    pub(crate) all: bool,
-    pub(crate) namespaces: Vec<Uuid>,
-    pub(crate) workspaces: Vec<Uuid>,
-    pub(crate) workloads: Vec<Uuid>,
-}
-
-impl ReachParams {
-    pub(crate) fn new(reach: Option<&Reach>) -> Self {
-        let ids = |reach: &Reach| {
-            (
-                reach.namespaces.iter().map(|id| id.uuid()).collect(),
-                reach.workspaces.iter().map(|id| id.uuid()).collect(),
-                reach.workloads.iter().map(|id| id.uuid()).collect(),
-            )
-        };
-        let (namespaces, workspaces, workloads) = reach.map(ids).unwrap_or_default();
-        Self { all: reach.is_none(), namespaces, workspaces, workloads }
-    }
 }
 
 const INSERT_ASSET: &str = "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, \
@@ -98,29 +85,8 @@ impl AssetStore for Database {
         scope: TenantScope,
         filter: &AssetFilter,
         page: Paging,
-    ) -> Result<(Vec<Asset>, u64), StoreError> {
-        // An asset is seen from every workspace of its namespace.
-        const WHERE: &str = "FROM asset WHERE tenant_id = $1
-            AND ($2::uuid IS NULL OR ownership_tier = 'platform_builtin' OR namespace_id =
-                (SELECT namespace_id FROM workspace WHERE tenant_id = $1 AND workspace_id = $2))
-            AND ($3::text IS NULL OR asset_kind = $3)
-            AND ($4::text IS NULL OR lifecycle_state = $4)
-            AND ($5 OR ownership_tier = 'platform_builtin' OR namespace_id = ANY($6) OR namespace_id IN
-                (SELECT namespace_id FROM workspace WHERE tenant_id = $1 AND workspace_id = ANY($7)))";
-        let tenant = scope.tenant().uuid();
-        let workspace = filter.workspace.map(WorkspaceId::uuid);
-        let kind = filter.kind.map(AssetKind::as_str);
-        let state = filter.lifecycle.map(Lifecycle::as_str);
-        let reach = ReachParams::new(filter.reach.as_ref());
-        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
-        let mut params: Vec<Param<'_>> =
-            vec![&tenant, &workspace, &kind, &state, &reach.all, &reach.namespaces, &reach.workspaces];
-        let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
-        let total = count(&self.list(&counted, &params).await?)?;
-        params.extend_from_slice(&[&limit, &offset]);
-        let sql = format!("SELECT {ASSET_COLUMNS} {WHERE} ORDER BY asset_id DESC LIMIT $8 OFFSET $9");
-        let rows = self.list(&sql, &params).await?;
-        Ok((rows.iter().map(asset).collect::<Result<_, _>>()?, total))
+    ) -> Result<Listed<Asset>, StoreError> {
+        self.listed(list::assets(scope, filter), page, asset).await
     }
 
     async fn commit_new(
@@ -140,6 +106,65 @@ impl AssetStore for Database {
         let tail = Tail::new(scope, &fact, key);
         let row = AssetRow::of(&next);
         self.commit(&sql, &tail.with(&row.params())).await.map(|_| ())
+    }
+
+    async fn commit_move(
+        &self,
+        scope: TenantScope,
+        change: Change<Asset>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        const MOVE: &str = concat!(
+            "WITH moved AS (
+                UPDATE asset SET lifecycle_state = $16, revision = $15
+                WHERE tenant_id = $1 AND asset_id = $13 AND revision = $14
+                RETURNING 1
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM moved), ",
+            commit_tail!(),
+            ")"
+        );
+        const ARCHIVE: &str = concat!(
+            "SELECT fairway_commit(fairway_archive_asset($1, $13, $14, $15), ",
+            commit_tail!(),
+            ")"
+        );
+        let Change { next, decided_on, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let (id, seen) = (next.asset_id.uuid(), decided_on.unwrap_or(next.revision).get());
+        let (revision, state) = (next.revision.get(), next.lifecycle.as_str());
+        match next.lifecycle {
+            Lifecycle::Archived => self.commit(ARCHIVE, &tail.with(&[&id, &seen, &revision])).await,
+            Lifecycle::Draft | Lifecycle::Active | Lifecycle::Retired => {
+                self.commit(MOVE, &tail.with(&[&id, &seen, &revision, &state])).await
+            }
+        }
+        .map(|_| ())
+    }
+
+    async fn blocking_releases(
+        &self,
+        scope: TenantScope,
+        id: AssetId,
+        limit: u32,
+    ) -> Result<Vec<BlockingRelease>, StoreError> {
+        const SQL: &str = "SELECT DISTINCT release_id, state, workload_id, workspace_id, namespace_id, environment
+            FROM asset_version JOIN release_binding USING (tenant_id, asset_version_id)
+            JOIN release USING (tenant_id, release_id) JOIN workspace USING (tenant_id, workspace_id)
+            WHERE tenant_id = $1 AND asset_id = $2 AND state IN ('draft', 'review_ready', 'approved', 'active')
+            ORDER BY release_id DESC LIMIT $3";
+        let rows = self.list(SQL, &[&scope.tenant().uuid(), &id.uuid(), &i64::from(limit)]).await?;
+        let blocking = |row: &Row| {
+            Ok(BlockingRelease {
+                release_id: row.id("release_id")?,
+                state: row.spelled("state", StateName::parse)?,
+                workload_id: row.id("workload_id")?,
+                workspace_id: row.id("workspace_id")?,
+                namespace_id: row.id("namespace_id")?,
+                environment: row.slug("environment")?,
+            })
+        };
+        rows.iter().map(blocking).collect()
     }
 
     async fn commit_version(
@@ -170,6 +195,16 @@ impl AssetStore for Database {
                 INSERT INTO asset_version_source (tenant_id, asset_version_id, body)
                 SELECT $1, $13, $21 FROM parent WHERE $21::text IS NOT NULL
              ),
+             note AS (
+                INSERT INTO asset_version_note (tenant_id, asset_version_id, body)
+                SELECT $1, $13, $22 FROM parent WHERE $22::text IS NOT NULL
+             ),
+             reference AS (
+                INSERT INTO asset_reference (tenant_id, asset_version_id, position, target_slug, target_label, pointer)
+                SELECT $1, $13, place - 1, slug, named.label, pointer
+                FROM parent, unnest($23::text[], $24::text[], $25::text[]) WITH ORDINALITY
+                    AS named (slug, label, pointer, place)
+             ),
              done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
             commit_tail!(),
             "))
@@ -178,7 +213,7 @@ impl AssetStore for Database {
         let Change { next, decided_on: _, fact } = change;
         let tail = Tail::new(scope, &fact, key);
         let row = VersionRow::of(&next);
-        let rows = self.commit(SQL, &tail.with(&row.params(&next.source_text))).await?;
+        let rows = self.commit(SQL, &tail.with(&row.params())).await?;
         stored(next, &rows)
     }
 
@@ -206,6 +241,16 @@ impl AssetStore for Database {
                 INSERT INTO asset_version_source (tenant_id, asset_version_id, body)
                 SELECT $1, $24, $32 FROM parent WHERE $32::text IS NOT NULL
              ),
+             note AS (
+                INSERT INTO asset_version_note (tenant_id, asset_version_id, body)
+                SELECT $1, $24, $33 FROM parent WHERE $33::text IS NOT NULL
+             ),
+             reference AS (
+                INSERT INTO asset_reference (tenant_id, asset_version_id, position, target_slug, target_label, pointer)
+                SELECT $1, $24, place - 1, slug, named.label, pointer
+                FROM parent, unnest($34::text[], $35::text[], $36::text[]) WITH ORDINALITY
+                    AS named (slug, label, pointer, place)
+             ),
              done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), {}))
              SELECT version_label FROM done LEFT JOIN made ON true",
             commit_tail!()
@@ -215,7 +260,7 @@ impl AssetStore for Database {
         let parent = AssetRow::of(&new_asset);
         let child = VersionRow::of(&new_version);
         let mut own = parent.params();
-        own.extend(child.params(&new_version.source_text));
+        own.extend(child.params());
         let rows = self.commit(&sql, &tail.with(&own)).await?;
         stored(new_version, &rows)
     }
@@ -226,7 +271,7 @@ impl AssetStore for Database {
         id: AssetVersionId,
     ) -> Result<Option<(Asset, AssetVersion)>, StoreError> {
         let sql = format!(
-            "SELECT {VERSION_COLUMNS}, {ASSET_COLUMNS} FROM asset_version AS version JOIN asset USING (tenant_id, asset_id)
+            "SELECT {VERSION_COLUMNS}, {ASSET_COLUMNS} FROM asset_version AS version {NOTE} JOIN asset USING (tenant_id, asset_id)
              WHERE tenant_id = $1 AND asset_version_id = $2"
         );
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
@@ -238,18 +283,8 @@ impl AssetStore for Database {
         scope: TenantScope,
         asset: AssetId,
         page: Paging,
-    ) -> Result<(Vec<AssetVersion>, u64), StoreError> {
-        let sql = format!(
-            "SELECT {VERSION_COLUMNS} FROM asset_version AS version WHERE tenant_id = $1 AND asset_id = $2
-             ORDER BY asset_version_id DESC LIMIT $3 OFFSET $4"
-        );
-        let (tenant, asset) = (scope.tenant().uuid(), asset.uuid());
-        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
-        let rows = self.list(&sql, &[&tenant, &asset, &limit, &offset]).await?;
-        let counted = "SELECT count(*) FROM
-            (SELECT FROM asset_version WHERE tenant_id = $1 AND asset_id = $2 LIMIT 10001) AS few";
-        let total = count(&self.list(counted, &[&tenant, &asset]).await?)?;
-        Ok((rows.iter().map(version).collect::<Result<_, _>>()?, total))
+    ) -> Result<Listed<AssetVersion>, StoreError> {
+        self.listed(list::versions(scope, asset), page, version).await
     }
 
     async fn withdraws_route_after(
@@ -337,6 +372,11 @@ struct VersionRow<'a> {
     checksum: &'a str,
     at: time::OffsetDateTime,
     by: String,
+    source: Option<&'a str>,
+    note: Option<&'a str>,
+    slugs: Vec<&'a str>,
+    labels: Vec<Option<&'a str>>,
+    pointers: Vec<&'a str>,
 }
 
 impl<'a> VersionRow<'a> {
@@ -350,10 +390,19 @@ impl<'a> VersionRow<'a> {
             checksum: version.canonical.checksum().as_str(),
             at: version.created_at.moment(),
             by: version.created_by.to_string(),
+            source: version.source_text.as_deref(),
+            note: version.change_note.as_ref().map(ChangeNote::as_str),
+            slugs: version.references.iter().map(|reference| reference.slug.as_str()).collect(),
+            labels: version
+                .references
+                .iter()
+                .map(|reference| reference.version.as_ref().map(VersionLabel::as_str))
+                .collect(),
+            pointers: version.references.iter().map(|reference| reference.pointer.as_str()).collect(),
         }
     }
 
-    fn params<'b>(&'b self, source: &'b Option<String>) -> Vec<Param<'b>> {
+    fn params(&self) -> Vec<Param<'_>> {
         vec![
             &self.id,
             &self.asset,
@@ -363,7 +412,11 @@ impl<'a> VersionRow<'a> {
             &self.checksum,
             &self.at,
             &self.by,
-            source,
+            &self.source,
+            &self.note,
+            &self.slugs,
+            &self.labels,
+            &self.pointers,
         ]
     }
 }
@@ -378,6 +431,7 @@ fn stored(version: NewVersion, rows: &[Row]) -> Result<AssetVersion, CommitError
         canonical: version.canonical.text().to_owned(),
         artifact_ref: version.artifact_ref,
         checksum: version.canonical.checksum().clone(),
+        change_note: version.change_note,
         created_at: version.created_at,
         created_by: version.created_by,
     })

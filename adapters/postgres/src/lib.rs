@@ -12,6 +12,8 @@ mod execution;
 mod failure;
 mod guarded;
 mod idempotency;
+mod installation;
+mod listing;
 mod migration;
 mod release;
 mod row;

@@ -1,23 +1,24 @@
 //! Workloads.
 
 use crate::{
-    asset::ReachParams,
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    row::{Columns, count},
+    listing::{Branch, Key, Listing, Values, within},
+    row::{Columns, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    id::{WorkloadId, WorkspaceId},
+    id::WorkloadId,
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Paging, StoreError},
+    store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
-    workload::{InvocationMode, Status, Workload, WorkloadFilter, WorkloadStore},
+    workload::{InvocationMode, ManagementSource, Status, Workload, WorkloadFilter, WorkloadStore},
 };
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 pub(crate) const WORKLOAD_COLUMNS: &str = "workload.workload_id, workload.slug, workload.name, workload.description, \
-    workload.owner_ref, workload.status, workload.invocation_mode, workload.workspace_id, workspace.namespace_id, \
+    workload.owner_ref, workload.status, workload.invocation_mode, workload.management_source, workload.workspace_id, workspace.namespace_id, \
     workload.revision, workload.created_at, workload.created_by, workload.updated_at";
 
 pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
@@ -29,6 +30,10 @@ pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
         owner_ref: row.owner("owner_ref")?,
         status: row.spelled("status", Status::parse)?,
         invocation_mode: row.spelled("invocation_mode", InvocationMode::parse)?,
+        management_source: row
+            .column::<Option<&str>>("management_source")?
+            .map(|source| known("management_source", ManagementSource::parse(source)))
+            .transpose()?,
         workspace_id: row.id("workspace_id")?,
         namespace_id: row.id("namespace_id")?,
         created_at: row.moment("created_at")?,
@@ -54,24 +59,26 @@ impl WorkloadStore for Database {
         scope: TenantScope,
         filter: &WorkloadFilter,
         page: Paging,
-    ) -> Result<(Vec<Workload>, u64), StoreError> {
-        const WHERE: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id) WHERE tenant_id = $1
-            AND ($2::uuid IS NULL OR workspace_id = $2)
-            AND ($3::text IS NULL OR status = $3)
-            AND ($4 OR namespace_id = ANY($5) OR workspace_id = ANY($6) OR workload_id = ANY($7))";
-        let tenant = scope.tenant().uuid();
-        let workspace = filter.workspace.map(WorkspaceId::uuid);
-        let status = filter.status.map(Status::as_str);
-        let reach = ReachParams::new(filter.reach.as_ref());
-        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
-        let mut params: Vec<Param<'_>> =
-            vec![&tenant, &workspace, &status, &reach.all, &reach.namespaces, &reach.workspaces, &reach.workloads];
-        let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
-        let total = count(&self.list(&counted, &params).await?)?;
-        params.extend_from_slice(&[&limit, &offset]);
-        let sql = format!("SELECT {WORKLOAD_COLUMNS} {WHERE} ORDER BY workload_id DESC LIMIT $8 OFFSET $9");
-        let rows = self.list(&sql, &params).await?;
-        Ok((rows.iter().map(workload).collect::<Result<_, _>>()?, total))
+    ) -> Result<Listed<Workload>, StoreError> {
+        const FROM: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id)";
+        let mut values = Values::default();
+        let mut conditions = vec![format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid()))];
+        if let Some(workspace) = filter.workspace {
+            conditions.push(format!("workload.workspace_id = {}", values.bind(workspace.uuid())));
+        }
+        if let Some(status) = filter.status {
+            conditions.push(format!("workload.status = {}", values.bind(status.as_str())));
+        }
+        let (with, branches) = match &filter.reach {
+            None => (String::new(), vec![Branch { from: FROM.to_owned(), conditions, each: None }]),
+            Some(reach) => {
+                let places = ("workload.workspace_id", "workload.workload_id");
+                within(reach, FROM, places, &conditions, &mut values)
+            }
+        };
+        let key = Key::Id("workload.workload_id", "workload_id");
+        let listing = Listing { with, columns: WORKLOAD_COLUMNS, key, beside: None, weight: None, branches, values };
+        self.listed(listing, page, workload).await
     }
 
     async fn commit_new(
@@ -83,8 +90,8 @@ impl WorkloadStore for Database {
         const SQL: &str = concat!(
             "WITH made AS (
                 INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status,
-                    invocation_mode, workspace_id, revision, created_at, created_by, updated_at)
-                VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $22)
+                    invocation_mode, revision, management_source, workspace_id, created_at, created_by, updated_at)
+                VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $23)
                 RETURNING 1
              )
              SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
@@ -93,12 +100,10 @@ impl WorkloadStore for Database {
         );
         let Change { next, decided_on: _, fact } = change;
         let tail = Tail::new(scope, &fact, key);
-        let (id, slug, owner) = (next.workload_id.uuid(), next.slug.as_str(), next.owner_ref.as_str());
-        let (status, mode) = (next.status.as_str(), next.invocation_mode.as_str());
-        let (workspace, revision) = (next.workspace_id.uuid(), next.revision.get());
-        let (at, by) = (next.created_at.moment(), next.created_by.to_string());
-        let own: [Param<'_>; 11] =
-            [&id, &slug, &next.name, &next.description, &owner, &status, &mode, &workspace, &revision, &at, &by];
+        let row = WorkloadRow::of(&next);
+        let (workspace, at, by) = (next.workspace_id.uuid(), next.created_at.moment(), next.created_by.to_string());
+        let mut own = row.described();
+        own.extend_from_slice(&[&workspace, &at, &by]);
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
 
@@ -121,5 +126,49 @@ impl WorkloadStore for Database {
         let (mode, revision, at) = (next.invocation_mode.as_str(), next.revision.get(), next.updated_at.moment());
         let own: [Param<'_>; 9] = [&id, &seen, &next.name, &next.description, &owner, &status, &mode, &revision, &at];
         Self::commit(self, SQL, &tail.with(&own)).await.map(|_| ())
+    }
+}
+
+/// What a new workload's row says of it, place and moment apart, alive while the statement runs.
+pub(crate) struct WorkloadRow<'a> {
+    id: Uuid,
+    slug: &'a str,
+    name: &'a str,
+    description: &'a str,
+    owner: &'a str,
+    status: &'static str,
+    mode: &'static str,
+    revision: i64,
+    source: Option<&'static str>,
+}
+
+impl<'a> WorkloadRow<'a> {
+    pub(crate) fn of(workload: &'a Workload) -> Self {
+        Self {
+            id: workload.workload_id.uuid(),
+            slug: workload.slug.as_str(),
+            name: &workload.name,
+            description: &workload.description,
+            owner: workload.owner_ref.as_str(),
+            status: workload.status.as_str(),
+            mode: workload.invocation_mode.as_str(),
+            revision: workload.revision.get(),
+            source: workload.management_source.map(ManagementSource::as_str),
+        }
+    }
+
+    /// Identifier, slug, name, description, owner, status, mode, revision, management source.
+    pub(crate) fn described(&self) -> Vec<Param<'_>> {
+        vec![
+            &self.id,
+            &self.slug,
+            &self.name,
+            &self.description,
+            &self.owner,
+            &self.status,
+            &self.mode,
+            &self.revision,
+            &self.source,
+        ]
     }
 }

@@ -7,6 +7,7 @@ use crate::{
 };
 use actix_web::{HttpServer, dev::Server, dev::ServerHandle, web};
 use anyhow::Context as _;
+use fairway_operations::asset::Verified;
 use fairway_private_postgres::{Binaries, Options, PrivateServer, state};
 use std::{
     net::TcpListener,
@@ -171,6 +172,21 @@ async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: T
         }
     }
     Ok(())
+}
+
+/// Compares every version's row, checksum and artifact.
+///
+/// # Errors
+/// When the database or the artifact store cannot be reached.
+pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verified> {
+    let database = DatabaseAddress::open(settings).await?;
+    let verified = async {
+        let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
+        anyhow::Ok(process.services().verify_artifacts().await?)
+    };
+    let verified = verified.await;
+    database.close().await?;
+    verified
 }
 
 async fn stop(handle: &ServerHandle, server: tokio::task::JoinHandle<std::io::Result<()>>) -> anyhow::Result<()> {

@@ -7,12 +7,12 @@ use crate::{
     compose::Api,
     document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem},
-    http::{body::Body, etag::IfMatch, idempotency::Keyed, paging::Page, path::PathId, query::Query},
+    http::{body::Body, etag::IfMatch, idempotency::Keyed, paging::List, path::PathId, query::Query},
 };
 use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{
     id::WorkloadId,
-    workload::{InvocationMode, Status, Workload, WorkloadPatch},
+    workload::{InvocationMode, ManagementSource, Status, Workload, WorkloadPatch},
 };
 use fairway_operations::workload::WorkloadDraft;
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ pub(crate) struct WorkloadView {
     /// How it shows itself to people; null where it does not.
     #[schema(value_type = Option<Object>)]
     interface_config: Option<Value>,
-    /// Null for an ordinary workload.
+    /// `workspace_builtin` for what came with its workspace; null for an ordinary workload.
     management_source: Option<&'static str>,
     workspace_id: Uuid,
     #[schema(format = DateTime)]
@@ -57,7 +57,7 @@ impl WorkloadView {
             status: workload.status.as_str(),
             invocation_mode: workload.invocation_mode.as_str(),
             interface_config: None,
-            management_source: None,
+            management_source: workload.management_source.map(ManagementSource::as_str),
             workspace_id: workload.workspace_id.uuid(),
             created_at: workload.created_at.to_string(),
             created_by: workload.created_by.to_string(),
@@ -163,14 +163,12 @@ pub(crate) async fn create_workload(
 pub(crate) async fn list_workloads(
     api: web::Data<Api>,
     caller: Identified,
-    query: Query<WorkloadListQuery>,
-    page: Page,
+    list: List<WorkloadListQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = query.status.as_deref().map(status).transpose()?;
-    let workspace = query.workspace_id.map(Into::into);
-    let (workloads, total) = api.services.list_workloads(&caller, workspace, wanted, page.paging()).await?;
-    let views: Vec<WorkloadView> = workloads.iter().map(WorkloadView::of).collect();
-    Ok(page.answer(&views, total))
+    let wanted = list.filter.status.as_deref().map(status).transpose()?;
+    let workspace = list.filter.workspace_id.map(Into::into);
+    let workloads = api.services.list_workloads(&caller, workspace, wanted, list.paging()).await?;
+    Ok(list.answer(&workloads.map(|workload| WorkloadView::of(&workload))))
 }
 
 /// One workload.

@@ -1,25 +1,36 @@
 //! Assets, versions, and flows, which are assets made from YAML.
 
+mod artifact;
+mod diff;
+mod grant;
+mod impact;
+mod life;
+mod sight;
+
+pub use artifact::{Discrepancy, Swept, Verified};
+pub use impact::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
+
 use crate::{
     Done, Failure, Services,
     access::{Operation, Visible, gate},
     once::keyed,
 };
 use fairway_domain::{
-    access::{Caller, OwnerRef, Permission, Place},
+    access::{Caller, OwnerRef, Place},
     asset::{
-        Asset, AssetVersion, Lifecycle, NewAsset, VersionLabel,
+        Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel,
         canonical::Canonical,
         content::{self, CheckedContent},
         kind::AssetKind,
-        ports::{ArtifactPath, AssetFilter},
+        ports::ArtifactPath,
+        reference::references,
     },
     flow,
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     idempotency::RequestKey,
     prompt::PromptTemplate,
     slug::Slug,
-    store::Paging,
+    store::{Listed, Paging},
     tenant::TenantScope,
 };
 use serde_json::Value;
@@ -35,6 +46,17 @@ pub struct AssetDraft {
     pub owner_ref: OwnerRef,
     /// Where; the caller's home if left out.
     pub workspace_id: Option<WorkspaceId>,
+}
+
+/// A version to add.
+#[derive(Clone, Debug)]
+pub struct VersionDraft<'a> {
+    /// What it says.
+    pub content: &'a Value,
+    /// Its label; the next `vN` if left out.
+    pub label: Option<VersionLabel>,
+    /// What its author says of it.
+    pub change_note: Option<ChangeNote>,
 }
 
 /// A flow to make.
@@ -119,25 +141,9 @@ impl Services {
                 self.stores.assets.commit_new(scope, change, outcome.as_ref()).await?;
                 Ok(asset)
             },
-            async |id| self.own_asset(caller, Operation::ReadAsset, id.into()).await.map(|(_, asset)| asset),
+            async |id| self.asset_anywhere(caller, Operation::ReadAsset, id.into()).await.map(|(_, asset)| asset),
         )
         .await
-    }
-
-    /// Assets, newest first: of one kind if asked, seen from one workspace if named, else all that the caller sees.
-    ///
-    /// # Errors
-    /// When the caller sees no assets at all, or the named workspace is not found.
-    pub async fn list_assets(
-        &self,
-        caller: &Caller,
-        operation: Operation,
-        query: &AssetQuery,
-        page: Paging,
-    ) -> Result<(Vec<Asset>, u64), Failure> {
-        let (scope, reach) = self.enter_list_of(caller, operation, query.workspace_id).await?;
-        let filter = AssetFilter { workspace: query.workspace_id, kind: query.kind, lifecycle: query.lifecycle, reach };
-        Ok(self.stores.assets.list(scope, &filter, page).await?)
     }
 
     /// An asset, seen from a workspace of its namespace.
@@ -156,10 +162,11 @@ impl Services {
         &self,
         caller: &Caller,
         asset_id: AssetId,
-        (content, label): (&Value, Option<VersionLabel>),
+        draft: VersionDraft<'_>,
         key: Option<&RequestKey>,
     ) -> Result<(AssetKind, Done<AssetVersion>), Failure> {
-        let (scope, asset) = self.own_asset(caller, Operation::CreateAssetVersion, asset_id).await?;
+        let (scope, asset) = self.asset_anywhere(caller, Operation::CreateAssetVersion, asset_id).await?;
+        let VersionDraft { content, label, change_note } = draft;
         let done = self.once(
             scope,
             key,
@@ -169,7 +176,9 @@ impl Services {
                 }
                 let canonical = Canonical::of(content)?;
                 let id: AssetVersionId = self.id();
-                let change = asset.add_version(id, label, (canonical, None), &self.stamp(caller))?;
+                let references = references(asset.kind, content);
+                let said = VersionContent { canonical, source_text: None, change_note, references };
+                let change = asset.add_version(id, label, said, &self.stamp(caller))?;
                 self.put(&change.next.artifact_ref, change.next.canonical.bytes()).await?;
                 let outcome = keyed(key, 201, id.uuid());
                 Ok(self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?)
@@ -179,7 +188,7 @@ impl Services {
         Ok((asset.kind, done.await?))
     }
 
-    /// An asset's versions, newest first, seen from a workspace of its namespace.
+    /// An asset's versions, newest first, seen from a workspace.
     ///
     /// # Errors
     /// Not found when the caller does not see the asset from there.
@@ -189,7 +198,7 @@ impl Services {
         id: AssetId,
         from: WorkspaceId,
         page: Paging,
-    ) -> Result<(Vec<AssetVersion>, u64), Failure> {
+    ) -> Result<Listed<AssetVersion>, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::ListAssetVersions, id, from).await?;
         Ok(self.stores.assets.list_versions(scope, id, page).await?)
     }
@@ -232,8 +241,10 @@ impl Services {
                 let FlowDraft { slug, owner_ref, version_label, content_yaml, workspace_id: _ } = draft;
                 let kind = AssetKind::OrchestrationFlow;
                 let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
-                let text = content_yaml.clone();
-                let change = Asset::create_flow(new, id, version_label, (canonical, text), &self.stamp(caller));
+                let references = references(kind, &content);
+                let source_text = Some(content_yaml.clone());
+                let said = VersionContent { canonical, source_text, change_note: None, references };
+                let change = Asset::create_flow(new, id, version_label, said, &self.stamp(caller));
                 let asset = change.next.0.clone();
                 let (artifact, bytes) = (&change.next.1.artifact_ref, change.next.1.canonical.bytes());
                 self.put(artifact, bytes).await?;
@@ -242,7 +253,7 @@ impl Services {
                 Ok(FlowView { asset, version, content_yaml: Some(content_yaml) })
             },
             async |id| {
-                let (scope, asset) = self.own_asset(caller, Operation::ReadFlow, id.into()).await?;
+                let (scope, asset) = self.asset_anywhere(caller, Operation::ReadFlow, id.into()).await?;
                 self.flow_view(scope, asset).await
             },
         )
@@ -262,9 +273,8 @@ impl Services {
     }
 
     async fn flow_view(&self, scope: TenantScope, asset: Asset) -> Result<FlowView, Failure> {
-        let newest = Paging { limit: 1, offset: 0 };
-        let (mut versions, _) = self.stores.assets.list_versions(scope, asset.asset_id, newest).await?;
-        let version = versions.pop().ok_or(Failure::Corrupt("a flow without a version"))?;
+        let mut newest = self.stores.assets.list_versions(scope, asset.asset_id, Paging::first(1)).await?;
+        let version = newest.rows.pop().ok_or(Failure::Corrupt("a flow without a version"))?;
         let content_yaml = self.stores.assets.flow_source(scope, asset.asset_id).await?;
         Ok(FlowView { asset, version, content_yaml })
     }
@@ -287,35 +297,8 @@ impl Services {
         }
     }
 
-    /// The asset, looked at from a workspace: the caller must see that workspace's assets, and the asset must be of
-    /// its namespace.
-    async fn asset_from(
-        &self,
-        caller: &Caller,
-        operation: Operation,
-        id: AssetId,
-        from: WorkspaceId,
-    ) -> Result<(TenantScope, Asset), Failure> {
-        let place = self.workspace_place(caller, from).await?;
-        let scope = gate::enter(caller, operation, &place)?;
-        let asset = self.stores.assets.find(scope, id).await?.ok_or(Failure::NotFound)?;
-        if asset.is_seen_from(place.namespace) { Ok((scope, asset)) } else { Err(Failure::NotFound) }
-    }
-
-    /// The asset, in the workspace that it was made in.
-    async fn own_asset(
-        &self,
-        caller: &Caller,
-        operation: Operation,
-        id: AssetId,
-    ) -> Result<(TenantScope, Asset), Failure> {
-        let asset = self.stores.assets.find(TenantScope::of(caller), id).await?.ok_or(Failure::NotFound)?;
-        let place = Place::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
-        Ok((gate::enter(caller, operation, &place)?, asset))
-    }
-
     async fn own_version(&self, caller: &Caller, asset: AssetId, id: AssetVersionId) -> Result<AssetVersion, Failure> {
-        let (scope, _) = self.own_asset(caller, Operation::ReadAssetVersion, asset).await?;
+        let (scope, _) = self.asset_anywhere(caller, Operation::ReadAssetVersion, asset).await?;
         let found = self.stores.assets.find_version(scope, id).await?;
         found.map(|(_, version)| version).ok_or(Failure::NotFound)
     }
@@ -324,10 +307,5 @@ impl Services {
     /// only waste.
     async fn put(&self, path: &ArtifactPath, bytes: &[u8]) -> Result<(), Failure> {
         self.artifacts.put_if_absent(path, bytes.to_vec()).await.map(|_| ()).map_err(Failure::Artifact)
-    }
-
-    /// Whether the caller sees an asset from a place at all, for references to it.
-    pub(crate) fn sees_asset(caller: &Caller, asset: &Asset, from: &Place) -> bool {
-        caller.rights.allow(Permission::AssetView, from) && asset.is_seen_from(from.namespace)
     }
 }

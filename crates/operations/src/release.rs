@@ -25,7 +25,7 @@ use fairway_domain::{
         review::{Approval, ApprovalRule, SelfApproval, Verdict},
     },
     slug::Slug,
-    store::{CommitError, Paging},
+    store::{CommitError, Listed, Paging},
     tenant::TenantScope,
 };
 
@@ -75,7 +75,7 @@ impl Services {
             async || {
                 if let Some(bundle) = draft.policy_bundle_id {
                     let asset = self.stores.assets.find(scope, bundle).await?.ok_or(Failure::NotFound)?;
-                    if !Self::sees_asset(caller, &asset, &place) {
+                    if !self.sees_asset(caller, &asset, Some(&place)).await? {
                         return Err(Failure::NotFound);
                     }
                     if asset.kind != AssetKind::PolicyBundle {
@@ -117,7 +117,7 @@ impl Services {
         caller: &Caller,
         query: ReleaseQuery,
         page: Paging,
-    ) -> Result<(Vec<Release>, u64), Failure> {
+    ) -> Result<Listed<Release>, Failure> {
         let (scope, reach) = gate::enter_list(caller, Operation::ListReleases)?;
         let ReleaseQuery { workload_id: workload, environment, state } = query;
         let filter = ReleaseFilter { workload, environment, state, reach };
@@ -133,7 +133,7 @@ impl Services {
         caller: &Caller,
         workload: WorkloadId,
         page: Paging,
-    ) -> Result<(Vec<Release>, u64), Failure> {
+    ) -> Result<Listed<Release>, Failure> {
         let (scope, _) = self.enter_workload(caller, Operation::ListWorkloadReleases, workload).await?;
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
         Ok(self.stores.releases.list(scope, &filter, page).await?)
@@ -193,7 +193,7 @@ impl Services {
     async fn bindable(&self, caller: &Caller, place: &Place, id: AssetVersionId) -> Result<BindableVersion, Failure> {
         let found = self.stores.assets.find_version(TenantScope::of(caller), id).await?;
         let (asset, version) = found.ok_or(Failure::NotFound)?;
-        if !asset.is_seen_from(place.namespace) {
+        if !self.is_seen_in(caller, &asset, place).await? {
             return Err(Failure::NotFound);
         }
         Ok(BindableVersion {
@@ -253,11 +253,17 @@ impl Services {
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
-    pub async fn list_approvals(&self, caller: &Caller, id: ReleaseId) -> Result<(Release, Vec<Approval>), Failure> {
+    pub async fn list_approvals(
+        &self,
+        caller: &Caller,
+        id: ReleaseId,
+        page: Paging,
+    ) -> Result<Listed<Approval>, Failure> {
         let (_, _, placed) = self.enter_release(caller, Operation::ListApprovals, id).await?;
-        let mut approvals = placed.release.approvals.clone();
-        approvals.reverse();
-        Ok((placed.release, approvals))
+        let mut approvals = placed.release.approvals;
+        // Identifiers, unlike the order of verdicts, may come from several machines; a page is cut by them all the same.
+        approvals.sort_by(|one, other| other.approval_id.cmp(&one.approval_id));
+        Ok(Listed::of_all(approvals, page, |approval| approval.approval_id.uuid().into()))
     }
 
     /// The release, with the place of its workload.

@@ -10,7 +10,7 @@ use fairway_domain::{
     id::{WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     slug::Slug,
-    store::{CommitError, Paging},
+    store::{CommitError, Listed, Paging},
     tenant::TenantScope,
     workload::{InvocationMode, NewWorkload, Status, Workload, WorkloadFilter, WorkloadPatch},
 };
@@ -89,7 +89,7 @@ impl Services {
         workspace: Option<WorkspaceId>,
         status: Option<Status>,
         page: Paging,
-    ) -> Result<(Vec<Workload>, u64), Failure> {
+    ) -> Result<Listed<Workload>, Failure> {
         let (scope, reach) = self.enter_list_of(caller, Operation::ListWorkloads, workspace).await?;
         let filter = WorkloadFilter { workspace, status, reach };
         Ok(self.stores.workloads.list(scope, &filter, page).await?)

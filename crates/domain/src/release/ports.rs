@@ -10,7 +10,7 @@ use crate::{
     id::{ReleaseId, WorkloadId},
     idempotency::KeyedOutcome,
     slug::Slug,
-    store::{Change, CommitError, Paging, Revision, StoreError},
+    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
     tenant::TenantScope,
 };
 use async_trait::async_trait;
@@ -51,13 +51,13 @@ pub struct DeploymentPulse {
 pub trait ReleaseStore: Send + Sync {
     /// One release with its bindings, verdicts and deployment.
     async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<PlacedRelease>, StoreError>;
-    /// A page of releases without bindings or verdicts, newest first, with their number.
+    /// A page of releases without bindings or verdicts, newest first.
     async fn list(
         &self,
         scope: TenantScope,
         filter: &ReleaseFilter,
         page: Paging,
-    ) -> Result<(Vec<Release>, u64), StoreError>;
+    ) -> Result<Listed<Release>, StoreError>;
     /// Who holds the lanes; `None` before the first release there.
     async fn deployment(
         &self,
