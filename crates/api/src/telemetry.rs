@@ -8,11 +8,15 @@ use actix_web::http::header::HeaderMap;
 use opentelemetry::{
     Context,
     propagation::{Extractor, TextMapPropagator as _},
-    trace::{TraceContextExt as _, TracerProvider as _},
+    trace::{TraceContextExt as _, TraceId, TracerProvider as _},
 };
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter};
 use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
-use std::{env, io, panic, time::Duration};
+use std::{
+    env, io, panic,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 use tracing::{Span, Subscriber};
 use tracing_opentelemetry::{OpenTelemetrySpanExt as _, SetParentError};
 use tracing_subscriber::{
@@ -26,6 +30,10 @@ use tracing_subscriber::{
 
 /// The name of this service in traces, unless `OTEL_SERVICE_NAME` says otherwise.
 const SERVICE: &str = "fairway-server";
+/// The header of W3C Trace Context without which there is no parent.
+const TRACE_PARENT: &str = "traceparent";
+/// Whether this process exports traces.
+static EXPORTING: AtomicBool = AtomicBool::new(false);
 /// Longest wait for the last spans to go out.
 const FLUSH: Duration = Duration::from_secs(3);
 
@@ -69,6 +77,7 @@ impl Telemetry {
             .with(lines(settings.format, io::stderr).with_filter(filter))
             .try_init()
             .map_err(TelemetryError::Twice)?;
+        EXPORTING.store(provider.is_some(), Ordering::Relaxed);
         log_panics();
         Ok(Self { provider })
     }
@@ -82,12 +91,21 @@ impl Telemetry {
     }
 }
 
-/// Makes a request's span a child of the caller's (W3C Trace Context), and notes the trace in the log.
-pub fn adopt_parent(span: &Span, headers: &HeaderMap) {
+/// Whether traces go anywhere. What is recorded on a span for them alone is not free: the log's formatter reads and
+/// writes a span's fields anew for every one that is added.
+pub fn is_exporting() -> bool {
+    EXPORTING.load(Ordering::Relaxed)
+}
+
+/// Makes a request's span a child of the caller's (W3C Trace Context), notes the trace in the log, and names it.
+pub fn adopt_parent(span: &Span, headers: &HeaderMap) -> Option<TraceId> {
+    if !headers.contains_key(TRACE_PARENT) {
+        return None;
+    }
     let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
     let parent = context.span().span_context().clone();
     if !parent.is_valid() {
-        return;
+        return None;
     }
     span.record("trace_id", tracing::field::display(parent.trace_id()));
     match span.set_parent(context) {
@@ -95,6 +113,7 @@ pub fn adopt_parent(span: &Span, headers: &HeaderMap) {
         Ok(()) | Err(SetParentError::LayerNotFound | SetParentError::SpanDisabled) => {}
         Err(SetParentError::AlreadyStarted) => tracing::debug!("a span began before it knew its parent"),
     }
+    Some(parent.trace_id())
 }
 
 /// Request headers, as the propagator reads them.

@@ -9,7 +9,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -146,20 +146,43 @@ impl Fact {
     /// The bytes that are stored and hashed: RFC 8785 canonical JSON of the whole entry.
     #[must_use]
     pub fn canonical_bytes(&self, tenant: TenantId) -> Vec<u8> {
-        let document = json!({
-            "fact_id": self.fact_id,
-            "kind": self.kind.as_str(),
-            "tenant_id": tenant,
-            "subject": self.subject,
-            "workspace_id": self.workspace_id,
-            "actor": self.actor.to_string(),
-            "request_id": self.request_id,
-            "occurred_at": self.occurred_at,
-            "detail": self.detail,
-        });
-        // A value built from JSON has string keys and finite numbers, so it always has a canonical form.
-        serde_json_canonicalizer::to_vec(&document).unwrap_or_default()
+        // A map built from JSON has string keys and finite numbers, so it always has a canonical form, and the rest are
+        // texts: neither step can fail.
+        let detail = serde_json_canonicalizer::to_string(&self.detail).unwrap_or_default();
+        let entry = Entry {
+            actor: self.actor.to_string(),
+            detail: RawValue::from_string(detail).unwrap_or_default(),
+            fact_id: self.fact_id,
+            kind: self.kind.as_str(),
+            occurred_at: self.occurred_at,
+            request_id: self.request_id,
+            subject: EntrySubject { id: self.subject.id, kind: self.subject.kind },
+            tenant_id: tenant,
+            workspace_id: self.workspace_id,
+        };
+        serde_json::to_vec(&entry).unwrap_or_default()
     }
+}
+
+/// A fact as it is stored. INVARIANT: members stand in the order of their names, as RFC 8785 demands, so that the
+/// plain serializer writes the canonical form; a general one would sort them again for every entry.
+#[derive(Serialize)]
+struct Entry {
+    actor: String,
+    detail: Box<RawValue>,
+    fact_id: FactId,
+    kind: &'static str,
+    occurred_at: Timestamp,
+    request_id: RequestId,
+    subject: EntrySubject,
+    tenant_id: TenantId,
+    workspace_id: Option<WorkspaceId>,
+}
+
+#[derive(Serialize)]
+struct EntrySubject {
+    id: Uuid,
+    kind: &'static str,
 }
 
 /// The hash of a log entry as a leaf of a Merkle tree: SHA-256 over a zero byte and the entry (RFC 6962, 2.1).
@@ -216,6 +239,27 @@ pub trait FactSequencer: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_entry_is_stored_in_its_canonical_form() {
+        let detail = json!({ "z": "\u{1}\"\\\n\u{e9}\u{1f600}", "a": { "y": 1, "b": [true, null, 0.5] }, "\u{fb33}": 1, "\u{1f600}": 2 });
+        for (workspace, detail) in [(None, json!({})), (Some(Uuid::from_u128(5).into()), detail)] {
+            let stamp = Stamp {
+                fact_id: Uuid::from_u128(1).into(),
+                at: Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH),
+                actor: ActorRef::parse("user:ada").unwrap(),
+                request_id: Uuid::from_u128(2).into(),
+            };
+            let subject = Subject { kind: "release", id: Uuid::from_u128(3) };
+            let fact = Fact::new(FactKind::ReleaseCreated, subject, workspace, &stamp, detail);
+            let stored = fact.canonical_bytes(Uuid::from_u128(4).into());
+            let read: Value = serde_json::from_slice(&stored).unwrap();
+            assert_eq!(String::from_utf8(stored).unwrap(), serde_json_canonicalizer::to_string(&read).unwrap());
+            assert_eq!(read.as_object().unwrap().len(), 9);
+            assert_eq!(read["subject"], json!({ "kind": "release", "id": Uuid::from_u128(3) }));
+        }
+    }
 
     #[test]
     fn hashes_an_empty_leaf_as_rfc_6962_says() {

@@ -16,66 +16,101 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// `place` holds a row while the revisions that the decision saw are still the present ones; `go` besides claims the
-/// idempotency key, if there is one. No row is locked: runs of one workload never wait for each other.
-macro_rules! accept_sql {
-    ($last:literal) => {
+/// A row while the revisions that the decision saw are still the present ones. No row is locked: runs of one workload
+/// never wait for each other.
+macro_rules! place_sql {
+    () => {
+        "AS MATERIALIZED (
+            SELECT FROM deployment
+            JOIN workload USING (tenant_id, workload_id)
+            JOIN tenant USING (tenant_id)
+            WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3
+                AND deployment.revision = $4 AND workload.revision = $5 AND workload.status = 'registered'
+                AND tenant.access_revision = $6
+         ), "
+    };
+}
+
+/// Everything is inserted from `go`. Without an idempotency key that is the place itself.
+macro_rules! go_sql {
+    () => {
+        concat!("WITH go ", place_sql!())
+    };
+    // With one, it is the key's row, taken anew or from somebody whose time is over.
+    ($caller:literal, $route:literal, $key:literal, $digest:literal) => {
         concat!(
-            "WITH place AS MATERIALIZED (
-                SELECT FROM deployment
-                JOIN workload USING (tenant_id, workload_id)
-                JOIN tenant USING (tenant_id)
-                WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3
-                    AND deployment.revision = $4 AND workload.revision = $5 AND workload.status = 'registered'
-                    AND tenant.access_revision = $6
-             ),
-             claimed AS (
+            "WITH place ",
+            place_sql!(),
+            "go AS (
                 INSERT INTO idempotency_key AS known
                     (tenant_id, caller, route, key, body_digest, status, resource, created_at)
-                SELECT $1, $7, $8, $9, $10, NULL, $11, fairway_now() FROM place WHERE $9::text IS NOT NULL
+                SELECT $1, ",
+            concat!($caller, ", ", $route, ", ", $key, ", ", $digest),
+            ", NULL, $7, fairway_now() FROM place
                 ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
                 SET body_digest = excluded.body_digest, status = NULL, resource = excluded.resource,
                     created_at = excluded.created_at
                 WHERE known.created_at < fairway_now() - fairway_key_lifetime()
                 RETURNING 1
-             ),
-             go AS MATERIALIZED (
-                SELECT FROM place WHERE $9::text IS NULL UNION ALL SELECT FROM claimed
-             ),
-             run AS (
-                INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
-                    lane, submitter, snapshot, input_digest, status, outcome, started_at, finished_at)
-                SELECT $1, $11, $2, $12, $13, $3, $14, $15, $16, $17, $18, $19, $20, $21 FROM go
-             ),
-             input AS (
-                INSERT INTO execution_input (tenant_id, execution_id, salt, body) SELECT $1, $11, $22, $23 FROM go
-             ),
-             decision AS (
-                INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations,
-                    rules, evaluated_at)
-                SELECT $1, $11, $24, $25, $26, $27, $28, $29 FROM go
-             )",
-            $last,
-            "SELECT (SELECT count(*) FROM place) AS places, (SELECT count(*) FROM go) AS gone"
+             ), "
         )
     };
 }
 
-const RUN: &str = accept_sql!(
-    ", lease AS (
-        INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at)
-        SELECT $1, $11, $30, make_interval(secs => $31), fairway_now() + make_interval(secs => $31),
-            fairway_now() + make_interval(secs => $32)
-        FROM go
-     ) "
-);
+macro_rules! run_sql {
+    () => {
+        "run AS (
+            INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
+                lane, submitter, snapshot, input_digest, status, outcome, started_at, finished_at)
+            SELECT $1, $7, $2, $8, $9, $3, $10, $11, $12, $13, $14, $15, $16, $17 FROM go
+         ),
+         input AS (
+            INSERT INTO execution_input (tenant_id, execution_id, salt, body) SELECT $1, $7, $18, $19 FROM go
+         ),
+         decision AS (
+            INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations,
+                rules, evaluated_at)
+            SELECT $1, $7, $20, $21, $22, $23, $24, $25 FROM go
+         ), "
+    };
+}
 
-const DENY: &str = accept_sql!(
-    ", told AS (
-        INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash)
-        SELECT $1, $30, $12, $31, $32, $33 FROM go
-     ),
-     waiting AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT $1, $30 FROM go) "
+/// A run that is let in has a lease.
+macro_rules! lease_sql {
+    () => {
+        "lease AS (
+            INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at)
+            SELECT $1, $7, $26, make_interval(secs => $27), fairway_now() + make_interval(secs => $27),
+                fairway_now() + make_interval(secs => $28)
+            FROM go
+         ) "
+    };
+}
+
+/// A run that is refused has its fact.
+macro_rules! fact_sql {
+    () => {
+        "told AS (
+            INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash)
+            SELECT $1, $26, $8, $27, $28, $29 FROM go
+         ),
+         waiting AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT $1, $26 FROM go) "
+    };
+}
+
+const RUN: &str = concat!(go_sql!(), run_sql!(), lease_sql!(), "SELECT count(*) AS places, count(*) AS gone FROM go");
+const DENY: &str = concat!(go_sql!(), run_sql!(), fact_sql!(), "SELECT count(*) AS places, count(*) AS gone FROM go");
+const RUN_KEYED: &str = concat!(
+    go_sql!("$29", "$30", "$31", "$32"),
+    run_sql!(),
+    lease_sql!(),
+    "SELECT (SELECT count(*) FROM place) AS places, (SELECT count(*) FROM go) AS gone"
+);
+const DENY_KEYED: &str = concat!(
+    go_sql!("$30", "$31", "$32", "$33"),
+    run_sql!(),
+    fact_sql!(),
+    "SELECT (SELECT count(*) FROM place) AS places, (SELECT count(*) FROM go) AS gone"
 );
 
 pub(super) async fn accept(
@@ -88,10 +123,7 @@ pub(super) async fn accept(
     let tenant = scope.tenant().uuid();
     let (workload, environment) = (run.workload_id.uuid(), run.environment.as_str());
     let (on_deployment, on_workload, on_access) = (on.deployment.get(), on.workload.get(), on.access.get());
-    let caller = key.map(|key| key.caller.to_string());
-    let route = key.map(|key| key.route.as_str());
-    let key_text = key.map(|key| key.key.as_str());
-    let body_digest = key.map(|key| key.body_digest.as_slice());
+    let claim = key.map(|key| (key.caller.to_string(), key.body_digest.as_slice()));
     let (execution, workspace, release) = (run.execution_id.uuid(), run.workspace_id.uuid(), run.release_id.uuid());
     let (lane, submitter, snapshot) = (run.lane.as_str(), run.submitter.to_string(), run.snapshot.as_slice());
     let input_digest = run.inputs.digest();
@@ -114,10 +146,6 @@ pub(super) async fn accept(
         &on_deployment,
         &on_workload,
         &on_access,
-        &caller,
-        &route,
-        &key_text,
-        &body_digest,
         &execution,
         &workspace,
         &release,
@@ -138,20 +166,26 @@ pub(super) async fn accept(
         &decision.rules,
         &evaluated,
     ];
-    let rows = match &run.admission {
-        Admission::Run { lease, lease_for, deadline_in } => {
-            let (lease_for, deadline_in) = (lease_for.as_secs_f64(), deadline_in.as_secs_f64());
-            params.extend_from_slice(&[lease, &lease_for, &deadline_in]);
-            database.commit(RUN, &params).await?
+    let (lease, fact);
+    let (plain, keyed) = match &run.admission {
+        Admission::Run { lease: token, lease_for, deadline_in } => {
+            lease = (token, lease_for.as_secs_f64(), deadline_in.as_secs_f64());
+            params.extend_from_slice(&[lease.0, &lease.1, &lease.2]);
+            (RUN, RUN_KEYED)
         }
-        Admission::Deny(fact) => {
-            let body = fact.canonical_bytes(scope.tenant());
-            let leaf = leaf_hash(&body);
-            let leaf = leaf.as_slice();
-            let (fact_id, kind) = (fact.fact_id.uuid(), fact.kind.as_str());
-            params.extend_from_slice(&[&fact_id, &kind, &body, &leaf]);
-            database.commit(DENY, &params).await?
+        Admission::Deny(denied) => {
+            let body = denied.canonical_bytes(scope.tenant());
+            fact = (denied.fact_id.uuid(), denied.kind.as_str(), leaf_hash(&body).to_vec(), body);
+            params.extend_from_slice(&[&fact.0, &fact.1, &fact.3, &fact.2]);
+            (DENY, DENY_KEYED)
         }
+    };
+    let rows = match (key, &claim) {
+        (Some(key), Some((caller, digest))) => {
+            params.extend_from_slice(&[caller, &key.route, &key.key, digest]);
+            database.commit(keyed, &params).await?
+        }
+        (_, _) => database.commit(plain, &params).await?,
     };
     let row = known("gone", rows.first())?;
     let (places, gone): (i64, i64) = (row.column("places")?, row.column("gone")?);

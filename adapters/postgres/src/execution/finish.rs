@@ -2,54 +2,79 @@
 
 use crate::{
     database::{Database, Param},
-    guarded::{Tail, commit_tail},
+    row::{Columns, known},
 };
-use fairway_domain::{execution::Ending, store::CommitError, tenant::TenantScope};
+use fairway_domain::{audit::leaf_hash, execution::Ending, id::WorkspaceId, store::CommitError, tenant::TenantScope};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
-const SQL: &str = concat!(
-    "WITH held AS (
-        DELETE FROM execution_lease WHERE tenant_id = $1 AND execution_id = $13 AND token = $14 RETURNING 1
-     ),
-     ended AS (
-        UPDATE execution SET status = $15, outcome = $16, error_code = $17, error_message = $18, finished_at = $19,
-            error_offset = $36
-        FROM held WHERE tenant_id = $1 AND execution_id = $13
-        RETURNING 1
-     ),
-     answer AS (
-        INSERT INTO execution_result (tenant_id, execution_id, salt, body)
-        SELECT $1, $13, $20, $21 FROM ended WHERE $21::text IS NOT NULL
-     ),
-     steps AS (
-        INSERT INTO execution_step (tenant_id, execution_id, position, step_id, step_type, failure, duration_us)
-        SELECT $1, $13, step.position, step.step_id, step.step_type, step.failure, step.duration_us
-        FROM ended, unnest($22::text[], $23::text[], $24::text[], $25::bigint[]) WITH ORDINALITY
-            AS step (step_id, step_type, failure, duration_us, position)
-     ),
-     decisions AS (
+/// The end of a run, and `$more`: what only some runs have. What every list beside it costs is paid by every run.
+///
+/// The fact is written here and not by `fairway_commit`, because no key is claimed and everything selects from `ended`
+/// anyway: without the lease nothing is written, and the count says so.
+macro_rules! finish_sql {
+    ($more:literal) => {
+        concat!(
+            "WITH held AS (
+                DELETE FROM execution_lease WHERE tenant_id = $1 AND execution_id = $2 AND token = $3 RETURNING 1
+             ),
+             ended AS (
+                UPDATE execution SET status = $4, outcome = $5, error_code = $6, error_message = $7, finished_at = $8,
+                    error_offset = $9
+                FROM held WHERE tenant_id = $1 AND execution_id = $2
+                RETURNING 1
+             ),
+             answer AS (
+                INSERT INTO execution_result (tenant_id, execution_id, salt, body)
+                SELECT $1, $2, $10, $11 FROM ended WHERE $11::text IS NOT NULL
+             ),
+             steps AS (
+                INSERT INTO execution_step (tenant_id, execution_id, position, step_id, step_type, failure, duration_us)
+                SELECT $1, $2, step.position, step.step_id, step.step_type, step.failure, step.duration_us
+                FROM ended, unnest($12::text[], $13::text[], $14::text[], $15::bigint[]) WITH ORDINALITY
+                    AS step (step_id, step_type, failure, duration_us, position)
+             ),
+             artifacts AS (
+                INSERT INTO evidence_artifact (tenant_id, execution_id, artifact_id, artifact_kind, storage_ref, body,
+                    created_at)
+                SELECT $1, $2, kept.artifact_id, kept.kind, kept.storage_ref, kept.body, kept.created_at
+                FROM ended, unnest($16::uuid[], $17::text[], $18::text[], $19::text[], $20::timestamptz[])
+                    AS kept (artifact_id, kind, storage_ref, body, created_at)
+             ),",
+            $more,
+            "told AS (
+                INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash)
+                SELECT $1, $21, $22, $23, $24, $25 FROM ended
+             ),
+             waiting AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT $1, $21 FROM ended)
+             SELECT count(*) AS ended FROM ended"
+        )
+    };
+}
+
+const SQL: &str = finish_sql!("");
+
+/// For runs whose flow decided again.
+const WITH_DECISIONS: &str = finish_sql!(
+    "decisions AS (
         INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
             evaluated_at)
-        SELECT $1, $13, taken.decision_id, taken.outcome, taken.reason_code,
+        SELECT $1, $2, taken.decision_id, taken.outcome, taken.reason_code,
             ARRAY(SELECT jsonb_array_elements_text(taken.lists -> 'obligations')),
             ARRAY(SELECT jsonb_array_elements_text(taken.lists -> 'rules')), taken.evaluated_at
         FROM ended, unnest($26::uuid[], $27::text[], $28::text[], $29::jsonb[], $30::timestamptz[])
             AS taken (decision_id, outcome, reason_code, lists, evaluated_at)
-     ),
-     artifacts AS (
-        INSERT INTO evidence_artifact (tenant_id, execution_id, artifact_id, artifact_kind, storage_ref, body,
-            created_at)
-        SELECT $1, $13, kept.artifact_id, kept.kind, kept.storage_ref, kept.body, kept.created_at
-        FROM ended, unnest($31::uuid[], $32::text[], $33::text[], $34::text[], $35::timestamptz[])
-            AS kept (artifact_id, kind, storage_ref, body, created_at)
-     )
-     SELECT fairway_commit((SELECT count(*) = 1 FROM ended), ",
-    commit_tail!(),
-    ")"
+     ),"
 );
 
 pub(super) async fn finish(database: &Database, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
-    let tail = Tail::new(scope, &ending.fact, None);
+    let tenant = scope.tenant().uuid();
+    let fact = &ending.fact;
+    let body = fact.canonical_bytes(scope.tenant());
+    let leaf = leaf_hash(&body);
+    let leaf = leaf.as_slice();
+    let (fact_id, kind) = (fact.fact_id.uuid(), fact.kind.as_str());
+    let workspace = fact.workspace_id.map(WorkspaceId::uuid);
     let execution = ending.execution_id.uuid();
     let (status, outcome) = (ending.status.as_str(), ending.outcome.as_str());
     let code = ending.error.as_ref().map(|error| error.code.as_str());
@@ -66,6 +91,44 @@ pub(super) async fn finish(database: &Database, scope: TenantScope, ending: &End
     let durations: Vec<i64> =
         ending.steps.iter().map(|step| i64::try_from(step.duration.as_micros()).unwrap_or(i64::MAX)).collect();
 
+    let artifacts = &ending.artifacts;
+    let artifact_ids: Vec<Uuid> = artifacts.iter().map(|artifact| artifact.artifact_id.uuid()).collect();
+    let kinds: Vec<&str> = artifacts.iter().map(|artifact| artifact.kind).collect();
+    let refs: Vec<&str> = artifacts.iter().map(|artifact| artifact.storage_ref.as_str()).collect();
+    let bodies: Vec<String> =
+        artifacts.iter().map(|artifact| serde_json::Value::Object(artifact.body.clone()).to_string()).collect();
+    let made: Vec<time::OffsetDateTime> = artifacts.iter().map(|artifact| artifact.created_at.moment()).collect();
+
+    let mut params: Vec<Param<'_>> = vec![
+        &tenant,
+        &execution,
+        &ending.lease,
+        &status,
+        &outcome,
+        &code,
+        &message,
+        &finished,
+        &offset,
+        &salt,
+        &output,
+        &step_ids,
+        &step_types,
+        &failures,
+        &durations,
+        &artifact_ids,
+        &kinds,
+        &refs,
+        &bodies,
+        &made,
+        &fact_id,
+        &workspace,
+        &kind,
+        &body,
+        &leaf,
+    ];
+    if ending.decisions.is_empty() {
+        return ended(database.commit(SQL, &params).await?.first());
+    }
     let decisions = &ending.decisions;
     let decision_ids: Vec<Uuid> = decisions.iter().map(|decision| decision.decision_id.uuid()).collect();
     let verdicts: Vec<&str> = decisions.iter().map(|decision| decision.outcome.as_str()).collect();
@@ -77,39 +140,13 @@ pub(super) async fn finish(database: &Database, scope: TenantScope, ending: &End
     let evaluated: Vec<time::OffsetDateTime> =
         decisions.iter().map(|decision| decision.evaluated_at.moment()).collect();
 
-    let artifacts = &ending.artifacts;
-    let artifact_ids: Vec<Uuid> = artifacts.iter().map(|artifact| artifact.artifact_id.uuid()).collect();
-    let kinds: Vec<&str> = artifacts.iter().map(|artifact| artifact.kind).collect();
-    let refs: Vec<&str> = artifacts.iter().map(|artifact| artifact.storage_ref.as_str()).collect();
-    let bodies: Vec<String> =
-        artifacts.iter().map(|artifact| serde_json::Value::Object(artifact.body.clone()).to_string()).collect();
-    let made: Vec<time::OffsetDateTime> = artifacts.iter().map(|artifact| artifact.created_at.moment()).collect();
+    params.extend_from_slice(&[&decision_ids, &verdicts, &reasons, &lists, &evaluated]);
+    ended(database.commit(WITH_DECISIONS, &params).await?.first())
+}
 
-    let own: [Param<'_>; 24] = [
-        &execution,
-        &ending.lease,
-        &status,
-        &outcome,
-        &code,
-        &message,
-        &finished,
-        &salt,
-        &output,
-        &step_ids,
-        &step_types,
-        &failures,
-        &durations,
-        &decision_ids,
-        &verdicts,
-        &reasons,
-        &lists,
-        &evaluated,
-        &artifact_ids,
-        &kinds,
-        &refs,
-        &bodies,
-        &made,
-        &offset,
-    ];
-    database.commit(SQL, &tail.with(&own)).await.map(|_| ())
+fn ended(row: Option<&Row>) -> Result<(), CommitError> {
+    match known("ended", row)?.column::<i64>("ended")? {
+        0 => Err(CommitError::Stale),
+        _ => Ok(()),
+    }
 }

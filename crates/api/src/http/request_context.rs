@@ -25,6 +25,7 @@ use actix_web::{
 };
 use fairway_domain::id::RequestId;
 use futures_util::FutureExt as _;
+use opentelemetry::trace::TraceId;
 use std::{panic::AssertUnwindSafe, time::Instant};
 use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
@@ -88,6 +89,8 @@ pub async fn request_context<B: MessageBody + 'static>(
 /// What is known of a request before it is answered.
 struct Arrival {
     request_id: RequestId,
+    client_request_id: Option<String>,
+    trace_id: Option<TraceId>,
     method: Method,
     path: String,
     span: Span,
@@ -100,26 +103,15 @@ impl Arrival {
         let (request_id, foreign) = identify(request.headers());
         let method = Method::of(request.method());
         let path = request.path().chars().take(LOGGED_PATH).collect();
-        // The highest level, so that a log of warnings alone still tells which request they belong to.
-        let span = tracing::error_span!(
-            "http.request",
-            otel.name = method.as_str(),
-            otel.kind = "server",
-            otel.status_code = Empty,
-            http.request.method = method.as_str(),
-            http.route = Empty,
-            http.response.status_code = Empty,
-            request_id = %request_id,
-            client_request_id = foreign,
-            trace_id = Empty,
-        );
-        telemetry::adopt_parent(&span, request.headers());
+        let span = span_of(request_id, foreign, method);
+        let trace_id = telemetry::adopt_parent(&span, request.headers());
+        let client_request_id = foreign.map(str::to_owned);
         // Whoever answers GET answers HEAD; the connection leaves the body out.
         if request.method() == http::Method::HEAD {
             request.head_mut().method = http::Method::GET;
         }
         let base = request.app_data::<web::Data<HttpBase>>().cloned();
-        Self { request_id, method, path, span, began: Instant::now(), base }
+        Self { request_id, client_request_id, trace_id, method, path, span, began: Instant::now(), base }
     }
 
     fn finish(&self, answer: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
@@ -154,28 +146,57 @@ impl Arrival {
 
     fn report(&self, status: StatusCode, route: &str) {
         let elapsed = self.began.elapsed();
-        self.span.record("otel.name", format!("{} {route}", self.method.as_str()));
-        self.span.record("http.route", route);
-        self.span.record("http.response.status_code", status.as_u16());
-        if status.is_server_error() {
-            self.span.record("otel.status_code", "ERROR");
+        if telemetry::is_exporting() {
+            self.span.record("otel.name", format!("{} {route}", self.method.as_str()));
+            self.span.record("http.route", route);
+            self.span.record("http.response.status_code", status.as_u16());
+            if status.is_server_error() {
+                self.span.record("otel.status_code", "ERROR");
+            }
         }
         if let Some(base) = &self.base {
             base.metrics.request(&RequestFacts { method: self.method, route, status: status.as_u16(), elapsed });
         }
         let milliseconds = elapsed.as_secs_f64() * 1e3;
-        self.span.in_scope(|| {
-            tracing::info!(
-                target: "fairway::access",
-                method = self.method.as_str(),
-                path = self.path,
-                route,
-                status = status.as_u16(),
-                milliseconds,
-                "answered"
-            );
-        });
+        // Outside the span, whose fields the formatter would have to read back: the line names the request itself.
+        tracing::info!(
+            target: "fairway::access",
+            parent: None,
+            request_id = %self.request_id,
+            client_request_id = self.client_request_id,
+            trace_id = self.trace_id.map(tracing::field::display),
+            method = self.method.as_str(),
+            path = self.path,
+            route,
+            status = status.as_u16(),
+            milliseconds,
+            "answered"
+        );
     }
+}
+
+/// The highest level, so that a log of warnings alone still tells which request they belong to.
+fn span_of(request_id: RequestId, foreign: Option<&str>, method: Method) -> Span {
+    if !telemetry::is_exporting() {
+        return tracing::error_span!(
+            "http.request",
+            request_id = %request_id,
+            client_request_id = foreign,
+            trace_id = Empty,
+        );
+    }
+    tracing::error_span!(
+        "http.request",
+        otel.name = method.as_str(),
+        otel.kind = "server",
+        otel.status_code = Empty,
+        http.request.method = method.as_str(),
+        http.route = Empty,
+        http.response.status_code = Empty,
+        request_id = %request_id,
+        client_request_id = foreign,
+        trace_id = Empty,
+    )
 }
 
 /// The request's id, and what the client called it where that is no UUID.

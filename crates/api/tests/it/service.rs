@@ -146,8 +146,8 @@ async fn the_log_holds_neither_queries_nor_texts() {
     }
     let access: Vec<&Value> = ours.iter().filter(|line| line["target"] == "fairway::access").collect();
     assert!(access.len() > 10, "{}", access.len());
-    let one = access.iter().find(|line| line["span"]["request_id"] == marked.as_str()).unwrap();
+    let one = access.iter().find(|line| line["request_id"] == marked.as_str()).unwrap();
     assert_eq!((&one["path"], &one["route"]), (&json!("/v1/workloads"), &json!("/v1/workloads")));
     assert_eq!((&one["method"], &one["status"]), (&json!("GET"), &json!(200)));
-    assert_eq!(one["span"]["trace_id"], trace);
+    assert_eq!(one["trace_id"], trace);
 }
