@@ -12,7 +12,10 @@ use fairway_domain::{
     asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, ArtifactWalk, Put, StoredObject},
     time::Timestamp,
 };
-use futures_util::{StreamExt as _, stream::BoxStream};
+use futures_util::{
+    StreamExt as _,
+    stream::{BoxStream, Fuse},
+};
 pub use location::{Location, LocationRefusal, S3Location};
 use object_store::{
     ClientOptions, Error as StoreFailure, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, RetryConfig,
@@ -132,7 +135,7 @@ impl ArtifactStore for Artifacts {
     }
 
     fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_> {
-        Box::new(Walk { listed: self.store.list(Some(&Path::from(prefix))) })
+        Box::new(Walk { listed: self.store.list(Some(&Path::from(prefix))).fuse() })
     }
 
     async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError> {
@@ -153,7 +156,7 @@ impl ArtifactStore for Artifacts {
 
 /// A listing under way. The store below pages through a bucket as it is read.
 struct Walk {
-    listed: BoxStream<'static, object_store::Result<ObjectMeta>>,
+    listed: Fuse<BoxStream<'static, object_store::Result<ObjectMeta>>>,
 }
 
 #[async_trait]

@@ -49,6 +49,9 @@ impl ReleaseStore for Database {
         const FROM: &str = "FROM release";
         let mut values = Values::default();
         let mut conditions = vec![format!("tenant_id = {}", values.bind(scope.tenant().uuid()))];
+        if let Some(workspace) = filter.workspace {
+            conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
+        }
         if let Some(workload) = filter.workload {
             conditions.push(format!("workload_id = {}", values.bind(workload.uuid())));
         }

@@ -84,6 +84,8 @@ pub(crate) struct NewApproval {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ReleaseListQuery {
+    /// Those of this workspace's workloads.
+    workspace_id: Option<Uuid>,
     /// Those of this workload.
     workload_id: Option<Uuid>,
     /// Those in this environment.
@@ -158,6 +160,7 @@ pub(crate) async fn list_releases(
 ) -> Result<HttpResponse, ApiError> {
     let state = list.filter.state.as_deref();
     let filter = ReleaseQuery {
+        workspace_id: list.filter.workspace_id.map(Into::into),
         workload_id: list.filter.workload_id.map(Into::into),
         environment: list.filter.environment.as_deref().map(environment).transpose()?,
         state: state.map(|text| StateName::parse(text).ok_or_else(|| FieldProblem::invalid("state"))).transpose()?,

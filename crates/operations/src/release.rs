@@ -16,7 +16,7 @@ use crate::{
 use fairway_domain::{
     access::{Caller, GrantScope, Place},
     asset::kind::AssetKind,
-    id::{ApprovalId, AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId},
+    id::{ApprovalId, AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     release::{
         BindableVersion, Binding, NewRelease, Release, StateName,
@@ -48,6 +48,8 @@ pub struct ReleaseDraft {
 /// Which releases to list.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseQuery {
+    /// Those of this workspace's workloads.
+    pub workspace_id: Option<WorkspaceId>,
     /// Those of this workload.
     pub workload_id: Option<WorkloadId>,
     /// Those in this environment.
@@ -111,16 +113,16 @@ impl Services {
     /// Releases without their bindings, newest first.
     ///
     /// # Errors
-    /// When the caller sees no releases at all.
+    /// When the caller sees no releases at all, or the named workspace is not found.
     pub async fn list_releases(
         &self,
         caller: &Caller,
         query: ReleaseQuery,
         page: Paging,
     ) -> Result<Listed<Release>, Failure> {
-        let (scope, reach) = gate::enter_list(caller, Operation::ListReleases)?;
-        let ReleaseQuery { workload_id: workload, environment, state } = query;
-        let filter = ReleaseFilter { workload, environment, state, reach };
+        let (scope, reach) = self.enter_list_of(caller, Operation::ListReleases, query.workspace_id).await?;
+        let ReleaseQuery { workspace_id: workspace, workload_id: workload, environment, state } = query;
+        let filter = ReleaseFilter { workspace, workload, environment, state, reach };
         Ok(self.stores.releases.list(scope, &filter, page).await?)
     }
 
@@ -285,7 +287,7 @@ impl Services {
     pub(crate) async fn place_of_workload(
         &self,
         caller: &Caller,
-        workspace: fairway_domain::id::WorkspaceId,
+        workspace: WorkspaceId,
         workload: WorkloadId,
     ) -> Result<Place, Failure> {
         if let Some(namespace) = self.places.get(&workspace) {

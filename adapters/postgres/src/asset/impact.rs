@@ -93,22 +93,26 @@ impl ImpactStore for Database {
         most: u32,
     ) -> Result<Vec<BoundRelease>, StoreError> {
         let (condition, ids): (&str, Vec<Uuid>) = match bound {
-            Bound::Asset(id) => ("asset_version.asset_id = ANY($2)", vec![id.uuid()]),
-            Bound::Versions(ids) => {
-                ("release_binding.asset_version_id = ANY($2)", ids.iter().copied().map(AssetVersionId::uuid).collect())
-            }
+            Bound::Asset(id) => ("asset_id = ANY($2)", vec![id.uuid()]),
+            Bound::Versions(ids) => ("asset_version_id = ANY($2)", ids.iter().copied().map(AssetVersionId::uuid).collect()),
         };
+        // Cut first, so that the rest is looked up for the rows that are answered alone.
         let sql = format!(
-            "SELECT release_id, release.state, release.environment, workload_id, workload.slug AS workload_slug,
-                release.workspace_id, namespace_id, asset_version_id, version_label
-             FROM asset_version JOIN release_binding USING (tenant_id, asset_version_id)
-             JOIN release USING (tenant_id, release_id)
-             JOIN workload USING (tenant_id, workload_id)
-             JOIN workspace ON workspace.tenant_id = tenant_id AND workspace.workspace_id = release.workspace_id
-             WHERE tenant_id = $1 AND {condition}
-             ORDER BY release_id DESC, asset_version_id DESC LIMIT $3"
+            "SELECT release_id, release.state, release.environment, release.workload_id,
+                workload.slug AS workload_slug, release.workspace_id, namespace_id, asset_version_id, version_label
+             FROM (
+                SELECT release_id, asset_version_id, version_label
+                FROM asset_version JOIN release_binding USING (tenant_id, asset_version_id)
+                WHERE tenant_id = $1 AND {condition}
+                ORDER BY release_id DESC, asset_version_id DESC LIMIT $3
+             ) AS bound
+             JOIN release USING (release_id)
+             JOIN workload ON workload.tenant_id = $1 AND workload.workload_id = release.workload_id
+             JOIN workspace ON workspace.tenant_id = $1 AND workspace.workspace_id = release.workspace_id
+             WHERE release.tenant_id = $1
+             ORDER BY release_id DESC, asset_version_id DESC"
         );
-        let rows = self.list(&sql, &[&scope.tenant().uuid(), &ids, &i64::from(most)]).await?;
+        let rows = self.read(&sql, &[&scope.tenant().uuid(), &ids, &i64::from(most)]).await?;
         rows.iter().map(bound_release).collect()
     }
 }

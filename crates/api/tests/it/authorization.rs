@@ -29,7 +29,7 @@ const CALLERS: [&str; 12] = [
 
 /// What each of them gets, in the order of [`CALLERS`]: `+` it is done, `e` an empty list, `f` 403 with the permission
 /// that is missing, `.` 404.
-const TABLE: [(&str, &str); 42] = [
+const TABLE: [(&str, &str); 50] = [
     //                         V R A P O U W T G n x s
     ("list_tenants", "f f f f f f f f + f f f"),
     ("create_tenant", "f f f f f f f f + f f f"),
@@ -48,6 +48,14 @@ const TABLE: [(&str, &str); 42] = [
     ("list_asset_versions", "+ . + + + + + + + . . ."),
     ("read_asset_version", "+ . + + + + + + + . . ."),
     ("create_asset_version", "f . + f f f + + + . . ."),
+    ("diff_asset_versions", "+ . + + + + + + + . . ."),
+    ("read_blast_radius", "+ . + + + + + + + . . ."),
+    ("activate_asset", "f . + f f f + + + . . ."),
+    ("retire_asset", "f . + f f f + + + . . ."),
+    ("archive_asset", "f . + f f f + + + . . ."),
+    ("list_asset_grants", "f . + f f f + + + . . ."),
+    ("create_asset_grant", "f . + f f f + + + . . ."),
+    ("delete_asset_grant", "f . + f f f + + + . . ."),
     ("list_flows", "+ f + + + + + + + f . ."),
     ("create_flow", "f f + f f f + + + f f ."),
     ("read_flow", "+ . + + + + + + + . . ."),

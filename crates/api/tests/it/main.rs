@@ -8,6 +8,9 @@
 )]
 
 mod access;
+mod artifacts;
+mod assets;
+mod assistants;
 mod audit;
 mod authorization;
 mod body;
@@ -16,12 +19,16 @@ mod demo;
 mod document;
 mod errors;
 mod execution;
+mod grants;
 mod guide;
 mod idempotency;
+mod impact;
 mod openapi;
+mod pages;
 mod paths;
 mod service;
 mod slugs;
 mod stage;
 mod tenancy;
+mod versions;
 mod walk;

@@ -46,7 +46,7 @@ async fn what_is_no_identifier_is_not_found() {
                     continue;
                 }
                 let path = stage.path(&route.path).replacen(&stage.placeholder(name), segment, 1);
-                let query = format!("?environment=dev&workspace_id={}", stage.workspace);
+                let query = route.query(&[("environment", "dev"), ("workspace_id", &stage.workspace)]);
                 let (target, body) = if route.takes_body() {
                     let mut body = stage.body(route.id());
                     if route.id() == "review_release" {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     access::rights::Reach,
-    id::{ReleaseId, WorkloadId},
+    id::{ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     slug::Slug,
     store::{Change, CommitError, Listed, Paging, Revision, StoreError},
@@ -27,6 +27,8 @@ pub struct PlacedRelease {
 /// Which releases a list shows.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseFilter {
+    /// Those of this workspace's workloads.
+    pub workspace: Option<WorkspaceId>,
     /// Those of this workload.
     pub workload: Option<WorkloadId>,
     /// Those in this environment.
