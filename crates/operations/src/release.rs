@@ -165,8 +165,9 @@ impl Services {
             scope,
             key,
             async || {
-                let bindable = self.bindable(caller, &place, version).await?;
                 for _ in 0..ATTEMPTS {
+                    // Read anew each time: the asset may have been retired or archived meanwhile.
+                    let bindable = self.bindable(caller, &place, version).await?;
                     let (_, _, placed) = self.enter_release(caller, Operation::BindVersion, id).await?;
                     let binding_id: BindingId = self.id();
                     let change = placed.release.bind(binding_id, role, &bindable, &self.stamp(caller))?;

@@ -1,4 +1,4 @@
-//! A real S3 server of one's own: moto, which keeps what it promises about put-if-absent.
+//! A real S3 server of one's own: moto, made to keep put-if-absent.
 
 use anyhow::Context as _;
 use fairway_private_postgres::deathbound::{self, Farewell};
@@ -13,6 +13,8 @@ use std::{
 
 /// Names the Python that `cargo xtask test` installed the server for.
 const PYTHON: &str = "FAIRWAY_TEST_S3_PYTHON";
+/// What it runs.
+const SERVER: &str = include_str!("bucket/server.py");
 /// How long the server may take to start.
 const START: Duration = Duration::from_secs(60);
 /// Any credentials will do, but without some nothing is sent.
@@ -33,7 +35,7 @@ impl BucketServer {
         crate::init();
         let python = env::var_os(PYTHON).context("no S3 server; run the tests by `cargo xtask test`")?;
         let mut command = deathbound::command(python, Farewell::Terminate);
-        command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(["-c", SERVER]).stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.stderr(Stdio::piped()).spawn().context("starting the S3 server")?;
         let said = child.stderr.take().context("the S3 server's standard error")?;
         // From here on it is stopped when it does not get ready.
@@ -59,7 +61,10 @@ impl BucketServer {
     pub async fn overwrite(&self, bucket: &str, path: &str, bytes: &'static [u8]) -> anyhow::Result<()> {
         let client = reqwest::Client::builder().no_proxy().build()?;
         let address = format!("{}/{bucket}/artifacts/{path}", self.endpoint);
-        client.put(address).body(bytes).send().await?.error_for_status()?;
+        // It asks for a signature and does not check it.
+        let credential = format!("Credential={ACCESS_KEY}/20260101/us-east-1/s3/aws4_request");
+        let signed = format!("AWS4-HMAC-SHA256 {credential}, SignedHeaders=host, Signature=0");
+        client.put(address).header("Authorization", signed).body(bytes).send().await?.error_for_status()?;
         Ok(())
     }
 }

@@ -15,3 +15,4 @@ mod kill;
 mod outage;
 mod process;
 mod remote;
+mod verify;

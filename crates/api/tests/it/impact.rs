@@ -16,7 +16,7 @@ async fn referring(app: &TestApp, asset: &str, label: &str, targets: &[(&str, Op
     let row = owner.query_one(sql, &[&asset, &label]).await.unwrap();
     let (version, tenant): (String, String) = (row.get(0), row.get(1));
     for (position, (slug, label)) in targets.iter().enumerate() {
-        let sql = "INSERT INTO asset_reference VALUES ($1::text::uuid, $2::text::uuid, $3, $4, $5, '/refs/' || $3)";
+        let sql = "INSERT INTO asset_reference VALUES ($1::text::uuid, $2::text::uuid, $3, $4, $5, '/refs/' || $3::integer::text)";
         let position = i32::try_from(position).unwrap();
         owner.execute(sql, &[&tenant, &version, &position, slug, label]).await.unwrap();
     }
