@@ -18,7 +18,8 @@ use futures_util::{
 };
 pub use location::{Location, LocationRefusal, S3Location};
 use object_store::{
-    ClientOptions, Error as StoreFailure, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, RetryConfig,
+    ClientOptions, Error as StoreFailure, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions,
+    RetryConfig,
     aws::{AmazonS3Builder, S3ConditionalPut},
     local::LocalFileSystem,
     path::Path,

@@ -12,7 +12,7 @@ use fairway_domain::{
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Listed, Paging, StoreError},
+    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
     tenant::{DEFAULT_TENANT, TenantScope},
 };
 use serde::Deserialize;
@@ -83,6 +83,10 @@ impl AccessStore for Database {
             grants: grants.iter().map(grant).collect::<Result<_, _>>()?,
             access_revision: row.revision("access_revision")?,
         }))
+    }
+
+    async fn access_revision(&self, tenant: TenantId) -> Result<Option<Revision>, StoreError> {
+        self.access_revisions.now(tenant).await
     }
 
     async fn place(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<Place>, StoreError> {

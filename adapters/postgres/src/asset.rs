@@ -80,12 +80,7 @@ impl AssetStore for Database {
         row.as_ref().map(asset).transpose()
     }
 
-    async fn list(
-        &self,
-        scope: TenantScope,
-        filter: &AssetFilter,
-        page: Paging,
-    ) -> Result<Listed<Asset>, StoreError> {
+    async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: Paging) -> Result<Listed<Asset>, StoreError> {
         self.listed(list::assets(scope, filter), page, asset).await
     }
 
@@ -124,11 +119,8 @@ impl AssetStore for Database {
             commit_tail!(),
             ")"
         );
-        const ARCHIVE: &str = concat!(
-            "SELECT fairway_commit(fairway_archive_asset($1, $13, $14, $15), ",
-            commit_tail!(),
-            ")"
-        );
+        const ARCHIVE: &str =
+            concat!("SELECT fairway_commit(fairway_archive_asset($1, $13, $14, $15), ", commit_tail!(), ")");
         let Change { next, decided_on, fact } = change;
         let tail = Tail::new(scope, &fact, key);
         let (id, seen) = (next.asset_id.uuid(), decided_on.unwrap_or(next.revision).get());

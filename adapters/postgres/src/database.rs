@@ -1,10 +1,16 @@
 //! The pool, and how a statement is sent.
 
-use crate::{failure, row::Columns};
+use crate::{
+    execution::{Accepts, Finishes},
+    failure,
+    gather::Gather,
+    pulse::{AccessRevisions, DeploymentPulses},
+    row::Columns,
+};
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
 use fairway_domain::store::{CommitError, StoreError};
 use rustls::{ClientConfig, RootCertStore};
-use std::{str::FromStr, time::Duration};
+use std::{str::FromStr, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::{Config, Row, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -12,11 +18,13 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 /// How long a request waits for a connection before it is told to come back.
 const WAIT_FOR_CONNECTION: Duration = Duration::from_millis(900);
 /// What a connection for point reads and commits says first. Its statements touch a few rows by key, so one plan is
-/// right for every value, and no plan may come to depend on what the statistics of a young table happen to say.
+/// right for every value, and no plan may come to depend on what the statistics of a young table happen to say: while a
+/// table has a handful of rows, every index that begins with the tenant seems as cheap as the one that names the row,
+/// unless reading an index entry too many has a price.
 const ENTER_POINTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1700ms'; \
     SET lock_timeout = '1500ms'; \
     SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
-    SET enable_hashjoin = off; SET enable_mergejoin = off";
+    SET enable_hashjoin = off; SET enable_mergejoin = off; SET cpu_index_tuple_cost = 1";
 /// What a connection for lists says first. Their filters come and go, so they are planned for the values at hand.
 const ENTER_LISTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1700ms'; SET jit = off; \
     SET plan_cache_mode = force_custom_plan";
@@ -46,6 +54,10 @@ pub struct DatabaseOptions {
 pub struct Database {
     points: Pool,
     lists: Pool,
+    pub(crate) access_revisions: Arc<Gather<AccessRevisions>>,
+    pub(crate) deployment_pulses: Arc<Gather<DeploymentPulses>>,
+    pub(crate) accepts: Arc<Gather<Accepts>>,
+    pub(crate) finishes: Arc<Gather<Finishes>>,
 }
 
 /// A value that a statement takes.
@@ -58,8 +70,13 @@ impl Database {
     /// When the address cannot be read.
     pub fn new(options: &DatabaseOptions) -> Result<Self, StoreError> {
         let lists = (options.connections / POINTS_PER_LIST).max(1);
+        let points = pool(&options.url, options.connections, ENTER_POINTS)?;
         Ok(Self {
-            points: pool(&options.url, options.connections, ENTER_POINTS)?,
+            access_revisions: Gather::over(AccessRevisions(points.clone())),
+            deployment_pulses: Gather::over(DeploymentPulses(points.clone())),
+            accepts: Gather::over(Accepts(points.clone())),
+            finishes: Gather::over(Finishes(points.clone())),
+            points,
             lists: pool(&options.url, lists, ENTER_LISTS)?,
         })
     }
@@ -99,10 +116,26 @@ impl Database {
 
     /// Sends a statement that is a whole transaction. Never repeated: whether it happened may not be known.
     pub(crate) async fn commit(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
-        match attempt(&self.points, sql, params).await? {
-            Ok(rows) => Ok(rows),
-            Err(error) => Err(failure::of_commit(error)),
-        }
+        commit(&self.points, sql, params).await
+    }
+}
+
+/// Sends a statement that is a whole transaction. Never repeated: whether it happened may not be known.
+pub(crate) async fn commit(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
+    attempt(pool, sql, params).await?.map_err(failure::of_commit)
+}
+
+/// The same for the changes of several requests. `None`: PostgreSQL refused all of them because of one, and nothing
+/// happened, so each is to be tried for itself.
+pub(crate) async fn commit_together(
+    pool: &Pool,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Option<Vec<Row>>, StoreError> {
+    match attempt(pool, sql, params).await? {
+        Ok(rows) => Ok(Some(rows)),
+        Err(error) if error.as_db_error().is_some() => Ok(None),
+        Err(error) => Err(failure::of_store(error)),
     }
 }
 
@@ -123,7 +156,7 @@ fn pool(url: &str, connections: usize, enter: &'static str) -> Result<Pool, Stor
         .map_err(|error| failure::broken(Box::new(error)))
 }
 
-async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+pub(crate) async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
     match attempt(pool, sql, params).await? {
         Err(error) if error.is_closed() => attempt(pool, sql, params).await?.map_err(failure::of_store),
         answer => answer.map_err(failure::of_store),

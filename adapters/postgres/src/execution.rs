@@ -1,9 +1,15 @@
 //! Executions: accepted in one statement, ended in one statement.
 
 mod accept;
+mod accept_many;
 mod evidence;
 mod finish;
+mod finish_many;
 mod lease;
+
+pub(crate) use accept_many::Accepts;
+use accept_many::Asking;
+pub(crate) use finish_many::Finishes;
 
 use crate::{
     database::{Database, Param},
@@ -102,11 +108,12 @@ impl ExecutionStore for Database {
         on: AcceptedOn,
         key: Option<&RequestKey>,
     ) -> Result<Accepted, CommitError> {
-        accept::accept(self, scope, acceptance, on, key).await
+        let asking = Asking { scope, run: acceptance.clone(), on, key: key.cloned() };
+        self.accepts.accept(asking).await
     }
 
     async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
-        finish::finish(self, scope, ending).await
+        self.finishes.finish(scope, ending).await
     }
 
     async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError> {

@@ -104,13 +104,7 @@ pub(crate) struct Listing {
 
 impl Listing {
     /// A list of one branch.
-    pub(crate) fn plain(
-        columns: &'static str,
-        key: Key,
-        from: &str,
-        conditions: Vec<String>,
-        values: Values,
-    ) -> Self {
+    pub(crate) fn plain(columns: &'static str, key: Key, from: &str, conditions: Vec<String>, values: Values) -> Self {
         let branch = Branch { from: from.to_owned(), conditions, each: None };
         Self { with: String::new(), columns, key, beside: None, weight: None, branches: vec![branch], values }
     }
@@ -244,7 +238,8 @@ mod tests {
     fn listing(each: Option<&str>) -> Listing {
         let mut values = Values::default();
         let conditions = vec![format!("tenant_id = {}", values.bind(1)), "kind = $2".to_owned()];
-        let mut listing = Listing::plain("thing_id, name", Key::Id("thing_id", "thing_id"), "FROM thing", conditions, values);
+        let mut listing =
+            Listing::plain("thing_id, name", Key::Id("thing_id", "thing_id"), "FROM thing", conditions, values);
         listing.branches[0].each = each.map(str::to_owned);
         listing
     }

@@ -6,7 +6,6 @@ use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
     listing::{Branch, Key, Listing, Values, within},
-    row::Columns,
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -91,15 +90,8 @@ impl ReleaseStore for Database {
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<DeploymentPulse>, StoreError> {
-        const SQL: &str = "SELECT deployment.revision, tenant.access_revision
-            FROM deployment JOIN tenant USING (tenant_id)
-            WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3";
-        let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &workload.uuid(), &environment.as_str()];
-        let row = self.read_one(SQL, &params).await?;
-        row.map(|row| {
-            Ok(DeploymentPulse { deployment: row.revision("revision")?, access: row.revision("access_revision")? })
-        })
-        .transpose()
+        let place = (scope.tenant().uuid(), workload.uuid(), environment.to_string());
+        self.deployment_pulses.now(place).await
     }
 
     async fn commit_new(

@@ -231,7 +231,8 @@ pub(crate) fn label(text: Option<&str>) -> Result<Option<VersionLabel>, FieldPro
 
 pub(crate) fn change_note(text: Option<&str>) -> Result<Option<ChangeNote>, FieldProblem> {
     let rule = "a note has at most 2000 characters";
-    text.map(|text| ChangeNote::parse(text).ok_or_else(|| FieldProblem::new("change_note", "invalid", rule))).transpose()
+    text.map(|text| ChangeNote::parse(text).ok_or_else(|| FieldProblem::new("change_note", "invalid", rule)))
+        .transpose()
 }
 
 /// Makes an asset.

@@ -7,6 +7,10 @@ use clap::{Args, Parser, Subcommand};
 use fairway_api::{config::Settings, document, seed, serve, serve::DatabaseAddress, telemetry::Telemetry};
 use std::{path::PathBuf, process::ExitCode};
 
+/// Many small allocations make up a request; this allocator takes a third of the system's time for them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Governs AI workloads.
 #[derive(Parser)]
 #[command(version, about)]

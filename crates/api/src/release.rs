@@ -9,7 +9,12 @@ use crate::{
     document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem},
     http::{
-        body::Body, etag::IfMatch, idempotency::Keyed, paging::{List, Unfiltered}, path::PathId, query::Query,
+        body::Body,
+        etag::IfMatch,
+        idempotency::Keyed,
+        paging::{List, Unfiltered},
+        path::PathId,
+        query::Query,
         request_context::request_id,
     },
 };

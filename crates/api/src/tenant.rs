@@ -6,7 +6,13 @@ use crate::{
     compose::Api,
     document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::ApiError,
-    http::{body::Body, etag::IfMatch, idempotency::Keyed, paging::{List, Unfiltered}, path::PathId},
+    http::{
+        body::Body,
+        etag::IfMatch,
+        idempotency::Keyed,
+        paging::{List, Unfiltered},
+        path::PathId,
+    },
 };
 use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{

@@ -157,6 +157,9 @@ pub trait AccessStore: Send + Sync {
         tenant: Option<TenantId>,
         principals: &[ActorRef],
     ) -> Result<Option<KnownPrincipal>, StoreError>;
+    /// The tenant's access revision now. While it stands, everything that [`Self::principal`] said of anybody whose
+    /// tenant this is stands too: every change of a role raises it in each tenant that may be concerned.
+    async fn access_revision(&self, tenant: TenantId) -> Result<Option<Revision>, StoreError>;
     /// The place of a workload or workspace, with all that surrounds it; `None` when the tenant has no such thing.
     async fn place(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<Place>, StoreError>;
     /// One binding.

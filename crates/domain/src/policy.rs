@@ -12,6 +12,7 @@ use crate::time::Timestamp;
 use condition::Condition;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 pub use variables::MAX_STEPS;
 
@@ -164,6 +165,8 @@ pub struct PolicyDecision {
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompiledPolicy {
     rules: Vec<Rule>,
+    /// The variables that some condition reads; no other is worked out.
+    reads: BTreeSet<String>,
 }
 
 /// A rule: what it says where its condition holds.
@@ -177,6 +180,11 @@ struct Rule {
 }
 
 impl CompiledPolicy {
+    fn of(rules: Vec<Rule>) -> Self {
+        let reads = rules.iter().flat_map(|rule| rule.condition.variables()).collect();
+        Self { rules, reads }
+    }
+
     /// Every obligation that some rule may impose.
     pub fn obligations(&self) -> impl Iterator<Item = Obligation> {
         self.rules.iter().flat_map(|rule| rule.obligations.iter().copied())
@@ -195,7 +203,7 @@ impl CompiledPolicy {
                 Condition::Always => Some(true),
                 Condition::Never => Some(false),
                 Condition::Expression(expression) => {
-                    evaluation.get_or_insert_with(|| variables::Evaluation::new(input)).holds(expression)
+                    evaluation.get_or_insert_with(|| variables::Evaluation::new(input, &self.reads)).holds(expression)
                 }
             };
             match holds {

@@ -265,7 +265,7 @@ impl Services {
         let (_, _, placed) = self.enter_release(caller, Operation::ListApprovals, id).await?;
         let mut approvals = placed.release.approvals;
         // Identifiers, unlike the order of verdicts, may come from several machines; a page is cut by them all the same.
-        approvals.sort_by(|one, other| other.approval_id.cmp(&one.approval_id));
+        approvals.sort_by_key(|approval| std::cmp::Reverse(approval.approval_id));
         Ok(Listed::of_all(approvals, page, |approval| approval.approval_id.uuid().into()))
     }
 

@@ -57,8 +57,7 @@ impl AssetGrantStore for Database {
         asset: AssetId,
         id: AssetGrantId,
     ) -> Result<Option<AssetGrant>, StoreError> {
-        let sql =
-            format!("SELECT {COLUMNS} FROM asset_grant WHERE tenant_id = $1 AND grant_id = $2 AND asset_id = $3");
+        let sql = format!("SELECT {COLUMNS} FROM asset_grant WHERE tenant_id = $1 AND grant_id = $2 AND asset_id = $3");
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid(), &asset.uuid()]).await?;
         row.as_ref().map(grant).transpose()
     }

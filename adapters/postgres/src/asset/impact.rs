@@ -48,12 +48,7 @@ fn bound_release(row: &Row) -> Result<BoundRelease, StoreError> {
 
 #[async_trait]
 impl ImpactStore for Database {
-    async fn referrers(
-        &self,
-        scope: TenantScope,
-        targets: &[Target],
-        most: u32,
-    ) -> Result<Vec<Referrer>, StoreError> {
+    async fn referrers(&self, scope: TenantScope, targets: &[Target], most: u32) -> Result<Vec<Referrer>, StoreError> {
         // Targets at any version first, and then each asset's labels beside its slug.
         let any: Vec<&str> =
             targets.iter().filter(|target| target.labels.is_none()).map(|target| target.slug.as_str()).collect();
@@ -94,7 +89,9 @@ impl ImpactStore for Database {
     ) -> Result<Vec<BoundRelease>, StoreError> {
         let (condition, ids): (&str, Vec<Uuid>) = match bound {
             Bound::Asset(id) => ("asset_id = ANY($2)", vec![id.uuid()]),
-            Bound::Versions(ids) => ("asset_version_id = ANY($2)", ids.iter().copied().map(AssetVersionId::uuid).collect()),
+            Bound::Versions(ids) => {
+                ("asset_version_id = ANY($2)", ids.iter().copied().map(AssetVersionId::uuid).collect())
+            }
         };
         // Cut first, so that the rest is looked up for the rows that are answered alone.
         let sql = format!(

@@ -1,9 +1,10 @@
 //! Accepting a run: one statement that writes everything, or nothing when what it was decided on has moved.
 
 use crate::{
-    database::{Database, Param},
+    database::{Param, commit},
     row::{Columns, known},
 };
+use deadpool_postgres::Pool;
 use fairway_domain::{
     audit::leaf_hash,
     execution::{
@@ -114,7 +115,7 @@ const DENY_KEYED: &str = concat!(
 );
 
 pub(super) async fn accept(
-    database: &Database,
+    points: &Pool,
     scope: TenantScope,
     run: &Acceptance,
     on: AcceptedOn,
@@ -183,9 +184,9 @@ pub(super) async fn accept(
     let rows = match (key, &claim) {
         (Some(key), Some((caller, digest))) => {
             params.extend_from_slice(&[caller, &key.route, &key.key, digest]);
-            database.commit(keyed, &params).await?
+            commit(points, keyed, &params).await?
         }
-        (_, _) => database.commit(plain, &params).await?,
+        (_, _) => commit(points, plain, &params).await?,
     };
     let row = known("gone", rows.first())?;
     let (places, gone): (i64, i64) = (row.column("places")?, row.column("gone")?);

@@ -1,9 +1,10 @@
 //! Ending a run: whoever takes the lease's row away writes the end, and nobody else can.
 
 use crate::{
-    database::{Database, Param},
+    database::{Param, commit},
     row::{Columns, known},
 };
+use deadpool_postgres::Pool;
 use fairway_domain::{audit::leaf_hash, execution::Ending, id::WorkspaceId, store::CommitError, tenant::TenantScope};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -67,7 +68,7 @@ const WITH_DECISIONS: &str = finish_sql!(
      ),"
 );
 
-pub(super) async fn finish(database: &Database, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
+pub(super) async fn finish(points: &Pool, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
     let tenant = scope.tenant().uuid();
     let fact = &ending.fact;
     let body = fact.canonical_bytes(scope.tenant());
@@ -127,7 +128,7 @@ pub(super) async fn finish(database: &Database, scope: TenantScope, ending: &End
         &leaf,
     ];
     if ending.decisions.is_empty() {
-        return ended(database.commit(SQL, &params).await?.first());
+        return ended(commit(points, SQL, &params).await?.first());
     }
     let decisions = &ending.decisions;
     let decision_ids: Vec<Uuid> = decisions.iter().map(|decision| decision.decision_id.uuid()).collect();
@@ -141,7 +142,7 @@ pub(super) async fn finish(database: &Database, scope: TenantScope, ending: &End
         decisions.iter().map(|decision| decision.evaluated_at.moment()).collect();
 
     params.extend_from_slice(&[&decision_ids, &verdicts, &reasons, &lists, &evaluated]);
-    ended(database.commit(WITH_DECISIONS, &params).await?.first())
+    ended(commit(points, WITH_DECISIONS, &params).await?.first())
 }
 
 fn ended(row: Option<&Row>) -> Result<(), CommitError> {

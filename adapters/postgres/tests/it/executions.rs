@@ -20,6 +20,9 @@ const FAMILIES: &str = "SELECT (SELECT count(*) FROM execution) + (SELECT count(
     + (SELECT count(*) FROM execution_input) + (SELECT count(*) FROM policy_decision)
     + (SELECT count(*) FROM idempotency_key) + (SELECT count(*) FROM fact WHERE kind LIKE 'execution.%')";
 
+/// How many transactions wrote something: each took a transaction id.
+const COMMITS_SO_FAR: &str = "SELECT pg_current_xact_id()::text::bigint";
+
 fn key() -> RequestKey {
     RequestKey {
         key: Uuid::now_v7().to_string(),
@@ -131,6 +134,84 @@ async fn a_key_lets_one_of_many_accepts_in() {
     assert_eq!(known, Known::AsResource(winners[0].0.uuid()));
     let other = RequestKey { body_digest: [8; 32], ..key };
     assert_eq!(stage.store.look_up(scope(), &other).await.unwrap(), Known::OtherBody);
+}
+
+/// What many do at once goes in a few statements, and each still gets its own answer.
+#[tokio::test]
+async fn runs_that_are_accepted_and_ended_together_do_not_hinder_one_another() {
+    let stage = Arc::new(Stage::new().await);
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let stale = AcceptedOn { workload: on.workload.next(), ..on };
+    let shared = key();
+    stage.store.accept(scope(), &acceptance(&placed), on, Some(&shared)).await.unwrap();
+    let statements = stage.number(COMMITS_SO_FAR).await;
+    let mut runners = JoinSet::new();
+    for number in 0..40 {
+        let (stage, placed, shared) = (Arc::clone(&stage), placed.clone(), shared.clone());
+        runners.spawn(async move {
+            let run = acceptance(&placed);
+            let (on, key) = match number % 5 {
+                0 => (stale, None),
+                1 => (on, Some(shared)),
+                2 => (on, Some(key())),
+                _ => (on, None),
+            };
+            let accepted = stage.store.accept(scope(), &run, on, key.as_ref()).await.unwrap();
+            (number, run, accepted)
+        });
+    }
+    let mut accepted = Vec::new();
+    for (number, run, answer) in runners.join_all().await {
+        let expected = match number % 5 {
+            0 => Accepted::Moved,
+            1 => Accepted::KeyTaken,
+            _ => Accepted::Yes,
+        };
+        assert_eq!(answer, expected, "{number}");
+        let there = ExecutionStore::find(&*stage.store, scope(), run.execution_id).await.unwrap();
+        assert_eq!(there.is_some(), answer == Accepted::Yes);
+        if answer == Accepted::Yes {
+            accepted.push(run);
+        }
+    }
+    assert_eq!(accepted.len(), 24);
+    assert_eq!(stage.number("SELECT count(*) FROM execution_lease").await, 25);
+    assert_eq!(stage.number("SELECT count(*) FROM idempotency_key").await, 9);
+    let mut enders = JoinSet::new();
+    for (number, run) in accepted.into_iter().enumerate() {
+        let stage = Arc::clone(&stage);
+        enders.spawn(async move {
+            let mut ended = ending(&run);
+            if number % 2 == 0 {
+                ended.decisions = Vec::new();
+            }
+            if number % 3 == 0 {
+                ended.lease = Uuid::now_v7();
+            }
+            let answer = stage.store.finish(scope(), &ended).await;
+            (number % 3 == 0, run, ended, answer)
+        });
+    }
+    for (foreign, run, ended, answer) in enders.join_all().await {
+        let now = read(&stage, &run).await;
+        if foreign {
+            assert!(matches!(answer, Err(CommitError::Stale)), "{answer:?}");
+            assert_eq!((now.status, now.output), (Status::Running, None));
+        } else {
+            answer.unwrap();
+            assert_eq!(now.status, ended.status);
+            assert_eq!(now.output, ended.output.map(|output| output.body));
+        }
+    }
+    assert_eq!(stage.number("SELECT count(*) FROM execution_lease").await, 9);
+    assert_eq!(stage.number("SELECT count(*) FROM execution_result").await, 16);
+    for told in ["fact WHERE kind LIKE 'execution.%'", "execution_step", "evidence_artifact"] {
+        assert_eq!(stage.number(&format!("SELECT count(*) FROM {told}")).await, 16, "{told}");
+    }
+    // 64 changes, some refused: by themselves they would have been as many transactions and more.
+    let statements = stage.number(COMMITS_SO_FAR).await - statements;
+    assert!(statements < 40, "{statements}");
 }
 
 #[tokio::test]

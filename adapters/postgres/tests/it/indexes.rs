@@ -290,3 +290,25 @@ async fn no_statement_reads_a_big_table_or_index_from_end_to_end() {
     .await;
     assert_nothing_is_read_whole(&lists);
 }
+
+/// Without statistics every index that begins with the tenant looks as cheap as the one that names the run.
+#[tokio::test]
+async fn in_a_young_partition_a_run_is_found_by_its_key() {
+    let stage = Stage::new().await;
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    for _ in 0..TURNS {
+        let run = acceptance(&placed);
+        assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), Accepted::Yes);
+        stage.store.finish(scope(), &ending(&run)).await.unwrap();
+        ExecutionStore::find(&*stage.store, scope(), run.execution_id).await.unwrap().unwrap();
+    }
+    let database = stage.emptied();
+    let client = alone(&database).await;
+    let sql = "SELECT coalesce(sum(idx_scan) FILTER (WHERE indexrelid::regclass::text LIKE '%\\_pkey'), 0)::bigint,
+            coalesce(sum(idx_scan) FILTER (WHERE indexrelid::regclass::text NOT LIKE '%\\_pkey'), 0)::bigint
+        FROM pg_stat_user_indexes WHERE relname LIKE 'execution\\_20%'";
+    let row = client.query_one(sql, &[]).await.unwrap();
+    assert!(row.get::<_, i64>(0) >= 2 * i64::try_from(TURNS).unwrap(), "{row:?}");
+    assert_eq!(row.get::<_, i64>(1), 0);
+}

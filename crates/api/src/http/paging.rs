@@ -16,8 +16,8 @@ use actix_web::{
     },
     web,
 };
-use cursor::Seal;
 pub use cursor::CursorKey;
+use cursor::Seal;
 use fairway_domain::store::{Listed, Paging, Start};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{collections::BTreeMap, future::Future, pin::Pin};

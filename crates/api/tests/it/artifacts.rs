@@ -30,7 +30,8 @@ async fn verifying_finds_everything_that_differs() {
     let services = app.services();
     let verified = services.verify_artifacts().await.unwrap();
     assert_eq!((verified.versions, verified.wrong.len()), (1, 0));
-    let (changed, missing, row) = (given.prompt("changed").await, given.prompt("missing").await, given.prompt("row").await);
+    let (changed, missing, row) =
+        (given.prompt("changed").await, given.prompt("missing").await, given.prompt("row").await);
     fs::write(file(&app, &changed), b"{\"system_prompt\":\"other\"}").unwrap();
     fs::remove_file(file(&app, &missing)).unwrap();
     // Nobody may rewrite history, so the trigger is taken away as a broken disk would not ask it either.
@@ -107,7 +108,8 @@ async fn another_installation_s_store_is_never_swept() {
     let app = TestApp::start().await;
     let kept = app.given().prompt("kept").await;
     app.services().sweep_artifacts().await.unwrap();
-    let stranger = TestApp::builder().setting("FAIRWAY_ARTIFACTS_URL", format!("file://{}", app.home().join("artifacts").display()));
+    let stranger = TestApp::builder()
+        .setting("FAIRWAY_ARTIFACTS_URL", format!("file://{}", app.home().join("artifacts").display()));
     let stranger = stranger.start().await;
     let owner = stranger.database().owner().await.unwrap();
     owner.batch_execute("UPDATE installation SET installation_id = gen_random_uuid()").await.unwrap();
@@ -130,4 +132,3 @@ async fn a_version_that_was_never_committed_leaves_waste_that_goes() {
     assert_eq!(app.services().sweep_artifacts().await.unwrap().removed, 1);
     assert_eq!(app.services().verify_artifacts().await.unwrap().versions, 1);
 }
-

@@ -88,7 +88,10 @@ async fn the_workspace_stands_once() {
     let other = app.given().workspace("other", "default").await;
     let verb = format!("/v1/assets/{asset}/retire");
     let missing = app.post(&verb, json!({})).await.refused(422, "validation_error");
-    assert_eq!((&missing["fields"][0]["path"], &missing["fields"][0]["code"]), (&json!("workspace_id"), &json!("missing")));
+    assert_eq!(
+        (&missing["fields"][0]["path"], &missing["fields"][0]["code"]),
+        (&json!("workspace_id"), &json!("missing"))
+    );
     let both = app.post(format!("{verb}?workspace_id={WORKSPACE}"), json!({ "workspace_id": other })).await;
     assert_eq!(both.refused(422, "validation_error")["fields"][0]["path"], "workspace_id");
     let twice = app.post(format!("{verb}?workspace_id={WORKSPACE}&workspace_id={WORKSPACE}"), json!({})).await;
@@ -210,11 +213,36 @@ async fn archiving_sees_a_binding_that_commits_while_it_waits() {
     let archive = tokio::spawn(app.post(path(asset, "archive"), json!({})).into_future());
     let watcher = app.database().owner().await.unwrap();
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    while watcher.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+    while !archive.is_finished() && watcher.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
         tokio::task::yield_now().await;
     }
     binding.commit().await.unwrap();
     archive.await.unwrap().refused(409, "asset_in_use");
+}
+
+/// And the other way round: the asset is archived in a transaction that is still open when it is bound.
+#[tokio::test]
+async fn binding_waits_for_an_archiving_under_way() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let policy = given.policy("policy").await;
+    let draft = given.draft(&given.workload("main").await, &[]).await;
+    let mut owner = app.database().owner().await.unwrap();
+    let archiving = owner.transaction().await.unwrap();
+    let archive = format!(
+        "UPDATE asset SET lifecycle_state = 'archived', revision = revision + 1 WHERE asset_id = '{}'",
+        policy.asset_id
+    );
+    archiving.batch_execute(&archive).await.unwrap();
+    let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
+    let bind = tokio::spawn(app.post(format!("/v1/releases/{draft}/bindings"), body).into_future());
+    let watcher = app.database().owner().await.unwrap();
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while !bind.is_finished() && watcher.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        tokio::task::yield_now().await;
+    }
+    archiving.commit().await.unwrap();
+    bind.await.unwrap().refused(409, "asset_not_active");
 }
 
 #[tokio::test]

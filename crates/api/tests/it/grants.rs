@@ -34,7 +34,8 @@ async fn who_may_view_one_workspace_of_a_namespace_sees_from_all_of_them() {
     let all = app.get("/v1/assets").as_actor("user:ada").await.expect(200);
     assert_eq!(slugs(&all), ["shared-skill"]);
     // Seeing is not changing: that takes a role where the asset is at home.
-    let retire = app.post(format!("/v1/assets/{asset}/retire?workspace_id={two}"), json!({})).as_actor("user:ada").await;
+    let retire =
+        app.post(format!("/v1/assets/{asset}/retire?workspace_id={two}"), json!({})).as_actor("user:ada").await;
     assert_eq!(retire.refused(403, "forbidden")["permission"], "asset.edit");
     let version = json!({ "content": { "system_prompt": "x" } });
     let version = app.post(format!("/v1/assets/{asset}/versions"), version).as_actor("user:ada").await;
@@ -53,9 +54,8 @@ async fn a_grant_to_a_principal_shows_that_asset_alone_until_it_is_taken_back() 
     // Had a role once, and holds nothing now.
     let lost = given.role("user:bob", "viewer", ("workspace", Some(&there))).await;
     app.delete(format!("/v1/role-bindings/{lost}")).await.expect(204);
-    let read = |actor: &str, id: &str, from: &str| {
-        app.get(format!("/v1/assets/{id}?workspace_id={from}")).as_actor(actor)
-    };
+    let read =
+        |actor: &str, id: &str, from: &str| app.get(format!("/v1/assets/{id}?workspace_id={from}")).as_actor(actor);
     for actor in ["user:ada", "user:bob"] {
         read(actor, &shown.asset_id, &there).await.refused(404, "not_found");
         let granted = grant(&app, &shown.asset_id, &here, json!({ "principal": actor })).await;
@@ -77,7 +77,10 @@ async fn a_grant_to_a_principal_shows_that_asset_alone_until_it_is_taken_back() 
             let body = if verb == "grants" { json!({ "principal": "user:x" }) } else { json!({}) };
             app.post(path, body).as_actor(actor).await.refused(403, "forbidden");
         }
-        app.get(format!("/v1/assets/{asset}/grants?workspace_id={there}")).as_actor(actor).await.refused(403, "forbidden");
+        app.get(format!("/v1/assets/{asset}/grants?workspace_id={there}"))
+            .as_actor(actor)
+            .await
+            .refused(403, "forbidden");
         let path = format!("/v1/assets/{asset}/grants/{granted}");
         app.delete(format!("{path}?workspace_id={there}")).as_actor(actor).await.refused(403, "forbidden");
         app.delete(format!("{path}?workspace_id={here}")).await.expect(204);

@@ -142,7 +142,9 @@ async fn filters_of_assets_narrow_alone_and_together() {
 async fn what_is_no_filter_is_refused_and_never_reaches_the_database_as_code() {
     let app = TestApp::start().await;
     app.given().asset("skill", "thing").await;
-    for value in ["'; DROP TABLE asset; --", "skill' OR '1'='1", "%25", "_", "skill%00", "SKILL", "skill ", "(a|b)*c", "🙂"] {
+    for value in
+        ["'; DROP TABLE asset; --", "skill' OR '1'='1", "%25", "_", "skill%00", "SKILL", "skill ", "(a|b)*c", "🙂"]
+    {
         for name in ["asset_kind", "lifecycle_state", "workspace_id", "cursor"] {
             let value: String = value.bytes().map(|byte| format!("%{byte:02x}")).collect();
             let answer = app.get(format!("/v1/assets?{name}={value}")).await;

@@ -77,9 +77,8 @@ async fn any_two_versions_can_be_compared() {
         let made = add(&app, &asset, json!({ "content": content })).await.expect(201);
         versions.push(made["asset_version_id"].as_str().unwrap().to_owned());
     }
-    let path = |one: &str, other: &str| {
-        format!("/v1/assets/{asset}/versions/{one}/diff/{other}?workspace_id={WORKSPACE}")
-    };
+    let path =
+        |one: &str, other: &str| format!("/v1/assets/{asset}/versions/{one}/diff/{other}?workspace_id={WORKSPACE}");
     for (from, one) in contents.iter().zip(&versions) {
         for (to, other) in contents.iter().zip(&versions) {
             let diff = app.get(path(one, other)).await.expect(200);

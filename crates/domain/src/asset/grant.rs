@@ -54,13 +54,8 @@ impl AssetGrant {
                 ActorKind::System | ActorKind::ShareLink | ActorKind::Anonymous => return Err(AssetRefusal::Principal),
             }
         }
-        let next = Self {
-            grant_id,
-            asset_id: asset.asset_id,
-            grantee,
-            created_at: stamp.at,
-            created_by: stamp.actor.clone(),
-        };
+        let next =
+            Self { grant_id, asset_id: asset.asset_id, grantee, created_at: stamp.at, created_by: stamp.actor.clone() };
         let fact = next.fact(FactKind::AssetGrantCreated, asset, stamp);
         Ok(Change::creating(next, fact))
     }

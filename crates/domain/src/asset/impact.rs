@@ -74,12 +74,7 @@ pub struct BoundRelease {
 #[async_trait]
 pub trait ImpactStore: Send + Sync {
     /// Versions that refer to one of the targets, newest first, at most `most`.
-    async fn referrers(
-        &self,
-        scope: TenantScope,
-        targets: &[Target],
-        most: u32,
-    ) -> Result<Vec<Referrer>, StoreError>;
+    async fn referrers(&self, scope: TenantScope, targets: &[Target], most: u32) -> Result<Vec<Referrer>, StoreError>;
     /// Releases that bind what is looked for, newest first, at most `most`; one row for each binding.
     async fn binding_releases(
         &self,

@@ -45,7 +45,8 @@ impl ArtifactPath {
     pub fn version_at(path: &str) -> Option<(AssetId, AssetVersionId)> {
         let (asset, rest) = path.strip_prefix(Self::VERSIONS)?.strip_prefix('/')?.split_once('/')?;
         let version = rest.strip_suffix("/content.json")?;
-        let ids: (AssetId, AssetVersionId) = (Uuid::try_parse(asset).ok()?.into(), Uuid::try_parse(version).ok()?.into());
+        let ids: (AssetId, AssetVersionId) =
+            (Uuid::try_parse(asset).ok()?.into(), Uuid::try_parse(version).ok()?.into());
         // Only the one spelling that we write ourselves.
         (Self::of_version(ids.0, ids.1).as_str() == path).then_some(ids)
     }
@@ -180,8 +181,7 @@ pub trait AssetStore: Send + Sync {
     /// One asset.
     async fn find(&self, scope: TenantScope, id: AssetId) -> Result<Option<Asset>, StoreError>;
     /// A page of assets, newest first.
-    async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: Paging)
-    -> Result<Listed<Asset>, StoreError>;
+    async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: Paging) -> Result<Listed<Asset>, StoreError>;
     /// Makes an asset.
     async fn commit_new(
         &self,

@@ -143,7 +143,7 @@ impl CompiledPolicy {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let policy = Self { rules };
+        let policy = Self::of(rules);
         for (index, test) in content.tests.iter().enumerate() {
             problems.extend(failure(&policy, index, test));
         }

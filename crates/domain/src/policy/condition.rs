@@ -79,6 +79,18 @@ pub(super) enum Condition {
     Expression(Box<IdedExpr>),
 }
 
+impl Condition {
+    /// The names that the condition reads, those of its own loops included.
+    pub(super) fn variables(&self) -> Vec<String> {
+        match self {
+            Self::Always | Self::Never => Vec::new(),
+            Self::Expression(expression) => {
+                expression.references().variables().into_iter().map(str::to_owned).collect()
+            }
+        }
+    }
+}
+
 /// Why a condition is refused. Positions are line and column from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ConditionRefusal {

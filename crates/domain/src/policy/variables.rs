@@ -11,7 +11,7 @@ use cel::{
 use chrono::{DateTime, FixedOffset, Utc};
 use serde_json::{Map, Value};
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, LazyLock},
 };
 
@@ -55,32 +55,37 @@ pub(super) struct Evaluation {
 }
 
 impl Evaluation {
-    pub(super) fn new(input: &PolicyInput<'_>) -> Self {
+    /// The values of those variables that conditions read.
+    pub(super) fn new(input: &PolicyInput<'_>, reads: &BTreeSet<String>) -> Self {
         let mut data = Data::default();
         let mut context = Context::with_env(Arc::clone(&STANDARD));
-        let actor = [
-            ("ref", text(input.actor.reference, &mut data)),
-            ("type", text(input.actor.kind, &mut data)),
-            ("groups", texts(input.actor.groups, &mut data)),
-            ("roles", texts(input.actor.roles, &mut data)),
-        ];
-        context.add_variable_from_value("actor", record(actor));
-        let workload = [
-            ("slug", text(input.workload.slug, &mut data)),
-            ("owner_ref", text(input.workload.owner_ref, &mut data)),
-            ("workload_id", text(input.workload.workload_id, &mut data)),
-        ];
-        context.add_variable_from_value("workload", record(workload));
-        let release = [
-            ("release_id", text(input.release.release_id, &mut data)),
-            ("state", text(input.release.state, &mut data)),
-            ("environment", text(input.release.environment, &mut data)),
-        ];
-        context.add_variable_from_value("release", record(release));
-        context.add_variable_from_value("environment", text(input.environment, &mut data));
-        context.add_variable_from_value("lane", text(input.lane, &mut data));
-        context.add_variable_from_value("now", cel::Value::Timestamp(moment(input)));
-        context.add_variable_from_value("inputs", object(input.inputs, &mut data));
+        for name in reads {
+            let value = match name.as_str() {
+                "actor" => record([
+                    ("ref", text(input.actor.reference, &mut data)),
+                    ("type", text(input.actor.kind, &mut data)),
+                    ("groups", texts(input.actor.groups, &mut data)),
+                    ("roles", texts(input.actor.roles, &mut data)),
+                ]),
+                "workload" => record([
+                    ("slug", text(input.workload.slug, &mut data)),
+                    ("owner_ref", text(input.workload.owner_ref, &mut data)),
+                    ("workload_id", text(input.workload.workload_id, &mut data)),
+                ]),
+                "release" => record([
+                    ("release_id", text(input.release.release_id, &mut data)),
+                    ("state", text(input.release.state, &mut data)),
+                    ("environment", text(input.release.environment, &mut data)),
+                ]),
+                "environment" => text(input.environment, &mut data),
+                "lane" => text(input.lane, &mut data),
+                "now" => cel::Value::Timestamp(moment(input)),
+                "inputs" => object(input.inputs, &mut data),
+                // The variable of a loop, which the loop sets.
+                _ => continue,
+            };
+            context.add_variable_from_value(name.as_str(), value);
+        }
         Self { context, data, left: MAX_STEPS }
     }
 

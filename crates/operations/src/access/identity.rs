@@ -27,7 +27,8 @@ pub struct Claims {
 }
 
 impl Services {
-    /// The caller behind the claims, with rights read from the store in this moment.
+    /// The caller behind the claims, with the rights of this moment: those that the process remembers, where the
+    /// tenant's access revision proves them, else those in the store.
     ///
     /// # Errors
     /// Not found when the tenant that was asked for is not the actor's.
@@ -37,6 +38,17 @@ impl Services {
         claims: &Claims,
         request_id: RequestId,
     ) -> Result<Caller, Failure> {
+        if let Some(known) = self.plans.callers.get(claims)
+            && self.stores.access.access_revision(known.tenant).await? == Some(known.access_revision)
+        {
+            return Ok(Caller { request_id, ..Caller::clone(&known) });
+        }
+        let caller = self.read_caller(mode, claims, request_id).await?;
+        self.plans.callers.insert(claims.clone(), Arc::new(caller.clone()));
+        Ok(caller)
+    }
+
+    async fn read_caller(&self, mode: IdentityMode, claims: &Claims, request_id: RequestId) -> Result<Caller, Failure> {
         let mut principals = vec![claims.actor.clone()];
         principals.extend(claims.groups.iter().cloned());
         let known = self.stores.access.principal(claims.tenant, &principals).await?.ok_or(Failure::NotFound)?;

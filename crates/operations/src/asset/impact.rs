@@ -130,14 +130,13 @@ impl Services {
     }
 
     async fn seen_assets(&self, caller: &Caller, hops: &[Hop]) -> Result<HashSet<AssetId>, Failure> {
-        let mut looked: HashMap<AssetId, bool> = HashMap::new();
-        for hop in hops {
-            let asset = &hop.referrer.asset;
-            if !looked.contains_key(&asset.asset_id) {
-                looked.insert(asset.asset_id, self.sees_asset(caller, asset, None).await?);
+        let (mut looked, mut seen) = (HashSet::new(), HashSet::new());
+        for asset in hops.iter().map(|hop| &hop.referrer.asset) {
+            if looked.insert(asset.asset_id) && self.sees_asset(caller, asset, None).await? {
+                seen.insert(asset.asset_id);
             }
         }
-        Ok(looked.into_iter().filter_map(|(id, seen)| seen.then_some(id)).collect())
+        Ok(seen)
     }
 }
 

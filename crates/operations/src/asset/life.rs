@@ -81,10 +81,11 @@ impl Services {
                     let next = change.next.clone();
                     let outcome = keyed(key, 200, id.uuid());
                     match self.stores.assets.commit_move(scope, change, outcome.as_ref()).await {
-                        Err(CommitError::Stale) => match expected.on_stale() {
-                            Some(failure) => return Err(failure),
-                            None => {}
-                        },
+                        Err(CommitError::Stale) => {
+                            if let Some(failure) = expected.on_stale() {
+                                return Err(failure);
+                            }
+                        }
                         Err(CommitError::Conflict(Conflict::AssetInUse)) => {
                             return Err(self.in_use(caller, scope, id).await?);
                         }

@@ -126,8 +126,7 @@ impl Services {
         let reach = match from {
             None => {
                 let reach = caller.rights.reach(Permission::AssetView);
-                if self.views_namespace(caller, asset.namespace_id).await?
-                    || builtin && reach != Some(Reach::default())
+                if self.views_namespace(caller, asset.namespace_id).await? || builtin && reach != Some(Reach::default())
                 {
                     return Ok(true);
                 }

@@ -104,9 +104,7 @@ impl Services {
         if !fresh && let Some(caller) = self.plans.callers.get(claims) {
             return Ok(Arc::new(Caller { request_id, ..Caller::clone(&caller) }));
         }
-        let caller = Arc::new(self.identify(mode, claims, request_id).await?);
-        self.plans.callers.insert(claims.clone(), Arc::clone(&caller));
-        Ok(caller)
+        Ok(Arc::new(self.identify(mode, claims, request_id).await?))
     }
 
     async fn entry(

@@ -1,0 +1,260 @@
+//! Accepting the runs that wait at the same time, in one statement.
+
+use super::accept::accept;
+use crate::{
+    database::{Param, commit_together},
+    failure,
+    gather::{Batch, Gather},
+    row::Columns,
+};
+use async_trait::async_trait;
+use deadpool_postgres::Pool;
+use fairway_domain::{
+    execution::{
+        Acceptance, Admission,
+        ports::{Accepted, AcceptedOn},
+    },
+    idempotency::RequestKey,
+    store::{CommitError, StoreError},
+    tenant::TenantScope,
+};
+use serde_json::json;
+use std::{collections::HashMap, io, sync::Arc};
+use time::OffsetDateTime;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+/// The statement for one run (see `accept.rs`), over many: each has its own place, and none hinders another. Keys are
+/// claimed in one order by everybody, so that two statements never wait for each other.
+const SQL: &str = "WITH asked AS MATERIALIZED (
+        SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::uuid[],
+            $8::uuid[], $9::uuid[], $10::text[], $11::text[], $12::bytea[], $13::bytea[], $14::timestamptz[],
+            $15::bytea[], $16::text[], $17::uuid[], $18::text[], $19::text[], $20::jsonb[], $21::timestamptz[],
+            $22::uuid[], $23::float8[], $24::float8[], $25::text[], $26::text[], $27::text[], $28::bytea[])
+            AS asked (tenant_id, workload_id, environment, on_deployment, on_workload, on_access, execution_id,
+            workspace_id, release_id, lane, submitter, snapshot, input_digest, started_at,
+            salt, body, decision_id, verdict, reason_code, lists, evaluated_at,
+            token, lease_for, deadline_in, caller, route, key, body_digest)
+    ),
+    place AS MATERIALIZED (
+        SELECT asked.* FROM asked
+        JOIN deployment USING (tenant_id, workload_id, environment)
+        JOIN workload USING (tenant_id, workload_id)
+        JOIN tenant USING (tenant_id)
+        WHERE deployment.revision = on_deployment AND workload.revision = on_workload
+            AND workload.status = 'registered' AND tenant.access_revision = on_access
+    ),
+    claimed AS (
+        INSERT INTO idempotency_key AS known
+            (tenant_id, caller, route, key, body_digest, status, resource, created_at)
+        SELECT tenant_id, caller, route, key, body_digest, NULL, execution_id, fairway_now() FROM place
+        WHERE key IS NOT NULL ORDER BY tenant_id, caller, route, key
+        ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
+        SET body_digest = excluded.body_digest, status = NULL, resource = excluded.resource,
+            created_at = excluded.created_at
+        WHERE known.created_at < fairway_now() - fairway_key_lifetime()
+        RETURNING resource
+    ),
+    go AS MATERIALIZED (
+        SELECT place.* FROM place WHERE key IS NULL
+        UNION ALL
+        SELECT place.* FROM place JOIN claimed ON resource = execution_id
+    ),
+    run AS (
+        INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
+            lane, submitter, snapshot, input_digest, status, started_at)
+        SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
+            lane, submitter, snapshot, input_digest, 'running', started_at FROM go
+    ),
+    input AS (
+        INSERT INTO execution_input (tenant_id, execution_id, salt, body)
+        SELECT tenant_id, execution_id, salt, body FROM go
+    ),
+    decision AS (
+        INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations,
+            rules, evaluated_at)
+        SELECT tenant_id, execution_id, decision_id, verdict, reason_code,
+            ARRAY(SELECT jsonb_array_elements_text(lists -> 'obligations')),
+            ARRAY(SELECT jsonb_array_elements_text(lists -> 'rules')), evaluated_at
+        FROM go
+    ),
+    lease AS (
+        INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at)
+        SELECT tenant_id, execution_id, token, make_interval(secs => lease_for),
+            fairway_now() + make_interval(secs => lease_for), fairway_now() + make_interval(secs => deadline_in)
+        FROM go
+    )
+    SELECT place.execution_id, go.execution_id IS NOT NULL AS gone FROM place LEFT JOIN go USING (execution_id)";
+
+/// The accepts of one process's worker.
+pub(crate) struct Accepts(pub(crate) Pool);
+
+/// A run that asks to be accepted.
+pub(crate) struct Asking {
+    pub(super) scope: TenantScope,
+    pub(super) run: Acceptance,
+    pub(super) on: AcceptedOn,
+    pub(super) key: Option<RequestKey>,
+}
+
+impl Gather<Accepts> {
+    /// Accepts a run, in one statement with those that wait at the same time.
+    pub(super) async fn accept(self: &Arc<Self>, asking: Asking) -> Result<Accepted, CommitError> {
+        match self.ask(asking).await {
+            Some(answer) => answer,
+            None => Err(CommitError::Store(unsettled())),
+        }
+    }
+}
+
+#[async_trait]
+impl Batch for Accepts {
+    type Item = Asking;
+    type Answer = Result<Accepted, CommitError>;
+
+    async fn together(&self, asking: Vec<Asking>) -> Vec<Result<Accepted, CommitError>> {
+        let mut many = Many::default();
+        let shared: Vec<bool> = asking.iter().map(|asking| many.take(asking)).collect();
+        let together = if many.executions.len() > 1 { self.accept_many(&many).await } else { Ok(None) };
+        if let Err(error) = &together {
+            tracing::warn!(error = error as &dyn std::error::Error, "runs could not be accepted together");
+        }
+        let mut answers = Vec::with_capacity(asking.len());
+        for (asking, shared) in asking.iter().zip(shared) {
+            answers.push(match (&together, shared) {
+                (Ok(Some(places)), true) => Ok(match places.get(&asking.run.execution_id.uuid()) {
+                    Some(true) => Accepted::Yes,
+                    Some(false) => Accepted::KeyTaken,
+                    None => Accepted::Moved,
+                }),
+                (Err(_), true) => Err(CommitError::Store(unsettled())),
+                (Ok(None), true) | (Ok(_) | Err(_), false) => {
+                    accept(&self.0, asking.scope, &asking.run, asking.on, asking.key.as_ref()).await
+                }
+            });
+        }
+        answers
+    }
+}
+
+impl Accepts {
+    /// Those that found their place, by run, and whether they also got their key. `None`: nothing happened.
+    async fn accept_many(&self, many: &Many<'_>) -> Result<Option<HashMap<Uuid, bool>>, StoreError> {
+        let params: [Param<'_>; 28] = [
+            &many.tenants,
+            &many.workloads,
+            &many.environments,
+            &many.on_deployments,
+            &many.on_workloads,
+            &many.on_access,
+            &many.executions,
+            &many.workspaces,
+            &many.releases,
+            &many.lanes,
+            &many.submitters,
+            &many.snapshots,
+            &many.input_digests,
+            &many.started,
+            &many.salts,
+            &many.bodies,
+            &many.decision_ids,
+            &many.verdicts,
+            &many.reason_codes,
+            &many.lists,
+            &many.evaluated,
+            &many.tokens,
+            &many.lease_for,
+            &many.deadline_in,
+            &many.callers,
+            &many.routes,
+            &many.keys,
+            &many.body_digests,
+        ];
+        let Some(rows) = commit_together(&self.0, SQL, &params).await? else { return Ok(None) };
+        rows.iter()
+            .map(|row: &Row| Ok((row.column("execution_id")?, row.column("gone")?)))
+            .collect::<Result<_, _>>()
+            .map(Some)
+    }
+}
+
+/// Runs, column by column.
+#[derive(Default)]
+struct Many<'a> {
+    tenants: Vec<Uuid>,
+    workloads: Vec<Uuid>,
+    environments: Vec<&'a str>,
+    on_deployments: Vec<i64>,
+    on_workloads: Vec<i64>,
+    on_access: Vec<i64>,
+    executions: Vec<Uuid>,
+    workspaces: Vec<Uuid>,
+    releases: Vec<Uuid>,
+    lanes: Vec<&'static str>,
+    submitters: Vec<String>,
+    snapshots: Vec<&'a [u8]>,
+    input_digests: Vec<Vec<u8>>,
+    started: Vec<OffsetDateTime>,
+    salts: Vec<&'a [u8]>,
+    bodies: Vec<&'a str>,
+    decision_ids: Vec<Uuid>,
+    verdicts: Vec<&'static str>,
+    reason_codes: Vec<&'a str>,
+    lists: Vec<serde_json::Value>,
+    evaluated: Vec<OffsetDateTime>,
+    tokens: Vec<Uuid>,
+    lease_for: Vec<f64>,
+    deadline_in: Vec<f64>,
+    callers: Vec<Option<String>>,
+    routes: Vec<Option<&'a str>>,
+    keys: Vec<Option<&'a str>>,
+    body_digests: Vec<Option<&'a [u8]>>,
+}
+
+impl<'a> Many<'a> {
+    /// Takes a run in, unless it has to be accepted by itself: a denial has another statement and is rare, and of two
+    /// with one key the second has to find the first's row.
+    fn take(&mut self, asking: &'a Asking) -> bool {
+        let Asking { scope, run, on, key } = asking;
+        let Admission::Run { lease, lease_for, deadline_in } = &run.admission else { return false };
+        if key.as_ref().is_some_and(|key| self.keys.contains(&Some(key.key.as_str()))) {
+            return false;
+        }
+        self.tenants.push(scope.tenant().uuid());
+        self.workloads.push(run.workload_id.uuid());
+        self.environments.push(run.environment.as_str());
+        self.on_deployments.push(on.deployment.get());
+        self.on_workloads.push(on.workload.get());
+        self.on_access.push(on.access.get());
+        self.executions.push(run.execution_id.uuid());
+        self.workspaces.push(run.workspace_id.uuid());
+        self.releases.push(run.release_id.uuid());
+        self.lanes.push(run.lane.as_str());
+        self.submitters.push(run.submitter.to_string());
+        self.snapshots.push(run.snapshot.as_slice());
+        self.input_digests.push(run.inputs.digest().to_vec());
+        self.started.push(run.started_at.moment());
+        self.salts.push(run.inputs.salt.as_slice());
+        self.bodies.push(&run.inputs.body);
+        let decision = &run.decision;
+        self.decision_ids.push(decision.decision_id.uuid());
+        self.verdicts.push(decision.outcome.as_str());
+        self.reason_codes.push(&decision.reason_code);
+        self.lists.push(json!({ "obligations": decision.obligations, "rules": decision.rules }));
+        self.evaluated.push(decision.evaluated_at.moment());
+        self.tokens.push(*lease);
+        self.lease_for.push(lease_for.as_secs_f64());
+        self.deadline_in.push(deadline_in.as_secs_f64());
+        let key = key.as_ref();
+        self.callers.push(key.map(|key| key.caller.to_string()));
+        self.routes.push(key.map(|key| key.route.as_str()));
+        self.keys.push(key.map(|key| key.key.as_str()));
+        self.body_digests.push(key.map(|key| key.body_digest.as_slice()));
+        true
+    }
+}
+
+/// What everybody is told whose statement got no answer; the log says why.
+pub(super) fn unsettled() -> StoreError {
+    failure::unavailable(Box::new(io::Error::other("a statement of several requests got no answer")))
+}

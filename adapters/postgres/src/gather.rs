@@ -1,0 +1,114 @@
+//! One statement for everybody who asks at the same time.
+//!
+//! While a statement of a kind is under way, what comes next gathers, and the next statement does it all: under load one
+//! round trip, one plan and one flush of the log serve many requests. Alone, a request waits for its own statement and
+//! nothing else. A statement always begins after everything that it serves was asked for, so a read that proves what a
+//! process remembers never answers from before the question.
+
+use async_trait::async_trait;
+use std::{
+    collections::VecDeque,
+    fmt, mem,
+    sync::{Arc, Mutex, PoisonError},
+};
+use tokio::sync::oneshot;
+
+/// Most that one statement does.
+const MOST: usize = 64;
+
+/// What can be done for many at once.
+#[async_trait]
+pub(crate) trait Batch: Send + Sync + 'static {
+    /// What is asked for.
+    type Item: Send;
+    /// What is answered.
+    type Answer: Send;
+
+    /// Does it all, and answers in the same order.
+    async fn together(&self, items: Vec<Self::Item>) -> Vec<Self::Answer>;
+}
+
+/// Those who wait for the next statement.
+pub(crate) struct Gather<B: Batch> {
+    pub(crate) batch: B,
+    gate: Mutex<Gate<B>>,
+}
+
+/// What is asked for, and the line on which the answer is awaited.
+type Asker<B> = (<B as Batch>::Item, oneshot::Sender<<B as Batch>::Answer>);
+
+struct Gate<B: Batch> {
+    under_way: bool,
+    waiting: VecDeque<Asker<B>>,
+}
+
+impl<B: Batch> Gather<B> {
+    pub(crate) fn over(batch: B) -> Arc<Self> {
+        Arc::new(Self { batch, gate: Mutex::new(Gate { under_way: false, waiting: VecDeque::new() }) })
+    }
+
+    /// The answer. `None` when whoever worked on it ended half-way: whether it was done is not known.
+    pub(crate) async fn ask(self: &Arc<Self>, item: B::Item) -> Option<B::Answer> {
+        let (asker, answer) = oneshot::channel();
+        if self.join(item, asker) {
+            // A task of its own, because an asker may go away and the others still wait.
+            tokio::spawn(Arc::clone(self).work_until_nobody_waits());
+        }
+        answer.await.ok()
+    }
+
+    /// Whether the asker is the first, who has to see to it that somebody works.
+    fn join(&self, item: B::Item, asker: oneshot::Sender<B::Answer>) -> bool {
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        gate.waiting.push_back((item, asker));
+        !mem::replace(&mut gate.under_way, true)
+    }
+
+    fn next_askers(&self) -> Vec<Asker<B>> {
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        gate.under_way = !gate.waiting.is_empty();
+        let many = gate.waiting.len().min(MOST);
+        gate.waiting.drain(..many).collect()
+    }
+
+    async fn work_until_nobody_waits(self: Arc<Self>) {
+        let mut turn = Turn { of: Arc::clone(&self), over: false };
+        loop {
+            let (items, lines): (Vec<B::Item>, Vec<oneshot::Sender<B::Answer>>) =
+                self.next_askers().into_iter().unzip();
+            if items.is_empty() {
+                turn.over = true;
+                return;
+            }
+            for (line, answer) in lines.into_iter().zip(self.batch.together(items).await) {
+                // Whoever went away needs no answer.
+                let _gone = line.send(answer);
+            }
+        }
+    }
+}
+
+/// Whoever works. If it ends half-way, nobody may wait for it.
+struct Turn<B: Batch> {
+    of: Arc<Gather<B>>,
+    over: bool,
+}
+
+impl<B: Batch> Drop for Turn<B> {
+    fn drop(&mut self) {
+        if !self.over {
+            let mut gate = self.of.gate.lock().unwrap_or_else(PoisonError::into_inner);
+            gate.under_way = false;
+            gate.waiting.clear();
+        }
+    }
+}
+
+impl<B: Batch> fmt::Debug for Gather<B> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Gather")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+use super::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Semaphore;
+
+/// Answers with the number of the statement and what was asked, one statement for each permit that the test gives.
+struct Numbered {
+    statements: AtomicU64,
+    permits: Semaphore,
+}
+
+fn numbered() -> Arc<Gather<Numbered>> {
+    Gather::over(Numbered { statements: AtomicU64::new(0), permits: Semaphore::new(0) })
+}
+
+#[async_trait]
+impl Batch for Numbered {
+    type Item = u64;
+    type Answer = (u64, u64);
+
+    async fn together(&self, items: Vec<u64>) -> Vec<(u64, u64)> {
+        let number = self.statements.fetch_add(1, Ordering::SeqCst) + 1;
+        self.permits.acquire().await.unwrap().forget();
+        assert!(!items.contains(&u64::MAX), "half-way");
+        items.into_iter().map(|item| (number, item)).collect()
+    }
+}
+
+fn ask(gather: &Arc<Gather<Numbered>>, item: u64) -> tokio::task::JoinHandle<Option<(u64, u64)>> {
+    let gather = Arc::clone(gather);
+    tokio::spawn(async move { gather.ask(item).await })
+}
+
+/// Lets everything run that can run without a permit.
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_statement_begins_after_what_it_serves_was_asked_for() {
+    let gather = numbered();
+    let first = ask(&gather, 1);
+    settle().await;
+    // The first statement is under way: what it sees may be older than these questions.
+    let later: Vec<_> = (2..5).map(|item| ask(&gather, item)).collect();
+    settle().await;
+    assert_eq!(gather.batch.statements.load(Ordering::SeqCst), 1);
+    gather.batch.permits.add_permits(2);
+    assert_eq!(first.await.unwrap(), Some((1, 1)));
+    for (asked, item) in later.into_iter().zip(2..) {
+        assert_eq!(asked.await.unwrap(), Some((2, item)));
+    }
+    gather.batch.permits.add_permits(1);
+    assert_eq!(ask(&gather, 9).await.unwrap(), Some((3, 9)));
+}
+
+#[tokio::test]
+async fn one_statement_does_not_do_everything() {
+    let gather = numbered();
+    let first = ask(&gather, 0);
+    settle().await;
+    let many = u64::try_from(MOST).unwrap() + 1;
+    let later: Vec<_> = (0..many).map(|item| ask(&gather, item)).collect();
+    settle().await;
+    gather.batch.permits.add_permits(3);
+    first.await.unwrap().unwrap();
+    let mut numbers = Vec::new();
+    for asked in later {
+        numbers.push(asked.await.unwrap().unwrap().0);
+    }
+    assert_eq!((numbers.first(), numbers.last()), (Some(&2), Some(&3)));
+}
+
+#[tokio::test]
+async fn an_asker_that_goes_away_leaves_the_others_their_answer() {
+    let gather = numbered();
+    let first = ask(&gather, 1);
+    settle().await;
+    let second = ask(&gather, 2);
+    settle().await;
+    first.abort();
+    gather.batch.permits.add_permits(2);
+    assert_eq!(second.await.unwrap(), Some((2, 2)));
+}
+
+#[tokio::test]
+async fn nobody_waits_for_work_that_ended_half_way() {
+    let gather = numbered();
+    let first = ask(&gather, u64::MAX);
+    settle().await;
+    let second = ask(&gather, 2);
+    settle().await;
+    gather.batch.permits.add_permits(1);
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (None, None));
+    gather.batch.permits.add_permits(1);
+    assert_eq!(ask(&gather, 3).await.unwrap(), Some((2, 3)));
+}
