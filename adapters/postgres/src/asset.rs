@@ -165,14 +165,18 @@ impl AssetStore for Database {
         change: Change<NewVersion>,
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError> {
+        let Change { next, decided_on: _, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let row = VersionRow::of(&next);
+        let (beside, more) = row.beside("$13", 21);
         // Updating the asset's row makes versions of one asset wait for each other, so the next label is never given
         // twice. A given label of the form vN moves the count along. The verdict stands first in the last line: were
         // it joined to a version that was not made, PostgreSQL would not ask for it.
-        const SQL: &str = concat!(
+        let sql = format!(
             "WITH parent AS (
                 UPDATE asset SET last_label = CASE
                     WHEN $15::text IS NULL THEN last_label + 1
-                    WHEN $15 ~ '^v[1-9][0-9]{0,8}$' THEN greatest(last_label, substr($15, 2)::integer)
+                    WHEN $15 ~ '^v[1-9][0-9]{{0,8}}$' THEN greatest(last_label, substr($15, 2)::integer)
                     ELSE last_label END
                 WHERE tenant_id = $1 AND asset_id = $14 AND lifecycle_state <> 'archived'
                 RETURNING coalesce($15, 'v' || last_label) AS label
@@ -183,29 +187,14 @@ impl AssetStore for Database {
                 SELECT $1, $13, $14, label, $16, $17, $18, $19, $20 FROM parent
                 RETURNING version_label
              ),
-             source AS (
-                INSERT INTO asset_version_source (tenant_id, asset_version_id, body)
-                SELECT $1, $13, $21 FROM parent WHERE $21::text IS NOT NULL
-             ),
-             note AS (
-                INSERT INTO asset_version_note (tenant_id, asset_version_id, body)
-                SELECT $1, $13, $22 FROM parent WHERE $22::text IS NOT NULL
-             ),
-             reference AS (
-                INSERT INTO asset_reference (tenant_id, asset_version_id, position, target_slug, target_label, pointer)
-                SELECT $1, $13, place - 1, slug, named.label, pointer
-                FROM parent, unnest($23::text[], $24::text[], $25::text[]) WITH ORDINALITY
-                    AS named (slug, label, pointer, place)
-             ),
-             done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
-            commit_tail!(),
-            "))
-             SELECT version_label FROM done LEFT JOIN made ON true"
+             {beside}
+             done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), {}))
+             SELECT version_label FROM done LEFT JOIN made ON true",
+            commit_tail!()
         );
-        let Change { next, decided_on: _, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
-        let row = VersionRow::of(&next);
-        let rows = self.commit(SQL, &tail.with(&row.params())).await?;
+        let mut own = row.params();
+        own.extend(more);
+        let rows = self.commit(&sql, &tail.with(&own)).await?;
         stored(next, &rows)
     }
 
@@ -215,6 +204,11 @@ impl AssetStore for Database {
         change: Change<(Asset, NewVersion)>,
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError> {
+        let Change { next: (new_asset, new_version), decided_on: _, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let parent = AssetRow::of(&new_asset);
+        let child = VersionRow::of(&new_version);
+        let (beside, more) = child.beside("$24", 32);
         let sql = format!(
             "WITH parent AS (
                 {INSERT_ASSET} VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20,
@@ -229,30 +223,14 @@ impl AssetStore for Database {
                 SELECT $1, $24, $25, label, $27, $28, $29, $30, $31 FROM parent
                 RETURNING version_label
              ),
-             source AS (
-                INSERT INTO asset_version_source (tenant_id, asset_version_id, body)
-                SELECT $1, $24, $32 FROM parent WHERE $32::text IS NOT NULL
-             ),
-             note AS (
-                INSERT INTO asset_version_note (tenant_id, asset_version_id, body)
-                SELECT $1, $24, $33 FROM parent WHERE $33::text IS NOT NULL
-             ),
-             reference AS (
-                INSERT INTO asset_reference (tenant_id, asset_version_id, position, target_slug, target_label, pointer)
-                SELECT $1, $24, place - 1, slug, named.label, pointer
-                FROM parent, unnest($34::text[], $35::text[], $36::text[]) WITH ORDINALITY
-                    AS named (slug, label, pointer, place)
-             ),
+             {beside}
              done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), {}))
              SELECT version_label FROM done LEFT JOIN made ON true",
             commit_tail!()
         );
-        let Change { next: (new_asset, new_version), decided_on: _, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
-        let parent = AssetRow::of(&new_asset);
-        let child = VersionRow::of(&new_version);
         let mut own = parent.params();
         own.extend(child.params());
+        own.extend(more);
         let rows = self.commit(&sql, &tail.with(&own)).await?;
         stored(new_version, &rows)
     }
@@ -395,21 +373,39 @@ impl<'a> VersionRow<'a> {
     }
 
     fn params(&self) -> Vec<Param<'_>> {
-        vec![
-            &self.id,
-            &self.asset,
-            &self.label,
-            &self.content,
-            &self.artifact,
-            &self.checksum,
-            &self.at,
-            &self.by,
-            &self.source,
-            &self.note,
-            &self.slugs,
-            &self.labels,
-            &self.pointers,
-        ]
+        vec![&self.id, &self.asset, &self.label, &self.content, &self.artifact, &self.checksum, &self.at, &self.by]
+    }
+
+    /// What stands beside the version, as parts of its statement, with their values from this placeholder on. What is
+    /// not there has no part: most versions have none of it, and every part of a statement costs.
+    fn beside(&self, id: &str, first: usize) -> (String, Vec<Param<'_>>) {
+        let (mut sql, mut values): (String, Vec<Param<'_>>) = (String::new(), Vec::new());
+        for (table, body) in [("asset_version_source", &self.source), ("asset_version_note", &self.note)] {
+            if body.is_some() {
+                let value = first.saturating_add(values.len());
+                sql.push_str(&format!(
+                    "{table}_made AS (
+                        INSERT INTO {table} (tenant_id, asset_version_id, body) SELECT $1, {id}, ${value} FROM made
+                     ),"
+                ));
+                values.push(body);
+            }
+        }
+        if !self.slugs.is_empty() {
+            let slugs = first.saturating_add(values.len());
+            let (labels, pointers) = (slugs.saturating_add(1), slugs.saturating_add(2));
+            sql.push_str(&format!(
+                "referred AS (
+                    INSERT INTO asset_reference (tenant_id, asset_version_id, position, target_slug, target_label,
+                        pointer)
+                    SELECT $1, {id}, place - 1, slug, label, pointer
+                    FROM made, unnest(${slugs}::text[], ${labels}::text[], ${pointers}::text[]) WITH ORDINALITY
+                        AS named (slug, label, pointer, place)
+                 ),"
+            ));
+            values.extend_from_slice(&[&self.slugs, &self.labels, &self.pointers]);
+        }
+        (sql, values)
     }
 }
 
