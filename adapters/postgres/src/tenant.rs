@@ -188,8 +188,10 @@ impl WorkspaceStore for Database {
              ),
              assistant AS (
                 INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status,
-                    invocation_mode, workspace_id, revision, created_at, created_by, updated_at, management_source)
-                SELECT $1, $20, $21, $22, $23, $24, $25, $26, $15, $27, $18, $19, $18, $28 FROM made
+                    invocation_mode, revision, management_source, interface_config, search, workspace_id, created_at,
+                    created_by, updated_at)
+                SELECT $1, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, array_to_tsvector($30::text[]), $15, $18,
+                    $19, $18 FROM made
                 RETURNING 1
              ),
              done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM assistant), ",
@@ -202,7 +204,7 @@ impl WorkspaceStore for Database {
         let (namespace_id, namespace) = (workspace.namespace_id.uuid(), workspace.namespace.as_str());
         let (id, slug) = (workspace.workspace_id.uuid(), workspace.slug.as_str());
         let (at, by) = (workspace.created_at.moment(), workspace.created_by.to_string());
-        let row = WorkloadRow::of(&assistant);
+        let row = WorkloadRow::of(scope, &assistant);
         let mut own: Vec<Param<'_>> = vec![&namespace_id, &namespace, &id, &slug, &workspace.name, &at, &by];
         own.extend(row.described());
         let rows = self.commit(SQL, &tail.with(&own)).await?;

@@ -8,17 +8,26 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
+    access::rights::Reach,
     id::WorkloadId,
     idempotency::KeyedOutcome,
+    search::Words,
+    slug::Slug,
     store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
-    workload::{InvocationMode, ManagementSource, Status, Workload, WorkloadFilter, WorkloadStore},
+    workload::{
+        InvocationMode, ManagementSource, Status, Workload,
+        interface::InterfaceConfig,
+        ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
+    },
 };
+use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 pub(crate) const WORKLOAD_COLUMNS: &str = "workload.workload_id, workload.slug, workload.name, workload.description, \
-    workload.owner_ref, workload.status, workload.invocation_mode, workload.management_source, workload.workspace_id, workspace.namespace_id, \
+    workload.owner_ref, workload.status, workload.invocation_mode, workload.interface_config, workload.management_source, \
+    workload.workspace_id, workspace.namespace_id, \
     workload.revision, workload.created_at, workload.created_by, workload.updated_at";
 
 pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
@@ -30,6 +39,7 @@ pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
         owner_ref: row.owner("owner_ref")?,
         status: row.spelled("status", Status::parse)?,
         invocation_mode: row.spelled("invocation_mode", InvocationMode::parse)?,
+        interface_config: interface(row)?,
         management_source: row
             .column::<Option<&str>>("management_source")?
             .map(|source| known("management_source", ManagementSource::parse(source)))
@@ -43,8 +53,72 @@ pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
     })
 }
 
+fn interface(row: &Row) -> Result<Option<InterfaceConfig>, StoreError> {
+    let document: Option<Value> = row.column("interface_config")?;
+    let read = |document| known("interface_config", serde_json::from_value(document).ok());
+    document.map(read).transpose()
+}
+
+/// A tenant's words as the index holds them.
+fn lexemes(scope: TenantScope, words: &Words) -> Vec<String> {
+    words.iter().map(|word| format!("{}/{word}", scope.tenant())).collect()
+}
+
+/// The question whether each of these words begins one of the text's. Words are letters and digits alone, so nothing
+/// in them could end the quotes.
+fn question(scope: TenantScope, words: &Words) -> String {
+    let parts: Vec<String> = lexemes(scope, words).iter().map(|lexeme| format!("'{lexeme}':*")).collect();
+    parts.join(" & ")
+}
+
+/// Workloads that meet the conditions, as far as the reach goes.
+fn listing(conditions: Vec<String>, reach: Option<&Reach>, mut values: Values) -> Listing {
+    const FROM: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id)";
+    let (with, branches) = match reach {
+        None => (String::new(), vec![Branch { from: FROM.to_owned(), conditions, each: None }]),
+        Some(reach) => {
+            let places = ("workload.workspace_id", "workload.workload_id");
+            within(reach, FROM, places, &conditions, &mut values)
+        }
+    };
+    let key = Key::Id("workload.workload_id", "workload_id");
+    Listing { with, columns: WORKLOAD_COLUMNS, key, beside: None, weight: None, branches, values }
+}
+
 #[async_trait]
 impl WorkloadStore for Database {
+    async fn find_by_slug(&self, scope: TenantScope, slug: &Slug) -> Result<Option<Workload>, StoreError> {
+        let sql = format!(
+            "SELECT {WORKLOAD_COLUMNS} FROM workload JOIN workspace USING (tenant_id, workspace_id)
+             WHERE tenant_id = $1 AND workload.slug = $2"
+        );
+        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &slug.as_str()]).await?;
+        row.as_ref().map(workload).transpose()
+    }
+
+    async fn list_runtime(
+        &self,
+        scope: TenantScope,
+        filter: &RuntimeFilter,
+        page: Paging,
+    ) -> Result<Listed<Workload>, StoreError> {
+        let mut values = Values::default();
+        let mut conditions = vec![
+            format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid())),
+            "interface_config IS NOT NULL AND status = 'registered'".to_owned(),
+        ];
+        if let Some(mode) = filter.presentation_mode {
+            conditions.push(format!("interface_config ->> 'presentation_mode' = {}", values.bind(mode.as_str())));
+        }
+        if let Some(owner) = &filter.owner {
+            conditions.push(format!("owner_ref = {}", values.bind(owner.as_str().to_owned())));
+        }
+        if let Some(words) = &filter.words {
+            conditions.push(format!("search @@ {}::text::tsquery", values.bind(question(scope, words))));
+        }
+        self.listed(listing(conditions, filter.reach.as_ref(), values), page, workload).await
+    }
+
     async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError> {
         let sql = format!(
             "SELECT {WORKLOAD_COLUMNS} FROM workload JOIN workspace USING (tenant_id, workspace_id)
@@ -60,7 +134,6 @@ impl WorkloadStore for Database {
         filter: &WorkloadFilter,
         page: Paging,
     ) -> Result<Listed<Workload>, StoreError> {
-        const FROM: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id)";
         let mut values = Values::default();
         let mut conditions = vec![format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid()))];
         if let Some(workspace) = filter.workspace {
@@ -69,16 +142,7 @@ impl WorkloadStore for Database {
         if let Some(status) = filter.status {
             conditions.push(format!("workload.status = {}", values.bind(status.as_str())));
         }
-        let (with, branches) = match &filter.reach {
-            None => (String::new(), vec![Branch { from: FROM.to_owned(), conditions, each: None }]),
-            Some(reach) => {
-                let places = ("workload.workspace_id", "workload.workload_id");
-                within(reach, FROM, places, &conditions, &mut values)
-            }
-        };
-        let key = Key::Id("workload.workload_id", "workload_id");
-        let listing = Listing { with, columns: WORKLOAD_COLUMNS, key, beside: None, weight: None, branches, values };
-        self.listed(listing, page, workload).await
+        self.listed(listing(conditions, filter.reach.as_ref(), values), page, workload).await
     }
 
     async fn commit_new(
@@ -90,8 +154,10 @@ impl WorkloadStore for Database {
         const SQL: &str = concat!(
             "WITH made AS (
                 INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status,
-                    invocation_mode, revision, management_source, workspace_id, created_at, created_by, updated_at)
-                VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $23)
+                    invocation_mode, revision, management_source, interface_config, search, workspace_id, created_at,
+                    created_by, updated_at)
+                VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, array_to_tsvector($23::text[]), $24,
+                    $25, $26, $25)
                 RETURNING 1
              )
              SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
@@ -100,7 +166,7 @@ impl WorkloadStore for Database {
         );
         let Change { next, decided_on: _, fact } = change;
         let tail = Tail::new(scope, &fact, key);
-        let row = WorkloadRow::of(&next);
+        let row = WorkloadRow::of(scope, &next);
         let (workspace, at, by) = (next.workspace_id.uuid(), next.created_at.moment(), next.created_by.to_string());
         let mut own = row.described();
         own.extend_from_slice(&[&workspace, &at, &by]);
@@ -111,7 +177,8 @@ impl WorkloadStore for Database {
         const SQL: &str = concat!(
             "WITH changed AS (
                 UPDATE workload SET name = $15, description = $16, owner_ref = $17, status = $18,
-                    invocation_mode = $19, revision = $20, updated_at = $21
+                    invocation_mode = $19, revision = $20, updated_at = $21, interface_config = $22,
+                    search = array_to_tsvector($23::text[])
                 WHERE tenant_id = $1 AND workload_id = $13 AND revision = $14
                 RETURNING 1
              )
@@ -124,7 +191,10 @@ impl WorkloadStore for Database {
         let (id, seen) = (next.workload_id.uuid(), decided_on.unwrap_or(next.revision).get());
         let (owner, status) = (next.owner_ref.as_str(), next.status.as_str());
         let (mode, revision, at) = (next.invocation_mode.as_str(), next.revision.get(), next.updated_at.moment());
-        let own: [Param<'_>; 9] = [&id, &seen, &next.name, &next.description, &owner, &status, &mode, &revision, &at];
+        let interface = next.interface_config.as_ref().map(InterfaceConfig::to_document);
+        let words = lexemes(scope, &next.words());
+        let own: [Param<'_>; 11] =
+            [&id, &seen, &next.name, &next.description, &owner, &status, &mode, &revision, &at, &interface, &words];
         Self::commit(self, SQL, &tail.with(&own)).await.map(|_| ())
     }
 }
@@ -140,10 +210,12 @@ pub(crate) struct WorkloadRow<'a> {
     mode: &'static str,
     revision: i64,
     source: Option<&'static str>,
+    interface: Option<Value>,
+    words: Vec<String>,
 }
 
 impl<'a> WorkloadRow<'a> {
-    pub(crate) fn of(workload: &'a Workload) -> Self {
+    pub(crate) fn of(scope: TenantScope, workload: &'a Workload) -> Self {
         Self {
             id: workload.workload_id.uuid(),
             slug: workload.slug.as_str(),
@@ -154,10 +226,12 @@ impl<'a> WorkloadRow<'a> {
             mode: workload.invocation_mode.as_str(),
             revision: workload.revision.get(),
             source: workload.management_source.map(ManagementSource::as_str),
+            interface: workload.interface_config.as_ref().map(InterfaceConfig::to_document),
+            words: lexemes(scope, &workload.words()),
         }
     }
 
-    /// Identifier, slug, name, description, owner, status, mode, revision, management source.
+    /// Identifier, slug, name, description, owner, status, mode, revision, management source, interface, words.
     pub(crate) fn described(&self) -> Vec<Param<'_>> {
         vec![
             &self.id,
@@ -169,6 +243,8 @@ impl<'a> WorkloadRow<'a> {
             &self.mode,
             &self.revision,
             &self.source,
+            &self.interface,
+            &self.words,
         ]
     }
 }

@@ -5,7 +5,10 @@ use crate::{
     compose::Api,
     document::Base,
     evidence, execution, flow, health,
-    http::{HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard},
+    http::{
+        HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard,
+        strict_query::strict_query,
+    },
     release, tenant, workload,
 };
 use actix_web::{
@@ -54,6 +57,8 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(flow::read_flow)
         .service(workload::list_workloads)
         .service(workload::create_workload)
+        .service(workload::interface::list_runtime_workloads)
+        .service(workload::interface::read_runtime_workload)
         .service(execution::execute_workload)
         .service(workload::read_workload)
         .service(workload::change_workload)
@@ -92,6 +97,7 @@ pub fn app(
         .service(web::redirect("/docs", "/docs/"))
         .service(page)
         .default_service(web::to(fallback))
+        .wrap(from_fn(strict_query))
         .wrap(from_fn(site_guard))
         .wrap(from_fn(request_context))
 }

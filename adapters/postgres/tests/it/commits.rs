@@ -22,7 +22,7 @@ use fairway_domain::{
     release::{Release, ports::ReleaseStore, review::Verdict},
     store::{Change, CommitError, Conflict},
     tenant::{DEFAULT_TENANT, Tenant, TenantSettings, TenantStore, Workspace, WorkspaceStore},
-    workload::{Status, Workload, WorkloadPatch, WorkloadStore},
+    workload::{Status, Workload, WorkloadPatch, interface::InterfaceConfig, ports::WorkloadStore},
 };
 use fairway_postgres::Database;
 use std::{pin::Pin, sync::Arc};
@@ -367,7 +367,12 @@ async fn workload(stage: &Stage) -> Decision {
 
 async fn workload_change(stage: &Stage) -> Decision {
     let workload = stage.workload().await;
-    let patch = WorkloadPatch { status: Some(Status::Suspended), ..WorkloadPatch::default() };
+    let interface = InterfaceConfig::read(&serde_json::json!({ "presentation_mode": "chat" })).unwrap();
+    let patch = WorkloadPatch {
+        status: Some(Status::Suspended),
+        interface_config: Some(Some(interface)),
+        ..WorkloadPatch::default()
+    };
     let change = workload.amend(patch, &stamp()).unwrap().unwrap();
     let id = workload.workload_id;
     let store = store(stage);

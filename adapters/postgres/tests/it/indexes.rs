@@ -8,7 +8,7 @@ use crate::{
     stage::{Stage, acceptance, actor, ending, environment, fresh, open, refused, scope},
 };
 use fairway_domain::{
-    access::{AccessStore, ActorRef, GrantScope, rights::Reach},
+    access::{AccessStore, ActorRef, GrantScope, OwnerRef, rights::Reach},
     asset::{
         Lifecycle,
         grant::AssetGrantStore,
@@ -21,10 +21,14 @@ use fairway_domain::{
     execution::ports::{Accepted, ExecutionStore, LeaseState},
     idempotency::{IdempotencyStore, RequestKey},
     release::ports::{ReleaseFilter, ReleaseStore},
+    search::Words,
     store::{Paging, Start},
     tenant::{DEFAULT_NAMESPACE, DEFAULT_WORKSPACE, TenantStore, WorkspaceStore},
     time::Timestamp,
-    workload::{WorkloadFilter, WorkloadStore},
+    workload::{
+        interface::PresentationMode,
+        ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
+    },
 };
 use fairway_postgres::Database;
 use fairway_testkit::TestDatabase;
@@ -63,8 +67,9 @@ const FILL: &str = "
     INSERT INTO asset_grant SELECT tenant_id, gen_random_uuid(), asset_id, 'user:' || row_number() OVER (), NULL, now(),
         'user:eve' FROM asset;
     INSERT INTO workload SELECT workspace.tenant_id, gen_random_uuid(), 'w-' || n, 'x', '', 'team:x', 'registered',
-        'api', workspace_id, 1, now(), 'user:eve', now() FROM workspace, generate_series(1, 400) AS n
-        WHERE slug IN ('home');
+        'api', workspace_id, 1, now(), 'user:eve', now(), NULL, '{\"presentation_mode\": \"form\"}',
+        array_to_tsvector(ARRAY[workspace.tenant_id || '/word' || n, workspace.tenant_id || '/all'])
+        FROM workspace, generate_series(1, 400) AS n WHERE slug IN ('home');
     INSERT INTO release SELECT tenant_id, gen_random_uuid(), workload_id, workspace_id, 'dev', 'all', 'active', 'x',
         NULL, NULL, 1, now(), 'user:eve', now() FROM workload;
     INSERT INTO release_binding SELECT tenant_id, gen_random_uuid(), release_id, 'policy_bundle', (
@@ -131,6 +136,7 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     AssetStore::find_version(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
     AssetStore::flow_source(store, scope(), bound.asset_id).await.unwrap().unwrap();
     WorkloadStore::find(store, scope(), workload.workload_id).await.unwrap().unwrap();
+    WorkloadStore::find_by_slug(store, scope(), &workload.slug).await.unwrap().unwrap();
     ReleaseStore::find(store, scope(), release.release_id).await.unwrap().unwrap();
     ReleaseStore::deployment(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
     ReleaseStore::pulse(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
@@ -209,6 +215,16 @@ async fn list_everything(stage: &Stage, store: &Database) {
     assert_eq!(ArtifactLedger::orphans(store, vec![stored]).await.unwrap(), []);
     AssetStore::list_versions(store, scope(), bound.asset_id, page).await.unwrap();
     WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
+    let words = |text: &str| Some(Words::of([text]));
+    for filter in [
+        RuntimeFilter::default(),
+        RuntimeFilter { presentation_mode: Some(PresentationMode::Form), ..RuntimeFilter::default() },
+        RuntimeFilter { owner: Some(OwnerRef::parse("team:x").unwrap()), ..RuntimeFilter::default() },
+        RuntimeFilter { words: words("all"), ..RuntimeFilter::default() },
+        RuntimeFilter { words: words("all word7"), ..RuntimeFilter::default() },
+    ] {
+        WorkloadStore::list_runtime(store, scope(), &filter, page).await.unwrap();
+    }
     ReleaseStore::list(store, scope(), &ReleaseFilter::default(), page).await.unwrap();
     let of_one = ReleaseFilter { workload: Some(workload.workload_id), ..ReleaseFilter::default() };
     ReleaseStore::list(store, scope(), &of_one, page).await.unwrap();

@@ -28,7 +28,7 @@ use fairway_domain::{
     store::Revision,
     tenant::{DEFAULT_NAMESPACE, DEFAULT_TENANT, DEFAULT_WORKSPACE, TenantScope},
     time::Timestamp,
-    workload::{InvocationMode, NewWorkload, Workload, WorkloadStore},
+    workload::{InvocationMode, NewWorkload, Workload, ports::WorkloadStore},
 };
 use fairway_postgres::{Database, DatabaseOptions};
 use fairway_testkit::TestDatabase;

@@ -1,7 +1,10 @@
 //! From the refusals of operations to answers. Exhaustive on purpose: a new refusal does not compile without one.
 
 use super::{ApiError, FieldProblem};
-use actix_web::http::StatusCode;
+use actix_web::http::{
+    StatusCode,
+    header::{HeaderValue, WWW_AUTHENTICATE},
+};
 use fairway_domain::{
     access::GrantRefusal,
     asset::{
@@ -28,6 +31,12 @@ impl From<Failure> for ApiError {
             Failure::Field(problem) => {
                 Self::invalid_field(FieldProblem::new(problem.path, problem.code, problem.message))
             }
+            Failure::Inputs(findings) => Self::validation(
+                findings
+                    .into_iter()
+                    .map(|finding| FieldProblem::new(finding.path, finding.fault.code(), finding.fault.to_string()))
+                    .collect(),
+            ),
             Failure::WorkspaceRequired => Self::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "workspace_required",
@@ -259,6 +268,8 @@ fn of_run(refusal: RunRefusal) -> ApiError {
     let code = refusal.code();
     match refusal {
         RunRefusal::Unsettled(id) => ApiError::unavailable().with("execution_id", id.to_string()),
+        RunRefusal::ShareTokenRequired => ApiError::new(StatusCode::UNAUTHORIZED, code, refusal.to_string())
+            .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
         RunRefusal::Suspended
         | RunRefusal::Retired
         | RunRefusal::NoActiveRelease

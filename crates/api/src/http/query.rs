@@ -65,46 +65,6 @@ pub(super) fn of<'a, T: DeserializeOwned>(
     serde_path_to_error::deserialize(MapDeserializer::new(members)).map_err(shape::problem)
 }
 
-/// Reads parameters as a `T` that knows each of them: one that it does not know is refused, as whoever sent it means
-/// something by it.
-pub(super) fn all_of<T: DeserializeOwned>(parameters: &BTreeMap<String, String>) -> Result<T, FieldProblem> {
-    let mut known = Known { members: parameters, fields: &[] };
-    let read = serde_path_to_error::deserialize(&mut known).map_err(shape::problem)?;
-    match parameters.keys().find(|name| !known.fields.contains(&name.as_str())) {
-        None => Ok(read),
-        Some(unknown) => Err(FieldProblem::new(unknown, "unknown_field", "this list has no such parameter")),
-    }
-}
-
-/// Parameters that remember which fields they were read for.
-struct Known<'a> {
-    members: &'a BTreeMap<String, String>,
-    fields: &'static [&'static str],
-}
-
-impl<'de> Deserializer<'de> for &mut Known<'_> {
-    type Error = ShapeError;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
-        visitor.visit_map(MapDeserializer::new(self.members.iter().map(|(name, value)| (&**name, Text(value)))))
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, ShapeError> {
-        self.fields = fields;
-        self.deserialize_any(visitor)
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-    }
-}
-
 /// The parameters by name.
 pub(super) fn parameters(query: &str) -> Result<BTreeMap<String, String>, FieldProblem> {
     let mut parameters = BTreeMap::new();
@@ -247,17 +207,6 @@ mod tests {
         assert_eq!(read::<Filter>("q").unwrap().q.unwrap(), "");
         let id = Uuid::now_v7();
         assert_eq!(read::<Required>(&format!("workspace_id={id}")).unwrap().workspace_id, id);
-    }
-
-    #[test]
-    fn a_parameter_that_nobody_reads_is_named() {
-        let all = |query: &str| all_of::<Filter>(&parameters(query).unwrap());
-        assert_eq!(all("limit=1&q=x").unwrap().limit, Some(1));
-        for (text, path) in [("limit=1&other=2", "other"), ("Q=1", "Q"), ("=", "")] {
-            let problem = all(text).unwrap_err();
-            assert_eq!((problem.path.as_str(), problem.code), (path, "unknown_field"), "{text}");
-        }
-        assert_eq!(all("limit=x").unwrap_err().path, "limit");
     }
 
     #[test]

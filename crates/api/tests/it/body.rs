@@ -154,7 +154,7 @@ async fn only_plain_json_is_taken() {
         let answer = app.post(ASSETS, Value::Null).bytes(kind, body.clone()).await;
         answer.refused(415, "unsupported_media_type");
     }
-    for encoding in ["gzip", "br", "zstd", "deflate", "identity, gzip", "x"] {
+    for encoding in ["gzip", "br", "zstd", "deflate", "identity", "IDENTITY", "identity, gzip", "", "x"] {
         let answer = app.post(ASSETS, Value::Null).bytes("application/json", body.clone());
         answer.header("Content-Encoding", encoding).await.refused(415, "unsupported_media_type");
     }

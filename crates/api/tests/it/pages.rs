@@ -57,7 +57,7 @@ async fn every_list_is_walked_by_cursor_whole_and_once() {
         assert_eq!(offset.as_array().unwrap()[..], rows[2..4], "{path}");
         let unknown = app.get(format!("{path}nonsense=1")).await.refused(422, "validation_error");
         let field = &unknown["fields"][0];
-        assert_eq!((&field["path"], &field["code"]), (&json!("nonsense"), &json!("unknown_field")), "{path}");
+        assert_eq!((&field["path"], &field["code"]), (&json!("nonsense"), &json!("unknown_parameter")), "{path}");
         lists += 1;
     }
     assert!(lists >= 11, "{lists} lists");
