@@ -9,6 +9,9 @@ const LOST_GUARD: &str = "FW001";
 /// Raised by `fairway_commit` when the idempotency key is taken.
 const KEY_TAKEN: &str = "FW002";
 
+/// Raised by `fairway_archive_asset` when a release needs the asset.
+const ASSET_IN_USE: &str = "FW004";
+
 pub(crate) fn of_commit(error: tokio_postgres::Error) -> CommitError {
     let Some(database) = error.as_db_error() else {
         return CommitError::Store(of_store(error));
@@ -16,6 +19,7 @@ pub(crate) fn of_commit(error: tokio_postgres::Error) -> CommitError {
     match database.code().code() {
         LOST_GUARD => CommitError::Stale,
         KEY_TAKEN => CommitError::KeyTaken,
+        ASSET_IN_USE => CommitError::Conflict(Conflict::AssetInUse),
         _ => match conflict(database.code(), database.constraint()) {
             Some(conflict) => CommitError::Conflict(conflict),
             None => CommitError::Store(of_store(error)),
@@ -36,6 +40,7 @@ fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<Conflict> {
         }
         "asset_version_label_key" => Some(Conflict::DuplicateVersionLabel),
         "release_binding_role_key" => Some(Conflict::DuplicateRole),
+        "asset_grant_once" => Some(Conflict::DuplicateGrant),
         "role_binding_once" => Some(Conflict::DuplicateRoleBinding),
         "access_contract_owner" => Some(Conflict::ContractOfAnother),
         "access_contract_revoked" => Some(Conflict::ContractRevoked),

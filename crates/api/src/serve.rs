@@ -12,6 +12,7 @@ pub use actix_server::ServerHandle;
 use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
 use actix_web::{dev::AppConfig, rt::net::TcpStream, web};
 use anyhow::Context as _;
+use fairway_operations::asset::Verified;
 use fairway_private_postgres::{Binaries, Options, PrivateServer, state};
 use std::{
     net::TcpListener,
@@ -200,6 +201,21 @@ async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: T
         }
     }
     Ok(())
+}
+
+/// Compares every version's row, checksum and artifact.
+///
+/// # Errors
+/// When the database or the artifact store cannot be reached.
+pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verified> {
+    let database = DatabaseAddress::open(settings).await?;
+    let verified = async {
+        let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
+        anyhow::Ok(process.services().verify_artifacts().await?)
+    };
+    let verified = verified.await;
+    database.close().await?;
+    verified
 }
 
 async fn stop(handle: &ServerHandle, server: tokio::task::JoinHandle<std::io::Result<()>>) -> anyhow::Result<()> {

@@ -7,6 +7,9 @@ use std::rc::Rc;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use tokio_postgres::Client;
+
+use crate::catalogue::Catalogue;
 use crate::connection::{Connection, post};
 
 /// Workloads with an active release in [`ENVIRONMENT`].
@@ -43,6 +46,8 @@ pub(crate) struct Furniture {
     pub(crate) workloads: Rc<[Workload]>,
     pub(crate) assets: Rc<[String]>,
     pub(crate) drafts: Rc<[Draft]>,
+    /// A hundred thousand assets.
+    pub(crate) catalogue: Catalogue,
     /// Counts what has to be different each time.
     pub(crate) counter: Rc<Cell<u64>>,
 }
@@ -64,7 +69,7 @@ impl Furniture {
     ///
     /// # Errors
     /// When the server refuses any of it.
-    pub(crate) async fn make(address: SocketAddr) -> Result<Furniture> {
+    pub(crate) async fn make(address: SocketAddr, database: &Client) -> Result<Furniture> {
         let mut maker = Maker { connection: Connection::open(address).await? };
         let parts = maker.parts().await.context("making the assets")?;
         let mut workloads = Vec::with_capacity(WORKLOADS);
@@ -80,7 +85,9 @@ impl Furniture {
             let id = maker.release(&workload.id, &parts).await.context("drafting a release")?;
             drafts.push(Draft { id, side: Rc::new(Cell::new(Side::Draft)) });
         }
+        let catalogue = Catalogue::make(database, &mut maker.connection).await.context("making a catalogue")?;
         Ok(Furniture {
+            catalogue,
             workloads: workloads.into(),
             assets: assets.into(),
             drafts: drafts.into(),

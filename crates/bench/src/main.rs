@@ -7,6 +7,7 @@
 
 mod accounting;
 mod bar;
+mod catalogue;
 mod child;
 mod cold_start;
 mod connection;

@@ -83,8 +83,9 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
     let memory = resident(server.id())?;
     let idle = Idle { cost: watch(&meter, &server).await?, memory };
     say("making workloads and releases");
-    let furniture = Furniture::make(server.address).await.with_context(|| server.end_of_log())?;
     let databases = postgres.databases().await?;
+    let [fairway, _] = &databases;
+    let furniture = Furniture::make(server.address, fairway).await.with_context(|| server.end_of_log())?;
     let bench = Bench { plan, meter, databases, accounting, floor, server, furniture };
     bench
         .rows(

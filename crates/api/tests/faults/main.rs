@@ -16,3 +16,4 @@ mod kill;
 mod outage;
 mod process;
 mod remote;
+mod verify;

@@ -12,7 +12,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
     os::unix::fs::PermissionsExt as _,
     path::PathBuf,
-    process::{Child, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -53,6 +53,30 @@ impl Place {
         place
     }
 
+    /// With this setting besides.
+    pub(crate) fn setting(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.settings.push((name, value.into()));
+        self
+    }
+
+    /// Runs another command of the program to its end, with the server's settings.
+    pub(crate) fn command(&self, name: &str) -> Output {
+        let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
+        self.prepare(&mut command);
+        command.arg(name).stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn prepare(&self, command: &mut Command) {
+        for (name, _) in env::vars_os() {
+            let name = name.to_string_lossy().into_owned();
+            if (name.starts_with("FAIRWAY_") && !KEPT.contains(&name.as_str())) || name.starts_with("OTEL_") {
+                command.env_remove(name);
+            }
+        }
+        command.current_dir(self.home.path()).env("FAIRWAY_BIND", self.address.to_string());
+        command.envs(self.settings.iter().map(|(name, value)| (name, value)));
+    }
+
     /// Where the artifacts lie.
     pub(crate) fn artifacts(&self) -> PathBuf {
         self.home.path().join("data/artifacts")
@@ -63,16 +87,8 @@ impl Place {
         let log = self.home.path().join(format!("server-{}.log", self.address.port()));
         let file = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
-        for (name, _) in env::vars_os() {
-            let name = name.to_string_lossy().into_owned();
-            if (name.starts_with("FAIRWAY_") && !KEPT.contains(&name.as_str())) || name.starts_with("OTEL_") {
-                command.env_remove(name);
-            }
-        }
-        command.arg("serve").current_dir(self.home.path());
-        command.env("FAIRWAY_BIND", self.address.to_string());
-        command.envs(self.settings.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+        self.prepare(&mut command);
+        command.arg("serve").stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         Server { child: command.spawn().unwrap(), remote: Remote::to(self.address), log }
     }
 

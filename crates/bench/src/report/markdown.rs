@@ -211,7 +211,7 @@ pub(super) mod tests {
                 ..Cost::default()
             },
         };
-        let row = Row::ALL[3];
+        let row = Row::ALL[5];
         let first = FirstAnswers { health: Duration::from_millis(120), read: Duration::from_millis(150) };
         let statement = Statement { text: "SELECT 1".to_owned(), calls: 400, milliseconds: 8.0, log_bytes: 10 };
         Findings {
