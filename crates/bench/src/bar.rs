@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::accounting::Account;
+use crate::existence;
 use crate::row::{Floor, Row};
 use crate::run::{Findings, Measured, Stretch};
 
@@ -45,7 +46,7 @@ impl Verdict {
         }
     }
 
-    fn of(is_met: bool) -> Verdict {
+    pub(crate) fn of(is_met: bool) -> Verdict {
         if is_met { Verdict::Met } else { Verdict::Missed }
     }
 }
@@ -64,6 +65,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
             Row::VersionCreate | Row::Transition => {}
         }
     }
+    judged.extend(existence::judge(&findings.existence));
     let median = findings.cold_start.read().median;
     judged.push(Judged {
         what: "cold start to the first 200 of a read".to_owned(),

@@ -10,6 +10,7 @@ mod bar;
 mod child;
 mod cold_start;
 mod connection;
+mod existence;
 mod floor;
 mod furniture;
 mod load;

@@ -223,6 +223,8 @@ mod tests {
             workloads: [crate::furniture::Workload { slug: "w".to_owned(), id: "i".to_owned() }].into(),
             assets: [].into(),
             drafts: [].into(),
+            home: crate::furniture::Things::default(),
+            abroad: crate::furniture::Things::default(),
             counter: Rc::default(),
         };
         let row = Row::Execute { keys: Keys::On, workloads: Workloads::One };
