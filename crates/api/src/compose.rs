@@ -3,7 +3,7 @@
 use crate::{
     app::Documents,
     config::{AuthMode, Settings},
-    http::{HttpBase, fallback::KnownMethods},
+    http::{HttpBase, fallback::KnownMethods, leaving::Leaving},
     metrics::Metrics,
     system::{SystemClock, SystemIds},
 };
@@ -58,6 +58,7 @@ pub struct Process {
     relays: Database,
     mode: IdentityMode,
     metrics: Metrics,
+    leaving: Leaving,
     /// The OpenAPI document.
     pub documents: Documents,
 }
@@ -126,7 +127,15 @@ impl Process {
         let mode = match settings.auth_mode {
             AuthMode::Local => IdentityMode::Local,
         };
-        Ok(Self { url, services, relays, mode, metrics: Metrics::new()?, documents: Documents::new() })
+        Ok(Self {
+            url,
+            services,
+            relays,
+            mode,
+            metrics: Metrics::new()?,
+            leaving: Leaving::default(),
+            documents: Documents::new(),
+        })
     }
 
     /// What the HTTP base needs.
@@ -136,6 +145,7 @@ impl Process {
             metrics: self.metrics.clone(),
             site_rules: settings.site_rules(),
             known_methods: KnownMethods::of(self.documents.openapi()),
+            leaving: self.leaving.clone(),
         }
     }
 
@@ -163,6 +173,12 @@ impl Process {
         relays.spawn(fairway_operations::execution::recover_forever(self.services.clone()));
         relays.spawn(fairway_operations::retention::retain_forever(self.services.clone()));
         relays
+    }
+
+    /// Tells everybody who answers that the process is about to end.
+    #[must_use]
+    pub const fn leaving(&self) -> &Leaving {
+        &self.leaving
     }
 
     /// The operations over the relays' connections.

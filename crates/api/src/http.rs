@@ -7,6 +7,7 @@ pub mod body;
 pub mod etag;
 pub mod fallback;
 pub mod idempotency;
+pub mod leaving;
 pub mod paging;
 pub mod path;
 pub mod query;
@@ -16,6 +17,7 @@ pub mod site_guard;
 
 use crate::metrics::Metrics;
 use fallback::KnownMethods;
+use leaving::Leaving;
 use site_guard::SiteRules;
 
 /// What the middlewares and the fallback need.
@@ -27,6 +29,8 @@ pub struct HttpBase {
     pub site_rules: SiteRules,
     /// Which methods each path knows.
     pub known_methods: KnownMethods,
+    /// Whether the process is about to end.
+    pub leaving: Leaving,
 }
 
 #[cfg(test)]

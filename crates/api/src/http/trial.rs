@@ -1,6 +1,6 @@
 //! What tests of this folder have in common.
 
-use super::{HttpBase, fallback::KnownMethods, site_guard::SiteRules};
+use super::{HttpBase, fallback::KnownMethods, leaving::Leaving, site_guard::SiteRules};
 use crate::metrics::Metrics;
 
 /// The base of an app that answers every host.
@@ -9,5 +9,6 @@ pub(crate) fn base() -> HttpBase {
         metrics: Metrics::new().unwrap(),
         site_rules: SiteRules::AnyHost,
         known_methods: KnownMethods::default(),
+        leaving: Leaving::default(),
     }
 }

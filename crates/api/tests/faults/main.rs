@@ -15,3 +15,5 @@ mod kill;
 mod outage;
 mod process;
 mod remote;
+mod rolling;
+mod wire;
