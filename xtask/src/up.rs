@@ -148,7 +148,9 @@ fn is_ready(address: SocketAddr) -> bool {
     let answer = || -> std::io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_read_timeout(Some(patience))?;
-        write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+        // In one piece: a server that answers the first piece and hangs up would fail the second.
+        let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
         let mut start = vec![0; b"HTTP/1.1 200".len()];
         stream.read_exact(&mut start)?;
         Ok(start)

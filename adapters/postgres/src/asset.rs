@@ -16,6 +16,7 @@ use fairway_domain::{
     },
     id::{AssetId, AssetVersionId, WorkspaceId},
     idempotency::KeyedOutcome,
+    slug::Slug,
     store::{Change, CommitError, Paging, StoreError},
     tenant::TenantScope,
 };
@@ -270,10 +271,39 @@ impl AssetStore for Database {
         known("withdrawn", row)?.column("withdrawn")
     }
 
-    async fn flow_source(&self, scope: TenantScope, asset: AssetId) -> Result<Option<String>, StoreError> {
-        const SQL: &str = "SELECT body FROM asset_version_source JOIN asset_version USING (tenant_id, asset_version_id)
-            WHERE tenant_id = $1 AND asset_id = $2 ORDER BY asset_version_id DESC LIMIT 1";
-        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &asset.uuid()]).await?;
+    async fn find_by_slug(
+        &self,
+        scope: TenantScope,
+        slug: &Slug,
+        label: Option<&VersionLabel>,
+    ) -> Result<Option<(Asset, Option<AssetVersion>)>, StoreError> {
+        let find = format!("SELECT {ASSET_COLUMNS} FROM asset WHERE tenant_id = $1 AND slug = $2");
+        let tenant = scope.tenant().uuid();
+        let Some(found) = self.read_one(&find, &[&tenant, &slug.as_str()]).await? else { return Ok(None) };
+        let found = asset(&found)?;
+        let id = found.asset_id.uuid();
+        let row = match label {
+            Some(label) => {
+                let sql = format!(
+                    "SELECT {VERSION_COLUMNS} FROM asset_version AS version
+                     WHERE tenant_id = $1 AND asset_id = $2 AND version_label = $3"
+                );
+                self.read_one(&sql, &[&tenant, &id, &label.as_str()]).await?
+            }
+            None => {
+                let sql = format!(
+                    "SELECT {VERSION_COLUMNS} FROM asset_version AS version WHERE tenant_id = $1 AND asset_id = $2
+                     ORDER BY asset_version_id DESC LIMIT 1"
+                );
+                self.read_one(&sql, &[&tenant, &id]).await?
+            }
+        };
+        Ok(Some((found, row.as_ref().map(version).transpose()?)))
+    }
+
+    async fn source_text(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<String>, StoreError> {
+        const SQL: &str = "SELECT body FROM asset_version_source WHERE tenant_id = $1 AND asset_version_id = $2";
+        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &version.uuid()]).await?;
         row.map(|row| row.column("body")).transpose()
     }
 }

@@ -23,17 +23,18 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
-use rows::{RELEASE_COLUMNS, ReleaseRow, placed, release};
+use rows::{RELEASE_COLUMNS, ReferenceRows, ReleaseRow, placed, release};
 use uuid::Uuid;
 
 #[async_trait]
 impl ReleaseStore for Database {
     async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<PlacedRelease>, StoreError> {
         let sql = format!(
-            "SELECT {RELEASE_COLUMNS}, {DEPLOYMENT_COLUMNS}, {}, {}
+            "SELECT {RELEASE_COLUMNS}, {DEPLOYMENT_COLUMNS}, {}, {}, {}
              FROM release JOIN deployment USING (tenant_id, workload_id, environment)
              WHERE tenant_id = $1 AND release_id = $2",
             rows::BINDINGS,
+            rows::REFERENCES,
             rows::APPROVALS
         );
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
@@ -226,15 +227,27 @@ impl ReleaseStore for Database {
                 UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18
                 WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
                 RETURNING 1
+             ),
+             frozen AS (
+                INSERT INTO release_reference (tenant_id, release_id, bindings_digest, from_version_id, slug, label,
+                    to_version_id)
+                SELECT $1, $13, $16, reference.from_id, reference.slug, reference.label, reference.to_id
+                FROM changed, unnest($19::uuid[], $20::text[], $21::text[], $22::uuid[])
+                    AS reference (from_id, slug, label, to_id)
+                ON CONFLICT DO NOTHING
              )
              SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
             commit_tail!(),
             ")"
         );
+        // Submitted again without a change, a release has the same digest and finds its references there already.
         let Change { next, decided_on, fact } = change;
         let tail = Tail::new(scope, &fact, key);
         let row = ReleaseRow::of(&next, decided_on);
-        self.commit(SQL, &tail.with(&row.params())).await.map(|_| ())
+        let frozen = ReferenceRows::of(&next);
+        let mut own = row.params();
+        own.extend_from_slice(&frozen.params());
+        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
 
     async fn commit_deployment(

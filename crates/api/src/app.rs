@@ -5,7 +5,10 @@ use crate::{
     compose::Api,
     document::Base,
     evidence, execution, flow, health,
-    http::{HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard},
+    http::{
+        HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard,
+        strict_query::strict_query,
+    },
     release, tenant, workload,
 };
 use actix_web::{
@@ -44,8 +47,12 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(flow::list_flows)
         .service(flow::create_flow)
         .service(flow::read_flow)
+        .service(flow::create_flow_version)
+        .service(flow::validate_flow)
         .service(workload::list_workloads)
         .service(workload::create_workload)
+        .service(workload::interface::list_runtime_workloads)
+        .service(workload::interface::read_runtime_workload)
         .service(execution::execute_workload)
         .service(workload::read_workload)
         .service(workload::change_workload)
@@ -84,6 +91,7 @@ pub fn app(
         .service(web::redirect("/docs", "/docs/"))
         .service(page)
         .default_service(web::to(fallback))
+        .wrap(from_fn(strict_query))
         .wrap(from_fn(site_guard))
         .wrap(from_fn(request_context))
 }

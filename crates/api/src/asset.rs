@@ -87,6 +87,9 @@ pub(crate) struct VersionView {
     #[schema(format = DateTime)]
     created_at: String,
     created_by: String,
+    /// The YAML that a flow's version was made from, as given; where the version stands alone, not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_yaml: Option<String>,
     /// Fields that are recorded and not enforced yet; in the answer to the creation alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<RecordedWarning>,
@@ -120,8 +123,19 @@ impl VersionView {
             checksum: version.checksum.as_str().to_owned(),
             created_at: version.created_at.to_string(),
             created_by: version.created_by.to_string(),
+            content_yaml: None,
             warnings: Vec::new(),
         })
+    }
+
+    /// With the text that it was made from.
+    pub(crate) fn with_text(self, content_yaml: Option<String>) -> Self {
+        Self { content_yaml, ..self }
+    }
+
+    /// Where it is read.
+    pub(crate) fn location(&self) -> String {
+        format!("/v1/assets/{}/versions/{}", self.asset_id, self.asset_version_id)
     }
 }
 
@@ -360,6 +374,6 @@ pub(crate) async fn read_asset_version(
     from: Query<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, version) = path.into_inner();
-    let version = api.services.read_asset_version(&caller, (*asset, *version), from.id()).await?;
-    Ok(Answer::ok(&VersionView::of(&version)?).send())
+    let (version, source) = api.services.read_asset_version(&caller, (*asset, *version), from.id()).await?;
+    Ok(Answer::ok(&VersionView::of(&version)?.with_text(source)).send())
 }

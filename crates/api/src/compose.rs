@@ -3,7 +3,7 @@
 use crate::{
     app::Documents,
     config::{AuthMode, Settings},
-    http::{HttpBase, fallback::KnownMethods, leaving::Leaving},
+    http::{HttpBase, fallback::KnownMethods, leaving::Leaving, strict_query::KnownQueries},
     metrics::Metrics,
     system::{SystemClock, SystemIds},
 };
@@ -144,7 +144,10 @@ impl Process {
         HttpBase {
             metrics: self.metrics.clone(),
             site_rules: settings.site_rules(),
+            public_scheme: settings.public_scheme,
+            body_timeout: settings.body_timeout,
             known_methods: KnownMethods::of(self.documents.openapi()),
+            known_queries: KnownQueries::of(self.documents.openapi()),
             leaving: self.leaving.clone(),
         }
     }

@@ -13,7 +13,7 @@ pub use reading::{ConfigError, Origin};
 pub use setting::{SETTINGS, Setting};
 pub use value::{LogFormat, Secret};
 
-use crate::http::site_guard::{HostName, SiteRules};
+use crate::http::site_guard::{HostName, Scheme, SiteRules};
 use fairway_artifacts::Location;
 use fairway_domain::access::ActorRef;
 use reading::Raw;
@@ -36,6 +36,12 @@ pub struct Settings {
     pub auth_mode: AuthMode,
     /// Host names that local mode answers to beside the loopback ones.
     pub allowed_hosts: Vec<HostName>,
+    /// The scheme under which browsers know the server: `https` behind a proxy that speaks TLS.
+    pub public_scheme: Scheme,
+    /// How long a request's head may take to arrive.
+    pub header_timeout: Duration,
+    /// How long a request's body may take to arrive.
+    pub body_timeout: Duration,
     /// Services whose word on behalf of others is taken.
     pub internal_clients: Vec<ActorRef>,
     /// How long a synchronous request waits for its execution.
@@ -116,6 +122,9 @@ impl Settings {
             data_dir,
             auth_mode: raw.read(&setting::AUTH_MODE, value::auth_mode)?,
             allowed_hosts: raw.read(&setting::ALLOWED_HOSTS, value::hosts)?,
+            public_scheme: raw.read(&setting::PUBLIC_SCHEME, value::scheme)?,
+            header_timeout: raw.read(&setting::HEADER_TIMEOUT, value::duration)?,
+            body_timeout: raw.read(&setting::BODY_TIMEOUT, value::duration)?,
             internal_clients: raw.read(&setting::INTERNAL_CLIENTS, value::services)?,
             sync_wait: raw.read(&setting::SYNC_WAIT, value::duration)?,
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,

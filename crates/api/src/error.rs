@@ -147,9 +147,9 @@ impl ApiError {
         }
     }
 
-    /// 408: the body took too long to arrive.
+    /// 408: the request took too long to arrive.
     pub fn request_timeout() -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "the body took too long to arrive")
+        Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "the request took too long to arrive")
     }
 
     /// 412: the resource is not in the state that the caller asked for.
@@ -203,7 +203,7 @@ impl ApiError {
     }
 
     /// The body of the answer.
-    fn body(&self) -> Value {
+    pub(crate) fn body(&self) -> Value {
         let mut detail = self.0.detail.clone();
         detail.insert("error".to_owned(), json!(self.0.code));
         detail.insert("message".to_owned(), json!(self.0.message));

@@ -4,7 +4,7 @@ use crate::{
     answer::Answer,
     caller::{Claimed, Identified},
     compose::Api,
-    document::{KeyParams, ReadRefusals, WriteRefusals},
+    document::{ErrorBody, KeyParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem},
     http::{
         body::Body,
@@ -180,6 +180,7 @@ impl ExecutionView {
     responses(
         (status = 200, description = "The run ended", body = ExecutionResult),
         (status = 202, description = "The run goes on", body = QueuedExecution),
+        (status = 401, description = "The workload is reached by a share link", body = ErrorBody),
         WriteRefusals,
     )
 )]

@@ -10,10 +10,11 @@ use crate::{
     http::{body::Body, idempotency::Keyed, paging::Page, path::PathId, query::Query},
 };
 use actix_web::{HttpResponse, get, post, web};
-use fairway_domain::{asset::kind::AssetKind, id::AssetId};
+use fairway_domain::{asset::kind::AssetKind, flow::FlowProblem, id::AssetId};
 use fairway_operations::{
     access::Operation,
-    asset::{AssetQuery, FlowDraft, FlowView as Flow},
+    asset::AssetQuery,
+    flow::{FlowDraft, FlowView as Flow},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -25,10 +26,11 @@ use uuid::Uuid;
 pub(crate) struct FlowView {
     #[serde(flatten)]
     asset: AssetView,
-    asset_version_id: Uuid,
-    /// Its newest version.
-    version: VersionView,
-    /// The YAML that the newest version was made from, as given.
+    /// Its newest version; null while it has none.
+    asset_version_id: Option<Uuid>,
+    /// Its newest version; null while it has none.
+    version: Option<VersionView>,
+    /// The YAML that the newest version was made from, as given; null where that came as JSON.
     content_yaml: Option<String>,
 }
 
@@ -36,9 +38,9 @@ impl FlowView {
     fn of(flow: &Flow) -> Result<Self, ApiError> {
         Ok(Self {
             asset: AssetView::of(&flow.asset),
-            asset_version_id: flow.version.asset_version_id.uuid(),
-            version: VersionView::of(&flow.version)?,
-            content_yaml: flow.content_yaml.clone(),
+            asset_version_id: flow.newest.as_ref().map(|newest| newest.version.asset_version_id.uuid()),
+            version: flow.newest.as_ref().map(|newest| VersionView::of(&newest.version)).transpose()?,
+            content_yaml: flow.newest.as_ref().and_then(|newest| newest.content_yaml.clone()),
         })
     }
 }
@@ -60,6 +62,56 @@ pub(crate) struct NewFlow {
     content_yaml: String,
     /// Where; your home workspace if left out.
     workspace_id: Option<Uuid>,
+}
+
+/// A version to add to a flow.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewFlowVersion {
+    /// The flow in YAML.
+    #[schema(max_length = 262_144)]
+    content_yaml: String,
+    /// Unique in the flow; the next `vN` if left out.
+    #[schema(max_length = 64)]
+    version_label: Option<String>,
+}
+
+/// A text to look at.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FlowText {
+    /// The flow in YAML.
+    #[schema(max_length = 262_144)]
+    content_yaml: String,
+}
+
+/// What is wrong with a text.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FlowValidation {
+    /// Whether it could be a version.
+    valid: bool,
+    /// Everything that is wrong, in no particular order; empty when it is valid.
+    errors: Vec<FlowErrorView>,
+}
+
+/// One thing that is wrong with a flow.
+#[derive(Serialize, ToSchema)]
+#[schema(as = FlowError)]
+pub(crate) struct FlowErrorView {
+    /// From 1.
+    line: Option<u32>,
+    /// From 1, in characters.
+    column: Option<u32>,
+    /// A stable code, such as `unknown_step`.
+    code: &'static str,
+    /// The same for people; never repeats what was written.
+    message: &'static str,
+}
+
+impl FlowErrorView {
+    pub(crate) fn of(problem: &FlowProblem) -> Self {
+        Self { line: problem.line, column: problem.column, code: problem.code, message: problem.message }
+    }
 }
 
 /// Which flows to list.
@@ -142,4 +194,51 @@ pub(crate) async fn read_flow(
 ) -> Result<HttpResponse, ApiError> {
     let flow = api.services.read_flow(&caller, *flow, from.id()).await?;
     Ok(Answer::ok(&FlowView::of(&flow)?).tagged(flow.asset.revision).send())
+}
+
+/// Adds a version to a flow.
+#[utoipa::path(
+    operation_id = "create_flow_version",
+    tag = "assets",
+    params(("flow_id" = Uuid, Path, description = "The flow's asset"), KeyParams),
+    request_body = NewFlowVersion,
+    responses((status = 201, description = "The new version", body = VersionView), WriteRefusals)
+)]
+#[post("/v1/flows/{flow_id}/versions")]
+pub(crate) async fn create_flow_version(
+    api: web::Data<Api>,
+    caller: Identified,
+    flow: PathId<AssetId>,
+    keyed: Keyed,
+    body: Body<NewFlowVersion, CONTENT_LIMIT>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let new = body.into_inner();
+    let text = (new.content_yaml, label(new.version_label.as_deref())?);
+    let done = api.services.create_flow_version(&caller, *flow, text, key.as_ref()).await?;
+    let view = VersionView::of(&done.value.version)?.with_text(done.value.content_yaml.clone());
+    let location = view.location();
+    Ok(Answer::made(&done, &view, location)?.send())
+}
+
+/// Says what is wrong with a text, without keeping it.
+#[utoipa::path(
+    operation_id = "validate_flow",
+    tag = "assets",
+    params(("flow_id" = Uuid, Path, description = "The flow's asset"), InWorkspace),
+    request_body = FlowText,
+    responses((status = 200, description = "Whether it is valid, and why not", body = FlowValidation), WriteRefusals)
+)]
+#[post("/v1/flows/{flow_id}/validate")]
+pub(crate) async fn validate_flow(
+    api: web::Data<Api>,
+    caller: Identified,
+    flow: PathId<AssetId>,
+    query: Query<InWorkspace>,
+    body: Body<FlowText, CONTENT_LIMIT>,
+) -> Result<HttpResponse, ApiError> {
+    let from = query.with_body(None)?;
+    let problems = api.services.validate_flow(&caller, *flow, from, &body.content_yaml).await?;
+    let errors: Vec<FlowErrorView> = problems.iter().map(FlowErrorView::of).collect();
+    Ok(Answer::ok(&FlowValidation { valid: errors.is_empty(), errors }).send())
 }

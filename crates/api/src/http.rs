@@ -1,9 +1,10 @@
 //! What every route stands on: the middlewares, the extractors, and the answers' common headers.
 //!
-//! Order of the middlewares, outermost first: [`request_context::request_context`], [`site_guard::site_guard`]. Both
-//! find their settings in the app's data, `web::Data<HttpBase>`; without it every request is a 500.
+//! Order of the middlewares, outermost first: [`request_context::request_context`], [`site_guard::site_guard`],
+//! [`strict_query::strict_query`]. They find their settings in the app's data, `web::Data<HttpBase>`; without it every request is a 500.
 
 pub mod body;
+pub mod connection;
 pub mod etag;
 pub mod fallback;
 pub mod idempotency;
@@ -14,11 +15,14 @@ pub mod query;
 pub mod request_context;
 mod shape;
 pub mod site_guard;
+pub mod strict_query;
 
 use crate::metrics::Metrics;
 use fallback::KnownMethods;
 use leaving::Leaving;
-use site_guard::SiteRules;
+use site_guard::{Scheme, SiteRules};
+use std::time::Duration;
+use strict_query::KnownQueries;
 
 /// What the middlewares and the fallback need.
 #[derive(Debug)]
@@ -27,8 +31,14 @@ pub struct HttpBase {
     pub metrics: Metrics,
     /// Which hosts are answered.
     pub site_rules: SiteRules,
+    /// The scheme of the server's own pages.
+    pub public_scheme: Scheme,
+    /// How long a body may take to arrive.
+    pub body_timeout: Duration,
     /// Which methods each path knows.
     pub known_methods: KnownMethods,
+    /// Which parameters each route knows.
+    pub known_queries: KnownQueries,
     /// Whether the process is about to end.
     pub leaving: Leaving,
 }

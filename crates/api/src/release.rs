@@ -23,6 +23,7 @@ use fairway_domain::{
         review::{MAX_NOTE, Verdict},
     },
     slug::Slug,
+    text::is_prose,
 };
 use fairway_operations::{
     Failure,
@@ -312,9 +313,9 @@ pub(crate) async fn review_release(
     if new.subject_ref != release.uuid() {
         return Err(FieldProblem::new("subject_ref", "invalid", "this names another release than the path").into());
     }
-    let note_fits = |note: &String| note.chars().count() <= MAX_NOTE && !note.contains('\0');
-    if !new.note.as_ref().is_none_or(note_fits) {
-        return Err(FieldProblem::new("note", "invalid", "a note has at most 2000 characters").into());
+    if !new.note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
+        let rule = "a note has at most 2000 characters, and none but line breaks and tabs that do not show";
+        return Err(FieldProblem::new("note", "invalid_text", rule).into());
     }
     let done = api.services.review_release(&caller, *release, (verdict, new.note), key.as_ref()).await?;
     let (release, approval) = &done.value;

@@ -61,14 +61,27 @@ fn say(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-/// A workload of that slug is taken as it is: who changed its name or owner since had a reason.
+/// A workload of that slug is taken as it is: who changed its name or owner since had a reason. One that was never
+/// changed and lacks its interface was left behind by an earlier, interrupted attempt.
 async fn ensure_workload(remote: &Remote, wanted: &WorkloadManifest) -> anyhow::Result<()> {
-    if find_workload(remote, &wanted.slug).await?.is_some() {
-        say(format_args!("workload `{}` is there already", wanted.slug));
-        return Ok(());
+    let found = remote.find_by_slug(AUTHOR, &["workloads"], &[], &wanted.slug).await?;
+    let (workload, untouched) = match found {
+        Some(workload) => {
+            say(format_args!("workload `{}` is there already", wanted.slug));
+            let untouched = workload.get("updated_at") == workload.get("created_at");
+            (workload, untouched)
+        }
+        None => {
+            let made = remote.post(AUTHOR, &["workloads"], &json!(wanted)).await?;
+            say(format_args!("{AUTHOR} created workload `{}`", wanted.slug));
+            (made, true)
+        }
+    };
+    if let (true, Some(config)) = (untouched, &wanted.interface_config) {
+        let path = ["workloads", text(&workload, "workload_id")?];
+        remote.patch(AUTHOR, &path, &json!({ "interface_config": config })).await?;
+        say(format_args!("{AUTHOR} gave `{}` its interface", wanted.slug));
     }
-    remote.post(AUTHOR, &["workloads"], &json!(wanted)).await?;
-    say(format_args!("{AUTHOR} created workload `{}`", wanted.slug));
     Ok(())
 }
 

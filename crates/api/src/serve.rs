@@ -4,9 +4,13 @@ use crate::{
     app,
     compose::{Api, Parts, Process},
     config::{Database, Settings},
-    http::leaving::Leaving,
+    http::{connection::Guarded, leaving::Leaving},
 };
-use actix_web::{HttpServer, dev::Server, dev::ServerHandle, web};
+use actix_http::{HttpService, Protocol};
+use actix_server::Server;
+pub use actix_server::ServerHandle;
+use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
+use actix_web::{dev::AppConfig, rt::net::TcpStream, web};
 use anyhow::Context as _;
 use fairway_private_postgres::{Binaries, Options, PrivateServer, state};
 use std::{
@@ -30,8 +34,10 @@ const DATABASE: &str = "fairway";
 const ANNOUNCED: Duration = Duration::from_millis(500);
 /// How long requests under way may take once the server is told to stop, in seconds.
 const DRAIN: u64 = 20;
-/// How long a client may take to send its headers.
-const HEADERS: Duration = Duration::from_secs(10);
+/// How long a connection may lie idle between two requests, unless heads of requests are given less.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// How long a client may take to close its side once it was told to.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// How often partitions are made ahead of time.
 const UPKEEP: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -109,12 +115,34 @@ pub fn listen(settings: &Settings, process: &Process, listener: TcpListener) -> 
     // One set of connections for each worker, made here so that a wrong address is an error and not a panic there.
     let count = thread::available_parallelism().map_or(1, usize::from);
     let workers = Workers::new(process, count)?;
-    let server = HttpServer::new(move || app::app(web::Data::new(workers.next()), base.clone(), documents.clone()))
-        .workers(count)
-        .client_request_timeout(HEADERS)
-        .shutdown_timeout(DRAIN)
-        .disable_signals()
-        .listen(listener)?
+    let header_timeout = settings.header_timeout;
+    let keep_alive = KEEP_ALIVE.min(header_timeout);
+    let builder = Server::build().workers(count).shutdown_timeout(DRAIN).disable_signals();
+    let draining = builder.graceful_shutdown_signal();
+    // What `HttpServer` of the framework would do, but over connections that are guarded.
+    let server = builder
+        .listen("fairway", listener, move || {
+            let draining = draining.clone();
+            let app = app::app(web::Data::new(workers.next()), base.clone(), documents.clone());
+            let app = app.into_factory().map_err(|error| error.error_response());
+            let http = HttpService::build()
+                .graceful_shutdown_signal(move || {
+                    let draining = draining.clone();
+                    async move { draining.notified().await }
+                })
+                .keep_alive(keep_alive)
+                .client_request_timeout(header_timeout)
+                .client_disconnect_timeout(FAREWELL)
+                .on_connect_ext(|connection: &Guarded<TcpStream>, data| {
+                    data.insert(connection.line());
+                })
+                .finish(map_config(app, |()| AppConfig::default()));
+            fn_service(move |socket: TcpStream| async move {
+                let peer = socket.peer_addr().ok();
+                Ok((Guarded::new(socket, keep_alive.saturating_add(header_timeout)), Protocol::Http1, peer))
+            })
+            .and_then(http)
+        })?
         .run();
     let handle = server.handle();
     Ok(Listening { server, handle, relays })

@@ -1,5 +1,7 @@
 //! Workloads.
 
+pub(crate) mod interface;
+
 use crate::{
     answer::Answer,
     asset::{InWorkspace, owner, slug},
@@ -7,14 +9,22 @@ use crate::{
     compose::Api,
     document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem},
-    http::{body::Body, etag::IfMatch, idempotency::Keyed, paging::Page, path::PathId, query::Query},
+    http::{
+        body::{Body, present},
+        etag::IfMatch,
+        idempotency::Keyed,
+        paging::Page,
+        path::PathId,
+        query::Query,
+    },
 };
 use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{
     id::WorkloadId,
-    workload::{InvocationMode, Status, Workload, WorkloadPatch},
+    workload::{InvocationMode, Status, Workload, WorkloadPatch, interface::InterfaceConfig, refused_texts},
 };
 use fairway_operations::workload::WorkloadDraft;
+use interface::InterfaceShape;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -33,8 +43,8 @@ pub(crate) struct WorkloadView {
     status: &'static str,
     /// `chat`, `form`, `block`, `api`, `batch` or `event`.
     invocation_mode: &'static str,
-    /// How it shows itself to people; null where it does not.
-    #[schema(value_type = Option<Object>)]
+    /// How it shows itself to people, as it was given; null where it does not.
+    #[schema(value_type = Option<InterfaceShape>)]
     interface_config: Option<Value>,
     /// Null for an ordinary workload.
     management_source: Option<&'static str>,
@@ -56,7 +66,7 @@ impl WorkloadView {
             owner_ref: workload.owner_ref.to_string(),
             status: workload.status.as_str(),
             invocation_mode: workload.invocation_mode.as_str(),
-            interface_config: None,
+            interface_config: workload.interface_config.as_ref().map(InterfaceConfig::to_document),
             management_source: None,
             workspace_id: workload.workspace_id.uuid(),
             created_at: workload.created_at.to_string(),
@@ -90,16 +100,68 @@ pub(crate) struct NewWorkload {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkloadChange {
-    #[schema(max_length = 200)]
+    #[serde(default, deserialize_with = "present")]
+    #[schema(required = false, value_type = String, min_length = 1, max_length = 200)]
     name: Option<String>,
-    #[schema(max_length = 2000)]
+    #[serde(default, deserialize_with = "present")]
+    #[schema(required = false, value_type = String, max_length = 2000)]
     description: Option<String>,
     /// `team:<name>` or `user:<name>`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(required = false, value_type = String)]
     owner_ref: Option<String>,
     /// `chat`, `form`, `block`, `api`, `batch` or `event`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(required = false, value_type = String)]
     invocation_mode: Option<String>,
     /// `registered`, `suspended` or `retired`. Needs `workload.suspend`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(required = false, value_type = String)]
     status: Option<String>,
+    /// The whole interface, or null for none any more. Another `access_mode` needs `workload.expose`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(required = false, value_type = Option<InterfaceShape>)]
+    interface_config: Option<Option<Value>>,
+}
+
+impl WorkloadChange {
+    /// The change, or everything that is wrong with it.
+    fn read(self) -> Result<WorkloadPatch, ApiError> {
+        let mut problems = Vec::new();
+        for refusal in refused_texts(self.name.as_deref(), self.description.as_deref()) {
+            problems.extend(refusal.field().map(|field| FieldProblem::new(field, refusal.code(), refusal.to_string())));
+        }
+        let patch = WorkloadPatch {
+            name: self.name,
+            description: self.description,
+            owner_ref: noted(self.owner_ref.as_deref().map(owner), &mut problems),
+            invocation_mode: noted(self.invocation_mode.as_deref().map(mode), &mut problems),
+            status: noted(self.status.as_deref().map(status), &mut problems),
+            interface_config: match self.interface_config {
+                None => None,
+                Some(None) => Some(None),
+                Some(Some(document)) => match interface::interface(&document) {
+                    Ok(config) => Some(Some(config)),
+                    Err(found) => {
+                        problems.extend(found);
+                        None
+                    }
+                },
+            },
+        };
+        if problems.is_empty() { Ok(patch) } else { Err(ApiError::validation(problems)) }
+    }
+}
+
+/// A field that was read, or a note of why it was not.
+fn noted<T>(field: Option<Result<T, FieldProblem>>, problems: &mut Vec<FieldProblem>) -> Option<T> {
+    match field? {
+        Ok(value) => Some(value),
+        Err(problem) => {
+            problems.push(problem);
+            None
+        }
+    }
 }
 
 /// Which workloads to list.
@@ -206,14 +268,7 @@ pub(crate) async fn change_workload(
     expected: IfMatch,
     body: Body<WorkloadChange>,
 ) -> Result<HttpResponse, ApiError> {
-    let change = body.into_inner();
-    let patch = WorkloadPatch {
-        name: change.name,
-        description: change.description,
-        owner_ref: change.owner_ref.as_deref().map(owner).transpose()?,
-        invocation_mode: change.invocation_mode.as_deref().map(mode).transpose()?,
-        status: change.status.as_deref().map(status).transpose()?,
-    };
+    let patch = body.into_inner().read()?;
     let workload = api.services.change_workload(&caller, *workload, &patch, &expected).await?;
     Ok(Answer::ok(&WorkloadView::of(&workload)).tagged(workload.revision).send())
 }

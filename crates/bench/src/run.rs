@@ -22,8 +22,8 @@ use crate::stage::{Home, Postgres, start_floor, start_server};
 const WARM_UP: Duration = Duration::from_millis(600);
 /// How long statements are counted for a row.
 const COUNTED: Duration = Duration::from_millis(1_500);
-/// Clients while statements are counted.
-const COUNTING_CLIENTS: usize = 8;
+/// Clients while statements are counted: one, because what several ask at the same time goes in one statement.
+const COUNTING_CLIENTS: usize = 1;
 /// How long a server is watched that has nothing to do.
 const IDLE: Duration = Duration::from_secs(3);
 

@@ -4,6 +4,7 @@ pub mod canonical;
 pub mod content;
 pub mod kind;
 pub mod ports;
+pub mod reference;
 
 use crate::{
     access::{ActorRef, OwnerRef},
@@ -118,7 +119,7 @@ pub struct Asset {
 }
 
 /// A human-readable label of a version, unique in its asset: `[A-Za-z0-9._-]{1,64}`.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VersionLabel(String);
 
 impl VersionLabel {

@@ -13,13 +13,12 @@ use reading::Finding;
 use reference::{Reference, Template, Text};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use yaml::Part;
 
 /// Most steps in one flow.
 pub const MAX_STEPS: usize = 200;
 /// Most steps that an agent may take.
 pub const MAX_AGENT_STEPS: u64 = 50;
-/// Bytes of YAML read again to find the places of problems; beyond, problems come without a place.
-const LOCATING_BUDGET: usize = 4 << 20;
 
 /// The steps of a run, checked.
 #[derive(Clone, PartialEq, Debug)]
@@ -231,14 +230,15 @@ impl From<Finding> for FlowProblem {
 /// # Errors
 /// With everything that is wrong, each with its line and column where it has one.
 pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
-    let content = yaml::parse(text).map_err(|problem| vec![problem])?;
-    reading::read(&content).map_err(|findings| {
-        let affordable = LOCATING_BUDGET / text.len().max(1);
-        let located = |(index, finding): (usize, Finding)| {
-            let (line, column) = if index < affordable { yaml::locate(text, &finding.path) } else { (None, None) };
-            FlowProblem { line, column, ..finding.into() }
+    let document = yaml::parse(text).map_err(|problem| vec![problem])?;
+    reading::read(&document.value()).map_err(|findings| {
+        let located = |finding: Finding| {
+            // A key that should not be there is shown where it stands, everything else where its value does.
+            let part = if finding.code == reading::UNKNOWN_KEY { Part::Key } else { Part::Value };
+            let place = document.place(&finding.path, part);
+            FlowProblem { line: Some(place.line), column: Some(place.column), ..finding.into() }
         };
-        findings.into_iter().enumerate().map(located).collect()
+        findings.into_iter().map(located).collect()
     })
 }
 

@@ -6,10 +6,12 @@
 mod bundle;
 mod condition;
 mod cost;
+mod plain;
 mod variables;
 
 use crate::time::Timestamp;
 use condition::Condition;
+use plain::Plain;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -165,6 +167,8 @@ pub struct PolicyDecision {
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompiledPolicy {
     rules: Vec<Rule>,
+    /// For each rule, its condition without the interpreter, where it can do without.
+    plain: Vec<Option<Plain>>,
     /// The variables that some condition reads; no other is worked out.
     reads: BTreeSet<String>,
 }
@@ -182,7 +186,8 @@ struct Rule {
 impl CompiledPolicy {
     fn of(rules: Vec<Rule>) -> Self {
         let reads = rules.iter().flat_map(|rule| rule.condition.variables()).collect();
-        Self { rules, reads }
+        let plain = rules.iter().map(|rule| Plain::of(&rule.condition)).collect();
+        Self { rules, plain, reads }
     }
 
     /// Every obligation that some rule may impose.
@@ -198,13 +203,14 @@ impl CompiledPolicy {
         let mut failed = false;
         // Most bundles of constants never look at the input, so it is converted only when a condition asks for it.
         let mut evaluation = None;
-        for rule in &self.rules {
+        for (rule, plain) in self.rules.iter().zip(&self.plain) {
+            let answered = plain.as_ref().and_then(|plain| plain.holds(input));
             let holds = match &rule.condition {
                 Condition::Always => Some(true),
                 Condition::Never => Some(false),
-                Condition::Expression(expression) => {
+                Condition::Expression(expression) => answered.or_else(|| {
                     evaluation.get_or_insert_with(|| variables::Evaluation::new(input, &self.reads)).holds(expression)
-                }
+                }),
             };
             match holds {
                 Some(true) => matched.push(rule),

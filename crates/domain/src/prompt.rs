@@ -3,15 +3,18 @@
 //! A value that is put in is never looked at again, so nothing that a caller supplies can become a token. Refusals name
 //! the byte offset of the token and never its text (spec: prompt template grammar).
 
+pub mod composition;
 pub mod grammar;
 
 use crate::slug::Slug;
 use grammar::Piece;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Longest rendered prompt, in bytes. A short template can repeat a long value many times.
 pub const MAX_RENDERED: usize = 4 << 20;
+/// Most different assets that one template includes; each is looked up when a version is made.
+pub const MAX_INCLUDED: usize = 32;
 
 /// A prompt template, parsed once.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,6 +22,7 @@ pub struct PromptTemplate {
     pieces: Vec<Piece>,
     variables: Vec<Variable>,
     output_schema: Option<Value>,
+    bytes: usize,
 }
 
 /// A declared variable of a template.
@@ -186,22 +190,27 @@ impl PromptTemplate {
             Some(list) => strings(list).ok_or(PromptRefusal::NotATemplate)?,
         };
         let pieces = grammar::scan(text)?;
+        let names: BTreeSet<&str> = variables.iter().map(|variable| variable.name.as_str()).collect();
+        let mut included = BTreeSet::new();
         for piece in &pieces {
             match piece {
-                Piece::Argument { name, offset } if !variables.iter().any(|variable| variable.name == *name) => {
+                Piece::Argument { name, offset } if !names.contains(name.as_str()) => {
                     return Err(PromptRefusal::MalformedToken { offset: *offset });
                 }
                 Piece::Command { slug, offset } if !commands.contains(slug.as_str()) => {
                     return Err(PromptRefusal::CommandNotAllowed { offset: *offset });
                 }
-                Piece::Argument { .. }
-                | Piece::Command { .. }
-                | Piece::Literal(_)
-                | Piece::Asset { .. }
-                | Piece::Placeholder { .. } => {}
+                Piece::Asset { reference, offset } => {
+                    included.insert(reference);
+                    if included.len() > MAX_INCLUDED {
+                        return Err(PromptRefusal::TooLarge { offset: *offset });
+                    }
+                }
+                Piece::Argument { .. } | Piece::Command { .. } | Piece::Literal(_) | Piece::Placeholder { .. } => {}
             }
         }
-        Ok(Self { pieces, variables, output_schema: content.get("output_schema").cloned() })
+        let output_schema = content.get("output_schema").cloned();
+        Ok(Self { bytes: text.len(), output_schema, pieces, variables })
     }
 
     /// The assets that the template includes, each with the offset of its token, in the order of the text.
@@ -218,75 +227,12 @@ impl PromptTemplate {
         &self.variables
     }
 
-    /// The JSON Schema that a run's output must satisfy, where the template has one.
+    /// The different assets that the template includes, each with the offset of its first token, in the order of the
+    /// text.
     #[must_use]
-    pub const fn output_schema(&self) -> Option<&Value> {
-        self.output_schema.as_ref()
-    }
-
-    /// Fills the template in one pass. `composed` gives the body of a referenced asset, `None` when the caller cannot
-    /// see one; bodies and arguments are put in as they are.
-    ///
-    /// # Errors
-    /// When a referenced asset or a value is missing, has another type than declared, or the result is too large.
-    pub fn render(
-        &self,
-        composed: impl Fn(&AssetReference) -> Option<String>,
-        arguments: &Map<String, Value>,
-    ) -> Result<String, PromptRefusal> {
-        let mut rendered = String::new();
-        for piece in &self.pieces {
-            let offset = match piece {
-                Piece::Literal(text) => {
-                    rendered.push_str(text);
-                    continue;
-                }
-                Piece::Asset { reference, offset } => {
-                    let body = composed(reference).ok_or(PromptRefusal::UnknownAsset { offset: *offset })?;
-                    if grammar::mentions_asset(&body) {
-                        return Err(PromptRefusal::NestedReference { offset: *offset });
-                    }
-                    rendered.push_str(&body);
-                    *offset
-                }
-                // The command stays in the text: it is an instruction to whoever runs it, not a value.
-                Piece::Command { slug, offset } => {
-                    rendered.push_str("!command:");
-                    rendered.push_str(slug.as_str());
-                    *offset
-                }
-                Piece::Argument { name, offset } => {
-                    let value = argument(arguments, name, *offset)?;
-                    if !self.variables.iter().any(|variable| variable.name == *name && variable.kind.takes(value)) {
-                        return Err(PromptRefusal::ArgumentType { offset: *offset });
-                    }
-                    push_value(&mut rendered, value);
-                    *offset
-                }
-                // The older placeholder never had a type, so any value is written.
-                Piece::Placeholder { name, offset } => {
-                    push_value(&mut rendered, argument(arguments, name, *offset)?);
-                    *offset
-                }
-            };
-            if rendered.len() > MAX_RENDERED {
-                return Err(PromptRefusal::TooLarge { offset });
-            }
-        }
-        Ok(rendered)
-    }
-}
-
-fn argument<'a>(arguments: &'a Map<String, Value>, name: &str, offset: usize) -> Result<&'a Value, PromptRefusal> {
-    arguments.get(name).filter(|value| !value.is_null()).ok_or(PromptRefusal::ArgumentMissing { offset })
-}
-
-fn push_value(rendered: &mut String, value: &Value) {
-    match value {
-        Value::String(text) => rendered.push_str(text),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            rendered.push_str(&value.to_string());
-        }
+    pub fn included(&self) -> Vec<(&AssetReference, usize)> {
+        let mut seen = BTreeSet::new();
+        self.references().filter(|(reference, _)| seen.insert(*reference)).collect()
     }
 }
 
@@ -310,109 +256,4 @@ fn strings(list: &Value) -> Option<BTreeSet<&str>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    fn template(text: &str) -> Result<PromptTemplate, PromptRefusal> {
-        PromptTemplate::parse(&json!({
-            "system_prompt": text,
-            "variables": [
-                {"name": "topic"},
-                {"name": "count", "type": "number"},
-                {"name": "strict", "type": "boolean"},
-                {"name": "tags", "type": "array"},
-            ],
-            "allowed_commands": ["summarize"],
-        }))
-    }
-
-    fn render(text: &str, arguments: Value) -> Result<String, PromptRefusal> {
-        let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
-        let body = |reference: &AssetReference| match reference.slug.as_str() {
-            "tone" => Some(format!("be kind{}", reference.label.as_deref().unwrap_or_default())),
-            "nested" => Some("see @asset-ref:tone".to_owned()),
-            _ => None,
-        };
-        template(text)?.render(body, &arguments)
-    }
-
-    #[test]
-    fn fills_every_token_once() {
-        let text = "A $arg:topic, @asset-ref:tone@v2. !command:summarize {{topic}} {{ free }} $arg:count/$arg:tags";
-        let arguments = json!({"topic": "cats", "free": true, "count": 2, "tags": ["a", 1]});
-        assert_eq!(render(text, arguments).unwrap(), "A cats, be kindv2. !command:summarize cats true 2/[\"a\",1]");
-    }
-
-    #[test]
-    fn a_value_is_never_parsed_again() {
-        let hostile = "@asset-ref:tone $arg:count !command:rm {{topic}} $arg:";
-        let rendered = render("<$arg:topic>{{topic}}", json!({"topic": hostile})).unwrap();
-        assert_eq!(rendered, format!("<{hostile}>{hostile}"));
-    }
-
-    #[test]
-    fn refuses_with_the_code_and_the_offset() {
-        let cases = [
-            ("x $arg:unknown", json!({}), "prompt_malformed_token", 2),
-            ("é !command:delete", json!({}), "prompt_command_not_allowed", 3),
-            ("!command:summarize-all", json!({}), "prompt_command_not_allowed", 0),
-            ("a $arg:topic", json!({}), "prompt_argument_missing", 2),
-            ("a $arg:topic", json!({"topic": null}), "prompt_argument_missing", 2),
-            ("{{gone}}", json!({}), "prompt_argument_missing", 0),
-            ("$arg:count", json!({"count": "2"}), "prompt_argument_type", 0),
-            ("$arg:strict", json!({"strict": 1}), "prompt_argument_type", 0),
-            ("$arg:tags", json!({"tags": "a,b"}), "prompt_argument_type", 0),
-            ("$arg:topic", json!({"topic": 1}), "prompt_argument_type", 0),
-            ("12 @asset-ref:missing", json!({}), "prompt_unknown_asset", 3),
-            ("12 @asset-ref:nested", json!({}), "prompt_nested_reference", 3),
-        ];
-        for (text, arguments, code, offset) in cases {
-            let refusal = render(text, arguments).unwrap_err();
-            assert_eq!((refusal.code(), refusal.offset()), (code, Some(offset)), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_template_without_tokens_stays_as_it_is() {
-        let text = "Mail me@example.org! Costs $5 {\"a\": {}} {{\"b\": 1}} 100% {{}}";
-        assert_eq!(render(text, json!({})).unwrap(), text);
-    }
-
-    #[test]
-    fn a_rendering_is_bounded() {
-        let refusal = render(&"$arg:topic".repeat(5), json!({"topic": "x".repeat(1 << 20)})).unwrap_err();
-        assert_eq!(refusal.code(), "prompt_too_large");
-    }
-
-    #[test]
-    fn lists_its_references() {
-        let template = template("@asset-ref:tone @asset-ref:tone@v2").unwrap();
-        let listed: Vec<_> =
-            template.references().map(|(reference, offset)| (reference.label.as_deref(), offset)).collect();
-        assert_eq!(listed, [(None, 0), (Some("v2"), 16)]);
-    }
-
-    #[test]
-    fn content_of_another_shape_is_no_template() {
-        for content in
-            [json!({}), json!({"system_prompt": 1}), json!({"system_prompt": "", "variables": [{"name": 1}]})]
-        {
-            assert_eq!(PromptTemplate::parse(&content), Err(PromptRefusal::NotATemplate));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_value_appears_literally(value in "\\PC*") {
-            let rendered = render("[$arg:topic]", json!({"topic": value})).unwrap();
-            prop_assert_eq!(rendered, format!("[{value}]"));
-        }
-
-        #[test]
-        fn any_text_is_parsed_or_refused(text in "([@!${}:a-z \u{200b}]|asset-ref:|command:|arg:|\\PC){0,60}") {
-            let _ = template(&text);
-        }
-    }
-}
+mod tests;

@@ -1,8 +1,10 @@
 //! Releases: exact versions bound to a workload in one environment, reviewed, approved, and put on lanes.
 
 pub mod activate;
+mod digest;
 pub mod lane;
 pub mod ports;
+pub mod reference;
 pub mod review;
 
 use crate::{
@@ -15,10 +17,11 @@ use crate::{
     time::Timestamp,
 };
 use activate::Missing;
+pub use digest::BindingsDigest;
 use lane::{Deployment, TargetLane};
+use reference::{FrozenReference, REFERENCE_UNRESOLVED, UnresolvedReference};
 use review::Approval;
 use serde_json::json;
-use std::fmt::Write as _;
 
 /// The names of the states, as people see them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,24 +135,6 @@ impl State {
     }
 }
 
-/// BLAKE3 of what a release binds and where it goes: the thing that reviewers approve.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct BindingsDigest(String);
-
-impl BindingsDigest {
-    /// The digest that a row holds.
-    #[must_use]
-    pub const fn stored(text: String) -> Self {
-        Self(text)
-    }
-
-    /// The digest as text: `blake3:<hex>`.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 /// One version bound in a role, with what the rules need to know of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Binding {
@@ -213,6 +198,8 @@ pub struct Release {
     pub supersedes_release_id: Option<ReleaseId>,
     /// What it binds, oldest first.
     pub bindings: Vec<Binding>,
+    /// What the references of the bound contents mean; empty in drafts, where they are still open.
+    pub references: Vec<FrozenReference>,
     /// Verdicts on it, oldest first.
     pub approvals: Vec<Approval>,
     /// When it was drafted.
@@ -270,12 +257,15 @@ pub enum ReleaseRefusal {
     /// The release is meant for another lane.
     #[error("the release is meant for another lane")]
     LaneNotTargeted,
+    /// What is bound refers to something that is not there.
+    #[error("{} references are unresolved", .0.len())]
+    UnresolvedReferences(Vec<UnresolvedReference>),
 }
 
 impl ReleaseRefusal {
     /// The stable code of the refusal.
     #[must_use]
-    pub const fn code(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::NotEditable { .. } => "release_not_editable",
             Self::RoleKindMismatch => "role_kind_mismatch",
@@ -286,6 +276,10 @@ impl ReleaseRefusal {
             Self::SelfApproval => "self_approval_not_allowed",
             Self::ActivationBlocked(_) => "activation_blocked",
             Self::LaneNotTargeted => "lane_not_targeted",
+            // A prompt's reference keeps the code that it has when the prompt is made.
+            Self::UnresolvedReferences(unresolved) => {
+                unresolved.first().map_or(REFERENCE_UNRESOLVED, |first| first.code)
+            }
         }
     }
 }
@@ -320,6 +314,7 @@ impl Release {
             policy_bundle_id: new.policy_bundle_id,
             supersedes_release_id: None,
             bindings: Vec::new(),
+            references: Vec::new(),
             approvals: Vec::new(),
             created_at: stamp.at,
             created_by: stamp.actor.clone(),
@@ -391,13 +386,24 @@ impl Release {
         }
     }
 
-    /// Hands the draft to reviewers: what is bound now is what they approve.
+    /// Hands the draft to reviewers: what is bound now, and what its references mean now, is what they approve.
     ///
     /// # Errors
-    /// When the release is no draft.
-    pub fn submit(&self, deployment: &Deployment, stamp: &Stamp) -> Result<Change<Self>, ReleaseRefusal> {
+    /// When the release is no draft, or a reference means nothing.
+    pub fn submit(
+        &self,
+        references: Result<Vec<FrozenReference>, Vec<UnresolvedReference>>,
+        deployment: &Deployment,
+        stamp: &Stamp,
+    ) -> Result<Change<Self>, ReleaseRefusal> {
         match self.state {
-            State::Draft => Ok(self.transition(State::ReviewReady { digest: self.bindings_digest() }, stamp)),
+            State::Draft => {
+                let mut references = references.map_err(ReleaseRefusal::UnresolvedReferences)?;
+                references.sort_unstable();
+                references.dedup();
+                let frozen = Self { references, ..self.clone() };
+                Ok(frozen.transition(State::ReviewReady { digest: frozen.bindings_digest() }, stamp))
+            }
             State::ReviewReady { .. }
             | State::Approved { .. }
             | State::Active { .. }
@@ -406,7 +412,7 @@ impl Release {
         }
     }
 
-    /// Takes the release back from reviewers.
+    /// Takes the release back from reviewers. Its references are open again.
     ///
     /// # Errors
     /// When it does not wait for verdicts.
@@ -421,33 +427,21 @@ impl Release {
         }
     }
 
-    /// The digest of what is bound now, and of where it goes.
-    #[must_use]
-    pub fn bindings_digest(&self) -> BindingsDigest {
-        let mut lines: Vec<String> = self
-            .bindings
-            .iter()
-            .map(|binding| {
-                format!("{} {} {}", binding.role.as_str(), binding.asset_version_id, binding.checksum.as_str())
-            })
-            .collect();
-        lines.sort_unstable();
-        let mut text =
-            format!("fairway.release.v1\n{}\n{}\n{}\n", self.workload_id, self.environment, self.target_lane.as_str());
-        if let Some(bundle) = self.policy_bundle_id {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "policy_bundle {bundle}");
-        }
-        text.push_str(&lines.join("\n"));
-        BindingsDigest(format!("blake3:{}", blake3::hash(text.as_bytes()).to_hex()))
-    }
-
     fn no_way_from(&self, deployment: &Deployment) -> ReleaseRefusal {
         ReleaseRefusal::InvalidTransition { from: self.state.name(), valid: self.valid_transitions(deployment) }
     }
 
     fn moved(&self, state: State, stamp: &Stamp) -> Self {
-        Self { state, updated_at: stamp.at, revision: self.revision.next(), ..self.clone() }
+        let references = match state {
+            // INVARIANT: what references mean is settled exactly while bindings are.
+            State::Draft => Vec::new(),
+            State::ReviewReady { .. }
+            | State::Approved { .. }
+            | State::Active { .. }
+            | State::Superseded { .. }
+            | State::Retired => self.references.clone(),
+        };
+        Self { state, references, updated_at: stamp.at, revision: self.revision.next(), ..self.clone() }
     }
 
     fn transition(&self, state: State, stamp: &Stamp) -> Change<Self> {

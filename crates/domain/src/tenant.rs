@@ -7,6 +7,7 @@ use crate::{
     idempotency::KeyedOutcome,
     slug::{Slug, SlugRefusal},
     store::{Change, CommitError, Paging, Revision, StoreError},
+    text::is_name,
     time::Timestamp,
 };
 use async_trait::async_trait;
@@ -122,8 +123,8 @@ pub enum TenantRefusal {
     /// A workspace's slug must leave room for names derived from it.
     #[error("a workspace slug has at most 43 characters")]
     SlugTooLong,
-    /// Empty, too long, or with control characters.
-    #[error("a name has 1 to 200 characters and no control characters")]
+    /// Empty, too long, or with characters that do not show.
+    #[error("a name has 1 to 200 characters, all of which show")]
     Name,
     /// Not a host name.
     #[error("a public host is a lower-case host name without a port")]
@@ -157,8 +158,7 @@ impl TenantRefusal {
 /// Whether a text can be shown to people as a name.
 #[must_use]
 pub fn is_display_name(text: &str) -> bool {
-    let length = text.chars().count();
-    (1..=MAX_NAME).contains(&length) && !text.chars().any(char::is_control)
+    is_name(text, MAX_NAME)
 }
 
 fn is_host_name(text: &str) -> bool {

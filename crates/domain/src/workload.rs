@@ -1,16 +1,21 @@
 //! Workloads: named runnable units.
 
+pub mod interface;
+pub mod ports;
+
 use crate::{
-    access::{ActorRef, OwnerRef, rights::Reach},
+    access::{ActorRef, OwnerRef},
+    asset::canonical::Canonical,
     audit::{Fact, FactKind, Stamp, Subject},
     id::{NamespaceId, WorkloadId, WorkspaceId},
-    idempotency::KeyedOutcome,
+    search::Words,
     slug::Slug,
-    store::{Change, CommitError, Paging, Revision, StoreError},
-    tenant::{TenantScope, is_display_name},
+    store::{Change, Revision},
+    tenant::is_display_name,
+    text::is_prose,
     time::Timestamp,
 };
-use async_trait::async_trait;
+use interface::{AccessMode, InterfaceConfig};
 use serde_json::json;
 
 /// Longest description, in characters.
@@ -116,6 +121,8 @@ pub struct Workload {
     pub status: Status,
     /// How it is meant to be called.
     pub invocation_mode: InvocationMode,
+    /// How it shows itself to people; `None` where it does not.
+    pub interface_config: Option<InterfaceConfig>,
     /// Where it lives.
     pub workspace_id: WorkspaceId,
     /// That workspace's namespace.
@@ -164,16 +171,18 @@ pub struct WorkloadPatch {
     pub invocation_mode: Option<InvocationMode>,
     /// Another status.
     pub status: Option<Status>,
+    /// Another interface, whole, or none any more.
+    pub interface_config: Option<Option<InterfaceConfig>>,
 }
 
 /// Why a workload cannot be as asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WorkloadRefusal {
-    /// Empty, too long, or with control characters.
-    #[error("a name has 1 to 200 characters and no control characters")]
+    /// Empty, too long, or with characters that do not show.
+    #[error("a name has 1 to 200 characters, all of which show")]
     Name,
-    /// Too long.
-    #[error("a description has at most 2000 characters")]
+    /// Too long, or with characters that do not show.
+    #[error("a description has at most 2000 characters, and none but line breaks and tabs that do not show")]
     Description,
     /// That status does not follow the present one.
     #[error("no transition from {} to {}", from.as_str(), attempted.as_str())]
@@ -195,16 +204,27 @@ impl WorkloadRefusal {
             Self::Transition { .. } => "invalid_transition",
         }
     }
+
+    /// The request field that it concerns, where it is about one.
+    #[must_use]
+    pub const fn field(self) -> Option<&'static str> {
+        match self {
+            Self::Name => Some("name"),
+            Self::Description => Some("description"),
+            Self::Transition { .. } => None,
+        }
+    }
+}
+
+/// What is wrong with a name and a description, for both at once.
+pub fn refused_texts(name: Option<&str>, description: Option<&str>) -> impl Iterator<Item = WorkloadRefusal> {
+    let name = name.filter(|name| !is_display_name(name)).map(|_| WorkloadRefusal::Name);
+    let description = description.filter(|text| !is_prose(text, MAX_DESCRIPTION));
+    name.into_iter().chain(description.map(|_| WorkloadRefusal::Description))
 }
 
 fn check_texts(name: Option<&str>, description: Option<&str>) -> Result<(), WorkloadRefusal> {
-    if name.is_some_and(|name| !is_display_name(name)) {
-        return Err(WorkloadRefusal::Name);
-    }
-    if description.is_some_and(|text| text.chars().count() > MAX_DESCRIPTION) {
-        return Err(WorkloadRefusal::Description);
-    }
-    Ok(())
+    refused_texts(name, description).next().map_or(Ok(()), Err)
 }
 
 impl Workload {
@@ -222,6 +242,7 @@ impl Workload {
             owner_ref: new.owner_ref,
             status: Status::Registered,
             invocation_mode: new.invocation_mode,
+            interface_config: None,
             workspace_id: new.workspace_id,
             namespace_id: new.namespace_id,
             created_at: stamp.at,
@@ -250,6 +271,7 @@ impl Workload {
             owner_ref: patch.owner_ref.unwrap_or_else(|| self.owner_ref.clone()),
             invocation_mode: patch.invocation_mode.unwrap_or(self.invocation_mode),
             status: attempted,
+            interface_config: patch.interface_config.unwrap_or_else(|| self.interface_config.clone()),
             ..self.clone()
         };
         let changed: Vec<&str> = [
@@ -258,6 +280,8 @@ impl Workload {
             ("owner_ref", next.owner_ref != self.owner_ref),
             ("invocation_mode", next.invocation_mode != self.invocation_mode),
             ("status", next.status != self.status),
+            ("interface_config", next.interface_config != self.interface_config),
+            ("access_mode", next.access_mode() != self.access_mode()),
         ]
         .into_iter()
         .filter_map(|(name, differs)| differs.then_some(name))
@@ -267,48 +291,57 @@ impl Workload {
         }
         next.updated_at = stamp.at;
         next.revision = self.revision.next();
-        let detail = json!({ "keys": changed, "status": next.status.as_str() });
+        let detail = json!({
+            "keys": changed,
+            "status": next.status.as_str(),
+            "access_mode": next.access_mode().as_str(),
+            "previous_access_mode": self.access_mode().as_str(),
+            "interface_digest": next.interface_digest(),
+            "previous_interface_digest": self.interface_digest(),
+        });
         let fact = Fact::new(FactKind::WorkloadChanged, self.subject(), Some(self.workspace_id), stamp, detail);
         Ok(Some(Change::replacing(next, self.revision, fact)))
+    }
+
+    /// Who may come: who has signed in, where no interface says otherwise.
+    #[must_use]
+    pub fn access_mode(&self) -> AccessMode {
+        self.interface_config.as_ref().map_or(AccessMode::Authenticated, InterfaceConfig::access_mode)
+    }
+
+    /// Whether a patch would let others come than may now.
+    #[must_use]
+    pub fn is_exposed_by(&self, patch: &WorkloadPatch) -> bool {
+        patch.interface_config.as_ref().is_some_and(|config| {
+            let mode = config.as_ref().map_or(AccessMode::Authenticated, InterfaceConfig::access_mode);
+            mode != self.access_mode()
+        })
+    }
+
+    /// What people read about it where it shows itself: the interface's own words, else the workload's.
+    #[must_use]
+    pub fn shown_description(&self) -> &str {
+        let own = self.interface_config.as_ref().map(InterfaceConfig::description);
+        own.filter(|text| !text.is_empty()).unwrap_or(&self.description)
+    }
+
+    /// The words that a search finds it by.
+    #[must_use]
+    pub fn words(&self) -> Words {
+        let shown = self.interface_config.as_ref().map(InterfaceConfig::description).unwrap_or_default();
+        Words::of([self.name.as_str(), &self.description, shown])
+    }
+
+    /// The digest of its interface, as facts name it.
+    fn interface_digest(&self) -> Option<String> {
+        let document = self.interface_config.as_ref()?.to_document();
+        // A number that has no canonical form leaves the fact without a digest, which says that there is none.
+        Canonical::of(&document).ok().map(|canonical| canonical.checksum().to_string())
     }
 
     const fn subject(&self) -> Subject {
         Subject { kind: "workload", id: self.workload_id.uuid() }
     }
-}
-
-/// Which workloads a list shows.
-#[derive(Clone, Debug, Default)]
-pub struct WorkloadFilter {
-    /// Those in this workspace.
-    pub workspace: Option<WorkspaceId>,
-    /// Those in this status.
-    pub status: Option<Status>,
-    /// Those that the caller's grants reach; `None` for all of the tenant.
-    pub reach: Option<Reach>,
-}
-
-/// Keeps workloads.
-#[async_trait]
-pub trait WorkloadStore: Send + Sync {
-    /// One workload.
-    async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError>;
-    /// A page of workloads, newest first, with their number.
-    async fn list(
-        &self,
-        scope: TenantScope,
-        filter: &WorkloadFilter,
-        page: Paging,
-    ) -> Result<(Vec<Workload>, u64), StoreError>;
-    /// Makes a workload.
-    async fn commit_new(
-        &self,
-        scope: TenantScope,
-        change: Change<Workload>,
-        key: Option<&KeyedOutcome>,
-    ) -> Result<(), CommitError>;
-    /// Stores a changed workload.
-    async fn commit(&self, scope: TenantScope, change: Change<Workload>) -> Result<(), CommitError>;
 }
 
 #[cfg(test)]

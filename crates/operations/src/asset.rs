@@ -1,4 +1,4 @@
-//! Assets, versions, and flows, which are assets made from YAML.
+//! Assets and their versions.
 
 use crate::{
     Done, Failure, Services,
@@ -14,10 +14,8 @@ use fairway_domain::{
         kind::AssetKind,
         ports::{ArtifactPath, AssetFilter},
     },
-    flow,
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     idempotency::RequestKey,
-    prompt::PromptTemplate,
     slug::Slug,
     store::Paging,
     tenant::TenantScope,
@@ -37,21 +35,6 @@ pub struct AssetDraft {
     pub workspace_id: Option<WorkspaceId>,
 }
 
-/// A flow to make.
-#[derive(Clone, Debug)]
-pub struct FlowDraft {
-    /// Its slug.
-    pub slug: Slug,
-    /// Who answers for it.
-    pub owner_ref: OwnerRef,
-    /// Its first version's label; `v1` if left out.
-    pub version_label: Option<VersionLabel>,
-    /// The YAML text.
-    pub content_yaml: String,
-    /// Where; the caller's home if left out.
-    pub workspace_id: Option<WorkspaceId>,
-}
-
 /// Which assets to list.
 #[derive(Clone, Debug, Default)]
 pub struct AssetQuery {
@@ -63,33 +46,9 @@ pub struct AssetQuery {
     pub lifecycle: Option<Lifecycle>,
 }
 
-/// A flow with its newest version.
-#[derive(Clone, Debug)]
-pub struct FlowView {
-    /// The asset.
-    pub asset: Asset,
-    /// Its newest version.
-    pub version: AssetVersion,
-    /// The YAML that it was made from.
-    pub content_yaml: Option<String>,
-}
-
 /// The two parts of a place that an asset keeps.
-fn home_of(place: &Place) -> Result<(WorkspaceId, NamespaceId), Failure> {
+pub(crate) fn home_of(place: &Place) -> Result<(WorkspaceId, NamespaceId), Failure> {
     place.workspace.zip(place.namespace).ok_or(Failure::Corrupt("a workspace without a namespace"))
-}
-
-/// Prompts that include other assets are refused as long as nothing freezes the version that they mean: a release
-/// must say exactly what it runs.
-fn refuse_references(prompt: &PromptTemplate) -> Result<(), Failure> {
-    match prompt.references().next() {
-        None => Ok(()),
-        Some(_) => Err(Failure::field(
-            "content.system_prompt",
-            "prompt_reference_unavailable",
-            "this server does not compose prompts of other assets yet",
-        )),
-    }
 }
 
 impl Services {
@@ -165,7 +124,7 @@ impl Services {
             key,
             async || {
                 if let CheckedContent::PromptTemplate(prompt) = content::check(asset.kind, content)? {
-                    refuse_references(&prompt)?;
+                    self.check_included(caller, &asset, &prompt).await?;
                 }
                 let canonical = Canonical::of(content)?;
                 let id: AssetVersionId = self.id();
@@ -194,7 +153,8 @@ impl Services {
         Ok(self.stores.assets.list_versions(scope, id, page).await?)
     }
 
-    /// One version, seen from a workspace of its asset's namespace.
+    /// One version, seen from a workspace of its asset's namespace, with the text that it was made from where one was
+    /// kept.
     ///
     /// # Errors
     /// Not found when the caller does not see it from there.
@@ -203,70 +163,17 @@ impl Services {
         caller: &Caller,
         (asset, version): (AssetId, AssetVersionId),
         from: WorkspaceId,
-    ) -> Result<AssetVersion, Failure> {
+    ) -> Result<(AssetVersion, Option<String>), Failure> {
         let (scope, _) = self.asset_from(caller, Operation::ReadAssetVersion, asset, from).await?;
         let found = self.stores.assets.find_version(scope, version).await?;
-        found.filter(|(parent, _)| parent.asset_id == asset).map(|(_, version)| version).ok_or(Failure::NotFound)
-    }
-
-    /// Makes a flow from YAML: an asset and its first version.
-    ///
-    /// # Errors
-    /// When the caller may not make assets there, the YAML is no sound flow, or the slug is taken.
-    pub async fn create_flow(
-        &self,
-        caller: &Caller,
-        draft: FlowDraft,
-        key: Option<&RequestKey>,
-    ) -> Result<Done<FlowView>, Failure> {
-        let place = self.place_for(caller, Operation::CreateFlow, draft.workspace_id).await?;
-        let scope = gate::enter(caller, Operation::CreateFlow, &place)?;
-        let (workspace_id, namespace_id) = home_of(&place)?;
-        self.once(
-            scope,
-            key,
-            async || {
-                let content = flow::parse_yaml(&draft.content_yaml).map_err(Failure::Flow)?.to_content();
-                let canonical = Canonical::of(&content)?;
-                let (asset_id, id) = (self.id::<AssetId>(), self.id::<AssetVersionId>());
-                let FlowDraft { slug, owner_ref, version_label, content_yaml, workspace_id: _ } = draft;
-                let kind = AssetKind::OrchestrationFlow;
-                let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
-                let text = content_yaml.clone();
-                let change = Asset::create_flow(new, id, version_label, (canonical, text), &self.stamp(caller));
-                let asset = change.next.0.clone();
-                let (artifact, bytes) = (&change.next.1.artifact_ref, change.next.1.canonical.bytes());
-                self.put(artifact, bytes).await?;
-                let outcome = keyed(key, 201, asset_id.uuid());
-                let version = self.stores.assets.commit_flow(scope, change, outcome.as_ref()).await?;
-                Ok(FlowView { asset, version, content_yaml: Some(content_yaml) })
-            },
-            async |id| {
-                let (scope, asset) = self.own_asset(caller, Operation::ReadFlow, id.into()).await?;
-                self.flow_view(scope, asset).await
-            },
-        )
-        .await
-    }
-
-    /// A flow with its newest version and the YAML that it was made from.
-    ///
-    /// # Errors
-    /// Not found when the caller does not see it, or it is no flow.
-    pub async fn read_flow(&self, caller: &Caller, id: AssetId, from: WorkspaceId) -> Result<FlowView, Failure> {
-        let (scope, asset) = self.asset_from(caller, Operation::ReadFlow, id, from).await?;
-        if asset.kind != AssetKind::OrchestrationFlow {
-            return Err(Failure::NotFound);
-        }
-        self.flow_view(scope, asset).await
-    }
-
-    async fn flow_view(&self, scope: TenantScope, asset: Asset) -> Result<FlowView, Failure> {
-        let newest = Paging { limit: 1, offset: 0 };
-        let (mut versions, _) = self.stores.assets.list_versions(scope, asset.asset_id, newest).await?;
-        let version = versions.pop().ok_or(Failure::Corrupt("a flow without a version"))?;
-        let content_yaml = self.stores.assets.flow_source(scope, asset.asset_id).await?;
-        Ok(FlowView { asset, version, content_yaml })
+        let found = found.filter(|(parent, _)| parent.asset_id == asset);
+        let (parent, version) = found.ok_or(Failure::NotFound)?;
+        let source = if parent.kind == AssetKind::OrchestrationFlow {
+            self.stores.assets.source_text(scope, version.asset_version_id).await?
+        } else {
+            None
+        };
+        Ok((version, source))
     }
 
     /// Lets the caller through to a list that may be narrowed to a workspace.
@@ -289,7 +196,7 @@ impl Services {
 
     /// The asset, looked at from a workspace: the caller must see that workspace's assets, and the asset must be of
     /// its namespace.
-    async fn asset_from(
+    pub(crate) async fn asset_from(
         &self,
         caller: &Caller,
         operation: Operation,
@@ -303,7 +210,7 @@ impl Services {
     }
 
     /// The asset, in the workspace that it was made in.
-    async fn own_asset(
+    pub(crate) async fn own_asset(
         &self,
         caller: &Caller,
         operation: Operation,
@@ -314,7 +221,12 @@ impl Services {
         Ok((gate::enter(caller, operation, &place)?, asset))
     }
 
-    async fn own_version(&self, caller: &Caller, asset: AssetId, id: AssetVersionId) -> Result<AssetVersion, Failure> {
+    pub(crate) async fn own_version(
+        &self,
+        caller: &Caller,
+        asset: AssetId,
+        id: AssetVersionId,
+    ) -> Result<AssetVersion, Failure> {
         let (scope, _) = self.own_asset(caller, Operation::ReadAssetVersion, asset).await?;
         let found = self.stores.assets.find_version(scope, id).await?;
         found.map(|(_, version)| version).ok_or(Failure::NotFound)
@@ -322,7 +234,7 @@ impl Services {
 
     /// Stores an artifact before its row: a row is never met without its artifact, and an artifact without a row is
     /// only waste.
-    async fn put(&self, path: &ArtifactPath, bytes: &[u8]) -> Result<(), Failure> {
+    pub(crate) async fn put(&self, path: &ArtifactPath, bytes: &[u8]) -> Result<(), Failure> {
         self.artifacts.put_if_absent(path, bytes.to_vec()).await.map(|_| ()).map_err(Failure::Artifact)
     }
 

@@ -9,7 +9,7 @@ use fairway_domain::{
     release::ReleaseRefusal,
     store::{CommitError, Conflict, StoreError},
     tenant::TenantRefusal,
-    workload::WorkloadRefusal,
+    workload::{WorkloadRefusal, interface::Finding},
 };
 
 /// A field of a request that cannot be as it is.
@@ -38,6 +38,9 @@ pub enum Failure {
     /// A field cannot be as it is.
     #[error("a field cannot be as it is")]
     Field(FieldProblem),
+    /// The inputs of a run are not what the workload's form asks for.
+    #[error("the inputs are not what the workload asks for")]
+    Inputs(Vec<Finding>),
     /// The caller named no workspace, and its roles do not name one either.
     #[error("no workspace was named")]
     WorkspaceRequired,
@@ -106,6 +109,9 @@ pub enum RunRefusal {
     /// It is over.
     #[error("the workload is retired")]
     Retired,
+    /// The workload is open to holders of a share link alone, and the request carries no token.
+    #[error("this workload is reached by a share link")]
+    ShareTokenRequired,
     /// No lane that serves the caller has a release.
     #[error("no release is active")]
     NoActiveRelease,
@@ -127,6 +133,7 @@ impl RunRefusal {
         match self {
             Self::Suspended => "workload_suspended",
             Self::Retired => "workload_retired",
+            Self::ShareTokenRequired => "share_token_required",
             Self::NoActiveRelease => "no_active_release",
             Self::NothingToRun => "nothing_to_run",
             Self::NoAsync => "async_dispatch_unavailable",

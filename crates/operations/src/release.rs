@@ -1,6 +1,7 @@
 //! Releases: drafts, bindings, verdicts, moves.
 
 mod active;
+mod freeze;
 mod standing;
 mod transition;
 

@@ -14,7 +14,7 @@ use fairway_domain::{
     release::ports::ReleaseStore,
     tenant::{TenantStore, WorkspaceStore},
     time::Clock,
-    workload::WorkloadStore,
+    workload::ports::WorkloadStore,
 };
 use moka::sync::Cache;
 use std::{sync::Arc, time::Duration};

@@ -1,7 +1,7 @@
 //! Workloads.
 
 use crate::{
-    Done, Expected, Failure, Services,
+    Done, Expected, Failure, RunRefusal, Services,
     access::{Operation, gate},
     once::{ATTEMPTS, keyed},
 };
@@ -9,10 +9,15 @@ use fairway_domain::{
     access::{Caller, OwnerRef, Place},
     id::{WorkloadId, WorkspaceId},
     idempotency::RequestKey,
+    search::{MAX_QUESTION, Words},
     slug::Slug,
     store::{CommitError, Paging},
     tenant::TenantScope,
-    workload::{InvocationMode, NewWorkload, Status, Workload, WorkloadFilter, WorkloadPatch},
+    workload::{
+        InvocationMode, NewWorkload, Status, Workload, WorkloadPatch,
+        interface::{AccessMode, PresentationMode},
+        ports::{RuntimeFilter, WorkloadFilter},
+    },
 };
 
 /// A workload to make.
@@ -32,9 +37,29 @@ pub struct WorkloadDraft {
     pub workspace_id: Option<WorkspaceId>,
 }
 
+/// Which runtime interfaces are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct RuntimeQuestion {
+    /// Those of this look.
+    pub presentation_mode: Option<PresentationMode>,
+    /// Those that this owner answers for.
+    pub owner: Option<OwnerRef>,
+    /// Those with these words in their name or description. Everything but letters and digits only parts words.
+    pub text: Option<String>,
+}
+
 /// Where a workload is.
 pub(crate) fn place_of(caller: &Caller, workload: &Workload) -> Place {
     Place::workspace(caller.tenant, workload.namespace_id, workload.workspace_id).of_workload(workload.workload_id)
+}
+
+/// Whether a workload is open to a request without a share link's token, which is every request: who is to be reached
+/// by share links alone is reached by nobody while there are none.
+pub(crate) fn with_share_link(workload: &Workload) -> Result<(), RunRefusal> {
+    match workload.access_mode() {
+        AccessMode::LinkShared => Err(RunRefusal::ShareTokenRequired),
+        AccessMode::Authenticated | AccessMode::Public => Ok(()),
+    }
 }
 
 impl Services {
@@ -120,12 +145,16 @@ impl Services {
             let describes = patch.name.is_some()
                 || patch.description.is_some()
                 || patch.owner_ref.is_some()
-                || patch.invocation_mode.is_some();
+                || patch.invocation_mode.is_some()
+                || patch.interface_config.is_some();
             if describes || patch.status.is_none() {
                 gate::enter(caller, Operation::ChangeWorkload, &place)?;
             }
             if patch.status.is_some() {
                 gate::enter(caller, Operation::SuspendWorkload, &place)?;
+            }
+            if workload.is_exposed_by(patch) {
+                gate::enter(caller, Operation::ExposeWorkload, &place)?;
             }
             expected.check(workload.revision)?;
             let Some(change) = workload.amend(patch.clone(), &self.stamp(caller))? else {
@@ -143,6 +172,49 @@ impl Services {
             return Ok(next);
         }
         Err(Failure::Contended)
+    }
+
+    /// Runtime interfaces that the caller sees, newest first: of workloads that have one and take executions.
+    ///
+    /// # Errors
+    /// When the caller sees no workloads at all, or the search text is too long.
+    pub async fn list_runtime_workloads(
+        &self,
+        caller: &Caller,
+        asked: RuntimeQuestion,
+        page: Paging,
+    ) -> Result<(Vec<Workload>, u64), Failure> {
+        let (scope, reach) = gate::enter_list(caller, Operation::ListRuntimeWorkloads)?;
+        let RuntimeQuestion { presentation_mode, owner, text } = asked;
+        let words = match text.filter(|text| !text.trim().is_empty()) {
+            Some(text) if text.chars().count() > MAX_QUESTION => {
+                return Err(Failure::field("q", "too_long", "a search has at most 256 characters"));
+            }
+            Some(text) => Some(Words::of([text.as_str()])),
+            None => None,
+        };
+        // Marks alone are in no text: nothing holds no word, and so nothing is found.
+        if words.as_ref().is_some_and(Words::is_empty) {
+            return Ok((Vec::new(), 0));
+        }
+        let filter = RuntimeFilter { presentation_mode, owner, words, reach };
+        Ok(self.stores.workloads.list_runtime(scope, &filter, page).await?)
+    }
+
+    /// The runtime interface of a workload, as people see it.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the workload, or it has no interface. When it is reached by a share link
+    /// and the request carries none.
+    pub async fn read_runtime_workload(&self, caller: &Caller, slug: &Slug) -> Result<Workload, Failure> {
+        let found = self.stores.workloads.find_by_slug(TenantScope::of(caller), slug).await?;
+        let workload = found.ok_or(Failure::NotFound)?;
+        gate::enter(caller, Operation::ReadRuntimeWorkload, &place_of(caller, &workload))?;
+        if workload.interface_config.is_none() {
+            return Err(Failure::NotFound);
+        }
+        with_share_link(&workload)?;
+        Ok(workload)
     }
 
     pub(crate) async fn enter_workload(

@@ -37,7 +37,7 @@ pub struct TestApp {
 
 /// The server's thread. A runtime of its own, so that a test that blocks or ends does not stop the relays half-way.
 struct Running {
-    handle: actix_web::dev::ServerHandle,
+    handle: fairway_api::serve::ServerHandle,
     thread: JoinHandle<anyhow::Result<()>>,
 }
 

@@ -11,6 +11,7 @@ use fairway_domain::{
         Binding, BindingsDigest, Release, State, StateName,
         lane::{Deployment, TargetLane},
         ports::PlacedRelease,
+        reference::FrozenReference,
         review::{Approval, Verdict},
     },
     slug::Slug,
@@ -43,6 +44,40 @@ pub(super) const APPROVALS: &str = "(
         'approved_by', approved_by, 'approved_at', approved_at, 'note', body) ORDER BY release_revision), '[]')::text
     FROM approval LEFT JOIN approval_note USING (tenant_id, approval_id)
     WHERE approval.tenant_id = release.tenant_id AND approval.release_id = release.release_id) AS approvals";
+
+/// Those of the present digest: a draft has none.
+pub(super) const REFERENCES: &str = "(
+    SELECT coalesce(json_agg(json_build_object(
+        'from', from_version_id, 'slug', slug, 'label', nullif(label, ''), 'asset_id', asset_id,
+        'asset_version_id', to_version_id, 'version_label', version_label, 'checksum', checksum)), '[]')::text
+    FROM release_reference AS frozen
+    JOIN asset_version AS meant ON meant.tenant_id = frozen.tenant_id AND meant.asset_version_id = to_version_id
+    WHERE frozen.tenant_id = release.tenant_id AND frozen.release_id = release.release_id
+        AND frozen.bindings_digest = release.bindings_digest) AS frozen_references";
+
+#[derive(Deserialize)]
+struct ReferenceRow {
+    from: Uuid,
+    slug: String,
+    label: Option<String>,
+    asset_id: Uuid,
+    asset_version_id: Uuid,
+    version_label: String,
+    checksum: String,
+}
+
+fn reference(row: ReferenceRow) -> Result<FrozenReference, StoreError> {
+    let label = row.label.map(|label| known("label", VersionLabel::parse(&label))).transpose()?;
+    Ok(FrozenReference {
+        from: row.from.into(),
+        slug: known("slug", Slug::parse(&row.slug).ok())?,
+        label,
+        asset_id: row.asset_id.into(),
+        asset_version_id: row.asset_version_id.into(),
+        version_label: known("version_label", VersionLabel::parse(&row.version_label))?,
+        checksum: known("checksum", Checksum::parse(&row.checksum))?,
+    })
+}
 
 #[derive(Deserialize)]
 struct BindingRow {
@@ -105,6 +140,7 @@ pub(super) fn release(row: &Row) -> Result<Release, StoreError> {
         policy_bundle_id: row.optional_id("policy_bundle_id")?,
         supersedes_release_id: row.optional_id("supersedes_release_id")?,
         bindings: Vec::new(),
+        references: Vec::new(),
         approvals: Vec::new(),
         created_at: row.moment("created_at")?,
         created_by: row.actor("created_by")?,
@@ -127,7 +163,11 @@ pub(crate) fn deployment(row: &Row) -> Result<Deployment, StoreError> {
 pub(super) fn placed(row: &Row) -> Result<PlacedRelease, StoreError> {
     let bindings: Vec<BindingRow> = parsed(row.column("bindings")?)?;
     let approvals: Vec<ApprovalRow> = parsed(row.column("approvals")?)?;
+    let frozen: Vec<ReferenceRow> = parsed(row.column("frozen_references")?)?;
+    let mut references = frozen.into_iter().map(reference).collect::<Result<Vec<_>, _>>()?;
+    references.sort_unstable();
     let release = Release {
+        references,
         bindings: bindings.into_iter().map(binding).collect::<Result<_, _>>()?,
         approvals: approvals.into_iter().map(approval).collect::<Result<_, _>>()?,
         ..release(row)?
@@ -160,5 +200,37 @@ impl<'a> ReleaseRow<'a> {
 
     pub(super) fn params(&self) -> Vec<Param<'_>> {
         vec![&self.id, &self.seen, &self.state, &self.digest, &self.revision, &self.at]
+    }
+}
+
+/// What a release freezes as it leaves draft, column by column: `$19` from, `$20` slug, `$21` label, `$22` to.
+pub(super) struct ReferenceRows<'a> {
+    from: Vec<Uuid>,
+    slugs: Vec<&'a str>,
+    labels: Vec<&'a str>,
+    to: Vec<Uuid>,
+}
+
+impl<'a> ReferenceRows<'a> {
+    pub(super) fn of(release: &'a Release) -> Self {
+        let frozen: &[FrozenReference] = match release.state {
+            State::ReviewReady { .. } => &release.references,
+            // They were stored when the release came to be reviewed.
+            State::Draft
+            | State::Approved { .. }
+            | State::Active { .. }
+            | State::Superseded { .. }
+            | State::Retired => &[],
+        };
+        Self {
+            from: frozen.iter().map(|reference| reference.from.uuid()).collect(),
+            slugs: frozen.iter().map(|reference| reference.slug.as_str()).collect(),
+            labels: frozen.iter().map(|reference| reference.label.as_ref().map_or("", VersionLabel::as_str)).collect(),
+            to: frozen.iter().map(|reference| reference.asset_version_id.uuid()).collect(),
+        }
+    }
+
+    pub(super) fn params(&self) -> [Param<'_>; 4] {
+        [&self.from, &self.slugs, &self.labels, &self.to]
     }
 }

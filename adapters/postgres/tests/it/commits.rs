@@ -1,8 +1,8 @@
 //! Every commit of every port, ready to be sent, with the ways in which it can come too late.
 
 use crate::stage::{
-    Stage, acceptance, activation, content, ending, fresh, new_asset, new_release, new_workload, refused, scope, slug,
-    stamp,
+    Stage, acceptance, activation, content, ending, fresh, new_asset, new_release, new_workload, referring, refused,
+    scope, slug, stamp,
 };
 use fairway_domain::{
     access::{AccessStore, ActorRef, Grant, GrantScope, Place, Rights, Role, RoleBinding},
@@ -17,7 +17,7 @@ use fairway_domain::{
     release::{Release, ports::ReleaseStore, review::Verdict},
     store::{Change, CommitError, Conflict},
     tenant::{DEFAULT_TENANT, Tenant, TenantSettings, TenantStore, Workspace, WorkspaceStore},
-    workload::{Status, Workload, WorkloadPatch, WorkloadStore},
+    workload::{Status, Workload, WorkloadPatch, interface::InterfaceConfig, ports::WorkloadStore},
 };
 use fairway_postgres::Database;
 use std::{pin::Pin, sync::Arc};
@@ -41,7 +41,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 }
 
 /// All of them. `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 19] = [
+pub(crate) const COMMITS: [Commit; 20] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -57,6 +57,7 @@ pub(crate) const COMMITS: [Commit; 19] = [
     keyed("ReleaseStore::commit_review", FactKind::ReleaseReviewed),
     keyed("ReleaseStore::commit_review (live)", FactKind::ReleaseReviewed),
     keyed("ReleaseStore::commit_transition", FactKind::ReleaseTransitioned),
+    keyed("ReleaseStore::commit_transition (submitted)", FactKind::ReleaseTransitioned),
     keyed("ReleaseStore::commit_deployment", FactKind::ReleaseTransitioned),
     Commit { method: "ExecutionStore::accept", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (refused)", FactKind::ExecutionDenied),
@@ -122,6 +123,7 @@ impl Commit {
             "ReleaseStore::commit_review" => review(stage).await,
             "ReleaseStore::commit_review (live)" => review_of_live(stage).await,
             "ReleaseStore::commit_transition" => transition(stage).await,
+            "ReleaseStore::commit_transition (submitted)" => submission(stage).await,
             "ReleaseStore::commit_deployment" => deployment(stage).await,
             "ExecutionStore::accept" => accept(stage, acceptance).await,
             "ExecutionStore::accept (refused)" => accept(stage, refused).await,
@@ -285,7 +287,12 @@ async fn workload(stage: &Stage) -> Decision {
 
 async fn workload_change(stage: &Stage) -> Decision {
     let workload = stage.workload().await;
-    let patch = WorkloadPatch { status: Some(Status::Suspended), ..WorkloadPatch::default() };
+    let interface = InterfaceConfig::read(&serde_json::json!({ "presentation_mode": "chat" })).unwrap();
+    let patch = WorkloadPatch {
+        status: Some(Status::Suspended),
+        interface_config: Some(Some(interface)),
+        ..WorkloadPatch::default()
+    };
     let change = workload.amend(patch, &stamp()).unwrap().unwrap();
     let id = workload.workload_id;
     let store = store(stage);
@@ -346,6 +353,16 @@ async fn review_of_live(stage: &Stage) -> Decision {
 async fn transition(stage: &Stage) -> Decision {
     let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
     let change = placed.release.reopen(&placed.deployment, &stamp()).unwrap();
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
+        .stale(moved(&placed.release))
+}
+
+/// Freezes a reference besides.
+async fn submission(stage: &Stage) -> Decision {
+    let (draft, version) = (stage.draft(&stage.workload().await).await, stage.bindable().await);
+    let placed = stage.placed(&draft).await;
+    let change = placed.release.submit(Ok(vec![referring(&version)]), &placed.deployment, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
         .stale(moved(&placed.release))

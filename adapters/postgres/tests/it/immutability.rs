@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tokio_postgres::{Client, error::SqlState};
 
 /// What is only ever appended to.
-const APPEND_ONLY: [&str; 10] = [
+const APPEND_ONLY: [&str; 11] = [
     "approval",
     "asset_version",
     "asset_version_source",
@@ -16,6 +16,7 @@ const APPEND_ONLY: [&str; 10] = [
     "fact",
     "fact_order",
     "policy_decision",
+    "release_reference",
 ];
 /// Raised by the triggers.
 const REFUSED: &str = "FW003";

@@ -8,15 +8,19 @@ use crate::{
     stage::{Stage, acceptance, actor, ending, environment, fresh, open, refused, scope},
 };
 use fairway_domain::{
-    access::{AccessStore, ActorRef, GrantScope},
+    access::{AccessStore, ActorRef, GrantScope, OwnerRef},
     asset::ports::{AssetFilter, AssetStore},
     audit::{AuditStore, FactSequencer},
     execution::ports::{Accepted, ExecutionStore, LeaseState},
     idempotency::{IdempotencyStore, RequestKey},
     release::ports::{ReleaseFilter, ReleaseStore},
+    search::Words,
     store::Paging,
     tenant::{DEFAULT_WORKSPACE, TenantStore, WorkspaceStore},
-    workload::{WorkloadFilter, WorkloadStore},
+    workload::{
+        interface::PresentationMode,
+        ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
+    },
 };
 use fairway_postgres::Database;
 use fairway_testkit::TestDatabase;
@@ -50,13 +54,16 @@ const FILL: &str = "
         'blake3:' || repeat('0', 64), now(), 'user:eve' FROM asset;
     INSERT INTO asset_version_source SELECT tenant_id, asset_version_id, 'x' FROM asset_version;
     INSERT INTO workload SELECT workspace.tenant_id, gen_random_uuid(), 'w-' || n, 'x', '', 'team:x', 'registered',
-        'api', workspace_id, 1, now(), 'user:eve', now() FROM workspace, generate_series(1, 400) AS n
-        WHERE slug IN ('home');
+        'api', workspace_id, 1, now(), 'user:eve', now(), '{\"presentation_mode\": \"form\"}',
+        array_to_tsvector(ARRAY[workspace.tenant_id || '/word' || n, workspace.tenant_id || '/all'])
+        FROM workspace, generate_series(1, 400) AS n WHERE slug IN ('home');
     INSERT INTO release SELECT tenant_id, gen_random_uuid(), workload_id, workspace_id, 'dev', 'all', 'active', 'x',
         NULL, NULL, 1, now(), 'user:eve', now() FROM workload;
     INSERT INTO release_binding SELECT tenant_id, gen_random_uuid(), release_id, 'policy_bundle', (
             SELECT asset_version_id FROM asset_version WHERE asset_version.tenant_id = release.tenant_id LIMIT 1),
         now(), 'user:eve' FROM release;
+    INSERT INTO release_reference SELECT tenant_id, release_id, 'x', asset_version_id, 'a', '', asset_version_id
+        FROM release_binding;
     INSERT INTO approval SELECT tenant_id, gen_random_uuid(), release_id, 'approved', 'x', 'user:eve', now(), 1
         FROM release;
     INSERT INTO approval_note SELECT tenant_id, approval_id, 'x' FROM approval;
@@ -116,8 +123,12 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     let bound = &release.bindings[0];
     AssetStore::find(store, scope(), bound.asset_id).await.unwrap().unwrap();
     AssetStore::find_version(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
-    AssetStore::flow_source(store, scope(), bound.asset_id).await.unwrap().unwrap();
+    AssetStore::source_text(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
+    for label in [None, Some(&bound.version_label)] {
+        AssetStore::find_by_slug(store, scope(), &bound.asset_slug, label).await.unwrap().unwrap().1.unwrap();
+    }
     WorkloadStore::find(store, scope(), workload.workload_id).await.unwrap().unwrap();
+    WorkloadStore::find_by_slug(store, scope(), &workload.slug).await.unwrap().unwrap();
     ReleaseStore::find(store, scope(), release.release_id).await.unwrap().unwrap();
     ReleaseStore::deployment(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
     ReleaseStore::pulse(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
@@ -158,6 +169,16 @@ async fn list_everything(stage: &Stage, store: &Database) {
     AssetStore::list(store, scope(), &from, page).await.unwrap();
     AssetStore::list_versions(store, scope(), bound.asset_id, page).await.unwrap();
     WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
+    let words = |text: &str| Some(Words::of([text]));
+    for filter in [
+        RuntimeFilter::default(),
+        RuntimeFilter { presentation_mode: Some(PresentationMode::Form), ..RuntimeFilter::default() },
+        RuntimeFilter { owner: Some(OwnerRef::parse("team:x").unwrap()), ..RuntimeFilter::default() },
+        RuntimeFilter { words: words("all"), ..RuntimeFilter::default() },
+        RuntimeFilter { words: words("all word7"), ..RuntimeFilter::default() },
+    ] {
+        WorkloadStore::list_runtime(store, scope(), &filter, page).await.unwrap();
+    }
     ReleaseStore::list(store, scope(), &ReleaseFilter::default(), page).await.unwrap();
     let of_one = ReleaseFilter { workload: Some(workload.workload_id), ..ReleaseFilter::default() };
     ReleaseStore::list(store, scope(), &of_one, page).await.unwrap();

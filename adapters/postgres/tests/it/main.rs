@@ -17,6 +17,8 @@ mod immutability;
 #[cfg(test)]
 mod indexes;
 #[cfg(test)]
+mod interfaces;
+#[cfg(test)]
 mod labels;
 #[cfg(test)]
 mod migrations;

@@ -168,7 +168,11 @@ async fn scripts_abandoned_in_an_open_transaction_are_as_if_never_run() {
     let client = empty.client().await;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
     let mut scripts: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    scripts.sort();
+    // By their numbers, as they are run: V10 comes after V9.
+    scripts.sort_by_key(|path| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.trim_start_matches('V').split("__").next().unwrap().parse::<u32>().unwrap()
+    });
     client.batch_execute("BEGIN").await.unwrap();
     for script in scripts.iter().take(3) {
         client.batch_execute(&fs::read_to_string(script).unwrap()).await.unwrap();

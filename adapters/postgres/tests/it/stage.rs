@@ -21,13 +21,14 @@ use fairway_domain::{
         activate::{FlowStanding, Standing},
         lane::{DeploymentChange, Lane, TargetLane},
         ports::{PlacedRelease, ReleaseStore},
+        reference::FrozenReference,
         review::{ApprovalRule, SelfApproval, Verdict},
     },
     slug::Slug,
     store::Revision,
     tenant::{DEFAULT_NAMESPACE, DEFAULT_TENANT, DEFAULT_WORKSPACE, TenantScope},
     time::Timestamp,
-    workload::{InvocationMode, NewWorkload, Workload, WorkloadStore},
+    workload::{InvocationMode, NewWorkload, Workload, ports::WorkloadStore},
 };
 use fairway_postgres::{Database, DatabaseOptions};
 use fairway_testkit::TestDatabase;
@@ -143,7 +144,7 @@ impl World {
         let change = draft.bind(fresh(), AssetKind::PolicyBundle, version, &stamp()).unwrap();
         self.store.commit_binding(scope(), change, None).await.unwrap();
         let placed = self.placed(&draft).await;
-        let change = placed.release.submit(&placed.deployment, &stamp()).unwrap();
+        let change = placed.release.submit(Ok(vec![referring(version)]), &placed.deployment, &stamp()).unwrap();
         self.store.commit_transition(scope(), change, None).await.unwrap();
         self.placed(&draft).await
     }
@@ -265,6 +266,19 @@ pub(crate) fn new_release(workload: &Workload) -> NewRelease {
         environment: environment(),
         target_lane: TargetLane::All,
         policy_bundle_id: None,
+    }
+}
+
+/// A reference of the version to itself: stores do not ask what it is good for.
+pub(crate) fn referring(version: &BindableVersion) -> FrozenReference {
+    FrozenReference {
+        from: version.asset_version_id,
+        slug: version.asset_slug.clone(),
+        label: None,
+        asset_id: version.asset_id,
+        asset_version_id: version.asset_version_id,
+        version_label: version.version_label.clone(),
+        checksum: version.checksum.clone(),
     }
 }
 

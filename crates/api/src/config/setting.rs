@@ -37,6 +37,12 @@ pub(super) const AUTH_MODE: Setting = plain("auth.mode", "FAIRWAY_AUTH_MODE", "l
 pub(super) const ALLOWED_HOSTS: Setting = plain("allowed_hosts", "FAIRWAY_ALLOWED_HOSTS", "");
 /// Trusted services.
 pub(super) const INTERNAL_CLIENTS: Setting = plain("internal_clients", "FAIRWAY_INTERNAL_CLIENTS", "");
+/// The scheme under which browsers know the server.
+pub(super) const PUBLIC_SCHEME: Setting = plain("public_scheme", "FAIRWAY_PUBLIC_SCHEME", "http");
+/// Longest wait for a request's head.
+pub(super) const HEADER_TIMEOUT: Setting = plain("header_timeout", "FAIRWAY_HEADER_TIMEOUT", "10s");
+/// Longest wait for a request's body.
+pub(super) const BODY_TIMEOUT: Setting = plain("body_timeout", "FAIRWAY_BODY_TIMEOUT", "30s");
 /// Longest wait of a synchronous request.
 pub(super) const SYNC_WAIT: Setting = plain("sync_wait", "FAIRWAY_SYNC_WAIT", "30s");
 /// Longest run.
@@ -49,7 +55,7 @@ pub(super) const LOG: Setting = plain("log.filter", "FAIRWAY_LOG", "info");
 pub(super) const LOG_FORMAT: Setting = plain("log.format", "FAIRWAY_LOG_FORMAT", "json");
 
 /// Every setting, in the order in which they are shown.
-pub const SETTINGS: [Setting; 13] = [
+pub const SETTINGS: &[Setting] = &[
     BIND,
     DATA_DIR,
     DATABASE_URL,
@@ -57,6 +63,9 @@ pub const SETTINGS: [Setting; 13] = [
     ARTIFACTS_URL,
     AUTH_MODE,
     ALLOWED_HOSTS,
+    PUBLIC_SCHEME,
+    HEADER_TIMEOUT,
+    BODY_TIMEOUT,
     INTERNAL_CLIENTS,
     SYNC_WAIT,
     EXECUTION_DEADLINE,

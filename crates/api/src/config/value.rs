@@ -1,7 +1,7 @@
 //! Reads the texts of single settings. A refusal says what is expected, never what was found.
 
 use super::{AuthMode, Database};
-use crate::http::site_guard::HostName;
+use crate::http::site_guard::{HostName, Scheme};
 use fairway_artifacts::Location;
 use fairway_domain::access::{ActorKind, ActorRef};
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
@@ -92,6 +92,14 @@ pub(super) fn auth_mode(text: &str) -> Result<AuthMode, String> {
 pub(super) fn hosts(text: &str) -> Result<Vec<HostName>, String> {
     let host = |name| HostName::parse(name).ok_or("must list host names, with or without a port");
     Ok(list(text).map(host).collect::<Result<_, _>>()?)
+}
+
+pub(super) fn scheme(text: &str) -> Result<Scheme, String> {
+    match text {
+        "http" => Ok(Scheme::Http),
+        "https" => Ok(Scheme::Https),
+        _ => Err("must be `http` or `https`".to_owned()),
+    }
 }
 
 pub(super) fn services(text: &str) -> Result<Vec<ActorRef>, String> {

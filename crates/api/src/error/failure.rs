@@ -1,12 +1,16 @@
 //! From the refusals of operations to answers. Exhaustive on purpose: a new refusal does not compile without one.
 
 use super::{ApiError, FieldProblem};
-use actix_web::http::StatusCode;
+use crate::flow::FlowErrorView;
+use actix_web::http::{
+    StatusCode,
+    header::{HeaderValue, WWW_AUTHENTICATE},
+};
 use fairway_domain::{
     access::GrantRefusal,
     asset::{canonical::CanonicalRefusal, content::ContentRefusal, ports::ArtifactError},
     flow::FlowProblem,
-    release::{ReleaseRefusal, StateName},
+    release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
     store::{Conflict, StoreError, StoreFault},
     workload::{Status, WorkloadRefusal},
 };
@@ -23,6 +27,12 @@ impl From<Failure> for ApiError {
             Failure::Field(problem) => {
                 Self::invalid_field(FieldProblem::new(problem.path, problem.code, problem.message))
             }
+            Failure::Inputs(findings) => Self::validation(
+                findings
+                    .into_iter()
+                    .map(|finding| FieldProblem::new(finding.path, finding.fault.code(), finding.fault.to_string()))
+                    .collect(),
+            ),
             Failure::WorkspaceRequired => Self::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "workspace_required",
@@ -135,17 +145,7 @@ fn of_canonical(refusal: &CanonicalRefusal) -> ApiError {
 }
 
 fn of_flow(problems: &[FlowProblem]) -> ApiError {
-    let errors: Vec<Value> = problems
-        .iter()
-        .map(|problem| {
-            json!({
-                "line": problem.line,
-                "column": problem.column,
-                "code": problem.code,
-                "message": problem.message,
-            })
-        })
-        .collect();
+    let errors: Vec<Value> = problems.iter().map(|problem| json!(FlowErrorView::of(problem))).collect();
     ApiError::new(StatusCode::BAD_REQUEST, "invalid_flow", "the flow cannot be used as it is").with("errors", errors)
 }
 
@@ -207,13 +207,36 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
         ReleaseRefusal::LaneNotTargeted => {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release is meant for another lane")
         }
+        ReleaseRefusal::UnresolvedReferences(unresolved) => {
+            let offset = unresolved.first().and_then(|first| first.offset);
+            let missing: Vec<Value> = unresolved.iter().map(of_reference).collect();
+            let error =
+                ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release refers to what is not there for it")
+                    .with("missing", missing);
+            match offset {
+                Some(offset) => error.with("offset", offset),
+                None => error,
+            }
+        }
     }
+}
+
+fn of_reference(unresolved: &UnresolvedReference) -> Value {
+    json!({
+        "code": unresolved.code,
+        "message": unresolved.message,
+        "asset_slug": unresolved.asset_slug.as_str(),
+        "path": format!("content{}", unresolved.pointer),
+        "offset": unresolved.offset,
+    })
 }
 
 fn of_run(refusal: RunRefusal) -> ApiError {
     let code = refusal.code();
     match refusal {
         RunRefusal::Unsettled(id) => ApiError::unavailable().with("execution_id", id.to_string()),
+        RunRefusal::ShareTokenRequired => ApiError::new(StatusCode::UNAUTHORIZED, code, refusal.to_string())
+            .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
         RunRefusal::Suspended
         | RunRefusal::Retired
         | RunRefusal::NoActiveRelease

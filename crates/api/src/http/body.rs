@@ -3,29 +3,26 @@
 mod strict;
 mod value;
 
-use super::shape;
+use super::{HttpBase, shape};
 use crate::error::{ApiError, FieldProblem};
 use actix_web::{
     FromRequest, HttpRequest,
     dev::Payload,
     http::header::{self, HeaderMap},
-    web::BytesMut,
+    web::{self, BytesMut},
 };
 use fairway_domain::asset::canonical::Canonical;
 use futures_util::{StreamExt as _, future::LocalBoxFuture};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
-use std::{ops::Deref, time::Duration};
+use std::ops::Deref;
 use tokio::time::timeout;
 
 /// Longest body of a route that does not say otherwise, in bytes.
 pub const ONE_MEBIBYTE: usize = 1 << 20;
-/// Longest wait for a whole body.
-const ARRIVAL: Duration = Duration::from_secs(30);
-
 /// A body of at most `LIMIT` bytes, read as a `T`. An absent body counts as `{}`.
 ///
-/// Refusals: 408 when it takes longer than 30 s to arrive, 413 beyond the limit, 415 for anything but unencoded
+/// Refusals: 408 when it takes longer than `body_timeout` to arrive, 413 beyond the limit, 415 for anything but unencoded
 /// `application/json` in UTF-8, 400 `malformed_json` for what JSON readers do not agree upon, 422 with the place where
 /// it is not a `T`.
 #[derive(Debug)]
@@ -71,10 +68,12 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let accepted = accept(request.headers(), LIMIT);
+        let base = request.app_data::<web::Data<HttpBase>>().cloned();
         let payload = payload.take();
         Box::pin(async move {
             accepted?;
-            let arrived = timeout(ARRIVAL, arrive(payload, LIMIT)).await;
+            let patience = base.ok_or_else(ApiError::internal)?.body_timeout;
+            let arrived = timeout(patience, arrive(payload, LIMIT)).await;
             let bytes = arrived.map_err(|_| ApiError::request_timeout())??;
             let document = if bytes.is_empty() { Value::Object(Map::new()) } else { strict::read(&bytes)? };
             let value = read_as(&document).map_err(ApiError::invalid_field)?;
@@ -91,6 +90,15 @@ pub fn read_as<T: DeserializeOwned>(document: &Value) -> Result<T, FieldProblem>
     serde_path_to_error::deserialize(value::Reading(document)).map_err(shape::problem)
 }
 
+/// For members of a change that may be left out and, where they are there, are read as they are: null is a value, and
+/// one that most types do not know.
+///
+/// # Errors
+/// When the value is no `T`.
+pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
 /// BLAKE3 of a canonical document.
 pub fn digest(document: &Value) -> [u8; 32] {
     let bytes = match Canonical::of(document) {
@@ -103,8 +111,8 @@ pub fn digest(document: &Value) -> [u8; 32] {
 
 /// Judges a body by its headers, before a byte of it is read.
 fn accept(headers: &HeaderMap, limit: usize) -> Result<(), ApiError> {
-    let encodings = headers.get_all(header::CONTENT_ENCODING);
-    if encodings.into_iter().any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+    // `identity` too: it says nothing that its absence would not say, and belongs into `Accept-Encoding` alone.
+    if headers.contains_key(header::CONTENT_ENCODING) {
         return Err(ApiError::unsupported_media_type());
     }
     let mut kinds = headers.get_all(header::CONTENT_TYPE);

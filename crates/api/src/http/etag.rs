@@ -1,6 +1,6 @@
 //! Strong entity tags made of a row's revision, and the conditions that requests make of them (RFC 9110, section 13).
 
-use crate::error::ApiError;
+use crate::error::{ApiError, FieldProblem};
 use actix_web::{
     FromRequest, HttpRequest,
     dev::Payload,
@@ -22,7 +22,8 @@ pub fn etag(revision: Revision) -> (HeaderName, String) {
 /// What a request expects of the resource that it changes: the header `If-Match`.
 ///
 /// Without the header anything will do. With `*` it must exist, which it does or the answer is a 404. Tags that were
-/// never ours are left out, as they match nothing.
+/// never ours are left out, as they match nothing. What is no list of tags at all is a 422: whoever sent it meant to
+/// make a condition, and must not believe that it failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IfMatch(Expected);
 
@@ -34,18 +35,45 @@ impl Deref for IfMatch {
     }
 }
 
-fn expected<'a>(values: impl Iterator<Item = &'a HeaderValue>) -> Expected {
+/// What the values of the header say together; `None` where one of them is no list of tags, or `*` is not alone.
+fn expected<'a>(values: impl Iterator<Item = &'a HeaderValue>) -> Option<Expected> {
     let mut revisions = Vec::new();
-    let mut sent = false;
+    let mut sent = 0_usize;
+    let mut any = false;
     for value in values {
-        sent = true;
-        let text = value.to_str().unwrap_or_default();
-        if text.trim() == "*" {
-            return Expected::Any;
+        let text = value.to_str().ok()?.trim();
+        sent = sent.saturating_add(1);
+        if text == "*" {
+            any = true;
+        } else {
+            revisions.extend(tags(text)?.into_iter().filter_map(revision));
         }
-        revisions.extend(text.split(',').filter_map(|tag| revision(tag.trim())));
     }
-    if sent { Expected::OneOf(revisions) } else { Expected::Any }
+    match (any, sent) {
+        (true, 1) | (false, 0) => Some(Expected::Any),
+        (true, _) => None,
+        (false, _) => Some(Expected::OneOf(revisions)),
+    }
+}
+
+/// The entity tags of a list (RFC 9110, 8.8.3): one at least, with commas between, where a comma inside a tag belongs
+/// to it.
+fn tags(text: &str) -> Option<Vec<&str>> {
+    let opaque = |byte: u8| byte == 0x21 || (0x23..=0x7e).contains(&byte);
+    let mut found = Vec::new();
+    let mut rest = text;
+    loop {
+        let inner = rest.strip_prefix("W/").unwrap_or(rest).strip_prefix('"')?;
+        let (tag, behind) = inner.split_once('"')?;
+        if !tag.bytes().all(opaque) {
+            return None;
+        }
+        found.push(rest.get(..rest.len().checked_sub(behind.len())?)?);
+        match behind.trim_start() {
+            "" => return Some(found),
+            more => rest = more.strip_prefix(',')?.trim_start(),
+        }
+    }
 }
 
 /// The revision in a strong tag of ours. A weak tag never matches strongly.
@@ -61,7 +89,9 @@ impl FromRequest for IfMatch {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(Ok(Self(expected(request.headers().get_all(IF_MATCH)))))
+        let expected = expected(request.headers().get_all(IF_MATCH)).map(Self);
+        let rule = "expected `*` or a list of entity tags in quotes";
+        ready(expected.ok_or_else(|| FieldProblem::new("If-Match", "invalid", rule).into()))
     }
 }
 
@@ -82,11 +112,11 @@ mod tests {
             (vec!["\"11\"", " \"12\" "], true),
             (vec!["\"11\""], false),
             (vec!["W/\"12\""], false),
-            (vec!["12"], false),
             (vec!["\"012\""], false),
             (vec!["\"+12\""], false),
             (vec!["\"a,b\""], false),
-            (vec![""], false),
+            (vec!["\"a,b\" ,\"12\""], true),
+            (vec!["\"\""], false),
         ] {
             let mut request = TestRequest::patch();
             for value in &sent {
@@ -98,6 +128,33 @@ mod tests {
                 Expected::OneOf(revisions) => revisions.contains(&Revision::new(12)),
             };
             assert_eq!(matches, admitted, "{sent:?}");
+        }
+    }
+
+    #[actix_web::test]
+    async fn what_is_no_list_of_tags_is_no_condition() {
+        for sent in [
+            vec![""],
+            vec!["12"],
+            vec!["\"12"],
+            vec!["12\""],
+            vec!["\"1 2\""],
+            vec!["\"12\","],
+            vec![",\"12\""],
+            vec!["\"12\" \"13\""],
+            vec!["w/\"12\""],
+            vec!["*, \"12\""],
+            vec!["*", "\"12\""],
+            vec!["*", "*"],
+            vec!["**"],
+            vec!["nonsense"],
+        ] {
+            let mut request = TestRequest::patch();
+            for value in &sent {
+                request = request.append_header((IF_MATCH, *value));
+            }
+            let refusal = IfMatch::extract(&request.to_http_request()).await.unwrap_err();
+            assert_eq!(refusal.code(), "validation_error", "{sent:?}");
         }
     }
 }

@@ -26,6 +26,10 @@ const DEFAULT_LIMIT: u32 = 50;
 const LARGEST_LIMIT: u32 = 200;
 /// Deepest page that can be asked for by number, and the largest exact count.
 const DEEPEST_OFFSET: u32 = 10_000;
+/// What is said of every `limit` that is none, too small, too large or no number alike.
+const LIMIT_RULE: &str = "`limit` must be 1 to 200";
+/// The same for `offset`; one that is too deep has a code of its own.
+const OFFSET_RULE: &str = "`offset` must be 0 to 10000";
 /// A parameter that never goes into an answer: the token of a share link.
 const SECRET_PARAMETER: &str = "token";
 
@@ -92,13 +96,13 @@ impl FromRequest for Page {
 }
 
 fn read(request: &HttpRequest) -> Result<Page, ApiError> {
-    let asked: Parameters = query::read(request.query_string()).map_err(ApiError::invalid_field)?;
+    let asked: Parameters =
+        query::read(request.query_string()).map_err(|problem| ApiError::invalid_field(with_bounds(problem)))?;
     let limit = match asked.limit.map(u32::try_from) {
         None => DEFAULT_LIMIT,
         Some(Ok(limit)) if (1..=LARGEST_LIMIT).contains(&limit) => limit,
         Some(Ok(_) | Err(_)) => {
-            let problem = FieldProblem::new("limit", "invalid", "`limit` must be 1 to 200");
-            return Err(ApiError::invalid_field(problem));
+            return Err(ApiError::invalid_field(FieldProblem::new("limit", "invalid", LIMIT_RULE)));
         }
     };
     let offset = match asked.offset.map(u32::try_from) {
@@ -110,6 +114,19 @@ fn read(request: &HttpRequest) -> Result<Page, ApiError> {
         }
     };
     Ok(Page { limit, offset, path: request.path().to_owned(), query: request.query_string().to_owned() })
+}
+
+/// A parameter that is no number at all is told the same as one that is out of bounds. One that is given twice is not
+/// wrong in itself, and keeps its own message.
+fn with_bounds(problem: FieldProblem) -> FieldProblem {
+    if problem.message != FieldProblem::invalid("").message {
+        return problem;
+    }
+    match problem.path.as_str() {
+        "limit" => FieldProblem::new("limit", "invalid", LIMIT_RULE),
+        "offset" => FieldProblem::new("offset", "invalid", OFFSET_RULE),
+        _ => problem,
+    }
 }
 
 #[cfg(test)]
@@ -147,6 +164,18 @@ mod tests {
             assert_eq!(refusal.code(), code, "{query}");
             assert_eq!(refusal.status(), StatusCode::UNPROCESSABLE_ENTITY);
         }
+    }
+
+    #[actix_web::test]
+    async fn every_wrong_limit_is_told_the_same() {
+        let mut told = std::collections::BTreeSet::new();
+        for limit in ["0", "-1", "201", "1e1", "x", "", "99999999999999999999"] {
+            let refusal = page(&format!("/v1/assets?limit={limit}")).await.unwrap_err();
+            let mut body = refusal.body();
+            body["request_id"].take();
+            told.insert(body.to_string());
+        }
+        assert_eq!(told.len(), 1, "{told:?}");
     }
 
     #[actix_web::test]

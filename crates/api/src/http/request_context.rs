@@ -7,7 +7,7 @@
 
 use crate::{
     error::ApiError,
-    http::HttpBase,
+    http::{HttpBase, connection::Line},
     metrics::{Method, RequestFacts},
     telemetry,
 };
@@ -38,7 +38,7 @@ const LOGGED_PATH: usize = 256;
 const UNMATCHED: &str = "unmatched";
 
 /// Headers of every answer, unless the handler chose its own.
-const DEFAULT_HEADERS: [(HeaderName, HeaderValue); 4] = [
+pub(super) const DEFAULT_HEADERS: [(HeaderName, HeaderValue); 4] = [
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
@@ -71,6 +71,8 @@ pub async fn request_context<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
+    // Tests of parts have no connection.
+    let _serving = request.conn_data::<Line>().map(Line::serve);
     let arrival = Arrival::of(&mut request);
     let id = arrival.request_id;
     let span = arrival.span.clone();

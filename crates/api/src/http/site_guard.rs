@@ -27,6 +27,32 @@ pub enum SiteRules {
     AnyHost,
 }
 
+/// The scheme of the server's own pages. The server cannot see it: a proxy in front may speak TLS for it, and what
+/// headers say of that, a client can write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheme {
+    /// Without TLS.
+    Http,
+    /// With TLS.
+    Https,
+}
+
+impl Scheme {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    const fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+}
+
 /// A host name or address in lower case, with or without a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostName {
@@ -89,7 +115,7 @@ pub async fn site_guard<B: MessageBody + 'static>(
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
     let verdict = match request.app_data::<web::Data<HttpBase>>() {
-        Some(base) => base.site_rules.judge(&request),
+        Some(base) => base.site_rules.judge(&request, base.public_scheme),
         None => Err(ApiError::internal()),
     };
     match verdict {
@@ -102,7 +128,7 @@ pub async fn site_guard<B: MessageBody + 'static>(
 }
 
 impl SiteRules {
-    fn judge(&self, request: &ServiceRequest) -> Result<(), ApiError> {
+    fn judge(&self, request: &ServiceRequest, scheme: Scheme) -> Result<(), ApiError> {
         let host = host_of(request);
         let answered = match (self, &host) {
             (Self::AnyHost, _) => true,
@@ -114,7 +140,7 @@ impl SiteRules {
         if !answered {
             return Err(ApiError::misdirected_request());
         }
-        if changes_state(request.method()) && from_another_site(request.headers(), host.as_ref()) {
+        if changes_state(request.method()) && from_another_site(request.headers(), scheme, host.as_ref()) {
             return Err(ApiError::cross_site_request());
         }
         Ok(())
@@ -144,26 +170,24 @@ fn changes_state(method: &Method) -> bool {
 }
 
 /// Whether a browser says that another site's page sends this. Other clients send neither header.
-fn from_another_site(headers: &HeaderMap, host: Option<&HostName>) -> bool {
+fn from_another_site(headers: &HeaderMap, scheme: Scheme, host: Option<&HostName>) -> bool {
     let foreign_fetch =
         headers.get_all(&SEC_FETCH_SITE).any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"));
     let foreign_origin = headers.get_all(header::ORIGIN).any(|origin| {
-        let same = origin.to_str().ok().zip(host).is_some_and(|(origin, host)| is_origin_of(origin, host));
+        let same = origin.to_str().ok().zip(host).is_some_and(|(origin, host)| is_origin_of(origin, scheme, host));
         !same
     });
     foreign_fetch || foreign_origin
 }
 
-/// Whether an origin is the one of a host. `null` (a sandboxed page, a file) is nobody's.
-fn is_origin_of(origin: &str, host: &HostName) -> bool {
+/// Whether an origin is ours: scheme, host and port. `null` (a sandboxed page, a file) is nobody's.
+fn is_origin_of(origin: &str, scheme: Scheme, host: &HostName) -> bool {
     let Ok(origin) = Url::parse(origin) else { return false };
-    let default_port = match origin.scheme() {
-        "http" => 80,
-        "https" => 443,
-        _ => return false,
-    };
-    // Behind a proxy that speaks TLS the host's port is left out, so both are compared with the default filled in.
-    origin.host_str() == Some(&*host.name) && origin.port().unwrap_or(default_port) == host.port.unwrap_or(default_port)
+    // The port that a scheme implies may be left out on either side.
+    let port = scheme.default_port();
+    origin.scheme() == scheme.as_str()
+        && origin.host_str() == Some(&*host.name)
+        && origin.port().unwrap_or(port) == host.port.unwrap_or(port)
 }
 
 #[cfg(test)]

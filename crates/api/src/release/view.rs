@@ -3,7 +3,7 @@
 use fairway_domain::{
     access::ActorRef,
     id::{AssetId, ReleaseId},
-    release::{Binding, Release, StateName, ports::PlacedRelease, review::Approval},
+    release::{Binding, Release, StateName, ports::PlacedRelease, reference::FrozenReference, review::Approval},
 };
 use fairway_operations::release::Transitioned;
 use serde::Serialize;
@@ -53,6 +53,8 @@ pub(crate) struct ReleaseDetail {
     #[serde(flatten)]
     release: ReleaseView,
     bindings: Vec<BindingView>,
+    /// What the references of the bound contents mean; empty in a draft, where they are open.
+    references: Vec<ReferenceView>,
     /// States that can follow.
     valid_transitions: Vec<&'static str>,
 }
@@ -63,6 +65,7 @@ impl ReleaseDetail {
         Self {
             release: ReleaseView::of(release),
             bindings: release.bindings.iter().map(|binding| BindingView::of(release.release_id, binding)).collect(),
+            references: release.references.iter().map(ReferenceView::of).collect(),
             valid_transitions: release
                 .valid_transitions(&placed.deployment)
                 .into_iter()
@@ -94,6 +97,33 @@ impl BindingView {
             role: binding.role.as_str(),
             created_at: binding.created_at.to_string(),
             created_by: binding.created_by.to_string(),
+        }
+    }
+}
+
+/// A reference inside of a content, with the version that it means for the release.
+#[derive(Serialize, ToSchema)]
+#[schema(as = FrozenReference)]
+pub(crate) struct ReferenceView {
+    /// The version whose content holds the reference.
+    from_asset_version_id: Uuid,
+    asset_slug: String,
+    asset_id: Uuid,
+    asset_version_id: Uuid,
+    version_label: String,
+    /// Whether the content names the version itself.
+    pinned: bool,
+}
+
+impl ReferenceView {
+    fn of(reference: &FrozenReference) -> Self {
+        Self {
+            from_asset_version_id: reference.from.uuid(),
+            asset_slug: reference.slug.to_string(),
+            asset_id: reference.asset_id.uuid(),
+            asset_version_id: reference.asset_version_id.uuid(),
+            version_label: reference.version_label.to_string(),
+            pinned: reference.label.is_some(),
         }
     }
 }

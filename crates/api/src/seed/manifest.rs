@@ -57,6 +57,9 @@ pub(super) struct WorkloadManifest {
     name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
+    /// Given to the workload once it is made.
+    #[serde(skip_serializing)]
+    pub(super) interface_config: Option<Value>,
 }
 
 /// A release that should be active.

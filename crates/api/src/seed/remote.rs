@@ -86,8 +86,17 @@ impl Remote {
 
     /// Posts a body and gives the resource of the answer.
     pub(super) async fn post(&self, actor: &str, path: &[&str], body: &Value) -> anyhow::Result<Value> {
-        let (status, answer) = self.send(actor, Method::POST, self.address(path, &[])?, Some(body)).await?;
-        if status.is_success() { Ok(answer) } else { Err(refused(&Method::POST, path, status, &answer)) }
+        self.change(actor, Method::POST, path, body).await
+    }
+
+    /// Replaces fields of a resource and gives the resource of the answer.
+    pub(super) async fn patch(&self, actor: &str, path: &[&str], body: &Value) -> anyhow::Result<Value> {
+        self.change(actor, Method::PATCH, path, body).await
+    }
+
+    async fn change(&self, actor: &str, method: Method, path: &[&str], body: &Value) -> anyhow::Result<Value> {
+        let (status, answer) = self.send(actor, method.clone(), self.address(path, &[])?, Some(body)).await?;
+        if status.is_success() { Ok(answer) } else { Err(refused(&method, path, status, &answer)) }
     }
 
     fn address(&self, path: &[&str], query: &[(&str, String)]) -> anyhow::Result<Url> {

@@ -20,6 +20,11 @@ async fn the_demo_answers_and_applying_it_again_changes_nothing() {
     let said = serde_json::to_string(&answer["output"]).unwrap();
     assert!(said.contains("billing"), "{answer}");
 
+    let listed = app.get("/v1/workloads/runtime-enabled?q=desk").await.expect(200);
+    assert_eq!(listed[0]["slug"], "ticket-classifier", "{listed}");
+    let page = app.get("/v1/workloads/by-slug/ticket-classifier").await.expect(200);
+    assert_eq!(page["interface_config"]["input_fields"][0]["name"], "ticket", "{page}");
+
     let id = answer["execution_id"].as_str().unwrap();
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     assert_eq!(evidence["approvals"][0]["approved_by"], "user:demo-approver");

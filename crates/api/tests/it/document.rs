@@ -32,6 +32,13 @@ impl Route {
         document.pointer(reference.unwrap().strip_prefix('#').unwrap()).unwrap()
     }
 
+    /// Whether the route takes a parameter of this name in its query.
+    pub(crate) fn asks_for(&self, name: &str) -> bool {
+        let parameters = self.operation["parameters"].as_array();
+        let asked = |parameter: &Value| parameter["name"] == name && parameter["in"] == "query";
+        parameters.is_some_and(|list| list.iter().any(asked))
+    }
+
     /// Whether the route takes a parameter of this name, in the query or elsewhere.
     pub(crate) fn has_parameter(&self, name: &str) -> bool {
         let parameters = self.operation["parameters"].as_array();

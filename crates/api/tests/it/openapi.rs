@@ -101,7 +101,8 @@ fn the_document_is_sound() {
             let schema = route.body_schema(&document);
             assert_eq!(schema["additionalProperties"], false, "{place} refuses unknown fields and does not say so");
         }
-        if route.method == "post" && !route.path.starts_with("/healthz") {
+        // A dry run has no effect that could happen twice.
+        if route.method == "post" && !route.path.ends_with("/validate") {
             assert!(route.has_parameter("Idempotency-Key"), "{place} takes no key");
         }
     }

@@ -106,11 +106,27 @@ async fn environments_owners_labels_and_names_have_a_shape_too() {
         let refused = app.post(format!("/v1/assets/{asset}/versions"), body).await.refused(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "version_label", "{label:?}");
     }
-    for name in ["", "\u{7}", &"n".repeat(201)] {
+    for name in ["", " ", "\u{7}", "a\u{202e}b", "a\u{200b}b", "\u{feff}a", "a\nb", &"n".repeat(201)] {
         let answer = app.patch(format!("/v1/workloads/{workload}"), json!({ "name": name })).await;
         assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], "name");
     }
-    let long = json!({ "description": "x".repeat(2_001) });
-    let answer = app.patch(format!("/v1/workloads/{workload}"), long).await;
-    assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], "description");
+    for description in ["x".repeat(2_001), "a\u{2066}b".to_owned(), "\u{1b}[31m".to_owned()] {
+        let body = json!({ "description": description });
+        let answer = app.patch(format!("/v1/workloads/{workload}"), body).await;
+        assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], "description");
+    }
+    let lines = json!({ "description": "one\n\ttwo" });
+    app.patch(format!("/v1/workloads/{workload}"), lines).await.expect(200);
+    for path in ["/v1/tenants", "/v1/workspaces"] {
+        let mut body = body(path, "named");
+        body["name"] = json!("a\u{202e}b");
+        let refused = app.post(path, body).await.refused(422, "validation_error");
+        assert_eq!(refused["fields"][0]["path"], "name", "{path}");
+    }
+    let release = app.given().draft(&workload, &[]).await;
+    for note in ["a\u{202e}b".to_owned(), "a\u{200d}b".to_owned(), "x".repeat(2_001)] {
+        let verdict = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release, "note": note });
+        let answer = app.post(format!("/v1/releases/{release}/approvals"), verdict).await;
+        assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], "note");
+    }
 }

@@ -1,5 +1,6 @@
 //! One of everything in a workspace, and a request that succeeds for every operation.
 
+use crate::document::Route;
 use fairway_testkit::{
     TestApp,
     app::{ActiveWorkload, Given, Request, Version},
@@ -110,6 +111,14 @@ impl<'a> Stage<'a> {
         segments.collect::<Vec<_>>().join("/")
     }
 
+    /// What a route wants to know in its query: where, and in which environment.
+    pub(crate) fn query(&self, route: &Route) -> String {
+        let here = [("environment", "dev"), ("workspace_id", &self.workspace)];
+        let known = here.into_iter().filter(|(name, _)| route.asks_for(name));
+        let pairs: Vec<String> = known.map(|(name, value)| format!("{name}={value}")).collect();
+        if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
+    }
+
     /// The body of a request that succeeds; made things get fresh names.
     pub(crate) fn body(&self, operation: &str) -> Value {
         let workspace = &self.workspace;
@@ -128,10 +137,14 @@ impl<'a> Stage<'a> {
             "create_flow" => json!({
                 "slug": self.fresh(), "owner_ref": "team:a", "content_yaml": ECHO_FLOW, "workspace_id": workspace,
             }),
+            "create_flow_version" | "validate_flow" => json!({ "content_yaml": ECHO_FLOW }),
             "create_workload" => json!({
                 "slug": self.fresh(), "owner_ref": "team:a", "invocation_mode": "chat", "workspace_id": workspace,
             }),
             "change_workload" => json!({ "description": self.fresh() }),
+            "change_workload_access" => {
+                json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public" } })
+            }
             "change_workload_status" => json!({ "status": "registered" }),
             "create_release" => json!({ "workload_id": self.workload.workload_id, "environment": "dev" }),
             "bind_version" => json!({
@@ -145,6 +158,15 @@ impl<'a> Stage<'a> {
             "execute_workload" => json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }),
             other => panic!("what is the body of {other}?"),
         }
+    }
+
+    /// Gives the workload an interface; the second time changes nothing.
+    async fn with_interface(&self) {
+        let config = json!({ "interface_config": { "presentation_mode": "form", "input_fields": [
+            { "name": "ticket", "type": "text" },
+        ] } });
+        let patch = self.app.patch(self.path("/v1/workloads/{workload_id}"), config);
+        patch.in_tenant(&self.tenant).await.expect(200);
     }
 
     /// A request that succeeds for who may do everything. Changes get a target of their own.
@@ -170,6 +192,18 @@ impl<'a> Stage<'a> {
             "read_flow" => format!("{}?{from}", self.path("/v1/flows/{flow_id}")),
             "list_workloads" => format!("/v1/workloads?{from}"),
             "read_workload" => self.path("/v1/workloads/{workload_id}"),
+            "list_runtime_workloads" => {
+                self.with_interface().await;
+                "/v1/workloads/runtime-enabled".to_owned()
+            }
+            "read_runtime_workload" => {
+                self.with_interface().await;
+                self.path("/v1/workloads/by-slug/{slug}")
+            }
+            "change_workload_access" => {
+                let fresh = self.given.workload(&self.fresh()).await;
+                return app.patch(format!("/v1/workloads/{fresh}"), self.body(operation));
+            }
             "list_releases" => format!("/v1/releases?workload_id={workload}"),
             "list_workload_releases" => self.path("/v1/workloads/{workload_id}/releases"),
             "read_active_release" => format!("/v1/workloads/{workload}/active-release?environment=dev"),
@@ -195,6 +229,10 @@ impl<'a> Stage<'a> {
                 return app.post(self.path("/v1/assets/{asset_id}/versions"), self.body(operation));
             }
             "create_flow" => return app.post("/v1/flows", self.body(operation)),
+            "create_flow_version" => {
+                return app.post(self.path("/v1/flows/{flow_id}/versions"), self.body(operation));
+            }
+            "validate_flow" => return app.post(self.path("/v1/flows/{flow_id}/validate"), self.body(operation)),
             "create_workload" => return app.post("/v1/workloads", self.body(operation)),
             "change_workload" | "change_workload_status" => {
                 return app.patch(self.path("/v1/workloads/{workload_id}"), self.body(operation));

@@ -161,10 +161,7 @@ async fn a_foreign_identifier_is_like_none() {
         let body = if route.takes_body() { home.body(route.id()) } else { json!({}) };
         for (at, name) in names.iter().enumerate() {
             let foreign = |stage: &Stage<'_>| {
-                let mut query = format!("?environment=dev&workspace_id={}", home.workspace);
-                if route.takes_body() {
-                    query.clear();
-                }
+                let query = if route.takes_body() { String::new() } else { home.query(&route) };
                 let path = stage.path(&route.path) + &query;
                 let real = stage.placeholder(names[at]);
                 let other = if *name == "slug" { "no-such-slug" } else { NOTHING };

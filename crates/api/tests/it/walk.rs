@@ -158,7 +158,7 @@ async fn from_an_empty_database_to_the_evidence() {
             "release_id": release_id, "workload_id": workload_id, "environment": "dev", "target_lane": "all",
             "state": "draft", "policy_bundle_id": policy.asset_id, "supersedes_release_id": null,
             "created_at": release["created_at"], "created_by": "user:ada", "updated_at": release["updated_at"],
-            "bindings": [], "valid_transitions": ["review_ready", "retired"],
+            "bindings": [], "references": [], "valid_transitions": ["review_ready", "retired"],
         })
     );
     let execute = "/v1/workloads/by-slug/ticket-classifier/execute";

@@ -3,9 +3,12 @@
 //! Two contents that mean the same have the same bytes (RFC 8785), and the checksum is taken over those. What the
 //! canonical form cannot tell apart is refused instead of being silently rounded.
 
+mod writing;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-use serde_json::{Number, Value};
+use serde_json::Value;
 use std::fmt;
+use writing::{Culprit, Step};
 
 /// The largest integer that every JSON reader keeps exactly, 2^53 - 1.
 const LARGEST_EXACT: u64 = (1 << 53) - 1;
@@ -17,6 +20,12 @@ const PREFIX: &str = "blake3:";
 pub struct Canonical {
     text: String,
     checksum: Checksum,
+}
+
+/// What a canonical form would change.
+enum Refused {
+    IntegerOutOfRange,
+    NulInText,
 }
 
 /// Why content has no canonical form.
@@ -34,9 +43,6 @@ pub enum CanonicalRefusal {
         /// JSON pointer to the text, or to the member whose key it is.
         pointer: String,
     },
-    /// The serializer failed.
-    #[error("the content has no canonical form")]
-    Unwritable,
 }
 
 impl CanonicalRefusal {
@@ -46,7 +52,17 @@ impl CanonicalRefusal {
         match self {
             Self::IntegerOutOfRange { .. } => "integer_out_of_range",
             Self::NulInText { .. } => "nul_in_text",
-            Self::Unwritable => "not_canonical",
+        }
+    }
+
+    fn of(culprit: Culprit) -> Self {
+        let pointer = culprit.path.into_iter().rev().fold(String::new(), |pointer, step| match step {
+            Step::Index(index) => format!("{pointer}/{index}"),
+            Step::Key(key) => format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")),
+        });
+        match culprit.refused {
+            Refused::IntegerOutOfRange => Self::IntegerOutOfRange { pointer },
+            Refused::NulInText => Self::NulInText { pointer },
         }
     }
 
@@ -55,7 +71,6 @@ impl CanonicalRefusal {
     pub fn pointer(&self) -> &str {
         match self {
             Self::IntegerOutOfRange { pointer } | Self::NulInText { pointer } => pointer,
-            Self::Unwritable => "",
         }
     }
 }
@@ -66,8 +81,8 @@ impl Canonical {
     /// # Errors
     /// When a number or a text in it would not survive unchanged.
     pub fn of(content: &Value) -> Result<Self, CanonicalRefusal> {
-        inspect(content, &mut String::new())?;
-        let text = serde_json_canonicalizer::to_string(content).map_err(|_| CanonicalRefusal::Unwritable)?;
+        let mut text = String::new();
+        writing::write(content, &mut text).map_err(CanonicalRefusal::of)?;
         let checksum = Checksum::of(text.as_bytes());
         Ok(Self { text, checksum })
     }
@@ -89,58 +104,6 @@ impl Canonical {
     pub const fn checksum(&self) -> &Checksum {
         &self.checksum
     }
-}
-
-/// Looks for what the canonical form would change. `pointer` is the place of `value` and is restored on return.
-fn inspect(value: &Value, pointer: &mut String) -> Result<(), CanonicalRefusal> {
-    match value {
-        Value::Null | Value::Bool(_) => Ok(()),
-        Value::Number(number) if exact(number) => Ok(()),
-        Value::Number(_) => Err(CanonicalRefusal::IntegerOutOfRange { pointer: pointer.clone() }),
-        Value::String(text) => without_nul(text, pointer),
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                let length = pointer.len();
-                pointer.push('/');
-                pointer.push_str(&index.to_string());
-                inspect(item, pointer)?;
-                pointer.truncate(length);
-            }
-            Ok(())
-        }
-        Value::Object(members) => {
-            for (key, member) in members {
-                let length = pointer.len();
-                pointer.push('/');
-                pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
-                without_nul(key, pointer)?;
-                inspect(member, pointer)?;
-                pointer.truncate(length);
-            }
-            Ok(())
-        }
-    }
-}
-
-fn without_nul(text: &str, pointer: &str) -> Result<(), CanonicalRefusal> {
-    if text.contains('\0') {
-        return Err(CanonicalRefusal::NulInText { pointer: pointer.to_owned() });
-    }
-    Ok(())
-}
-
-/// Whether the number reads back as itself. A number written with too many digits arrives as a float, so whole floats
-/// beyond the bound count as integers too.
-fn exact(number: &Number) -> bool {
-    if let Some(integer) = number.as_i64() {
-        return integer.unsigned_abs() <= LARGEST_EXACT;
-    }
-    if let Some(integer) = number.as_u64() {
-        return integer <= LARGEST_EXACT;
-    }
-    #[expect(clippy::cast_precision_loss, reason = "2^53 - 1 is exactly a double")]
-    let bound = LARGEST_EXACT as f64;
-    number.as_f64().is_some_and(|float| float.fract() != 0.0 || float.abs() <= bound)
 }
 
 /// A checksum: `blake3:` and 64 lower-case hexadecimal digits.
@@ -239,7 +202,38 @@ mod tests {
         }
     }
 
+    /// Any document, with names on both sides of the surrogates.
+    fn document() -> impl Strategy<Value = Value> {
+        let text = "[\\x01-\\x7f\u{e9}\u{fb33}\u{1f600}\u{ffff}]{0,6}";
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (-9_007_199_254_740_991_i64..=9_007_199_254_740_991).prop_map(Value::from),
+            any::<f64>().prop_filter_map("finite and exact", |float| {
+                (float.fract() != 0.0 || float.abs() < 9e15)
+                    .then(|| serde_json::Number::from_f64(float))
+                    .flatten()
+                    .map(Value::Number)
+            }),
+            text.prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::btree_map(text, inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
     proptest! {
+        #[test]
+        fn the_library_writes_the_same(document in document()) {
+            let theirs = serde_json_canonicalizer::to_string(&document).unwrap();
+            let ours = Canonical::of(&document).unwrap();
+            prop_assert_eq!(ours.text(), theirs);
+        }
+
         #[test]
         fn the_order_of_keys_does_not_matter(
             members in proptest::collection::btree_map("[a-z€]{1,4}", any::<i32>(), 0..8),

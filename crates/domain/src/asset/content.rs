@@ -5,6 +5,7 @@
 pub mod embedded;
 mod enforcement;
 pub mod model_policy;
+pub(super) mod position;
 mod problem;
 mod schema;
 
@@ -21,6 +22,7 @@ use std::collections::BTreeSet;
 pub use enforcement::{RecordedField, recorded_only};
 pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
+pub(super) use schema::parsed as schema_value;
 pub use schema::schema;
 
 /// Content that passed every check of its kind.

@@ -1,10 +1,11 @@
 //! Where assets, their versions and their artifacts are kept.
 
-use super::{Asset, AssetVersion, Lifecycle, NewVersion, kind::AssetKind};
+use super::{Asset, AssetVersion, Lifecycle, NewVersion, VersionLabel, kind::AssetKind};
 use crate::{
     access::rights::Reach,
     id::{AssetId, AssetVersionId, ExecutionId, WorkspaceId},
     idempotency::KeyedOutcome,
+    slug::Slug,
     store::{Change, CommitError, Paging, StoreError},
     tenant::TenantScope,
 };
@@ -147,6 +148,13 @@ pub trait AssetStore: Send + Sync {
         version: AssetVersionId,
         route_id: &str,
     ) -> Result<bool, StoreError>;
-    /// The YAML text that a flow's newest version was made from.
-    async fn flow_source(&self, scope: TenantScope, asset: AssetId) -> Result<Option<String>, StoreError>;
+    /// The asset of a slug, with its version of that label, or with its newest where none is named.
+    async fn find_by_slug(
+        &self,
+        scope: TenantScope,
+        slug: &Slug,
+        label: Option<&VersionLabel>,
+    ) -> Result<Option<(Asset, Option<AssetVersion>)>, StoreError>;
+    /// The text that a version was made from, where one was kept (a flow's YAML).
+    async fn source_text(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<String>, StoreError>;
 }

@@ -24,10 +24,10 @@ pub(super) fn check(flow: &Flow, findings: &mut Findings) {
         }
     }
     let edges = edges(flow, &positions, findings);
-    let earlier = match edges.filter(|_| sound) {
-        Some(edges) => paths(&edges, findings).map(|()| Reach::of(&edges)),
-        None => None,
-    };
+    let earlier = edges.filter(|_| sound).and_then(|edges| {
+        let reach = Reach::of(&edges);
+        paths(&edges, &reach, findings).then_some(reach)
+    });
     for (index, step) in flow.steps.iter().enumerate() {
         references(flow, index, step, &positions, earlier.as_ref(), findings);
     }
@@ -71,17 +71,21 @@ fn edges(flow: &Flow, positions: &BTreeMap<&str, usize>, findings: &mut Findings
     complete.then_some(Edges { outgoing, entry })
 }
 
-/// Notes cycles and steps that no path reaches; `None` when there is a cycle.
-fn paths(edges: &Edges, findings: &mut Findings) -> Option<()> {
-    let reached = reachable(edges, edges.entry);
-    for (index, _) in reached.iter().enumerate().filter(|(_, reached)| !**reached) {
+/// Notes cycles and steps that no path reaches; whether there is no cycle.
+fn paths(edges: &Edges, reach: &Reach, findings: &mut Findings) -> bool {
+    let mut sound = true;
+    let positions = 0..edges.outgoing.len();
+    for index in positions.clone().filter(|index| !reach.leads(edges.entry, *index)) {
         findings.note(&at(index), "unreachable_step", "no path from the entry step leads here");
     }
-    let looping = in_cycles(edges);
-    for index in &looping {
-        findings.note(&at(*index), "cycle", "this step can be reached from itself");
+    for index in positions {
+        let mut targets = edges.outgoing.get(index).into_iter().flatten();
+        if targets.any(|target| reach.leads(*target, index)) {
+            findings.note(&at(index), "cycle", "this step can be reached from itself");
+            sound = false;
+        }
     }
-    looping.is_empty().then_some(())
+    sound
 }
 
 /// Which steps can be reached from one, that one included.
@@ -98,15 +102,7 @@ fn reachable(edges: &Edges, from: usize) -> Vec<bool> {
     seen
 }
 
-fn in_cycles(edges: &Edges) -> Vec<usize> {
-    let returns = |index: usize| {
-        let targets = edges.outgoing.get(index).into_iter().flatten();
-        targets.copied().any(|target| reachable(edges, target).get(index).copied().unwrap_or(false))
-    };
-    (0..edges.outgoing.len()).filter(|index| returns(*index)).collect()
-}
-
-/// Which step can run before which.
+/// Which steps lead to which, themselves included.
 struct Reach(Vec<Vec<bool>>);
 
 impl Reach {
@@ -114,8 +110,13 @@ impl Reach {
         Self((0..edges.outgoing.len()).map(|index| reachable(edges, index)).collect())
     }
 
+    fn leads(&self, from: usize, to: usize) -> bool {
+        self.0.get(from).and_then(|row| row.get(to)).copied().unwrap_or(false)
+    }
+
+    /// Whether one step can run before another.
     fn before(&self, first: usize, second: usize) -> bool {
-        first != second && self.0.get(first).and_then(|row| row.get(second)).copied().unwrap_or(false)
+        first != second && self.leads(first, second)
     }
 }
 

@@ -5,12 +5,16 @@ use super::{
     reference::{Reference, Template, Text, is_name, is_step_id},
 };
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, rc::Rc};
 
 /// What starts a flow that does not say.
 pub(super) const DEFAULT_TRIGGER: &str = "api_request";
+/// Most values in one flow, whichever way it was written.
+pub(super) const MAX_VALUES: usize = 20_000;
 /// Most problems reported at once.
-const MAX_FINDINGS: usize = 100;
+const MAX_FINDINGS: usize = 1_000;
+/// The code of a key that no flow has there.
+pub(super) const UNKNOWN_KEY: &str = "unknown_key";
 /// Longest name and description, in bytes.
 const MAX_FLOW_NAME: usize = 200;
 const MAX_DESCRIPTION: usize = 4_000;
@@ -55,21 +59,34 @@ impl Finding {
     }
 }
 
-/// A path, grown by one segment at a time.
+/// A path, grown by one segment at a time. It shares what it grew from: most paths are never told to anybody, and there
+/// is one for every value.
 #[derive(Clone, Default)]
-pub(super) struct Path(Vec<Segment>);
+pub(super) struct Path(Option<Rc<Link>>);
+
+struct Link {
+    before: Path,
+    segment: Segment,
+}
 
 impl Path {
     pub(super) fn key(&self, key: &str) -> Self {
-        let mut path = self.clone();
-        path.0.push(Segment::Key(key.to_owned()));
-        path
+        self.grown(Segment::Key(key.to_owned()))
     }
 
     pub(super) fn index(&self, index: usize) -> Self {
-        let mut path = self.clone();
-        path.0.push(Segment::Index(index));
-        path
+        self.grown(Segment::Index(index))
+    }
+
+    fn grown(&self, segment: Segment) -> Self {
+        Self(Some(Rc::new(Link { before: self.clone(), segment })))
+    }
+
+    fn segments(&self) -> Vec<Segment> {
+        let links = std::iter::successors(self.0.as_deref(), |link| link.before.0.as_deref());
+        let mut segments: Vec<Segment> = links.map(|link| link.segment.clone()).collect();
+        segments.reverse();
+        segments
     }
 }
 
@@ -80,7 +97,7 @@ pub(super) struct Findings(Vec<Finding>);
 impl Findings {
     pub(super) fn note(&mut self, path: &Path, code: &'static str, message: &'static str) {
         if self.0.len() < MAX_FINDINGS {
-            self.0.push(Finding { path: path.0.clone(), code, message });
+            self.0.push(Finding { path: path.segments(), code, message });
         }
     }
 
@@ -107,7 +124,7 @@ impl Findings {
             return None;
         };
         for key in map.keys().filter(|key| !allowed.contains(&key.as_str())) {
-            self.note(&path.key(key), "unknown_key", "this key is not known here");
+            self.note(&path.key(key), UNKNOWN_KEY, "this key is not known here");
         }
         Some(map)
     }
@@ -132,7 +149,7 @@ impl Findings {
 /// Reads a flow.
 ///
 /// # Errors
-/// With everything that is wrong, at most a hundred things.
+/// With everything that is wrong, at most a thousand things.
 pub(super) fn read(content: &Value) -> Result<Flow, Vec<Finding>> {
     let mut findings = Findings::default();
     match flow(content, &mut findings) {
@@ -143,6 +160,10 @@ pub(super) fn read(content: &Value) -> Result<Flow, Vec<Finding>> {
 
 fn flow(content: &Value, findings: &mut Findings) -> Option<Flow> {
     let root = Path::default();
+    if !is_bounded(content, &mut { MAX_VALUES }) {
+        findings.note(&root, "flow_too_large", "a flow has at most 20 000 values");
+        return None;
+    }
     let map = findings.object(content, &root, &FLOW_KEYS)?;
     let name = prose(map, "name", MAX_FLOW_NAME, findings);
     let description = prose(map, "description", MAX_DESCRIPTION, findings);
@@ -153,6 +174,18 @@ fn flow(content: &Value, findings: &mut Findings) -> Option<Flow> {
     let flow = Flow { name, description, labels, trigger, entry_step: entry_step?, steps };
     graph::check(&flow, findings);
     Some(flow)
+}
+
+/// Whether a value holds no more values than are left. Content that came as YAML was bounded before; content that came
+/// as JSON may be sixteen times as long.
+fn is_bounded(value: &Value, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(1) else { return false };
+    *left = rest;
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        Value::Array(items) => items.iter().all(|item| is_bounded(item, left)),
+        Value::Object(members) => members.values().all(|member| is_bounded(member, left)),
+    }
 }
 
 fn prose(map: &Map<String, Value>, key: &str, most: usize, findings: &mut Findings) -> Option<String> {

@@ -143,7 +143,9 @@ fn the_number_of_steps_is_bounded() {
     };
     assert!(parse_yaml(&flow(MAX_STEPS)).is_ok());
     assert_eq!(codes(&flow(MAX_STEPS + 1)), [("too_many_steps", Some(3))]);
-    assert_eq!(codes(&flow(10_000)), [("flow_too_large", None)]);
+    assert_eq!(codes(&flow(10_000)), [("flow_too_large", Some(1))]);
+    let wide = json!({"entry_step": "a", "steps": [{"id": "a", "type": "return", "output": vec![0; 30_000]}]});
+    assert_eq!(Flow::from_content(&wide).unwrap_err()[0].code, "flow_too_large");
 }
 
 #[test]
@@ -160,7 +162,81 @@ fn what_is_no_flow_is_refused() {
     assert_eq!(pointers, ["/entry_step", "/steps/0/id"]);
 }
 
+#[test]
+fn every_problem_of_a_long_flow_has_its_place() {
+    let mut text = "entry_step: s0\nsteps:\n".to_owned();
+    for index in 0..MAX_STEPS {
+        text.push_str(&format!("  - {{id: s{index}, type: task, action: launch, pad: {}}}\n", "x".repeat(1_000)));
+    }
+    let found = codes(&text);
+    assert_eq!(found.len(), MAX_STEPS);
+    assert!(
+        found
+            .iter()
+            .enumerate()
+            .all(|(index, (code, line))| { *code == "unknown_action" && *line == u32::try_from(index + 3).ok() })
+    );
+}
+
+#[test]
+fn a_key_that_should_not_be_there_is_shown_where_it_stands() {
+    let text = "entry_step: a\nsteps:\n  - id: a\n    type: return\n    extra:\n      deep: 1\n    output: x\n";
+    let problems = parse_yaml(text).unwrap_err();
+    let places: Vec<_> = problems.iter().map(|problem| (problem.code, problem.line, problem.column)).collect();
+    assert_eq!(places, [("unknown_key", Some(5), Some(5))]);
+}
+
+/// The longest way through a flow, whatever its steps do, in steps; gives up beyond `budget`.
+fn longest(flow: &Flow, from: &Step, budget: usize) -> usize {
+    assert!(budget > 0, "a run of this flow may take more steps than it has");
+    let after = |success| match flow.next_after(from, success) {
+        Next::Step(step) => longest(flow, step, budget - 1),
+        Next::Returns | Next::Fails => 0,
+    };
+    1 + after(true).max(after(false))
+}
+
+/// A step's targets: indexes of steps, of which those beyond the last mean none.
+fn wired(targets: &[(usize, usize)], forward: bool) -> Value {
+    let count = targets.len();
+    let target = |from: usize, to: usize| {
+        let to = if forward { from + 1 + to } else { to };
+        (to < count).then(|| json!(format!("s{to}")))
+    };
+    let step = |(index, (next, failure)): (usize, &(usize, usize))| {
+        if index + 1 == count {
+            return json!({"id": format!("s{index}"), "type": "return", "output": "x"});
+        }
+        let mut step = json!({"id": format!("s{index}"), "type": "task", "action": "evaluate_policy"});
+        let members = step.as_object_mut().unwrap();
+        // Two of three follow the list, so that enough of the flows leave no step out.
+        members.extend(target(index, *next).filter(|_| next % 3 == 0).map(|to| ("next".to_owned(), to)));
+        members.extend(target(index, *failure).map(|to| ("on_failure".to_owned(), to)));
+        step
+    };
+    json!({"entry_step": "s0", "steps": targets.iter().enumerate().map(step).collect::<Vec<_>>()})
+}
+
+#[test]
+fn the_flows_below_are_accepted_often_enough_to_say_something() {
+    let accepted = (0..1_000_usize).filter(|seed| {
+        let targets: Vec<(usize, usize)> = (0..6).map(|step| (seed * 7 + step * 5, seed % (step + 2))).collect();
+        Flow::from_content(&wired(&targets, true)).is_ok()
+    });
+    assert!(accepted.count() > 100);
+}
+
 proptest! {
+    #[test]
+    fn any_accepted_flow_ends_within_its_budget(
+        targets in proptest::collection::vec((0_usize..10, 0_usize..10), 1..9),
+        forward in any::<bool>(),
+    ) {
+        if let Ok(flow) = Flow::from_content(&wired(&targets, forward)) {
+            prop_assert!(longest(&flow, flow.entry().unwrap(), flow.steps().len()) <= flow.steps().len());
+        }
+    }
+
     #[test]
     fn any_content_is_read_or_refused(
         keys in proptest::collection::vec("(id|type|next|on_success|on_failure|inputs|output|action|x)", 0..6),

@@ -1,402 +1,353 @@
-//! YAML text into JSON values, within bounds, and places of values back in the text.
+//! YAML text into a tree of values that know their places, within bounds.
 //!
-//! The reader builds the value itself instead of using a ready-made one, because that is where duplicate keys, tags,
-//! and aliases that would expand without end can be refused with their place.
+//! The tree is built here from the events of the parser, because that is where duplicate keys, tags, and aliases that
+//! would expand without end can be refused with their place, and where every value still has one. An alias shares the
+//! node that it names; what it would cost once written out is counted before it is.
 
-use super::{FlowProblem, reading::Segment};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
-use std::{cell::Cell, fmt};
+mod scalar;
+
+use super::{
+    FlowProblem,
+    reading::{MAX_VALUES, Segment},
+};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+};
 
 /// Longest text, in bytes.
 pub(super) const MAX_TEXT: usize = 256 << 10;
-/// Most values in one document, aliases counted as often as they are used.
-const MAX_VALUES: usize = 50_000;
+/// Most characters that structure flow collections, wherever they stand. The parser looks ahead of itself inside of
+/// those, so they are counted before it sees them; a flow that people write has a tenth of this.
+const MAX_INDICATORS: usize = 2 * MAX_VALUES;
 /// Most bytes of text values in one document, aliases counted as often as they are used.
 const MAX_BYTES: usize = 1 << 20;
+/// Deepest nesting, as for JSON bodies; aliases count with what they name.
+const MAX_DEPTH: usize = 64;
 
-/// Why the reader stopped where the YAML itself is in order.
-#[derive(Clone, Copy)]
+/// Line and column in the text, both from 1; columns count characters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) line: u32,
+    pub(super) column: u32,
+}
+
+impl Place {
+    fn of(span: Span) -> Self {
+        Self::at(span.start.line(), span.start.col())
+    }
+
+    fn of_error(error: &ScanError) -> Self {
+        Self::at(error.marker().line(), error.marker().col())
+    }
+
+    fn at(line: usize, column: usize) -> Self {
+        let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { line: number(line.max(1)), column: number(column).saturating_add(1) }
+    }
+}
+
+/// Why a text is refused before it is looked at as a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
+    TooLarge,
+    Syntax,
     DuplicateKey,
     KeyNoText,
     Expansion,
+    TooDeep,
     Number,
+    Nul,
     Tag,
 }
 
 impl Fault {
     const fn code(self) -> &'static str {
         match self {
+            Self::TooLarge => "flow_too_large",
+            Self::Syntax => "yaml_syntax",
             Self::DuplicateKey => "yaml_duplicate_key",
             Self::KeyNoText => "yaml_key_no_text",
             Self::Expansion => "yaml_expansion",
+            Self::TooDeep => "yaml_too_deep",
             Self::Number => "yaml_number",
+            Self::Nul => "yaml_nul",
             Self::Tag => "yaml_tag",
         }
     }
 
     const fn message(self) -> &'static str {
         match self {
+            Self::TooLarge => "the text is longer than 256 KiB",
+            Self::Syntax => "the text is not one YAML document",
             Self::DuplicateKey => "a key stands twice in the same mapping",
             Self::KeyNoText => "a key must be a text",
-            Self::Expansion => "the document is too large once its aliases are expanded",
+            Self::Expansion => "the document holds too much, its aliases written out",
+            Self::TooDeep => "the document nests deeper than 64",
             Self::Number => "a number is out of range",
+            Self::Nul => "a text holds a NUL character",
             Self::Tag => "tags are not allowed",
         }
     }
+
+    fn found_at(self, place: Place) -> FlowProblem {
+        FlowProblem {
+            line: Some(place.line),
+            column: Some(place.column),
+            ..FlowProblem::new(self.code(), self.message())
+        }
+    }
+}
+
+/// A YAML document, read.
+#[derive(Debug)]
+pub(super) struct Document(Rc<Node>);
+
+/// One value. INVARIANT: `values`, `bytes` and `height` are those of the node with every alias below it written out,
+/// and within the bounds, so that walking and copying it is bounded too.
+#[derive(Debug)]
+struct Node {
+    place: Place,
+    kind: NodeKind,
+    values: usize,
+    bytes: usize,
+    height: usize,
+}
+
+#[derive(Debug)]
+enum NodeKind {
+    Scalar(Value),
+    List(Vec<Rc<Node>>),
+    Mapping(BTreeMap<String, (Place, Rc<Node>)>),
+}
+
+/// Which of a member's two places is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    /// Where its key stands.
+    Key,
+    /// Where its value stands.
+    Value,
 }
 
 /// Reads one YAML 1.2 document.
 ///
 /// # Errors
 /// When the text is too long, is no YAML, holds several documents, a duplicate key, a tag, or expands too far.
-pub(super) fn parse(text: &str) -> Result<Value, FlowProblem> {
+pub(super) fn parse(text: &str) -> Result<Document, FlowProblem> {
     if text.len() > MAX_TEXT {
-        return Err(FlowProblem::new("flow_too_large", "the text is longer than 256 KiB"));
+        return Err(Fault::TooLarge.found_at(Place::at(1, 0)));
     }
-    // The reader below drops tags of the form `!!name` without a word. Written as `!-name` they are ordinary tags, which
-    // it shows; inside texts the change means nothing, and no place moves.
-    if text.contains("!!") {
-        read(&text.replace("!!", "!-"))?;
+    if let Some(place) = beyond_indicators(text) {
+        return Err(Fault::Expansion.found_at(place));
     }
-    read(text)
+    let mut composer = Composer { events: Parser::new_from_str(text), anchors: HashMap::new(), values: 0, bytes: 0 };
+    composer.document().map_err(|(fault, place)| fault.found_at(place))
 }
 
-fn read(text: &str) -> Result<Value, FlowProblem> {
-    let budget = Budget { values: Cell::new(0), bytes: Cell::new(0), fault: Cell::new(None) };
-    Node(&budget).deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| {
-        let (code, message) = budget
-            .fault
-            .get()
-            .map_or(("yaml_syntax", "the text is not one YAML document"), |fault| (fault.code(), fault.message()));
-        let mut problem = FlowProblem::new(code, message);
-        (problem.line, problem.column) = place(&error);
-        problem
-    })
+/// The place of the first structuring character that is one too many.
+fn beyond_indicators(text: &str) -> Option<Place> {
+    let indicator = |byte: &u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
+    let at = text.bytes().enumerate().filter(|(_, byte)| indicator(byte)).nth(MAX_INDICATORS)?.0;
+    let before = text.get(..at)?;
+    let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
+    Some(Place::at(before.matches('\n').count() + 1, column))
 }
 
-/// Line and column, both from 1, of the value at `path`, or of the nearest value around it that exists.
-#[must_use]
-pub(super) fn locate(text: &str, path: &[Segment]) -> (Option<u32>, Option<u32>) {
-    let mut path = path;
-    loop {
-        let sought = Finder(path).deserialize(serde_yaml::Deserializer::from_str(text));
-        match (sought, path.split_last()) {
-            (Err(error), _) => return place(&error),
-            (Ok(()), Some((_, shorter))) => path = shorter,
-            (Ok(()), None) => return (None, None),
-        }
-    }
-}
-
-fn place(error: &serde_yaml::Error) -> (Option<u32>, Option<u32>) {
-    error
-        .location()
-        .map_or((None, None), |location| (u32::try_from(location.line()).ok(), u32::try_from(location.column()).ok()))
-}
-
-struct Budget {
-    values: Cell<usize>,
-    bytes: Cell<usize>,
-    fault: Cell<Option<Fault>>,
-}
-
-impl Budget {
-    fn fail<E: serde::de::Error>(&self, fault: Fault) -> E {
-        self.fault.set(Some(fault));
-        E::custom(fault.message())
+impl Document {
+    /// The document as JSON, with its aliases written out.
+    pub(super) fn value(&self) -> Value {
+        self.0.value()
     }
 
-    fn spend<E: serde::de::Error>(&self, bytes: usize) -> Result<(), E> {
-        self.values.set(self.values.get().saturating_add(1));
-        self.bytes.set(self.bytes.get().saturating_add(bytes));
-        if self.values.get() > MAX_VALUES || self.bytes.get() > MAX_BYTES {
-            return Err(self.fail(Fault::Expansion));
-        }
-        Ok(())
-    }
-}
-
-struct Node<'b>(&'b Budget);
-
-impl<'de> DeserializeSeed<'de> for Node<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Node<'_> {
-    type Value = Value;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a value that JSON has too")
-    }
-
-    fn visit_unit<E: serde::de::Error>(self) -> Result<Value, E> {
-        self.0.spend(0)?;
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Value, E> {
-        self.0.spend(0)?;
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
-        self.0.spend(0)?;
-        Ok(value.into())
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
-        self.0.spend(0)?;
-        Ok(value.into())
-    }
-
-    fn visit_i128<E: serde::de::Error>(self, _: i128) -> Result<Value, E> {
-        Err(self.0.fail(Fault::Number))
-    }
-
-    fn visit_u128<E: serde::de::Error>(self, _: u128) -> Result<Value, E> {
-        Err(self.0.fail(Fault::Number))
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        self.0.spend(0)?;
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| self.0.fail(Fault::Number))
-    }
-
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
-        self.0.spend(value.len())?;
-        Ok(Value::String(value.to_owned()))
-    }
-
-    fn visit_enum<A: serde::de::EnumAccess<'de>>(self, _: A) -> Result<Value, A::Error> {
-        Err(self.0.fail(Fault::Tag))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        self.0.spend(0)?;
-        let mut items = Vec::new();
-        while let Some(item) = access.next_element_seed(Node(self.0))? {
-            items.push(item);
-        }
-        Ok(Value::Array(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        self.0.spend(0)?;
-        let mut members = Map::new();
-        while let Some(key) = access.next_key_seed(Key { budget: self.0, taken: &members })? {
-            let member = access.next_value_seed(Node(self.0))?;
-            members.insert(key, member);
-        }
-        Ok(Value::Object(members))
-    }
-}
-
-struct Key<'b> {
-    budget: &'b Budget,
-    taken: &'b Map<String, Value>,
-}
-
-impl<'de> DeserializeSeed<'de> for Key<'_> {
-    type Value = String;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
-        // Read like any value: a key that is a number or a list must not silently become a text.
-        let budget = self.budget;
-        let taken = self.taken;
-        deserializer.deserialize_any(KeyVisitor { budget, taken })
-    }
-}
-
-struct KeyVisitor<'b> {
-    budget: &'b Budget,
-    taken: &'b Map<String, Value>,
-}
-
-impl<'de> Visitor<'de> for KeyVisitor<'_> {
-    type Value = String;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The reader asks for this only when it is about to refuse the key.
-        self.budget.fault.set(Some(Fault::KeyNoText));
-        out.write_str("a text")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<String, E> {
-        self.budget.spend::<E>(key.len())?;
-        if self.taken.contains_key(key) {
-            return Err(self.budget.fail(Fault::DuplicateKey));
-        }
-        Ok(key.to_owned())
-    }
-
-    fn visit_enum<A: serde::de::EnumAccess<'de>>(self, _: A) -> Result<String, A::Error> {
-        Err(self.budget.fail(Fault::Tag))
-    }
-}
-
-/// Fails at the value that its path leads to, because the error then carries the place; succeeds when there is none.
-struct Finder<'p>(&'p [Segment]);
-
-impl Finder<'_> {
-    fn scalar<E: serde::de::Error>(&self) -> Result<(), E> {
-        if self.0.is_empty() { Err(E::custom("here")) } else { Ok(()) }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Finder<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Finder<'_> {
-    type Value = ();
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a value")
-    }
-
-    fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
-        self.scalar()
-    }
-
-    fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<(), E> {
-        self.scalar()
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<(), E> {
-        self.scalar()
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<(), E> {
-        self.scalar()
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<(), E> {
-        self.scalar()
-    }
-
-    fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<(), E> {
-        self.scalar()
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
-        let Some((first, rest)) = self.0.split_first() else { return Err(A::Error::custom("here")) };
-        let mut at = 0_usize;
-        loop {
-            let more = if *first == Segment::Index(at) {
-                access.next_element_seed(Finder(rest))?.is_some()
-            } else {
-                access.next_element::<IgnoredAny>()?.is_some()
+    /// The place of the value at `path` or of its key, or of the nearest value around it that exists.
+    pub(super) fn place(&self, path: &[Segment], part: Part) -> Place {
+        let (mut node, mut place) = (&self.0, self.0.place);
+        for segment in path {
+            let inner = match (segment, &node.kind) {
+                (Segment::Index(index), NodeKind::List(items)) => items.get(*index).map(|item| (item.place, item)),
+                (Segment::Key(key), NodeKind::Mapping(members)) => members.get(key).map(|(key, member)| match part {
+                    Part::Key => (*key, member),
+                    Part::Value => (member.place, member),
+                }),
+                (Segment::Index(_) | Segment::Key(_), _) => None,
             };
-            if !more {
-                return Ok(());
+            let Some(inner) = inner else { return place };
+            (place, node) = inner;
+        }
+        place
+    }
+}
+
+impl Node {
+    fn value(&self) -> Value {
+        match &self.kind {
+            NodeKind::Scalar(value) => value.clone(),
+            NodeKind::List(items) => items.iter().map(|item| item.value()).collect(),
+            NodeKind::Mapping(members) => {
+                members.iter().map(|(key, (_, member))| (key.clone(), member.value())).collect()
             }
-            at += 1;
+        }
+    }
+}
+
+type Refused = (Fault, Place);
+
+/// Builds the tree. Recursion is as deep as the document, which is bounded.
+struct Composer<'t> {
+    events: Parser<'t, StrInput<'t>>,
+    anchors: HashMap<usize, Rc<Node>>,
+    values: usize,
+    bytes: usize,
+}
+
+impl<'t> Composer<'t> {
+    fn document(&mut self) -> Result<Document, Refused> {
+        let mut root = None;
+        loop {
+            match self.next()? {
+                (Event::StreamStart | Event::Nothing | Event::DocumentStart(_) | Event::DocumentEnd, _) => {}
+                (Event::StreamEnd, span) => {
+                    return root.map(Document).ok_or((Fault::Syntax, Place::of(span)));
+                }
+                (_, span) if root.is_some() => return Err((Fault::Syntax, Place::of(span))),
+                (event, span) => root = Some(self.node(event, span, 1)?),
+            }
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
-        let Some((first, rest)) = self.0.split_first() else { return Err(A::Error::custom("here")) };
-        while let Some(key) = access.next_key::<String>()? {
-            if matches!(first, Segment::Key(sought) if *sought == key) {
-                access.next_value_seed(Finder(rest))?;
-            } else {
-                access.next_value::<IgnoredAny>()?;
+    fn next(&mut self) -> Result<(Event<'t>, Span), Refused> {
+        match self.events.next_event() {
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => Err((Fault::Syntax, Place::of_error(&error))),
+            None => Err((Fault::Syntax, Place::at(1, 0))),
+        }
+    }
+
+    fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Rc<Node>, Refused> {
+        let place = Place::of(span);
+        if depth > MAX_DEPTH {
+            return Err((Fault::TooDeep, place));
+        }
+        let (node, anchor) = match event {
+            Event::Scalar(_, _, _, Some(_)) | Event::SequenceStart(_, Some(_)) | Event::MappingStart(_, Some(_)) => {
+                return Err((Fault::Tag, place));
             }
+            Event::Scalar(text, style, anchor, None) => (self.scalar(&text, style, place)?, anchor),
+            Event::SequenceStart(anchor, None) => (self.list(place, depth)?, anchor),
+            Event::MappingStart(anchor, None) => (self.mapping(place, depth)?, anchor),
+            Event::Alias(anchor) => return self.alias(anchor, place, depth),
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd
+            | Event::SequenceEnd
+            | Event::MappingEnd => return Err((Fault::Syntax, place)),
+        };
+        let node = Rc::new(node);
+        // Zero stands for no anchor. A node gets its anchor once it is whole, so no alias can name what is around it.
+        if anchor != 0 {
+            self.anchors.insert(anchor, Rc::clone(&node));
+        }
+        Ok(node)
+    }
+
+    fn spend(&mut self, values: usize, bytes: usize, place: Place) -> Result<(), Refused> {
+        self.values = self.values.saturating_add(values);
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.values > MAX_VALUES || self.bytes > MAX_BYTES {
+            return Err((Fault::Expansion, place));
         }
         Ok(())
+    }
+
+    fn scalar(&mut self, text: &str, style: ScalarStyle, place: Place) -> Result<Node, Refused> {
+        self.spend(1, text.len(), place)?;
+        if text.contains('\0') {
+            return Err((Fault::Nul, place));
+        }
+        let value = match style {
+            ScalarStyle::Plain => scalar::resolve(text).map_err(|_| (Fault::Number, place))?,
+            ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted | ScalarStyle::Literal | ScalarStyle::Folded => {
+                Value::String(text.to_owned())
+            }
+        };
+        Ok(Node { place, kind: NodeKind::Scalar(value), values: 1, bytes: text.len(), height: 1 })
+    }
+
+    fn alias(&mut self, anchor: usize, place: Place, depth: usize) -> Result<Rc<Node>, Refused> {
+        // The parser knows the name, so a node that is not there yet is one around the alias: a cycle.
+        let node = self.anchors.get(&anchor).map(Rc::clone).ok_or((Fault::Expansion, place))?;
+        if depth + node.height > MAX_DEPTH + 1 {
+            return Err((Fault::TooDeep, place));
+        }
+        self.spend(node.values, node.bytes, place)?;
+        Ok(node)
+    }
+
+    fn list(&mut self, place: Place, depth: usize) -> Result<Node, Refused> {
+        self.spend(1, 0, place)?;
+        let mut whole = Node { place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1 };
+        let mut items = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => break,
+                (event, span) => {
+                    let item = self.node(event, span, depth + 1)?;
+                    whole.take(&item);
+                    items.push(item);
+                }
+            }
+        }
+        whole.kind = NodeKind::List(items);
+        Ok(whole)
+    }
+
+    fn mapping(&mut self, place: Place, depth: usize) -> Result<Node, Refused> {
+        self.spend(1, 0, place)?;
+        let mut whole = Node { place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1 };
+        let mut members = BTreeMap::new();
+        loop {
+            let (key, at) = match self.next()? {
+                (Event::MappingEnd, _) => break,
+                (event, span) => self.key(event, span)?,
+            };
+            if members.contains_key(&key) {
+                return Err((Fault::DuplicateKey, at));
+            }
+            whole.bytes = whole.bytes.saturating_add(key.len());
+            let (event, span) = self.next()?;
+            let member = self.node(event, span, depth + 1)?;
+            whole.take(&member);
+            members.insert(key, (at, member));
+        }
+        whole.kind = NodeKind::Mapping(members);
+        Ok(whole)
+    }
+
+    /// A key is a text that stands there: not a number, not a collection, and not an alias, behind which it would hide.
+    fn key(&mut self, event: Event<'t>, span: Span) -> Result<(String, Place), Refused> {
+        let place = Place::of(span);
+        if !matches!(event, Event::Scalar(..)) {
+            return Err((Fault::KeyNoText, place));
+        }
+        match &self.node(event, span, 1)?.kind {
+            NodeKind::Scalar(Value::String(key)) => Ok((key.clone(), place)),
+            NodeKind::Scalar(_) | NodeKind::List(_) | NodeKind::Mapping(_) => Err((Fault::KeyNoText, place)),
+        }
+    }
+}
+
+impl Node {
+    fn take(&mut self, child: &Self) {
+        self.values = self.values.saturating_add(child.values);
+        self.bytes = self.bytes.saturating_add(child.bytes);
+        self.height = self.height.max(child.height.saturating_add(1));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    #[test]
-    fn reads_the_core_types() {
-        let text = "x: 'go!! !!x'\na: no\nb: [1, -2, 1.5, true, null, ~, 017, '1']\nc: {d: 'x'}\n<<: {e: 1}\n";
-        let expected = json!({
-            "x": "go!! !!x", "a": "no", "b": [1, -2, 1.5, true, null, null, "017", "1"], "c": {"d": "x"}, "<<": {"e": 1}
-        });
-        assert_eq!(parse(text).unwrap(), expected);
-    }
-
-    #[test]
-    fn refuses_with_code_and_place() {
-        let cases = [
-            ("a: 1\nb: 2\na: 3\n", "yaml_duplicate_key", Some(3)),
-            ("a:\n  b: 1\n  b: 2\n", "yaml_duplicate_key", Some(3)),
-            ("a: !!python/object:os.system x\n", "yaml_tag", Some(1)),
-            ("a: 1\nb: !thing [1]\n", "yaml_tag", Some(2)),
-            ("a: !thing x\n", "yaml_tag", Some(1)),
-            ("a: [!!str 1]\n", "yaml_tag", Some(1)),
-            ("a: 99999999999999999999999\n", "yaml_number", Some(1)),
-            ("a: .inf\n", "yaml_number", Some(1)),
-            ("1: a\n", "yaml_key_no_text", Some(1)),
-            ("? [a]\n: b\n", "yaml_key_no_text", Some(1)),
-            ("a: b\n---\na: c\n", "yaml_syntax", None),
-            ("a: [1\n", "yaml_syntax", Some(2)),
-            ("a:\n\t- 1\n", "yaml_syntax", Some(2)),
-            ("a: *missing\n", "yaml_syntax", Some(1)),
-            ("@", "yaml_syntax", Some(1)),
-        ];
-        for (text, code, line) in cases {
-            let problem = parse(text).unwrap_err();
-            assert_eq!((problem.code, problem.line), (code, line), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn aliases_cannot_expand_without_end() {
-        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
-        for level in 1..9 {
-            let item = format!("*a{}", level - 1);
-            bomb.push_str(&format!("a{level}: &a{level} [{}]\n", vec![item; 9].join(", ")));
-        }
-        assert_eq!(parse(&bomb).unwrap_err().code, "yaml_expansion");
-        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; 20].join(", "));
-        assert_eq!(parse(&long).unwrap_err().code, "yaml_expansion");
-        let cycle = parse("a: &a [*a]\n").unwrap_err();
-        assert!(["yaml_syntax", "yaml_expansion"].contains(&cycle.code), "{}", cycle.code);
-        assert_eq!(parse("a: &a {x: 1}\nb: *a\n").unwrap(), json!({"a": {"x": 1}, "b": {"x": 1}}));
-    }
-
-    #[test]
-    fn length_and_depth_are_bounded() {
-        assert_eq!(parse(&"x".repeat(MAX_TEXT + 1)).unwrap_err().code, "flow_too_large");
-        assert_eq!(parse(&"[".repeat(20_000)).unwrap_err().code, "yaml_syntax");
-        let nested = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
-        assert_eq!(parse(&nested).unwrap_err().code, "yaml_syntax");
-    }
-
-    #[test]
-    fn finds_the_place_of_a_value() {
-        let text = "name: x\nsteps:\n  - id: a\n    inputs: {q: 1}\n  - id: b\n";
-        let key = |word: &str| Segment::Key(word.to_owned());
-        let steps = |index| vec![key("steps"), Segment::Index(index)];
-        let inside = |index, word: &str| [steps(index), vec![key(word)]].concat();
-        assert_eq!(locate(text, &inside(1, "id")), (Some(5), Some(9)));
-        assert_eq!(locate(text, &[inside(0, "inputs"), vec![key("q")]].concat()), (Some(4), Some(17)));
-        assert_eq!(locate(text, &inside(0, "missing")), locate(text, &steps(0)));
-        assert_eq!(locate(text, &steps(7)), locate(text, &[key("steps")]));
-        assert_eq!(locate(text, &[key("nothing")]), (Some(1), Some(1)));
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_read_or_refused(text in "([-:\\[\\]{}&*! \n'\"#|>a]|\\PC){0,80}") {
-            let _ = parse(&text);
-        }
-    }
-}
+mod tests;

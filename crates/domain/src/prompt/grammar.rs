@@ -199,7 +199,7 @@ fn disguised_name(inner: &str) -> bool {
 enum Keyword {
     /// The word stands here; the offset behind it.
     Whole(usize),
-    /// A reader would take it for the word: another case, or invisible characters between the letters.
+    /// A reader would take it for the word: another case, letters that look the same, or invisible characters between.
     Disguised,
     /// Something else stands here.
     Absent,
@@ -210,7 +210,7 @@ fn keyword(text: &str, start: usize, word: &str) -> Keyword {
     if rest.starts_with(word) {
         return Keyword::Whole(start + word.len());
     }
-    let mut seen = rest.chars().filter(|letter| !invisible(*letter));
+    let mut seen = rest.chars().filter(|letter| !invisible(*letter)).map(plain);
     let alike = word.chars().all(|letter| seen.next().is_some_and(|other| other.eq_ignore_ascii_case(&letter)));
     if alike { Keyword::Disguised } else { Keyword::Absent }
 }
@@ -227,13 +227,34 @@ fn run(text: &str, start: usize, accepts: impl Fn(u8) -> bool) -> &str {
     rest.get(..end).unwrap_or_default()
 }
 
-/// Characters without a glyph that can hide between letters.
+/// Characters without a glyph that can hide between letters (Unicode's default ignorable code points).
 const fn invisible(letter: char) -> bool {
     matches!(
         letter,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}'
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{e0000}'..='\u{e0fff}'
     )
+}
+
+/// The ASCII letter that a reader sees, for the letters of the three words: full-width forms, and those that Cyrillic,
+/// Greek and phonetic alphabets draw alike.
+fn plain(letter: char) -> char {
+    match letter {
+        '\u{ff01}'..='\u{ff5e}' => u32::from(letter).checked_sub(0xfee0).and_then(char::from_u32).unwrap_or(letter),
+        'а' | 'α' | 'А' | 'Α' => 'a',
+        'с' | 'ϲ' | 'С' | 'Ϲ' => 'c',
+        'ԁ' => 'd',
+        'е' | 'Е' | 'Ε' => 'e',
+        'ɡ' => 'g',
+        'м' | 'М' | 'Μ' => 'm',
+        'о' | 'ο' | 'О' | 'Ο' => 'o',
+        'ѕ' | 'Ѕ' => 's',
+        'т' | 'Т' | 'Τ' => 't',
+        '‐' | '‑' | '−' => '-',
+        '꞉' | '∶' => ':',
+        _ => letter,
+    }
 }
 
 #[cfg(test)]
@@ -290,6 +311,11 @@ mod tests {
             "@asset-ref:to\u{200b}ne",
             "@as\u{200b}set-ref:tone",
             "@Asset-Ref:tone",
+            "@аsset-ref:tone",
+            "@asset‑ref:tone",
+            "!cоmmand:go",
+            "!command：go",
+            "$ａｒｇ:a",
             "!command:",
             "!command:../x",
             "!COMMAND:go",

@@ -63,7 +63,7 @@ fn bind(release: &Release, kind: AssetKind, number: u128) -> Result<Release, Rel
 
 fn approved(number: u128) -> Release {
     let bound = bind(&draft(number), AssetKind::PolicyBundle, 20).unwrap();
-    let ready = bound.submit(&empty(), &stamp("user:ada")).unwrap().next;
+    let ready = bound.submit(Ok(Vec::new()), &empty(), &stamp("user:ada")).unwrap().next;
     let reviewed = review(&ready, "user:bob", Verdict::Approved);
     reviewed.approve(RULE, &empty(), &stamp("user:ops")).unwrap().next
 }
@@ -77,7 +77,10 @@ fn sound() -> Standing {
 }
 
 fn in_state(name: StateName) -> (Release, Deployment) {
-    let ready = bind(&draft(1), AssetKind::PolicyBundle, 20).unwrap().submit(&empty(), &stamp("user:ada")).unwrap();
+    let ready = bind(&draft(1), AssetKind::PolicyBundle, 20)
+        .unwrap()
+        .submit(Ok(Vec::new()), &empty(), &stamp("user:ada"))
+        .unwrap();
     let activation = approved(1).activate(None, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
     match name {
         StateName::Draft => (draft(1), empty()),
@@ -110,7 +113,7 @@ fn what_is_promised_is_what_is_possible() {
         let approvable = review(&release, "user:bob", Verdict::Approved);
         let tried = [
             (StateName::Draft, release.reopen(&deployment, &by).is_ok()),
-            (StateName::ReviewReady, release.submit(&deployment, &by).is_ok()),
+            (StateName::ReviewReady, release.submit(Ok(Vec::new()), &deployment, &by).is_ok()),
             (StateName::Approved, approvable.approve(RULE, &deployment, &by).is_ok()),
             (StateName::Active, release.activate(None, &deployment, (&sound(), RULE), &by).is_ok()),
             (StateName::Retired, release.retire(&deployment, &by).is_ok()),
@@ -198,7 +201,7 @@ fn approvals_count_for_what_was_reviewed_alone() {
     assert_eq!(none, Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: false }));
     let once = review(&ready, "user:bob", Verdict::Approved);
     let changed = bind(&once.reopen(&empty(), &by).unwrap().next, AssetKind::ModelPolicy, 21).unwrap();
-    let again = changed.submit(&empty(), &by).unwrap().next;
+    let again = changed.submit(Ok(Vec::new()), &empty(), &by).unwrap().next;
     assert!(again.approve(RULE, &empty(), &by).is_err());
     let two = ApprovalRule { min_approvals: 2, ..RULE };
     let twice = review(&review(&ready, "user:bob", Verdict::Approved), "user:bob", Verdict::Approved);
@@ -271,4 +274,60 @@ fn a_release_meant_for_one_lane_takes_no_other() {
     assert_eq!(other.map(|_| ()).unwrap_err(), ReleaseRefusal::LaneNotTargeted);
     let own = release.activate(None, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
     assert_eq!(own.moves.len(), 1);
+}
+
+fn frozen(from: u128, to: u128) -> FrozenReference {
+    let meant = version(AssetKind::Skill, to);
+    FrozenReference {
+        from: Uuid::from_u128(from).into(),
+        slug: meant.asset_slug,
+        label: None,
+        asset_id: meant.asset_id,
+        asset_version_id: meant.asset_version_id,
+        version_label: meant.version_label,
+        checksum: meant.checksum,
+    }
+}
+
+#[test]
+fn what_references_mean_is_approved_with_the_rest() {
+    let bound = bind(&draft(1), AssetKind::PromptTemplate, 20).unwrap();
+    let submit = |references| bound.submit(Ok(references), &empty(), &stamp("user:ada")).unwrap().next;
+    let ready = submit(vec![frozen(20, 40), frozen(20, 40)]);
+    assert_eq!(ready.references, [frozen(20, 40)], "once is enough");
+    let other = submit(vec![frozen(20, 41)]);
+    assert_ne!(ready.bindings_digest(), other.bindings_digest());
+    assert_ne!(ready.bindings_digest(), submit(Vec::new()).bindings_digest());
+    assert_eq!(submit(vec![frozen(20, 40), frozen(21, 41)]), submit(vec![frozen(21, 41), frozen(20, 40)]));
+    // What was said of one meaning is not said of another.
+    let approved = review(&ready, "user:bob", Verdict::Approved);
+    let back = approved.reopen(&empty(), &stamp("user:ada")).unwrap().next;
+    assert_eq!(back.references, [], "in a draft they are open");
+    let again = back.submit(Ok(vec![frozen(20, 41)]), &empty(), &stamp("user:ada")).unwrap().next;
+    assert_eq!(again.approve(RULE, &empty(), &stamp("user:ops")).unwrap_err().code(), "approval_required");
+    let same = back.submit(Ok(vec![frozen(20, 40)]), &empty(), &stamp("user:ada")).unwrap().next;
+    assert!(same.approve(RULE, &empty(), &stamp("user:ops")).is_ok());
+    let asked = review(&approved, "user:bob", Verdict::ChangesRequested);
+    assert_eq!((asked.state.name(), asked.references), (StateName::Draft, Vec::new()));
+}
+
+#[test]
+fn a_reference_that_means_nothing_keeps_the_release_in_draft() {
+    let unresolved = |code| UnresolvedReference {
+        code,
+        message: "gone",
+        asset_slug: Slug::parse("thing").unwrap(),
+        pointer: String::new(),
+        offset: None,
+    };
+    let refusal = draft(1).submit(
+        Err(vec![unresolved("prompt_unknown_asset"), unresolved(REFERENCE_UNRESOLVED)]),
+        &empty(),
+        &stamp("user:ada"),
+    );
+    assert_eq!(refusal.unwrap_err().code(), "prompt_unknown_asset");
+    // A release that cannot be submitted at all says that first.
+    let retired = in_state(StateName::Retired).0;
+    let refusal = retired.submit(Err(vec![unresolved(REFERENCE_UNRESOLVED)]), &empty(), &stamp("user:ada"));
+    assert_eq!(refusal.unwrap_err().code(), "invalid_transition");
 }

@@ -83,12 +83,19 @@ operations! {
     ListFlows = "list_flows" => place(P::AssetView, P::AssetView);
     CreateFlow = "create_flow" => place(P::AssetView, P::AssetCreate);
     ReadFlow = "read_flow" => place(P::AssetView, P::AssetView);
+    CreateFlowVersion = "create_flow_version" => place(P::AssetView, P::AssetEdit);
+    // A dry run changes nothing.
+    ValidateFlow = "validate_flow" => place(P::AssetView, P::AssetView);
     ListWorkloads = "list_workloads" => place(P::WorkloadView, P::WorkloadView);
     CreateWorkload = "create_workload" => place(P::WorkloadView, P::WorkloadCreate);
     ReadWorkload = "read_workload" => place(P::WorkloadView, P::WorkloadView);
-    // A change of status demands `workload.suspend` besides.
+    // What of it is a runtime interface: what people see, and the list of all that they may see.
+    ListRuntimeWorkloads = "list_runtime_workloads" => place(P::WorkloadView, P::WorkloadView);
+    ReadRuntimeWorkload = "read_runtime_workload" => place(P::WorkloadView, P::WorkloadView);
+    // A change of status demands `workload.suspend` besides, one of who may come `workload.expose`.
     ChangeWorkload = "change_workload" => place(P::WorkloadView, P::WorkloadEdit);
     SuspendWorkload = "change_workload_status" => place(P::WorkloadView, P::WorkloadSuspend);
+    ExposeWorkload = "change_workload_access" => place(P::WorkloadView, P::WorkloadExpose);
     ListReleases = "list_releases" => place(P::ReleaseView, P::ReleaseView);
     ListWorkloadReleases = "list_workload_releases" => place(P::ReleaseView, P::ReleaseView);
     ReadActiveRelease = "read_active_release" => place(P::ReleaseView, P::ReleaseView);
@@ -112,5 +119,5 @@ operations! {
 
 impl Operation {
     /// Parts of another operation that are not routes of their own: the route's body decides which one is meant.
-    pub const PARTS: &[Self] = &[Self::SuspendWorkload, Self::SubmitRelease];
+    pub const PARTS: &[Self] = &[Self::SuspendWorkload, Self::ExposeWorkload, Self::SubmitRelease];
 }

@@ -305,7 +305,7 @@ impl<'a> Run<'a> {
         let own = inputs.iter().filter(|(name, _)| !CONVERSATION.contains(&name.as_str()));
         arguments.extend(own.map(|(name, value)| (name.clone(), value.clone())));
         let rendered = match &self.plan.prompt {
-            Some(prompt) if bound => prompt.render(|_| None, &arguments).map_err(StepFailure::of_prompt)?,
+            Some(prompt) if bound => prompt.render(&arguments).map_err(StepFailure::of_prompt)?,
             None if bound => return Err(StepFailure::of("prompt_missing", "the release binds no prompt")),
             Some(_) | None => String::new(),
         };

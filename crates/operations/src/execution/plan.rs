@@ -10,7 +10,7 @@ use fairway_domain::{
     flow::Flow,
     id::{ReleaseId, TenantId},
     policy::CompiledPolicy,
-    prompt::PromptTemplate,
+    prompt::composition::ComposedPrompt,
     release::Release,
     slug::Slug,
     store::Revision,
@@ -34,8 +34,8 @@ pub struct RunPlan {
     pub policy: CompiledPolicy,
     /// The bound flow, or the one step that stands for none.
     pub flow: Flow,
-    /// The bound prompt.
-    pub prompt: Option<PromptTemplate>,
+    /// The bound prompt, with the bodies of what it includes.
+    pub prompt: Option<ComposedPrompt>,
     /// The bound model policy.
     pub model_policy: Option<ModelPolicy>,
     /// The governance chain, already kept.
@@ -139,7 +139,11 @@ impl Services {
             match checked.map_err(|_| Failure::Corrupt("a bound version that its kind refuses"))? {
                 CheckedContent::PolicyBundle(content) => policy = Some(content),
                 CheckedContent::Flow(content) => flow = Some(content),
-                CheckedContent::PromptTemplate(content) => prompt = Some(content),
+                CheckedContent::PromptTemplate(content) => {
+                    let composed = self.compose(scope, (release, binding), content).await?;
+                    weight = weight.saturating_add(composed.included_bytes());
+                    prompt = Some(composed);
+                }
                 CheckedContent::ModelPolicy(content) => model_policy = Some(content),
             }
         }

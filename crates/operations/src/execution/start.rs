@@ -10,7 +10,7 @@ use crate::{
     access::{Claims, IdentityMode, Operation, gate},
     failure::RunRefusal,
     once::ATTEMPTS,
-    workload::place_of,
+    workload::{place_of, with_share_link},
 };
 use fairway_domain::{
     access::{ActorRef, Caller},
@@ -26,10 +26,10 @@ use fairway_domain::{
     slug::Slug,
     store::{CommitError, StoreError, StoreFault},
     tenant::TenantScope,
-    workload::Status,
+    workload::{Status, Workload},
 };
 use serde_json::{Map, Value};
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 /// A run to start.
 #[derive(Clone, Debug)]
@@ -142,6 +142,13 @@ impl Services {
             Status::Retired => return self.unless_known(scope, caller, key, RunRefusal::Retired).await,
         }
         gate::enter(caller, Operation::ExecuteWorkload, &place)?;
+        if let Err(refusal) = with_share_link(workload) {
+            return self.unless_known(scope, caller, key, refusal).await;
+        }
+        let inputs = match inputs_of(workload, request) {
+            Ok(inputs) => inputs,
+            Err(failure) => return self.unless_known(scope, caller, key, failure).await,
+        };
         let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving(Lane::Standard).zip(Some(lanes)));
         let Some(((lane, release_id), deployment)) = serving else {
             return self.unless_known(scope, caller, key, RunRefusal::NoActiveRelease).await;
@@ -156,18 +163,18 @@ impl Services {
             return Err(RunRefusal::NothingToRun.into());
         }
         let facts = self.facts_of(caller, entry, &request.environment, lane);
-        let decision = facts.decide((&plan.policy, &plan), &request.inputs, self.clock.as_ref());
+        let decision = facts.decide((&plan.policy, &plan), &inputs, self.clock.as_ref());
         let execution_id: ExecutionId = self.id();
         let started_at = self.clock.now();
         let recorded = RecordedDecision::of(self.id::<DecisionId>(), &decision, started_at);
-        let inputs = Payload { body: Value::Object(request.inputs.clone()).to_string(), salt: self.ids.salt() };
+        let sent = Payload { body: Value::Object(Map::clone(&inputs)).to_string(), salt: self.ids.salt() };
         let run = RunRef {
             execution_id,
             workload_id: workload.workload_id,
             workspace_id: workload.workspace_id,
             release_id,
             environment: &request.environment,
-            input_digest: inputs.digest(),
+            input_digest: sent.digest(),
         };
         let lease = self.ids.fresh();
         let admission = match decision.outcome {
@@ -186,7 +193,7 @@ impl Services {
             submitter: caller.actor.clone(),
             snapshot: plan.snapshot.digest,
             decision: recorded,
-            inputs,
+            inputs: sent,
             started_at,
             admission,
         };
@@ -215,7 +222,7 @@ impl Services {
                             lease,
                             decision,
                             acceptance,
-                            inputs: request.inputs.clone(),
+                            inputs: inputs.into_owned(),
                             request_id: caller.request_id,
                         };
                         running.wait().await
@@ -246,7 +253,7 @@ impl Services {
         scope: TenantScope,
         caller: &Caller,
         key: Option<&RequestKey>,
-        refusal: RunRefusal,
+        refusal: impl Into<Failure>,
     ) -> Result<Option<Answer>, Failure> {
         match self.known_run(scope, caller, key).await? {
             Some(answer) => Ok(Some(answer)),
@@ -290,6 +297,14 @@ impl Services {
     }
 }
 
+/// The inputs that the run gets: held against the workload's form where it has one, and anything where it has none.
+fn inputs_of<'r>(workload: &Workload, request: &'r ExecuteRequest) -> Result<Cow<'r, Map<String, Value>>, Failure> {
+    match &workload.interface_config {
+        Some(interface) => interface.admit(&request.inputs).map(Cow::Owned).map_err(Failure::Inputs),
+        None => Ok(Cow::Borrowed(&request.inputs)),
+    }
+}
+
 /// Whether a refusal could be the work of a cache: who may do what, what exists, what is active.
 const fn may_be_outdated(failure: &Failure) -> bool {
     matches!(
@@ -298,8 +313,13 @@ const fn may_be_outdated(failure: &Failure) -> bool {
             | Failure::Forbidden(_)
             | Failure::Anonymous(_)
             | Failure::Contended
+            | Failure::Inputs(_)
             | Failure::Run(
-                RunRefusal::Suspended | RunRefusal::Retired | RunRefusal::NoActiveRelease | RunRefusal::NothingToRun
+                RunRefusal::Suspended
+                    | RunRefusal::Retired
+                    | RunRefusal::ShareTokenRequired
+                    | RunRefusal::NoActiveRelease
+                    | RunRefusal::NothingToRun
             )
     )
 }

@@ -3,11 +3,11 @@
 use super::LOCAL_RULE;
 use crate::{Done, Expected, Failure, Services, access::Operation, once::keyed};
 use fairway_domain::{
-    access::Caller,
+    access::{Caller, Place},
     id::ReleaseId,
     idempotency::RequestKey,
     release::{
-        Release, ReleaseRefusal, StateName,
+        Release, ReleaseRefusal, State, StateName,
         lane::{DeploymentChange, Lane},
         ports::PlacedRelease,
     },
@@ -65,7 +65,7 @@ impl Services {
                 Operation::MoveRelease
             }
         };
-        let (scope, _, first) = self.enter_release(caller, operation, id).await?;
+        let (scope, place, first) = self.enter_release(caller, operation, id).await?;
         self.once(
             scope,
             key,
@@ -74,7 +74,7 @@ impl Services {
                 for _ in 0..LOST_GUARDS {
                     expected.check(seen.release.revision)?;
                     let previous = seen.release.state.name();
-                    let decided = self.decide(caller, scope, &seen, wanted).await?;
+                    let decided = self.decide(caller, (scope, &place), &seen, wanted).await?;
                     let outcome = keyed(key, 200, id.uuid());
                     let (placed, committed) = match decided {
                         Move::Plain(change) => {
@@ -121,7 +121,7 @@ impl Services {
     async fn decide(
         &self,
         caller: &Caller,
-        scope: TenantScope,
+        (scope, place): (TenantScope, &Place),
         seen: &PlacedRelease,
         wanted: Transition,
     ) -> Result<Move, Failure> {
@@ -129,7 +129,18 @@ impl Services {
         let stamp = self.stamp(caller);
         Ok(match wanted.to {
             StateName::Draft => Move::Plain(release.reopen(deployment, &stamp)?),
-            StateName::ReviewReady => Move::Plain(release.submit(deployment, &stamp)?),
+            StateName::ReviewReady => {
+                // A release that is no draft is refused for that, whatever its references mean.
+                let references = match release.state {
+                    State::Draft => self.freeze(caller, place, release).await?,
+                    State::ReviewReady { .. }
+                    | State::Approved { .. }
+                    | State::Active { .. }
+                    | State::Superseded { .. }
+                    | State::Retired => Ok(Vec::new()),
+                };
+                Move::Plain(release.submit(references, deployment, &stamp)?)
+            }
             StateName::Approved => Move::Plain(release.approve(LOCAL_RULE, deployment, &stamp)?),
             StateName::Active => {
                 let standing = self.standing(scope, release).await?;

@@ -43,8 +43,12 @@ struct Optional {
     note: Option<String>,
 }
 
+fn based(request: TestRequest) -> TestRequest {
+    request.app_data(web::Data::new(crate::http::trial::base()))
+}
+
 async fn read<T: DeserializeOwned>(request: TestRequest) -> Result<Body<T, 512>, ApiError> {
-    let (request, mut payload) = request.to_http_parts();
+    let (request, mut payload) = based(request).to_http_parts();
     Body::<T, 512>::from_request(&request, &mut payload).await
 }
 
@@ -140,11 +144,10 @@ async fn takes_json_alone() {
     assert_eq!(read::<Thing>(unnamed).await.unwrap_err().code(), "unsupported_media_type");
     let chunked = TestRequest::post().insert_header(("transfer-encoding", "chunked")).set_payload("{}");
     assert_eq!(read::<Thing>(chunked).await.unwrap_err().code(), "unsupported_media_type");
-    for encoding in ["gzip", "br", "identity, gzip", ""] {
+    for encoding in ["gzip", "br", "identity", "Identity", "identity, gzip", ""] {
         let encoded = with("application/json").insert_header(("content-encoding", encoding));
         assert_eq!(read::<Thing>(encoded).await.unwrap_err().code(), "unsupported_media_type", "{encoding}");
     }
-    assert!(read::<Thing>(with("application/json").insert_header(("content-encoding", "Identity"))).await.is_ok());
 }
 
 #[actix_web::test]
@@ -157,7 +160,7 @@ async fn bounds_the_length() {
     let text = |length: usize| format!("{:length$}", "{}");
     for (length, accepted) in [(512, true), (513, false)] {
         let request = TestRequest::post().insert_header((CONTENT_TYPE, "application/json"));
-        let (request, _) = request.to_http_parts();
+        let (request, _) = based(request).to_http_parts();
         let (mut sender, payload) = actix_http::h1::Payload::create(true);
         sender.feed_data(Bytes::from(text(length)));
         sender.feed_eof();
@@ -169,7 +172,7 @@ async fn bounds_the_length() {
 
 #[actix_web::test]
 async fn a_body_that_breaks_off_is_malformed() {
-    let (request, _) = json_request("").to_http_parts();
+    let (request, _) = based(json_request("")).to_http_parts();
     let (mut sender, payload) = actix_http::h1::Payload::create(false);
     sender.feed_data(Bytes::from_static(b"{\"note\":"));
     sender.set_error(actix_http::error::PayloadError::Incomplete(None));

@@ -8,7 +8,11 @@ use actix_web::{
 };
 
 async fn status_under(rules: SiteRules, request: TestRequest) -> StatusCode {
-    let base = web::Data::new(HttpBase { site_rules: rules, ..trial::base() });
+    status_at(Scheme::Http, rules, request).await
+}
+
+async fn status_at(scheme: Scheme, rules: SiteRules, request: TestRequest) -> StatusCode {
+    let base = web::Data::new(HttpBase { site_rules: rules, public_scheme: scheme, ..trial::base() });
     let app = App::new()
         .app_data(base)
         .default_service(web::to(|| async { HttpResponse::Ok().finish() }))
@@ -72,6 +76,7 @@ async fn changes_from_other_sites_are_refused() {
         ("origin", "HTTP://LOCALHOST:8080", true),
         ("origin", "http://localhost", false),
         ("origin", "http://localhost:8081", false),
+        ("origin", "https://localhost:8080", false),
         ("origin", "http://127.0.0.1:8080", false),
         ("origin", "https://evil.example", false),
         ("origin", "null", false),
@@ -103,17 +108,23 @@ async fn changes_from_other_sites_are_refused() {
 #[actix_web::test]
 async fn the_port_of_the_scheme_may_be_left_out() {
     for (host, origin, accepted) in [
+        ("fairway.example", "http://fairway.example", false),
+        ("fairway.example:443", "http://fairway.example:443", false),
+        ("fairway.example:80", "http://fairway.example", false),
         ("fairway.example", "https://fairway.example", true),
         ("fairway.example:443", "https://fairway.example", true),
         ("fairway.example", "https://fairway.example:443", true),
         ("fairway.example", "https://fairway.example:8443", false),
         ("fairway.example:80", "https://fairway.example", false),
-        ("[::1]:8080", "http://[::1]:8080", true),
+        ("[::1]:8080", "https://[::1]:8080", true),
     ] {
         let request = TestRequest::post().insert_header(("host", host)).insert_header(("origin", origin));
-        let status = status_under(SiteRules::AnyHost, request).await;
+        let status = status_at(Scheme::Https, SiteRules::AnyHost, request).await;
         assert_eq!(status, if accepted { StatusCode::OK } else { StatusCode::FORBIDDEN }, "{host} {origin}");
     }
+    let plain = TestRequest::post().insert_header(("host", "portal.example"));
+    let plain = plain.insert_header(("origin", "http://portal.example:80"));
+    assert_eq!(status_at(Scheme::Http, SiteRules::AnyHost, plain).await, StatusCode::OK);
 }
 
 #[actix_web::test]

@@ -62,7 +62,7 @@ fn the_demo_s_policy_decides_as_its_comments_say() {
 fn the_demo_s_example_says_what_its_prompt_and_flow_ask_for() {
     let demo = demo();
     let CheckedContent::PromptTemplate(prompt) = checked("ticket-prompt") else { panic!("a prompt") };
-    let rendered = prompt.render(|_| None, &demo.releases[0].example_inputs).unwrap();
+    let rendered = prompt.compose(|_| None).unwrap().render(&demo.releases[0].example_inputs).unwrap();
     assert!(rendered.contains("charged twice"));
     assert!(rendered.lines().any(|line| line.starts_with("One of: billing (")));
     let CheckedContent::Flow(flow) = checked("ticket-flow") else { panic!("a flow") };

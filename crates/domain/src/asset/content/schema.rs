@@ -44,7 +44,7 @@ pub(super) fn validator(kind: AssetKind) -> Option<&'static Validator> {
 }
 
 /// The schema of a kind as a value.
-pub(super) fn parsed(kind: AssetKind) -> Option<&'static Value> {
+pub(in crate::asset) fn parsed(kind: AssetKind) -> Option<&'static Value> {
     COMPILED.get(&kind).map(|(schema, _)| schema)
 }
 

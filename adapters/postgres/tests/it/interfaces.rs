@@ -1,0 +1,84 @@
+//! Interfaces of workloads: kept as given, found by their words, and never in a form that nothing could read.
+
+use crate::stage::{Stage, scope, stamp};
+use fairway_domain::{
+    search::Words,
+    store::Paging,
+    workload::{
+        WorkloadPatch,
+        interface::InterfaceConfig,
+        ports::{RuntimeFilter, WorkloadStore},
+    },
+};
+use serde_json::{Value, json};
+
+async fn shown(stage: &Stage, document: &Value) -> fairway_domain::workload::Workload {
+    let workload = stage.workload().await;
+    let config = InterfaceConfig::read(document).unwrap();
+    let patch = WorkloadPatch { interface_config: Some(Some(config)), ..WorkloadPatch::default() };
+    let change = workload.amend(patch, &stamp()).unwrap().unwrap();
+    let next = change.next.clone();
+    WorkloadStore::commit(&*stage.store, scope(), change).await.unwrap();
+    next
+}
+
+#[tokio::test]
+async fn what_was_committed_is_what_is_read() {
+    let stage = Stage::new().await;
+    let document = json!({
+        "presentation_mode": "form", "description": "Sorts 'tickets' \\ with \"care\".",
+        "input_fields": [
+            { "name": "amount", "type": "number", "min": -0.5, "max": 1e300, "default": 0.1 },
+            { "name": "tone", "type": "select", "options": ["ä", "it's"] },
+        ],
+        "rollout_config": { "error_threshold": 0.30 },
+    });
+    let workload = shown(&stage, &document).await;
+    let read = WorkloadStore::find(&*stage.store, scope(), workload.workload_id).await.unwrap().unwrap();
+    assert_eq!(read, workload);
+    assert_eq!(WorkloadStore::find_by_slug(&*stage.store, scope(), &workload.slug).await.unwrap(), Some(workload));
+}
+
+#[tokio::test]
+async fn words_find_what_is_theirs_in_one_tenant_alone() {
+    let stage = Stage::new().await;
+    let workload = shown(&stage, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" })).await;
+    let found = async |text: &str| {
+        let filter = RuntimeFilter { words: Some(Words::of([text])), ..RuntimeFilter::default() };
+        let page = Paging { limit: 10, offset: 0 };
+        let (rows, total) = WorkloadStore::list_runtime(&*stage.store, scope(), &filter, page).await.unwrap();
+        assert_eq!(u64::try_from(rows.len()).unwrap(), total);
+        rows.iter().any(|row| row.workload_id == workload.workload_id)
+    };
+    for text in ["größe", "GRÖ", "100", "s it", "gro\u{308}ße"] {
+        assert!(found(text).await, "{text}");
+    }
+    for text in ["rösse", "größer", "größe missing"] {
+        assert!(!found(text).await, "{text}");
+    }
+    // Every word in the index stands behind its tenant.
+    let foreign = "SELECT count(*) FROM workload, unnest(search) AS word
+        WHERE NOT starts_with(word.lexeme, tenant_id || '/')";
+    assert_eq!(stage.number(foreign).await, 0);
+    assert!(stage.number("SELECT count(*) FROM workload, unnest(search)").await > 3);
+}
+
+#[tokio::test]
+async fn a_document_that_nothing_could_read_is_not_kept() {
+    let stage = Stage::new().await;
+    let workload = stage.workload().await;
+    for document in [
+        json!([]),
+        json!("form"),
+        json!({}),
+        json!({ "presentation_mode": null }),
+        json!({ "presentation_mode": "window" }),
+        json!({ "presentation_mode": "form", "access_mode": "everybody" }),
+        json!({ "presentation_mode": "form", "access_mode": null }),
+    ] {
+        let sql = "UPDATE workload SET interface_config = $1 WHERE workload_id = $2";
+        let refused = stage.owner.execute(sql, &[&document, &workload.workload_id.uuid()]).await.unwrap_err();
+        let constraint = refused.as_db_error().and_then(|error| error.constraint()).unwrap_or_default().to_owned();
+        assert!(constraint.starts_with("workload_interface_"), "{document}: {refused:?}");
+    }
+}

@@ -1,0 +1,220 @@
+//! What lies between the socket and the framework. Two things cannot be had above it.
+//!
+//! **Patience.** The framework bounds how long the first request of a connection may take to arrive, and no later one.
+//! So a connection on which nothing is served is cut when nothing has happened for as long as a client may take to
+//! begin and to finish a request's head; each answer, and each part of one that the client takes, begins that time
+//! anew.
+//!
+//! **One body.** What is no HTTP at all (a byte that no header may hold, two lengths, a request line of nonsense) is
+//! answered by the framework itself, before any of our code is asked, with a bare status. Such an answer is recognised
+//! as it is written, by the request id that it lacks, and gets the body that every refusal has.
+
+use super::request_context::{DEFAULT_HEADERS, REQUEST_ID};
+use crate::error::ApiError;
+use actix_web::http::StatusCode;
+use std::{
+    cell::Cell,
+    fmt::Write as _,
+    io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep, sleep_until},
+};
+
+/// What a whole answer of the framework's own is never longer than, in bytes.
+const SHORT: usize = 1024;
+/// What ends a head.
+const END: &[u8] = b"\r\n\r\n";
+
+/// Whether something is being served on a connection, and when something last happened on it. Clones are one.
+#[derive(Clone, Debug)]
+pub struct Line(Rc<LineState>);
+
+#[derive(Debug)]
+struct LineState {
+    serving: Cell<bool>,
+    moved: Cell<Instant>,
+}
+
+/// Holds a connection while a request of it is served.
+#[derive(Debug)]
+#[must_use = "the connection counts as waiting once this is dropped"]
+pub struct Serving(Line);
+
+impl Line {
+    fn new() -> Self {
+        Self(Rc::new(LineState { serving: Cell::new(false), moved: Cell::new(Instant::now()) }))
+    }
+
+    /// A request has arrived; the time that it takes is the service's own.
+    pub fn serve(&self) -> Serving {
+        self.0.serving.set(true);
+        Serving(self.clone())
+    }
+
+    fn moves(&self) {
+        self.0.moved.set(Instant::now());
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.0.serving.set(false);
+        self.0.moves();
+    }
+}
+
+/// A connection that is cut when its client does nothing, and on which every refusal has a body.
+#[derive(Debug)]
+pub struct Guarded<S> {
+    inner: S,
+    line: Line,
+    patience: Duration,
+    timer: Pin<Box<Sleep>>,
+    cut: bool,
+    replacement: Option<Replacement>,
+}
+
+/// What is written instead of what the framework asked for.
+#[derive(Debug)]
+struct Replacement {
+    bytes: Vec<u8>,
+    written: usize,
+    /// How many of the framework's bytes this stands for.
+    instead_of: usize,
+}
+
+impl<S> Guarded<S> {
+    /// Guards a connection that has just been made.
+    pub fn new(inner: S, patience: Duration) -> Self {
+        let timer = Box::pin(sleep_until(Instant::now() + patience));
+        Self { inner, line: Line::new(), patience, timer, cut: false, replacement: None }
+    }
+
+    /// What requests of this connection tell how they stand.
+    #[must_use]
+    pub fn line(&self) -> Line {
+        self.line.clone()
+    }
+
+    /// Whether the client's time is over. The timer follows what happens at a distance, so that a request costs the
+    /// reading of a clock and not the setting of an alarm.
+    fn is_over(&mut self, context: &mut Context<'_>) -> bool {
+        while !self.cut && self.timer.as_mut().poll(context).is_ready() {
+            let now = Instant::now();
+            let since = if self.line.0.serving.get() { now } else { self.line.0.moved.get() };
+            let until = since + self.patience;
+            self.cut = until <= now;
+            self.timer.as_mut().reset(until);
+        }
+        self.cut
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // To the framework the client has gone: it ends what it was doing and closes the connection.
+        if self.is_over(context) { Poll::Ready(Ok(())) } else { Pin::new(&mut self.inner).poll_read(context, buffer) }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.cut {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        if self.replacement.is_none() {
+            self.replacement = replaced(bytes);
+        }
+        let this = &mut *self;
+        let Some(replacement) = &mut this.replacement else {
+            let written = ready!(Pin::new(&mut this.inner).poll_write(context, bytes))?;
+            this.line.moves();
+            return Poll::Ready(Ok(written));
+        };
+        while let Some(rest) = replacement.bytes.get(replacement.written..).filter(|rest| !rest.is_empty()) {
+            let written = ready!(Pin::new(&mut this.inner).poll_write(context, rest))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            replacement.written = replacement.written.saturating_add(written);
+        }
+        let instead_of = replacement.instead_of;
+        this.replacement = None;
+        this.line.moves();
+        Poll::Ready(Ok(instead_of))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+/// The bytes to write instead, where the last answer among these is one of the framework's own.
+fn replaced(bytes: &[u8]) -> Option<Replacement> {
+    if !bytes.ends_with(END) {
+        return None;
+    }
+    let tail_at = bytes.len().saturating_sub(SHORT);
+    let tail = bytes.get(tail_at..)?;
+    let head_at = tail_at.saturating_add(tail.windows(7).rposition(|window| window == b"HTTP/1.")?);
+    let (before, head) = bytes.split_at_checked(head_at)?;
+    let head = std::str::from_utf8(head).ok()?;
+    let status = head.split(' ').nth(1).and_then(|status| StatusCode::from_bytes(status.as_bytes()).ok())?;
+    let mut lines = head.lines().filter_map(|line| line.split_once(':'));
+    let ours = lines.clone().any(|(name, _)| name.eq_ignore_ascii_case(REQUEST_ID.as_str()));
+    if ours || !(status.is_client_error() || status.is_server_error()) {
+        return None;
+    }
+    let date = lines.find(|(name, _)| name.eq_ignore_ascii_case("date")).map(|(_, value)| value.trim());
+    let bytes = [before, answer(status, date).as_bytes()].concat();
+    Some(Replacement { bytes, written: 0, instead_of: before.len().saturating_add(head.len()) })
+}
+
+/// A whole answer that ends its connection.
+fn answer(status: StatusCode, date: Option<&str>) -> String {
+    let refusal = match status {
+        StatusCode::REQUEST_TIMEOUT => ApiError::request_timeout(),
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+            ApiError::new(status, "bad_request", "the request's head is too long")
+        }
+        _ if status.is_client_error() => ApiError::new(status, "bad_request", "this is no request in HTTP"),
+        _ => ApiError::internal(),
+    };
+    let body = refusal.body();
+    let request_id = body.get("request_id").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+    let body = body.to_string();
+    tracing::info!(target: "fairway::access", status = status.as_u16(), request_id, "answered what is no request");
+    let mut text = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\
+         {REQUEST_ID}: {request_id}\r\n",
+        body.len()
+    );
+    for (name, value) in &DEFAULT_HEADERS {
+        let value = value.to_str().unwrap_or_default();
+        // Writing to a text does not fail.
+        let _ = write!(text, "{name}: {value}\r\n");
+    }
+    if let Some(date) = date {
+        let _ = write!(text, "date: {date}\r\n");
+    }
+    text.push_str("\r\n");
+    text.push_str(&body);
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+use super::*;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+const BARE: &str = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\
+    date: Sat, 01 Jan 2028 00:00:00 GMT\r\n\r\n";
+
+async fn written(bytes: &str) -> String {
+    // A narrow pipe, so that writes come to an end half-way.
+    let (mut near, far) = duplex(16);
+    let mut guarded = Guarded::new(far, Duration::from_secs(60));
+    let text = bytes.to_owned();
+    let writing = async move {
+        guarded.write_all(text.as_bytes()).await.unwrap();
+        guarded.shutdown().await.unwrap();
+    };
+    let reading = async {
+        let mut received = String::new();
+        near.read_to_string(&mut received).await.unwrap();
+        received
+    };
+    tokio::join!(writing, reading).1
+}
+
+#[actix_web::test]
+async fn a_bare_refusal_gets_the_body_of_all() {
+    let before = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-request-id: x\r\n\r\n{}";
+    for prefix in ["", before] {
+        let got = written(&format!("{prefix}{BARE}")).await;
+        let got = got.strip_prefix(prefix).unwrap();
+        let (head, body) = got.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{got}");
+        assert!(head.contains("date: Sat, 01 Jan 2028 00:00:00 GMT"), "{got}");
+        assert!(head.contains("connection: close") && head.contains("x-content-type-options: nosniff"), "{got}");
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{got}");
+        let body: Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["detail"]["error"], "bad_request");
+        assert!(head.contains(&format!("x-request-id: {}", body["request_id"].as_str().unwrap())), "{got}");
+    }
+}
+
+#[actix_web::test]
+async fn answers_of_ours_are_left_alone() {
+    for untouched in [
+        "HTTP/1.1 204 No Content\r\nx-request-id: x\r\n\r\n",
+        "HTTP/1.1 404 Not Found\r\ncontent-length: 90\r\nX-Request-Id: x\r\n\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+        "{\"text\": \"HTTP/1.1 400 Bad Request\"}",
+        "\r\n\r\n",
+        "HTTP/1.1 400\r\n\r\n x",
+    ] {
+        assert_eq!(written(untouched).await, untouched);
+    }
+    let long = format!("HTTP/1.1 400 Bad Request\r\nx: {}\r\n\r\n", "a".repeat(SHORT));
+    assert_eq!(written(&long).await, long);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_nothing_is_cut() {
+    let patience = Duration::from_secs(15);
+    let (mut near, far) = duplex(64);
+    let mut guarded = Guarded::new(far, patience);
+    let line = guarded.line();
+    let began = Instant::now();
+    let mut byte = [0];
+    // Bytes without end buy no time: what counts is a request that arrives, or an answer that is taken.
+    near.write_all(b"xx").await.unwrap();
+    guarded.read_exact(&mut byte).await.unwrap();
+    tokio::time::advance(Duration::from_secs(14)).await;
+    guarded.read_exact(&mut byte).await.unwrap();
+    assert_eq!(guarded.read(&mut byte).await.unwrap(), 0);
+    assert_eq!(began.elapsed().as_secs(), 15);
+    assert_eq!(guarded.write(b"x").await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    drop(line);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_served_takes_its_time_and_an_answer_begins_it_anew() {
+    let patience = Duration::from_secs(15);
+    let (mut near, far) = duplex(64);
+    let mut guarded = Guarded::new(far, patience);
+    let serving = guarded.line().serve();
+    let began = Instant::now();
+    let mut byte = [0];
+    let waits = tokio::time::timeout(Duration::from_secs(100), guarded.read(&mut byte)).await;
+    assert!(waits.is_err(), "a request may take long");
+    drop(serving);
+    tokio::time::advance(Duration::from_secs(14)).await;
+    guarded.write_all(b"answer").await.unwrap();
+    near.read_exact(&mut [0; 6]).await.unwrap();
+    assert_eq!(guarded.read(&mut byte).await.unwrap(), 0);
+    assert_eq!(began.elapsed().as_secs(), 100 + 14 + 15);
+}

@@ -1,0 +1,169 @@
+//! Parameters that a route does not know are refused. A filter that is misspelled and ignored shows everything; a
+//! condition that is sent to the wrong route and ignored does not hold.
+
+use super::query;
+use crate::{
+    error::{ApiError, FieldProblem},
+    http::HttpBase,
+};
+use actix_web::{
+    Error, ResponseError as _,
+    body::{EitherBody, MessageBody},
+    dev::{ServiceRequest, ServiceResponse},
+    http::Method,
+    middleware::Next,
+    web,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use utoipa::openapi::{
+    OpenApi, RefOr,
+    path::{Operation, ParameterIn},
+};
+
+/// The paths that this holds for. Pages and probes are called by programs that add parameters of their own.
+const STRICT: &str = "/v1/";
+/// Known everywhere: a page that was opened by a share link hands the link's token along.
+const EVERYWHERE: &str = "token";
+
+/// Which parameters each method of each path pattern knows.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct KnownQueries(BTreeMap<String, BTreeMap<&'static str, BTreeSet<String>>>);
+
+impl KnownQueries {
+    /// Reads them from the API's own document, which names every parameter.
+    #[must_use]
+    pub fn of(document: &OpenApi) -> Self {
+        let mut known = Self::default();
+        for (pattern, item) in &document.paths.paths {
+            let operations = [
+                ("GET", &item.get),
+                ("PUT", &item.put),
+                ("POST", &item.post),
+                ("DELETE", &item.delete),
+                ("PATCH", &item.patch),
+            ];
+            let methods = operations.into_iter().filter_map(|(method, operation)| {
+                let operation = operation.as_ref()?;
+                Some((method, parameters(operation)))
+            });
+            known.0.insert(pattern.clone(), methods.collect());
+        }
+        known
+    }
+
+    /// The parameters of a route; `None` where there is no such route, and so nothing to be strict about.
+    fn of_route(&self, pattern: &str, method: &Method) -> Option<&BTreeSet<String>> {
+        self.0.get(pattern)?.get(method.as_str())
+    }
+}
+
+fn parameters(operation: &Operation) -> BTreeSet<String> {
+    let all = operation.parameters.iter().flatten();
+    all.filter_map(|parameter| match parameter {
+        RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter.name.clone()),
+        // The handlers describe their parameters in place; a reference would have no name here.
+        RefOr::T(_) | RefOr::Ref(_) => None,
+    })
+    .collect()
+}
+
+/// The middleware. A request without a query passes at no cost.
+///
+/// # Errors
+/// Those of what is inside.
+pub async fn strict_query<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+    match judge(&request) {
+        Ok(()) => Ok(next.call(request).await?.map_into_left_body()),
+        Err(refusal) => {
+            let (request, _) = request.into_parts();
+            Ok(ServiceResponse::new(request, refusal.error_response()).map_into_right_body())
+        }
+    }
+}
+
+fn judge(request: &ServiceRequest) -> Result<(), ApiError> {
+    if request.query_string().is_empty() || !request.path().starts_with(STRICT) {
+        return Ok(());
+    }
+    let base = request.app_data::<web::Data<HttpBase>>().ok_or_else(ApiError::internal)?;
+    let pattern = request.resource_map().match_pattern(request.path());
+    let Some(known) = pattern.and_then(|pattern| base.known_queries.of_route(&pattern, request.method())) else {
+        return Ok(());
+    };
+    let sent = query::parameters(request.query_string()).map_err(ApiError::invalid_field)?;
+    let unknown: Vec<FieldProblem> = sent
+        .into_keys()
+        .filter(|name| name != EVERYWHERE && !known.contains(name))
+        .map(|name| {
+            let shown: String = name.chars().take(64).collect();
+            FieldProblem::new(shown, "unknown_parameter", "this route has no such parameter")
+        })
+        .collect();
+    if unknown.is_empty() { Ok(()) } else { Err(ApiError::validation(unknown)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::trial;
+    use actix_web::{App, HttpResponse, http::StatusCode, middleware::from_fn, test};
+    use serde_json::{Value, json};
+
+    fn known() -> KnownQueries {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let things = BTreeMap::from([("GET", names(&["limit", "q"])), ("POST", names(&[]))]);
+        KnownQueries(BTreeMap::from([("/v1/things".to_owned(), things)]))
+    }
+
+    #[actix_web::test]
+    async fn a_route_takes_the_parameters_that_it_names() {
+        let base = web::Data::new(HttpBase { known_queries: known(), ..trial::base() });
+        let ok = || async { HttpResponse::Ok().finish() };
+        let app = App::new()
+            .app_data(base)
+            .service(web::resource("/v1/things").to(ok))
+            .service(web::resource("/pages").to(ok))
+            .default_service(web::to(|| async { HttpResponse::NotFound().finish() }))
+            .wrap(from_fn(strict_query));
+        let app = test::init_service(app).await;
+        for (method, uri, status) in [
+            ("GET", "/v1/things", 200),
+            ("GET", "/v1/things?", 200),
+            ("GET", "/v1/things?q=a&limit=1&token=x", 200),
+            ("GET", "/v1/things?&&", 200),
+            ("GET", "/v1/things?Q=a", 422),
+            ("GET", "/v1/things?q=a&workspace_id=1", 422),
+            ("GET", "/v1/things?q=1&q=2", 422),
+            ("GET", "/v1/things?%ff=1", 422),
+            ("POST", "/v1/things?q=a", 422),
+            ("POST", "/v1/things?token=x", 200),
+            ("PUT", "/v1/things?x=1", 200),
+            ("GET", "/v1/nothing?x=1", 404),
+            ("GET", "/pages?utm_source=x", 200),
+        ] {
+            let request = test::TestRequest::with_uri(uri).method(method.parse().unwrap()).to_request();
+            let answer = test::call_service(&app, request).await;
+            assert_eq!(answer.status(), StatusCode::from_u16(status).unwrap(), "{method} {uri}");
+        }
+        let uri = format!("/v1/things?a=secret&{}=1", "b".repeat(100));
+        let request = test::TestRequest::with_uri(&uri).to_request();
+        let body: Value = test::call_and_read_body_json(&app, request).await;
+        let paths: Vec<_> = body["detail"]["fields"].as_array().unwrap().iter().map(|field| &field["path"]).collect();
+        assert_eq!(paths, [&json!("a"), &json!("b".repeat(64))]);
+        assert!(!body.to_string().contains("secret"));
+    }
+
+    #[::core::prelude::v1::test]
+    fn the_document_tells_the_parameters() {
+        let known = KnownQueries::of(&crate::document::document());
+        let list = known.of_route("/v1/workloads/runtime-enabled", &Method::GET).unwrap();
+        for name in ["presentation_mode", "owner_ref", "q", "limit", "offset"] {
+            assert!(list.contains(name), "{name}");
+        }
+        assert!(!list.contains("Idempotency-Key") && !list.contains("workspace_id"));
+        assert_eq!(known.of_route("/v1/workloads/runtime-enabled", &Method::POST), None);
+    }
+}

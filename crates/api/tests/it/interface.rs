@@ -1,0 +1,324 @@
+//! Interfaces of workloads: kept whole, refused with every fault at its place, and held against what a run is given.
+
+use fairway_testkit::{
+    TestApp,
+    app::{ActiveWorkload, Answer},
+};
+use serde_json::{Value, json};
+
+/// A flow that shows all that the run was given.
+const SHOW: &str = "\
+name: Show
+description: Returns what it was given.
+trigger: { type: api_request, inputs_schema: { ticket: string, tone: string } }
+entry_step: answer
+steps:
+  - id: answer
+    type: return
+    output: { ticket: '{{trigger.ticket}}', tone: '{{trigger.tone}}' }
+";
+
+fn interface() -> Value {
+    json!({
+        "presentation_mode": "form",
+        "description": "Sorts tickets.",
+        "input_fields": [
+            { "name": "ticket", "label": "Ticket", "type": "textarea", "required": true, "rows": 8 },
+            { "name": "tone", "label": "Tone", "type": "select", "options": ["dry", "warm"], "default": "dry" },
+            { "name": "amount", "label": "Amount", "type": "number", "min": 0, "max": 10 },
+            { "name": "urgent", "label": "Urgent", "type": "boolean" },
+            { "name": "due", "label": "Due", "type": "date" },
+        ],
+        "output_display": "markdown",
+        "theme": { "accent_color": "#0af", "font_family": "system-ui, sans-serif", "border_radius": "8px" },
+        "rollout_config": { "sample_size": 50, "error_threshold": 0.25 },
+    })
+}
+
+async fn showing(app: &TestApp, slug: &str) -> ActiveWorkload {
+    let flow = app.given().flow(&format!("{slug}-flow"), SHOW).await;
+    let policy = app.given().policy(&format!("{slug}-policy")).await;
+    app.given().active_with(slug, vec![flow, policy]).await
+}
+
+fn path(workload: &ActiveWorkload) -> String {
+    format!("/v1/workloads/{}", workload.workload_id)
+}
+
+/// The refused fields with their codes, in order.
+fn fields(answer: &Answer) -> Vec<(String, String)> {
+    let refused = answer.refused(422, "validation_error");
+    let field = |field: &Value| {
+        assert!(field["message"].as_str().is_some_and(|text| !text.is_empty()), "{answer}");
+        (field["path"].as_str().unwrap().to_owned(), field["code"].as_str().unwrap().to_owned())
+    };
+    refused["fields"].as_array().unwrap().iter().map(field).collect()
+}
+
+#[tokio::test]
+async fn an_interface_is_replaced_whole_and_removed_by_null() {
+    let app = TestApp::start().await;
+    let workload = app.given().workload("main").await;
+    let path = format!("/v1/workloads/{workload}");
+    let set = |config: Value| app.patch(&path, json!({ "interface_config": config }));
+    let first = set(interface()).await;
+    assert_eq!(first.expect(200)["interface_config"], interface());
+    assert_eq!(first.header("etag"), Some("\"2\""));
+    assert_eq!(app.get(&path).await.expect(200)["interface_config"], interface());
+    // Nothing of the former is left.
+    let small = json!({ "presentation_mode": "chat" });
+    assert_eq!(set(small.clone()).await.expect(200)["interface_config"], small);
+    // The same once more changes nothing.
+    let same = set(small.clone()).await;
+    assert_eq!((same.status, same.header("etag")), (200, Some("\"3\"")));
+    // What is not named stays.
+    let named = app.patch(&path, json!({ "name": "Another" })).await.expect(200);
+    assert_eq!((&named["interface_config"], &named["name"]), (&small, &json!("Another")));
+    let moved = set(interface()).header("If-Match", "\"3\"").await;
+    moved.refused(412, "precondition_failed");
+    for garbled in ["3", "\"3", "nonsense", "*, \"4\""] {
+        assert_eq!(fields(&set(interface()).header("If-Match", garbled).await)[0].0, "If-Match");
+    }
+    let none = set(Value::Null).header("If-Match", "\"4\"").await.expect(200);
+    assert_eq!(none["interface_config"], Value::Null);
+    app.get("/v1/workloads/by-slug/main").await.refused(404, "not_found");
+    assert_eq!(app.get("/v1/workloads/runtime-enabled").await.expect(200), json!([]));
+}
+
+#[tokio::test]
+async fn every_fault_is_told_at_its_place() {
+    let app = TestApp::start().await;
+    let workload = app.given().workload("main").await;
+    let path = format!("/v1/workloads/{workload}");
+    let body = json!({
+        "name": "a\u{202e}b",
+        "status": "gone",
+        "owner_ref": "nobody",
+        "interface_config": {
+            "input_fields": [{ "name": "a", "type": "colour" }, { "name": "a", "type": "text", "min": 1 }],
+            "theme": { "accent_color": "canary{}" },
+            "rollout_config": { "sample_size": 0 },
+            "shadow": "canary",
+        },
+    });
+    let answer = app.patch(&path, body).await;
+    let mut told = fields(&answer);
+    told.sort();
+    let expected = [
+        ("interface_config.input_fields[0].type", "not_one_of"),
+        ("interface_config.input_fields[1].min", "not_for_this_type"),
+        ("interface_config.input_fields[1].name", "duplicate_name"),
+        ("interface_config.presentation_mode", "missing"),
+        ("interface_config.rollout_config.sample_size", "out_of_bounds"),
+        ("interface_config.shadow", "unknown_field"),
+        ("interface_config.theme.accent_color", "invalid_color"),
+        ("name", "invalid_name"),
+        ("owner_ref", "invalid"),
+        ("status", "invalid"),
+    ];
+    assert_eq!(told, expected.map(|(path, code)| (path.to_owned(), code.to_owned())));
+    assert!(!answer.text().contains("canary"), "{answer}");
+    let read = app.get(&path).await;
+    assert_eq!((read.header("etag"), &read.expect(200)["interface_config"]), (Some("\"1\""), &Value::Null));
+    for wrong in [json!("form"), json!([]), json!(1), json!(true)] {
+        let answer = app.patch(&path, json!({ "interface_config": wrong })).await;
+        assert_eq!(fields(&answer), [("interface_config".to_owned(), "invalid".to_owned())]);
+    }
+    // Fields that cannot be null say so, instead of staying as they are.
+    for name in ["name", "description", "owner_ref", "invocation_mode", "status"] {
+        let answer = app.patch(&path, json!({ name: null })).await;
+        assert_eq!(fields(&answer), [(name.to_owned(), "invalid".to_owned())]);
+    }
+}
+
+#[tokio::test]
+async fn themes_hold_colours_fonts_and_lengths_alone() {
+    let app = TestApp::start().await;
+    let workload = app.given().workload("main").await;
+    let path = format!("/v1/workloads/{workload}");
+    let themed = |theme: Value| {
+        let config = json!({ "presentation_mode": "form", "theme": theme });
+        app.patch(&path, json!({ "interface_config": config }))
+    };
+    let long = "a".repeat(900_000);
+    let corpus = [
+        "red;} body{background:url(//x)",
+        "expression(alert(1))",
+        "var(--x, url())",
+        "var(--x)",
+        "url(//x)",
+        "</style><script>alert(1)</script>",
+        "\\3b color:red",
+        "re\\64 ",
+        "red/*",
+        "red/**/",
+        "\"",
+        "'",
+        "red!important",
+        "rgb(1,2,3",
+        "}",
+        "@import url(//x)",
+        "javascript:alert(1)",
+        "red\u{200b}",
+        "red\nblue",
+        "",
+        &long,
+    ];
+    for value in corpus {
+        for property in ["accent_color", "background_color", "font_family", "border_radius"] {
+            // A word is a colour's or a font's name, so one of these is harmless there.
+            if property == "font_family" && value == long {
+                continue;
+            }
+            let answer = themed(json!({ property: value })).await;
+            let code = match property {
+                "font_family" => "invalid_font_family",
+                "border_radius" => "invalid_length",
+                _ => "invalid_color",
+            };
+            let told = [(format!("interface_config.theme.{property}"), code.to_owned())];
+            assert_eq!(fields(&answer), told, "{property}: {value:.40?}");
+        }
+    }
+    assert_eq!(fields(&themed(json!({ "font_family": long })).await)[0].1, "invalid_font_family");
+    for wrong in [json!({ "accent_color": 1 }), json!({ "accent_color": ["red"] }), json!([])] {
+        assert_eq!(fields(&themed(wrong).await)[0].1, "invalid");
+    }
+    for theme in [json!({}), json!({ "background_color": "rgb(1 2 3 / 50%)" }), json!({ "border_radius": "0" })] {
+        assert_eq!(themed(theme.clone()).await.expect(200)["interface_config"]["theme"], theme);
+        let detail = app.get("/v1/workloads/by-slug/main").await.expect(200);
+        assert_eq!(detail["interface_config"]["theme"], theme);
+    }
+}
+
+#[tokio::test]
+async fn who_may_come_is_for_those_to_say_who_may_expose() {
+    let app = TestApp::start().await;
+    let workload = showing(&app, "main").await;
+    let given = app.given();
+    for (actor, role) in [("user:ada", "author"), ("user:otto", "operator")] {
+        given.role(actor, role, ("workspace", Some(crate::stage::WORKSPACE))).await;
+    }
+    let set =
+        |actor: &str, config: Value| app.patch(path(&workload), json!({ "interface_config": config })).as_actor(actor);
+    let with = |mode: &str| json!({ "presentation_mode": "form", "access_mode": mode });
+    // An author writes the interface; opening it is another matter.
+    set("user:ada", interface()).await.expect(200);
+    set("user:ada", with("authenticated")).await.expect(200);
+    for mode in ["public", "link_shared"] {
+        let refused = set("user:ada", with(mode)).await.refused(403, "forbidden");
+        assert_eq!(refused["permission"], "workload.expose");
+    }
+    set("user:otto", with("public")).await.expect(200);
+    set("user:ada", json!({ "presentation_mode": "chat", "access_mode": "public" })).await.expect(200);
+    // Closing it is a change of the same kind, by leaving the mode out or the interface itself.
+    for config in [json!({ "presentation_mode": "form" }), Value::Null, with("authenticated")] {
+        set("user:ada", config).await.refused(403, "forbidden");
+    }
+    set("user:otto", Value::Null).await.expect(200);
+    let facts = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'workload.changed' ORDER BY fact_id";
+    let rows = app.database().owner().await.unwrap().query(facts, &[]).await.unwrap();
+    let told: Vec<Value> = rows.iter().map(|row| serde_json::from_str(row.get(0)).unwrap()).collect();
+    let modes: Vec<_> = told
+        .iter()
+        .map(|fact| (fact["actor"].as_str().unwrap(), &fact["detail"]))
+        .filter(|(_, detail)| detail["keys"].as_array().unwrap().contains(&json!("access_mode")))
+        .map(|(actor, detail)| (actor, detail["previous_access_mode"].clone(), detail["access_mode"].clone()))
+        .collect();
+    assert_eq!(
+        modes,
+        [
+            ("user:otto", json!("authenticated"), json!("public")),
+            ("user:otto", json!("public"), json!("authenticated")),
+        ]
+    );
+    assert!(told.iter().all(|fact| !fact.to_string().contains("Sorts tickets")), "facts hold no texts");
+}
+
+#[tokio::test]
+async fn what_is_reached_by_share_links_needs_one() {
+    let app = TestApp::start().await;
+    let workload = showing(&app, "main").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a", "tone": "b" } });
+    app.post(workload.execute_path(), body.clone()).await.expect(200);
+    let shared = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared" } });
+    app.patch(path(&workload), shared).await.expect(200);
+    // What was decided a moment ago is proved again, so nobody comes in by what is remembered.
+    let refused = app.post(workload.execute_path(), body).await;
+    refused.refused(401, "share_token_required");
+    assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
+    app.get("/v1/workloads/by-slug/main").await.refused(401, "share_token_required");
+    app.get(path(&workload)).await.expect(200);
+}
+
+#[tokio::test]
+async fn inputs_are_what_the_form_asks_for() {
+    let app = TestApp::start().await;
+    let workload = showing(&app, "main").await;
+    app.patch(path(&workload), json!({ "interface_config": interface() })).await.expect(200);
+    let run = |inputs: Value| app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs }));
+    // A field that is left out gets its default.
+    let ran = run(json!({ "ticket": "a refund", "due": "2028-02-29", "amount": 10, "urgent": true })).await;
+    assert_eq!(ran.expect(200)["output"], json!({ "ticket": "a refund", "tone": "dry" }));
+    let canary = "canary-value";
+    for (inputs, expected) in [
+        (json!({}), vec![("ticket", "missing")]),
+        (json!({ "ticket": "" }), vec![("ticket", "missing")]),
+        (json!({ "ticket": null }), vec![("ticket", "invalid")]),
+        (json!({ "ticket": 1 }), vec![("ticket", "invalid")]),
+        (json!({ "ticket": "x".repeat(32 * 1024 + 1) }), vec![("ticket", "too_long")]),
+        (json!({ "ticket": "x", "tone": canary }), vec![("tone", "not_an_option")]),
+        (json!({ "ticket": "x", "amount": -1 }), vec![("amount", "out_of_bounds")]),
+        (json!({ "ticket": "x", "amount": "1" }), vec![("amount", "invalid")]),
+        (json!({ "ticket": "x", "urgent": "true" }), vec![("urgent", "invalid")]),
+        (json!({ "ticket": "x", "due": "2026-02-30" }), vec![("due", "invalid_date")]),
+        (json!({ "ticket": "x", "due": "0000-01-01" }), vec![("due", "invalid_date")]),
+        (json!({ "ticket": "x", "due": "2026-01-01T00:00:00+12:00" }), vec![("due", "invalid_date")]),
+        (json!({ "ticket": "x", "__proto__": { "admin": true } }), vec![("__proto__", "unknown_field")]),
+        (json!({ "ticket": "x", "constructor": canary }), vec![("constructor", "unknown_field")]),
+        (
+            json!({ "tone": canary, "amount": 11, "due": canary, "extra": canary }),
+            vec![
+                ("ticket", "missing"),
+                ("tone", "not_an_option"),
+                ("amount", "out_of_bounds"),
+                ("due", "invalid_date"),
+                ("extra", "unknown_field"),
+            ],
+        ),
+    ] {
+        let answer = run(inputs).await;
+        let expected: Vec<_> =
+            expected.into_iter().map(|(name, code)| (format!("inputs.{name}"), code.to_owned())).collect();
+        assert_eq!(fields(&answer), expected);
+        assert!(!answer.text().contains(canary), "{answer}");
+    }
+    // As many unknown inputs as a body holds make no answer of that size.
+    let many: serde_json::Map<String, Value> = (0..60_000).map(|at| (format!("k{at}"), json!(1))).collect();
+    assert_eq!(fields(&run(Value::Object(many)).await).len(), 200);
+    let owner = app.database().owner().await.unwrap();
+    let runs: i64 = owner.query_one("SELECT count(*) FROM execution", &[]).await.unwrap().get(0);
+    assert_eq!(runs, 1, "nothing of what was refused ran");
+    // A change of the form holds for the next run, whatever is remembered of the former.
+    let mut strict = interface();
+    strict["input_fields"][1]["options"] = json!(["dry"]);
+    run(json!({ "ticket": "x", "tone": "warm" })).await.expect(200);
+    app.patch(path(&workload), json!({ "interface_config": strict })).await.expect(200);
+    assert_eq!(fields(&run(json!({ "ticket": "x", "tone": "warm" })).await)[0].0, "inputs.tone");
+    // Without a form anything goes again.
+    app.patch(path(&workload), json!({ "interface_config": null })).await.expect(200);
+    run(json!({ "ticket": "x", "tone": "loud", "extra": [1] })).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_key_finds_its_run_though_the_form_has_changed() {
+    let app = TestApp::start().await;
+    let workload = showing(&app, "main").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x", "tone": "loud" } });
+    let first = app.post(workload.execute_path(), body.clone()).key("once").await.expect(200);
+    app.patch(path(&workload), json!({ "interface_config": interface() })).await.expect(200);
+    app.post(workload.execute_path(), body.clone()).await.refused(422, "validation_error");
+    let again = app.post(workload.execute_path(), body).key("once").await;
+    assert_eq!(again.expect(200)["execution_id"], first["execution_id"]);
+    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+}

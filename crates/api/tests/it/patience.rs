@@ -1,0 +1,133 @@
+//! Clients that take their time, and what is no HTTP: cut off, answered in the one form, and no harm to others.
+
+use fairway_testkit::TestApp;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+/// Far above what the settings of these tests ask for, far below the defaults.
+const LONG: Duration = Duration::from_secs(8);
+
+async fn impatient() -> TestApp {
+    TestApp::builder().setting("FAIRWAY_HEADER_TIMEOUT", "1s").setting("FAIRWAY_BODY_TIMEOUT", "1s").start().await
+}
+
+/// Sends a part of something, a byte more whenever the server is silent, and reads until the server closes.
+async fn trickle(app: &TestApp, start: &str, more: &str) -> (String, Duration) {
+    let began = Instant::now();
+    let stream = TcpStream::connect(app.address()).await.unwrap();
+    let (mut reading, mut writing) = stream.into_split();
+    writing.write_all(start.as_bytes()).await.unwrap();
+    let more = more.to_owned();
+    let sending = tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(Duration::from_millis(50));
+        loop {
+            ticks.tick().await;
+            if writing.write_all(more.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut received = Vec::new();
+    // A connection that is closed while more arrives ends in a reset.
+    let _ = tokio::time::timeout(LONG, reading.read_to_end(&mut received)).await.unwrap();
+    sending.abort();
+    (String::from_utf8_lossy(&received).into_owned(), began.elapsed())
+}
+
+#[tokio::test]
+async fn slow_heads_and_bodies_are_cut_and_others_served() {
+    let app = impatient().await;
+    let address = app.address();
+    let head = format!("GET /v1/workloads HTTP/1.1\r\nHost: {address}\r\nX-Slow: ");
+    let request = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    let post = format!(
+        "POST /v1/workloads HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{"
+    );
+    let slow: [(&str, &str, &str); 6] = [
+        ("", "", "nothing is sent"),
+        (&head, "a", "a first head"),
+        (&format!("{request}{head}"), "a", "a second head, begun with the first request"),
+        (&request, "G", "a second head"),
+        (&post, " ", "a body"),
+        (&format!("{request}{post}"), " ", "a second request's body"),
+    ];
+    let others = async {
+        // Others are served all the while, on connections of their own: one that lies idle is closed here soon.
+        for _ in 0..100 {
+            app.raw_path("GET", "/v1/workloads").await.expect(200);
+        }
+    };
+    let cut = slow.map(|(start, more, what)| {
+        let app = &app;
+        async move {
+            let (received, took) = trickle(app, start, more).await;
+            assert!(took < LONG, "{what}: {took:?}");
+            if what.contains("body") {
+                assert!(received.contains("408 Request Timeout"), "{what}: {received}");
+                assert!(received.contains("\"request_timeout\""), "{what}: {received}");
+            }
+            assert!(!received.contains(" 400 "), "{what}: {received}");
+        }
+    });
+    tokio::join!(others, futures_util::future::join_all(cut));
+    app.get("/healthz").await.expect(200);
+}
+
+#[tokio::test]
+async fn many_that_do_nothing_leave_room_for_others() {
+    let app = TestApp::start().await;
+    let mut idle = Vec::new();
+    for _ in 0..300 {
+        let mut stream = TcpStream::connect(app.address()).await.unwrap();
+        stream.write_all(b"POST /v1/workloads HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
+        idle.push(stream);
+    }
+    for _ in 0..20 {
+        app.get("/v1/workloads").await.expect(200);
+    }
+    assert_eq!(idle.len(), 300);
+}
+
+#[tokio::test]
+async fn what_is_no_http_gets_the_body_of_every_refusal() {
+    let app = TestApp::start().await;
+    let address = app.address();
+    let get = |rest: &str| format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n{rest}\r\n");
+    let post = format!("POST /v1/assets HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n");
+    let cases: [Vec<u8>; 12] = [
+        b"nonsense\r\n\r\n".to_vec(),
+        b"GET /healthz\r\n\r\n".to_vec(),
+        b"GET /healthz HTTP/9.9\r\n\r\n".to_vec(),
+        b"GET / healthz HTTP/1.1\r\n\r\n".to_vec(),
+        b"G\x00T /healthz HTTP/1.1\r\n\r\n".to_vec(),
+        get("X-A: a\u{1}b\r\n").into_bytes(),
+        get("X-A: a\0b\r\n").into_bytes(),
+        get("X A: b\r\n").into_bytes(),
+        get("X-A\r\n").into_bytes(),
+        format!("{post}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}").into_bytes(),
+        format!("{post}Content-Length: -1\r\n\r\n").into_bytes(),
+        format!("{post}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").into_bytes(),
+    ];
+    for bytes in cases {
+        let answer = app.raw(&bytes).await;
+        let detail = answer.refused(400, "bad_request");
+        assert_eq!(detail.as_object().unwrap().len(), 2, "{answer}");
+        assert_eq!(answer.header("connection"), Some("close"));
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+    }
+    // Behind a request that was in order, too.
+    let both = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\nnonsense\r\n\r\n");
+    let text = app.raw(both).await;
+    assert_eq!(text.status, 200);
+    let (_, refusal) = text.text().split_once("HTTP/1.1 400").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    let body: Value = serde_json::from_str(refusal.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!(body["detail"]["error"], "bad_request");
+    let long = get(&format!("X: {}\r\n", "a".repeat(300_000)));
+    app.raw(long).await.refused(431, "bad_request");
+    app.get("/healthz").await.expect(200);
+}

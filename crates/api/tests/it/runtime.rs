@@ -1,0 +1,213 @@
+//! The list of runtime interfaces, and what a page of one needs.
+
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+
+async fn workload(app: &TestApp, slug: &str, body: Value) -> String {
+    let workload = app.given().workload(slug).await;
+    app.patch(format!("/v1/workloads/{workload}"), body).await.expect(200);
+    workload
+}
+
+fn chat(description: &str) -> Value {
+    json!({ "presentation_mode": "chat", "description": description })
+}
+
+async fn listed(app: &TestApp, query: &str) -> Vec<String> {
+    let list = app.get(format!("/v1/workloads/runtime-enabled?{query}")).await.expect(200);
+    list.as_array().unwrap().iter().map(|entry| entry["slug"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The text as a parameter's value, each byte of it encoded.
+fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02x}")).collect()
+}
+
+#[tokio::test]
+async fn the_list_shows_what_can_be_used() {
+    let app = TestApp::start().await;
+    let form = json!({ "presentation_mode": "form" });
+    workload(
+        &app,
+        "sorter",
+        json!({
+            "name": "Ticket sorter", "description": "For the desk.", "owner_ref": "team:desk",
+            "interface_config": form,
+        }),
+    )
+    .await;
+    let helper =
+        workload(&app, "helper", json!({ "name": "Helper", "interface_config": chat("Answers questions.") })).await;
+    let block = json!({ "interface_config": { "presentation_mode": "block" } });
+    let asleep = workload(&app, "asleep", block.clone()).await;
+    let over = workload(&app, "over", block).await;
+    app.given().workload("plain").await;
+    app.patch(format!("/v1/workloads/{asleep}"), json!({ "status": "suspended" })).await.expect(200);
+    app.patch(format!("/v1/workloads/{over}"), json!({ "status": "retired" })).await.expect(200);
+    let list = app.get("/v1/workloads/runtime-enabled").await;
+    assert_eq!(list.header("x-total-count"), Some("2"));
+    let entries = list.expect(200);
+    let updated = app.get(format!("/v1/workloads/{helper}")).await.expect(200)["updated_at"].clone();
+    assert_eq!(
+        entries[0],
+        json!({
+            "slug": "helper", "name": "Helper", "description": "Answers questions.", "presentation_mode": "chat",
+            "owner_ref": "team:tests", "updated_at": updated,
+        })
+    );
+    assert_eq!((&entries[1]["slug"], &entries[1]["description"]), (&json!("sorter"), &json!("For the desk.")));
+    for (query, slugs) in [
+        ("presentation_mode=form", vec!["sorter"]),
+        ("presentation_mode=chat", vec!["helper"]),
+        ("presentation_mode=block", vec![]),
+        ("owner_ref=team:desk", vec!["sorter"]),
+        ("owner_ref=user:desk", vec![]),
+        ("presentation_mode=form&owner_ref=team:tests", vec![]),
+        ("q=", vec!["helper", "sorter"]),
+        ("q=%20", vec!["helper", "sorter"]),
+        ("limit=1", vec!["helper"]),
+        ("limit=1&offset=1", vec!["sorter"]),
+    ] {
+        assert_eq!(listed(&app, query).await, slugs, "{query}");
+    }
+    let first = app.get("/v1/workloads/runtime-enabled?limit=1").await;
+    assert!(first.header("link").unwrap().contains("rel=\"next\""), "{first}");
+    for (query, field) in [
+        ("presentation_mode=window", "presentation_mode"),
+        ("presentation_mode=", "presentation_mode"),
+        ("owner_ref=nobody", "owner_ref"),
+        ("owner_ref=", "owner_ref"),
+        ("q=a&q=b", "q"),
+        ("query=a", "query"),
+        ("workspace_id=x", "workspace_id"),
+        ("limit=0", "limit"),
+    ] {
+        let refused = app.get(format!("/v1/workloads/runtime-enabled?{query}")).await;
+        assert_eq!(refused.refused(422, "validation_error")["fields"][0]["path"], field, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_search_is_for_words() {
+    let app = TestApp::start().await;
+    workload(&app, "one", json!({ "name": "Ticket sorter", "interface_config": chat("Sorts e-mail & more, 100%.") }))
+        .await;
+    workload(&app, "two", json!({
+        "name": "Café planner", "description": "Tickets for lunch.", "interface_config": chat("Plans O'Brien's day."),
+    }))
+    .await;
+    workload(&app, "three", json!({ "name": "Überblick 分類", "interface_config": chat("") })).await;
+    for (text, slugs) in [
+        ("ticket", vec!["two", "one"]),
+        ("TICK", vec!["two", "one"]),
+        ("tickets", vec!["two"]),
+        ("ticket sorter", vec!["one"]),
+        ("sorter ticket", vec!["one"]),
+        ("ticket unknown", vec![]),
+        ("orter", vec![]),
+        ("café", vec!["two"]),
+        ("cafe\u{301}", vec!["two"]),
+        ("überblick", vec!["three"]),
+        ("分", vec!["three"]),
+        ("100%", vec!["one"]),
+        ("e-mail", vec!["one"]),
+        ("o'brien", vec!["two"]),
+        // What a query language or a pattern would make something of means nothing here.
+        ("%", vec![]),
+        ("_", vec![]),
+        ("*", vec![]),
+        ("!ticket", vec!["two", "one"]),
+        ("ticket | unknown", vec![]),
+        ("ticket & sorter", vec!["one"]),
+        ("ticket <-> sorter", vec!["one"]),
+        ("(ticket", vec!["two", "one"]),
+        ("ticket:*", vec!["two", "one"]),
+        ("ticket:A", vec![]),
+        ("'; DROP TABLE workload; --", vec![]),
+        ("' OR '1'='1", vec![]),
+        ("\\", vec![]),
+        ("ticket\\", vec!["two", "one"]),
+        ("''", vec![]),
+        (".*", vec![]),
+        ("00000000-0000-7000-8000-000000000001", vec![]),
+        ("00000000-0000-7000-8000-000000000001/ticket", vec![]),
+        ("\u{1}\u{7f}\u{202e}", vec![]),
+    ] {
+        assert_eq!(listed(&app, &format!("q={}", encoded(text))).await, slugs, "{text:?}");
+    }
+    let longest = "ticket ".repeat(36);
+    assert_eq!(listed(&app, &format!("q={}", encoded(&longest))).await, ["two", "one"]);
+    for long in ["x".repeat(257), "ticket ".repeat(2_000)] {
+        let refused = app.get(format!("/v1/workloads/runtime-enabled?q={}", encoded(&long))).await;
+        let refused = refused.refused(422, "validation_error");
+        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!("q"), &json!("too_long")));
+    }
+    app.get("/v1/workloads/runtime-enabled?q=%00").await.refused(422, "validation_error");
+    // Words go with the texts that they were in.
+    let two = app.get("/v1/workloads/by-slug/two").await.expect(200)["workload_id"].as_str().unwrap().to_owned();
+    app.patch(format!("/v1/workloads/{two}"), json!({ "name": "Meals", "description": "" })).await.expect(200);
+    assert_eq!(listed(&app, "q=ticket").await, ["one"]);
+    assert_eq!(listed(&app, "q=meal").await, ["two"]);
+}
+
+#[tokio::test]
+async fn each_sees_what_its_roles_reach() {
+    let app = TestApp::start().await;
+    let here = workload(&app, "here", json!({ "interface_config": chat("shared word") })).await;
+    let elsewhere = app.given().workspace("elsewhere", "elsewhere").await;
+    let there = app.given().in_workspace(&elsewhere).workload("there").await;
+    app.patch(format!("/v1/workloads/{there}"), json!({ "interface_config": chat("shared word") })).await.expect(200);
+    let tenant = app.given().tenant("abroad").await;
+    let given = app.given().in_tenant(&tenant, crate::stage::WORKSPACE);
+    let foreign = given.workspace("foreign", "foreign").await;
+    let away = app.given().in_tenant(&tenant, &foreign).workload("away").await;
+    let config = json!({ "interface_config": chat("shared word") });
+    app.patch(format!("/v1/workloads/{away}"), config).in_tenant(&tenant).await.expect(200);
+    app.given().role("user:near", "runtime_user", ("workspace", Some(crate::stage::WORKSPACE))).await;
+    app.given().role("user:far", "viewer", ("workspace", Some(&elsewhere))).await;
+    app.given().role("user:one", "runtime_user", ("workload", Some(&here))).await;
+    for (actor, slugs, unseen) in
+        [("user:near", ["here"], "there"), ("user:far", ["there"], "here"), ("user:one", ["here"], "there")]
+    {
+        for query in ["", "?q=shared", "?presentation_mode=chat&owner_ref=team:tests"] {
+            let list = app.get(format!("/v1/workloads/runtime-enabled{query}")).as_actor(actor).await;
+            assert_eq!(list.header("x-total-count"), Some("1"));
+            let found: Vec<Value> = list.expect(200).as_array().unwrap().clone();
+            assert!(found.iter().map(|entry| entry["slug"].as_str().unwrap()).eq(slugs), "{actor} {query}");
+        }
+        app.get(format!("/v1/workloads/by-slug/{}", slugs[0])).as_actor(actor).await.expect(200);
+        app.get(format!("/v1/workloads/by-slug/{unseen}")).as_actor(actor).await.refused(404, "not_found");
+    }
+    app.get("/v1/workloads/by-slug/away").await.refused(404, "not_found");
+    assert_eq!(listed(&app, "q=shared").await, ["there", "here"]);
+    let abroad = app.get("/v1/workloads/runtime-enabled?q=shared").in_tenant(&tenant).await.expect(200);
+    assert_eq!((abroad.as_array().unwrap().len(), &abroad[0]["slug"]), (1, &json!("away")));
+}
+
+#[tokio::test]
+async fn a_page_finds_everything_by_the_slug() {
+    let app = TestApp::start().await;
+    let config = json!({
+        "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text" }],
+        "rollout_config": { "sample_size": 5 },
+    });
+    let id = workload(&app, "sorter", json!({ "name": "Sorter", "interface_config": config })).await;
+    assert_eq!(
+        app.get("/v1/workloads/by-slug/sorter").await.expect(200),
+        json!({
+            "slug": "sorter", "workload_id": id, "name": "Sorter",
+            "interface_config": {
+                "presentation_mode": "form", "description": "", "output_display": "text", "theme": {},
+                "input_fields": [{ "name": "ticket", "type": "text" }], "rollout_config": { "sample_size": 5 },
+                "access_mode": "authenticated",
+            },
+        })
+    );
+    // Still there when it is switched off: a page says so, and runs nothing.
+    app.patch(format!("/v1/workloads/{id}"), json!({ "status": "suspended" })).await.expect(200);
+    app.get("/v1/workloads/by-slug/sorter").await.expect(200);
+    app.given().workload("plain").await;
+    for slug in ["plain", "unknown", "Sorter", "sorter%00", "by-slug", "%2e%2e", "sorter%2f"] {
+        app.get(format!("/v1/workloads/by-slug/{slug}")).await.refused(404, "not_found");
+    }
+}

@@ -1,0 +1,170 @@
+//! What checking and filling content costs, in microseconds: `cargo bench -p fairway-domain --bench content`.
+//!
+//! Every run is timed by itself and kept in a histogram, because a mean hides the tail. A row whose bar is a 99th
+//! percentile is run a million times. The figures are those of one thread; a missed bar is shown and fails nothing.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    reason = "a benchmark has a clock, says what it found, and ends when its own input is wrong"
+)]
+
+use fairway_domain::{
+    asset::{canonical::Canonical, kind::AssetKind},
+    flow,
+    policy::{CompiledPolicy, PolicyActor, PolicyInput, PolicyRelease, PolicyWorkload},
+    prompt::{PromptTemplate, composition::Body},
+    time::Timestamp,
+};
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+use std::{hint::black_box, time::Instant};
+
+const WARM_UP: u32 = 1_000;
+const RUNS: u32 = 100_000;
+const RUNS_FOR_A_TAIL: u32 = 1_000_000;
+/// The longest run that is told from longer ones, in nanoseconds.
+const LONGEST: u64 = 60_000_000_000;
+
+/// Which of a row's figures its bar is about.
+#[derive(Clone, Copy)]
+enum Bar {
+    /// The median is below.
+    Median(f64),
+    /// The 99th percentile is below.
+    Tail(f64),
+}
+
+fn main() {
+    println!("| what | runs | mean µs | median µs | p99 µs | bar | |");
+    println!("|---|--:|--:|--:|--:|--:|---|");
+    canonical();
+    policy();
+    prompt();
+    flow();
+}
+
+fn row(what: &str, runs: u32, bar: Bar, mut once: impl FnMut()) {
+    for _ in 0..WARM_UP {
+        once();
+    }
+    let mut taken: Histogram<u64> = Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are in order");
+    for _ in 0..runs {
+        let began = Instant::now();
+        once();
+        taken.saturating_record(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a percentile of nanoseconds is far below 2^53")]
+    let micros = |nanos: u64| nanos as f64 / 1_000.0;
+    let (median, tail) = (micros(taken.value_at_quantile(0.5)), micros(taken.value_at_quantile(0.99)));
+    let (name, measured, most) = match bar {
+        Bar::Median(most) => ("median", median, most),
+        Bar::Tail(most) => ("p99", tail, most),
+    };
+    let verdict = if measured < most { "met" } else { "missed" };
+    let mean = taken.mean() / 1_000.0;
+    println!("| {what} | {runs} | {mean:.1} | {median:.1} | {tail:.1} | {name} < {most} | {verdict} |");
+}
+
+/// Ten kibibytes of the sort of content that people write: nested, mixed, keys out of order.
+fn canonical() {
+    let entry = |index: usize| {
+        json!({
+            "slug": format!("asset-{index}"), "enabled": index.is_multiple_of(2), "weight": f64::from(u8::try_from(index).unwrap_or(0)) / 7.0,
+            "count": index * 1_000, "tags": ["gold", "für alle", "line\nbreak"],
+            "nested": { "z": null, "a": { "text": "A sentence of about fifty characters, as usual.", "n": -1.5e-7 } },
+        })
+    };
+    let mut content = json!({ "description": "x", "items": [] });
+    let mut length = 0;
+    for index in 0.. {
+        if let Some(items) = content.get_mut("items").and_then(Value::as_array_mut) {
+            items.push(entry(index));
+        }
+        length = Canonical::of(&content).expect("the content is canonical").bytes().len();
+        if length >= 10 << 10 {
+            break;
+        }
+    }
+    let what =
+        format!("canonical JSON and checksum of {:.1} KiB", f64::from(u32::try_from(length).unwrap_or(0)) / 1024.0);
+    row(&what, RUNS, Bar::Median(60.0), || {
+        black_box(Canonical::of(black_box(&content)).is_ok());
+    });
+}
+
+/// A hundred rules, each with two comparisons and one membership that are all looked at; ten inputs, converted anew.
+fn policy() {
+    let rules: Vec<Value> = (0..100)
+        .map(|index| {
+            let condition = format!(
+                "inputs.amount > {index} && inputs.country == 'de' && inputs.tier in ['basic', 'plus', 'team-{index}']"
+            );
+            json!({ "id": format!("r{index}"), "condition": condition, "outcome": "allow", "reason_code": "fits" })
+        })
+        .collect();
+    let policy = CompiledPolicy::compile(&json!({ "rules": rules })).expect("the bundle is sound");
+    let inputs = json!({
+        "amount": 1_000, "country": "de", "tier": "team-50", "ticket": "I was charged twice for the same invoice.",
+        "urgent": false, "score": 0.75, "channel": "mail", "language": "de", "customer": "c-1029", "tags": ["a", "b"],
+    });
+    let Value::Object(inputs) = inputs else { return };
+    let groups = ["support".to_owned(), "billing".to_owned()];
+    let roles = ["runtime_user".to_owned()];
+    let input = PolicyInput {
+        actor: PolicyActor { reference: "user:ada", kind: "user", groups: &groups, roles: &roles },
+        workload: PolicyWorkload { slug: "sorter", owner_ref: "team:support", workload_id: "0190f000" },
+        release: PolicyRelease { release_id: "0190f001", state: "active", environment: "production" },
+        inputs: &inputs,
+        environment: "production",
+        lane: "standard",
+        now: Timestamp::new(time::macros::datetime!(2026-11-21 12:00 UTC)),
+    };
+    assert_eq!(policy.decide(&input).matched_rules, ["r50"], "all conditions are looked at to their end");
+    row("policy of 100 rules, 10 inputs", RUNS_FOR_A_TAIL, Bar::Tail(100.0), || {
+        black_box(policy.decide(black_box(&input)));
+    });
+}
+
+/// Eight kibibytes with three included assets and ten arguments.
+fn prompt() {
+    let line = "You sort tickets by what they ask for, and you never promise anything to anybody.\n";
+    let variables: Vec<Value> = (0..10).map(|index| json!({ "name": format!("v{index}") })).collect();
+    let mut text = line.repeat((8 << 10) / line.len());
+    for index in 0..10 {
+        text.push_str(&format!("Field {index}: $arg:v{index}\n"));
+    }
+    text.push_str("@asset-ref:tone @asset-ref:terms@v2 @asset-ref:safety");
+    let template = PromptTemplate::parse(&json!({ "system_prompt": text, "variables": variables }));
+    let body = json!({ "body": line.repeat(6) });
+    let prompt = template
+        .and_then(|template| template.compose(|_| Body::of(AssetKind::Skill, &body).ok()))
+        .expect("the prompt is sound");
+    let arguments: Map<String, Value> =
+        (0..10).map(|index| (format!("v{index}"), json!("a value of some length, as people write them"))).collect();
+    row("rendering a prompt of 8 KiB, 3 references, 10 arguments", RUNS, Bar::Median(50.0), || {
+        black_box(prompt.render(black_box(&arguments)).is_ok());
+    });
+}
+
+/// A hundred steps with branches, inputs and references, from YAML to a checked flow.
+fn flow() {
+    let mut text =
+        "name: long\ntrigger: {type: api_request, inputs_schema: {ticket: string}}\nentry_step: s0\nsteps:\n"
+            .to_owned();
+    for index in 0..98 {
+        let earlier =
+            if index == 0 { "{{trigger.ticket}}".to_owned() } else { format!("{{{{steps.s{}.output}}}}", index - 1) };
+        text.push_str(&format!(
+            "  - id: s{index}\n    type: llm_call\n    model_policy: '{{{{release.model_policy}}}}'\n    inputs:\n      \
+             prompt: '{{{{release.prompt_template}}}}'\n      message: '{earlier}'\n    on_failure: failed\n"
+        ));
+    }
+    text.push_str("  - {id: done, type: return, output: '{{steps.s97.output}}'}\n");
+    text.push_str("  - {id: failed, type: return, output: 'it failed'}\n");
+    assert_eq!(flow::parse_yaml(&text).map(|flow| flow.steps().len()), Ok(100));
+    row("validating a flow of 100 steps", RUNS / 10, Bar::Median(3_000.0), || {
+        black_box(flow::parse_yaml(black_box(&text)).is_ok());
+    });
+}

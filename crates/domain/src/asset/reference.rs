@@ -1,0 +1,136 @@
+//! References between assets that stand inside content.
+//!
+//! Where a reference may stand is a matter of the schema, so that an object that merely looks like one, inside a free
+//! map or a carried JSON Schema, is none (spec: prompt template grammar; kinds: `{slug, version?}`).
+
+use super::{
+    VersionLabel,
+    content::{
+        position::{self, Descend},
+        schema_value,
+    },
+    kind::AssetKind,
+};
+use crate::{
+    prompt::grammar::{self, Piece},
+    slug::Slug,
+};
+use serde_json::Value;
+
+/// What the schemas call the shape of a reference.
+const SHAPE: &str = "#/$defs/reference";
+
+/// A reference from the content of one asset to another asset of the same tenant.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct AssetReference {
+    /// The asset.
+    pub slug: Slug,
+    /// The version, or `None` for the one that is current when the release leaves draft.
+    pub version: Option<VersionLabel>,
+    /// JSON pointer to the reference in the content (RFC 6901); of a token in a prompt, to the prompt's text.
+    pub pointer: String,
+}
+
+/// Every reference to another asset in content of that kind, in the order of the content; one that stands there twice
+/// is listed twice. What is no well-formed reference is left out: the checks of the kind have refused it.
+#[must_use]
+pub fn references(kind: AssetKind, content: &Value) -> Vec<AssetReference> {
+    let mut found = Vec::new();
+    if let Some(root) = schema_value(kind) {
+        gather(root, content, &mut found);
+    }
+    if kind == AssetKind::PromptTemplate {
+        found.extend(in_prompt(content));
+    }
+    found
+}
+
+fn gather(root: &Value, content: &Value, found: &mut Vec<AssetReference>) {
+    position::visit(root, content, &mut |place| {
+        if place.schema.get("$ref").and_then(Value::as_str) != Some(SHAPE) {
+            return Descend::Into;
+        }
+        found.extend(read(place.value, place.pointer));
+        Descend::Past
+    });
+}
+
+fn read(value: &Value, pointer: &str) -> Option<AssetReference> {
+    let slug = Slug::parse(value.get("slug")?.as_str()?).ok()?;
+    let version = match value.get("version") {
+        None => None,
+        Some(label) => Some(VersionLabel::parse(label.as_str()?)?),
+    };
+    Some(AssetReference { slug, version, pointer: pointer.to_owned() })
+}
+
+fn in_prompt(content: &Value) -> Vec<AssetReference> {
+    let text = content.get("system_prompt").and_then(Value::as_str).unwrap_or_default();
+    let token = |piece: Piece| match piece {
+        Piece::Asset { reference, .. } => {
+            let version = match reference.label {
+                None => None,
+                Some(label) => Some(VersionLabel::parse(&label)?),
+            };
+            Some(AssetReference { slug: reference.slug, version, pointer: "/system_prompt".to_owned() })
+        }
+        Piece::Literal(_) | Piece::Command { .. } | Piece::Argument { .. } | Piece::Placeholder { .. } => None,
+    };
+    grammar::scan(text).unwrap_or_default().into_iter().filter_map(token).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn stated(references: Vec<AssetReference>) -> Vec<String> {
+        let stated = |reference: AssetReference| {
+            let version = reference.version.map(|version| format!("@{version}")).unwrap_or_default();
+            format!("{} {}{version}", reference.pointer, reference.slug)
+        };
+        references.into_iter().map(stated).collect()
+    }
+
+    #[test]
+    fn references_are_found_where_the_schema_puts_them() {
+        let root = json!({
+            "properties": {
+                "one": {"$ref": "#/$defs/reference"},
+                "many": {"items": {"$ref": "#/$defs/reference"}},
+                "inner": {"$ref": "#/$defs/inner"},
+                "either": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/reference"}]},
+                "named": {"additionalProperties": {"$ref": "#/$defs/reference"}},
+                "free": {"type": "object"},
+            },
+            "$defs": {
+                "reference": {"type": "object"},
+                "inner": {"properties": {"deep": {"$ref": "#/$defs/reference"}}},
+            },
+        });
+        let content = json!({
+            "one": {"slug": "a", "version": "v2"},
+            "many": [{"slug": "b"}, {"slug": "Not A Slug"}, "c", {"slug": "d", "version": "v 1"}],
+            "inner": {"deep": {"slug": "e"}},
+            "either": {"slug": "f"},
+            "named": {"x/y": {"slug": "g"}},
+            "free": {"slug": "h"},
+            "unknown": {"slug": "i"},
+        });
+        let mut found = Vec::new();
+        gather(&root, &content, &mut found);
+        let expected = ["/either f", "/inner/deep e", "/many/0 b", "/named/x~1y g", "/one a@v2"];
+        let mut found = stated(found);
+        found.sort();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_tokens_of_a_prompt_are_references() {
+        let prompt = json!({"system_prompt": "@asset-ref:tone @asset-ref:terms@v2 @asset-ref:tone."});
+        let found = stated(references(AssetKind::PromptTemplate, &prompt));
+        assert_eq!(found, ["/system_prompt tone", "/system_prompt terms@v2", "/system_prompt tone"]);
+        assert!(references(AssetKind::PromptTemplate, &json!({"system_prompt": "@asset-ref:"})).is_empty());
+        assert!(references(AssetKind::PromptTemplate, &json!([])).is_empty());
+    }
+}

@@ -1,0 +1,259 @@
+//! Templates with the assets that they include: what a run renders.
+//!
+//! Bodies are read once, when they are put in, and values once, when they are written: nothing is read twice, so neither
+//! a body nor a value can turn into a token of the template around it.
+
+use super::{
+    AssetReference, MAX_RENDERED, PromptRefusal, PromptTemplate, Variable, VariableKind,
+    grammar::{self, Piece},
+};
+use crate::asset::kind::AssetKind;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// The body of an asset that a template can include: a prompt template's text with its own variables, or a skill's text
+/// as it stands.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Body {
+    parts: Vec<Part>,
+    bytes: usize,
+}
+
+/// Why an asset cannot be included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BodyRefusal {
+    /// Its kind has no body, or its content is none of its kind.
+    NotComposable,
+    /// Its body includes an asset itself.
+    Nested,
+}
+
+impl BodyRefusal {
+    /// The same as a refusal of the template, at the token that begins at `offset`.
+    #[must_use]
+    pub const fn at(self, offset: usize) -> PromptRefusal {
+        match self {
+            Self::NotComposable => PromptRefusal::UnknownAsset { offset },
+            Self::Nested => PromptRefusal::NestedReference { offset },
+        }
+    }
+}
+
+impl Body {
+    /// The body of a version's content.
+    ///
+    /// # Errors
+    /// When there is none, or it includes another asset.
+    pub fn of(kind: AssetKind, content: &Value) -> Result<Self, BodyRefusal> {
+        let (parts, bytes) = match kind {
+            AssetKind::PromptTemplate => {
+                let template = PromptTemplate::parse(content).map_err(|_| BodyRefusal::NotComposable)?;
+                if template.references().next().is_some() {
+                    return Err(BodyRefusal::Nested);
+                }
+                let bytes = template.bytes;
+                (parts(template.pieces, &template.variables, |_| None), bytes)
+            }
+            AssetKind::Skill => {
+                let text = content.get("body").and_then(Value::as_str).ok_or(BodyRefusal::NotComposable)?;
+                if grammar::mentions_asset(text) {
+                    return Err(BodyRefusal::Nested);
+                }
+                (vec![Part::Literal(text.to_owned())], text.len())
+            }
+            AssetKind::KnowledgeBase
+            | AssetKind::ModelPolicy
+            | AssetKind::ModelConfig
+            | AssetKind::PolicyBundle
+            | AssetKind::ToolDefinition
+            | AssetKind::HookDefinition
+            | AssetKind::McpServer
+            | AssetKind::Agent
+            | AssetKind::OrchestrationFlow
+            | AssetKind::Memory
+            | AssetKind::EvaluationSuite
+            | AssetKind::GuardrailConfig
+            | AssetKind::ConnectorDefinition
+            | AssetKind::SovereigntyProfile
+            | AssetKind::WorkloadProfile
+            | AssetKind::SandboxProfile
+            | AssetKind::WorkloadHarness => return Err(BodyRefusal::NotComposable),
+        };
+        Ok(Self { parts, bytes })
+    }
+
+    /// Its length, in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// A part of a composed template. Offsets are those of the template's own tokens.
+#[derive(Clone, PartialEq, Debug)]
+enum Part {
+    Literal(String),
+    /// A declared variable.
+    Argument {
+        name: String,
+        kind: VariableKind,
+        offset: usize,
+    },
+    /// The older form, which never had a type.
+    Placeholder {
+        name: String,
+        offset: usize,
+    },
+    /// One of the bodies, by its index.
+    Body {
+        index: usize,
+        offset: usize,
+    },
+}
+
+/// A template with the bodies of everything that it includes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ComposedPrompt {
+    parts: Vec<Part>,
+    bodies: Vec<Body>,
+    output_schema: Option<Value>,
+}
+
+impl PromptTemplate {
+    /// Puts the bodies of the included assets in; `body` gives that of each one, `None` where there is none.
+    ///
+    /// # Errors
+    /// When a body is missing, or they are too long together.
+    pub fn compose(self, body: impl Fn(&AssetReference) -> Option<Body>) -> Result<ComposedPrompt, PromptRefusal> {
+        let mut bodies = Vec::new();
+        let mut places: BTreeMap<AssetReference, usize> = BTreeMap::new();
+        let mut bytes = self.bytes;
+        for (reference, offset) in self.references() {
+            if places.contains_key(reference) {
+                continue;
+            }
+            let found = body(reference).ok_or(PromptRefusal::UnknownAsset { offset })?;
+            bytes = bytes.saturating_add(found.bytes);
+            if bytes > MAX_RENDERED {
+                return Err(PromptRefusal::TooLarge { offset });
+            }
+            places.insert(reference.clone(), bodies.len());
+            bodies.push(found);
+        }
+        let parts = parts(self.pieces, &self.variables, |reference| places.get(reference).copied());
+        Ok(ComposedPrompt { parts, bodies, output_schema: self.output_schema })
+    }
+}
+
+/// Pieces into parts: commands become the text that they are, and neighbouring texts one. A command stays in what is
+/// rendered because it is an instruction to whoever runs it, not a value.
+fn parts(pieces: Vec<Piece>, variables: &[Variable], place: impl Fn(&AssetReference) -> Option<usize>) -> Vec<Part> {
+    let kinds: BTreeMap<&str, VariableKind> =
+        variables.iter().map(|variable| (variable.name.as_str(), variable.kind)).collect();
+    let mut parts = Vec::with_capacity(pieces.len());
+    let push_text = |parts: &mut Vec<Part>, text: &str| match parts.last_mut() {
+        Some(Part::Literal(before)) => before.push_str(text),
+        Some(Part::Argument { .. } | Part::Placeholder { .. } | Part::Body { .. }) | None => {
+            parts.push(Part::Literal(text.to_owned()));
+        }
+    };
+    for piece in pieces {
+        match piece {
+            Piece::Literal(text) => push_text(&mut parts, &text),
+            Piece::Command { slug, .. } => push_text(&mut parts, &format!("!command:{slug}")),
+            // The template was parsed, so every variable is declared; the kind of one that were not does not matter.
+            Piece::Argument { name, offset } => {
+                let kind = kinds.get(name.as_str()).copied().unwrap_or(VariableKind::String);
+                parts.push(Part::Argument { name, kind, offset });
+            }
+            Piece::Placeholder { name, offset } => parts.push(Part::Placeholder { name, offset }),
+            Piece::Asset { reference, offset } => {
+                parts.extend(place(&reference).map(|index| Part::Body { index, offset }));
+            }
+        }
+    }
+    parts
+}
+
+impl ComposedPrompt {
+    /// Writes the prompt with these arguments, in one pass.
+    ///
+    /// # Errors
+    /// When a value is missing or has another type than declared, or the result is too large. A problem inside a body
+    /// is told at the token that includes it.
+    pub fn render(&self, arguments: &Map<String, Value>) -> Result<String, PromptRefusal> {
+        let mut written = Writing { text: String::with_capacity(self.length()), arguments };
+        for part in &self.parts {
+            match part {
+                Part::Body { index, offset } => {
+                    for part in self.bodies.get(*index).into_iter().flat_map(|body| &body.parts) {
+                        written.part(part, Some(*offset))?;
+                    }
+                }
+                Part::Literal(_) | Part::Argument { .. } | Part::Placeholder { .. } => written.part(part, None)?,
+            }
+        }
+        Ok(written.text)
+    }
+
+    /// The JSON Schema that a run's output must satisfy, where the template has one.
+    #[must_use]
+    pub const fn output_schema(&self) -> Option<&Value> {
+        self.output_schema.as_ref()
+    }
+
+    /// How long the included bodies are together, in bytes.
+    #[must_use]
+    pub fn included_bytes(&self) -> usize {
+        self.bodies.iter().map(Body::bytes).fold(0, usize::saturating_add)
+    }
+
+    /// About as long as the rendering will be.
+    fn length(&self) -> usize {
+        let of = |part: &Part| match part {
+            Part::Literal(text) => text.len(),
+            Part::Body { index, .. } => self.bodies.get(*index).map_or(0, Body::bytes),
+            Part::Argument { .. } | Part::Placeholder { .. } => 32,
+        };
+        self.parts.iter().map(of).fold(0_usize, usize::saturating_add).min(MAX_RENDERED)
+    }
+}
+
+/// A rendering under way.
+struct Writing<'a> {
+    text: String,
+    arguments: &'a Map<String, Value>,
+}
+
+impl Writing<'_> {
+    fn part(&mut self, part: &Part, included_at: Option<usize>) -> Result<(), PromptRefusal> {
+        let at = |offset: &usize| included_at.unwrap_or(*offset);
+        let (name, kind, offset) = match part {
+            Part::Literal(text) => {
+                self.text.push_str(text);
+                return self.check(included_at.unwrap_or(0));
+            }
+            Part::Argument { name, kind, offset } => (name, Some(*kind), at(offset)),
+            Part::Placeholder { name, offset } => (name, None, at(offset)),
+            // Bodies include nothing themselves.
+            Part::Body { .. } => return Ok(()),
+        };
+        let value = self.arguments.get(name).filter(|value| !value.is_null());
+        let value = value.ok_or(PromptRefusal::ArgumentMissing { offset })?;
+        if kind.is_some_and(|kind| !kind.takes(value)) {
+            return Err(PromptRefusal::ArgumentType { offset });
+        }
+        match value {
+            Value::String(text) => self.text.push_str(text),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                self.text.push_str(&value.to_string());
+            }
+        }
+        self.check(offset)
+    }
+
+    /// A short template can repeat a long value many times.
+    const fn check(&self, offset: usize) -> Result<(), PromptRefusal> {
+        if self.text.len() > MAX_RENDERED { Err(PromptRefusal::TooLarge { offset }) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,153 @@
+use super::{composition::Body, *};
+use crate::asset::kind::AssetKind;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn content(text: &str) -> Value {
+    json!({
+        "system_prompt": text,
+        "variables": [
+            {"name": "topic"},
+            {"name": "count", "type": "number"},
+            {"name": "strict", "type": "boolean"},
+            {"name": "tags", "type": "array"},
+        ],
+        "allowed_commands": ["summarize"],
+    })
+}
+
+fn template(text: &str) -> Result<PromptTemplate, PromptRefusal> {
+    PromptTemplate::parse(&content(text))
+}
+
+fn body(reference: &AssetReference) -> Option<Body> {
+    let text = |text: &str| Body::of(AssetKind::Skill, &json!({"body": text})).ok();
+    match reference.slug.as_str() {
+        "tone" => text(&format!("be kind{}", reference.label.as_deref().unwrap_or_default())),
+        "raw" => text("{{topic}} $arg:topic !command:rm"),
+        "header" => Body::of(AssetKind::PromptTemplate, &content("[$arg:topic|{{free}}|!command:summarize]")).ok(),
+        "long" => text(&"x".repeat(MAX_RENDERED)),
+        _ => None,
+    }
+}
+
+fn render(text: &str, arguments: Value) -> Result<String, PromptRefusal> {
+    let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
+    template(text)?.compose(body)?.render(&arguments)
+}
+
+#[test]
+fn fills_every_token_once() {
+    let text = "A $arg:topic, @asset-ref:tone@v2. !command:summarize {{topic}} {{ free }} $arg:count/$arg:tags";
+    let arguments = json!({"topic": "cats", "free": true, "count": 2, "tags": ["a", 1]});
+    assert_eq!(render(text, arguments).unwrap(), "A cats, be kindv2. !command:summarize cats true 2/[\"a\",1]");
+}
+
+#[test]
+fn a_value_is_never_parsed_again() {
+    let hostile = "@asset-ref:tone $arg:count !command:rm {{topic}} $arg:";
+    let rendered = render("<$arg:topic>{{topic}}", json!({"topic": hostile})).unwrap();
+    assert_eq!(rendered, format!("<{hostile}>{hostile}"));
+}
+
+#[test]
+fn a_skill_is_text_and_a_prompt_is_filled_too() {
+    let arguments = json!({"topic": "$arg:free", "free": "@asset-ref:tone"});
+    assert_eq!(
+        render("@asset-ref:raw @asset-ref:header", arguments.clone()).unwrap(),
+        "{{topic}} $arg:topic !command:rm [$arg:free|@asset-ref:tone|!command:summarize]"
+    );
+    // A problem inside a body is told where the template includes it.
+    let refusal = render("x @asset-ref:header", json!({"topic": "t"})).unwrap_err();
+    assert_eq!(refusal, PromptRefusal::ArgumentMissing { offset: 2 });
+    let refusal = render("x @asset-ref:header", json!({"topic": 1, "free": "f"})).unwrap_err();
+    assert_eq!(refusal, PromptRefusal::ArgumentType { offset: 2 });
+}
+
+#[test]
+fn what_has_no_body_or_includes_others_is_not_included() {
+    let of = |kind, content: Value| Body::of(kind, &content).unwrap_err().at(7).code();
+    assert_eq!(of(AssetKind::PromptTemplate, content("a @asset-ref:tone")), "prompt_nested_reference");
+    assert_eq!(of(AssetKind::Skill, json!({"body": "see @Asset-Ref:tone"})), "prompt_nested_reference");
+    assert_eq!(of(AssetKind::Skill, json!({"text": "x"})), "prompt_unknown_asset");
+    assert_eq!(of(AssetKind::PromptTemplate, json!({})), "prompt_unknown_asset");
+    assert_eq!(of(AssetKind::Agent, json!({"body": "x"})), "prompt_unknown_asset");
+}
+
+#[test]
+fn refuses_with_the_code_and_the_offset() {
+    let cases = [
+        ("x $arg:unknown", json!({}), "prompt_malformed_token", 2),
+        ("é !command:delete", json!({}), "prompt_command_not_allowed", 3),
+        ("!command:summarize-all", json!({}), "prompt_command_not_allowed", 0),
+        ("!command:summar", json!({}), "prompt_command_not_allowed", 0),
+        ("!command:Summarize", json!({}), "prompt_malformed_token", 0),
+        ("!command:ѕummarize", json!({}), "prompt_malformed_token", 0),
+        ("a $arg:topic", json!({}), "prompt_argument_missing", 2),
+        ("a $arg:topic", json!({"topic": null}), "prompt_argument_missing", 2),
+        ("{{gone}}", json!({}), "prompt_argument_missing", 0),
+        ("$arg:count", json!({"count": "2"}), "prompt_argument_type", 0),
+        ("$arg:strict", json!({"strict": 1}), "prompt_argument_type", 0),
+        ("$arg:tags", json!({"tags": "a,b"}), "prompt_argument_type", 0),
+        ("$arg:topic", json!({"topic": 1}), "prompt_argument_type", 0),
+        ("12 @asset-ref:missing", json!({}), "prompt_unknown_asset", 3),
+    ];
+    for (text, arguments, code, offset) in cases {
+        let refusal = render(text, arguments).unwrap_err();
+        assert_eq!((refusal.code(), refusal.offset()), (code, Some(offset)), "{text}");
+    }
+}
+
+#[test]
+fn a_template_without_tokens_stays_as_it_is() {
+    let text = "Mail me@example.org! Costs $5 {\"a\": {}} {{\"b\": 1}} 100% {{}}";
+    assert_eq!(render(text, json!({})).unwrap(), text);
+}
+
+#[test]
+fn a_rendering_is_bounded() {
+    let refusal = render(&"$arg:topic".repeat(5), json!({"topic": "x".repeat(1 << 20)})).unwrap_err();
+    assert_eq!(refusal.code(), "prompt_too_large");
+    assert_eq!(render("@asset-ref:long", json!({})).unwrap_err().code(), "prompt_too_large");
+    let many: String = (0..=MAX_INCLUDED).map(|index| format!("@asset-ref:tone@v{index} ")).collect();
+    assert_eq!(template(&many).unwrap_err().code(), "prompt_too_large");
+    // The same asset over and over is one asset, and its text counts as often as it is written.
+    assert!(render(&"@asset-ref:tone ".repeat(1_000), json!({})).is_ok());
+    let body = |_: &AssetReference| Body::of(AssetKind::Skill, &json!({"body": "x".repeat(1 << 20)})).ok();
+    let repeated = template(&"@asset-ref:big ".repeat(10_000)).unwrap().compose(body).unwrap();
+    assert_eq!(repeated.render(&serde_json::Map::new()).unwrap_err().code(), "prompt_too_large");
+}
+
+#[test]
+fn lists_its_references() {
+    let template = template("@asset-ref:tone @asset-ref:tone@v2 @asset-ref:tone").unwrap();
+    let listed: Vec<_> =
+        template.references().map(|(reference, offset)| (reference.label.as_deref(), offset)).collect();
+    assert_eq!(listed, [(None, 0), (Some("v2"), 16), (None, 35)]);
+    assert_eq!(template.included().len(), 2);
+}
+
+#[test]
+fn content_of_another_shape_is_no_template() {
+    for content in [json!({}), json!({"system_prompt": 1}), json!({"system_prompt": "", "variables": [{"name": 1}]})] {
+        assert_eq!(PromptTemplate::parse(&content), Err(PromptRefusal::NotATemplate));
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_value_appears_literally(
+        value in "(\\PC|@asset-ref:tone|\\$arg:topic|!command:summarize|\\{\\{topic\\}\\}|\\{\\{|\u{200b}){0,40}",
+        tags in proptest::collection::vec("\\PC{0,8}", 0..4),
+    ) {
+        let arguments = json!({"topic": value, "tags": tags, "free": value});
+        let rendered = render("[$arg:topic|{{free}}|$arg:tags|@asset-ref:header]", arguments).unwrap();
+        let tags = json!(tags);
+        prop_assert_eq!(rendered, format!("[{value}|{value}|{tags}|[{value}|{value}|!command:summarize]]"));
+    }
+
+    #[test]
+    fn any_text_is_parsed_or_refused(text in "([@!${}:a-z \u{200b}]|asset-ref:|command:|arg:|\\PC){0,60}") {
+        let _ = template(&text);
+    }
+}

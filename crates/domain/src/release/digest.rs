@@ -1,0 +1,46 @@
+//! What reviewers approve, in one line.
+
+use super::{Release, reference::FrozenReference};
+use std::fmt::Write as _;
+
+/// BLAKE3 of what a release binds and where it goes: the thing that reviewers approve.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct BindingsDigest(String);
+
+impl BindingsDigest {
+    /// The digest that a row holds.
+    #[must_use]
+    pub const fn stored(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The digest as text: `blake3:<hex>`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Release {
+    /// The digest of what is bound now, of what its references mean, and of where it goes.
+    #[must_use]
+    pub fn bindings_digest(&self) -> BindingsDigest {
+        let mut lines: Vec<String> = self
+            .bindings
+            .iter()
+            .map(|binding| {
+                format!("{} {} {}", binding.role.as_str(), binding.asset_version_id, binding.checksum.as_str())
+            })
+            .collect();
+        lines.extend(self.references.iter().map(FrozenReference::line));
+        lines.sort_unstable();
+        let mut text =
+            format!("fairway.release.v1\n{}\n{}\n{}\n", self.workload_id, self.environment, self.target_lane.as_str());
+        if let Some(bundle) = self.policy_bundle_id {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "policy_bundle {bundle}");
+        }
+        text.push_str(&lines.join("\n"));
+        BindingsDigest(format!("blake3:{}", blake3::hash(text.as_bytes()).to_hex()))
+    }
+}

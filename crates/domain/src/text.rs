@@ -1,0 +1,91 @@
+//! What texts that people read may consist of.
+//!
+//! Names and labels stand beside one another in lists and logs, so a character that shows nothing, or that turns the
+//! order of its neighbours around, makes one name look like another. Such characters are refused, not removed: a
+//! caller should know that what it sent is not what people would see.
+
+/// Whether a text can stand as a name: one line of 1 to `longest` characters, not all of them blank, none of them
+/// hidden.
+#[must_use]
+pub fn is_name(text: &str, longest: usize) -> bool {
+    let length = text.chars().count();
+    (1..=longest).contains(&length) && !text.trim().is_empty() && !text.chars().any(is_hidden)
+}
+
+/// Whether a text can be read as prose: at most `longest` characters, with line breaks and tabs, none of the others
+/// hidden.
+#[must_use]
+pub fn is_prose(text: &str, longest: usize) -> bool {
+    let breaks = |character: char| matches!(character, '\n' | '\r' | '\t');
+    text.chars().count() <= longest && !text.chars().any(|character| is_hidden(character) && !breaks(character))
+}
+
+/// Whether a character shows nothing by itself: control characters, line and paragraph separators, marks and overrides
+/// of the writing direction, and whatever Unicode 16 calls default-ignorable (`DerivedCoreProperties.txt`).
+///
+/// Variation selectors are the exception, because ordinary emoji are written with them.
+const fn is_hidden(character: char) -> bool {
+    matches!(character,
+        '\u{0}'..='\u{1f}'
+        | '\u{7f}'..='\u{9f}'
+        | '\u{ad}'
+        | '\u{34f}'
+        | '\u{61c}'
+        | '\u{115f}'..='\u{1160}'
+        | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{3164}'
+        | '\u{feff}'
+        | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}'
+        | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_one_line_of_what_can_be_seen() {
+        for good in ["a", "Ticket classifier", "Überprüfung № 7", "分類", "مصنف", "❤\u{fe0f} heart", &"n".repeat(200)]
+        {
+            assert!(is_name(good, 200), "{good:?}");
+            assert!(is_prose(good, 200), "{good:?}");
+        }
+        let hidden = [
+            "a\u{202e}b",
+            "a\u{2066}b",
+            "a\u{200b}b",
+            "a\u{200d}b",
+            "\u{feff}a",
+            "a\u{ad}b",
+            "a\u{61c}",
+            "a\u{2028}b",
+            "\u{3164}",
+            "a\u{7}",
+            "a\u{1b}[2J",
+            "a\u{0}",
+            "a\u{85}",
+            "a\u{e0041}",
+        ];
+        for bad in hidden {
+            assert!(!is_name(bad, 200), "{bad:?}");
+            assert!(!is_prose(bad, 200), "{bad:?}");
+        }
+        for bad in ["", " ", "\u{a0}\u{2003}", "a\nb", "a\tb", &"n".repeat(201)] {
+            assert!(!is_name(bad, 200), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn prose_has_lines() {
+        assert!(is_prose("", 10));
+        assert!(is_prose("a\r\n\tb\n", 10));
+        assert!(!is_prose("more than ten", 10));
+    }
+}

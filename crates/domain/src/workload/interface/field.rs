@@ -1,0 +1,244 @@
+//! One field of the form, and what can be typed into it.
+
+use super::{
+    Fault,
+    finding::{Findings, at, below},
+    spelled,
+};
+use crate::text::is_name;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Number, Value};
+use std::collections::BTreeSet;
+use time::{Date, Month};
+
+/// Longest name, in characters.
+const LONGEST_NAME: usize = 63;
+/// Longest label and longest option, in characters.
+const LONGEST_LABEL: usize = 200;
+/// Most options of a select.
+const MOST_OPTIONS: usize = 200;
+/// Longest text that can be typed, in bytes.
+const LONGEST_TEXT: usize = 32 * 1024;
+/// Most rows of a textarea.
+const MOST_ROWS: u32 = 50;
+
+spelled! {
+    /// What a field asks for.
+    FieldType {
+        /// A line of text.
+        Text = "text",
+        /// A number.
+        Number = "number",
+        /// One of the options.
+        Select = "select",
+        /// Lines of text.
+        Textarea = "textarea",
+        /// Yes or no.
+        Boolean = "boolean",
+        /// A day of the calendar.
+        Date = "date",
+    }
+}
+
+/// One field of the form.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct InputField {
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
+    #[serde(rename = "type")]
+    field_type: FieldType,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    required: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    options: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) default: Option<Value>,
+}
+
+impl InputField {
+    /// Whether a run needs a value here.
+    pub(super) fn is_required(&self) -> bool {
+        self.required.unwrap_or(false)
+    }
+
+    /// Whether a value counts as none: nothing was typed.
+    pub(super) fn is_blank(&self, value: &Value) -> bool {
+        match self.field_type {
+            FieldType::Text | FieldType::Textarea => value.as_str() == Some(""),
+            FieldType::Number | FieldType::Select | FieldType::Boolean | FieldType::Date => false,
+        }
+    }
+
+    /// Whether the field takes a value.
+    pub(super) fn admit(&self, value: &Value) -> Result<(), Fault> {
+        match self.field_type {
+            FieldType::Text | FieldType::Textarea => match value.as_str() {
+                Some(text) if text.len() <= LONGEST_TEXT => Ok(()),
+                Some(_) => Err(Fault::TooLong),
+                None => Err(Fault::Type),
+            },
+            FieldType::Number => match value.as_f64() {
+                Some(number) if self.bounds_hold(number) => Ok(()),
+                Some(_) => Err(Fault::OutOfBounds),
+                None => Err(Fault::Type),
+            },
+            FieldType::Select => {
+                let options = self.options.as_deref().unwrap_or_default();
+                match value.as_str() {
+                    Some(text) if options.iter().any(|option| option == text) => Ok(()),
+                    Some(_) => Err(Fault::NoOption),
+                    None => Err(Fault::Type),
+                }
+            }
+            FieldType::Boolean => value.as_bool().map(|_| ()).ok_or(Fault::Type),
+            FieldType::Date => match value.as_str() {
+                Some(text) if is_day(text) => Ok(()),
+                Some(_) => Err(Fault::NoDate),
+                None => Err(Fault::Type),
+            },
+        }
+    }
+
+    fn bounds_hold(&self, number: f64) -> bool {
+        let bound = |bound: &Option<Number>| bound.as_ref().and_then(Number::as_f64);
+        bound(&self.min).is_none_or(|min| min <= number) && bound(&self.max).is_none_or(|max| number <= max)
+    }
+}
+
+/// Whether a text is `YYYY-MM-DD` and that day exists. Source: RFC 3339, `full-date`; there is no year 0.
+fn is_day(text: &str) -> bool {
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = text.split('-').collect();
+    let [year, month, day] = parts.as_slice() else { return false };
+    if (year.len(), month.len(), day.len()) != (4, 2, 2) || !parts.iter().all(|part| digits(part)) {
+        return false;
+    }
+    let read = (year.parse::<i32>(), month.parse::<u8>(), day.parse::<u8>());
+    let (Ok(year @ 1..), Ok(month), Ok(day)) = read else { return false };
+    Month::try_from(month).is_ok_and(|month| Date::from_calendar_date(year, month, day).is_ok())
+}
+
+/// The fields of a form, with names of their own.
+pub(super) fn read_all(value: &Value, path: &str, findings: &mut Findings) -> Option<Vec<InputField>> {
+    let items = findings.list(value, path, super::MOST_FIELDS)?;
+    let mut names = BTreeSet::new();
+    let mut fields = Vec::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
+        let path = at(path, index);
+        let name = item.get("name").and_then(Value::as_str);
+        let new = name.is_none_or(|name| names.insert(name));
+        findings.hold(&below(&path, "name"), new, Fault::DuplicateName);
+        fields.extend(read(item, &path, findings));
+    }
+    Some(fields)
+}
+
+fn read(value: &Value, path: &str, findings: &mut Findings) -> Option<InputField> {
+    const KNOWN: &[&str] = &["name", "label", "type", "required", "options", "min", "max", "rows", "default"];
+    let members = findings.object(value, path, KNOWN)?;
+    let place = |name: &str| below(path, name);
+    let name = findings.required(members, path, "name").and_then(|value| {
+        let name = findings.text(&place("name"), value)?;
+        findings.hold(&place("name"), is_field_name(name), Fault::FieldName).then(|| name.to_owned())
+    });
+    let field_type = findings
+        .required(members, path, "type")
+        .and_then(|value| findings.case(&place("type"), value, FieldType::parse));
+    let label = findings.optional(members, "label").and_then(|value| {
+        let label = findings.text(&place("label"), value)?;
+        findings.hold(&place("label"), is_name(label, LONGEST_LABEL), Fault::Text).then(|| label.to_owned())
+    });
+    let required = findings.optional(members, "required").and_then(|value| findings.boolean(&place("required"), value));
+    // What else the field may say depends on its type, so without one nothing can be said of it.
+    let field_type = field_type?;
+    refuse_foreign(members, field_type, path, findings);
+    let options = match field_type {
+        FieldType::Select => read_options(members, path, findings),
+        FieldType::Text | FieldType::Number | FieldType::Textarea | FieldType::Boolean | FieldType::Date => None,
+    };
+    let (min, max) = match field_type {
+        FieldType::Number => read_bounds(members, path, findings),
+        FieldType::Text | FieldType::Select | FieldType::Textarea | FieldType::Boolean | FieldType::Date => {
+            (None, None)
+        }
+    };
+    let rows = match field_type {
+        FieldType::Textarea => {
+            findings.optional(members, "rows").and_then(|value| findings.whole(&place("rows"), value, 1..=MOST_ROWS))
+        }
+        FieldType::Text | FieldType::Number | FieldType::Select | FieldType::Boolean | FieldType::Date => None,
+    };
+    let field = InputField {
+        name: name.unwrap_or_default(),
+        label,
+        field_type,
+        required,
+        options,
+        min,
+        max,
+        rows,
+        default: findings.optional(members, "default").cloned(),
+    };
+    if let Some(default) = &field.default {
+        findings.note(&place("default"), field.admit(default));
+    }
+    Some(field)
+}
+
+/// Settings that mean nothing for the type are refused: a bound that does not bind looks as if it did.
+fn refuse_foreign(members: &Map<String, Value>, field_type: FieldType, path: &str, findings: &mut Findings) {
+    for (name, owner) in [
+        ("options", FieldType::Select),
+        ("min", FieldType::Number),
+        ("max", FieldType::Number),
+        ("rows", FieldType::Textarea),
+    ] {
+        let foreign = field_type != owner && findings.optional(members, name).is_some();
+        findings.hold(&below(path, name), !foreign, Fault::OtherType);
+    }
+}
+
+fn read_options(members: &Map<String, Value>, path: &str, findings: &mut Findings) -> Option<Vec<String>> {
+    let path = below(path, "options");
+    let Some(value) = findings.optional(members, "options") else {
+        findings.push(&path, Fault::OptionsMissing);
+        return None;
+    };
+    let items = findings.list(value, &path, MOST_OPTIONS)?;
+    findings.hold(&path, !items.is_empty(), Fault::OptionsMissing);
+    let mut seen = BTreeSet::new();
+    let mut options = Vec::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
+        let path = at(&path, index);
+        let Some(option) = findings.text(&path, item) else { continue };
+        findings.hold(&path, is_name(option, LONGEST_LABEL), Fault::Text);
+        findings.hold(&path, seen.insert(option), Fault::DuplicateOption);
+        options.push(option.to_owned());
+    }
+    Some(options)
+}
+
+fn read_bounds(members: &Map<String, Value>, path: &str, findings: &mut Findings) -> (Option<Number>, Option<Number>) {
+    let mut bound = |name: &str| {
+        let value = findings.optional(members, name)?;
+        findings.number(&below(path, name), value).cloned()
+    };
+    let (min, max) = (bound("min"), bound("max"));
+    let value = |bound: &Option<Number>| bound.as_ref().and_then(Number::as_f64);
+    let ordered = value(&min).zip(value(&max)).is_none_or(|(min, max)| min <= max);
+    findings.hold(&below(path, "min"), ordered, Fault::MinBeyondMax);
+    (min, max)
+}
+
+/// `[a-z][a-z0-9_]{0,62}`
+fn is_field_name(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    text.len() <= LONGEST_NAME && text.starts_with(|first: char| first.is_ascii_lowercase()) && text.bytes().all(inner)
+}

@@ -1,0 +1,274 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::{Map, json};
+
+fn found(document: &Value) -> Vec<(String, &'static str)> {
+    let findings = InterfaceConfig::read(document).expect_err("it is wrong");
+    findings.into_iter().map(|finding| (finding.path, finding.fault.code())).collect()
+}
+
+fn one(path: &str, code: &'static str) -> Vec<(String, &'static str)> {
+    vec![(path.to_owned(), code)]
+}
+
+fn with_field(field: Value) -> Value {
+    json!({ "presentation_mode": "form", "input_fields": [field] })
+}
+
+/// Everything that can be said, and rightly.
+fn whole() -> Value {
+    json!({
+        "presentation_mode": "form",
+        "description": "Sorts tickets.\nAsk again if unsure.",
+        "input_fields": [
+            { "name": "ticket", "label": "Ticket", "type": "textarea", "required": true, "rows": 8 },
+            { "name": "title", "label": "Title", "type": "text", "default": "none" },
+            { "name": "amount", "label": "Amount", "type": "number", "min": 0, "max": 99.5, "default": 1 },
+            { "name": "tone", "label": "Tone", "type": "select", "options": ["dry", "warm"], "default": "dry" },
+            { "name": "urgent", "label": "Urgent", "type": "boolean", "required": false, "default": false },
+            { "name": "due", "label": "Due", "type": "date", "default": "2028-02-29" },
+        ],
+        "output_display": "markdown",
+        "theme": {
+            "accent_color": "#0af", "background_color": "white", "font_family": "system-ui, serif",
+            "border_radius": "8px",
+        },
+        "rollout_config": { "sample_size": 50, "error_threshold": 0.25 },
+        "access_mode": "public",
+    })
+}
+
+#[test]
+fn what_was_given_is_kept_as_given() {
+    for document in [whole(), json!({ "presentation_mode": "chat" })] {
+        let config = InterfaceConfig::read(&document).unwrap();
+        assert_eq!(config.to_document(), document);
+        let stored: InterfaceConfig = serde_json::from_value(document).unwrap();
+        assert_eq!(stored, config);
+    }
+    let nulls = json!({ "presentation_mode": "block", "theme": null, "rollout_config": null, "description": null });
+    assert_eq!(InterfaceConfig::read(&nulls).unwrap().to_document(), json!({ "presentation_mode": "block" }));
+}
+
+#[test]
+fn defaults_hold_for_what_is_left_out() {
+    let config = InterfaceConfig::read(&json!({ "presentation_mode": "chat" })).unwrap();
+    assert_eq!((config.rollout_config().sample_size(), config.rollout_config().error_threshold()), (20, 0.3));
+    assert_eq!(
+        config.in_full().to_document(),
+        json!({
+            "presentation_mode": "chat", "description": "", "input_fields": [], "output_display": "text",
+            "theme": {}, "access_mode": "authenticated",
+        })
+    );
+    let config = InterfaceConfig::read(&whole()).unwrap();
+    assert_eq!((config.rollout_config().sample_size(), config.rollout_config().error_threshold()), (50, 0.25));
+    assert_eq!(config.in_full().to_document(), whole());
+}
+
+#[test]
+fn everything_wrong_is_found_at_once() {
+    let document = json!({
+        "presentation_mode": "window",
+        "description": "a\u{202e}b",
+        "input_fields": [
+            { "name": "A", "type": "text" },
+            { "name": "a", "type": "colour" },
+            { "name": "a", "type": "select", "options": [] },
+            "none",
+            { "type": "number", "min": 2, "max": 1, "rows": 3 },
+            { "name": "b", "type": "textarea", "rows": 51, "label": "", "required": "yes", "surprise": 1 },
+        ],
+        "output_display": 1,
+        "theme": { "accent_color": "var(--x)", "border_radius": "65px", "shadow": "none" },
+        "rollout_config": { "sample_size": 0, "error_threshold": 1.5 },
+        "access_mode": "everybody",
+        "__proto__": {},
+    });
+    let mut got = found(&document);
+    got.sort();
+    let expected = [
+        ("__proto__", "unknown_field"),
+        ("access_mode", "not_one_of"),
+        ("description", "invalid_text"),
+        ("input_fields[0].name", "invalid_field_name"),
+        ("input_fields[1].type", "not_one_of"),
+        ("input_fields[2].name", "duplicate_name"),
+        ("input_fields[2].options", "options_missing"),
+        ("input_fields[3]", "invalid"),
+        ("input_fields[4].min", "min_beyond_max"),
+        ("input_fields[4].name", "missing"),
+        ("input_fields[4].rows", "not_for_this_type"),
+        ("input_fields[5].label", "invalid_text"),
+        ("input_fields[5].required", "invalid"),
+        ("input_fields[5].rows", "out_of_bounds"),
+        ("input_fields[5].surprise", "unknown_field"),
+        ("output_display", "invalid"),
+        ("presentation_mode", "not_one_of"),
+        ("rollout_config.error_threshold", "out_of_bounds"),
+        ("rollout_config.sample_size", "out_of_bounds"),
+        ("theme.accent_color", "invalid_color"),
+        ("theme.border_radius", "invalid_length"),
+        ("theme.shadow", "unknown_field"),
+    ];
+    let expected: Vec<_> = expected.into_iter().map(|(path, code)| (path.to_owned(), code)).collect();
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn bounds_of_a_configuration() {
+    for document in [json!(null), json!([]), json!("form"), json!(1)] {
+        assert_eq!(found(&document), one("", "invalid"));
+    }
+    assert_eq!(found(&json!({})), one("presentation_mode", "missing"));
+    assert_eq!(found(&json!({ "presentation_mode": null })), one("presentation_mode", "invalid"));
+    let fields = |count: usize| -> Vec<Value> {
+        (0..count).map(|at| json!({ "name": format!("f{at}"), "type": "text" })).collect()
+    };
+    assert!(InterfaceConfig::read(&json!({ "presentation_mode": "form", "input_fields": fields(50) })).is_ok());
+    let many = json!({ "presentation_mode": "form", "input_fields": fields(51) });
+    assert_eq!(found(&many), one("input_fields", "too_long"));
+    let wrong: Map<String, Value> = (0..1_000).map(|at| (format!("k{at}"), json!(1))).collect();
+    assert_eq!(found(&Value::Object(wrong)).len(), MOST_FINDINGS);
+    for (name, good) in [
+        ("a", true),
+        ("constructor", true),
+        ("a_1", true),
+        (&*format!("a{}", "0".repeat(62)), true),
+        (&*format!("a{}", "0".repeat(63)), false),
+        ("", false),
+        ("1a", false),
+        ("_a", false),
+        ("__proto__", false),
+        ("aB", false),
+        ("a-b", false),
+        ("\u{430}", false),
+    ] {
+        let read = InterfaceConfig::read(&with_field(json!({ "name": name, "type": "text" })));
+        assert_eq!(read.is_ok(), good, "{name}");
+    }
+    for (rollout, path) in [
+        (json!({ "sample_size": 1001 }), "rollout_config.sample_size"),
+        (json!({ "sample_size": -1 }), "rollout_config.sample_size"),
+        (json!({ "sample_size": 1.5 }), "rollout_config.sample_size"),
+        (json!({ "sample_size": 9_007_199_254_740_993_u64 }), "rollout_config.sample_size"),
+        (json!({ "sample_size": "20" }), "rollout_config.sample_size"),
+        (json!({ "error_threshold": -0.1 }), "rollout_config.error_threshold"),
+        (json!({ "error_threshold": "0.3" }), "rollout_config.error_threshold"),
+        (json!([]), "rollout_config"),
+    ] {
+        let got = found(&json!({ "presentation_mode": "form", "rollout_config": rollout }));
+        assert_eq!(got.len(), 1, "{got:?}");
+        assert_eq!(got[0].0, path);
+    }
+    for rollout in [json!({}), json!({ "sample_size": 1, "error_threshold": 0 }), json!({ "error_threshold": 1 })] {
+        assert!(InterfaceConfig::read(&json!({ "presentation_mode": "form", "rollout_config": rollout })).is_ok());
+    }
+}
+
+#[test]
+fn settings_belong_to_their_types() {
+    for field_type in FieldType::SPELLINGS {
+        for (setting, value, owner) in [
+            ("options", json!(["a"]), "select"),
+            ("min", json!(1), "number"),
+            ("max", json!(1), "number"),
+            ("rows", json!(5), "textarea"),
+        ] {
+            let mut field = json!({ "name": "x", "type": field_type, setting: value });
+            if *field_type == "select" {
+                field["options"] = json!(["a"]);
+            }
+            let read = InterfaceConfig::read(&with_field(field));
+            assert_eq!(read.is_ok(), owner == *field_type, "{field_type} {setting}");
+        }
+    }
+    for (field, code) in [
+        (json!({ "type": "select" }), "options_missing"),
+        (json!({ "type": "select", "options": "a" }), "invalid"),
+        (json!({ "type": "select", "options": ["a", "a"] }), "duplicate_item"),
+        (json!({ "type": "select", "options": ["a", 1] }), "invalid"),
+        (json!({ "type": "select", "options": ["a\u{200b}"] }), "invalid_text"),
+        (json!({ "type": "select", "options": ["a"], "default": "b" }), "not_an_option"),
+        (json!({ "type": "text", "default": 1 }), "invalid"),
+        (json!({ "type": "text", "default": "x".repeat(32 * 1024 + 1) }), "too_long"),
+        (json!({ "type": "number", "default": "1" }), "invalid"),
+        (json!({ "type": "number", "min": 2, "default": 1 }), "out_of_bounds"),
+        (json!({ "type": "number", "min": "2" }), "invalid"),
+        (json!({ "type": "boolean", "default": "true" }), "invalid"),
+        (json!({ "type": "date", "default": "2026-02-30" }), "invalid_date"),
+        (json!({ "type": "textarea", "rows": 0 }), "out_of_bounds"),
+    ] {
+        let mut field = field;
+        field["name"] = json!("x");
+        let got = found(&with_field(field.clone()));
+        assert_eq!(got.len(), 1, "{field}: {got:?}");
+        assert_eq!(got[0].1, code, "{field}");
+    }
+}
+
+#[test]
+fn inputs_are_held_against_the_form() {
+    let config = InterfaceConfig::read(&whole()).unwrap();
+    let admit = |inputs: Value| config.admit(inputs.as_object().unwrap());
+    let filled = admit(json!({ "ticket": "refund", "due": "0001-01-01", "amount": 99.5, "tone": "warm" })).unwrap();
+    assert_eq!(
+        Value::Object(filled),
+        json!({
+            "ticket": "refund", "due": "0001-01-01", "amount": 99.5, "tone": "warm", "title": "none", "urgent": false,
+        })
+    );
+    assert!(admit(json!({ "ticket": "x".repeat(32 * 1024), "title": "" })).is_ok());
+    for (name, value, code) in [
+        ("ticket", json!(""), "missing"),
+        ("ticket", json!(null), "invalid"),
+        ("ticket", json!(["a"]), "invalid"),
+        ("ticket", json!("x".repeat(32 * 1024 + 1)), "too_long"),
+        ("amount", json!("1"), "invalid"),
+        ("amount", json!(true), "invalid"),
+        ("amount", json!(-0.5), "out_of_bounds"),
+        ("amount", json!(100), "out_of_bounds"),
+        ("tone", json!("loud"), "not_an_option"),
+        ("tone", json!("Dry"), "not_an_option"),
+        ("tone", json!(["dry"]), "invalid"),
+        ("urgent", json!("true"), "invalid"),
+        ("urgent", json!(1), "invalid"),
+        ("due", json!("2026-02-30"), "invalid_date"),
+        ("due", json!("2025-02-29"), "invalid_date"),
+        ("due", json!("0000-01-01"), "invalid_date"),
+        ("due", json!("10000-01-01"), "invalid_date"),
+        ("due", json!("2026-1-1"), "invalid_date"),
+        ("due", json!("2026-01-01T00:00:00Z"), "invalid_date"),
+        ("due", json!("2026-01-01+12:00"), "invalid_date"),
+        ("due", json!("+026-01-01"), "invalid_date"),
+        ("due", json!("-001-01-01"), "invalid_date"),
+        ("due", json!(" 2026-01-01"), "invalid_date"),
+        ("due", json!("２０２６-01-01"), "invalid_date"),
+        ("due", json!(""), "invalid_date"),
+        ("due", json!(20_260_101), "invalid"),
+        ("__proto__", json!({}), "unknown_field"),
+        ("constructor", json!("x"), "unknown_field"),
+        ("Ticket", json!("x"), "unknown_field"),
+    ] {
+        let mut inputs = json!({ "ticket": "refund" });
+        inputs[name] = value;
+        let findings = admit(inputs.clone()).unwrap_err();
+        let got: Vec<_> = findings.iter().map(|finding| (finding.path.as_str(), finding.fault.code())).collect();
+        assert_eq!(got, [(format!("inputs.{name}").as_str(), code)], "{inputs}");
+    }
+    let all = admit(json!({ "tone": 1, "due": "x", "y": 1, "z": 1 })).unwrap_err();
+    let paths: Vec<_> = all.iter().map(|finding| finding.path.as_str()).collect();
+    assert_eq!(paths, ["inputs.ticket", "inputs.tone", "inputs.due", "inputs.y", "inputs.z"]);
+}
+
+proptest! {
+    /// Days are those of the calendar: whatever is admitted is a date to another reader too, and the other way round.
+    #[test]
+    fn days_are_days(year in 0..=9_999_i32, month in 0..=13_u8, day in 0..=32_u8) {
+        let config = InterfaceConfig::read(&with_field(json!({ "name": "d", "type": "date" }))).unwrap();
+        let inputs = json!({ "d": format!("{year:04}-{month:02}-{day:02}") });
+        let real = year > 0 && time::Month::try_from(month)
+            .is_ok_and(|month| day >= 1 && day <= month.length(year));
+        prop_assert_eq!(config.admit(inputs.as_object().unwrap()).is_ok(), real);
+    }
+}

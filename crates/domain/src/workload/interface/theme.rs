@@ -1,0 +1,283 @@
+//! Colours, fonts and lengths of an interface, each a value of one CSS declaration.
+//!
+//! INVARIANT: no value reaches beyond its declaration, wherever it is put: in a property, an attribute or a style
+//! sheet. Three things see to it. Only characters that such values need are let in, so there is no escape, comment,
+//! brace, semicolon or markup. The value is parsed where it will stand, in front of a semicolon, so what is left open
+//! swallows the semicolon and shows. And the grammar knows colours, family names and lengths, so there is no `url()`,
+//! `var()` or `expression()`.
+
+use super::{
+    Fault,
+    finding::{Findings, below},
+};
+use cssparser::{Delimiter, ParseError, Parser, Token};
+use cssparser_color::Color;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Longest value, in bytes.
+const LONGEST_VALUE: usize = 256;
+/// Greatest length, in CSS pixels.
+const LONGEST_LENGTH: f32 = 64.0;
+/// What an `em` counts for, in pixels, as every browser has it where nobody says otherwise.
+const EM: f32 = 16.0;
+/// Most font families of a list, and the longest name of one in bytes.
+const MOST_FAMILIES: usize = 10;
+const LONGEST_FAMILY: usize = 64;
+
+/// How an interface looks. What is left out is the portal's.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Theme {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accent_color: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    background_color: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    font_family: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    border_radius: Option<String>,
+}
+
+pub(super) fn read(value: &Value, path: &str, findings: &mut Findings) -> Option<Theme> {
+    const KNOWN: &[&str] = &["accent_color", "background_color", "font_family", "border_radius"];
+    let members = findings.object(value, path, KNOWN)?;
+    let mut property = |name: &str, holds: fn(&str) -> bool, fault: Fault| {
+        let path = below(path, name);
+        let value = findings.optional(members, name)?;
+        let text = findings.text(&path, value)?;
+        findings.hold(&path, text.len() <= LONGEST_VALUE && holds(text), fault).then(|| text.to_owned())
+    };
+    Some(Theme {
+        accent_color: property("accent_color", is_color, Fault::Color),
+        background_color: property("background_color", is_color, Fault::Color),
+        font_family: property("font_family", is_font_list, Fault::FontFamily),
+        border_radius: property("border_radius", is_length, Fault::Length),
+    })
+}
+
+/// One colour of CSS Color 4: a name, a hash, or a function of plain numbers.
+fn is_color(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"#(),.%/+- ".contains(&byte);
+    // Two characters that are plain by themselves begin a comment together.
+    text.bytes().all(plain) && !text.contains("/*") && in_declaration(text, |value| Color::parse(value).map(|_| ()))
+}
+
+/// A list of font families (CSS Fonts 4): names in quotes, or of words.
+fn is_font_list(text: &str) -> bool {
+    let plain = |character: char| character.is_alphanumeric() || " ,-_.+'\"".contains(character);
+    text.chars().all(plain) && in_declaration(text, font_list)
+}
+
+fn font_list(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
+    let families = value.parse_comma_separated(font_family)?;
+    if families.len() <= MOST_FAMILIES { Ok(()) } else { Err(ParseError::unexpected_token()) }
+}
+
+fn font_family(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
+    let name = match value.try_parse(Parser::expect_string_cloned) {
+        Ok(quoted) => quoted.to_string(),
+        Err(_) => {
+            let mut words = vec![value.expect_ident()?.to_string()];
+            while !value.is_exhausted() {
+                words.push(value.expect_ident()?.to_string());
+            }
+            words.join(" ")
+        }
+    };
+    let named = !name.trim().is_empty() && name.len() <= LONGEST_FAMILY;
+    if named { Ok(()) } else { Err(ParseError::unexpected_token()) }
+}
+
+/// One length of 0 to 64 px, in pixels, points or ems; a zero needs no unit.
+fn is_length(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".+- ".contains(&byte);
+    text.bytes().all(plain) && in_declaration(text, length)
+}
+
+fn length(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
+    let token = value.next()?.clone();
+    let pixels = if let Token::Dimension { value, unit, .. } = token {
+        match unit.to_ascii_lowercase().as_str() {
+            "px" => value,
+            "pt" => value * 96.0 / 72.0,
+            "em" | "rem" => value * EM,
+            _ => return Err(ParseError::unexpected_token()),
+        }
+    } else if matches!(token, Token::Number { value, .. } if value == 0.0) {
+        0.0
+    } else {
+        return Err(ParseError::unexpected_token());
+    };
+    // Neither infinities nor what is no number lie inside.
+    if (0.0..=LONGEST_LENGTH).contains(&pixels) { Ok(()) } else { Err(ParseError::unexpected_token()) }
+}
+
+/// Whether a text is such a value and nothing else where it stands in a declaration, with another one behind it.
+fn in_declaration(text: &str, value: impl FnOnce(&mut Parser<'_>) -> Result<(), ParseError<()>>) -> bool {
+    let declared = format!("{text};end");
+    let mut parser = Parser::new(&declared);
+    let inside = parser.parse_until_before(Delimiter::Semicolon, value).is_ok();
+    inside
+        && parser.expect_semicolon().is_ok()
+        && parser.expect_ident_matching("end").is_ok()
+        && parser.expect_exhausted().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn colors() {
+        for good in [
+            "red",
+            "RebeccaPurple",
+            "transparent",
+            "currentcolor",
+            "#0af",
+            "#00aaff80",
+            "rgb(1, 2, 3)",
+            "rgb(1 2 3 / 50%)",
+            "rgba(255,255,255,.5)",
+            "hsl(120deg 100% 50%)",
+            "oklch(60% 0.15 50)",
+            " #fff ",
+        ] {
+            assert!(is_color(good), "{good}");
+        }
+        for bad in [
+            "",
+            " ",
+            "redd",
+            "#12",
+            "#ggg",
+            "red blue",
+            "red;",
+            "red;} body{background:url(//x)",
+            "red} body{background:red",
+            "red!important",
+            "rgb(1,2,3",
+            "rgb(1,2,3))",
+            "rgb(var(--x))",
+            "var(--x)",
+            "var(--x, url())",
+            "url(//x)",
+            "url(javascript:alert(1))",
+            "expression(alert(1))",
+            "image-set(x)",
+            "env(x)",
+            "attr(x)",
+            "red/**/",
+            "red/*",
+            "/*",
+            "re\\64 ",
+            "\\3b",
+            "red\\3b color:blue",
+            "</style><script>alert(1)</script>",
+            "red\0",
+            "red\n",
+            "red\u{200b}",
+            "\u{ff52}ed",
+            "inherit",
+            "@import",
+            "--x",
+            "color-mix(in srgb, red, blue)",
+        ] {
+            assert!(!is_color(bad), "{bad:?}");
+        }
+        let nested = format!("rgb{}", "(".repeat(200));
+        assert!(!is_color(&nested));
+    }
+
+    #[test]
+    fn font_families() {
+        for good in [
+            "Arial",
+            "system-ui, sans-serif",
+            "\"Segoe UI\", 'Noto Sans', serif",
+            "Times New Roman, serif",
+            "\"思源黑体\"",
+            "-apple-system",
+        ] {
+            assert!(is_font_list(good), "{good}");
+        }
+        for bad in [
+            "",
+            ",",
+            "Arial,",
+            "Arial,,serif",
+            "\"Arial",
+            "'Arial\"",
+            "\"\"",
+            "\" \"",
+            "\"a\" b",
+            "\"a\" \"b\"",
+            "12px",
+            "Arial; color: red",
+            "url(x)",
+            "Arial, url(//x)",
+            "local(x)",
+            "\"</style><script>\"",
+            "\"a\\\"; color: red; \\\"\"",
+            "\"a\nb\"",
+            "a/**/b",
+            "var(--x)",
+            "a{}",
+            "@font-face",
+            &"a,".repeat(20),
+            &format!("{}a", "a,".repeat(10)),
+            &"a".repeat(65),
+        ] {
+            assert!(!is_font_list(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn lengths() {
+        for good in ["0", "0px", "8px", "64px", "0.5rem", "4em", "12pt", "48PT", "1e1px", "+4px"] {
+            assert!(is_length(good), "{good}");
+        }
+        for bad in [
+            "",
+            "8",
+            "65px",
+            "64.5px",
+            "-1px",
+            "5rem",
+            "50%",
+            "1vw",
+            "8px 8px",
+            "1e400px",
+            "calc(1px)",
+            "8px;",
+            "8px}",
+            "8 px",
+            "px",
+            "NaNpx",
+            "infinity",
+            "8px/**/",
+            "8p\\78",
+            "8px\u{0}",
+        ] {
+            assert!(!is_length(bad), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        /// Whatever is let in leaves no trace outside of its declaration, by the rules of any CSS reader.
+        #[test]
+        fn nothing_breaks_out(text in "[a-z0-9#(){}<>;:,.%/*+\\\\\"' -]{0,24}") {
+            for holds in [is_color as fn(&str) -> bool, is_font_list, is_length] {
+                if holds(&text) {
+                    prop_assert!(!text.contains([';', '{', '}', '<', '>', '\\', ':', '*']), "{text}");
+                    let sheet = format!("a{{b:{text}}}c{{}}");
+                    let mut parser = Parser::new(&sheet);
+                    prop_assert!(parser.expect_ident_matching("a").is_ok());
+                    prop_assert!(parser.expect_curly_bracket_block().is_ok());
+                    prop_assert!(parser.expect_ident_matching("c").is_ok());
+                }
+            }
+        }
+    }
+}

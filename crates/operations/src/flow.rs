@@ -1,0 +1,198 @@
+//! Flows: assets made from YAML. The text is kept as it was given, beside the content that was read from it.
+
+use crate::{
+    Done, Failure, Services,
+    access::{Operation, gate},
+    asset::home_of,
+    once::keyed,
+};
+use fairway_domain::{
+    access::{Caller, OwnerRef},
+    asset::{Asset, AssetVersion, NewAsset, VersionLabel, canonical::Canonical, kind::AssetKind},
+    flow::{self, FlowProblem},
+    id::{AssetId, AssetVersionId, WorkspaceId},
+    idempotency::RequestKey,
+    slug::Slug,
+    store::Paging,
+    tenant::TenantScope,
+};
+
+/// A flow to make.
+#[derive(Clone, Debug)]
+pub struct FlowDraft {
+    /// Its slug.
+    pub slug: Slug,
+    /// Who answers for it.
+    pub owner_ref: OwnerRef,
+    /// Its first version's label; `v1` if left out.
+    pub version_label: Option<VersionLabel>,
+    /// The YAML text.
+    pub content_yaml: String,
+    /// Where; the caller's home if left out.
+    pub workspace_id: Option<WorkspaceId>,
+}
+
+/// A flow with its newest version.
+#[derive(Clone, Debug)]
+pub struct FlowView {
+    /// The asset.
+    pub asset: Asset,
+    /// Its newest version; none where the asset was made without one.
+    pub newest: Option<FlowVersion>,
+}
+
+/// A version of a flow with the text that it was made from.
+#[derive(Clone, Debug)]
+pub struct FlowVersion {
+    /// The version.
+    pub version: AssetVersion,
+    /// Its YAML, as given; none where the version came as JSON.
+    pub content_yaml: Option<String>,
+}
+
+/// The canonical content of a YAML text.
+fn read(text: &str) -> Result<Canonical, Failure> {
+    let content = flow::parse_yaml(text).map_err(Failure::Flow)?.to_content();
+    Ok(Canonical::of(&content)?)
+}
+
+impl Services {
+    /// Makes a flow from YAML: an asset and its first version.
+    ///
+    /// # Errors
+    /// When the caller may not make assets there, the YAML is no sound flow, or the slug is taken.
+    pub async fn create_flow(
+        &self,
+        caller: &Caller,
+        draft: FlowDraft,
+        key: Option<&RequestKey>,
+    ) -> Result<Done<FlowView>, Failure> {
+        let place = self.place_for(caller, Operation::CreateFlow, draft.workspace_id).await?;
+        let scope = gate::enter(caller, Operation::CreateFlow, &place)?;
+        let (workspace_id, namespace_id) = home_of(&place)?;
+        self.once(
+            scope,
+            key,
+            async || {
+                let canonical = read(&draft.content_yaml)?;
+                let (asset_id, id) = (self.id::<AssetId>(), self.id::<AssetVersionId>());
+                let FlowDraft { slug, owner_ref, version_label, content_yaml, workspace_id: _ } = draft;
+                let kind = AssetKind::OrchestrationFlow;
+                let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
+                let text = content_yaml.clone();
+                let change = Asset::create_flow(new, id, version_label, (canonical, text), &self.stamp(caller));
+                let asset = change.next.0.clone();
+                let (artifact, bytes) = (&change.next.1.artifact_ref, change.next.1.canonical.bytes());
+                self.put(artifact, bytes).await?;
+                let outcome = keyed(key, 201, asset_id.uuid());
+                let version = self.stores.assets.commit_flow(scope, change, outcome.as_ref()).await?;
+                Ok(FlowView { asset, newest: Some(FlowVersion { version, content_yaml: Some(content_yaml) }) })
+            },
+            async |id| {
+                let (scope, asset) = self.own_asset(caller, Operation::ReadFlow, id.into()).await?;
+                self.flow_view(scope, asset).await
+            },
+        )
+        .await
+    }
+
+    /// Adds a version to a flow.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the flow; when it may not edit it, the YAML is no sound flow, or the label
+    /// is taken.
+    pub async fn create_flow_version(
+        &self,
+        caller: &Caller,
+        id: AssetId,
+        (content_yaml, label): (String, Option<VersionLabel>),
+        key: Option<&RequestKey>,
+    ) -> Result<Done<FlowVersion>, Failure> {
+        let (scope, asset) = self.own_flow(caller, Operation::CreateFlowVersion, id).await?;
+        self.once(
+            scope,
+            key,
+            async || {
+                let canonical = read(&content_yaml)?;
+                let version_id: AssetVersionId = self.id();
+                let text = Some(content_yaml.clone());
+                let change = asset.add_version(version_id, label, (canonical, text), &self.stamp(caller))?;
+                self.put(&change.next.artifact_ref, change.next.canonical.bytes()).await?;
+                let outcome = keyed(key, 201, version_id.uuid());
+                let version = self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?;
+                Ok(FlowVersion { version, content_yaml: Some(content_yaml) })
+            },
+            async |version| {
+                let version = self.own_version(caller, id, version.into()).await?;
+                self.flow_version(scope, version).await
+            },
+        )
+        .await
+    }
+
+    /// Everything that is wrong with a YAML text as a version of a flow; nothing is kept. The flow is looked at from
+    /// `from`, or from its own workspace.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the flow.
+    pub async fn validate_flow(
+        &self,
+        caller: &Caller,
+        id: AssetId,
+        from: Option<WorkspaceId>,
+        content_yaml: &str,
+    ) -> Result<Vec<FlowProblem>, Failure> {
+        match from {
+            Some(from) => self.flow_from(caller, Operation::ValidateFlow, id, from).await?,
+            None => self.own_flow(caller, Operation::ValidateFlow, id).await?,
+        };
+        Ok(flow::parse_yaml(content_yaml).err().unwrap_or_default())
+    }
+
+    /// A flow with its newest version and the YAML that it was made from.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see it, or it is no flow.
+    pub async fn read_flow(&self, caller: &Caller, id: AssetId, from: WorkspaceId) -> Result<FlowView, Failure> {
+        let (scope, asset) = self.flow_from(caller, Operation::ReadFlow, id, from).await?;
+        self.flow_view(scope, asset).await
+    }
+
+    async fn flow_from(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+        from: WorkspaceId,
+    ) -> Result<(TenantScope, Asset), Failure> {
+        self.asset_from(caller, operation, id, from).await.and_then(only_flows)
+    }
+
+    async fn own_flow(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+    ) -> Result<(TenantScope, Asset), Failure> {
+        self.own_asset(caller, operation, id).await.and_then(only_flows)
+    }
+
+    async fn flow_view(&self, scope: TenantScope, asset: Asset) -> Result<FlowView, Failure> {
+        let first = Paging { limit: 1, offset: 0 };
+        let (mut versions, _) = self.stores.assets.list_versions(scope, asset.asset_id, first).await?;
+        let newest = match versions.pop() {
+            Some(version) => Some(self.flow_version(scope, version).await?),
+            None => None,
+        };
+        Ok(FlowView { asset, newest })
+    }
+
+    async fn flow_version(&self, scope: TenantScope, version: AssetVersion) -> Result<FlowVersion, Failure> {
+        let content_yaml = self.stores.assets.source_text(scope, version.asset_version_id).await?;
+        Ok(FlowVersion { version, content_yaml })
+    }
+}
+
+fn only_flows((scope, asset): (TenantScope, Asset)) -> Result<(TenantScope, Asset), Failure> {
+    if asset.kind == AssetKind::OrchestrationFlow { Ok((scope, asset)) } else { Err(Failure::NotFound) }
+}
