@@ -37,6 +37,8 @@ fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<Conflict> {
         "asset_version_label_key" => Some(Conflict::DuplicateVersionLabel),
         "release_binding_role_key" => Some(Conflict::DuplicateRole),
         "role_binding_once" => Some(Conflict::DuplicateRoleBinding),
+        "access_contract_owner" => Some(Conflict::ContractOfAnother),
+        "access_contract_revoked" => Some(Conflict::ContractRevoked),
         "tenant_public_host_key" => Some(Conflict::HostTaken),
         _ => None,
     }

@@ -1,7 +1,7 @@
 //! The routes, put together.
 
 use crate::{
-    access, asset, audit,
+    access, asset, asset_kind, audit,
     compose::Api,
     document::Base,
     evidence, execution, flow, health,
@@ -44,6 +44,8 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(asset::list_asset_versions)
         .service(asset::create_asset_version)
         .service(asset::read_asset_version)
+        .service(asset_kind::list_asset_kinds)
+        .service(asset_kind::read_asset_kind_schema)
         .service(flow::list_flows)
         .service(flow::create_flow)
         .service(flow::read_flow)

@@ -19,7 +19,7 @@ use fairway_domain::{
     access::OwnerRef,
     asset::{
         Asset, AssetVersion, Lifecycle, VersionLabel,
-        content::{self, RecordedField},
+        content::{self, ContentWarning},
         kind::AssetKind,
     },
     id::{AssetId, AssetVersionId, WorkspaceId},
@@ -90,24 +90,28 @@ pub(crate) struct VersionView {
     /// The YAML that a flow's version was made from, as given; where the version stands alone, not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     content_yaml: Option<String>,
-    /// Fields that are recorded and not enforced yet; in the answer to the creation alone.
+    /// What its author should know, such as fields that are recorded and not enforced yet; lists leave it out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<RecordedWarning>,
+    warnings: Vec<VersionWarning>,
 }
 
-/// A field that is recorded and not enforced yet.
+/// Something that the author of a version should know.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct RecordedWarning {
+pub(crate) struct VersionWarning {
     code: &'static str,
-    /// JSON pointer into the content.
+    /// JSON pointer into the content; empty for the whole.
     pointer: String,
-    message: &'static str,
+    message: String,
+    /// Of a legacy kind: content of its successor that says the same as far as it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    conversion: Option<Value>,
 }
 
-impl RecordedWarning {
-    fn of(field: RecordedField) -> Self {
-        let message = "this field is recorded; nothing reads it yet";
-        Self { code: "recorded_only", pointer: field.pointer, message }
+impl VersionWarning {
+    fn of(warning: ContentWarning) -> Self {
+        let ContentWarning { pointer, code, message, conversion } = warning;
+        Self { code, pointer, message, conversion }
     }
 }
 
@@ -136,6 +140,13 @@ impl VersionView {
     /// Where it is read.
     pub(crate) fn location(&self) -> String {
         format!("/v1/assets/{}/versions/{}", self.asset_id, self.asset_version_id)
+    }
+
+    /// The version of an asset of that kind, with its warnings.
+    pub(crate) fn warned(kind: AssetKind, version: &AssetVersion) -> Result<Self, ApiError> {
+        let content = version.content().map_err(|error| ApiError::internal().caused_by(&error))?;
+        let warnings = content::warnings(kind, &content).into_iter().map(VersionWarning::of).collect();
+        Ok(Self { warnings, ..Self::of(version)? })
     }
 }
 
@@ -328,9 +339,7 @@ pub(crate) async fn create_asset_version(
     }
     let label = label(new.version_label.as_deref())?;
     let (kind, done) = api.services.create_asset_version(&caller, *asset, (&new.content, label), key.as_ref()).await?;
-    let version = &done.value;
-    let mut view = VersionView::of(version)?;
-    view.warnings = content::recorded_only(kind, &new.content).into_iter().map(RecordedWarning::of).collect();
+    let view = VersionView::warned(kind, &done.value)?;
     let location = format!("/v1/assets/{}/versions/{}", view.asset_id, view.asset_version_id);
     Ok(Answer::made(&done, &view, location)?.send())
 }
@@ -374,6 +383,6 @@ pub(crate) async fn read_asset_version(
     from: Query<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, version) = path.into_inner();
-    let (version, source) = api.services.read_asset_version(&caller, (*asset, *version), from.id()).await?;
-    Ok(Answer::ok(&VersionView::of(&version)?.with_text(source)).send())
+    let (kind, version, source) = api.services.read_asset_version(&caller, (*asset, *version), from.id()).await?;
+    Ok(Answer::ok(&VersionView::warned(kind, &version)?.with_text(source)).send())
 }

@@ -216,7 +216,8 @@ pub(crate) async fn create_flow_version(
     let new = body.into_inner();
     let text = (new.content_yaml, label(new.version_label.as_deref())?);
     let done = api.services.create_flow_version(&caller, *flow, text, key.as_ref()).await?;
-    let view = VersionView::of(&done.value.version)?.with_text(done.value.content_yaml.clone());
+    let view = VersionView::warned(AssetKind::OrchestrationFlow, &done.value.version)?
+        .with_text(done.value.content_yaml.clone());
     let location = view.location();
     Ok(Answer::made(&done, &view, location)?.send())
 }

@@ -4,6 +4,7 @@ mod access;
 mod answer;
 pub mod app;
 mod asset;
+mod asset_kind;
 mod audit;
 mod caller;
 pub mod compose;

@@ -6,11 +6,13 @@
 mod bundle;
 mod condition;
 mod cost;
+mod pattern;
 mod plain;
 mod variables;
 
 use crate::time::Timestamp;
 use condition::Condition;
+use pattern::Patterns;
 use plain::Plain;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -171,6 +173,7 @@ pub struct CompiledPolicy {
     plain: Vec<Option<Plain>>,
     /// The variables that some condition reads; no other is worked out.
     reads: BTreeSet<String>,
+    patterns: Patterns,
 }
 
 /// A rule: what it says where its condition holds.
@@ -184,10 +187,10 @@ struct Rule {
 }
 
 impl CompiledPolicy {
-    fn of(rules: Vec<Rule>) -> Self {
+    fn of(rules: Vec<Rule>, patterns: Patterns) -> Self {
         let reads = rules.iter().flat_map(|rule| rule.condition.variables()).collect();
         let plain = rules.iter().map(|rule| Plain::of(&rule.condition)).collect();
-        Self { rules, plain, reads }
+        Self { rules, plain, reads, patterns }
     }
 
     /// Every obligation that some rule may impose.
@@ -199,6 +202,11 @@ impl CompiledPolicy {
     /// is enough; without any matching rule the answer is no. The reason is that of the first rule of the winning kind.
     #[must_use]
     pub fn decide(&self, input: &PolicyInput<'_>) -> PolicyDecision {
+        self.decide_within(input, MAX_STEPS).0
+    }
+
+    /// Decides within so many steps, and says how many are left.
+    fn decide_within(&self, input: &PolicyInput<'_>, steps: u64) -> (PolicyDecision, u64) {
         let mut matched: Vec<&Rule> = Vec::new();
         let mut failed = false;
         // Most bundles of constants never look at the input, so it is converted only when a condition asks for it.
@@ -209,7 +217,9 @@ impl CompiledPolicy {
                 Condition::Always => Some(true),
                 Condition::Never => Some(false),
                 Condition::Expression(expression) => answered.or_else(|| {
-                    evaluation.get_or_insert_with(|| variables::Evaluation::new(input, &self.reads)).holds(expression)
+                    evaluation
+                        .get_or_insert_with(|| variables::Evaluation::new(input, (&self.reads, &self.patterns), steps))
+                        .holds(expression)
                 }),
             };
             match holds {
@@ -218,7 +228,8 @@ impl CompiledPolicy {
                 None => failed = true,
             }
         }
-        combine(&matched, failed)
+        let left = evaluation.map_or(steps, |evaluation| evaluation.left());
+        (combine(&matched, failed), left)
     }
 }
 

@@ -117,6 +117,10 @@ pub enum Conflict {
     HostTaken,
     /// Something that the row refers to is gone.
     MissingReference,
+    /// Another knowledge base of the tenant has an access contract of that name.
+    ContractOfAnother,
+    /// The access contract is revoked, and the version says that it is not.
+    ContractRevoked,
 }
 
 impl Conflict {
@@ -130,6 +134,8 @@ impl Conflict {
             Self::DuplicateRoleBinding => "duplicate_role_binding",
             Self::HostTaken => "host_taken",
             Self::MissingReference => "missing_reference",
+            Self::ContractOfAnother => "contract_of_another_asset",
+            Self::ContractRevoked => "contract_revoked",
         }
     }
 }

@@ -153,8 +153,8 @@ impl Services {
         Ok(self.stores.assets.list_versions(scope, id, page).await?)
     }
 
-    /// One version, seen from a workspace of its asset's namespace, with the text that it was made from where one was
-    /// kept.
+    /// One version with its asset's kind, seen from a workspace of its asset's namespace, and with the text that it was
+    /// made from where one was kept.
     ///
     /// # Errors
     /// Not found when the caller does not see it from there.
@@ -163,7 +163,7 @@ impl Services {
         caller: &Caller,
         (asset, version): (AssetId, AssetVersionId),
         from: WorkspaceId,
-    ) -> Result<(AssetVersion, Option<String>), Failure> {
+    ) -> Result<(AssetKind, AssetVersion, Option<String>), Failure> {
         let (scope, _) = self.asset_from(caller, Operation::ReadAssetVersion, asset, from).await?;
         let found = self.stores.assets.find_version(scope, version).await?;
         let found = found.filter(|(parent, _)| parent.asset_id == asset);
@@ -173,7 +173,7 @@ impl Services {
         } else {
             None
         };
-        Ok((version, source))
+        Ok((parent.kind, version, source))
     }
 
     /// Lets the caller through to a list that may be narrowed to a workspace.

@@ -3,6 +3,7 @@
 
 pub mod access;
 pub mod asset;
+mod asset_kind;
 pub mod audit;
 pub mod execution;
 mod failure;

@@ -284,7 +284,12 @@ pub(crate) fn referring(version: &BindableVersion) -> FrozenReference {
 
 /// The move of an approved or active release to one lane, or to all that are left.
 pub(crate) fn activation(placed: &PlacedRelease, lane: Option<Lane>) -> DeploymentChange {
-    let sound = Standing { primary_route: None, flow: FlowStanding::Absent, unavailable_obligations: Vec::new() };
+    let sound = Standing {
+        primary_route: None,
+        flow: FlowStanding::Absent,
+        unavailable_obligations: Vec::new(),
+        unenforced_controls: Vec::new(),
+    };
     placed.release.activate(lane, &placed.deployment, (&sound, RULE), &stamp()).unwrap()
 }
 

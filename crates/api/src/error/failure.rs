@@ -44,7 +44,7 @@ impl From<Failure> for ApiError {
                 "concurrent_change",
                 "others changed this at the same time; read it and try again",
             ),
-            Failure::Conflict(conflict) => Self::new(StatusCode::CONFLICT, conflict.code(), explain(conflict)),
+            Failure::Conflict(conflict) => of_conflict(conflict),
             Failure::KeyOtherBody => Self::new(
                 StatusCode::CONFLICT,
                 "idempotency_key_conflict",
@@ -75,6 +75,23 @@ impl From<Failure> for ApiError {
     }
 }
 
+/// What only the store can know of content is as much a fault of the content as anything else that is wrong with it.
+fn of_conflict(conflict: Conflict) -> ApiError {
+    let field = match conflict {
+        Conflict::ContractOfAnother => "content/access_contract/contract_id",
+        Conflict::ContractRevoked => "content/access_contract/revoked",
+        Conflict::DuplicateSlug
+        | Conflict::DuplicateVersionLabel
+        | Conflict::DuplicateRole
+        | Conflict::DuplicateRoleBinding
+        | Conflict::HostTaken
+        | Conflict::MissingReference => {
+            return ApiError::new(StatusCode::CONFLICT, conflict.code(), explain(conflict));
+        }
+    };
+    invalid_content(vec![json!({ "path": field, "code": conflict.code(), "message": explain(conflict) })])
+}
+
 const fn explain(conflict: Conflict) -> &'static str {
     match conflict {
         Conflict::DuplicateSlug => "this slug is taken",
@@ -83,6 +100,8 @@ const fn explain(conflict: Conflict) -> &'static str {
         Conflict::DuplicateRoleBinding => "the principal holds this role there already",
         Conflict::HostTaken => "another tenant answers to this host",
         Conflict::MissingReference => "something that this refers to has gone",
+        Conflict::ContractOfAnother => "another knowledge base has a contract of this name",
+        Conflict::ContractRevoked => "the contract is revoked, and a revoked contract is never restored",
     }
 }
 
@@ -112,11 +131,6 @@ fn invalid_content(problems: Vec<Value>) -> ApiError {
 
 fn of_content(refusal: ContentRefusal) -> ApiError {
     match refusal {
-        ContentRefusal::SchemaUnavailable(_) => ApiError::new(
-            StatusCode::BAD_REQUEST,
-            refusal.code(),
-            "this server has no schema for assets of this kind yet",
-        ),
         ContentRefusal::Invalid(problems) => invalid_content(
             problems
                 .into_iter()

@@ -8,6 +8,7 @@
 )]
 
 mod artifacts;
+mod bounds;
 mod crash;
 mod drain;
 mod embedded;

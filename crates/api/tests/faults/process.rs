@@ -119,6 +119,21 @@ impl Server {
         self.child.wait().unwrap();
     }
 
+    /// How much memory it holds, and the most it held since it was last told to forget that.
+    pub(crate) fn memory(&self) -> Memory {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = |name: &str| -> u64 {
+            let rest = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            rest.trim().trim_end_matches(" kB").parse().unwrap()
+        };
+        Memory { now: line("VmRSS:"), peak: line("VmHWM:") }
+    }
+
+    /// Makes the most that it held what it holds now.
+    pub(crate) fn forget_peak(&self) {
+        fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
+    }
+
     /// Asks it to end.
     pub(crate) fn terminate(&self) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
@@ -145,6 +160,12 @@ impl Server {
             tokio::time::sleep(LOOK).await;
         }
     }
+}
+
+/// Resident memory, in KiB.
+pub(crate) struct Memory {
+    pub(crate) now: u64,
+    pub(crate) peak: u64,
 }
 
 impl Drop for Server {

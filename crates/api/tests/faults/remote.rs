@@ -1,6 +1,6 @@
 //! A client that is told of broken connections instead of ending the test, and what tests make through it.
 
-use reqwest::{Client, Method, header::HeaderMap};
+use reqwest::{Client, Method, RequestBuilder, header::HeaderMap};
 use serde_json::{Value, json};
 use std::{net::SocketAddr, time::Duration};
 use uuid::Uuid;
@@ -64,6 +64,12 @@ impl Remote {
         self.send(Method::POST, path, Some(body), key).await
     }
 
+    /// Bytes that claim to be JSON.
+    pub(crate) async fn post_bytes(&self, path: &str, body: Vec<u8>) -> Heard {
+        let request = self.client.post(format!("{}{path}", self.base)).header("Content-Type", "application/json");
+        Self::heard(request.body(body)).await
+    }
+
     async fn send(&self, method: Method, path: &str, body: Option<&Value>, key: Option<&str>) -> Heard {
         let mut request = self.client.request(method, format!("{}{path}", self.base));
         if let Some(body) = body {
@@ -72,6 +78,10 @@ impl Remote {
         if let Some(key) = key {
             request = request.header("Idempotency-Key", key);
         }
+        Self::heard(request).await
+    }
+
+    async fn heard(request: RequestBuilder) -> Heard {
         let answer = request.send().await?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let body = answer.bytes().await?;

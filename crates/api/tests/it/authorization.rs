@@ -48,6 +48,8 @@ const TABLE: &[(&str, &str)] = &[
     ("list_asset_versions", "+ . + + + + + + + . . ."),
     ("read_asset_version", "+ . + + + + + + + . . ."),
     ("create_asset_version", "f . + f f f + + + . . ."),
+    ("list_asset_kinds", "+ + + + + + + + + f + +"),
+    ("read_asset_kind_schema", "+ + + + + + + + + f + +"),
     ("list_flows", "+ f + + + + + + + f . ."),
     ("create_flow", "f f + f f f + + + f f ."),
     ("read_flow", "+ . + + + + + + + . . ."),

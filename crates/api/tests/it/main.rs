@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod asset_kind;
 mod audit;
 mod authorization;
 mod body;

@@ -93,6 +93,7 @@ impl<'a> Stage<'a> {
             "role_binding_id" => self.binding.clone(),
             "asset_id" => self.prompt().asset_id.clone(),
             "asset_version_id" => self.prompt().asset_version_id.clone(),
+            "kind" => "skill".to_owned(),
             "flow_id" => self.flow.asset_id.clone(),
             "workload_id" => self.workload.workload_id.clone(),
             "release_id" => self.workload.release_id.clone(),
@@ -188,6 +189,8 @@ impl<'a> Stage<'a> {
             "read_asset_version" => {
                 format!("{}?{from}", self.path("/v1/assets/{asset_id}/versions/{asset_version_id}"))
             }
+            "list_asset_kinds" => "/v1/asset-kinds".to_owned(),
+            "read_asset_kind_schema" => self.path("/v1/asset-kinds/{kind}/schema"),
             "list_flows" => format!("/v1/flows?{from}"),
             "read_flow" => format!("{}?{from}", self.path("/v1/flows/{flow_id}")),
             "list_workloads" => format!("/v1/workloads?{from}"),

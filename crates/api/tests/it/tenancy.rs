@@ -160,6 +160,10 @@ async fn a_foreign_identifier_is_like_none() {
         let names = route.placeholders();
         let body = if route.takes_body() { home.body(route.id()) } else { json!({}) };
         for (at, name) in names.iter().enumerate() {
+            // The name of a kind is nobody's own.
+            if *name == "kind" {
+                continue;
+            }
             let foreign = |stage: &Stage<'_>| {
                 let query = if route.takes_body() { String::new() } else { home.query(&route) };
                 let path = stage.path(&route.path) + &query;

@@ -4,10 +4,14 @@
 
 pub mod embedded;
 mod enforcement;
+mod legacy;
 pub mod model_policy;
 pub(super) mod position;
 mod problem;
+mod promise;
+mod rule;
 mod schema;
+mod warning;
 
 use super::kind::AssetKind;
 use crate::{
@@ -15,15 +19,18 @@ use crate::{
     policy::CompiledPolicy,
     prompt::{PromptRefusal, PromptTemplate},
 };
-use embedded::EmbeddedSchema;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 pub use enforcement::{RecordedField, recorded_only};
 pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
-pub(super) use schema::parsed as schema_value;
-pub use schema::schema;
+pub use promise::unenforced_promises;
+pub use schema::{parsed as schema_value, schema};
+pub use warning::{ContentWarning, warnings};
+
+/// Most values in one content, members and items counted at every depth.
+pub const MAX_VALUES: usize = 50_000;
 
 /// Content that passed every check of its kind.
 #[derive(Clone, PartialEq, Debug)]
@@ -36,14 +43,13 @@ pub enum CheckedContent {
     PolicyBundle(CompiledPolicy),
     /// A flow.
     Flow(Flow),
+    /// Any other kind: what reads it reads it as JSON.
+    Plain,
 }
 
 /// Why content is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ContentRefusal {
-    /// This build has no schema for the kind yet, so nothing of that kind can be created.
-    #[error("assets of this kind cannot have versions yet")]
-    SchemaUnavailable(AssetKind),
     /// Everything that is wrong with the content.
     #[error("the content does not satisfy the schema or the rules of its kind")]
     Invalid(Vec<ContentProblem>),
@@ -57,7 +63,6 @@ impl ContentRefusal {
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::SchemaUnavailable(_) => "schema_unavailable",
             Self::Invalid(_) => "invalid_content",
             Self::Prompt(refusal) => refusal.code(),
         }
@@ -69,13 +74,41 @@ impl ContentRefusal {
 /// # Errors
 /// With everything that is wrong, each with a JSON pointer; a malformed token of a prompt template on its own.
 pub fn check(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
-    let validator = schema::validator(kind).ok_or(ContentRefusal::SchemaUnavailable(kind))?;
-    let problems = schema::problems(validator, content);
-    if !problems.is_empty() {
-        return Err(ContentRefusal::Invalid(problems));
+    let problems = problems(kind, content);
+    if problems.is_empty() { typed(kind, content) } else { Err(ContentRefusal::Invalid(problems)) }
+}
+
+/// What schema and rules say against the content, each thing once.
+fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
+    if values_beyond(content, MAX_VALUES) {
+        return vec![ContentProblem::new("", "too_many_values", "the content has more than 50 000 values")];
     }
+    let Some(validator) = schema::validator(kind) else {
+        return vec![ContentProblem::new("", "invalid_content", "nothing of this kind can be checked")];
+    };
+    // The validator would look at every entry of a list that is far too long, and tell of each.
+    let crowded = schema::crowded(kind, content);
+    if !crowded.is_empty() {
+        return crowded;
+    }
+    let mut problems = schema::problems(validator, content);
+    let mut said: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
+    let mut ruled = rule::problems(kind, content);
+    if kind == AssetKind::PolicyBundle && !problems.is_empty() {
+        ruled.extend(CompiledPolicy::rule_problems(content));
+    }
+    // Of what the schema has refused, nothing else need be said.
+    problems.extend(ruled.into_iter().filter(|problem| said.insert(problem.pointer.clone())));
+    problems.truncate(schema::MAX_PROBLEMS);
+    problems
+}
+
+/// Content that satisfies schema and rules, as what it is.
+fn typed(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
     match kind {
-        AssetKind::PromptTemplate => prompt_template(content),
+        AssetKind::PromptTemplate => {
+            PromptTemplate::parse(content).map(CheckedContent::PromptTemplate).map_err(ContentRefusal::Prompt)
+        }
         AssetKind::ModelPolicy => {
             ModelPolicy::parse(content).map(CheckedContent::ModelPolicy).map_err(ContentRefusal::Invalid)
         }
@@ -101,35 +134,26 @@ pub fn check(kind: AssetKind, content: &Value) -> Result<CheckedContent, Content
         | AssetKind::SovereigntyProfile
         | AssetKind::WorkloadProfile
         | AssetKind::SandboxProfile
-        | AssetKind::WorkloadHarness => Err(ContentRefusal::SchemaUnavailable(kind)),
+        | AssetKind::WorkloadHarness => Ok(CheckedContent::Plain),
     }
 }
 
-fn prompt_template(content: &Value) -> Result<CheckedContent, ContentRefusal> {
-    let mut problems = repeated_names(content);
-    if let Some(output) = content.get("output_schema")
-        && let Err(refusal) = EmbeddedSchema::compile(output)
-    {
-        problems.push(ContentProblem::new("/output_schema", refusal.code(), refusal.to_string()));
+/// Whether there are more than `most` values; looks no further than that.
+fn values_beyond(content: &Value, most: usize) -> bool {
+    let mut waiting = vec![content];
+    let mut seen = 0_usize;
+    while let Some(value) = waiting.pop() {
+        seen += 1;
+        if seen + waiting.len() > most {
+            return true;
+        }
+        match value {
+            Value::Object(members) => waiting.extend(members.values()),
+            Value::Array(items) => waiting.extend(items),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
     }
-    if !problems.is_empty() {
-        return Err(ContentRefusal::Invalid(problems));
-    }
-    PromptTemplate::parse(content).map(CheckedContent::PromptTemplate).map_err(ContentRefusal::Prompt)
-}
-
-fn repeated_names(content: &Value) -> Vec<ContentProblem> {
-    let variables = content.get("variables").and_then(Value::as_array);
-    let mut seen = BTreeSet::new();
-    let names = variables.into_iter().flatten().filter_map(|variable| variable.get("name"));
-    names
-        .enumerate()
-        .filter(|(_, name)| !seen.insert(name.as_str()))
-        .map(|(index, _)| {
-            let message = "another variable has this name";
-            ContentProblem::new(format!("/variables/{index}/name"), "duplicate_name", message)
-        })
-        .collect()
+    false
 }
 
 #[cfg(test)]

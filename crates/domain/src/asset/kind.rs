@@ -103,6 +103,32 @@ impl AssetKind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
+    /// Whether another kind has taken its place; it can still be made and bound.
+    #[must_use]
+    pub const fn is_legacy(self) -> bool {
+        match self {
+            Self::ModelConfig => true,
+            Self::PromptTemplate
+            | Self::KnowledgeBase
+            | Self::ModelPolicy
+            | Self::PolicyBundle
+            | Self::ToolDefinition
+            | Self::HookDefinition
+            | Self::McpServer
+            | Self::Skill
+            | Self::Agent
+            | Self::OrchestrationFlow
+            | Self::Memory
+            | Self::EvaluationSuite
+            | Self::GuardrailConfig
+            | Self::ConnectorDefinition
+            | Self::SovereigntyProfile
+            | Self::WorkloadProfile
+            | Self::SandboxProfile
+            | Self::WorkloadHarness => false,
+        }
+    }
+
     /// Whether a release may bind several assets of this kind; of every other kind it binds at most one.
     #[must_use]
     pub const fn allows_many_bindings(self) -> bool {

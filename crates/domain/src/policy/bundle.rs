@@ -2,7 +2,7 @@
 
 use super::{
     CompiledPolicy, Obligation, Outcome, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload, Rule,
-    condition::Condition,
+    condition::Condition, pattern::Patterns, variables::MAX_STEPS,
 };
 use crate::{asset::content::ContentProblem, time::Timestamp};
 use serde::Deserialize;
@@ -14,6 +14,8 @@ use time::OffsetDateTime;
 pub(super) const MAX_RULES: usize = 200;
 /// Most tests of a bundle.
 pub(super) const MAX_TESTS: usize = 100;
+/// Most steps that all tests of a bundle may take together: somebody waits for the answer.
+pub(super) const MAX_TEST_STEPS: u64 = MAX_STEPS;
 
 /// What deciding needs of the content; the schema of the kind has refused everything else.
 #[derive(Deserialize)]
@@ -87,8 +89,9 @@ struct TestRelease {
 }
 
 impl TestInput {
-    fn decide(&self, policy: &CompiledPolicy) -> PolicyDecision {
-        policy.decide(&PolicyInput {
+    /// Decides, and takes the steps that it needs from those that are left; none are where it needs more.
+    fn decide(&self, policy: &CompiledPolicy, left: &mut u64) -> PolicyDecision {
+        let input = PolicyInput {
             actor: PolicyActor {
                 reference: &self.actor.reference,
                 kind: &self.actor.kind,
@@ -109,7 +112,10 @@ impl TestInput {
             environment: &self.environment,
             lane: &self.lane,
             now: self.now.unwrap_or_else(|| Timestamp::new(OffsetDateTime::UNIX_EPOCH)),
-        })
+        };
+        let (decision, rest) = policy.decide_within(&input, *left);
+        *left = rest;
+        decision
     }
 }
 
@@ -128,6 +134,7 @@ impl CompiledPolicy {
             return Err(problems);
         }
         let mut ids = BTreeSet::new();
+        let mut patterns = Patterns::default();
         let mut rules = Vec::with_capacity(content.rules.len());
         for (index, rule) in content.rules.iter().enumerate() {
             let pointer = format!("/rules/{index}");
@@ -138,21 +145,47 @@ impl CompiledPolicy {
                     "another rule of the bundle has this id",
                 ));
             }
-            rules.extend(compiled(rule, &pointer, &mut problems));
+            rules.extend(compiled(rule, &pointer, (&mut patterns, &mut problems)));
         }
         if !problems.is_empty() {
             return Err(problems);
         }
-        let policy = Self::of(rules);
+        let policy = Self::of(rules, patterns);
+        let mut left = MAX_TEST_STEPS;
         for (index, test) in content.tests.iter().enumerate() {
-            problems.extend(failure(&policy, index, test));
+            let decision = test.input.decide(&policy, &mut left);
+            if left == 0 {
+                let message = "the tests take too many steps together";
+                problems.push(ContentProblem::new(format!("/tests/{index}"), "policy_tests_too_costly", message));
+                break;
+            }
+            problems.extend(failure(&decision, index, test));
         }
         if problems.is_empty() { Ok(policy) } else { Err(problems) }
     }
 }
 
-fn compiled(rule: &RuleContent, pointer: &str, problems: &mut Vec<ContentProblem>) -> Option<Rule> {
-    let condition = Condition::compile(&rule.condition)
+impl CompiledPolicy {
+    /// What is wrong with those rules of a bundle that can be read as rules, where the bundle as a whole cannot.
+    pub(crate) fn rule_problems(content: &Value) -> Vec<ContentProblem> {
+        let mut problems = Vec::new();
+        let mut patterns = Patterns::default();
+        let rules = content.get("rules").and_then(Value::as_array).into_iter().flatten();
+        for (index, rule) in rules.take(MAX_RULES).enumerate() {
+            if let Ok(rule) = RuleContent::deserialize(rule) {
+                let _ = compiled(&rule, &format!("/rules/{index}"), (&mut patterns, &mut problems));
+            }
+        }
+        problems
+    }
+}
+
+fn compiled(
+    rule: &RuleContent,
+    pointer: &str,
+    (patterns, problems): (&mut Patterns, &mut Vec<ContentProblem>),
+) -> Option<Rule> {
+    let condition = Condition::compile(&rule.condition, patterns)
         .map_err(|refusal| {
             let pointer = format!("{pointer}/condition");
             problems.push(ContentProblem::new(pointer, refusal.code(), refusal.message()));
@@ -201,8 +234,7 @@ fn obligations(rule: &RuleContent, pointer: &str, problems: &mut Vec<ContentProb
 }
 
 /// A test's own name is the one thing of the content that its author must see again.
-fn failure(policy: &CompiledPolicy, index: usize, test: &TestContent) -> Option<ContentProblem> {
-    let decision = test.input.decide(policy);
+fn failure(decision: &PolicyDecision, index: usize, test: &TestContent) -> Option<ContentProblem> {
     let reason_fits = test.expect.reason_code.as_ref().is_none_or(|reason| *reason == decision.reason_code);
     if decision.outcome == test.expect.outcome && reason_fits {
         return None;

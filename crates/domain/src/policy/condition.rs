@@ -5,11 +5,12 @@
 
 use super::{
     cost::{self, Data},
+    pattern::{MAX_PATTERN, MAX_PATTERNS, Patterns},
     variables,
 };
 use cel::{
     IdedExpr,
-    common::ast::{EntryExpr, Expr},
+    common::ast::{EntryExpr, Expr, LiteralValue},
     parser::{
         PrattParser,
         pratt_parser::{Lexer, TokenKind},
@@ -29,7 +30,8 @@ const MAX_TOKENS: usize = 1_500;
 
 /// Functions that conditions may call, as `name(...)` and as `value.name(...)`. Unknown ones would fail at every run.
 const GLOBAL: [&str; 9] = ["size", "int", "uint", "double", "string", "bool", "timestamp", "duration", "dyn"];
-const MEMBER: [&str; 14] = [
+const MEMBER: [&str; 15] = [
+    "matches",
     "size",
     "contains",
     "startsWith",
@@ -103,6 +105,7 @@ pub(super) enum ConditionRefusal {
     UnknownVariable { line: usize, column: usize },
     UnknownField { line: usize, column: usize },
     UnknownFunction { line: usize, column: usize },
+    Pattern,
     Unsupported,
 }
 
@@ -118,6 +121,7 @@ impl ConditionRefusal {
             Self::UnknownVariable { .. } => "policy_unknown_variable",
             Self::UnknownField { .. } => "policy_unknown_field",
             Self::UnknownFunction { .. } => "policy_unknown_function",
+            Self::Pattern => "policy_pattern",
             Self::Unsupported => "policy_unsupported",
         }
     }
@@ -133,14 +137,18 @@ impl ConditionRefusal {
             Self::UnknownVariable { line, column } => format!("unknown variable at line {line}, column {column}"),
             Self::UnknownField { line, column } => format!("unknown field at line {line}, column {column}"),
             Self::UnknownFunction { line, column } => format!("unknown function at line {line}, column {column}"),
+            Self::Pattern => format!(
+                "`matches` takes a literal regular expression of at most {MAX_PATTERN} bytes that needs no look-around, \
+                 no back reference and little room; a bundle has at most {MAX_PATTERNS}"
+            ),
             Self::Unsupported => "the condition uses a construct that is not supported".to_owned(),
         }
     }
 }
 
 impl Condition {
-    /// Compiles a source within all bounds.
-    pub(super) fn compile(source: &str) -> Result<Self, ConditionRefusal> {
+    /// Compiles a source within all bounds. The patterns that it matches with are compiled beside those of the bundle.
+    pub(super) fn compile(source: &str, patterns: &mut Patterns) -> Result<Self, ConditionRefusal> {
         match source.trim() {
             "always" => return Ok(Self::Always),
             "never" => return Ok(Self::Never),
@@ -153,7 +161,7 @@ impl Condition {
         let depth = u16::try_from(MAX_DEPTH).unwrap_or(u16::MAX);
         let parsed = PrattParser::new().max_recursion_depth(depth).parse(source);
         let expression = parsed.map_err(|errors| syntax(&errors))?;
-        let mut walk = Walk { source, nodes: 0, bound: Vec::new() };
+        let mut walk = Walk { source, patterns, nodes: 0, bound: Vec::new() };
         walk.visit(&expression, 1, 0)?;
         if cost::steps(&expression, Data::ASSUMED) > cost::MAX_STATIC {
             return Err(ConditionRefusal::TooCostly);
@@ -218,6 +226,7 @@ fn position(source: &str, name: &str) -> (usize, usize) {
 /// One walk over the expression, with the variables that macros have bound around the present node.
 struct Walk<'e> {
     source: &'e str,
+    patterns: &'e mut Patterns,
     nodes: usize,
     bound: Vec<&'e str>,
 }
@@ -246,6 +255,9 @@ impl<'e> Walk<'e> {
                     return self.index(whole, key, depth, macros);
                 }
                 self.function(&call.func_name, call.target.is_some())?;
+                if call.func_name == "matches" {
+                    self.pattern(&call.args)?;
+                }
                 let target = call.target.iter().map(AsRef::as_ref);
                 target.chain(&call.args).try_for_each(|child| self.visit(child, depth + 1, macros))
             }
@@ -325,7 +337,7 @@ impl<'e> Walk<'e> {
     ) -> Result<(), ConditionRefusal> {
         if let (Some(fields), Expr::Ident(name)) = (self.fields_of(whole), &whole.expr) {
             let known = matches!(&key.expr, Expr::Literal(literal)
-                if fields.iter().any(|field| *literal == cel::common::ast::LiteralValue::String((*field).into())));
+                if fields.iter().any(|field| *literal == LiteralValue::String((*field).into())));
             if !known {
                 let (line, column) = position(self.source, name);
                 return Err(ConditionRefusal::UnknownField { line, column });
@@ -333,6 +345,14 @@ impl<'e> Walk<'e> {
         }
         self.operand(whole, depth, macros)?;
         self.visit(key, depth + 1, macros)
+    }
+
+    /// What `matches` is given stands there as it is, so that it is compiled once and known to be harmless.
+    fn pattern(&mut self, arguments: &[IdedExpr]) -> Result<(), ConditionRefusal> {
+        let [IdedExpr { expr: Expr::Literal(LiteralValue::String(pattern)), .. }] = arguments else {
+            return Err(ConditionRefusal::Pattern);
+        };
+        self.patterns.add(pattern.inner())
     }
 
     fn function(&self, name: &str, member: bool) -> Result<(), ConditionRefusal> {

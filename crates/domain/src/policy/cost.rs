@@ -123,6 +123,8 @@ impl<'e> Estimator<'e> {
             // Comparing ends with the shorter side.
             "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" => (lightest, Size::SCALAR),
             "_+_" => (together.weight, together),
+            // A pattern takes linear time, at worst some steps for each byte of the text.
+            "matches" => (together.weight.saturating_mul(BYTES_PER_STEP), Size::SCALAR),
             "string" | "dyn" => (together.weight, together),
             _ => (together.weight, Size::SCALAR),
         };

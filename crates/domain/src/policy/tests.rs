@@ -118,6 +118,8 @@ fn conditions_read_their_variables() {
         "(inputs.amount > 10 ? 'big' : 'small') == 'big' && {'a': 1}.a == 1",
         "string(inputs.amount) == '12' && int('3') % 2 == 1 && -1 < 0",
         "inputs.absent == 1 || lane == 'standard'",
+        "inputs.text.matches('^h.llo$') && !inputs.text.matches('^x') && 'aaab'.matches('(a+)+b')",
+        "inputs.tags.all(tag, tag.matches('^[a-z]$'))",
     ] {
         assert_eq!(holds(condition, inputs.clone()), "yes", "{condition}");
     }
@@ -146,7 +148,13 @@ fn names_that_mean_nothing_are_refused_with_their_position() {
         ("inputs.a.all(actor, actor.x == 1)", "policy_unsupported"),
         ("inputs.a.exists(x, x == 1) && x == 1", "policy_unknown_variable"),
         ("fetch('http://x')", "policy_unknown_function"),
-        ("inputs.a.matches('(a+)+$')", "policy_unknown_function"),
+        ("matches(inputs.a, 'x')", "policy_unknown_function"),
+        ("inputs.a.matches(inputs.b)", "policy_pattern"),
+        ("inputs.a.matches('a' + 'b')", "policy_pattern"),
+        ("inputs.a.matches('(')", "policy_pattern"),
+        ("inputs.a.matches('(?=a)b')", "policy_pattern"),
+        ("inputs.a.matches('(a)\\\\1')", "policy_pattern"),
+        ("inputs.a.matches('a{1000}{1000}')", "policy_pattern"),
         ("optional.of(1).hasValue()", "policy_unknown_function"),
         ("inputs.?a == 1", "policy_syntax"),
         ("google.protobuf.Duration{seconds: 1} == 1", "policy_unsupported"),
@@ -185,6 +193,24 @@ fn every_bound_can_be_tripped() {
 
     let product = "inputs.a.map(x, inputs.b.map(y, inputs)) == inputs.c";
     assert_eq!(refusal(product), ConditionRefusal::TooCostly.code());
+}
+
+#[test]
+fn patterns_take_linear_time_and_few_of_them() {
+    let long = format!("inputs.a.matches('{}')", "a".repeat(pattern::MAX_PATTERN + 1));
+    assert_eq!(refusal(&long), "policy_pattern");
+    let rules = |count: usize| -> Vec<Value> {
+        (0..count).map(|id| rule(&id.to_string(), &format!("inputs.a.matches('a{id}')"), "allow")).collect()
+    };
+    assert!(compile(json!(rules(pattern::MAX_PATTERNS))).is_ok());
+    assert_eq!(compile(json!(rules(pattern::MAX_PATTERNS + 1))).unwrap_err()[0].code, "policy_pattern");
+    let same = vec![rule("r", "inputs.a.matches('a+')", "allow"), rule("s", "inputs.a.matches('a+')", "allow")];
+    assert!(compile(json!(same)).is_ok());
+    // A backtracking engine would not come back from this.
+    let hostile = json!({"text": format!("{}!", "a".repeat(20_000))});
+    assert_eq!(holds("inputs.text.matches('^(a+)+$')", hostile), "no");
+    assert_eq!(holds("inputs.text.matches('a')", json!({"text": 1})), "error");
+    assert_eq!(holds("inputs.text.matches('a')", json!({"text": "x".repeat(3 << 20)})), "error");
 }
 
 #[test]
@@ -242,6 +268,19 @@ fn the_tests_of_a_bundle_are_run() {
         assert_eq!((problems[0].pointer.as_str(), problems[0].code), ("/tests/1", "policy_test_failed"));
         assert!(problems[0].message.contains("`europe`"));
     }
+}
+
+#[test]
+fn the_tests_of_a_bundle_are_bounded_together() {
+    let numbers: Vec<usize> = (0..50).collect();
+    let test = |index: usize| json!({"name": format!("t{index}"), "input": {"inputs": {"list": numbers}}, "expect": {"outcome": "deny"}});
+    let bundle = |count: usize| {
+        let rules = [rule("r", "inputs.list.exists(x, inputs.list.exists(y, x == y + 1000))", "allow")];
+        json!({"rules": rules, "tests": (0..count).map(test).collect::<Vec<_>>()})
+    };
+    assert!(CompiledPolicy::compile(&bundle(1)).is_ok());
+    let problems = CompiledPolicy::compile(&bundle(100)).unwrap_err();
+    assert_eq!((problems.len(), problems[0].code), (1, "policy_tests_too_costly"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::{
     PolicyInput,
     cost::{self, Data},
+    pattern::Patterns,
 };
 use cel::{
     Context, Env, IdedExpr,
@@ -52,13 +53,15 @@ pub(super) struct Evaluation {
     context: Context<'static, 'static>,
     data: Data,
     left: u64,
+    exhausted: bool,
 }
 
 impl Evaluation {
     /// The values of those variables that conditions read.
-    pub(super) fn new(input: &PolicyInput<'_>, reads: &BTreeSet<String>) -> Self {
+    pub(super) fn new(input: &PolicyInput<'_>, (reads, patterns): (&BTreeSet<String>, &Patterns), steps: u64) -> Self {
         let mut data = Data::default();
         let mut context = Context::with_env(Arc::clone(&STANDARD));
+        patterns.offer(&mut context);
         for name in reads {
             let value = match name.as_str() {
                 "actor" => record([
@@ -86,12 +89,21 @@ impl Evaluation {
             };
             context.add_variable_from_value(name.as_str(), value);
         }
-        Self { context, data, left: MAX_STEPS }
+        Self { context, data, left: steps, exhausted: false }
+    }
+
+    /// How many steps are left; none where some expression would have taken more.
+    pub(super) const fn left(&self) -> u64 {
+        if self.exhausted { 0 } else { self.left }
     }
 
     /// Whether the expression holds; `None` when it fails, is no boolean, or would take more steps than are left.
     pub(super) fn holds(&mut self, expression: &IdedExpr) -> Option<bool> {
-        self.left = self.left.checked_sub(cost::steps(expression, self.data))?;
+        let Some(left) = self.left.checked_sub(cost::steps(expression, self.data)) else {
+            self.exhausted = true;
+            return None;
+        };
+        self.left = left;
         match cel::Value::resolve(expression, &self.context) {
             Ok(cel::Value::Bool(holds)) => Some(holds),
             Ok(_) | Err(_) => None,

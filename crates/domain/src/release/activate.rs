@@ -54,7 +54,23 @@ pub struct Standing {
     pub flow: FlowStanding,
     /// Obligations that the bound policy may impose and this server cannot fulfil.
     pub unavailable_obligations: Vec<String>,
+    /// Controls of bound contents that promise to fail closed and that this server does not enforce.
+    pub unenforced_controls: Vec<UnenforcedControl>,
 }
+
+/// A control that promises to fail closed and that this server does not enforce.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnenforcedControl {
+    /// In which role its version is bound.
+    pub role: AssetKind,
+    /// JSON pointer to the promise in the content.
+    pub pointer: String,
+}
+
+/// The environment in which nothing may look stricter than it is.
+const PRODUCTION: &str = "production";
+/// Most unenforced controls that are named one by one.
+const MAX_NAMED_CONTROLS: usize = 50;
 
 fn missing(code: &'static str, message: impl Into<String>) -> Missing {
     Missing { code, message: message.into() }
@@ -105,6 +121,14 @@ impl Release {
         for name in &standing.unavailable_obligations {
             let message = format!("this server cannot fulfil the obligation `{name}`");
             gaps.push(missing("obligation_unavailable", message));
+        }
+        // Elsewhere such a release is tried out, and its versions' warnings say as much.
+        if self.environment.as_str() == PRODUCTION {
+            for control in standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS) {
+                let (role, pointer) = (control.role.as_str(), &control.pointer);
+                let message = format!("`{pointer}` of the bound `{role}` promises to fail closed; nothing enforces it");
+                gaps.push(missing("control_not_enforced", message));
+            }
         }
         gaps
     }

@@ -1,5 +1,5 @@
 use super::{
-    activate::{FlowStanding, RouteStanding, Standing},
+    activate::{FlowStanding, RouteStanding, Standing, UnenforcedControl},
     lane::Lane,
     review::{ApprovalRule, SelfApproval, Verdict},
     *,
@@ -73,7 +73,12 @@ fn review(release: &Release, who: &str, verdict: Verdict) -> Release {
 }
 
 fn sound() -> Standing {
-    Standing { primary_route: None, flow: FlowStanding::Absent, unavailable_obligations: Vec::new() }
+    Standing {
+        primary_route: None,
+        flow: FlowStanding::Absent,
+        unavailable_obligations: Vec::new(),
+        unenforced_controls: Vec::new(),
+    }
 }
 
 fn in_state(name: StateName) -> (Release, Deployment) {
@@ -243,6 +248,7 @@ fn all_gaps_are_named_at_once() {
             unavailable: vec!["agent".to_owned()],
         },
         unavailable_obligations: vec!["human_review".to_owned()],
+        unenforced_controls: Vec::new(),
     };
     let codes: Vec<_> = release.activation_gaps(&standing).into_iter().map(|gap| gap.code).collect();
     insta::assert_debug_snapshot!(codes, @r#"
@@ -258,9 +264,23 @@ fn all_gaps_are_named_at_once() {
         primary_route: Some(RouteStanding::NotApproved),
         flow: FlowStanding::Broken,
         unavailable_obligations: Vec::new(),
+        unenforced_controls: Vec::new(),
     };
     let codes: Vec<_> = draft(1).activation_gaps(&broken).into_iter().map(|gap| gap.code).collect();
     assert_eq!(codes, ["policy_bundle_missing", "flow_invalid", "model_policy_not_approved"]);
+}
+
+#[test]
+fn in_production_nothing_looks_stricter_than_it_is() {
+    let control = UnenforcedControl { role: AssetKind::McpServer, pointer: "/on_drift".to_owned() };
+    let standing = Standing { unenforced_controls: vec![control], ..sound() };
+    let mut release = approved(1);
+    assert!(release.activation_gaps(&standing).is_empty(), "elsewhere it can be tried out");
+    release.environment = Slug::parse("production").unwrap();
+    let gaps = release.activation_gaps(&standing);
+    assert_eq!(gaps.len(), 1);
+    assert_eq!(gaps[0].code, "control_not_enforced");
+    assert!(gaps[0].message.contains("`/on_drift`") && gaps[0].message.contains("`mcp_server`"));
 }
 
 #[test]

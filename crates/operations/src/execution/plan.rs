@@ -145,6 +145,7 @@ impl Services {
                     prompt = Some(composed);
                 }
                 CheckedContent::ModelPolicy(content) => model_policy = Some(content),
+                CheckedContent::Plain => {}
             }
         }
         Ok(RunPlan {

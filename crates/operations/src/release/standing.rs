@@ -11,7 +11,7 @@ use fairway_domain::{
     policy::Obligation,
     release::{
         Binding, Release,
-        activate::{FlowStanding, RouteStanding, Standing},
+        activate::{FlowStanding, RouteStanding, Standing, UnenforcedControl},
     },
     tenant::TenantScope,
 };
@@ -41,9 +41,17 @@ pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
 impl Services {
     /// Reads the bound contents and says how they stand.
     pub(crate) async fn standing(&self, scope: TenantScope, release: &Release) -> Result<Standing, Failure> {
-        let mut standing =
-            Standing { primary_route: None, flow: FlowStanding::Absent, unavailable_obligations: Vec::new() };
+        let mut standing = Standing {
+            primary_route: None,
+            flow: FlowStanding::Absent,
+            unavailable_obligations: Vec::new(),
+            unenforced_controls: Vec::new(),
+        };
         for binding in &release.bindings {
+            let content = self.bound_content(scope, binding).await?;
+            let promises = content::unenforced_promises(binding.role, &content);
+            let control = |pointer| UnenforcedControl { role: binding.role, pointer };
+            standing.unenforced_controls.extend(promises.into_iter().map(control));
             match binding.role {
                 AssetKind::OrchestrationFlow => standing.flow = self.flow_standing(scope, binding).await?,
                 AssetKind::ModelPolicy => standing.primary_route = Some(self.route_standing(scope, binding).await?),

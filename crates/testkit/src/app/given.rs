@@ -187,7 +187,12 @@ impl Given {
 
     /// A draft that binds these versions in `dev`.
     pub async fn draft(&self, workload_id: &str, versions: &[Version]) -> String {
-        let body = json!({ "workload_id": workload_id, "environment": "dev", "target_lane": "all" });
+        self.draft_in(workload_id, "dev", versions).await
+    }
+
+    /// A draft that binds these versions in an environment.
+    pub async fn draft_in(&self, workload_id: &str, environment: &str, versions: &[Version]) -> String {
+        let body = json!({ "workload_id": workload_id, "environment": environment, "target_lane": "all" });
         let release_id = id(&self.post("/v1/releases", body).await.expect(201), "release_id");
         for version in versions {
             let body = json!({ "asset_version_id": version.asset_version_id, "role": version.kind });
@@ -198,7 +203,12 @@ impl Given {
 
     /// A release that binds these versions in `dev` and is approved.
     pub async fn approved(&self, workload_id: &str, versions: &[Version]) -> String {
-        let release_id = self.draft(workload_id, versions).await;
+        self.approved_in(workload_id, "dev", versions).await
+    }
+
+    /// A release that binds these versions in an environment and is approved.
+    pub async fn approved_in(&self, workload_id: &str, environment: &str, versions: &[Version]) -> String {
+        let release_id = self.draft_in(workload_id, environment, versions).await;
         self.transition(&release_id, "review_ready").await;
         let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release_id });
         self.post(format!("/v1/releases/{release_id}/approvals"), verdict).await.expect(201);

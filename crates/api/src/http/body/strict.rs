@@ -4,30 +4,45 @@
 use crate::error::ApiError;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-use std::fmt;
+use std::{cell::Cell, fmt};
 
 /// Deepest nesting of arrays and objects.
 const DEEPEST: usize = 64;
+/// Most values, members and items counted at every depth. A value takes many times the room of its shortest text, so
+/// that a bound of bytes alone would bound nothing.
+const MOST_VALUES: usize = 100_000;
 
 /// Reads one JSON value.
 pub(super) fn read(bytes: &[u8]) -> Result<Value, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|_| ApiError::malformed_json())?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = Strict { room: DEEPEST }.deserialize(&mut reader).map_err(|_| ApiError::malformed_json())?;
+    let left = Cell::new(MOST_VALUES);
+    let value = Strict { room: DEEPEST, left: &left }.deserialize(&mut reader).map_err(|_| match left.get() {
+        0 => ApiError::payload_too_large(),
+        _ => ApiError::malformed_json(),
+    })?;
     reader.end().map_err(|_| ApiError::malformed_json())?;
     Ok(value)
 }
 
-/// Reads a value that may nest `room` levels deep.
+/// Reads a value that may nest `room` levels deep, while values are left.
 #[derive(Clone, Copy)]
-struct Strict {
+struct Strict<'c> {
     room: usize,
+    left: &'c Cell<usize>,
 }
 
-impl Strict {
+impl Strict<'_> {
+    /// Counts one more value.
+    fn count<E: serde::de::Error>(self) -> Result<(), E> {
+        let left = self.left.get().saturating_sub(1);
+        self.left.set(left);
+        if left == 0 { Err(E::custom("too many values")) } else { Ok(()) }
+    }
+
     fn inside<E: serde::de::Error>(self) -> Result<Self, E> {
         let room = self.room.checked_sub(1).ok_or_else(|| E::custom("nested too deep"))?;
-        Ok(Self { room })
+        Ok(Self { room, ..self })
     }
 }
 
@@ -35,15 +50,16 @@ fn without_nul<E: serde::de::Error>(text: &str) -> Result<(), E> {
     if text.contains('\0') { Err(E::custom("a text holds NUL")) } else { Ok(()) }
 }
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.count()?;
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for Strict<'_> {
     type Value = Value;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -144,6 +160,17 @@ mod tests {
             let refusal = read(bad).unwrap_err();
             assert_eq!(refusal.code(), "malformed_json", "{}", String::from_utf8_lossy(bad));
         }
+    }
+
+    #[test]
+    fn bounds_the_number_of_values() {
+        let list = |count: usize| format!("[{}0]", "0,".repeat(count - 1));
+        assert!(read(list(MOST_VALUES - 2).as_bytes()).is_ok());
+        assert_eq!(read(list(MOST_VALUES).as_bytes()).unwrap_err().code(), "payload_too_large");
+        let members: Vec<String> = (0..MOST_VALUES).map(|index| format!("\"{index}\":0")).collect();
+        let object = format!("{{{}}}", members.join(","));
+        assert_eq!(read(object.as_bytes()).unwrap_err().code(), "payload_too_large");
+        assert_eq!(read(b"[1,").unwrap_err().code(), "malformed_json");
     }
 
     #[test]

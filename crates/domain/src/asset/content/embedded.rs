@@ -14,6 +14,10 @@ const MAX_EXPANDED: u64 = 10_000;
 const MAX_DEPTH: usize = 128;
 /// Longest text of a schema, in bytes of JSON.
 const MAX_TEXT: usize = 256 << 10;
+/// Most patterns, every reference counted as often as it is used: compiling one is dear.
+const MAX_PATTERNS: u64 = 50;
+/// Longest pattern, in bytes.
+const MAX_PATTERN: usize = 512;
 
 /// Keywords that would let a schema reach outside itself or rebind its references.
 const REFUSED: [&str; 6] = ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
@@ -69,7 +73,8 @@ impl EmbeddedSchema {
             return Err(EmbeddedRefusal::TooLarge);
         }
         let mut expansion = Expansion { root: carried, targets: BTreeMap::new() };
-        if expansion.measure(carried, 0)?.size > MAX_EXPANDED {
+        let whole = expansion.measure(carried, 0)?;
+        if whole.size > MAX_EXPANDED || whole.patterns > MAX_PATTERNS {
             return Err(EmbeddedRefusal::TooLarge);
         }
         schema::compile(carried).map(|validator| Self(Arc::new(validator))).map_err(|_| EmbeddedRefusal::Invalid)
@@ -87,6 +92,8 @@ impl EmbeddedSchema {
 struct Measure {
     /// How many values it has.
     size: u64,
+    /// How many patterns.
+    patterns: u64,
     /// How many values stand inside one another.
     depth: usize,
 }
@@ -103,9 +110,10 @@ impl<'s> Expansion<'s> {
         if above >= MAX_DEPTH {
             return Err(EmbeddedRefusal::TooLarge);
         }
-        let mut whole = Measure { size: 1, depth: 1 };
+        let mut whole = Measure { size: 1, patterns: patterns(node)?, depth: 1 };
         let mut add = |part: Measure| {
             whole.size = whole.size.saturating_add(part.size);
+            whole.patterns = whole.patterns.saturating_add(part.patterns);
             whole.depth = whole.depth.max(part.depth + 1);
         };
         match node {
@@ -145,6 +153,20 @@ impl<'s> Expansion<'s> {
         self.targets.insert(reference, Some(measure));
         Ok(measure)
     }
+}
+
+/// How many patterns a schema holds itself.
+fn patterns(node: &Value) -> Result<u64, EmbeddedRefusal> {
+    let one = node.get("pattern").and_then(Value::as_str);
+    let many = node.get("patternProperties").and_then(Value::as_object);
+    let mut count = 0_u64;
+    for pattern in one.into_iter().chain(many.into_iter().flat_map(|many| many.keys().map(String::as_str))) {
+        if pattern.len() > MAX_PATTERN {
+            return Err(EmbeddedRefusal::TooLarge);
+        }
+        count = count.saturating_add(1);
+    }
+    Ok(count)
 }
 
 #[cfg(test)]
@@ -203,6 +225,12 @@ mod tests {
         for pattern in ["(?=a)b", "(a)\\1", "a{1000}{1000}", "("] {
             assert_eq!(refusal(json!({"pattern": pattern})), Some(EmbeddedRefusal::Invalid), "{pattern}");
         }
+        assert_eq!(refusal(json!({"pattern": "a".repeat(MAX_PATTERN + 1)})), Some(EmbeddedRefusal::TooLarge));
+        let many = |count: usize| json!({"anyOf": vec![json!({"pattern": "a"}); count]});
+        assert_eq!(refusal(many(50)), None);
+        assert_eq!(refusal(many(51)), Some(EmbeddedRefusal::TooLarge));
+        let named: serde_json::Map<_, _> = (0..51).map(|index| (format!("a{index}"), json!(true))).collect();
+        assert_eq!(refusal(json!({"patternProperties": named})), Some(EmbeddedRefusal::TooLarge));
         assert_eq!(refusal(json!({"type": "sting"})), Some(EmbeddedRefusal::Invalid));
         assert_eq!(refusal(json!(true)), Some(EmbeddedRefusal::NoObject));
     }

@@ -3,7 +3,6 @@
 use super::ContentProblem;
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeSet;
 
 /// Which model a run calls, by which route, and which routes stand in for it.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -93,26 +92,13 @@ impl Route {
 }
 
 impl ModelPolicy {
-    /// Reads content that has passed the schema of its kind.
+    /// Reads content that has passed the checks of its kind.
     ///
     /// # Errors
-    /// When two routes have the same name.
+    /// When it is no model policy.
     pub fn parse(content: &Value) -> Result<Self, Vec<ContentProblem>> {
-        let policy = Self::deserialize(content)
-            .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is no model policy")])?;
-        let mut seen = BTreeSet::from([policy.provider_route.route_id.as_str()]);
-        let mut problems = Vec::new();
-        for (index, route) in policy.fallback_routes.iter().enumerate() {
-            if !seen.insert(&route.route_id) {
-                let pointer = format!("/fallback_routes/{index}/route_id");
-                problems.push(ContentProblem::new(
-                    pointer,
-                    "duplicate_route_id",
-                    "another route of the policy has this id",
-                ));
-            }
-        }
-        if problems.is_empty() { Ok(policy) } else { Err(problems) }
+        Self::deserialize(content)
+            .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is no model policy")])
     }
 
     /// Every route, the first one first.

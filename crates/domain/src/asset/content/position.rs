@@ -12,28 +12,41 @@ pub(in crate::asset) enum Descend {
 }
 
 /// A value of the content, and what the schema says where it stands.
-pub(in crate::asset) struct Position<'w> {
+pub(in crate::asset) struct Position<'w, 'p> {
     /// The schema as written at this place: a reference to a definition is not followed yet.
     pub(in crate::asset) schema: &'w Value,
+    /// The same, with a reference to a definition followed.
+    pub(in crate::asset) shape: &'w Value,
     /// The value.
     pub(in crate::asset) value: &'w Value,
     /// JSON pointer to the value.
-    pub(in crate::asset) pointer: &'w str,
+    pub(in crate::asset) pointer: &'p str,
 }
 
 /// Shows every value that the schema describes, outermost first. Members of free maps that the schema says nothing
 /// about are not shown. A value that several branches describe is shown once for each.
-pub(in crate::asset) fn visit(root: &Value, content: &Value, seen: &mut impl FnMut(&Position<'_>) -> Descend) {
+pub(in crate::asset) fn visit<'w>(
+    root: &'w Value,
+    content: &'w Value,
+    seen: &mut impl FnMut(&Position<'w, '_>) -> Descend,
+) {
     step(root, root, content, "", seen);
 }
 
 /// INVARIANT: recursion ends. Every call either goes one level down in `value`, whose nesting is bounded, or from a
-/// schema to one of its branches, and our schemas have no branch that leads back (a test compiles and walks them all).
-fn step(root: &Value, schema: &Value, value: &Value, pointer: &str, seen: &mut impl FnMut(&Position<'_>) -> Descend) {
-    if seen(&Position { schema, value, pointer }) == Descend::Past {
+/// schema to one of its branches, and no branch of our schemas holds a branch again (a test looks).
+fn step<'w>(
+    root: &'w Value,
+    schema: &'w Value,
+    value: &'w Value,
+    pointer: &str,
+    seen: &mut impl FnMut(&Position<'w, '_>) -> Descend,
+) {
+    let shape = resolved(root, schema);
+    if seen(&Position { schema, shape, value, pointer }) == Descend::Past {
         return;
     }
-    let schema = resolved(root, schema);
+    let schema = shape;
     for branch in ["anyOf", "oneOf", "allOf"] {
         for way in schema.get(branch).and_then(Value::as_array).into_iter().flatten() {
             step(root, way, value, pointer, seen);

@@ -1,51 +1,85 @@
 //! The JSON Schemas of the kinds, compiled once, and their verdicts as problems.
 
-use super::ContentProblem;
+use super::{
+    ContentProblem,
+    position::{self, Descend, member_pointer},
+};
 use crate::asset::kind::AssetKind;
 use jsonschema::{
     Draft, PatternOptions, ValidationError, Validator,
     error::{TypeKind, ValidationErrorKind},
 };
-use serde_json::Value;
-use std::{collections::BTreeMap, sync::LazyLock};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    sync::{LazyLock, OnceLock},
+};
 
 /// Most problems reported at once.
-const MAX_PROBLEMS: usize = 100;
+pub(super) const MAX_PROBLEMS: usize = 100;
+/// How many entries are a crowd.
+const CROWD: usize = 1_000;
+const LENGTH: &str = "the length is outside the bounds that the schema gives";
 /// Bounds of one compiled pattern, in bytes.
 const PATTERN_SIZE: usize = 256 << 10;
 const PATTERN_CACHE: usize = 1 << 20;
 
-/// The kinds that have a schema, with its text.
-const SCHEMAS: [(AssetKind, &str); 4] = [
-    (AssetKind::PromptTemplate, include_str!("../schemas/prompt_template.json")),
-    (AssetKind::ModelPolicy, include_str!("../schemas/model_policy.json")),
-    (AssetKind::PolicyBundle, include_str!("../schemas/policy_bundle.json")),
-    (AssetKind::OrchestrationFlow, include_str!("../schemas/orchestration_flow.json")),
-];
+/// A schema, as a value and compiled.
+type Compiled = (Value, Validator);
 
-/// A schema that does not compile is left out, so that its kind refuses everything; a test shows that none is.
-static COMPILED: LazyLock<BTreeMap<AssetKind, (Value, Validator)>> = LazyLock::new(|| {
-    let compiled = |(kind, text): &(AssetKind, &str)| {
-        let schema: Value = serde_json::from_str(text).ok()?;
-        let validator = compile(&schema).ok()?;
-        Some((*kind, (schema, validator)))
-    };
-    SCHEMAS.iter().filter_map(compiled).collect()
-});
+/// Each kind's schema is compiled when the first content of the kind is looked at. One that does not compile is left
+/// out, so that its kind refuses everything; a test shows that none is.
+static COMPILED: LazyLock<BTreeMap<AssetKind, OnceLock<Option<Compiled>>>> =
+    LazyLock::new(|| AssetKind::ALL.into_iter().map(|kind| (kind, OnceLock::new())).collect());
 
-/// The JSON Schema (2020-12) of a kind, as published; `None` for a kind that has none yet.
+/// The JSON Schema (2020-12) of a kind, as published.
 #[must_use]
-pub fn schema(kind: AssetKind) -> Option<&'static str> {
-    SCHEMAS.iter().find(|(other, _)| *other == kind).map(|(_, text)| *text)
+pub const fn schema(kind: AssetKind) -> &'static str {
+    match kind {
+        AssetKind::PromptTemplate => include_str!("../schemas/prompt_template.json"),
+        AssetKind::KnowledgeBase => include_str!("../schemas/knowledge_base.json"),
+        AssetKind::ModelPolicy => include_str!("../schemas/model_policy.json"),
+        AssetKind::ModelConfig => include_str!("../schemas/model_config.json"),
+        AssetKind::PolicyBundle => include_str!("../schemas/policy_bundle.json"),
+        AssetKind::ToolDefinition => include_str!("../schemas/tool_definition.json"),
+        AssetKind::HookDefinition => include_str!("../schemas/hook_definition.json"),
+        AssetKind::McpServer => include_str!("../schemas/mcp_server.json"),
+        AssetKind::Skill => include_str!("../schemas/skill.json"),
+        AssetKind::Agent => include_str!("../schemas/agent.json"),
+        AssetKind::OrchestrationFlow => include_str!("../schemas/orchestration_flow.json"),
+        AssetKind::Memory => include_str!("../schemas/memory.json"),
+        AssetKind::EvaluationSuite => include_str!("../schemas/evaluation_suite.json"),
+        AssetKind::GuardrailConfig => include_str!("../schemas/guardrail_config.json"),
+        AssetKind::ConnectorDefinition => include_str!("../schemas/connector_definition.json"),
+        AssetKind::SovereigntyProfile => include_str!("../schemas/sovereignty_profile.json"),
+        AssetKind::WorkloadProfile => include_str!("../schemas/workload_profile.json"),
+        AssetKind::SandboxProfile => include_str!("../schemas/sandbox_profile.json"),
+        AssetKind::WorkloadHarness => include_str!("../schemas/workload_harness.json"),
+    }
+}
+
+fn compiled(kind: AssetKind) -> Option<&'static Compiled> {
+    let made = COMPILED.get(&kind)?.get_or_init(|| {
+        let schema: Value = serde_json::from_str(schema(kind)).ok()?;
+        let validator = compile(&schema).ok()?;
+        Some((schema, validator))
+    });
+    made.as_ref()
 }
 
 pub(super) fn validator(kind: AssetKind) -> Option<&'static Validator> {
-    COMPILED.get(&kind).map(|(_, validator)| validator)
+    compiled(kind).map(|(_, validator)| validator)
 }
 
 /// The schema of a kind as a value.
-pub(in crate::asset) fn parsed(kind: AssetKind) -> Option<&'static Value> {
-    COMPILED.get(&kind).map(|(schema, _)| schema)
+#[must_use]
+pub fn parsed(kind: AssetKind) -> Option<&'static Value> {
+    compiled(kind).map(|(schema, _)| schema)
+}
+
+/// Whether a text is a regular expression that takes linear time and bounded memory.
+pub(super) fn is_linear(pattern: &str) -> bool {
+    compile(&json!({ "pattern": pattern })).is_ok()
 }
 
 /// Compiles a schema: nothing is fetched, and patterns take linear time and bounded memory.
@@ -57,6 +91,28 @@ pub(super) fn compile(schema: &Value) -> Result<Validator, ValidationError<'stat
         .build(schema)
 }
 
+/// The lists and maps that are not only longer than the schema allows, but so long that nobody reads of each entry.
+pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
+    let mut found = Vec::new();
+    let Some(root) = parsed(kind) else { return found };
+    position::visit(root, content, &mut |place| {
+        let (count, bound) = match place.value {
+            Value::Array(items) => (items.len(), "maxItems"),
+            Value::Object(members) => (members.len(), "maxProperties"),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return Descend::Into,
+        };
+        let most = place.shape.get(bound).and_then(Value::as_u64).and_then(|most| usize::try_from(most).ok());
+        if count <= CROWD || most.is_none_or(|most| count <= most) {
+            return Descend::Into;
+        }
+        if found.len() < MAX_PROBLEMS {
+            found.push(ContentProblem::new(place.pointer, "out_of_bounds", LENGTH));
+        }
+        Descend::Past
+    });
+    found
+}
+
 /// Everything in which `content` differs from the schema, in the order of the schema, at most a hundred things.
 pub(super) fn problems(validator: &Validator, content: &Value) -> Vec<ContentProblem> {
     validator.iter_errors(content).flat_map(|error| stated(&error)).take(MAX_PROBLEMS).collect()
@@ -65,12 +121,12 @@ pub(super) fn problems(validator: &Validator, content: &Value) -> Vec<ContentPro
 /// One verdict in our words: the validator's own messages repeat values of the content.
 fn stated(error: &ValidationError<'_>) -> Vec<ContentProblem> {
     let pointer = error.instance_path().to_string();
-    let member = |name: &str| format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
+    let member = |name: &str| member_pointer(&pointer, name);
     if let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() {
         let unknown = |name: &String| {
             ContentProblem::new(member(name), "unknown_field", "this kind of asset has no such field here")
         };
-        return unexpected.iter().map(unknown).collect();
+        return unexpected.iter().take(MAX_PROBLEMS).map(unknown).collect();
     }
     if let ValidationErrorKind::Required { property } = error.kind() {
         let name = property.as_str().unwrap_or_default();
@@ -86,7 +142,7 @@ fn stated(error: &ValidationError<'_>) -> Vec<ContentProblem> {
             ("out_of_bounds", "the number is outside the bounds that the schema gives".to_owned())
         }
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
-            ("out_of_bounds", "the length is outside the bounds that the schema gives".to_owned())
+            ("out_of_bounds", LENGTH.to_owned())
         }
         "uniqueItems" => ("duplicate_item", "the items must differ from one another".to_owned()),
         _ => ("schema_violation", "the value does not satisfy the schema".to_owned()),

@@ -8,7 +8,7 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<(String, &'static str)> {
         Err(ContentRefusal::Invalid(problems)) => {
             problems.into_iter().map(|problem| (problem.pointer, problem.code)).collect()
         }
-        Err(other) => panic!("{other:?}"),
+        Err(other @ ContentRefusal::Prompt(_)) => panic!("{other:?}"),
     }
 }
 
@@ -33,13 +33,14 @@ fn model_policy() -> Value {
 #[test]
 fn the_published_schemas_compile_and_say_what_is_enforced() {
     for kind in AssetKind::ALL {
-        let Some(text) = schema(kind) else {
-            assert_eq!(check(kind, &json!({})), Err(ContentRefusal::SchemaUnavailable(kind)));
-            continue;
-        };
         assert!(schema::validator(kind).is_some(), "{kind}");
-        let parsed: Value = serde_json::from_str(text).unwrap();
+        let parsed: Value = serde_json::from_str(schema(kind)).unwrap();
+        assert!(parsed["title"].is_string() && parsed["description"].is_string(), "{kind}");
+        for field in ["description", "labels"] {
+            assert!(parsed["properties"].get(field).is_some(), "{kind} may carry {field}");
+        }
         every_property_is_marked(&parsed, kind.as_str());
+        no_branch_in_a_branch(&parsed, false, kind.as_str());
     }
 }
 
@@ -57,6 +58,19 @@ fn every_property_is_marked(node: &Value, path: &str) {
         }
         Value::Array(items) => items.iter().for_each(|item| every_property_is_marked(item, path)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The walk over content goes from a schema to its branches without going down in the content, so branches end.
+fn no_branch_in_a_branch(node: &Value, inside: bool, path: &str) {
+    let Value::Object(members) = node else {
+        node.as_array().into_iter().flatten().for_each(|item| no_branch_in_a_branch(item, inside, path));
+        return;
+    };
+    for (key, member) in members {
+        let branches = matches!(key.as_str(), "anyOf" | "oneOf" | "allOf") && member.is_array();
+        assert!(!(branches && inside), "{path}/{key}");
+        no_branch_in_a_branch(member, inside || branches, &format!("{path}/{key}"));
     }
 }
 
@@ -127,7 +141,7 @@ fn a_prompt_template_is_checked() {
         "system_prompt": "x", "variables": [{"name": "a"}, {"name": "a"}], "output_schema": {"$ref": "#"},
     });
     let expected =
-        [("/variables/1/name".to_owned(), "duplicate_name"), ("/output_schema".to_owned(), "schema_recursive")];
+        [("/output_schema".to_owned(), "schema_recursive"), ("/variables/1/name".to_owned(), "duplicate_name")];
     assert_eq!(problems(kind, &repeated), expected);
     let refusal = check(kind, &json!({"system_prompt": "Hi $arg:nobody"})).unwrap_err();
     assert_eq!(refusal.code(), "prompt_malformed_token");
@@ -173,4 +187,104 @@ fn what_is_only_recorded_is_named() {
     assert!(pointers.contains(&"/fallback_routes".to_owned()), "nothing tries a second route yet: {pointers:?}");
     assert!(!pointers.contains(&"/temperature".to_owned()));
     assert!(recorded_only(AssetKind::Skill, &json!({"a": 1})).is_empty());
+}
+
+#[test]
+fn the_same_words_mean_the_same_in_every_kind() {
+    let mut shared: std::collections::BTreeMap<String, Value> = std::collections::BTreeMap::new();
+    for kind in AssetKind::ALL {
+        let parsed = schema_value(kind).unwrap();
+        let definition = |name: &str| parsed.get("$defs").and_then(|definitions| definitions.get(name));
+        for (name, found) in [
+            ("labels", parsed["properties"].get("labels")),
+            ("reference", definition("reference")),
+            ("secret_ref", definition("secret_ref")),
+        ] {
+            let Some(found) = found else { continue };
+            let first = shared.entry(name.to_owned()).or_insert_with(|| found.clone());
+            assert_eq!(first, found, "{kind} means something else by `{name}`");
+        }
+    }
+    assert_eq!(shared.len(), 3);
+}
+
+#[test]
+fn schema_and_rules_speak_at_once() {
+    let content = json!({
+        "provider_route": {"route_id": "a", "provider": "x", "model": "y", "account_slot": "z"},
+        "fallback_routes": [{"route_id": "a", "provider": "x", "model": "y", "account_slot": "z", "key": 1}],
+        "temperature": 9,
+    });
+    let mut found = problems(AssetKind::ModelPolicy, &content);
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            ("/fallback_routes/0/key".to_owned(), "unknown_field"),
+            ("/fallback_routes/0/route_id".to_owned(), "duplicate_route_id"),
+            ("/temperature".to_owned(), "out_of_bounds"),
+        ]
+    );
+    let rule = |condition: &str| json!({"id": "r", "condition": condition, "outcome": "allow", "reason_code": "x"});
+    let mut bundle = json!({"rules": [rule("nobody == 1"), rule("always")], "extra": 1});
+    bundle["rules"][1]["outcome"] = json!("maybe");
+    let mut found = problems(AssetKind::PolicyBundle, &bundle);
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            ("/extra".to_owned(), "unknown_field"),
+            ("/rules/0/condition".to_owned(), "policy_unknown_variable"),
+            ("/rules/1/outcome".to_owned(), "not_one_of"),
+        ]
+    );
+}
+
+#[test]
+fn content_with_too_many_values_is_refused_at_once() {
+    let content = json!({"guardrails": vec![json!(0); MAX_VALUES]});
+    assert_eq!(problems(AssetKind::GuardrailConfig, &content), one("", "too_many_values"));
+    let content = json!({"guardrails": vec![json!(0); 2_000], "extra": 1});
+    assert_eq!(problems(AssetKind::GuardrailConfig, &content), one("/guardrails", "out_of_bounds"));
+}
+
+#[test]
+fn promises_to_fail_closed_are_named_until_something_keeps_them() {
+    let promises = |kind, content: Value| unenforced_promises(kind, &content);
+    let guardrail = |more: Value| {
+        let mut one = json!({"id": "pii", "detector": "pii", "stage": "input", "action": "mask"});
+        one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"guardrails": [one]})
+    };
+    let kind = AssetKind::GuardrailConfig;
+    assert_eq!(promises(kind, guardrail(json!({"on_error": "fail_closed"}))), ["/guardrails/0/on_error"]);
+    assert_eq!(promises(kind, guardrail(json!({}))), ["/guardrails/0/on_error"], "the default is closed");
+    assert!(promises(kind, guardrail(json!({"on_error": "fail_open"}))).is_empty());
+    assert!(promises(kind, guardrail(json!({"mode": "logging_only"}))).is_empty());
+    assert_eq!(promises(AssetKind::McpServer, json!({"on_drift": "deny"})), ["/on_drift"]);
+    assert_eq!(promises(AssetKind::SovereigntyProfile, json!({})), ["/fail_mode"]);
+    assert_eq!(promises(AssetKind::EvaluationSuite, json!({"required_for": ["dev", "production"]})), ["/required_for"]);
+    assert!(promises(AssetKind::EvaluationSuite, json!({"required_for": ["dev"]})).is_empty());
+    assert_eq!(
+        promises(AssetKind::WorkloadProfile, json!({"approval_policy": {"min_approvals": 2}})),
+        ["/approval_policy"]
+    );
+    assert!(promises(AssetKind::WorkloadHarness, json!({"permissions": {"deny": []}})).is_empty());
+    assert!(promises(AssetKind::ModelPolicy, model_policy()).is_empty());
+}
+
+#[test]
+fn a_legacy_configuration_comes_with_its_successor() {
+    let content =
+        json!({"provider": "open ai", "model": "gpt/4.1", "temperature": 0.3, "top_p": 0.9, "labels": {"a": "b"}});
+    let told = warnings(AssetKind::ModelConfig, &content);
+    assert_eq!((told[0].code, told[0].pointer.as_str()), ("legacy_kind", ""));
+    let conversion = told[0].conversion.clone().unwrap();
+    let Ok(CheckedContent::ModelPolicy(policy)) = check(AssetKind::ModelPolicy, &conversion) else {
+        panic!("{conversion}")
+    };
+    assert!(!policy.provider_route.is_approved());
+    assert_eq!((policy.temperature, policy.provider_route.model.as_str()), (Some(0.3), "gpt/4.1"));
+    assert!(told.iter().skip(1).all(|warning| warning.code == "recorded_only" && warning.conversion.is_none()));
+    assert!(warnings(AssetKind::ModelPolicy, &model_policy()).iter().all(|warning| warning.code == "recorded_only"));
 }

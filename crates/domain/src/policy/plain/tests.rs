@@ -1,11 +1,13 @@
 use super::*;
+use crate::policy::{MAX_STEPS, pattern::Patterns};
 use crate::policy::{PolicyActor, PolicyRelease, PolicyWorkload, variables::Evaluation};
 use proptest::prelude::*;
 use serde_json::{Map, json};
 
 /// What the two ways say of a condition: without the interpreter, and with it.
 fn both(condition: &str, inputs: &Map<String, Value>) -> (Option<bool>, Option<bool>) {
-    let compiled = Condition::compile(condition).unwrap();
+    let mut patterns = Patterns::default();
+    let compiled = Condition::compile(condition, &mut patterns).unwrap();
     let Condition::Expression(expression) = &compiled else { panic!("{condition} is a constant") };
     let groups = ["staff".to_owned()];
     let input = PolicyInput {
@@ -18,7 +20,7 @@ fn both(condition: &str, inputs: &Map<String, Value>) -> (Option<bool>, Option<b
         now: serde_json::from_value(json!("2026-03-01T12:30:00Z")).unwrap(),
     };
     let reads = compiled.variables().into_iter().collect();
-    let interpreted = Evaluation::new(&input, &reads).holds(expression);
+    let interpreted = Evaluation::new(&input, (&reads, &patterns), MAX_STEPS).holds(expression);
     (Plain::of(&compiled).and_then(|plain| plain.holds(&input)), interpreted)
 }
 

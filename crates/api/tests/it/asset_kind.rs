@@ -1,0 +1,221 @@
+//! Kinds of assets: every kind has a schema, an example that is created and refused ones with their codes. Whoever adds
+//! a kind and forgets one of these is told here (docs/adding-an-asset-kind.md).
+
+use fairway_domain::asset::kind::AssetKind;
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    future::IntoFuture as _,
+    path::PathBuf,
+};
+
+use crate::stage::WORKSPACE;
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/assets")
+}
+
+/// The JSON files of a folder by name without the ending.
+fn documents(folder: PathBuf) -> BTreeMap<String, Value> {
+    let files = fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.path()).filter(|path| path.is_file());
+    let read = |path: PathBuf| {
+        assert!(path.extension().is_some_and(|ending| ending == "json"), "{} is no JSON file", path.display());
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        (name, serde_json::from_slice(&fs::read(&path).unwrap()).unwrap())
+    };
+    files.map(read).collect()
+}
+
+fn kinds() -> BTreeSet<String> {
+    AssetKind::ALL.into_iter().map(|kind| kind.as_str().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn every_kind_is_listed_with_its_schema() {
+    let app = TestApp::start().await;
+    let listed = app.get("/v1/asset-kinds").await.expect(200);
+    let listed = listed.as_array().unwrap();
+    let names: BTreeSet<String> = listed.iter().map(|kind| kind["kind"].as_str().unwrap().to_owned()).collect();
+    assert_eq!((listed.len(), names), (19, kinds()));
+    for kind in listed {
+        assert!(kind["title"].as_str().is_some_and(|title| !title.is_empty()), "{kind}");
+        assert!(kind["description"].as_str().is_some_and(|text| text.len() > 20), "{kind}");
+        assert_eq!(kind["legacy"], kind["kind"] == "model_config");
+        let schema = app.get(kind["schema_url"].as_str().unwrap()).await;
+        assert_eq!(schema.header("content-type"), Some("application/json"));
+        let schema = schema.expect(200);
+        assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+        assert_eq!((&schema["title"], &schema["additionalProperties"]), (&kind["title"], &json!(false)));
+    }
+    for unknown in ["nothing", "Skill", "skill%00", "skill.json", "%2e%2e"] {
+        app.get(format!("/v1/asset-kinds/{unknown}/schema")).await.refused(404, "not_found");
+    }
+}
+
+#[tokio::test]
+async fn every_kind_has_an_example_that_is_created() {
+    let app = TestApp::start().await;
+    let examples = documents(folder());
+    assert_eq!(examples.keys().cloned().collect::<BTreeSet<_>>(), kinds(), "one example for each kind");
+    for (kind, content) in examples {
+        let asset = app.given().asset(&kind, &format!("example-{}", kind.replace('_', "-"))).await;
+        let path = format!("/v1/assets/{asset}/versions");
+        let made = app.post(&path, json!({ "content": content })).await.expect(201);
+        assert_eq!(made["content"], content, "{kind}");
+        let codes: BTreeSet<&str> =
+            made["warnings"].as_array().into_iter().flatten().map(|one| one["code"].as_str().unwrap()).collect();
+        // The four kinds that runs read have enforced fields; every example has a description, which nothing reads.
+        let expected = if kind == "model_config" { &["legacy_kind", "recorded_only"][..] } else { &["recorded_only"] };
+        assert_eq!(codes, expected.iter().copied().collect(), "{kind}");
+        let version = made["asset_version_id"].as_str().unwrap();
+        let read = app.get(format!("{path}/{version}?workspace_id={WORKSPACE}")).await.expect(200);
+        assert_eq!(read["warnings"], made["warnings"], "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn every_kind_has_refused_examples_with_their_codes() {
+    let app = TestApp::start().await;
+    let mut assets = BTreeMap::new();
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for (name, refused) in documents(folder().join("refused")) {
+        let kind = refused["asset_kind"].as_str().unwrap().to_owned();
+        assert!(name.strip_prefix(&kind).is_some_and(|what| what.starts_with('-')), "{name} is not called `{kind}-…`");
+        *seen.entry(kind.clone()).or_default() += 1;
+        if !assets.contains_key(&kind) {
+            let slug = format!("refused-{}", kind.replace('_', "-"));
+            assets.insert(kind.clone(), app.given().asset(&kind, &slug).await);
+        }
+        let path = format!("/v1/assets/{}/versions", assets[&kind]);
+        let answer = app.post(&path, json!({ "content": refused["content"] })).await;
+        if answer.status != refused["status"] {
+            wrong.push(format!("{name}: {answer}"));
+            continue;
+        }
+        let detail = answer.refused(answer.status, refused["error"].as_str().unwrap());
+        let mut found: Vec<(String, String)> = places(&detail["fields"]);
+        found.sort();
+        if found != places(&refused["fields"]) {
+            wrong.push(format!("{name}: {found:?}"));
+        }
+        let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200);
+        assert_eq!(listed, json!([]), "{name} left a version behind");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(seen.keys().cloned().collect::<BTreeSet<_>>(), kinds());
+    assert!(seen.values().all(|count| *count >= 2), "at least two refused examples for each kind: {seen:?}");
+}
+
+fn places(fields: &Value) -> Vec<(String, String)> {
+    let text = |field: &Value, name: &str| field[name].as_str().unwrap().to_owned();
+    fields.as_array().into_iter().flatten().map(|field| (text(field, "path"), text(field, "code"))).collect()
+}
+
+#[tokio::test]
+async fn a_legacy_configuration_is_answered_with_a_policy_that_can_be_created() {
+    let app = TestApp::start().await;
+    let content = documents(folder()).remove("model_config").unwrap();
+    let asset = app.given().asset("model_config", "old").await;
+    let made = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await.expect(201);
+    let warning = &made["warnings"][0];
+    assert_eq!((&warning["code"], &warning["pointer"]), (&json!("legacy_kind"), &json!("")));
+    let conversion = warning["conversion"].clone();
+    assert_eq!(conversion["provider_route"]["state"], "pending", "a conversion approves nothing");
+    assert_eq!(conversion["temperature"], content["temperature"]);
+    app.given().version("model_policy", "new", conversion).await;
+}
+
+#[tokio::test]
+async fn a_control_that_nothing_enforces_blocks_production_alone() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let policy = given.policy("policy").await;
+    let mut examples = documents(folder());
+    let mut bound = vec![policy];
+    for kind in ["guardrail_config", "mcp_server", "sovereignty_profile"] {
+        let slug = kind.replace('_', "-");
+        bound.push(given.version(kind, &slug, examples.remove(kind).unwrap()).await);
+    }
+    let workload = given.workload("guarded").await;
+    let dev = given.approved(&workload, &bound).await;
+    given.transition(&dev, "active").await;
+    let production = given.approved_in(&workload, "production", &bound).await;
+    let path = format!("/v1/releases/{production}/transition");
+    let detail = app.post(&path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
+    let missing = detail["missing"].as_array().unwrap();
+    let codes: Vec<&str> = missing.iter().map(|one| one["code"].as_str().unwrap()).collect();
+    assert_eq!(codes, ["control_not_enforced"; 3]);
+    for (promise, one) in ["`/guardrails/0/on_error`", "`/on_drift`", "`/fail_mode`"].iter().zip(missing) {
+        assert!(one["message"].as_str().unwrap().contains(promise), "{promise}: {one}");
+    }
+}
+
+/// The content of a knowledge base with this contract, revoked or not.
+fn knowledge_base(contract: &str, revoked: bool) -> Value {
+    let mut content = documents(folder()).remove("knowledge_base").unwrap();
+    content["access_contract"]["contract_id"] = json!(contract);
+    content["access_contract"]["revoked"] = json!(revoked);
+    content["access_contract"]["revoked_at"] = if revoked { json!("2026-03-01T00:00:00Z") } else { Value::Null };
+    json!({ "content": content })
+}
+
+#[tokio::test]
+async fn an_access_contract_belongs_to_one_knowledge_base_and_stays_revoked() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let one = format!("/v1/assets/{}/versions", given.asset("knowledge_base", "one").await);
+    let other = format!("/v1/assets/{}/versions", given.asset("knowledge_base", "other").await);
+    let refused = |answer: &fairway_testkit::app::Answer, path: &str, code: &str| {
+        let detail = answer.refused(400, "invalid_content");
+        assert_eq!(places(&detail["fields"]), [(path.to_owned(), code.to_owned())]);
+    };
+    app.post(&one, knowledge_base("handbook", false)).await.expect(201);
+    app.post(&one, knowledge_base("handbook", false)).await.expect(201);
+    let taken = app.post(&other, knowledge_base("handbook", false)).await;
+    refused(&taken, "content/access_contract/contract_id", "contract_of_another_asset");
+    app.post(&other, knowledge_base("another", false)).await.expect(201);
+    app.post(&one, knowledge_base("handbook", true)).await.expect(201);
+    app.post(&one, knowledge_base("handbook", true)).await.expect(201);
+    let restored = app.post(&one, knowledge_base("handbook", false)).await;
+    refused(&restored, "content/access_contract/revoked", "contract_revoked");
+    app.post(&one, knowledge_base("handbook-2", false)).await.expect(201);
+    // Names of contracts belong to a tenant: another one is free to use the same.
+    let abroad = given.tenant("abroad").await;
+    let there = given.in_tenant(&abroad, "").workspace("there", "there").await;
+    let foreign = given.in_tenant(&abroad, &there).asset("knowledge_base", "one").await;
+    let path = format!("/v1/assets/{foreign}/versions");
+    app.post(path, knowledge_base("handbook", false)).in_tenant(&abroad).await.expect(201);
+}
+
+#[tokio::test]
+async fn of_two_knowledge_bases_that_claim_a_contract_at_once_one_gets_it() {
+    let app = TestApp::start().await;
+    let mut claims = Vec::new();
+    for slug in ["a", "b", "c", "d"] {
+        let path = format!("/v1/assets/{}/versions", app.given().asset("knowledge_base", slug).await);
+        claims.push(tokio::spawn(app.post(path, knowledge_base("contested", false)).into_future()));
+    }
+    let mut statuses = Vec::new();
+    for claim in claims {
+        statuses.push(claim.await.unwrap().status);
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [201, 400, 400, 400]);
+}
+
+#[test]
+fn the_document_for_whoever_adds_a_kind_names_what_is_there() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(root.join("docs/adding-an-asset-kind.md")).unwrap();
+    let named = text.split('`').skip(1).step_by(2).filter(|word| word.contains('/') && !word.contains([' ', '<']));
+    // The kind that the document makes up is the one that is not there.
+    let paths: Vec<&str> =
+        named.filter(|path| !path.starts_with(['/', '$']) && !path.contains("voice_profile")).collect();
+    assert!(paths.len() >= 8, "{paths:?}");
+    for path in paths {
+        assert!(root.join(path).exists(), "{path} is not there");
+    }
+}

@@ -1,0 +1,75 @@
+//! Controls that promise to fail closed and that nothing enforces yet.
+//!
+//! A schema marks them with `x-fails-closed`: `true` for a field whose presence is the promise, or the values that
+//! make it. A `default` counts where the field is left out. Such a version can be made and tried out; in production it
+//! would look stricter than it is (kinds: `control_not_enforced`).
+
+use super::{
+    position::{self, Descend, Position, member_pointer},
+    schema,
+};
+use crate::asset::kind::AssetKind;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// JSON pointers of the fields that promise to fail closed and are only recorded, in their order.
+#[must_use]
+pub fn unenforced_promises(kind: AssetKind, content: &Value) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    let mut recorded: Option<String> = None;
+    if let Some(root) = schema::parsed(kind) {
+        position::visit(root, content, &mut |place| {
+            // What stands below a recorded field is recorded too, whatever its own mark says.
+            let below = recorded.as_deref().is_some_and(|above| is_below(place.pointer, above));
+            if !below {
+                recorded = is_recorded(place.schema).then(|| place.pointer.to_owned());
+            }
+            gather(place, recorded.is_some(), &mut found);
+            Descend::Into
+        });
+    }
+    found.into_iter().collect()
+}
+
+fn is_below(pointer: &str, above: &str) -> bool {
+    pointer.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn is_recorded(schema: &Value) -> bool {
+    schema.get("x-enforcement").and_then(Value::as_str) == Some("recorded")
+}
+
+/// The promises among the fields of one object.
+fn gather(place: &Position<'_, '_>, inside_recorded: bool, found: &mut BTreeSet<String>) {
+    let (Some(members), Some(properties)) =
+        (place.value.as_object(), place.shape.get("properties").and_then(Value::as_object))
+    else {
+        return;
+    };
+    // What only watches promises nothing.
+    if matches!(members.get("mode").and_then(Value::as_str), Some("observe" | "logging_only")) {
+        return;
+    }
+    for (name, property) in properties {
+        let Some(mark) = property.get("x-fails-closed") else { continue };
+        let Some(value) = members.get(name).or_else(|| property.get("default")) else { continue };
+        if (inside_recorded || is_recorded(property)) && promises(mark, value) {
+            found.insert(member_pointer(place.pointer, name));
+        }
+    }
+}
+
+fn promises(mark: &Value, value: &Value) -> bool {
+    let Some(closed) = mark.as_array() else {
+        return match value {
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(members) => !members.is_empty(),
+            Value::Null => false,
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        };
+    };
+    match value {
+        Value::Array(items) => items.iter().any(|item| closed.contains(item)),
+        Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => closed.contains(value),
+    }
+}

@@ -1,0 +1,108 @@
+//! What a schema cannot say of content: names that must differ, fields that need or exclude one another, schemas and
+//! patterns carried as values.
+//!
+//! Rules read the content as it came, so that they find what they look for even where the schema has found something
+//! else: everything is reported at once. None of them repeats a value.
+
+mod agent;
+mod breach;
+mod carried;
+mod evaluation;
+mod knowledge_base;
+mod outward;
+mod route;
+mod sandbox;
+
+use super::{ContentProblem, position, schema};
+use crate::asset::kind::AssetKind;
+use breach::Breach;
+use carried::Carried;
+use serde_json::Value;
+
+/// Everything in which `content` breaks the rules of its kind.
+pub(super) fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
+    let mut findings = Findings::default();
+    if let Some(root) = schema::parsed(kind) {
+        let mut carried = Carried::default();
+        position::visit(root, content, &mut |place| carried.look(place, &mut findings));
+    }
+    match kind {
+        AssetKind::ModelPolicy => route::check(content, &mut findings),
+        AssetKind::KnowledgeBase => knowledge_base::check(content, &mut findings),
+        AssetKind::ToolDefinition => outward::tool(content, &mut findings),
+        AssetKind::HookDefinition => outward::hook(content, &mut findings),
+        AssetKind::McpServer => outward::mcp_server(content, &mut findings),
+        AssetKind::ConnectorDefinition => outward::connector(content, &mut findings),
+        AssetKind::Skill => agent::skill(content, &mut findings),
+        AssetKind::Agent => agent::agent(content, &mut findings),
+        AssetKind::Memory => agent::memory(content, &mut findings),
+        AssetKind::WorkloadHarness => agent::harness(content, &mut findings),
+        AssetKind::EvaluationSuite => evaluation::check(content, &mut findings),
+        AssetKind::SandboxProfile => sandbox::check(content, &mut findings),
+        // Their schemas and marks say everything, or their own readers do.
+        AssetKind::PromptTemplate
+        | AssetKind::ModelConfig
+        | AssetKind::PolicyBundle
+        | AssetKind::OrchestrationFlow
+        | AssetKind::GuardrailConfig
+        | AssetKind::SovereigntyProfile
+        | AssetKind::WorkloadProfile => {}
+    }
+    findings.problems
+}
+
+/// What the rules have found so far.
+#[derive(Default)]
+struct Findings {
+    problems: Vec<ContentProblem>,
+}
+
+impl Findings {
+    fn add(&mut self, pointer: impl Into<String>, breach: Breach) {
+        self.tell(pointer, breach.code(), breach.message());
+    }
+
+    fn tell(&mut self, pointer: impl Into<String>, code: &'static str, message: impl Into<String>) {
+        if self.problems.len() < schema::MAX_PROBLEMS {
+            self.problems.push(ContentProblem::new(pointer, code, message));
+        }
+    }
+
+    /// `field` must be there.
+    fn need(&mut self, object: &Value, pointer: &str, field: &str) {
+        if object.get(field).is_none() {
+            self.add(format!("{pointer}/{field}"), Breach::MissingField);
+        }
+    }
+
+    /// `field` must not be there.
+    fn forbid(&mut self, object: &Value, pointer: &str, field: &str) {
+        if object.get(field).is_some() {
+            self.add(format!("{pointer}/{field}"), Breach::NotAllowedHere);
+        }
+    }
+
+    /// Exactly one of the two fields must be there.
+    fn one_of(&mut self, object: &Value, pointer: &str, (first, second): (&str, &str)) {
+        match (object.get(first).is_some(), object.get(second).is_some()) {
+            (true, true) => self.add(format!("{pointer}/{second}"), Breach::NotAllowedHere),
+            (false, false) => self.add(format!("{pointer}/{first}"), Breach::MissingField),
+            (true, false) | (false, true) => {}
+        }
+    }
+}
+
+/// The text of a field.
+fn text<'c>(object: &'c Value, field: &str) -> Option<&'c str> {
+    object.get(field)?.as_str()
+}
+
+/// Whether a field is there and true.
+fn truth(object: &Value, field: &str) -> bool {
+    object.get(field).and_then(Value::as_bool).unwrap_or_default()
+}
+
+/// The items of a field that is a list.
+fn items<'c>(object: &'c Value, field: &str) -> impl Iterator<Item = (usize, &'c Value)> {
+    object.get(field).and_then(Value::as_array).into_iter().flatten().enumerate()
+}

@@ -1,0 +1,44 @@
+//! Agents and what stands around them: skills, memory, harnesses.
+
+use super::{Breach, Findings, items, text, truth};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Code that comes with instructions runs inside walls or not at all.
+pub(super) fn skill(content: &Value, findings: &mut Findings) {
+    if content.get("sandbox_profile_ref").is_some() {
+        return;
+    }
+    for (index, file) in items(content, "files") {
+        if truth(file, "executable") {
+            findings.add(format!("/files/{index}/executable"), Breach::SandboxProfileRequired);
+        }
+    }
+}
+
+pub(super) fn agent(content: &Value, findings: &mut Findings) {
+    findings.one_of(content, "", ("instructions", "prompt_ref"));
+}
+
+pub(super) fn memory(content: &Value, findings: &mut Findings) {
+    match text(content, "type") {
+        Some("blocks") => findings.need(content, "", "blocks"),
+        Some(_) => findings.forbid(content, "", "blocks"),
+        None => {}
+    }
+}
+
+pub(super) fn harness(content: &Value, findings: &mut Findings) {
+    if let Some(entry) = content.get("entry") {
+        findings.one_of(entry, "/entry", ("flow_ref", "agent_ref"));
+    }
+    let Some(permissions) = content.get("permissions") else { return };
+    let mut said = BTreeSet::new();
+    for list in ["deny", "ask", "allow"] {
+        for (index, tool) in items(permissions, list) {
+            if tool.as_str().is_some_and(|name| !said.insert(name)) {
+                findings.add(format!("/permissions/{list}/{index}"), Breach::Contradiction);
+            }
+        }
+    }
+}

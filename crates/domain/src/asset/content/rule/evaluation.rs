@@ -1,0 +1,49 @@
+//! Evaluation suites: there is something to measure, something to measure it by, and it can be computed.
+
+use super::{Breach, Findings, carried::Carried, items, text};
+use serde_json::Value;
+
+/// Assertions that a model decides.
+const JUDGED: [&str; 6] =
+    ["llm-rubric", "factuality", "answer-relevance", "context-faithfulness", "context-recall", "context-relevance"];
+
+pub(super) fn check(content: &Value, findings: &mut Findings) {
+    if let Some(dataset) = content.get("dataset") {
+        findings.one_of(dataset, "/dataset", ("items", "ref"));
+        if dataset.get("ref").is_some() {
+            findings.need(dataset, "/dataset", "sha256");
+        }
+    }
+    let mut carried = Carried::default();
+    let mut count = 0_usize;
+    for list in ["assertions", "default_assertions"] {
+        for (index, assertion) in items(content, list) {
+            count += 1;
+            self::assertion(content, assertion, &format!("/{list}/{index}"), &mut carried, findings);
+        }
+    }
+    if count == 0 {
+        findings.add("/assertions", Breach::MissingField);
+    }
+}
+
+fn assertion(content: &Value, assertion: &Value, pointer: &str, carried: &mut Carried, findings: &mut Findings) {
+    let Some(kind) = text(assertion, "type") else { return };
+    let value = assertion.get("value");
+    let at = format!("{pointer}/value");
+    match kind.strip_prefix("not-").unwrap_or(kind) {
+        "regex" => match value.and_then(Value::as_str) {
+            Some(pattern) => carried.pattern(pattern, &at, findings),
+            None => findings.add(at, Breach::MissingField),
+        },
+        "is-json" | "contains-json" => {
+            if let Some(schema) = value {
+                carried.schema(schema, &at, findings);
+            }
+        }
+        judged if JUDGED.contains(&judged) && content.get("judge").is_none() => {
+            findings.add("/judge", Breach::MissingField);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,36 @@
+//! Knowledge bases: the access contract must say one thing.
+
+use super::{Breach, Findings, text, truth};
+use crate::time::Timestamp;
+use serde_json::Value;
+
+pub(super) fn check(content: &Value, findings: &mut Findings) {
+    match text(content, "source_type") {
+        Some("artifact") => findings.need(content, "", "source_ref"),
+        Some("http") => match content.get("source_ref") {
+            None => findings.need(content, "", "source_ref"),
+            Some(address) if !address.as_str().is_some_and(super::outward::is_address) => {
+                findings.add("/source_ref", Breach::AddressExpected);
+            }
+            Some(_) => {}
+        },
+        Some(_) | None => {}
+    }
+    if let Some(contract) = content.get("access_contract") {
+        revocation(contract, findings);
+    }
+}
+
+/// A moment stands there exactly when the contract is revoked, and it is one that exists.
+fn revocation(contract: &Value, findings: &mut Findings) {
+    let pointer = "/access_contract/revoked_at";
+    let at = contract.get("revoked_at").filter(|at| !at.is_null());
+    if at.is_some() != truth(contract, "revoked") {
+        findings.add(pointer, Breach::RevokedAtMismatch);
+    }
+    if let Some(at) = at.filter(|at| at.is_string())
+        && serde_json::from_value::<Timestamp>(at.clone()).is_err()
+    {
+        findings.add(pointer, Breach::NoSuchTime);
+    }
+}

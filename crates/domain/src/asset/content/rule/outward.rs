@@ -1,0 +1,118 @@
+//! Kinds that reach outward: tools, hooks, servers of tools, connectors.
+
+use super::{Breach, Findings, items, text, truth};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// The tools that this service has itself.
+const BUILTINS: [&str; 3] = ["execute_flow", "query_knowledge_base", "inspect_evidence"];
+
+/// Whether a text is an address that may stand in content: credentials in it would be a secret in content.
+pub(super) fn is_address(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
+    matches!(scheme, "http" | "https") && printable && !authority.is_empty() && !authority.contains('@')
+}
+
+pub(super) fn tool(content: &Value, findings: &mut Findings) {
+    if let Some(annotations) = content.get("annotations")
+        && truth(annotations, "read_only")
+        && truth(annotations, "destructive")
+    {
+        findings.add("/annotations/destructive", Breach::Contradiction);
+    }
+    let Some(binding) = content.get("binding") else { return };
+    let Some(target) = binding.get("ref") else { return };
+    let pointer = "/binding/ref";
+    match text(binding, "kind") {
+        Some("http") => address_or_reference(target, pointer, findings),
+        Some("mcp" | "code") if !target.is_object() => findings.add(pointer, Breach::ReferenceExpected),
+        Some("builtin") if !target.as_str().is_some_and(|name| BUILTINS.contains(&name)) => {
+            findings.add(pointer, Breach::UnknownBuiltin);
+        }
+        Some(_) | None => {}
+    }
+}
+
+fn address_or_reference(target: &Value, pointer: &str, findings: &mut Findings) {
+    if target.as_str().is_some_and(|text| !is_address(text)) {
+        findings.add(pointer, Breach::AddressExpected);
+    }
+}
+
+pub(super) fn hook(content: &Value, findings: &mut Findings) {
+    let Some(handler) = content.get("handler") else { return };
+    let Some(target) = handler.get("ref") else { return };
+    let pointer = "/handler/ref";
+    match text(handler, "type") {
+        Some("http") if !target.as_str().is_some_and(is_address) => findings.add(pointer, Breach::AddressExpected),
+        Some("policy" | "mcp_tool" | "prompt" | "code") if !target.is_object() => {
+            findings.add(pointer, Breach::ReferenceExpected);
+        }
+        Some(_) | None => {}
+    }
+}
+
+pub(super) fn mcp_server(content: &Value, findings: &mut Findings) {
+    if let Some(transport) = content.get("transport") {
+        match text(transport, "type") {
+            Some("streamable-http") => findings.need(transport, "/transport", "url"),
+            Some("stdio") => {
+                findings.forbid(transport, "/transport", "url");
+                findings.need(content, "", "packages");
+            }
+            Some(_) | None => {}
+        }
+    }
+    if let Some(auth) = content.get("auth") {
+        match text(auth, "type") {
+            Some("bearer") => findings.need(auth, "/auth", "secret_ref"),
+            Some("oauth2") => findings.need(auth, "/auth", "issuer"),
+            Some(_) | None => {}
+        }
+    }
+    let allowed: BTreeSet<&str> = items(content, "allowed_tools").filter_map(|(_, tool)| tool.as_str()).collect();
+    for (index, tool) in items(content, "denied_tools") {
+        if tool.as_str().is_some_and(|name| allowed.contains(name)) {
+            findings.add(format!("/denied_tools/{index}"), Breach::Contradiction);
+        }
+    }
+}
+
+pub(super) fn connector(content: &Value, findings: &mut Findings) {
+    if let Some(auth) = content.get("auth")
+        && text(auth, "type") == Some("oauth2")
+    {
+        findings.need(auth, "/auth", "token_url");
+    }
+    if let Some(schema) = content.get("connection_schema") {
+        secrets(schema, "/connection_schema", findings);
+    }
+}
+
+/// A setting that the schema calls secret has no value in it, not even as an example.
+///
+/// INVARIANT: recursion ends, because every call goes one level down in a value of bounded nesting.
+fn secrets(node: &Value, pointer: &str, findings: &mut Findings) {
+    if truth(node, "x-secret") {
+        for value in ["default", "const", "enum", "example", "examples"] {
+            if node.get(value).is_some() {
+                findings.add(format!("{pointer}/{value}"), Breach::SecretInContent);
+            }
+        }
+    }
+    match node {
+        Value::Object(members) => {
+            for (name, member) in members {
+                secrets(member, &super::position::member_pointer(pointer, name), findings);
+            }
+        }
+        Value::Array(list) => {
+            for (index, item) in list.iter().enumerate() {
+                secrets(item, &format!("{pointer}/{index}"), findings);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

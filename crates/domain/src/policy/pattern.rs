@@ -1,0 +1,58 @@
+//! The regular expressions of `matches`: compiled with the bundle, linear in time, bounded in room.
+//!
+//! The pattern of a call is a literal, so that nothing that a caller sends is ever compiled, and a decision never
+//! compiles anything.
+
+use super::condition::ConditionRefusal;
+use cel::{Context, ExecutionError, extractors::This};
+use regex::{Regex, RegexBuilder};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// Longest pattern, in bytes.
+pub(super) const MAX_PATTERN: usize = 256;
+/// Most different patterns of a bundle.
+pub(super) const MAX_PATTERNS: usize = 50;
+/// Room of one compiled pattern, and of its cache while it runs, in bytes.
+const SIZE: usize = 64 << 10;
+const CACHE: usize = 256 << 10;
+
+/// The compiled patterns of a bundle, by their text.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Patterns(Arc<BTreeMap<String, Regex>>);
+
+/// Two bundles with the same patterns have the same compiled ones.
+impl PartialEq for Patterns {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.keys().eq(other.0.keys())
+    }
+}
+
+impl Patterns {
+    /// Compiles one more pattern; of one that is there already, nothing.
+    pub(super) fn add(&mut self, pattern: &str) -> Result<(), ConditionRefusal> {
+        if self.0.contains_key(pattern) {
+            return Ok(());
+        }
+        if pattern.len() > MAX_PATTERN || self.0.len() >= MAX_PATTERNS {
+            return Err(ConditionRefusal::Pattern);
+        }
+        let compiled = RegexBuilder::new(pattern).size_limit(SIZE).dfa_size_limit(CACHE).build();
+        let compiled = compiled.map_err(|_| ConditionRefusal::Pattern)?;
+        Arc::make_mut(&mut self.0).insert(pattern.to_owned(), compiled);
+        Ok(())
+    }
+
+    /// Makes `text.matches(pattern)` known to an evaluation, if any rule asks for it.
+    pub(super) fn offer(&self, context: &mut Context<'_, '_>) {
+        if self.0.is_empty() {
+            return;
+        }
+        let patterns = Arc::clone(&self.0);
+        let matches = move |This(text): This<Arc<String>>, pattern: Arc<String>| match patterns.get(pattern.as_str()) {
+            Some(compiled) => Ok(compiled.is_match(&text)),
+            None => Err(ExecutionError::function_error("matches", "this pattern was not compiled with the bundle")),
+        };
+        // Without the function every condition that calls it fails, and a failing condition denies.
+        let _ = context.add_function("matches", matches);
+    }
+}
