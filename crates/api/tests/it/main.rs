@@ -26,6 +26,7 @@ mod openapi;
 mod paths;
 mod patience;
 mod prompt;
+mod reference;
 mod runtime;
 mod service;
 mod slugs;
