@@ -2,7 +2,9 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks on its standard streams")]
 
+mod apt;
 mod bench;
+mod bucket;
 mod check;
 mod children;
 mod db;
@@ -35,7 +37,7 @@ struct CommandLine {
 enum Verb {
     /// Build and start Fairway with a private PostgreSQL and the demo; Ctrl-C stops all of it
     Up(up::Arguments),
-    /// Run every test, or those that the arguments (handed to nextest) select, with a private PostgreSQL
+    /// Run every test, or those that the arguments (handed to nextest) select, with a private PostgreSQL and an S3 server
     Test(test::Arguments),
     /// All that a change must pass: `check`, then the test command of the README
     Ci,

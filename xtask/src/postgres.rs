@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 use fairway_private_postgres::binaries::{npm_directory, npm_package};
 use fairway_private_postgres::{Binaries, FindError, state};
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::geteuid;
 
+use crate::apt;
 use crate::place::on_path;
 use crate::step::succeed;
 
@@ -100,23 +100,7 @@ fn inner_path(text: &str) -> Option<PathBuf> {
 }
 
 fn from_apt(_state: &Path) -> Result<()> {
-    let apt = on_path("apt-get").context("apt-get is not here")?;
-    let privileged = || -> Result<Command> {
-        if geteuid().is_root() {
-            return Ok(Command::new(&apt));
-        }
-        let sudo = on_path("sudo").context("installing from apt needs root")?;
-        let mut command = Command::new(sudo);
-        command.arg("--non-interactive").arg(&apt);
-        Ok(command)
-    };
-    let mut update = privileged()?;
-    update.args(["update", "--quiet"]);
-    succeed(update)?;
-    let mut install = privileged()?;
-    install.args(["install", "--yes", "--quiet", "--no-install-recommends", "postgresql"]);
-    install.env("DEBIAN_FRONTEND", "noninteractive");
-    succeed(install)
+    apt::install("postgresql")
 }
 
 #[cfg(test)]

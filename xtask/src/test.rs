@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test, with one private PostgreSQL for all of them.
+//! `cargo xtask test`: every test, with one private PostgreSQL for all of them, and an S3 server for those that ask.
 
 use std::fs;
 use std::path::Path;
@@ -12,10 +12,12 @@ use fairway_private_postgres::binaries::BIN_VARIABLE;
 use crate::fences::packages::{Package, packages};
 use crate::place::Place;
 use crate::signals::Signals;
-use crate::{children, postgres, tools};
+use crate::{bucket, children, postgres, tools};
 
 /// The superuser's URL of the run's server, for the tests that need a database.
 const URL_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
+/// The Python that runs an S3 server, for the tests that need one.
+const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_S3_PYTHON";
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -28,10 +30,12 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     tools::ensure_nextest(place)?;
     let binaries = postgres::ensure()?;
+    let python = bucket::ensure(place)?;
     // Stopped and removed when it is dropped, which every way out of this function does.
     let server = PrivateServer::throwaway(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
     let with_database = |mut command: Command| {
         command.env(URL_VARIABLE, server.url("postgres")).env(BIN_VARIABLE, binaries.directory());
+        command.env(PYTHON_VARIABLE, &python);
         command
     };
 

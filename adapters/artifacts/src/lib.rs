@@ -8,10 +8,18 @@ mod location;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use fairway_domain::asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, Put};
+use fairway_domain::{
+    asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, ArtifactWalk, Put, StoredObject},
+    time::Timestamp,
+};
+use futures_util::{
+    StreamExt as _,
+    stream::{BoxStream, Fuse},
+};
 pub use location::{Location, LocationRefusal, S3Location};
 use object_store::{
-    ClientOptions, Error as StoreFailure, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, RetryConfig,
+    ClientOptions, Error as StoreFailure, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions,
+    RetryConfig,
     aws::{AmazonS3Builder, S3ConditionalPut},
     local::LocalFileSystem,
     path::Path,
@@ -29,12 +37,15 @@ use std::{
     },
     time::Duration,
 };
+use time::OffsetDateTime;
 use tokio::time::timeout;
 
 /// Longest wait for a connection to the bucket.
 const CONNECT: Duration = Duration::from_secs(2);
 /// Longest wait for one call, with its retries.
 const CALL: Duration = Duration::from_secs(5);
+/// Longest wait for a portion of a listing, which may take several calls.
+const PORTION: Duration = Duration::from_secs(60);
 /// Retries within a call.
 const RETRIES: usize = 2;
 /// What a ready store can write and read. It holds a fixed text and says nothing of anybody.
@@ -124,8 +135,47 @@ impl ArtifactStore for Artifacts {
         Ok(within(CALL, self.get(&path)).await?.map(Vec::from))
     }
 
+    fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_> {
+        Box::new(Walk { listed: self.store.list(Some(&Path::from(prefix))).fuse() })
+    }
+
+    async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError> {
+        let path = Path::parse(path.as_str()).map_err(unavailable)?;
+        let gone = async {
+            match self.store.delete(&path).await {
+                Ok(()) | Err(StoreFailure::NotFound { .. }) => Ok(()),
+                Err(failure) => Err(unavailable(failure)),
+            }
+        };
+        within(CALL, gone).await
+    }
+
     async fn ready(&self) -> Result<(), ArtifactError> {
         within(CONNECT, self.check()).await
+    }
+}
+
+/// A listing under way. The store below pages through a bucket as it is read.
+struct Walk {
+    listed: Fuse<BoxStream<'static, object_store::Result<ObjectMeta>>>,
+}
+
+#[async_trait]
+impl ArtifactWalk for Walk {
+    async fn next(&mut self, most: usize) -> Result<Vec<StoredObject>, ArtifactError> {
+        let portion = async {
+            let mut found = Vec::new();
+            while found.len() < most
+                && let Some(object) = self.listed.next().await
+            {
+                let object = object.map_err(unavailable)?;
+                let put_at = OffsetDateTime::from_unix_timestamp(object.last_modified.timestamp());
+                let put_at = Timestamp::new(put_at.map_err(unavailable)?);
+                found.push(StoredObject { path: object.location.to_string(), put_at });
+            }
+            Ok(found)
+        };
+        within(PORTION, portion).await
     }
 }
 
@@ -133,7 +183,8 @@ impl ArtifactStore for Artifacts {
 fn files(directory: &FilePath) -> Result<LocalFileSystem, OpenError> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(OpenError::Directory)?;
     let store = LocalFileSystem::new_with_prefix(directory).map_err(OpenError::Store)?;
-    Ok(store.with_fsync(true))
+    // A removed artifact takes the directories along that only it was in.
+    Ok(store.with_fsync(true).with_automatic_cleanup(true))
 }
 
 /// `credentials` is a builder that knows the `AWS_*` variables.

@@ -1,3 +1,5 @@
+mod bucket;
+
 use super::*;
 use fairway_domain::id::{AssetId, AssetVersionId};
 use std::{fs, time::Instant};

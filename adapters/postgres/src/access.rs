@@ -3,7 +3,8 @@
 use crate::{
     database::Database,
     guarded::{Tail, commit_tail},
-    row::{Columns, count, known, parsed},
+    listing::{Key, Listing, Values},
+    row::{Columns, known, parsed},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -11,7 +12,7 @@ use fairway_domain::{
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Paging, Revision, StoreError},
+    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
     tenant::{DEFAULT_TENANT, TenantScope},
 };
 use serde::Deserialize;
@@ -130,16 +131,15 @@ impl AccessStore for Database {
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
         page: Paging,
-    ) -> Result<(Vec<RoleBinding>, u64), StoreError> {
-        const WHERE: &str = "FROM role_binding WHERE tenant_id = $1
-            AND ($2::uuid IS NULL OR (scope_kind = 'workspace' AND scope_ref = $2))";
-        let (tenant, workspace) = (scope.tenant().uuid(), workspace.map(WorkspaceId::uuid));
-        let sql = format!("SELECT {BINDING_COLUMNS} {WHERE} ORDER BY role_binding_id DESC LIMIT $3 OFFSET $4");
-        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
-        let rows = self.list(&sql, &[&tenant, &workspace, &limit, &offset]).await?;
-        let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
-        let total = count(&self.list(&counted, &[&tenant, &workspace]).await?)?;
-        Ok((rows.iter().map(binding).collect::<Result<_, _>>()?, total))
+    ) -> Result<Listed<RoleBinding>, StoreError> {
+        let mut values = Values::default();
+        let mut conditions = vec![format!("tenant_id = {}", values.bind(scope.tenant().uuid()))];
+        if let Some(workspace) = workspace {
+            let workspace = values.bind(workspace.uuid());
+            conditions.push(format!("scope_kind = 'workspace' AND scope_ref = {workspace}"));
+        }
+        let key = Key::Id("role_binding_id", "role_binding_id");
+        self.listed(Listing::plain(BINDING_COLUMNS, key, "FROM role_binding", conditions, values), page, binding).await
     }
 
     async fn commit_grant(

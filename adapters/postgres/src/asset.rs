@@ -1,23 +1,28 @@
 //! Assets and versions.
 
+mod grant;
+mod impact;
+mod ledger;
+mod list;
+
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    row::{Columns, count, known},
+    row::{Columns, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    access::rights::Reach,
     asset::{
-        Asset, AssetVersion, Lifecycle, NewVersion, OwnershipTier, VersionLabel,
+        Asset, AssetVersion, ChangeNote, Lifecycle, NewVersion, OwnershipTier, VersionLabel,
         canonical::Checksum,
         kind::AssetKind,
-        ports::{ArtifactPath, AssetFilter, AssetStore},
+        ports::{ArtifactPath, AssetFilter, AssetStore, BlockingRelease},
     },
-    id::{AssetId, AssetVersionId, WorkspaceId},
+    id::{AssetId, AssetVersionId},
     idempotency::KeyedOutcome,
+    release::StateName,
     slug::Slug,
-    store::{Change, CommitError, Paging, StoreError},
+    store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
 };
 use tokio_postgres::Row;
@@ -45,7 +50,10 @@ fn asset(row: &Row) -> Result<Asset, StoreError> {
 /// A version's columns carry a prefix, so that they can stand beside its asset's.
 const VERSION_COLUMNS: &str = "version.asset_version_id, version.asset_id AS version_asset_id, \
     version.version_label, version.content, version.checksum, version.created_at AS version_created_at, \
-    version.created_by AS version_created_by";
+    version.created_by AS version_created_by, note.body AS change_note";
+
+/// What stands beside a version and can go away.
+const NOTE: &str = "LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
 
 fn version(row: &Row) -> Result<AssetVersion, StoreError> {
     let (asset_id, asset_version_id) = (row.id("version_asset_id")?, row.id("asset_version_id")?);
@@ -56,31 +64,10 @@ fn version(row: &Row) -> Result<AssetVersion, StoreError> {
         canonical: row.column("content")?,
         artifact_ref: ArtifactPath::of_version(asset_id, asset_version_id),
         checksum: row.spelled("checksum", Checksum::parse)?,
+        change_note: row.column::<Option<&str>>("change_note")?.and_then(ChangeNote::parse),
         created_at: row.moment("version_created_at")?,
         created_by: row.actor("version_created_by")?,
     })
-}
-
-/// What of a caller's reach a statement needs: everything, or these namespaces and workspaces.
-pub(crate) struct ReachParams {
-    pub(crate) all: bool,
-    pub(crate) namespaces: Vec<Uuid>,
-    pub(crate) workspaces: Vec<Uuid>,
-    pub(crate) workloads: Vec<Uuid>,
-}
-
-impl ReachParams {
-    pub(crate) fn new(reach: Option<&Reach>) -> Self {
-        let ids = |reach: &Reach| {
-            (
-                reach.namespaces.iter().map(|id| id.uuid()).collect(),
-                reach.workspaces.iter().map(|id| id.uuid()).collect(),
-                reach.workloads.iter().map(|id| id.uuid()).collect(),
-            )
-        };
-        let (namespaces, workspaces, workloads) = reach.map(ids).unwrap_or_default();
-        Self { all: reach.is_none(), namespaces, workspaces, workloads }
-    }
 }
 
 const INSERT_ASSET: &str = "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, \
@@ -94,34 +81,8 @@ impl AssetStore for Database {
         row.as_ref().map(asset).transpose()
     }
 
-    async fn list(
-        &self,
-        scope: TenantScope,
-        filter: &AssetFilter,
-        page: Paging,
-    ) -> Result<(Vec<Asset>, u64), StoreError> {
-        // An asset is seen from every workspace of its namespace.
-        const WHERE: &str = "FROM asset WHERE tenant_id = $1
-            AND ($2::uuid IS NULL OR ownership_tier = 'platform_builtin' OR namespace_id =
-                (SELECT namespace_id FROM workspace WHERE tenant_id = $1 AND workspace_id = $2))
-            AND ($3::text IS NULL OR asset_kind = $3)
-            AND ($4::text IS NULL OR lifecycle_state = $4)
-            AND ($5 OR ownership_tier = 'platform_builtin' OR namespace_id = ANY($6) OR namespace_id IN
-                (SELECT namespace_id FROM workspace WHERE tenant_id = $1 AND workspace_id = ANY($7)))";
-        let tenant = scope.tenant().uuid();
-        let workspace = filter.workspace.map(WorkspaceId::uuid);
-        let kind = filter.kind.map(AssetKind::as_str);
-        let state = filter.lifecycle.map(Lifecycle::as_str);
-        let reach = ReachParams::new(filter.reach.as_ref());
-        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
-        let mut params: Vec<Param<'_>> =
-            vec![&tenant, &workspace, &kind, &state, &reach.all, &reach.namespaces, &reach.workspaces];
-        let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
-        let total = count(&self.list(&counted, &params).await?)?;
-        params.extend_from_slice(&[&limit, &offset]);
-        let sql = format!("SELECT {ASSET_COLUMNS} {WHERE} ORDER BY asset_id DESC LIMIT $8 OFFSET $9");
-        let rows = self.list(&sql, &params).await?;
-        Ok((rows.iter().map(asset).collect::<Result<_, _>>()?, total))
+    async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: Paging) -> Result<Listed<Asset>, StoreError> {
+        self.listed(list::assets(scope, filter), page, asset).await
     }
 
     async fn commit_new(
@@ -143,20 +104,80 @@ impl AssetStore for Database {
         self.commit(&sql, &tail.with(&row.params())).await.map(|_| ())
     }
 
+    async fn commit_move(
+        &self,
+        scope: TenantScope,
+        change: Change<Asset>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        const MOVE: &str = concat!(
+            "WITH moved AS (
+                UPDATE asset SET lifecycle_state = $16, revision = $15
+                WHERE tenant_id = $1 AND asset_id = $13 AND revision = $14
+                RETURNING 1
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM moved), ",
+            commit_tail!(),
+            ")"
+        );
+        const ARCHIVE: &str =
+            concat!("SELECT fairway_commit(fairway_archive_asset($1, $13, $14, $15), ", commit_tail!(), ")");
+        let Change { next, decided_on, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let (id, seen) = (next.asset_id.uuid(), decided_on.unwrap_or(next.revision).get());
+        let (revision, state) = (next.revision.get(), next.lifecycle.as_str());
+        match next.lifecycle {
+            Lifecycle::Archived => self.commit(ARCHIVE, &tail.with(&[&id, &seen, &revision])).await,
+            Lifecycle::Draft | Lifecycle::Active | Lifecycle::Retired => {
+                self.commit(MOVE, &tail.with(&[&id, &seen, &revision, &state])).await
+            }
+        }
+        .map(|_| ())
+    }
+
+    async fn blocking_releases(
+        &self,
+        scope: TenantScope,
+        id: AssetId,
+        limit: u32,
+    ) -> Result<Vec<BlockingRelease>, StoreError> {
+        const SQL: &str = "SELECT DISTINCT release_id, state, workload_id, workspace_id, namespace_id, environment
+            FROM asset_version JOIN release_binding USING (tenant_id, asset_version_id)
+            JOIN release USING (tenant_id, release_id) JOIN workspace USING (tenant_id, workspace_id)
+            WHERE tenant_id = $1 AND asset_id = $2 AND state IN ('draft', 'review_ready', 'approved', 'active')
+            ORDER BY release_id DESC LIMIT $3";
+        let rows = self.list(SQL, &[&scope.tenant().uuid(), &id.uuid(), &i64::from(limit)]).await?;
+        let blocking = |row: &Row| {
+            Ok(BlockingRelease {
+                release_id: row.id("release_id")?,
+                state: row.spelled("state", StateName::parse)?,
+                workload_id: row.id("workload_id")?,
+                workspace_id: row.id("workspace_id")?,
+                namespace_id: row.id("namespace_id")?,
+                environment: row.slug("environment")?,
+            })
+        };
+        rows.iter().map(blocking).collect()
+    }
+
     async fn commit_version(
         &self,
         scope: TenantScope,
         change: Change<NewVersion>,
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError> {
+        let Change { next, decided_on: _, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let row = VersionRow::of(&next);
+        let (beside, more) = row.beside("$13", 21);
         // Updating the asset's row makes versions of one asset wait for each other, so the next label is never given
         // twice. A given label of the form vN moves the count along. The verdict stands first in the last line: were
         // it joined to a version that was not made, PostgreSQL would not ask for it.
-        const SQL: &str = concat!(
+        let sql = format!(
             "WITH parent AS (
                 UPDATE asset SET last_label = CASE
                     WHEN $15::text IS NULL THEN last_label + 1
-                    WHEN $15 ~ '^v[1-9][0-9]{0,8}$' THEN greatest(last_label, substr($15, 2)::integer)
+                    WHEN $15 ~ '^v[1-9][0-9]{{0,8}}$' THEN greatest(last_label, substr($15, 2)::integer)
                     ELSE last_label END
                 WHERE tenant_id = $1 AND asset_id = $14 AND lifecycle_state <> 'archived'
                 RETURNING coalesce($15, 'v' || last_label) AS label
@@ -167,19 +188,14 @@ impl AssetStore for Database {
                 SELECT $1, $13, $14, label, $16, $17, $18, $19, $20 FROM parent
                 RETURNING version_label
              ),
-             source AS (
-                INSERT INTO asset_version_source (tenant_id, asset_version_id, body)
-                SELECT $1, $13, $21 FROM parent WHERE $21::text IS NOT NULL
-             ),
-             done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
-            commit_tail!(),
-            "))
-             SELECT version_label FROM done LEFT JOIN made ON true"
+             {beside}
+             done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), {}))
+             SELECT version_label FROM done LEFT JOIN made ON true",
+            commit_tail!()
         );
-        let Change { next, decided_on: _, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
-        let row = VersionRow::of(&next);
-        let rows = self.commit(SQL, &tail.with(&row.params(&next.source_text))).await?;
+        let mut own = row.params();
+        own.extend(more);
+        let rows = self.commit(&sql, &tail.with(&own)).await?;
         stored(next, &rows)
     }
 
@@ -189,6 +205,11 @@ impl AssetStore for Database {
         change: Change<(Asset, NewVersion)>,
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError> {
+        let Change { next: (new_asset, new_version), decided_on: _, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let parent = AssetRow::of(&new_asset);
+        let child = VersionRow::of(&new_version);
+        let (beside, more) = child.beside("$24", 32);
         let sql = format!(
             "WITH parent AS (
                 {INSERT_ASSET} VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20,
@@ -203,20 +224,14 @@ impl AssetStore for Database {
                 SELECT $1, $24, $25, label, $27, $28, $29, $30, $31 FROM parent
                 RETURNING version_label
              ),
-             source AS (
-                INSERT INTO asset_version_source (tenant_id, asset_version_id, body)
-                SELECT $1, $24, $32 FROM parent WHERE $32::text IS NOT NULL
-             ),
+             {beside}
              done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), {}))
              SELECT version_label FROM done LEFT JOIN made ON true",
             commit_tail!()
         );
-        let Change { next: (new_asset, new_version), decided_on: _, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
-        let parent = AssetRow::of(&new_asset);
-        let child = VersionRow::of(&new_version);
         let mut own = parent.params();
-        own.extend(child.params(&new_version.source_text));
+        own.extend(child.params());
+        own.extend(more);
         let rows = self.commit(&sql, &tail.with(&own)).await?;
         stored(new_version, &rows)
     }
@@ -227,7 +242,7 @@ impl AssetStore for Database {
         id: AssetVersionId,
     ) -> Result<Option<(Asset, AssetVersion)>, StoreError> {
         let sql = format!(
-            "SELECT {VERSION_COLUMNS}, {ASSET_COLUMNS} FROM asset_version AS version JOIN asset USING (tenant_id, asset_id)
+            "SELECT {VERSION_COLUMNS}, {ASSET_COLUMNS} FROM asset_version AS version {NOTE} JOIN asset USING (tenant_id, asset_id)
              WHERE tenant_id = $1 AND asset_version_id = $2"
         );
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
@@ -239,18 +254,8 @@ impl AssetStore for Database {
         scope: TenantScope,
         asset: AssetId,
         page: Paging,
-    ) -> Result<(Vec<AssetVersion>, u64), StoreError> {
-        let sql = format!(
-            "SELECT {VERSION_COLUMNS} FROM asset_version AS version WHERE tenant_id = $1 AND asset_id = $2
-             ORDER BY asset_version_id DESC LIMIT $3 OFFSET $4"
-        );
-        let (tenant, asset) = (scope.tenant().uuid(), asset.uuid());
-        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
-        let rows = self.list(&sql, &[&tenant, &asset, &limit, &offset]).await?;
-        let counted = "SELECT count(*) FROM
-            (SELECT FROM asset_version WHERE tenant_id = $1 AND asset_id = $2 LIMIT 10001) AS few";
-        let total = count(&self.list(counted, &[&tenant, &asset]).await?)?;
-        Ok((rows.iter().map(version).collect::<Result<_, _>>()?, total))
+    ) -> Result<Listed<AssetVersion>, StoreError> {
+        self.listed(list::versions(scope, asset), page, version).await
     }
 
     async fn withdraws_route_after(
@@ -367,6 +372,11 @@ struct VersionRow<'a> {
     checksum: &'a str,
     at: time::OffsetDateTime,
     by: String,
+    source: Option<&'a str>,
+    note: Option<&'a str>,
+    slugs: Vec<&'a str>,
+    labels: Vec<Option<&'a str>>,
+    pointers: Vec<&'a str>,
 }
 
 impl<'a> VersionRow<'a> {
@@ -380,21 +390,52 @@ impl<'a> VersionRow<'a> {
             checksum: version.canonical.checksum().as_str(),
             at: version.created_at.moment(),
             by: version.created_by.to_string(),
+            source: version.source_text.as_deref(),
+            note: version.change_note.as_ref().map(ChangeNote::as_str),
+            slugs: version.references.iter().map(|reference| reference.slug.as_str()).collect(),
+            labels: version
+                .references
+                .iter()
+                .map(|reference| reference.version.as_ref().map(VersionLabel::as_str))
+                .collect(),
+            pointers: version.references.iter().map(|reference| reference.pointer.as_str()).collect(),
         }
     }
 
-    fn params<'b>(&'b self, source: &'b Option<String>) -> Vec<Param<'b>> {
-        vec![
-            &self.id,
-            &self.asset,
-            &self.label,
-            &self.content,
-            &self.artifact,
-            &self.checksum,
-            &self.at,
-            &self.by,
-            source,
-        ]
+    fn params(&self) -> Vec<Param<'_>> {
+        vec![&self.id, &self.asset, &self.label, &self.content, &self.artifact, &self.checksum, &self.at, &self.by]
+    }
+
+    /// What stands beside the version, as parts of its statement, with their values from this placeholder on. What is
+    /// not there has no part: most versions have none of it, and every part of a statement costs.
+    fn beside(&self, id: &str, first: usize) -> (String, Vec<Param<'_>>) {
+        let (mut sql, mut values): (String, Vec<Param<'_>>) = (String::new(), Vec::new());
+        for (table, body) in [("asset_version_source", &self.source), ("asset_version_note", &self.note)] {
+            if body.is_some() {
+                let value = first.saturating_add(values.len());
+                sql.push_str(&format!(
+                    "{table}_made AS (
+                        INSERT INTO {table} (tenant_id, asset_version_id, body) SELECT $1, {id}, ${value} FROM made
+                     ),"
+                ));
+                values.push(body);
+            }
+        }
+        if !self.slugs.is_empty() {
+            let slugs = first.saturating_add(values.len());
+            let (labels, pointers) = (slugs.saturating_add(1), slugs.saturating_add(2));
+            sql.push_str(&format!(
+                "referred AS (
+                    INSERT INTO asset_reference (tenant_id, asset_version_id, position, target_slug, target_label,
+                        pointer)
+                    SELECT $1, {id}, place - 1, slug, label, pointer
+                    FROM made, unnest(${slugs}::text[], ${labels}::text[], ${pointers}::text[]) WITH ORDINALITY
+                        AS named (slug, label, pointer, place)
+                 ),"
+            ));
+            values.extend_from_slice(&[&self.slugs, &self.labels, &self.pointers]);
+        }
+        (sql, values)
     }
 }
 
@@ -408,6 +449,7 @@ fn stored(version: NewVersion, rows: &[Row]) -> Result<AssetVersion, CommitError
         canonical: version.canonical.text().to_owned(),
         artifact_ref: version.artifact_ref,
         checksum: version.canonical.checksum().clone(),
+        change_note: version.change_note,
         created_at: version.created_at,
         created_by: version.created_by,
     })

@@ -2,13 +2,14 @@
 
 use crate::{
     database::Database,
+    listing::{Key, Listing, Values},
     row::{Columns, count, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
     audit::{AuditEvent, AuditStore, FactSequencer},
     id::{FactId, RequestId, WorkspaceId},
-    store::{Paging, StoreError},
+    store::{Listed, Paging, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -61,25 +62,18 @@ impl AuditStore for Database {
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
         page: Paging,
-    ) -> Result<(Vec<AuditEvent>, u64), StoreError> {
-        // The page is cut on the narrow table first; only its rows are joined to the wide one. The two spellings keep
-        // the index on the workspace usable.
-        let condition = match workspace {
-            Some(_) => "tenant_id = $1 AND workspace_id = $2",
-            None => "tenant_id = $1 AND $2::uuid IS NULL",
-        };
-        let (tenant, workspace) = (scope.tenant().uuid(), workspace.map(WorkspaceId::uuid));
-        let sql = format!(
-            "SELECT page.index, fact.body, fact.leaf_hash
-             FROM (SELECT tenant_id, index, fact_id FROM fact_order WHERE {condition}
-                ORDER BY index DESC LIMIT $3 OFFSET $4) AS page
-             JOIN fact USING (tenant_id, fact_id) ORDER BY page.index DESC"
-        );
-        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
-        let rows = self.list(&sql, &[&tenant, &workspace, &limit, &offset]).await?;
-        let counted = format!("SELECT count(*) FROM (SELECT FROM fact_order WHERE {condition} LIMIT 10001) AS few");
-        let total = count(&self.list(&counted, &[&tenant, &workspace]).await?)?;
-        Ok((rows.iter().map(event).collect::<Result<_, _>>()?, total))
+    ) -> Result<Listed<AuditEvent>, StoreError> {
+        // The fact itself is looked up for the rows of the page alone, whatever is skipped before them.
+        const FROM: &str = "FROM fact_order";
+        const COLUMNS: &str = "index, tenant_id, fact_id";
+        let mut values = Values::default();
+        let mut conditions = vec![format!("tenant_id = {}", values.bind(scope.tenant().uuid()))];
+        if let Some(workspace) = workspace {
+            conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
+        }
+        let mut listing = Listing::plain(COLUMNS, Key::Place("index", "index"), FROM, conditions, values);
+        listing.beside = Some("JOIN fact USING (tenant_id, fact_id)");
+        self.listed(listing, page, event).await
     }
 }
 

@@ -1,13 +1,16 @@
 //! What a failed statement means: a constraint's name becomes a word of the domain, everything else stays opaque.
 
 use fairway_domain::store::{CommitError, Conflict, StoreError, StoreFault};
-use std::error::Error;
+use std::{error::Error, io};
 use tokio_postgres::error::SqlState;
 
 /// Raised by `fairway_commit` when the guard did not hold.
 const LOST_GUARD: &str = "FW001";
 /// Raised by `fairway_commit` when the idempotency key is taken.
 const KEY_TAKEN: &str = "FW002";
+
+/// Raised by `fairway_archive_asset` when a release needs the asset.
+const ASSET_IN_USE: &str = "FW004";
 
 pub(crate) fn of_commit(error: tokio_postgres::Error) -> CommitError {
     let Some(database) = error.as_db_error() else {
@@ -16,6 +19,7 @@ pub(crate) fn of_commit(error: tokio_postgres::Error) -> CommitError {
     match database.code().code() {
         LOST_GUARD => CommitError::Stale,
         KEY_TAKEN => CommitError::KeyTaken,
+        ASSET_IN_USE => CommitError::Conflict(Conflict::AssetInUse),
         _ => match conflict(database.code(), database.constraint()) {
             Some(conflict) => CommitError::Conflict(conflict),
             None => CommitError::Store(of_store(error)),
@@ -36,6 +40,7 @@ fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<Conflict> {
         }
         "asset_version_label_key" => Some(Conflict::DuplicateVersionLabel),
         "release_binding_role_key" => Some(Conflict::DuplicateRole),
+        "asset_grant_once" => Some(Conflict::DuplicateGrant),
         "role_binding_once" => Some(Conflict::DuplicateRoleBinding),
         "access_contract_owner" => Some(Conflict::ContractOfAnother),
         "access_contract_revoked" => Some(Conflict::ContractRevoked),
@@ -62,6 +67,11 @@ fn is_passing(code: &SqlState) -> bool {
 
 pub(crate) fn unavailable(source: Box<dyn Error + Send + Sync>) -> StoreError {
     StoreError { source, fault: StoreFault::Unavailable }
+}
+
+/// What everybody is told whose statement got no answer; the log says why.
+pub(crate) fn unsettled() -> StoreError {
+    unavailable(Box::new(io::Error::other("a statement of several requests got no answer")))
 }
 
 pub(crate) fn broken(source: Box<dyn Error + Send + Sync>) -> StoreError {

@@ -13,6 +13,8 @@ mod failure;
 mod gather;
 mod guarded;
 mod idempotency;
+mod installation;
+mod listing;
 mod migration;
 mod pulse;
 mod release;

@@ -81,7 +81,7 @@ async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
     Ok(client)
 }
 
-/// The first start's tenant, namespace and workspace, with the identifiers that the documents name.
+/// The first start's tenant, namespace, workspace and its assistant, with the identifiers that the documents name.
 const FIRST_TENANT: &str = "
     INSERT INTO tenant (tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, public_hosts,
         revision, created_at, created_by)
@@ -94,6 +94,13 @@ const FIRST_TENANT: &str = "
     INSERT INTO workspace (tenant_id, workspace_id, namespace_id, slug, name, created_at, created_by)
     VALUES ('00000000-0000-7000-8000-000000000001', '00000000-0000-7000-8000-000000000003',
         '00000000-0000-7000-8000-000000000002', 'default', 'Default', fairway_now(), 'system:bootstrap')
+    ON CONFLICT DO NOTHING;
+    INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode,
+        workspace_id, revision, created_at, created_by, updated_at, management_source)
+    VALUES ('00000000-0000-7000-8000-000000000001', '00000000-0000-7000-8000-000000000004',
+        'knowledge-assistant-default', 'Knowledge assistant default', '', 'team:default', 'registered', 'chat',
+        '00000000-0000-7000-8000-000000000003', 1, fairway_now(), 'system:bootstrap', fairway_now(),
+        'workspace_builtin')
     ON CONFLICT DO NOTHING;
     INSERT INTO fact_log (tenant_id, size) VALUES ('00000000-0000-7000-8000-000000000001', 0)
     ON CONFLICT DO NOTHING;

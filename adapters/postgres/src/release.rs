@@ -3,23 +3,22 @@
 mod rows;
 
 use crate::{
-    asset::ReachParams,
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    row::count,
+    listing::{Branch, Key, Listing, Values, within},
 };
 use async_trait::async_trait;
 use fairway_domain::{
     id::{ReleaseId, WorkloadId},
     idempotency::KeyedOutcome,
     release::{
-        Release, StateName,
+        Release,
         lane::{Deployment, DeploymentChange},
         ports::{DeploymentPulse, PlacedRelease, ReleaseFilter, ReleaseStore},
         review::Reviewed,
     },
     slug::Slug,
-    store::{Change, CommitError, Paging, StoreError},
+    store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
 };
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
@@ -46,34 +45,29 @@ impl ReleaseStore for Database {
         scope: TenantScope,
         filter: &ReleaseFilter,
         page: Paging,
-    ) -> Result<(Vec<Release>, u64), StoreError> {
-        const WHERE: &str = "FROM release JOIN workspace USING (tenant_id, workspace_id) WHERE tenant_id = $1
-            AND ($2::uuid IS NULL OR workload_id = $2)
-            AND ($3::text IS NULL OR environment = $3)
-            AND ($4::text IS NULL OR state = $4)
-            AND ($5 OR namespace_id = ANY($6) OR workspace_id = ANY($7) OR workload_id = ANY($8))";
-        let tenant = scope.tenant().uuid();
-        let workload = filter.workload.map(WorkloadId::uuid);
-        let environment = filter.environment.as_ref().map(Slug::as_str);
-        let state = filter.state.map(StateName::as_str);
-        let reach = ReachParams::new(filter.reach.as_ref());
-        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
-        let mut params: Vec<Param<'_>> = vec![
-            &tenant,
-            &workload,
-            &environment,
-            &state,
-            &reach.all,
-            &reach.namespaces,
-            &reach.workspaces,
-            &reach.workloads,
-        ];
-        let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
-        let total = count(&self.list(&counted, &params).await?)?;
-        params.extend_from_slice(&[&limit, &offset]);
-        let sql = format!("SELECT {RELEASE_COLUMNS} {WHERE} ORDER BY release_id DESC LIMIT $9 OFFSET $10");
-        let rows = self.list(&sql, &params).await?;
-        Ok((rows.iter().map(release).collect::<Result<_, _>>()?, total))
+    ) -> Result<Listed<Release>, StoreError> {
+        const FROM: &str = "FROM release";
+        let mut values = Values::default();
+        let mut conditions = vec![format!("tenant_id = {}", values.bind(scope.tenant().uuid()))];
+        if let Some(workspace) = filter.workspace {
+            conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
+        }
+        if let Some(workload) = filter.workload {
+            conditions.push(format!("workload_id = {}", values.bind(workload.uuid())));
+        }
+        if let Some(environment) = &filter.environment {
+            conditions.push(format!("environment = {}", values.bind(environment.to_string())));
+        }
+        if let Some(state) = filter.state {
+            conditions.push(format!("state = {}", values.bind(state.as_str())));
+        }
+        let (with, branches) = match &filter.reach {
+            None => (String::new(), vec![Branch { from: FROM.to_owned(), conditions, each: None }]),
+            Some(reach) => within(reach, FROM, ("workspace_id", "workload_id"), &conditions, &mut values),
+        };
+        let key = Key::Id("release_id", "release_id");
+        let listing = Listing { with, columns: RELEASE_COLUMNS, key, beside: None, weight: None, branches, values };
+        self.listed(listing, page, release).await
     }
 
     async fn deployment(
@@ -140,16 +134,23 @@ impl ReleaseStore for Database {
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
+        // The asset stays as it was seen until this is committed: who archives it waits, and then finds the binding.
+        // The release's row comes first in every binding, so that two of them never wait for each other crosswise.
         const SQL: &str = concat!(
             "WITH changed AS (
                 UPDATE release SET revision = $15, updated_at = $16
                 WHERE tenant_id = $1 AND release_id = $13 AND revision = $14 AND state = 'draft'
                 RETURNING 1
              ),
+             kept AS (
+                SELECT FROM changed, asset_version JOIN asset USING (tenant_id, asset_id)
+                WHERE tenant_id = $1 AND asset_version_id = $19 AND lifecycle_state = 'active'
+                FOR SHARE OF asset
+             ),
              bound AS (
                 INSERT INTO release_binding (tenant_id, binding_id, release_id, role, asset_version_id, created_at,
                     created_by)
-                SELECT $1, $17, $13, $18, $19, $20, $21 FROM changed
+                SELECT $1, $17, $13, $18, $19, $20, $21 FROM kept
                 RETURNING 1
              )
              SELECT fairway_commit((SELECT count(*) = 1 FROM bound), ",

@@ -1,16 +1,18 @@
 //! Tenants and workspaces.
 
 use crate::{
-    database::Database,
+    database::{Database, Param},
     guarded::{Tail, commit_tail},
-    row::{Columns, count, known},
+    listing::{Key, Listing, Values},
+    row::{Columns, known},
+    workload::WorkloadRow,
 };
 use async_trait::async_trait;
 use fairway_domain::{
     id::WorkspaceId,
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Paging, StoreError},
-    tenant::{Tenant, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceStore},
+    store::{Change, CommitError, Listed, Paging, StoreError},
+    tenant::{NewWorkspace, Tenant, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceStore},
 };
 use tokio_postgres::Row;
 
@@ -40,12 +42,10 @@ impl TenantStore for Database {
         self.read_one(&sql, &[&scope.tenant().uuid()]).await?.as_ref().map(tenant).transpose()
     }
 
-    async fn list(&self, page: Paging) -> Result<(Vec<Tenant>, u64), StoreError> {
-        let sql = format!("SELECT {TENANT_COLUMNS} FROM tenant ORDER BY tenant_id DESC LIMIT $1 OFFSET $2");
-        let rows = self.list(&sql, &[&i64::from(page.limit), &i64::from(page.offset)]).await?;
-        let counted = "SELECT count(*) FROM (SELECT FROM tenant LIMIT 10001) AS few";
-        let total = count(&self.list(counted, &[]).await?)?;
-        Ok((rows.iter().map(tenant).collect::<Result<_, _>>()?, total))
+    async fn list(&self, page: Paging) -> Result<Listed<Tenant>, StoreError> {
+        let all = vec!["true".to_owned()];
+        let key = Key::Id("tenant_id", "tenant_id");
+        self.listed(Listing::plain(TENANT_COLUMNS, key, "FROM tenant", all, Values::default()), page, tenant).await
     }
 
     async fn commit_new(
@@ -159,22 +159,18 @@ impl WorkspaceStore for Database {
         row.as_ref().map(workspace).transpose()
     }
 
-    async fn list(&self, scope: TenantScope, page: Paging) -> Result<(Vec<Workspace>, u64), StoreError> {
-        let sql = format!(
-            "SELECT {WORKSPACE_COLUMNS} FROM workspace JOIN namespace USING (tenant_id, namespace_id)
-             WHERE workspace.tenant_id = $1 ORDER BY workspace_id DESC LIMIT $2 OFFSET $3"
-        );
-        let tenant = scope.tenant().uuid();
-        let rows = self.list(&sql, &[&tenant, &i64::from(page.limit), &i64::from(page.offset)]).await?;
-        let counted = "SELECT count(*) FROM (SELECT FROM workspace WHERE tenant_id = $1 LIMIT 10001) AS few";
-        let total = count(&self.list(counted, &[&tenant]).await?)?;
-        Ok((rows.iter().map(workspace).collect::<Result<_, _>>()?, total))
+    async fn list(&self, scope: TenantScope, page: Paging) -> Result<Listed<Workspace>, StoreError> {
+        const FROM: &str = "FROM workspace JOIN namespace USING (tenant_id, namespace_id)";
+        let mut values = Values::default();
+        let conditions = vec![format!("workspace.tenant_id = {}", values.bind(scope.tenant().uuid()))];
+        let key = Key::Id("workspace.workspace_id", "workspace_id");
+        self.listed(Listing::plain(WORKSPACE_COLUMNS, key, FROM, conditions, values), page, workspace).await
     }
 
     async fn commit_new(
         &self,
         scope: TenantScope,
-        change: Change<Workspace>,
+        change: Change<NewWorkspace>,
         key: Option<&KeyedOutcome>,
     ) -> Result<Workspace, CommitError> {
         // The namespace's own row wins over the identifier that was thought of for a new one. The update that changes
@@ -190,18 +186,29 @@ impl WorkspaceStore for Database {
                 SELECT $1, $15, namespace_id, $16, $17, $18, $19 FROM home
                 RETURNING namespace_id
              ),
-             done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
+             assistant AS (
+                INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status,
+                    invocation_mode, revision, management_source, interface_config, search, workspace_id, created_at,
+                    created_by, updated_at)
+                SELECT $1, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, array_to_tsvector($30::text[]), $15, $18,
+                    $19, $18 FROM made
+                RETURNING 1
+             ),
+             done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM assistant), ",
             commit_tail!(),
             "))
              SELECT namespace_id FROM done LEFT JOIN made ON true"
         );
-        let Change { next, decided_on: _, fact } = change;
+        let Change { next: NewWorkspace { workspace, assistant }, decided_on: _, fact } = change;
         let tail = Tail::new(scope, &fact, key);
-        let (namespace_id, namespace) = (next.namespace_id.uuid(), next.namespace.as_str());
-        let (id, slug) = (next.workspace_id.uuid(), next.slug.as_str());
-        let (at, by) = (next.created_at.moment(), next.created_by.to_string());
-        let rows = self.commit(SQL, &tail.with(&[&namespace_id, &namespace, &id, &slug, &next.name, &at, &by])).await?;
+        let (namespace_id, namespace) = (workspace.namespace_id.uuid(), workspace.namespace.as_str());
+        let (id, slug) = (workspace.workspace_id.uuid(), workspace.slug.as_str());
+        let (at, by) = (workspace.created_at.moment(), workspace.created_by.to_string());
+        let row = WorkloadRow::of(scope, &assistant);
+        let mut own: Vec<Param<'_>> = vec![&namespace_id, &namespace, &id, &slug, &workspace.name, &at, &by];
+        own.extend(row.described());
+        let rows = self.commit(SQL, &tail.with(&own)).await?;
         let namespace_id = known("namespace_id", rows.first())?.id("namespace_id")?;
-        Ok(Workspace { namespace_id, ..next })
+        Ok(Workspace { namespace_id, ..workspace })
     }
 }

@@ -1,31 +1,33 @@
 //! Workloads.
 
 use crate::{
-    asset::ReachParams,
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    row::{Columns, count, known},
+    listing::{Branch, Key, Listing, Values, within},
+    row::{Columns, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    access::OwnerRef,
-    id::{WorkloadId, WorkspaceId},
+    access::rights::Reach,
+    id::WorkloadId,
     idempotency::KeyedOutcome,
     search::Words,
     slug::Slug,
-    store::{Change, CommitError, Paging, StoreError},
+    store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
     workload::{
-        InvocationMode, Status, Workload,
-        interface::{InterfaceConfig, PresentationMode},
+        InvocationMode, ManagementSource, Status, Workload,
+        interface::InterfaceConfig,
         ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
     },
 };
 use serde_json::Value;
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 pub(crate) const WORKLOAD_COLUMNS: &str = "workload.workload_id, workload.slug, workload.name, workload.description, \
-    workload.owner_ref, workload.status, workload.invocation_mode, workload.interface_config, workload.workspace_id, workspace.namespace_id, \
+    workload.owner_ref, workload.status, workload.invocation_mode, workload.interface_config, workload.management_source, \
+    workload.workspace_id, workspace.namespace_id, \
     workload.revision, workload.created_at, workload.created_by, workload.updated_at";
 
 pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
@@ -38,6 +40,10 @@ pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
         status: row.spelled("status", Status::parse)?,
         invocation_mode: row.spelled("invocation_mode", InvocationMode::parse)?,
         interface_config: interface(row)?,
+        management_source: row
+            .column::<Option<&str>>("management_source")?
+            .map(|source| known("management_source", ManagementSource::parse(source)))
+            .transpose()?,
         workspace_id: row.id("workspace_id")?,
         namespace_id: row.id("namespace_id")?,
         created_at: row.moment("created_at")?,
@@ -65,6 +71,20 @@ fn question(scope: TenantScope, words: &Words) -> String {
     parts.join(" & ")
 }
 
+/// Workloads that meet the conditions, as far as the reach goes.
+fn listing(conditions: Vec<String>, reach: Option<&Reach>, mut values: Values) -> Listing {
+    const FROM: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id)";
+    let (with, branches) = match reach {
+        None => (String::new(), vec![Branch { from: FROM.to_owned(), conditions, each: None }]),
+        Some(reach) => {
+            let places = ("workload.workspace_id", "workload.workload_id");
+            within(reach, FROM, places, &conditions, &mut values)
+        }
+    };
+    let key = Key::Id("workload.workload_id", "workload_id");
+    Listing { with, columns: WORKLOAD_COLUMNS, key, beside: None, weight: None, branches, values }
+}
+
 #[async_trait]
 impl WorkloadStore for Database {
     async fn find_by_slug(&self, scope: TenantScope, slug: &Slug) -> Result<Option<Workload>, StoreError> {
@@ -81,27 +101,22 @@ impl WorkloadStore for Database {
         scope: TenantScope,
         filter: &RuntimeFilter,
         page: Paging,
-    ) -> Result<(Vec<Workload>, u64), StoreError> {
-        const WHERE: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id) WHERE tenant_id = $1
-            AND interface_config IS NOT NULL AND status = 'registered'
-            AND ($2::text IS NULL OR interface_config ->> 'presentation_mode' = $2)
-            AND ($3::text IS NULL OR owner_ref = $3)
-            AND ($4::text IS NULL OR search @@ $4::tsquery)
-            AND ($5 OR namespace_id = ANY($6) OR workspace_id = ANY($7) OR workload_id = ANY($8))";
-        let tenant = scope.tenant().uuid();
-        let mode = filter.presentation_mode.map(PresentationMode::as_str);
-        let owner = filter.owner.as_ref().map(OwnerRef::as_str);
-        let words = filter.words.as_ref().map(|words| question(scope, words));
-        let reach = ReachParams::new(filter.reach.as_ref());
-        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
-        let mut params: Vec<Param<'_>> =
-            vec![&tenant, &mode, &owner, &words, &reach.all, &reach.namespaces, &reach.workspaces, &reach.workloads];
-        let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
-        let total = count(&self.list(&counted, &params).await?)?;
-        params.extend_from_slice(&[&limit, &offset]);
-        let sql = format!("SELECT {WORKLOAD_COLUMNS} {WHERE} ORDER BY workload_id DESC LIMIT $9 OFFSET $10");
-        let rows = self.list(&sql, &params).await?;
-        Ok((rows.iter().map(workload).collect::<Result<_, _>>()?, total))
+    ) -> Result<Listed<Workload>, StoreError> {
+        let mut values = Values::default();
+        let mut conditions = vec![
+            format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid())),
+            "interface_config IS NOT NULL AND status = 'registered'".to_owned(),
+        ];
+        if let Some(mode) = filter.presentation_mode {
+            conditions.push(format!("interface_config ->> 'presentation_mode' = {}", values.bind(mode.as_str())));
+        }
+        if let Some(owner) = &filter.owner {
+            conditions.push(format!("owner_ref = {}", values.bind(owner.as_str().to_owned())));
+        }
+        if let Some(words) = &filter.words {
+            conditions.push(format!("search @@ {}::text::tsquery", values.bind(question(scope, words))));
+        }
+        self.listed(listing(conditions, filter.reach.as_ref(), values), page, workload).await
     }
 
     async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError> {
@@ -118,24 +133,16 @@ impl WorkloadStore for Database {
         scope: TenantScope,
         filter: &WorkloadFilter,
         page: Paging,
-    ) -> Result<(Vec<Workload>, u64), StoreError> {
-        const WHERE: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id) WHERE tenant_id = $1
-            AND ($2::uuid IS NULL OR workspace_id = $2)
-            AND ($3::text IS NULL OR status = $3)
-            AND ($4 OR namespace_id = ANY($5) OR workspace_id = ANY($6) OR workload_id = ANY($7))";
-        let tenant = scope.tenant().uuid();
-        let workspace = filter.workspace.map(WorkspaceId::uuid);
-        let status = filter.status.map(Status::as_str);
-        let reach = ReachParams::new(filter.reach.as_ref());
-        let (limit, offset) = (i64::from(page.limit), i64::from(page.offset));
-        let mut params: Vec<Param<'_>> =
-            vec![&tenant, &workspace, &status, &reach.all, &reach.namespaces, &reach.workspaces, &reach.workloads];
-        let counted = format!("SELECT count(*) FROM (SELECT {WHERE} LIMIT 10001) AS few");
-        let total = count(&self.list(&counted, &params).await?)?;
-        params.extend_from_slice(&[&limit, &offset]);
-        let sql = format!("SELECT {WORKLOAD_COLUMNS} {WHERE} ORDER BY workload_id DESC LIMIT $8 OFFSET $9");
-        let rows = self.list(&sql, &params).await?;
-        Ok((rows.iter().map(workload).collect::<Result<_, _>>()?, total))
+    ) -> Result<Listed<Workload>, StoreError> {
+        let mut values = Values::default();
+        let mut conditions = vec![format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid()))];
+        if let Some(workspace) = filter.workspace {
+            conditions.push(format!("workload.workspace_id = {}", values.bind(workspace.uuid())));
+        }
+        if let Some(status) = filter.status {
+            conditions.push(format!("workload.status = {}", values.bind(status.as_str())));
+        }
+        self.listed(listing(conditions, filter.reach.as_ref(), values), page, workload).await
     }
 
     async fn commit_new(
@@ -147,10 +154,10 @@ impl WorkloadStore for Database {
         const SQL: &str = concat!(
             "WITH made AS (
                 INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status,
-                    invocation_mode, workspace_id, revision, created_at, created_by, updated_at,
-                    interface_config, search)
-                VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $22, $24,
-                    array_to_tsvector($25::text[]))
+                    invocation_mode, revision, management_source, interface_config, search, workspace_id, created_at,
+                    created_by, updated_at)
+                VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, array_to_tsvector($23::text[]), $24,
+                    $25, $26, $25)
                 RETURNING 1
              )
              SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
@@ -159,27 +166,10 @@ impl WorkloadStore for Database {
         );
         let Change { next, decided_on: _, fact } = change;
         let tail = Tail::new(scope, &fact, key);
-        let (id, slug, owner) = (next.workload_id.uuid(), next.slug.as_str(), next.owner_ref.as_str());
-        let (status, mode) = (next.status.as_str(), next.invocation_mode.as_str());
-        let (workspace, revision) = (next.workspace_id.uuid(), next.revision.get());
-        let (at, by) = (next.created_at.moment(), next.created_by.to_string());
-        let interface = next.interface_config.as_ref().map(InterfaceConfig::to_document);
-        let words = lexemes(scope, &next.words());
-        let own: [Param<'_>; 13] = [
-            &id,
-            &slug,
-            &next.name,
-            &next.description,
-            &owner,
-            &status,
-            &mode,
-            &workspace,
-            &revision,
-            &at,
-            &by,
-            &interface,
-            &words,
-        ];
+        let row = WorkloadRow::of(scope, &next);
+        let (workspace, at, by) = (next.workspace_id.uuid(), next.created_at.moment(), next.created_by.to_string());
+        let mut own = row.described();
+        own.extend_from_slice(&[&workspace, &at, &by]);
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
 
@@ -206,5 +196,55 @@ impl WorkloadStore for Database {
         let own: [Param<'_>; 11] =
             [&id, &seen, &next.name, &next.description, &owner, &status, &mode, &revision, &at, &interface, &words];
         Self::commit(self, SQL, &tail.with(&own)).await.map(|_| ())
+    }
+}
+
+/// What a new workload's row says of it, place and moment apart, alive while the statement runs.
+pub(crate) struct WorkloadRow<'a> {
+    id: Uuid,
+    slug: &'a str,
+    name: &'a str,
+    description: &'a str,
+    owner: &'a str,
+    status: &'static str,
+    mode: &'static str,
+    revision: i64,
+    source: Option<&'static str>,
+    interface: Option<Value>,
+    words: Vec<String>,
+}
+
+impl<'a> WorkloadRow<'a> {
+    pub(crate) fn of(scope: TenantScope, workload: &'a Workload) -> Self {
+        Self {
+            id: workload.workload_id.uuid(),
+            slug: workload.slug.as_str(),
+            name: &workload.name,
+            description: &workload.description,
+            owner: workload.owner_ref.as_str(),
+            status: workload.status.as_str(),
+            mode: workload.invocation_mode.as_str(),
+            revision: workload.revision.get(),
+            source: workload.management_source.map(ManagementSource::as_str),
+            interface: workload.interface_config.as_ref().map(InterfaceConfig::to_document),
+            words: lexemes(scope, &workload.words()),
+        }
+    }
+
+    /// Identifier, slug, name, description, owner, status, mode, revision, management source, interface, words.
+    pub(crate) fn described(&self) -> Vec<Param<'_>> {
+        vec![
+            &self.id,
+            &self.slug,
+            &self.name,
+            &self.description,
+            &self.owner,
+            &self.status,
+            &self.mode,
+            &self.revision,
+            &self.source,
+            &self.interface,
+            &self.words,
+        ]
     }
 }

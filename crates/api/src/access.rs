@@ -6,7 +6,7 @@ use crate::{
     compose::Api,
     document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem},
-    http::{body::Body, idempotency::Keyed, paging::Page, path::PathId, query::Query},
+    http::{body::Body, idempotency::Keyed, paging::List, path::PathId},
 };
 use actix_web::{HttpResponse, delete, get, post, web};
 use fairway_domain::{
@@ -107,13 +107,11 @@ pub(crate) async fn list_roles(api: web::Data<Api>, caller: Identified) -> Resul
 pub(crate) async fn list_role_bindings(
     api: web::Data<Api>,
     caller: Identified,
-    query: Query<RoleBindingQuery>,
-    page: Page,
+    list: List<RoleBindingQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspace = query.workspace_id.map(Into::into);
-    let (bindings, total) = api.services.list_role_bindings(&caller, workspace, page.paging()).await?;
-    let views: Vec<RoleBindingView> = bindings.iter().map(RoleBindingView::of).collect();
-    Ok(page.answer(&views, total))
+    let workspace = list.filter.workspace_id.map(Into::into);
+    let bindings = api.services.list_role_bindings(&caller, workspace, list.paging()).await?;
+    Ok(list.answer(&bindings.map(|binding| RoleBindingView::of(&binding))))
 }
 
 /// Grants a role.

@@ -1,5 +1,10 @@
 //! Assets and versions.
 
+pub(crate) mod diff;
+pub(crate) mod grant;
+pub(crate) mod impact;
+pub(crate) mod life;
+
 use crate::{
     answer::Answer,
     caller::Identified,
@@ -9,7 +14,7 @@ use crate::{
     http::{
         body::Body,
         idempotency::Keyed,
-        paging::Page,
+        paging::List,
         path::{Path, PathId},
         query::Query,
     },
@@ -18,7 +23,7 @@ use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     access::OwnerRef,
     asset::{
-        Asset, AssetVersion, Lifecycle, VersionLabel,
+        Asset, AssetVersion, ChangeNote, Lifecycle, VersionLabel,
         content::{self, ContentWarning},
         kind::AssetKind,
     },
@@ -27,7 +32,7 @@ use fairway_domain::{
 };
 use fairway_operations::{
     access::Operation,
-    asset::{AssetDraft, AssetQuery},
+    asset::{AssetDraft, AssetQuery, VersionDraft},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
@@ -84,6 +89,8 @@ pub(crate) struct VersionView {
     artifact_ref: String,
     /// BLAKE3 over the canonical JSON of the content: `blake3:<hex>`.
     checksum: String,
+    /// Why it is there, in its author's words; null if nothing was said, or it was erased.
+    change_note: Option<String>,
     #[schema(format = DateTime)]
     created_at: String,
     created_by: String,
@@ -125,6 +132,7 @@ impl VersionView {
                 .map_err(|error| ApiError::internal().caused_by(&error))?,
             artifact_ref: version.artifact_ref.to_string(),
             checksum: version.checksum.as_str().to_owned(),
+            change_note: version.change_note.as_ref().map(|note| note.as_str().to_owned()),
             created_at: version.created_at.to_string(),
             created_by: version.created_by.to_string(),
             content_yaml: None,
@@ -175,6 +183,9 @@ pub(crate) struct NewVersion {
     /// Unique in the asset; the next `vN` if left out.
     #[schema(max_length = 64)]
     version_label: Option<String>,
+    /// Why it is there, in your words.
+    #[schema(max_length = 2000)]
+    change_note: Option<String>,
 }
 
 /// Which assets to list.
@@ -221,6 +232,11 @@ impl InWorkspace {
             (query, body) => Ok(query.or(body).map(Into::into)),
         }
     }
+
+    /// The same where the workspace must be named: it is where the request looks from.
+    pub(crate) fn required(&self, body: Option<Uuid>) -> Result<WorkspaceId, ApiError> {
+        self.with_body(body)?.ok_or_else(|| FieldProblem::missing("workspace_id").into())
+    }
 }
 
 pub(crate) fn slug(text: &str) -> Result<Slug, FieldProblem> {
@@ -235,6 +251,12 @@ pub(crate) fn owner(text: &str) -> Result<OwnerRef, FieldProblem> {
 pub(crate) fn label(text: Option<&str>) -> Result<Option<VersionLabel>, FieldProblem> {
     let rule = "a label has 1 to 64 letters, digits, dots, hyphens and underscores";
     text.map(|text| VersionLabel::parse(text).ok_or_else(|| FieldProblem::new("version_label", "invalid", rule)))
+        .transpose()
+}
+
+pub(crate) fn change_note(text: Option<&str>) -> Result<Option<ChangeNote>, FieldProblem> {
+    let rule = "a note has at most 2000 characters";
+    text.map(|text| ChangeNote::parse(text).ok_or_else(|| FieldProblem::new("change_note", "invalid", rule)))
         .transpose()
 }
 
@@ -281,21 +303,19 @@ pub(crate) async fn create_asset(
 pub(crate) async fn list_assets(
     api: web::Data<Api>,
     caller: Identified,
-    query: Query<AssetListQuery>,
-    page: Page,
+    list: List<AssetListQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let kind = query.asset_kind.as_deref();
-    let state = query.lifecycle_state.as_deref();
+    let kind = list.filter.asset_kind.as_deref();
+    let state = list.filter.lifecycle_state.as_deref();
     let filter = AssetQuery {
-        workspace_id: query.workspace_id.map(Into::into),
+        workspace_id: list.filter.workspace_id.map(Into::into),
         kind: kind.map(|text| AssetKind::parse(text).ok_or_else(|| FieldProblem::invalid("asset_kind"))).transpose()?,
         lifecycle: state
             .map(|text| Lifecycle::parse(text).ok_or_else(|| FieldProblem::invalid("lifecycle_state")))
             .transpose()?,
     };
-    let (assets, total) = api.services.list_assets(&caller, Operation::ListAssets, &filter, page.paging()).await?;
-    let views: Vec<AssetView> = assets.iter().map(AssetView::of).collect();
-    Ok(page.answer(&views, total))
+    let assets = api.services.list_assets(&caller, Operation::ListAssets, &filter, list.paging()).await?;
+    Ok(list.answer(&assets.map(|asset| AssetView::of(&asset))))
 }
 
 /// One asset.
@@ -337,8 +357,12 @@ pub(crate) async fn create_asset_version(
     if !new.content.is_object() {
         return Err(FieldProblem::new("content", "invalid", "content is an object").into());
     }
-    let label = label(new.version_label.as_deref())?;
-    let (kind, done) = api.services.create_asset_version(&caller, *asset, (&new.content, label), key.as_ref()).await?;
+    let draft = VersionDraft {
+        content: &new.content,
+        label: label(new.version_label.as_deref())?,
+        change_note: change_note(new.change_note.as_deref())?,
+    };
+    let (kind, done) = api.services.create_asset_version(&caller, *asset, draft, key.as_ref()).await?;
     let view = VersionView::warned(kind, &done.value)?;
     let location = format!("/v1/assets/{}/versions/{}", view.asset_id, view.asset_version_id);
     Ok(Answer::made(&done, &view, location)?.send())
@@ -356,12 +380,10 @@ pub(crate) async fn list_asset_versions(
     api: web::Data<Api>,
     caller: Identified,
     asset: PathId<AssetId>,
-    from: Query<FromWorkspace>,
-    page: Page,
+    list: List<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
-    let (versions, total) = api.services.list_asset_versions(&caller, *asset, from.id(), page.paging()).await?;
-    let views: Vec<VersionView> = versions.iter().map(VersionView::of).collect::<Result<_, _>>()?;
-    Ok(page.answer(&views, total))
+    let versions = api.services.list_asset_versions(&caller, *asset, list.filter.id(), list.paging()).await?;
+    Ok(list.answer(&versions.try_map(|version| VersionView::of(&version))?))
 }
 
 /// One version.

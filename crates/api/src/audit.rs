@@ -5,7 +5,7 @@ use crate::{
     compose::Api,
     document::{PageParams, ReadRefusals},
     error::ApiError,
-    http::{paging::Page, query::Query},
+    http::paging::List,
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::audit::AuditEvent;
@@ -79,11 +79,9 @@ pub(crate) struct AuditQuery {
 pub(crate) async fn list_audit_events(
     api: web::Data<Api>,
     caller: Identified,
-    query: Query<AuditQuery>,
-    page: Page,
+    list: List<AuditQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspace = query.workspace_id.map(Into::into);
-    let (events, total) = api.services.list_audit_events(&caller, workspace, page.paging()).await?;
-    let views: Vec<AuditEventView> = events.into_iter().map(AuditEventView::of).collect();
-    Ok(page.answer(&views, total))
+    let workspace = list.filter.workspace_id.map(Into::into);
+    let events = api.services.list_audit_events(&caller, workspace, list.paging()).await?;
+    Ok(list.answer(&events.map(AuditEventView::of)))
 }

@@ -3,18 +3,18 @@
 use crate::{
     app::Documents,
     config::{AuthMode, Settings},
-    http::{HttpBase, fallback::KnownMethods, strict_query::KnownQueries},
+    http::{HttpBase, fallback::KnownMethods, leaving::Leaving, paging::CursorKey, strict_query::KnownQueries},
     metrics::Metrics,
     system::{SystemClock, SystemIds},
 };
 use anyhow::Context as _;
 use fairway_artifacts::Artifacts;
 use fairway_domain::{asset::ports::ArtifactStore, execution::provider::Provider, id::Ids, time::Clock};
-use fairway_operations::{Services, Settings as RunSettings, Stores, access::IdentityMode};
+use fairway_operations::{Failure, Services, Settings as RunSettings, Stores, access::IdentityMode};
 use fairway_postgres::{Database, DatabaseOptions};
 use fairway_providers::{Accounts, Local};
 use std::sync::Arc;
-use tokio::task::JoinSet;
+use tokio::{sync::OnceCell, task::JoinSet};
 
 /// Connections of one worker thread. More of them only queue inside PostgreSQL: the machine's cores are what is short.
 const CONNECTIONS_PER_WORKER: usize = 8;
@@ -28,6 +28,7 @@ pub struct Api {
     pub(crate) mode: IdentityMode,
     pub(crate) metrics: Metrics,
     database: Database,
+    cursor_key: Arc<OnceCell<CursorKey>>,
 }
 
 /// What the service needs, and whether it is there.
@@ -39,6 +40,12 @@ pub(crate) struct Readiness {
 }
 
 impl Api {
+    /// What cursors are sealed with: the database's, so that all processes open each other's. Read once.
+    pub(crate) async fn cursor_key(&self) -> Result<CursorKey, Failure> {
+        let read = async || self.database.cursor_key().await.map(CursorKey::new);
+        Ok(*self.cursor_key.get_or_try_init(read).await?)
+    }
+
     pub(crate) async fn readiness(&self) -> Readiness {
         let (partitions, artifacts) =
             futures_util::join!(self.database.partitions_reach_far(), self.services.artifacts_ready());
@@ -58,6 +65,8 @@ pub struct Process {
     relays: Database,
     mode: IdentityMode,
     metrics: Metrics,
+    cursor_key: Arc<OnceCell<CursorKey>>,
+    leaving: Leaving,
     /// The OpenAPI document.
     pub documents: Documents,
 }
@@ -101,6 +110,9 @@ fn stores(database: &Database) -> Stores {
         workspaces: shared.clone(),
         access: shared.clone(),
         assets: shared.clone(),
+        asset_grants: shared.clone(),
+        impact: shared.clone(),
+        ledger: shared.clone(),
         workloads: shared.clone(),
         releases: shared.clone(),
         executions: shared.clone(),
@@ -126,7 +138,16 @@ impl Process {
         let mode = match settings.auth_mode {
             AuthMode::Local => IdentityMode::Local,
         };
-        Ok(Self { url, services, relays, mode, metrics: Metrics::new()?, documents: Documents::new() })
+        Ok(Self {
+            url,
+            services,
+            relays,
+            mode,
+            metrics: Metrics::new()?,
+            cursor_key: Arc::default(),
+            leaving: Leaving::default(),
+            documents: Documents::new(),
+        })
     }
 
     /// What the HTTP base needs.
@@ -139,6 +160,7 @@ impl Process {
             body_timeout: settings.body_timeout,
             known_methods: KnownMethods::of(self.documents.openapi()),
             known_queries: KnownQueries::of(self.documents.openapi()),
+            leaving: self.leaving.clone(),
         }
     }
 
@@ -154,6 +176,7 @@ impl Process {
             mode: self.mode,
             metrics: self.metrics.clone(),
             database,
+            cursor_key: Arc::clone(&self.cursor_key),
         })
     }
 
@@ -166,6 +189,12 @@ impl Process {
         relays.spawn(fairway_operations::execution::recover_forever(self.services.clone()));
         relays.spawn(fairway_operations::retention::retain_forever(self.services.clone()));
         relays
+    }
+
+    /// Tells everybody who answers that the process is about to end.
+    #[must_use]
+    pub const fn leaving(&self) -> &Leaving {
+        &self.leaving
     }
 
     /// The operations over the relays' connections.

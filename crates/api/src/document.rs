@@ -154,9 +154,12 @@ pub(crate) struct PageParams {
     /// Rows to answer with.
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<u32>,
-    /// Rows to skip.
+    /// Rows to skip. The further, the slower; the cursor is as fast at any depth.
     #[param(minimum = 0, maximum = 10_000, default = 0)]
     offset: Option<u32>,
+    /// Where the page begins, as the header `Link` of the page before says it; instead of `offset`, with the same
+    /// filters.
+    cursor: Option<String>,
 }
 
 /// The key under which a request has one effect however often it is sent.

@@ -7,7 +7,7 @@ use crate::{
     compose::Api,
     document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::ApiError,
-    http::{body::Body, idempotency::Keyed, paging::Page, path::PathId, query::Query},
+    http::{body::Body, idempotency::Keyed, paging::List, path::PathId, query::Query},
 };
 use actix_web::{HttpResponse, get, post, web};
 use fairway_domain::{asset::kind::AssetKind, flow::FlowProblem, id::AssetId};
@@ -165,17 +165,15 @@ pub(crate) async fn create_flow(
 pub(crate) async fn list_flows(
     api: web::Data<Api>,
     caller: Identified,
-    query: Query<FlowListQuery>,
-    page: Page,
+    list: List<FlowListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let filter = AssetQuery {
-        workspace_id: query.workspace_id.map(Into::into),
+        workspace_id: list.filter.workspace_id.map(Into::into),
         kind: Some(AssetKind::OrchestrationFlow),
         lifecycle: None,
     };
-    let (flows, total) = api.services.list_assets(&caller, Operation::ListFlows, &filter, page.paging()).await?;
-    let views: Vec<AssetView> = flows.iter().map(AssetView::of).collect();
-    Ok(page.answer(&views, total))
+    let flows = api.services.list_assets(&caller, Operation::ListFlows, &filter, list.paging()).await?;
+    Ok(list.answer(&flows.map(|flow| AssetView::of(&flow))))
 }
 
 /// One flow.
@@ -216,7 +214,8 @@ pub(crate) async fn create_flow_version(
     let new = body.into_inner();
     let text = (new.content_yaml, label(new.version_label.as_deref())?);
     let done = api.services.create_flow_version(&caller, *flow, text, key.as_ref()).await?;
-    let view = VersionView::of(&done.value.version)?.with_text(done.value.content_yaml.clone());
+    let view = VersionView::warned(AssetKind::OrchestrationFlow, &done.value.version)?
+        .with_text(done.value.content_yaml.clone());
     let location = view.location();
     Ok(Answer::made(&done, &view, location)?.send())
 }

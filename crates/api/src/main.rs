@@ -34,6 +34,8 @@ enum Command {
     Serve,
     /// Bring the database up to date and end.
     Migrate,
+    /// Compare every version's row, checksum and artifact; print what differs, and fail if anything does.
+    VerifyArtifacts,
     /// Apply a directory of resources to a running server.
     Seed {
         /// Address of the server.
@@ -59,7 +61,7 @@ enum ConfigCommand {
 fn main() -> ExitCode {
     let line = CommandLine::parse();
     match run(&line) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             // One line: what failed, and because of what.
             let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
@@ -72,28 +74,27 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(line: &CommandLine) -> anyhow::Result<()> {
+fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
     // One provider of cryptography for everything that speaks TLS; a second call would only be told so.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match &line.command {
         Command::Openapi => {
             print!("{}", document::as_json()?);
-            Ok(())
         }
-        Command::Seed { server, directory } => runtime()?.block_on(seed::seed(server, directory)),
+        Command::Seed { server, directory } => runtime()?.block_on(seed::seed(server, directory))?,
         Command::Config(ConfigCommand::Check) => {
             for shown in settings(line)?.describe() {
                 println!("{} = {} ({})", shown.key, shown.value, shown.origin);
             }
-            Ok(())
         }
         Command::Serve => {
             let settings = settings(line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
             let served = runtime()?.block_on(serve::serve(&settings));
             telemetry.shutdown();
-            served
+            served?;
         }
+        Command::VerifyArtifacts => return verify_artifacts(&settings(line)?),
         Command::Migrate => {
             let settings = settings(line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
@@ -101,12 +102,27 @@ fn run(line: &CommandLine) -> anyhow::Result<()> {
                 let database = DatabaseAddress::open(&settings).await?;
                 let migrated = fairway_postgres::migrate(&database.owner_url).await;
                 database.close().await?;
-                Ok(migrated?)
+                anyhow::Ok(migrated?)
             });
             telemetry.shutdown();
-            migrated
+            migrated?;
         }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a line a version with something wrong, and a last one with how many were compared.
+fn verify_artifacts(settings: &Settings) -> anyhow::Result<ExitCode> {
+    let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
+    let verified = runtime()?.block_on(serve::verify_artifacts(settings));
+    telemetry.shutdown();
+    let verified = verified?;
+    for (version, wrong) in &verified.wrong {
+        let wrong: Vec<&str> = wrong.iter().map(|one| one.as_str()).collect();
+        println!("tenant {} version {}: {}", version.tenant_id, version.asset_version_id, wrong.join("; "));
+    }
+    println!("{} versions compared, {} with something wrong", verified.versions, verified.wrong.len());
+    Ok(if verified.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {

@@ -9,7 +9,12 @@ use crate::{
     document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem},
     http::{
-        body::Body, etag::IfMatch, idempotency::Keyed, paging::Page, path::PathId, query::Query,
+        body::Body,
+        etag::IfMatch,
+        idempotency::Keyed,
+        paging::{List, Unfiltered},
+        path::PathId,
+        query::Query,
         request_context::request_id,
     },
 };
@@ -85,6 +90,8 @@ pub(crate) struct NewApproval {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ReleaseListQuery {
+    /// Those of this workspace's workloads.
+    workspace_id: Option<Uuid>,
     /// Those of this workload.
     workload_id: Option<Uuid>,
     /// Those in this environment.
@@ -155,18 +162,17 @@ pub(crate) async fn create_release(
 pub(crate) async fn list_releases(
     api: web::Data<Api>,
     caller: Identified,
-    query: Query<ReleaseListQuery>,
-    page: Page,
+    list: List<ReleaseListQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let state = query.state.as_deref();
+    let state = list.filter.state.as_deref();
     let filter = ReleaseQuery {
-        workload_id: query.workload_id.map(Into::into),
-        environment: query.environment.as_deref().map(environment).transpose()?,
+        workspace_id: list.filter.workspace_id.map(Into::into),
+        workload_id: list.filter.workload_id.map(Into::into),
+        environment: list.filter.environment.as_deref().map(environment).transpose()?,
         state: state.map(|text| StateName::parse(text).ok_or_else(|| FieldProblem::invalid("state"))).transpose()?,
     };
-    let (releases, total) = api.services.list_releases(&caller, filter, page.paging()).await?;
-    let views: Vec<ReleaseView> = releases.iter().map(ReleaseView::of).collect();
-    Ok(page.answer(&views, total))
+    let releases = api.services.list_releases(&caller, filter, list.paging()).await?;
+    Ok(list.answer(&releases.map(|release| ReleaseView::of(&release))))
 }
 
 /// A workload's releases without their bindings, newest first.
@@ -181,11 +187,10 @@ pub(crate) async fn list_workload_releases(
     api: web::Data<Api>,
     caller: Identified,
     workload: PathId<WorkloadId>,
-    page: Page,
+    list: List<Unfiltered>,
 ) -> Result<HttpResponse, ApiError> {
-    let (releases, total) = api.services.list_workload_releases(&caller, *workload, page.paging()).await?;
-    let views: Vec<ReleaseView> = releases.iter().map(ReleaseView::of).collect();
-    Ok(page.answer(&views, total))
+    let releases = api.services.list_workload_releases(&caller, *workload, list.paging()).await?;
+    Ok(list.answer(&releases.map(|release| ReleaseView::of(&release))))
 }
 
 /// The release that serves a workload in an environment.
@@ -336,12 +341,8 @@ pub(crate) async fn list_approvals(
     api: web::Data<Api>,
     caller: Identified,
     release: PathId<ReleaseId>,
-    page: Page,
+    list: List<Unfiltered>,
 ) -> Result<HttpResponse, ApiError> {
-    let (release, approvals) = api.services.list_approvals(&caller, *release).await?;
-    let total = approvals.len() as u64;
-    let (limit, offset) = (page.paging().limit as usize, page.paging().offset as usize);
-    let shown = approvals.iter().skip(offset).take(limit);
-    let views: Vec<ApprovalView> = shown.map(|approval| ApprovalView::of(release.release_id, approval)).collect();
-    Ok(page.answer(&views, total))
+    let approvals = api.services.list_approvals(&caller, *release, list.paging()).await?;
+    Ok(list.answer(&approvals.map(|approval| ApprovalView::of(*release, &approval))))
 }

@@ -4,7 +4,7 @@ use crate::{
     app,
     compose::{Api, Parts, Process},
     config::{Database, Settings},
-    http::connection::Guarded,
+    http::{connection::Guarded, leaving::Leaving},
 };
 use actix_http::{HttpService, Protocol};
 use actix_server::Server;
@@ -12,6 +12,7 @@ pub use actix_server::ServerHandle;
 use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
 use actix_web::{dev::AppConfig, rt::net::TcpStream, web};
 use anyhow::Context as _;
+use fairway_operations::asset::Verified;
 use fairway_private_postgres::{Binaries, Options, PrivateServer, state};
 use std::{
     net::TcpListener,
@@ -29,6 +30,9 @@ use tokio::{
 
 /// Database of a private server.
 const DATABASE: &str = "fairway";
+/// How long the end is announced before connections are closed: a client that is busy hears it with its next answer, a
+/// balancer with its next look at `/readyz`. A connection that was closed without a word may already carry a request.
+const ANNOUNCED: Duration = Duration::from_millis(500);
 /// How long requests under way may take once the server is told to stop, in seconds.
 const DRAIN: u64 = 20;
 /// How long a connection may lie idle between two requests, unless heads of requests are given less.
@@ -166,7 +170,7 @@ impl Workers {
     }
 }
 
-/// Serves until SIGTERM or SIGINT, then drains and ends.
+/// Serves until SIGTERM or SIGINT, then says so, drains and ends.
 ///
 /// # Errors
 /// When something that is needed cannot be started.
@@ -189,8 +193,8 @@ async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: T
     let mut server = tokio::spawn(server);
     tokio::select! {
         ended = &mut server => ended??,
-        _ = terminate.recv() => stop(&handle, server).await?,
-        _ = interrupt.recv() => stop(&handle, server).await?,
+        _ = terminate.recv() => stop(process.leaving(), &handle, server).await?,
+        _ = interrupt.recv() => stop(process.leaving(), &handle, server).await?,
     }
     relays.shutdown().await;
     match process.services().hand_back().await {
@@ -202,7 +206,29 @@ async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: T
     Ok(())
 }
 
-async fn stop(handle: &ServerHandle, server: tokio::task::JoinHandle<std::io::Result<()>>) -> anyhow::Result<()> {
+/// Compares every version's row, checksum and artifact.
+///
+/// # Errors
+/// When the database or the artifact store cannot be reached.
+pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verified> {
+    let database = DatabaseAddress::open(settings).await?;
+    let verified = async {
+        let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
+        anyhow::Ok(process.services().verify_artifacts().await?)
+    };
+    let verified = verified.await;
+    database.close().await?;
+    verified
+}
+
+async fn stop(
+    leaving: &Leaving,
+    handle: &ServerHandle,
+    server: tokio::task::JoinHandle<std::io::Result<()>>,
+) -> anyhow::Result<()> {
+    tracing::info!("stopping: clients are told to go");
+    leaving.announce();
+    tokio::time::sleep(ANNOUNCED).await;
     tracing::info!("stopping: no new connections, requests under way end");
     handle.stop(true).await;
     Ok(server.await??)

@@ -6,7 +6,13 @@ use crate::{
     compose::Api,
     document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::ApiError,
-    http::{body::Body, etag::IfMatch, idempotency::Keyed, paging::Page, path::PathId},
+    http::{
+        body::Body,
+        etag::IfMatch,
+        idempotency::Keyed,
+        paging::{List, Unfiltered},
+        path::PathId,
+    },
 };
 use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{
@@ -136,11 +142,10 @@ pub(crate) struct NewWorkspace {
 pub(crate) async fn list_tenants(
     api: web::Data<Api>,
     caller: Identified,
-    page: Page,
+    list: List<Unfiltered>,
 ) -> Result<HttpResponse, ApiError> {
-    let (tenants, total) = api.services.list_tenants(&caller, page.paging()).await?;
-    let views: Vec<TenantView> = tenants.iter().map(TenantView::of).collect();
-    Ok(page.answer(&views, total))
+    let tenants = api.services.list_tenants(&caller, list.paging()).await?;
+    Ok(list.answer(&tenants.map(|tenant| TenantView::of(&tenant))))
 }
 
 /// Makes a tenant.
@@ -220,11 +225,10 @@ pub(crate) async fn change_tenant_settings(
 pub(crate) async fn list_workspaces(
     api: web::Data<Api>,
     caller: Identified,
-    page: Page,
+    list: List<Unfiltered>,
 ) -> Result<HttpResponse, ApiError> {
-    let (workspaces, total) = api.services.list_workspaces(&caller, page.paging()).await?;
-    let views: Vec<WorkspaceView> = workspaces.iter().map(WorkspaceView::of).collect();
-    Ok(page.answer(&views, total))
+    let workspaces = api.services.list_workspaces(&caller, list.paging()).await?;
+    Ok(list.answer(&workspaces.map(|workspace| WorkspaceView::of(&workspace))))
 }
 
 /// Makes a workspace, and its namespace on first use.

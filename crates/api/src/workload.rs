@@ -13,7 +13,7 @@ use crate::{
         body::{Body, present},
         etag::IfMatch,
         idempotency::Keyed,
-        paging::Page,
+        paging::List,
         path::PathId,
         query::Query,
     },
@@ -21,7 +21,9 @@ use crate::{
 use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{
     id::WorkloadId,
-    workload::{InvocationMode, Status, Workload, WorkloadPatch, interface::InterfaceConfig, refused_texts},
+    workload::{
+        InvocationMode, ManagementSource, Status, Workload, WorkloadPatch, interface::InterfaceConfig, refused_texts,
+    },
 };
 use fairway_operations::workload::WorkloadDraft;
 use interface::InterfaceShape;
@@ -46,7 +48,7 @@ pub(crate) struct WorkloadView {
     /// How it shows itself to people, as it was given; null where it does not.
     #[schema(value_type = Option<InterfaceShape>)]
     interface_config: Option<Value>,
-    /// Null for an ordinary workload.
+    /// `workspace_builtin` for what came with its workspace; null for an ordinary workload.
     management_source: Option<&'static str>,
     workspace_id: Uuid,
     #[schema(format = DateTime)]
@@ -67,7 +69,7 @@ impl WorkloadView {
             status: workload.status.as_str(),
             invocation_mode: workload.invocation_mode.as_str(),
             interface_config: workload.interface_config.as_ref().map(InterfaceConfig::to_document),
-            management_source: None,
+            management_source: workload.management_source.map(ManagementSource::as_str),
             workspace_id: workload.workspace_id.uuid(),
             created_at: workload.created_at.to_string(),
             created_by: workload.created_by.to_string(),
@@ -225,14 +227,12 @@ pub(crate) async fn create_workload(
 pub(crate) async fn list_workloads(
     api: web::Data<Api>,
     caller: Identified,
-    query: Query<WorkloadListQuery>,
-    page: Page,
+    list: List<WorkloadListQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = query.status.as_deref().map(status).transpose()?;
-    let workspace = query.workspace_id.map(Into::into);
-    let (workloads, total) = api.services.list_workloads(&caller, workspace, wanted, page.paging()).await?;
-    let views: Vec<WorkloadView> = workloads.iter().map(WorkloadView::of).collect();
-    Ok(page.answer(&views, total))
+    let wanted = list.filter.status.as_deref().map(status).transpose()?;
+    let workspace = list.filter.workspace_id.map(Into::into);
+    let workloads = api.services.list_workloads(&caller, workspace, wanted, list.paging()).await?;
+    Ok(list.answer(&workloads.map(|workload| WorkloadView::of(&workload))))
 }
 
 /// One workload.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::accounting::Account;
-use crate::row::{Floor, Row};
+use crate::existence;
+use crate::row::{Depth, Floor, Row};
 use crate::run::{Findings, Measured, Stretch};
 
 /// The number of clients that the bars are about.
@@ -14,6 +15,8 @@ const GOVERNANCE: u64 = 25_000;
 const TRIPS: f64 = 2.05;
 /// Most bytes of write-ahead log of a run.
 const LOG: f64 = 12.0 * 1_024.0;
+/// Most that a deep page may take of the first, and the other way round.
+const FLAT: f64 = 1.3;
 /// Longest cold start.
 const COLD: Duration = Duration::from_millis(300);
 /// Most memory of an idle server.
@@ -45,7 +48,7 @@ impl Verdict {
         }
     }
 
-    fn of(is_met: bool) -> Verdict {
+    pub(crate) fn of(is_met: bool) -> Verdict {
         if is_met { Verdict::Met } else { Verdict::Missed }
     }
 }
@@ -57,13 +60,18 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
         let measured = findings.measured.iter().find(|one| one.row == row && one.clients == CLIENTS);
         let account =
             findings.accounts.iter().find(|(other, _)| *other == row).and_then(|(_, account)| account.as_ref());
-        judged.push(share(row, measured));
+        // A page of fifty rows is no share of one point read; lists are judged against themselves.
+        if !matches!(row, Row::AssetList { .. }) {
+            judged.push(share(row, measured));
+        }
         match row {
             Row::Execute { .. } => judged.extend(of_a_run(row, measured, account)),
             Row::ActiveRelease => judged.push(rights(findings)),
-            Row::VersionCreate | Row::Transition => {}
+            Row::AssetList { page: Depth::Thousandth } => judged.push(flatness(findings)),
+            Row::VersionCreate | Row::Transition | Row::AssetList { page: Depth::First } => {}
         }
     }
+    judged.extend(existence::judge(&findings.existence));
     let median = findings.cold_start.read().median;
     judged.push(Judged {
         what: "cold start to the first 200 of a read".to_owned(),
@@ -83,7 +91,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
 /// The least share of the floor.
 fn least_share(row: Row) -> f64 {
     match row {
-        Row::ActiveRelease => 0.8,
+        Row::ActiveRelease | Row::AssetList { .. } => 0.8,
         Row::VersionCreate | Row::Transition => 0.4,
         Row::Execute { .. } => 0.35,
     }
@@ -127,6 +135,26 @@ fn of_a_run(row: Row, measured: Option<&Measured>, account: Option<&Account>) ->
             verdict: p99.map_or(Verdict::NotMeasured, |p99| Verdict::of(p99 < GOVERNANCE)),
         },
     ]
+}
+
+/// A deep page against the first: with one client, where nothing but the work itself takes time.
+fn flatness(findings: &Findings) -> Judged {
+    let median = |page: Depth| {
+        let of_page = findings.measured.iter().filter(|one| one.row == Row::AssetList { page });
+        of_page.min_by_key(|one| one.clients).map(|one| one.fairway.quantile(0.5))
+    };
+    let ratio = median(Depth::First).zip(median(Depth::Thousandth)).map(|(first, deep)| {
+        let (first, deep) = (Duration::from_micros(first.max(1)), Duration::from_micros(deep.max(1)));
+        (first.max(deep).as_secs_f64() / first.min(deep).as_secs_f64(), first, deep)
+    });
+    Judged {
+        what: "list of assets: page 1 000 by cursor against page 1, out of 100 000".to_owned(),
+        bar: format!("within {FLAT}"),
+        measured: ratio.map_or_else(absent, |(ratio, first, deep)| {
+            format!("{ratio:.2} ({:.2} ms and {:.2} ms)", first.as_secs_f64() * 1e3, deep.as_secs_f64() * 1e3)
+        }),
+        verdict: ratio.map_or(Verdict::NotMeasured, |(ratio, ..)| Verdict::of(ratio <= FLAT)),
+    }
 }
 
 fn rights(findings: &Findings) -> Judged {
@@ -252,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_run_has_four_bars_besides_its_share() {
-        let row = Row::ALL[6];
+        let row = Row::ALL[8];
         let judged = of_a_run(row, None, None);
         assert_eq!(judged.len(), 4);
         assert!(judged.iter().all(|one| one.verdict == Verdict::NotMeasured));

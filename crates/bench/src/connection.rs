@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, LINK};
 use hyper::{Method, Request, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -27,6 +27,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// The whole body.
     pub(crate) body: Bytes,
+    /// Where a list goes on.
+    pub(crate) link: Option<String>,
 }
 
 impl Connection {
@@ -46,8 +48,9 @@ impl Connection {
         self.sender.ready().await?;
         let response = self.sender.send_request(request).await?;
         let status = response.status().as_u16();
+        let link = response.headers().get(LINK).and_then(|link| link.to_str().ok()).map(str::to_owned);
         let body = response.into_body().collect().await?.to_bytes();
-        Ok(Answer { status, body })
+        Ok(Answer { status, body, link })
     }
 
     /// Sends a request that must succeed and reads the JSON of its answer.

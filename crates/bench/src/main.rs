@@ -7,9 +7,11 @@
 
 mod accounting;
 mod bar;
+mod catalogue;
 mod child;
 mod cold_start;
 mod connection;
+mod existence;
 mod floor;
 mod furniture;
 mod load;

@@ -21,6 +21,8 @@ pub(crate) enum Row {
     VersionCreate,
     /// A release between draft and review.
     Transition,
+    /// A page of the assets of one kind in one state, seen from one workspace, out of a hundred thousand assets.
+    AssetList { page: Depth },
     /// A synchronous run.
     Execute { keys: Keys, workloads: Workloads },
 }
@@ -30,6 +32,15 @@ pub(crate) enum Row {
 pub(crate) enum Keys {
     Off,
     On,
+}
+
+/// How deep in a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Depth {
+    /// Its first page.
+    First,
+    /// Its thousandth, by cursor.
+    Thousandth,
 }
 
 /// Over how many workloads requests are spread.
@@ -52,10 +63,12 @@ pub(crate) enum Floor {
 
 impl Row {
     /// All rows, in the order of the table.
-    pub(crate) const ALL: [Row; 7] = [
+    pub(crate) const ALL: [Row; 9] = [
         Row::ActiveRelease,
         Row::VersionCreate,
         Row::Transition,
+        Row::AssetList { page: Depth::First },
+        Row::AssetList { page: Depth::Thousandth },
         Row::Execute { keys: Keys::Off, workloads: Workloads::One },
         Row::Execute { keys: Keys::On, workloads: Workloads::One },
         Row::Execute { keys: Keys::Off, workloads: Workloads::All },
@@ -67,6 +80,8 @@ impl Row {
             Row::ActiveRelease => "active-release read",
             Row::VersionCreate => "version create",
             Row::Transition => "transition",
+            Row::AssetList { page: Depth::First } => "list of assets, page 1",
+            Row::AssetList { page: Depth::Thousandth } => "list of assets, page 1 000",
             Row::Execute { keys: Keys::Off, workloads: Workloads::One } => "execute, 1 workload",
             Row::Execute { keys: Keys::On, workloads: Workloads::One } => "execute with key, 1 workload",
             Row::Execute { keys: Keys::Off, workloads: Workloads::All } => "execute, 100 workloads",
@@ -77,7 +92,7 @@ impl Row {
     /// The floor that the row's bar is a share of.
     pub(crate) fn floor(self) -> Floor {
         match self {
-            Row::ActiveRelease => Floor::Read,
+            Row::ActiveRelease | Row::AssetList { .. } => Floor::Read,
             Row::VersionCreate | Row::Transition | Row::Execute { .. } => Floor::Commit,
         }
     }
@@ -114,6 +129,13 @@ impl Row {
                     post(&format!("/v1/releases/{}/transition", draft.id), &json!({"to_state": draft.toggle()}))
                 };
                 Ok(Script { next: Box::new(next), expects: "\"previous_state\":" })
+            }
+            Row::AssetList { page } => {
+                let path = match page {
+                    Depth::First => furniture.catalogue.first.clone(),
+                    Depth::Thousandth => furniture.catalogue.thousandth.clone(),
+                };
+                Ok(Script { next: Box::new(move || get(&path)), expects: "\"asset_kind\":" })
             }
             Row::Execute { keys, workloads } => {
                 let taken = match workloads {
@@ -223,6 +245,9 @@ mod tests {
             workloads: [crate::furniture::Workload { slug: "w".to_owned(), id: "i".to_owned() }].into(),
             assets: [].into(),
             drafts: [].into(),
+            catalogue: crate::catalogue::Catalogue { first: String::new(), thousandth: String::new() },
+            home: crate::furniture::Things::default(),
+            abroad: crate::furniture::Things::default(),
             counter: Rc::default(),
         };
         let row = Row::Execute { keys: Keys::On, workloads: Workloads::One };

@@ -8,7 +8,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     id::{RequestId, RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Paging, Revision, StoreError},
+    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -76,6 +76,14 @@ impl GrantRefusal {
             Self::ScopeTooNarrow => "scope_too_narrow",
             Self::BeyondGranter(_) => "forbidden",
         }
+    }
+}
+
+impl Caller {
+    /// Everybody that a grant to this caller can name: itself and its groups.
+    #[must_use]
+    pub fn principals(&self) -> Vec<ActorRef> {
+        std::iter::once(&self.actor).chain(&self.groups).cloned().collect()
     }
 }
 
@@ -156,13 +164,13 @@ pub trait AccessStore: Send + Sync {
     async fn place(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<Place>, StoreError>;
     /// One binding.
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError>;
-    /// The tenant's bindings, newest first, with their number; of one workspace, or all.
+    /// The tenant's bindings, newest first; of one workspace, or all.
     async fn list(
         &self,
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
         page: Paging,
-    ) -> Result<(Vec<RoleBinding>, u64), StoreError>;
+    ) -> Result<Listed<RoleBinding>, StoreError>;
     /// Stores a grant and raises the access revision.
     async fn commit_grant(
         &self,

@@ -2,7 +2,11 @@
 
 pub mod canonical;
 pub mod content;
+pub mod diff;
+pub mod grant;
+pub mod impact;
 pub mod kind;
+pub mod ledger;
 pub mod ports;
 pub mod reference;
 
@@ -17,6 +21,7 @@ use crate::{
 use canonical::{Canonical, Checksum};
 use kind::AssetKind;
 use ports::ArtifactPath;
+use reference::AssetReference;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::fmt;
@@ -53,6 +58,16 @@ impl Lifecycle {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+
+    /// The states that can follow, as people are told. Archived is the end.
+    #[must_use]
+    pub const fn valid_transitions(self) -> &'static [Self] {
+        match self {
+            Self::Draft | Self::Retired => &[Self::Active, Self::Archived],
+            Self::Active => &[Self::Retired, Self::Archived],
+            Self::Archived => &[],
+        }
     }
 
     /// Whether new versions may be added.
@@ -150,6 +165,29 @@ impl Serialize for VersionLabel {
     }
 }
 
+/// Longest note on a change, in characters.
+pub const MAX_CHANGE_NOTE: usize = 2_000;
+
+/// What an author says of a version: why it is there. Kept apart from the version, because it is free text and may
+/// have to be erased.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChangeNote(String);
+
+impl ChangeNote {
+    /// Checks a text from outside: at most [`MAX_CHANGE_NOTE`] characters, and no NUL, which no store keeps.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let fits = text.chars().count() <= MAX_CHANGE_NOTE && !text.contains('\0');
+        fits.then(|| Self(text.to_owned()))
+    }
+
+    /// The note as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// One immutable version, as stored and read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AssetVersion {
@@ -165,6 +203,8 @@ pub struct AssetVersion {
     pub artifact_ref: ArtifactPath,
     /// BLAKE3 of the canonical bytes.
     pub checksum: Checksum,
+    /// What its author said of it, unless erased.
+    pub change_note: Option<ChangeNote>,
     /// When it was made.
     pub created_at: Timestamp,
     /// Who made it.
@@ -184,6 +224,10 @@ pub struct NewVersion {
     pub canonical: Canonical,
     /// The text that the content was parsed from, where there is one to keep (a flow's YAML).
     pub source_text: Option<String>,
+    /// What its author says of it.
+    pub change_note: Option<ChangeNote>,
+    /// The assets that the content refers to.
+    pub references: Vec<AssetReference>,
     /// Where the artifact is.
     pub artifact_ref: ArtifactPath,
     /// When it was made.
@@ -192,12 +236,66 @@ pub struct NewVersion {
     pub created_by: ActorRef,
 }
 
+/// What a new version says, checked and ready to be stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VersionContent {
+    /// Canonical bytes and checksum.
+    pub canonical: Canonical,
+    /// The text that it was parsed from, where there is one to keep.
+    pub source_text: Option<String>,
+    /// What its author says of it.
+    pub change_note: Option<ChangeNote>,
+    /// The assets that it refers to.
+    pub references: Vec<AssetReference>,
+}
+
+impl From<Canonical> for VersionContent {
+    /// Content without anything beside it.
+    fn from(canonical: Canonical) -> Self {
+        Self { canonical, source_text: None, change_note: None, references: Vec::new() }
+    }
+}
+
+impl NewVersion {
+    fn of(
+        asset_id: AssetId,
+        (asset_version_id, version_label): (AssetVersionId, Option<VersionLabel>),
+        content: VersionContent,
+        stamp: &Stamp,
+    ) -> Self {
+        let VersionContent { canonical, source_text, change_note, references } = content;
+        Self {
+            asset_version_id,
+            asset_id,
+            version_label,
+            canonical,
+            source_text,
+            change_note,
+            references,
+            artifact_ref: ArtifactPath::of_version(asset_id, asset_version_id),
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+        }
+    }
+}
+
 /// Why an asset cannot be as asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AssetRefusal {
     /// An archived asset takes no versions.
     #[error("the asset is archived")]
     Archived,
+    /// That state does not follow the present one.
+    #[error("the present state does not lead there")]
+    Transition {
+        /// The present state.
+        from: Lifecycle,
+        /// The state asked for.
+        attempted: Lifecycle,
+    },
+    /// Only users, groups and services are granted anything.
+    #[error("only users, groups and services are granted anything")]
+    Principal,
 }
 
 impl AssetRefusal {
@@ -206,6 +304,8 @@ impl AssetRefusal {
     pub const fn code(self) -> &'static str {
         match self {
             Self::Archived => "asset_archived",
+            Self::Transition { .. } => "invalid_transition",
+            Self::Principal => "invalid_principal",
         }
     }
 }
@@ -248,6 +348,22 @@ impl Asset {
         Change::creating(next, fact)
     }
 
+    /// The same asset in another state of its life. Whether a release still needs it is for the store to find out, in
+    /// the statement that archives it.
+    ///
+    /// # Errors
+    /// When that state does not follow the present one.
+    pub fn move_to(&self, attempted: Lifecycle, stamp: &Stamp) -> Result<Change<Self>, AssetRefusal> {
+        let from = self.lifecycle;
+        if !from.valid_transitions().contains(&attempted) {
+            return Err(AssetRefusal::Transition { from, attempted });
+        }
+        let next = Self { lifecycle: attempted, revision: self.revision.next(), ..self.clone() };
+        let detail = json!({ "from": from.as_str(), "to": attempted.as_str() });
+        let fact = Fact::new(FactKind::AssetMoved, self.subject(), Some(self.workspace_id), stamp, detail);
+        Ok(Change::replacing(next, self.revision, fact))
+    }
+
     /// A new version of this asset. Its content has passed the checks of its kind.
     ///
     /// # Errors
@@ -256,26 +372,16 @@ impl Asset {
         &self,
         id: AssetVersionId,
         label: Option<VersionLabel>,
-        (canonical, source_text): (Canonical, Option<String>),
+        content: VersionContent,
         stamp: &Stamp,
     ) -> Result<Change<NewVersion>, AssetRefusal> {
         if !self.lifecycle.takes_versions() {
             return Err(AssetRefusal::Archived);
         }
         let subject = Subject { kind: "asset_version", id: id.uuid() };
-        let detail = json!({ "asset_id": self.asset_id, "checksum": canonical.checksum().as_str() });
+        let detail = json!({ "asset_id": self.asset_id, "checksum": content.canonical.checksum().as_str() });
         let fact = Fact::new(FactKind::AssetVersionCreated, subject, Some(self.workspace_id), stamp, detail);
-        let next = NewVersion {
-            asset_version_id: id,
-            asset_id: self.asset_id,
-            version_label: label,
-            canonical,
-            source_text,
-            artifact_ref: ArtifactPath::of_version(self.asset_id, id),
-            created_at: stamp.at,
-            created_by: stamp.actor.clone(),
-        };
-        Ok(Change::creating(next, fact))
+        Ok(Change::creating(NewVersion::of(self.asset_id, (id, label), content, stamp), fact))
     }
 
     /// A flow: an asset and its first version, made in one step and told as one fact.
@@ -283,22 +389,13 @@ impl Asset {
         new: NewAsset,
         id: AssetVersionId,
         label: Option<VersionLabel>,
-        (canonical, source_text): (Canonical, String),
+        content: VersionContent,
         stamp: &Stamp,
     ) -> Change<(Self, NewVersion)> {
         let asset = Self::create(new, stamp).next;
-        let detail = json!({ "slug": asset.slug.as_str(), "checksum": canonical.checksum().as_str() });
+        let detail = json!({ "slug": asset.slug.as_str(), "checksum": content.canonical.checksum().as_str() });
         let fact = Fact::new(FactKind::FlowCreated, asset.subject(), Some(asset.workspace_id), stamp, detail);
-        let version = NewVersion {
-            asset_version_id: id,
-            asset_id: asset.asset_id,
-            version_label: label,
-            canonical,
-            source_text: Some(source_text),
-            artifact_ref: ArtifactPath::of_version(asset.asset_id, id),
-            created_at: stamp.at,
-            created_by: stamp.actor.clone(),
-        };
+        let version = NewVersion::of(asset.asset_id, (id, label), content, stamp);
         Change::creating((asset, version), fact)
     }
 
@@ -311,7 +408,7 @@ impl Asset {
         }
     }
 
-    const fn subject(&self) -> Subject {
+    pub(crate) const fn subject(&self) -> Subject {
         Subject { kind: "asset", id: self.asset_id.uuid() }
     }
 }
@@ -329,6 +426,30 @@ impl AssetVersion {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moves_of_an_asset() {
+        let table: Vec<String> = Lifecycle::ALL
+            .into_iter()
+            .map(|from| {
+                let to: Vec<_> = from.valid_transitions().iter().map(|state| state.as_str()).collect();
+                format!("{} -> {}", from.as_str(), to.join(", "))
+            })
+            .collect();
+        insta::assert_snapshot!(table.join("\n"), @r"
+        draft -> active, archived
+        active -> retired, archived
+        retired -> active, archived
+        archived -> 
+        ");
+    }
+
+    #[test]
+    fn notes_are_bounded_by_characters() {
+        assert!(ChangeNote::parse(&"ä".repeat(MAX_CHANGE_NOTE)).is_some());
+        assert!(ChangeNote::parse(&"a".repeat(MAX_CHANGE_NOTE + 1)).is_none());
+        assert!(ChangeNote::parse("a\0").is_none());
+    }
 
     #[test]
     fn labels_have_a_narrow_alphabet() {

@@ -3,7 +3,7 @@
 use crate::{
     access::ActorRef,
     id::{FactId, RequestId, TenantId, WorkspaceId},
-    store::{Paging, StoreError},
+    store::{Listed, Paging, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -68,6 +68,12 @@ fact_kinds! {
     RoleBindingDeleted = "role_binding.deleted",
     /// An asset was made.
     AssetCreated = "asset.created",
+    /// An asset was activated, retired or archived.
+    AssetMoved = "asset.moved",
+    /// An asset was granted to a principal or a workspace.
+    AssetGrantCreated = "asset_grant.created",
+    /// A grant of an asset was taken back.
+    AssetGrantDeleted = "asset_grant.deleted",
     /// A version was added to an asset.
     AssetVersionCreated = "asset_version.created",
     /// A flow, an asset with its first version, was made.
@@ -214,13 +220,13 @@ pub struct AuditEvent {
 /// Reads a tenant's log.
 #[async_trait]
 pub trait AuditStore: Send + Sync {
-    /// Sequenced events, newest first, with their number; of one workspace, or of all.
+    /// Sequenced events, newest first; of one workspace, or of all.
     async fn list(
         &self,
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
         page: Paging,
-    ) -> Result<(Vec<AuditEvent>, u64), StoreError>;
+    ) -> Result<Listed<AuditEvent>, StoreError>;
 }
 
 /// Gives facts their place.

@@ -46,6 +46,8 @@ ids! {
     AssetId,
     /// One immutable version of an asset.
     AssetVersionId,
+    /// An asset shown to somebody who would not see it.
+    AssetGrantId,
     /// A runnable unit.
     WorkloadId,
     /// A set of bindings for one workload in one environment.

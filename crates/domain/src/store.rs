@@ -3,6 +3,7 @@
 use crate::audit::Fact;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
+use uuid::Uuid;
 
 /// Counts the changes of one row; a commit names the one it was decided on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -56,13 +57,108 @@ impl<T> Change<T> {
     }
 }
 
-/// A page of a list: `limit` rows after skipping `offset`.
+/// A page of a list, newest first: at most `limit` rows from `start`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Paging {
     /// 1 to 200.
     pub limit: u32,
-    /// 0 to 10 000.
-    pub offset: u32,
+    /// Where the page begins.
+    pub start: Start,
+}
+
+/// Where a page begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// After so many rows, 0 to 10 000: the store walks past them.
+    Skip(u32),
+    /// Behind the row of this mark: the store goes there directly, however deep it is.
+    Behind(Mark),
+}
+
+/// Where a row stands in its list: the key that the list is ordered by. Every list is ordered by one that is unique
+/// and never changes, so a mark means the same place whatever is added or taken away meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark(u128);
+
+impl Mark {
+    /// The mark of that number, as it was handed out.
+    #[must_use]
+    pub const fn new(number: u128) -> Self {
+        Self(number)
+    }
+
+    /// The mark as a number, to be handed out.
+    #[must_use]
+    pub const fn number(self) -> u128 {
+        self.0
+    }
+
+    /// The key of a list that is ordered by identifiers.
+    #[must_use]
+    pub const fn uuid(self) -> Uuid {
+        Uuid::from_u128(self.0)
+    }
+
+    /// The key of a list that is ordered by places in a log; a number that is none lies behind everything.
+    #[must_use]
+    pub fn index(self) -> i64 {
+        i64::try_from(self.0).unwrap_or(i64::MAX)
+    }
+}
+
+impl From<Uuid> for Mark {
+    fn from(id: Uuid) -> Self {
+        Self(id.as_u128())
+    }
+}
+
+impl Paging {
+    /// The first `limit` rows.
+    #[must_use]
+    pub const fn first(limit: u32) -> Self {
+        Self { limit, start: Start::Skip(0) }
+    }
+}
+
+/// A page of a list, read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed<T> {
+    /// The rows, newest first.
+    pub rows: Vec<T>,
+    /// Rows of the whole list. Exact up to 10 000, and anything above beyond.
+    pub total: u64,
+    /// The last row's mark, if the list goes on behind it.
+    pub next: Option<Mark>,
+}
+
+impl<T> Listed<T> {
+    /// The page of a list that is there in full, newest first.
+    pub fn of_all(all: Vec<T>, page: Paging, mark: impl Fn(&T) -> Mark) -> Self {
+        let total = u64::try_from(all.len()).unwrap_or(u64::MAX);
+        let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
+        let mut rest: Vec<T> = match page.start {
+            Start::Skip(rows) => all.into_iter().skip(usize::try_from(rows).unwrap_or(usize::MAX)).collect(),
+            Start::Behind(seen) => all.into_iter().skip_while(|row| mark(row).0 >= seen.0).collect(),
+        };
+        let goes_on = rest.len() > limit;
+        rest.truncate(limit);
+        let next = rest.last().filter(|_| goes_on).map(mark);
+        Self { rows: rest, total, next }
+    }
+
+    /// The same page with its rows turned into something else.
+    pub fn map<U>(self, turn: impl FnMut(T) -> U) -> Listed<U> {
+        Listed { rows: self.rows.into_iter().map(turn).collect(), total: self.total, next: self.next }
+    }
+
+    /// The same where a row may fail to be turned.
+    ///
+    /// # Errors
+    /// With the first row's failure.
+    pub fn try_map<U, E>(self, turn: impl FnMut(T) -> Result<U, E>) -> Result<Listed<U>, E> {
+        let rows = self.rows.into_iter().map(turn).collect::<Result<_, _>>()?;
+        Ok(Listed { rows, total: self.total, next: self.next })
+    }
 }
 
 /// A store could not answer. Opaque: it is logged, never shown.
@@ -109,6 +205,10 @@ pub enum Conflict {
     DuplicateSlug,
     /// The asset has a version of that label.
     DuplicateVersionLabel,
+    /// A release that is not over binds a version of the asset.
+    AssetInUse,
+    /// The asset is granted to that principal or workspace already.
+    DuplicateGrant,
     /// The release has a binding of that role.
     DuplicateRole,
     /// The principal holds that role there already.
@@ -130,6 +230,8 @@ impl Conflict {
         match self {
             Self::DuplicateSlug => "duplicate_slug",
             Self::DuplicateVersionLabel => "duplicate_version_label",
+            Self::AssetInUse => "asset_in_use",
+            Self::DuplicateGrant => "duplicate_grant",
             Self::DuplicateRole => "duplicate_role",
             Self::DuplicateRoleBinding => "duplicate_role_binding",
             Self::HostTaken => "host_taken",
@@ -137,5 +239,26 @@ impl Conflict {
             Self::ContractOfAnother => "contract_of_another_asset",
             Self::ContractRevoked => "contract_revoked",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(page: Paging) -> Listed<u128> {
+        Listed::of_all(vec![9, 7, 5, 3, 1], page, |number| Mark::new(*number))
+    }
+
+    #[test]
+    fn a_page_of_a_whole_list_says_whether_more_lies_behind() {
+        let first = numbers(Paging { limit: 2, start: Start::Skip(1) });
+        assert_eq!((first.rows, first.total, first.next), (vec![7, 5], 5, Some(Mark::new(5))));
+        let last = numbers(Paging { limit: 2, start: Start::Behind(Mark::new(5)) });
+        assert_eq!((last.rows, last.total, last.next), (vec![3, 1], 5, None));
+        // The row of the mark may have gone meanwhile.
+        let gone = numbers(Paging { limit: 1, start: Start::Behind(Mark::new(6)) });
+        assert_eq!(gone.rows, [5]);
+        assert_eq!(numbers(Paging { limit: 9, start: Start::Skip(5) }).rows, [0; 0]);
     }
 }

@@ -3,12 +3,13 @@
 use crate::{
     access::{ActorRef, Caller},
     audit::{Fact, FactKind, Stamp, Subject},
-    id::{NamespaceId, TenantId, WorkspaceId},
+    id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     slug::{Slug, SlugRefusal},
-    store::{Change, CommitError, Paging, Revision, StoreError},
+    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
     text::is_name,
     time::Timestamp,
+    workload::Workload,
 };
 use async_trait::async_trait;
 use serde::Serialize;
@@ -222,20 +223,29 @@ impl Tenant {
     }
 }
 
+/// A workspace with what comes with it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewWorkspace {
+    /// The workspace.
+    pub workspace: Workspace,
+    /// Its built-in assistant.
+    pub assistant: Workload,
+}
+
 impl Workspace {
-    /// A new workspace in a namespace that is made on first use.
+    /// A new workspace in a namespace that is made on first use, with its built-in assistant.
     ///
     /// `namespace_id` is what the namespace gets if it does not exist yet; the store keeps an existing one's.
     ///
     /// # Errors
     /// When a slug or the name are not allowed.
     pub fn create(
-        ids: (WorkspaceId, NamespaceId),
+        ids: (WorkspaceId, NamespaceId, WorkloadId),
         slug: &str,
         name: &str,
         namespace: &str,
         stamp: &Stamp,
-    ) -> Result<Change<Self>, TenantRefusal> {
+    ) -> Result<Change<NewWorkspace>, TenantRefusal> {
         let slug = Slug::parse(slug).map_err(|refusal| TenantRefusal::Slug { field: "slug", refusal })?;
         if slug.as_str().len() > MAX_WORKSPACE_SLUG {
             return Err(TenantRefusal::SlugTooLong);
@@ -245,11 +255,13 @@ impl Workspace {
         if !is_display_name(name) {
             return Err(TenantRefusal::Name);
         }
-        let (workspace_id, namespace_id) = ids;
+        let (workspace_id, namespace_id, assistant_id) = ids;
         let subject = Subject { kind: "workspace", id: workspace_id.uuid() };
-        let detail = json!({ "slug": slug.as_str(), "namespace": namespace.as_str() });
+        let detail = json!({
+            "slug": slug.as_str(), "namespace": namespace.as_str(), "assistant_workload_id": assistant_id,
+        });
         let fact = Fact::new(FactKind::WorkspaceCreated, subject, Some(workspace_id), stamp, detail);
-        let next = Self {
+        let workspace = Self {
             workspace_id,
             slug,
             name: name.to_owned(),
@@ -258,7 +270,8 @@ impl Workspace {
             created_at: stamp.at,
             created_by: stamp.actor.clone(),
         };
-        Ok(Change::creating(next, fact))
+        let assistant = Workload::assistant(assistant_id, &workspace, stamp).ok_or(TenantRefusal::SlugTooLong)?;
+        Ok(Change::creating(NewWorkspace { workspace, assistant }, fact))
     }
 }
 
@@ -267,8 +280,8 @@ impl Workspace {
 pub trait TenantStore: Send + Sync {
     /// One tenant.
     async fn find(&self, scope: TenantScope) -> Result<Option<Tenant>, StoreError>;
-    /// All tenants, newest first, with their number.
-    async fn list(&self, page: Paging) -> Result<(Vec<Tenant>, u64), StoreError>;
+    /// All tenants, newest first.
+    async fn list(&self, page: Paging) -> Result<Listed<Tenant>, StoreError>;
     /// Makes a tenant. Fact and key belong to the tenant of who made it.
     async fn commit_new(
         &self,
@@ -285,13 +298,13 @@ pub trait TenantStore: Send + Sync {
 pub trait WorkspaceStore: Send + Sync {
     /// One workspace of the tenant.
     async fn find(&self, scope: TenantScope, id: WorkspaceId) -> Result<Option<Workspace>, StoreError>;
-    /// The tenant's workspaces, newest first, with their number.
-    async fn list(&self, scope: TenantScope, page: Paging) -> Result<(Vec<Workspace>, u64), StoreError>;
-    /// Makes a workspace and, where needed, its namespace; answers with what is stored.
+    /// The tenant's workspaces, newest first.
+    async fn list(&self, scope: TenantScope, page: Paging) -> Result<Listed<Workspace>, StoreError>;
+    /// Makes a workspace with its assistant and, where needed, its namespace; answers with what is stored.
     async fn commit_new(
         &self,
         scope: TenantScope,
-        change: Change<Workspace>,
+        change: Change<NewWorkspace>,
         key: Option<&KeyedOutcome>,
     ) -> Result<Workspace, CommitError>;
 }

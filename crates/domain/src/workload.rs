@@ -11,7 +11,7 @@ use crate::{
     search::Words,
     slug::Slug,
     store::{Change, Revision},
-    tenant::is_display_name,
+    tenant::{Workspace, is_display_name},
     text::is_prose,
     time::Timestamp,
 };
@@ -104,6 +104,33 @@ impl InvocationMode {
     }
 }
 
+/// What every built-in assistant's slug begins with; the rest is its workspace's. Other workloads cannot be called so,
+/// or a workspace could not be made any more.
+pub const ASSISTANT_PREFIX: &str = "knowledge-assistant-";
+
+/// Who looks after a workload that no person made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ManagementSource {
+    /// It came with its workspace and stays as long.
+    WorkspaceBuiltin,
+}
+
+impl ManagementSource {
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::WorkspaceBuiltin => "workspace_builtin",
+        }
+    }
+
+    /// The source of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        (text == Self::WorkspaceBuiltin.as_str()).then_some(Self::WorkspaceBuiltin)
+    }
+}
+
 /// A named runnable unit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Workload {
@@ -121,6 +148,8 @@ pub struct Workload {
     pub status: Status,
     /// How it is meant to be called.
     pub invocation_mode: InvocationMode,
+    /// Who looks after it, where it is not the people of its workspace.
+    pub management_source: Option<ManagementSource>,
     /// How it shows itself to people; `None` where it does not.
     pub interface_config: Option<InterfaceConfig>,
     /// Where it lives.
@@ -184,6 +213,12 @@ pub enum WorkloadRefusal {
     /// Too long, or with characters that do not show.
     #[error("a description has at most 2000 characters, and none but line breaks and tabs that do not show")]
     Description,
+    /// A slug that is kept for built-in workloads.
+    #[error("this slug is kept for the assistants that come with workspaces")]
+    ReservedSlug,
+    /// What came with a workspace stays as long as it.
+    #[error("a built-in workload cannot be retired")]
+    Builtin,
     /// That status does not follow the present one.
     #[error("no transition from {} to {}", from.as_str(), attempted.as_str())]
     Transition {
@@ -201,6 +236,8 @@ impl WorkloadRefusal {
         match self {
             Self::Name => "invalid_name",
             Self::Description => "invalid_description",
+            Self::ReservedSlug => "reserved_slug",
+            Self::Builtin => "builtin_workload",
             Self::Transition { .. } => "invalid_transition",
         }
     }
@@ -211,7 +248,8 @@ impl WorkloadRefusal {
         match self {
             Self::Name => Some("name"),
             Self::Description => Some("description"),
-            Self::Transition { .. } => None,
+            Self::ReservedSlug => Some("slug"),
+            Self::Builtin | Self::Transition { .. } => None,
         }
     }
 }
@@ -231,10 +269,36 @@ impl Workload {
     /// A new workload, registered.
     ///
     /// # Errors
-    /// When name or description are not allowed.
+    /// When name or description are not allowed, or the slug is one of a built-in workload.
     pub fn create(new: NewWorkload, stamp: &Stamp) -> Result<Change<Self>, WorkloadRefusal> {
         check_texts(new.name.as_deref(), new.description.as_deref())?;
-        let next = Self {
+        if new.slug.as_str().starts_with(ASSISTANT_PREFIX) {
+            return Err(WorkloadRefusal::ReservedSlug);
+        }
+        let next = Self::registered(new, None, stamp);
+        let detail = json!({ "slug": next.slug.as_str(), "invocation_mode": next.invocation_mode.as_str() });
+        let fact = Fact::new(FactKind::WorkloadCreated, next.subject(), Some(next.workspace_id), stamp, detail);
+        Ok(Change::creating(next, fact))
+    }
+
+    /// The assistant that comes with a workspace, told by the workspace's own fact. `None` where the workspace's slug
+    /// leaves no room for it, which none does that was checked.
+    pub(crate) fn assistant(workload_id: WorkloadId, workspace: &Workspace, stamp: &Stamp) -> Option<Self> {
+        let new = NewWorkload {
+            workload_id,
+            slug: Slug::parse(&format!("{ASSISTANT_PREFIX}{}", workspace.slug)).ok()?,
+            name: None,
+            description: None,
+            owner_ref: OwnerRef::parse(&format!("team:{}", workspace.slug)).ok()?,
+            invocation_mode: InvocationMode::Chat,
+            workspace_id: workspace.workspace_id,
+            namespace_id: workspace.namespace_id,
+        };
+        Some(Self::registered(new, Some(ManagementSource::WorkspaceBuiltin), stamp))
+    }
+
+    fn registered(new: NewWorkload, management_source: Option<ManagementSource>, stamp: &Stamp) -> Self {
+        Self {
             workload_id: new.workload_id,
             name: new.name.unwrap_or_else(|| new.slug.in_words()),
             description: new.description.unwrap_or_default(),
@@ -242,6 +306,7 @@ impl Workload {
             owner_ref: new.owner_ref,
             status: Status::Registered,
             invocation_mode: new.invocation_mode,
+            management_source,
             interface_config: None,
             workspace_id: new.workspace_id,
             namespace_id: new.namespace_id,
@@ -249,10 +314,7 @@ impl Workload {
             created_by: stamp.actor.clone(),
             updated_at: stamp.at,
             revision: Revision::FIRST,
-        };
-        let detail = json!({ "slug": next.slug.as_str(), "invocation_mode": next.invocation_mode.as_str() });
-        let fact = Fact::new(FactKind::WorkloadCreated, next.subject(), Some(next.workspace_id), stamp, detail);
-        Ok(Change::creating(next, fact))
+        }
     }
 
     /// The same workload with some fields replaced; `None` when the patch changes nothing.
@@ -264,6 +326,9 @@ impl Workload {
         let attempted = patch.status.unwrap_or(self.status);
         if attempted != self.status && !self.status.valid_transitions().contains(&attempted) {
             return Err(WorkloadRefusal::Transition { from: self.status, attempted });
+        }
+        if self.management_source.is_some() && attempted == Status::Retired {
+            return Err(WorkloadRefusal::Builtin);
         }
         let mut next = Self {
             name: patch.name.unwrap_or_else(|| self.name.clone()),

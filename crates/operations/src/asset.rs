@@ -1,23 +1,34 @@
 //! Assets and their versions.
 
+mod artifact;
+mod diff;
+mod grant;
+mod impact;
+mod life;
+mod sight;
+
+pub use artifact::{Discrepancy, Swept, Verified};
+pub use impact::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
+
 use crate::{
     Done, Failure, Services,
     access::{Operation, Visible, gate},
     once::keyed,
 };
 use fairway_domain::{
-    access::{Caller, OwnerRef, Permission, Place},
+    access::{Caller, OwnerRef, Place},
     asset::{
-        Asset, AssetVersion, Lifecycle, NewAsset, VersionLabel,
+        Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel,
         canonical::Canonical,
         content::{self, CheckedContent},
         kind::AssetKind,
-        ports::{ArtifactPath, AssetFilter},
+        ports::ArtifactPath,
+        reference::references,
     },
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     idempotency::RequestKey,
     slug::Slug,
-    store::Paging,
+    store::{Listed, Paging},
     tenant::TenantScope,
 };
 use serde_json::Value;
@@ -33,6 +44,17 @@ pub struct AssetDraft {
     pub owner_ref: OwnerRef,
     /// Where; the caller's home if left out.
     pub workspace_id: Option<WorkspaceId>,
+}
+
+/// A version to add.
+#[derive(Clone, Debug)]
+pub struct VersionDraft<'a> {
+    /// What it says.
+    pub content: &'a Value,
+    /// Its label; the next `vN` if left out.
+    pub label: Option<VersionLabel>,
+    /// What its author says of it.
+    pub change_note: Option<ChangeNote>,
 }
 
 /// Which assets to list.
@@ -78,25 +100,9 @@ impl Services {
                 self.stores.assets.commit_new(scope, change, outcome.as_ref()).await?;
                 Ok(asset)
             },
-            async |id| self.own_asset(caller, Operation::ReadAsset, id.into()).await.map(|(_, asset)| asset),
+            async |id| self.asset_anywhere(caller, Operation::ReadAsset, id.into()).await.map(|(_, asset)| asset),
         )
         .await
-    }
-
-    /// Assets, newest first: of one kind if asked, seen from one workspace if named, else all that the caller sees.
-    ///
-    /// # Errors
-    /// When the caller sees no assets at all, or the named workspace is not found.
-    pub async fn list_assets(
-        &self,
-        caller: &Caller,
-        operation: Operation,
-        query: &AssetQuery,
-        page: Paging,
-    ) -> Result<(Vec<Asset>, u64), Failure> {
-        let (scope, reach) = self.enter_list_of(caller, operation, query.workspace_id).await?;
-        let filter = AssetFilter { workspace: query.workspace_id, kind: query.kind, lifecycle: query.lifecycle, reach };
-        Ok(self.stores.assets.list(scope, &filter, page).await?)
     }
 
     /// An asset, seen from a workspace of its namespace.
@@ -115,10 +121,11 @@ impl Services {
         &self,
         caller: &Caller,
         asset_id: AssetId,
-        (content, label): (&Value, Option<VersionLabel>),
+        draft: VersionDraft<'_>,
         key: Option<&RequestKey>,
     ) -> Result<(AssetKind, Done<AssetVersion>), Failure> {
-        let (scope, asset) = self.own_asset(caller, Operation::CreateAssetVersion, asset_id).await?;
+        let (scope, asset) = self.asset_anywhere(caller, Operation::CreateAssetVersion, asset_id).await?;
+        let VersionDraft { content, label, change_note } = draft;
         let done = self.once(
             scope,
             key,
@@ -128,7 +135,9 @@ impl Services {
                 }
                 let canonical = Canonical::of(content)?;
                 let id: AssetVersionId = self.id();
-                let change = asset.add_version(id, label, (canonical, None), &self.stamp(caller))?;
+                let references = references(asset.kind, content);
+                let said = VersionContent { canonical, source_text: None, change_note, references };
+                let change = asset.add_version(id, label, said, &self.stamp(caller))?;
                 self.put(&change.next.artifact_ref, change.next.canonical.bytes()).await?;
                 let outcome = keyed(key, 201, id.uuid());
                 Ok(self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?)
@@ -138,7 +147,7 @@ impl Services {
         Ok((asset.kind, done.await?))
     }
 
-    /// An asset's versions, newest first, seen from a workspace of its namespace.
+    /// An asset's versions, newest first, seen from a workspace.
     ///
     /// # Errors
     /// Not found when the caller does not see the asset from there.
@@ -148,7 +157,7 @@ impl Services {
         id: AssetId,
         from: WorkspaceId,
         page: Paging,
-    ) -> Result<(Vec<AssetVersion>, u64), Failure> {
+    ) -> Result<Listed<AssetVersion>, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::ListAssetVersions, id, from).await?;
         Ok(self.stores.assets.list_versions(scope, id, page).await?)
     }
@@ -194,40 +203,13 @@ impl Services {
         }
     }
 
-    /// The asset, looked at from a workspace: the caller must see that workspace's assets, and the asset must be of
-    /// its namespace.
-    pub(crate) async fn asset_from(
-        &self,
-        caller: &Caller,
-        operation: Operation,
-        id: AssetId,
-        from: WorkspaceId,
-    ) -> Result<(TenantScope, Asset), Failure> {
-        let place = self.workspace_place(caller, from).await?;
-        let scope = gate::enter(caller, operation, &place)?;
-        let asset = self.stores.assets.find(scope, id).await?.ok_or(Failure::NotFound)?;
-        if asset.is_seen_from(place.namespace) { Ok((scope, asset)) } else { Err(Failure::NotFound) }
-    }
-
-    /// The asset, in the workspace that it was made in.
-    pub(crate) async fn own_asset(
-        &self,
-        caller: &Caller,
-        operation: Operation,
-        id: AssetId,
-    ) -> Result<(TenantScope, Asset), Failure> {
-        let asset = self.stores.assets.find(TenantScope::of(caller), id).await?.ok_or(Failure::NotFound)?;
-        let place = Place::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
-        Ok((gate::enter(caller, operation, &place)?, asset))
-    }
-
     pub(crate) async fn own_version(
         &self,
         caller: &Caller,
         asset: AssetId,
         id: AssetVersionId,
     ) -> Result<AssetVersion, Failure> {
-        let (scope, _) = self.own_asset(caller, Operation::ReadAssetVersion, asset).await?;
+        let (scope, _) = self.asset_anywhere(caller, Operation::ReadAssetVersion, asset).await?;
         let found = self.stores.assets.find_version(scope, id).await?;
         found.map(|(_, version)| version).ok_or(Failure::NotFound)
     }
@@ -236,10 +218,5 @@ impl Services {
     /// only waste.
     pub(crate) async fn put(&self, path: &ArtifactPath, bytes: &[u8]) -> Result<(), Failure> {
         self.artifacts.put_if_absent(path, bytes.to_vec()).await.map(|_| ()).map_err(Failure::Artifact)
-    }
-
-    /// Whether the caller sees an asset from a place at all, for references to it.
-    pub(crate) fn sees_asset(caller: &Caller, asset: &Asset, from: &Place) -> bool {
-        caller.rights.allow(Permission::AssetView, from) && asset.is_seen_from(from.namespace)
     }
 }

@@ -8,7 +8,7 @@ use fairway_domain::{
     access::{Caller, Permission, Place},
     audit::{AuditEvent, FactSequencer},
     id::WorkspaceId,
-    store::Paging,
+    store::{Listed, Paging},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ impl Services {
         caller: &Caller,
         workspace: Option<WorkspaceId>,
         page: Paging,
-    ) -> Result<(Vec<AuditEvent>, u64), Failure> {
+    ) -> Result<Listed<AuditEvent>, Failure> {
         let place = match workspace {
             Some(id) => self.workspace_place(caller, id).await?,
             None => Place::tenant(caller.tenant),

@@ -2,7 +2,12 @@
 
 use fairway_domain::{
     access::{GrantRefusal, Permission},
-    asset::{AssetRefusal, canonical::CanonicalRefusal, content::ContentRefusal, ports::ArtifactError},
+    asset::{
+        AssetRefusal,
+        canonical::CanonicalRefusal,
+        content::ContentRefusal,
+        ports::{ArtifactError, BlockingRelease},
+    },
     flow::FlowProblem,
     id::ExecutionId,
     prompt::PromptRefusal,
@@ -68,6 +73,14 @@ pub enum Failure {
     /// About assets.
     #[error(transparent)]
     Asset(#[from] AssetRefusal),
+    /// Releases that are not over keep the asset from being archived.
+    #[error("releases that are not over bind versions of the asset")]
+    AssetInUse {
+        /// Those that the caller may see, newest first.
+        shown: Vec<BlockingRelease>,
+        /// How many more there are that it may not see, or that the answer has no room for.
+        hidden: usize,
+    },
     /// About a version's content.
     #[error("the content is not allowed")]
     Content(ContentRefusal),

@@ -8,7 +8,7 @@ use crate::{
 };
 use fairway_domain::{
     access::{Caller, OwnerRef},
-    asset::{Asset, AssetVersion, NewAsset, VersionLabel, canonical::Canonical, kind::AssetKind},
+    asset::{Asset, AssetVersion, NewAsset, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind},
     flow::{self, FlowProblem},
     id::{AssetId, AssetVersionId, WorkspaceId},
     idempotency::RequestKey,
@@ -79,8 +79,8 @@ impl Services {
                 let FlowDraft { slug, owner_ref, version_label, content_yaml, workspace_id: _ } = draft;
                 let kind = AssetKind::OrchestrationFlow;
                 let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
-                let text = content_yaml.clone();
-                let change = Asset::create_flow(new, id, version_label, (canonical, text), &self.stamp(caller));
+                let said = said(canonical, &content_yaml);
+                let change = Asset::create_flow(new, id, version_label, said, &self.stamp(caller));
                 let asset = change.next.0.clone();
                 let (artifact, bytes) = (&change.next.1.artifact_ref, change.next.1.canonical.bytes());
                 self.put(artifact, bytes).await?;
@@ -89,7 +89,7 @@ impl Services {
                 Ok(FlowView { asset, newest: Some(FlowVersion { version, content_yaml: Some(content_yaml) }) })
             },
             async |id| {
-                let (scope, asset) = self.own_asset(caller, Operation::ReadFlow, id.into()).await?;
+                let (scope, asset) = self.asset_anywhere(caller, Operation::ReadFlow, id.into()).await?;
                 self.flow_view(scope, asset).await
             },
         )
@@ -115,8 +115,8 @@ impl Services {
             async || {
                 let canonical = read(&content_yaml)?;
                 let version_id: AssetVersionId = self.id();
-                let text = Some(content_yaml.clone());
-                let change = asset.add_version(version_id, label, (canonical, text), &self.stamp(caller))?;
+                let said = said(canonical, &content_yaml);
+                let change = asset.add_version(version_id, label, said, &self.stamp(caller))?;
                 self.put(&change.next.artifact_ref, change.next.canonical.bytes()).await?;
                 let outcome = keyed(key, 201, version_id.uuid());
                 let version = self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?;
@@ -174,13 +174,12 @@ impl Services {
         operation: Operation,
         id: AssetId,
     ) -> Result<(TenantScope, Asset), Failure> {
-        self.own_asset(caller, operation, id).await.and_then(only_flows)
+        self.asset_anywhere(caller, operation, id).await.and_then(only_flows)
     }
 
     async fn flow_view(&self, scope: TenantScope, asset: Asset) -> Result<FlowView, Failure> {
-        let first = Paging { limit: 1, offset: 0 };
-        let (mut versions, _) = self.stores.assets.list_versions(scope, asset.asset_id, first).await?;
-        let newest = match versions.pop() {
+        let mut newest = self.stores.assets.list_versions(scope, asset.asset_id, Paging::first(1)).await?;
+        let newest = match newest.rows.pop() {
             Some(version) => Some(self.flow_version(scope, version).await?),
             None => None,
         };
@@ -191,6 +190,12 @@ impl Services {
         let content_yaml = self.stores.assets.source_text(scope, version.asset_version_id).await?;
         Ok(FlowVersion { version, content_yaml })
     }
+}
+
+/// A flow's version keeps the text that it was made from. Flows name what a release binds by role, never by slug, so
+/// they hold no references.
+fn said(canonical: Canonical, content_yaml: &str) -> VersionContent {
+    VersionContent { source_text: Some(content_yaml.to_owned()), ..canonical.into() }
 }
 
 fn only_flows((scope, asset): (TenantScope, Asset)) -> Result<(TenantScope, Asset), Failure> {

@@ -95,7 +95,11 @@ impl Services {
     ) -> Result<Done<T>, Failure> {
         let echo = matches!(
             failure,
-            Failure::Conflict(_) | Failure::Contended | Failure::Release(_) | Failure::PreconditionFailed
+            Failure::Conflict(_)
+                | Failure::Contended
+                | Failure::Asset(_)
+                | Failure::Release(_)
+                | Failure::PreconditionFailed
         );
         if echo && let Some(outcome) = self.earlier(scope, key).await? {
             return Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) });

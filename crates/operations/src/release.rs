@@ -17,7 +17,7 @@ use crate::{
 use fairway_domain::{
     access::{Caller, GrantScope, Place},
     asset::kind::AssetKind,
-    id::{ApprovalId, AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId},
+    id::{ApprovalId, AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     release::{
         BindableVersion, Binding, NewRelease, Release, StateName,
@@ -26,7 +26,7 @@ use fairway_domain::{
         review::{Approval, ApprovalRule, SelfApproval, Verdict},
     },
     slug::Slug,
-    store::{CommitError, Paging},
+    store::{CommitError, Listed, Paging},
     tenant::TenantScope,
 };
 
@@ -49,6 +49,8 @@ pub struct ReleaseDraft {
 /// Which releases to list.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseQuery {
+    /// Those of this workspace's workloads.
+    pub workspace_id: Option<WorkspaceId>,
     /// Those of this workload.
     pub workload_id: Option<WorkloadId>,
     /// Those in this environment.
@@ -76,7 +78,7 @@ impl Services {
             async || {
                 if let Some(bundle) = draft.policy_bundle_id {
                     let asset = self.stores.assets.find(scope, bundle).await?.ok_or(Failure::NotFound)?;
-                    if !Self::sees_asset(caller, &asset, &place) {
+                    if !self.sees_asset(caller, &asset, Some(&place)).await? {
                         return Err(Failure::NotFound);
                     }
                     if asset.kind != AssetKind::PolicyBundle {
@@ -112,16 +114,16 @@ impl Services {
     /// Releases without their bindings, newest first.
     ///
     /// # Errors
-    /// When the caller sees no releases at all.
+    /// When the caller sees no releases at all, or the named workspace is not found.
     pub async fn list_releases(
         &self,
         caller: &Caller,
         query: ReleaseQuery,
         page: Paging,
-    ) -> Result<(Vec<Release>, u64), Failure> {
-        let (scope, reach) = gate::enter_list(caller, Operation::ListReleases)?;
-        let ReleaseQuery { workload_id: workload, environment, state } = query;
-        let filter = ReleaseFilter { workload, environment, state, reach };
+    ) -> Result<Listed<Release>, Failure> {
+        let (scope, reach) = self.enter_list_of(caller, Operation::ListReleases, query.workspace_id).await?;
+        let ReleaseQuery { workspace_id: workspace, workload_id: workload, environment, state } = query;
+        let filter = ReleaseFilter { workspace, workload, environment, state, reach };
         Ok(self.stores.releases.list(scope, &filter, page).await?)
     }
 
@@ -134,7 +136,7 @@ impl Services {
         caller: &Caller,
         workload: WorkloadId,
         page: Paging,
-    ) -> Result<(Vec<Release>, u64), Failure> {
+    ) -> Result<Listed<Release>, Failure> {
         let (scope, _) = self.enter_workload(caller, Operation::ListWorkloadReleases, workload).await?;
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
         Ok(self.stores.releases.list(scope, &filter, page).await?)
@@ -164,8 +166,9 @@ impl Services {
             scope,
             key,
             async || {
-                let bindable = self.bindable(caller, &place, version).await?;
                 for _ in 0..ATTEMPTS {
+                    // Read anew each time: the asset may have been retired or archived meanwhile.
+                    let bindable = self.bindable(caller, &place, version).await?;
                     let (_, _, placed) = self.enter_release(caller, Operation::BindVersion, id).await?;
                     let binding_id: BindingId = self.id();
                     let change = placed.release.bind(binding_id, role, &bindable, &self.stamp(caller))?;
@@ -194,7 +197,7 @@ impl Services {
     async fn bindable(&self, caller: &Caller, place: &Place, id: AssetVersionId) -> Result<BindableVersion, Failure> {
         let found = self.stores.assets.find_version(TenantScope::of(caller), id).await?;
         let (asset, version) = found.ok_or(Failure::NotFound)?;
-        if !asset.is_seen_from(place.namespace) {
+        if !self.is_seen_in(caller, &asset, place).await? {
             return Err(Failure::NotFound);
         }
         Ok(BindableVersion {
@@ -254,11 +257,17 @@ impl Services {
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
-    pub async fn list_approvals(&self, caller: &Caller, id: ReleaseId) -> Result<(Release, Vec<Approval>), Failure> {
+    pub async fn list_approvals(
+        &self,
+        caller: &Caller,
+        id: ReleaseId,
+        page: Paging,
+    ) -> Result<Listed<Approval>, Failure> {
         let (_, _, placed) = self.enter_release(caller, Operation::ListApprovals, id).await?;
-        let mut approvals = placed.release.approvals.clone();
-        approvals.reverse();
-        Ok((placed.release, approvals))
+        let mut approvals = placed.release.approvals;
+        // Identifiers, unlike the order of verdicts, may come from several machines; a page is cut by them all the same.
+        approvals.sort_by_key(|approval| std::cmp::Reverse(approval.approval_id));
+        Ok(Listed::of_all(approvals, page, |approval| approval.approval_id.uuid().into()))
     }
 
     /// The release, with the place of its workload.
@@ -280,7 +289,7 @@ impl Services {
     pub(crate) async fn place_of_workload(
         &self,
         caller: &Caller,
-        workspace: fairway_domain::id::WorkspaceId,
+        workspace: WorkspaceId,
         workload: WorkloadId,
     ) -> Result<Place, Failure> {
         if let Some(namespace) = self.places.get(&workspace) {

@@ -1,6 +1,6 @@
 //! What is kept for a time only, and taken away after it.
 
-use crate::{Failure, Services};
+use crate::{Failure, Services, asset::Swept};
 use std::time::Duration;
 
 /// How often things past their time are looked for.
@@ -13,6 +13,16 @@ pub async fn retain_forever(services: Services) {
             Ok(keys) => tracing::info!(keys, "idempotency keys past their time were forgotten"),
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "old idempotency keys could not be forgotten");
+            }
+        }
+        match services.sweep_when_due().await {
+            Ok(Some(swept)) => {
+                let Swept { seen, removed } = swept;
+                tracing::info!(seen, removed, "artifacts without a row were taken away");
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the artifact store could not be swept");
             }
         }
         tokio::time::sleep(EVERY).await;

@@ -6,7 +6,12 @@ use crate::{
 };
 use fairway_domain::{
     access::{AccessStore, Caller},
-    asset::ports::{ArtifactStore, AssetStore},
+    asset::{
+        grant::AssetGrantStore,
+        impact::ImpactStore,
+        ledger::ArtifactLedger,
+        ports::{ArtifactStore, AssetStore},
+    },
     audit::{AuditStore, Stamp},
     execution::{ports::ExecutionStore, provider::Provider},
     id::{Ids, NamespaceId, WorkspaceId},
@@ -34,6 +39,12 @@ pub struct Stores {
     pub access: Arc<dyn AccessStore>,
     /// Assets and versions.
     pub assets: Arc<dyn AssetStore>,
+    /// Grants of assets.
+    pub asset_grants: Arc<dyn AssetGrantStore>,
+    /// What stands on assets.
+    pub impact: Arc<dyn ImpactStore>,
+    /// The books on the artifact store.
+    pub ledger: Arc<dyn ArtifactLedger>,
     /// Workloads.
     pub workloads: Arc<dyn WorkloadStore>,
     /// Releases and deployments.

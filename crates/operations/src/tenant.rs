@@ -8,9 +8,9 @@ use crate::{
 
 use fairway_domain::{
     access::{Caller, Place},
-    id::{NamespaceId, TenantId, WorkspaceId},
+    id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
-    store::{CommitError, Paging},
+    store::{CommitError, Listed, Paging},
     tenant::{Tenant, TenantScope, Workspace},
 };
 
@@ -30,7 +30,7 @@ impl Services {
     ///
     /// # Errors
     /// When the caller does not manage the platform.
-    pub async fn list_tenants(&self, caller: &Caller, page: Paging) -> Result<(Vec<Tenant>, u64), Failure> {
+    pub async fn list_tenants(&self, caller: &Caller, page: Paging) -> Result<Listed<Tenant>, Failure> {
         enter(caller, Operation::ListTenants, &Place::PLATFORM)?;
         Ok(self.stores.tenants.list(page).await?)
     }
@@ -123,7 +123,7 @@ impl Services {
     ///
     /// # Errors
     /// When the caller has no role in the tenant.
-    pub async fn list_workspaces(&self, caller: &Caller, page: Paging) -> Result<(Vec<Workspace>, u64), Failure> {
+    pub async fn list_workspaces(&self, caller: &Caller, page: Paging) -> Result<Listed<Workspace>, Failure> {
         let scope = enter(caller, Operation::ListWorkspaces, &Place::tenant(caller.tenant))?;
         Ok(self.stores.workspaces.list(scope, page).await?)
     }
@@ -137,7 +137,7 @@ impl Services {
         self.stores.workspaces.find(scope, id).await?.ok_or(Failure::NotFound)
     }
 
-    /// Makes a workspace, and its namespace on first use.
+    /// Makes a workspace with its built-in assistant, and its namespace on first use.
     ///
     /// # Errors
     /// When the caller does not manage the tenant, or slug, name or namespace are not allowed.
@@ -152,7 +152,7 @@ impl Services {
             scope,
             key,
             async || {
-                let ids = (self.id::<WorkspaceId>(), self.id::<NamespaceId>());
+                let ids = (self.id::<WorkspaceId>(), self.id::<NamespaceId>(), self.id::<WorkloadId>());
                 let change = Workspace::create(ids, slug, name, namespace, &self.stamp(caller))?;
                 let outcome = keyed(key, 201, ids.0.uuid());
                 Ok(self.stores.workspaces.commit_new(scope, change, outcome.as_ref()).await?)

@@ -11,7 +11,7 @@ use fairway_domain::{
     idempotency::RequestKey,
     search::{MAX_QUESTION, Words},
     slug::Slug,
-    store::{CommitError, Paging},
+    store::{CommitError, Listed, Paging},
     tenant::TenantScope,
     workload::{
         InvocationMode, NewWorkload, Status, Workload, WorkloadPatch,
@@ -114,7 +114,7 @@ impl Services {
         workspace: Option<WorkspaceId>,
         status: Option<Status>,
         page: Paging,
-    ) -> Result<(Vec<Workload>, u64), Failure> {
+    ) -> Result<Listed<Workload>, Failure> {
         let (scope, reach) = self.enter_list_of(caller, Operation::ListWorkloads, workspace).await?;
         let filter = WorkloadFilter { workspace, status, reach };
         Ok(self.stores.workloads.list(scope, &filter, page).await?)
@@ -183,7 +183,7 @@ impl Services {
         caller: &Caller,
         asked: RuntimeQuestion,
         page: Paging,
-    ) -> Result<(Vec<Workload>, u64), Failure> {
+    ) -> Result<Listed<Workload>, Failure> {
         let (scope, reach) = gate::enter_list(caller, Operation::ListRuntimeWorkloads)?;
         let RuntimeQuestion { presentation_mode, owner, text } = asked;
         let words = match text.filter(|text| !text.trim().is_empty()) {
@@ -195,7 +195,7 @@ impl Services {
         };
         // Marks alone are in no text: nothing holds no word, and so nothing is found.
         if words.as_ref().is_some_and(Words::is_empty) {
-            return Ok((Vec::new(), 0));
+            return Ok(Listed { rows: Vec::new(), total: 0, next: None });
         }
         let filter = RuntimeFilter { presentation_mode, owner, words, reach };
         Ok(self.stores.workloads.list_runtime(scope, &filter, page).await?)

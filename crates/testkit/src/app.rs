@@ -16,6 +16,7 @@ use fairway_api::{
     serve,
 };
 use fairway_domain::{asset::ports::ArtifactStore, execution::provider::Provider, id::Ids, time::Clock};
+use fairway_operations::Services;
 use std::{
     ffi::OsString,
     net::{SocketAddr, TcpListener},
@@ -30,6 +31,7 @@ use tempfile::TempDir;
 /// Requests are made through the [`Client`] that it derefs to.
 pub struct TestApp {
     client: Client,
+    services: Services,
     running: Option<Running>,
     database: Arc<TestDatabase>,
     home: Arc<TempDir>,
@@ -136,11 +138,12 @@ impl Builder {
             faults.stand_before(Arc::clone(&parts.artifacts));
             parts.artifacts = faults;
         }
-        let process = Process::new(&settings, database.url(), parts)?;
+        let process = Process::new(&settings, database.url(), parts.clone())?;
         let listener = TcpListener::bind(settings.bind)?;
         let address = listener.local_addr()?;
+        let services = Process::new(&settings, database.url(), parts)?.services().clone();
         let running = Running::start(settings, process, listener).context("its listener")?;
-        Ok(TestApp { client: Client::new(address)?, running: Some(running), database, home })
+        Ok(TestApp { client: Client::new(address)?, services, running: Some(running), database, home })
     }
 }
 
@@ -192,6 +195,13 @@ impl TestApp {
     #[must_use]
     pub fn database(&self) -> &TestDatabase {
         &self.database
+    }
+
+    /// The operations that the server works with, over connections of the test's own: for what relays and commands do,
+    /// which no request asks for.
+    #[must_use]
+    pub const fn services(&self) -> &Services {
+        &self.services
     }
 
     /// The server's own folder, with the artifacts in it.

@@ -1,7 +1,7 @@
 //! An artifact store that fails when the test says so.
 
 use async_trait::async_trait;
-use fairway_domain::asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, Put};
+use fairway_domain::asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, ArtifactWalk, Put, StoredObject};
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicUsize, Ordering},
@@ -65,6 +65,28 @@ impl FaultyArtifacts {
     }
 }
 
+/// A walk that is in the way when the test says so.
+struct FaultyWalk<'a> {
+    store: &'a FaultyArtifacts,
+    prefix: &'static str,
+    inner: Option<Box<dyn ArtifactWalk + 'a>>,
+}
+
+#[async_trait]
+impl ArtifactWalk for FaultyWalk<'_> {
+    async fn next(&mut self, most: usize) -> Result<Vec<StoredObject>, ArtifactError> {
+        match self.store.settled().await {
+            ArtifactFault::Unavailable | ArtifactFault::Holds => return Err(away()),
+            ArtifactFault::None | ArtifactFault::FailsAfterPut | ArtifactFault::WrongBytes => {}
+        }
+        let walk = match self.inner.take() {
+            Some(walk) => walk,
+            None => self.store.inner()?.walk(self.prefix),
+        };
+        self.inner.insert(walk).next(most).await
+    }
+}
+
 fn away() -> ArtifactError {
     ArtifactError::Unavailable("the test says so".into())
 }
@@ -92,6 +114,19 @@ impl ArtifactStore for FaultyArtifacts {
                     bytes.push(b' ');
                     bytes
                 }))
+            }
+            ArtifactFault::Unavailable | ArtifactFault::Holds => Err(away()),
+        }
+    }
+
+    fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_> {
+        Box::new(FaultyWalk { store: self, prefix, inner: None })
+    }
+
+    async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError> {
+        match self.settled().await {
+            ArtifactFault::None | ArtifactFault::FailsAfterPut | ArtifactFault::WrongBytes => {
+                self.inner()?.remove(path).await
             }
             ArtifactFault::Unavailable | ArtifactFault::Holds => Err(away()),
         }

@@ -3,12 +3,14 @@
 
 pub mod app;
 mod artifacts;
+mod bucket;
 mod clock;
 mod database;
 mod provider;
 
 pub use app::TestApp;
 pub use artifacts::{ArtifactFault, FaultyArtifacts};
+pub use bucket::{ACCESS_KEY, BucketServer};
 pub use clock::MovableClock;
 pub use database::{TestDatabase, connect};
 pub use provider::{Behaviour, StubProvider};

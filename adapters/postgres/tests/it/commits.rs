@@ -1,12 +1,17 @@
 //! Every commit of every port, ready to be sent, with the ways in which it can come too late.
 
 use crate::stage::{
-    Stage, acceptance, activation, content, ending, fresh, new_asset, new_release, new_workload, referring, refused,
+    Stage, acceptance, activation, ending, fresh, new_asset, new_release, new_workload, referring, refused, said,
     scope, slug, stamp,
 };
 use fairway_domain::{
     access::{AccessStore, ActorRef, Grant, GrantScope, Place, Rights, Role, RoleBinding},
-    asset::{Asset, VersionLabel, kind::AssetKind, ports::AssetStore},
+    asset::{
+        Asset, Lifecycle, VersionLabel,
+        grant::{AssetGrant, AssetGrantStore, Grantee},
+        kind::AssetKind,
+        ports::AssetStore,
+    },
     audit::FactKind,
     execution::{
         Acceptance,
@@ -41,13 +46,17 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 }
 
 /// All of them. `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 20] = [
+pub(crate) const COMMITS: [Commit; 24] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
     keyed("AccessStore::commit_grant", FactKind::RoleBindingCreated),
     keyless("AccessStore::commit_end", FactKind::RoleBindingDeleted),
     keyed("AssetStore::commit_new", FactKind::AssetCreated),
+    keyed("AssetStore::commit_move", FactKind::AssetMoved),
+    keyed("AssetStore::commit_move (archive)", FactKind::AssetMoved),
+    keyed("AssetGrantStore::commit_grant", FactKind::AssetGrantCreated),
+    keyless("AssetGrantStore::commit_end", FactKind::AssetGrantDeleted),
     keyed("AssetStore::commit_version", FactKind::AssetVersionCreated),
     keyed("AssetStore::commit_flow", FactKind::FlowCreated),
     keyed("WorkloadStore::commit_new", FactKind::WorkloadCreated),
@@ -114,6 +123,10 @@ impl Commit {
             "AccessStore::commit_grant" => grant(stage),
             "AccessStore::commit_end" => end_of_grant(stage).await,
             "AssetStore::commit_new" => asset(stage).await,
+            "AssetStore::commit_move" => life(stage, Lifecycle::Retired).await,
+            "AssetStore::commit_move (archive)" => archive(stage).await,
+            "AssetGrantStore::commit_grant" => asset_grant(stage).await,
+            "AssetGrantStore::commit_end" => end_of_asset_grant(stage).await,
             "AssetStore::commit_version" => version(stage).await,
             "AssetStore::commit_flow" => flow(stage),
             "WorkloadStore::commit_new" => workload(stage).await,
@@ -169,17 +182,24 @@ async fn settings(stage: &Stage) -> Decision {
 }
 
 fn new_workspace(stage: &Stage) -> Decision {
-    let ids: (WorkspaceId, NamespaceId) = (fresh(), fresh());
+    let ids = (fresh(), fresh(), fresh());
     let change = Workspace::create(ids, slug().as_str(), "Support", slug().as_str(), &stamp()).unwrap();
     let taken = format!(
         "INSERT INTO workspace SELECT tenant_id, '{}', namespace_id, '{}', 'Other', now(), 'user:eve' FROM namespace
          WHERE slug = 'default'",
         Uuid::now_v7(),
-        change.next.slug
+        change.next.workspace.slug
+    );
+    let assistant = format!(
+        "INSERT INTO workload SELECT tenant_id, '{}', '{}', 'x', '', 'team:x', 'registered', 'api', workspace_id, 1,
+         now(), 'user:eve', now() FROM workspace WHERE slug = 'default'",
+        Uuid::now_v7(),
+        change.next.assistant.slug
     );
     let store = store(stage);
     Decision::new(async move |key| WorkspaceStore::commit_new(&*store, scope(), change, key.as_ref()).await.map(|_| ()))
         .conflict(Conflict::DuplicateSlug, taken)
+        .conflict(Conflict::DuplicateSlug, assistant)
 }
 
 fn grant_change() -> Change<RoleBinding> {
@@ -200,25 +220,29 @@ fn grant(stage: &Stage) -> Decision {
         change.next.role.as_str()
     );
     let store = store(stage);
-    Decision::new(async move |key| store.commit_grant(scope(), change, key.as_ref()).await)
+    Decision::new(async move |key| AccessStore::commit_grant(&*store, scope(), change, key.as_ref()).await)
         .conflict(Conflict::DuplicateRoleBinding, taken)
 }
 
 async fn end_of_grant(stage: &Stage) -> Decision {
     let change = grant_change();
     let held = change.next.clone();
-    stage.store.commit_grant(scope(), change, None).await.unwrap();
+    AccessStore::commit_grant(&*stage.store, scope(), change, None).await.unwrap();
     let (id, fact) = (held.role_binding_id, held.fact(FactKind::RoleBindingDeleted, &stamp()));
     let store = store(stage);
-    Decision::new(async move |_| store.commit_end(scope(), id, fact).await)
+    Decision::new(async move |_| AccessStore::commit_end(&*store, scope(), id, fact).await)
         .stale(format!("DELETE FROM role_binding WHERE role_binding_id = '{id}'"))
 }
 
 /// A workspace that nothing refers to yet, so that it can go away.
 async fn passing_workspace(stage: &Stage) -> (WorkspaceId, NamespaceId) {
-    let ids = (fresh(), fresh());
+    let ids = (fresh(), fresh(), fresh());
     let change = Workspace::create(ids, slug().as_str(), "Passing", "default", &stamp()).unwrap();
+    let assistant = change.next.assistant.workload_id;
     let made = WorkspaceStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();
+    // By its whole key: somebody counts how tables are read meanwhile.
+    let gone = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{assistant}'");
+    stage.run(&gone).await;
     (made.workspace_id, made.namespace_id)
 }
 
@@ -242,10 +266,68 @@ fn other_asset(slug: &str) -> String {
     )
 }
 
+async fn life(stage: &Stage, to: Lifecycle) -> Decision {
+    let asset = stage.asset(AssetKind::PolicyBundle).await;
+    let change = asset.move_to(to, &stamp()).unwrap();
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_move(scope(), change, key.as_ref()).await)
+        .stale(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{}'", asset.asset_id))
+}
+
+/// Archiving asks for releases in the way besides.
+async fn archive(stage: &Stage) -> Decision {
+    let version = stage.bindable().await;
+    let asset = AssetStore::find(&*stage.store, scope(), version.asset_id).await.unwrap().unwrap();
+    let draft = stage.draft(&stage.workload().await).await;
+    let bound = format!(
+        "INSERT INTO release_binding VALUES ('{DEFAULT_TENANT}', '{}', '{}', 'policy_bundle', '{}', now(), 'user:eve')",
+        Uuid::now_v7(),
+        draft.release_id,
+        version.asset_version_id
+    );
+    let change = asset.move_to(Lifecycle::Archived, &stamp()).unwrap();
+    let id = asset.asset_id;
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_move(scope(), change, key.as_ref()).await)
+        .stale(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{id}'"))
+        .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
+        .conflict(Conflict::AssetInUse, bound)
+}
+
+fn asset_grant_of(asset: &Asset) -> Change<AssetGrant> {
+    let principal = ActorRef::parse("user:guest").unwrap();
+    AssetGrant::create(fresh(), asset, Grantee::Principal(principal), &stamp()).unwrap()
+}
+
+async fn asset_grant(stage: &Stage) -> Decision {
+    let asset = stage.asset(AssetKind::PolicyBundle).await;
+    let id = asset.asset_id;
+    let change = asset_grant_of(&asset);
+    let taken = format!(
+        "INSERT INTO asset_grant VALUES ('{DEFAULT_TENANT}', '{}', '{id}', 'user:guest', NULL, now(), 'user:eve')",
+        Uuid::now_v7(),
+    );
+    let store = store(stage);
+    Decision::new(async move |key| AssetGrantStore::commit_grant(&*store, scope(), change, key.as_ref()).await)
+        .conflict(Conflict::DuplicateGrant, taken)
+        .conflict(Conflict::MissingReference, format!("DELETE FROM asset WHERE asset_id = '{id}'"))
+}
+
+async fn end_of_asset_grant(stage: &Stage) -> Decision {
+    let asset = stage.asset(AssetKind::PolicyBundle).await;
+    let change = asset_grant_of(&asset);
+    let held = change.next.clone();
+    AssetGrantStore::commit_grant(&*stage.store, scope(), change, None).await.unwrap();
+    let (id, fact) = (held.grant_id, held.fact(FactKind::AssetGrantDeleted, &asset, &stamp()));
+    let store = store(stage);
+    Decision::new(async move |_| AssetGrantStore::commit_end(&*store, scope(), id, fact).await)
+        .stale(format!("DELETE FROM asset_grant WHERE grant_id = '{id}'"))
+}
+
 async fn version(stage: &Stage) -> Decision {
     let asset = stage.asset(AssetKind::PolicyBundle).await;
     let label = VersionLabel::parse("spring").unwrap();
-    let change = asset.add_version(fresh(), Some(label), (content(), Some("text".to_owned())), &stamp()).unwrap();
+    let change = asset.add_version(fresh(), Some(label), said(), &stamp()).unwrap();
     let id = asset.asset_id;
     let taken = format!(
         "INSERT INTO asset_version SELECT tenant_id, '{}', '{id}', 'spring', '{{}}', 'x', 'blake3:{}', now(),
@@ -261,7 +343,7 @@ async fn version(stage: &Stage) -> Decision {
 
 fn flow(stage: &Stage) -> Decision {
     let new = new_asset(AssetKind::OrchestrationFlow);
-    let change = Asset::create_flow(new, fresh(), None, (content(), "steps: []".to_owned()), &stamp());
+    let change = Asset::create_flow(new, fresh(), None, said(), &stamp());
     let taken = other_asset(change.next.0.slug.as_str());
     let store = store(stage);
     Decision::new(async move |key| store.commit_flow(scope(), change, key.as_ref()).await.map(|_| ()))
@@ -329,6 +411,7 @@ async fn binding(stage: &Stage) -> Decision {
     Decision::new(async move |key| store.commit_binding(scope(), change, key.as_ref()).await)
         .stale(moved(&draft))
         .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{id}'"))
+        .stale(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{}'", version.asset_id))
         .conflict(Conflict::DuplicateRole, taken)
 }
 

@@ -5,7 +5,7 @@ use fairway_domain::{
     asset::{Asset, kind::AssetKind, ports::AssetStore},
     audit::{AuditStore, Fact, FactKind, FactSequencer, Stamp, Subject, leaf_hash},
     id::TenantId,
-    store::Paging,
+    store::{Listed, Paging},
     tenant::{DEFAULT_TENANT, Tenant, TenantScope, TenantStore, Workspace, WorkspaceStore},
 };
 use fairway_postgres::Database;
@@ -28,7 +28,7 @@ async fn second_tenant(store: &Database) -> (TenantScope, Workspace) {
     let id = change.next.tenant_id;
     TenantStore::commit_new(store, scope(), change, None).await.unwrap();
     let theirs = TenantScope::for_relay(id);
-    let change = Workspace::create((fresh(), fresh()), "home", "Home", "home", &stamp()).unwrap();
+    let change = Workspace::create((fresh(), fresh(), fresh()), "home", "Home", "home", &stamp()).unwrap();
     let workspace = WorkspaceStore::commit_new(store, theirs, change, None).await.unwrap();
     (theirs, workspace)
 }
@@ -170,10 +170,10 @@ async fn the_order_survives_a_copy_into_another_cluster_s_tables() {
     assert_eq!(order(&to).await, order(&from).await);
     assert_eq!(to.store.sequence().await.unwrap(), 1);
     assert_eq!(order(&to).await.last(), Some(&(20, waiting)));
-    let page = Paging { limit: 200, offset: 0 };
-    let (copied, _) = AuditStore::list(&*to.store, scope(), None, page).await.unwrap();
+    let page = Paging::first(200);
+    let copied = AuditStore::list(&*to.store, scope(), None, page).await.unwrap().rows;
     from.store.sequence().await.unwrap();
-    let (original, total) = AuditStore::list(&*from.store, scope(), None, page).await.unwrap();
+    let Listed { rows: original, total, .. } = AuditStore::list(&*from.store, scope(), None, page).await.unwrap();
     assert_eq!(copied, original);
     assert_eq!(total, 21);
 }

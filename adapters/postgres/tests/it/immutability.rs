@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use tokio_postgres::{Client, error::SqlState};
 
 /// What is only ever appended to.
-const APPEND_ONLY: [&str; 11] = [
+const APPEND_ONLY: [&str; 12] = [
     "approval",
+    "asset_reference",
     "asset_version",
     "asset_version_source",
     "deployment_history",

@@ -8,15 +8,23 @@ use crate::{
     stage::{Stage, acceptance, actor, ending, environment, fresh, open, refused, scope},
 };
 use fairway_domain::{
-    access::{AccessStore, ActorRef, GrantScope, OwnerRef},
-    asset::ports::{AssetFilter, AssetStore},
+    access::{AccessStore, ActorRef, GrantScope, OwnerRef, rights::Reach},
+    asset::{
+        Lifecycle,
+        grant::AssetGrantStore,
+        impact::{Bound, ImpactStore, Target},
+        kind::AssetKind,
+        ledger::ArtifactLedger,
+        ports::{ArtifactPath, AssetFilter, AssetSight, AssetStore, StoredObject},
+    },
     audit::{AuditStore, FactSequencer},
     execution::ports::{Accepted, ExecutionStore, LeaseState},
     idempotency::{IdempotencyStore, RequestKey},
     release::ports::{ReleaseFilter, ReleaseStore},
     search::Words,
-    store::Paging,
-    tenant::{DEFAULT_WORKSPACE, TenantStore, WorkspaceStore},
+    store::{Paging, Start},
+    tenant::{DEFAULT_NAMESPACE, DEFAULT_WORKSPACE, TenantStore, WorkspaceStore},
+    time::Timestamp,
     workload::{
         interface::PresentationMode,
         ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
@@ -53,8 +61,13 @@ const FILL: &str = "
     INSERT INTO asset_version SELECT tenant_id, gen_random_uuid(), asset_id, 'v1', '{}', 'x',
         'blake3:' || repeat('0', 64), now(), 'user:eve' FROM asset;
     INSERT INTO asset_version_source SELECT tenant_id, asset_version_id, 'x' FROM asset_version;
+    INSERT INTO asset_version_note SELECT tenant_id, asset_version_id, 'x' FROM asset_version;
+    INSERT INTO asset_reference SELECT tenant_id, asset_version_id, 0, 'other-' || row_number() OVER (), NULL, '/a'
+        FROM asset_version;
+    INSERT INTO asset_grant SELECT tenant_id, gen_random_uuid(), asset_id, 'user:' || row_number() OVER (), NULL, now(),
+        'user:eve' FROM asset;
     INSERT INTO workload SELECT workspace.tenant_id, gen_random_uuid(), 'w-' || n, 'x', '', 'team:x', 'registered',
-        'api', workspace_id, 1, now(), 'user:eve', now(), '{\"presentation_mode\": \"form\"}',
+        'api', workspace_id, 1, now(), 'user:eve', now(), NULL, '{\"presentation_mode\": \"form\"}',
         array_to_tsvector(ARRAY[workspace.tenant_id || '/word' || n, workspace.tenant_id || '/all'])
         FROM workspace, generate_series(1, 400) AS n WHERE slug IN ('home');
     INSERT INTO release SELECT tenant_id, gen_random_uuid(), workload_id, workspace_id, 'dev', 'all', 'active', 'x',
@@ -156,17 +169,55 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     FactSequencer::sequence(store).await.unwrap();
 }
 
+/// Assets by every way of seeing, with every combination of filters, from the first page and from a mark.
+async fn list_assets(store: &Database) {
+    let reach = Reach {
+        namespaces: vec![DEFAULT_NAMESPACE.into()],
+        workspaces: vec![DEFAULT_WORKSPACE.into()],
+        workloads: Vec::new(),
+    };
+    let (namespace, workspace) = (DEFAULT_NAMESPACE.into(), Some(DEFAULT_WORKSPACE.into()));
+    for sight in [
+        AssetSight::Tenant,
+        AssetSight::From { namespace, workspace, principals: vec![actor()] },
+        AssetSight::Within { reach, principals: vec![actor()] },
+    ] {
+        for kind in [None, Some(AssetKind::PolicyBundle), Some(AssetKind::Skill)] {
+            for lifecycle in [None, Some(Lifecycle::Active), Some(Lifecycle::Archived)] {
+                let filter = AssetFilter { sight: sight.clone(), kind, lifecycle };
+                let first = AssetStore::list(store, scope(), &filter, Paging::first(2)).await.unwrap();
+                if let Some(next) = first.next {
+                    let page = Paging { limit: 2, start: Start::Behind(next) };
+                    AssetStore::list(store, scope(), &filter, page).await.unwrap();
+                }
+            }
+        }
+    }
+}
+
 /// Every list, once.
 async fn list_everything(stage: &Stage, store: &Database) {
-    let page = Paging { limit: 20, offset: 0 };
+    let page = Paging::first(20);
     let (workload, placed) = stage.active().await;
     let bound = &placed.release.bindings[0];
     AccessStore::list(store, scope(), None, page).await.unwrap();
     AccessStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), page).await.unwrap();
     WorkspaceStore::list(store, scope(), page).await.unwrap();
-    AssetStore::list(store, scope(), &AssetFilter::default(), page).await.unwrap();
-    let from = AssetFilter { workspace: Some(DEFAULT_WORKSPACE.into()), ..AssetFilter::default() };
-    AssetStore::list(store, scope(), &from, page).await.unwrap();
+    list_assets(store).await;
+    AssetGrantStore::list(store, scope(), bound.asset_id, page).await.unwrap();
+    AssetStore::blocking_releases(store, scope(), bound.asset_id, 10).await.unwrap();
+    ImpactStore::binding_releases(store, scope(), Bound::Asset(bound.asset_id), 10).await.unwrap();
+    ImpactStore::binding_releases(store, scope(), Bound::Versions(&[bound.asset_version_id]), 10).await.unwrap();
+    let labels = Some(vec![bound.version_label.clone()]);
+    for labels in [None, labels] {
+        let target = Target { slug: bound.asset_slug.clone(), labels };
+        ImpactStore::referrers(store, scope(), &[target], 10).await.unwrap();
+    }
+    let known = ArtifactLedger::versions(store, None, 3).await.unwrap();
+    ArtifactLedger::versions(store, known.last().copied(), 3).await.unwrap();
+    let path = ArtifactPath::of_version(bound.asset_id, bound.asset_version_id).to_string();
+    let stored = StoredObject { path, put_at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH) };
+    assert_eq!(ArtifactLedger::orphans(store, vec![stored]).await.unwrap(), []);
     AssetStore::list_versions(store, scope(), bound.asset_id, page).await.unwrap();
     WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
     let words = |text: &str| Some(Words::of([text]));
@@ -182,6 +233,11 @@ async fn list_everything(stage: &Stage, store: &Database) {
     ReleaseStore::list(store, scope(), &ReleaseFilter::default(), page).await.unwrap();
     let of_one = ReleaseFilter { workload: Some(workload.workload_id), ..ReleaseFilter::default() };
     ReleaseStore::list(store, scope(), &of_one, page).await.unwrap();
+    let reach = Reach { workspaces: vec![DEFAULT_WORKSPACE.into()], ..Reach::default() };
+    let within = ReleaseFilter { reach: Some(reach.clone()), ..ReleaseFilter::default() };
+    ReleaseStore::list(store, scope(), &within, page).await.unwrap();
+    let within = WorkloadFilter { reach: Some(reach), ..WorkloadFilter::default() };
+    WorkloadStore::list(store, scope(), &within, page).await.unwrap();
     AuditStore::list(store, scope(), None, page).await.unwrap();
     AuditStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), page).await.unwrap();
 }

@@ -45,8 +45,9 @@ async fn words_find_what_is_theirs_in_one_tenant_alone() {
     let workload = shown(&stage, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" })).await;
     let found = async |text: &str| {
         let filter = RuntimeFilter { words: Some(Words::of([text])), ..RuntimeFilter::default() };
-        let page = Paging { limit: 10, offset: 0 };
-        let (rows, total) = WorkloadStore::list_runtime(&*stage.store, scope(), &filter, page).await.unwrap();
+        let page = Paging::first(10);
+        let found = WorkloadStore::list_runtime(&*stage.store, scope(), &filter, page).await.unwrap();
+        let (rows, total) = (found.rows, found.total);
         assert_eq!(u64::try_from(rows.len()).unwrap(), total);
         rows.iter().any(|row| row.workload_id == workload.workload_id)
     };

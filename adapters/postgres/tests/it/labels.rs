@@ -1,6 +1,6 @@
 //! Labels of versions: counted by the store, each given once.
 
-use crate::stage::{Stage, content, fresh, scope, stamp};
+use crate::stage::{Stage, content, fresh, said, scope, stamp};
 use fairway_domain::asset::{VersionLabel, kind::AssetKind, ports::AssetStore};
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::task::JoinSet;
@@ -15,7 +15,7 @@ async fn versions_made_at_once_count_from_one_without_gap_or_twin() {
     for _ in 0..VERSIONS {
         let (store, asset) = (Arc::clone(&stage.store), asset.clone());
         makers.spawn(async move {
-            let change = asset.add_version(fresh(), None, (content(), None), &stamp()).unwrap();
+            let change = asset.add_version(fresh(), None, content().into(), &stamp()).unwrap();
             store.commit_version(scope(), change, None).await.unwrap().version_label.to_string()
         });
     }
@@ -42,8 +42,7 @@ async fn a_flow_s_first_label_starts_the_count() {
     for (asked, first, second) in [(None, "v1", "v2"), (Some("v4"), "v4", "v5"), (Some("first"), "first", "v1")] {
         let new = crate::stage::new_asset(AssetKind::OrchestrationFlow);
         let label = asked.map(|text| VersionLabel::parse(text).unwrap());
-        let source = "steps: []".to_owned();
-        let change = fairway_domain::asset::Asset::create_flow(new, fresh(), label, (content(), source), &stamp());
+        let change = fairway_domain::asset::Asset::create_flow(new, fresh(), label, said(), &stamp());
         let asset = change.next.0.clone();
         let made = stage.store.commit_flow(scope(), change, None).await.unwrap();
         assert_eq!(made.version_label.as_str(), first);

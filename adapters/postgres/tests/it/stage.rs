@@ -3,10 +3,11 @@
 use fairway_domain::{
     access::{ActorRef, OwnerRef},
     asset::{
-        Asset, AssetVersion, Lifecycle, NewAsset, VersionLabel,
+        Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel,
         canonical::Canonical,
         kind::AssetKind,
         ports::{ArtifactPath, AssetStore},
+        reference::AssetReference,
     },
     audit::Stamp,
     evidence::{Chain, EvidenceArtifact, RecordedDecision, Snapshot},
@@ -111,7 +112,7 @@ impl World {
 
     pub(crate) async fn version(&self, asset: &Asset, label: Option<&str>) -> AssetVersion {
         let label = label.map(|text| VersionLabel::parse(text).unwrap());
-        let change = asset.add_version(fresh(), label, (content(), Some("source".to_owned())), &stamp()).unwrap();
+        let change = asset.add_version(fresh(), label, said(), &stamp()).unwrap();
         self.store.commit_version(scope(), change, None).await.unwrap()
     }
 
@@ -232,6 +233,17 @@ pub(crate) fn environment() -> Slug {
 
 pub(crate) fn content() -> Canonical {
     Canonical::of(&json!({ "b": [1, 2.5, "ä"], "a": Uuid::now_v7().to_string() })).unwrap()
+}
+
+/// Content with everything that can stand beside it.
+pub(crate) fn said() -> VersionContent {
+    let reference = AssetReference { slug: slug(), version: VersionLabel::parse("v1"), pointer: "/a".to_owned() };
+    VersionContent {
+        canonical: content(),
+        source_text: Some("source".to_owned()),
+        change_note: ChangeNote::parse("because"),
+        references: vec![reference],
+    }
 }
 
 pub(crate) fn new_asset(kind: AssetKind) -> NewAsset {

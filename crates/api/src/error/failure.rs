@@ -8,7 +8,12 @@ use actix_web::http::{
 };
 use fairway_domain::{
     access::GrantRefusal,
-    asset::{canonical::CanonicalRefusal, content::ContentRefusal, ports::ArtifactError},
+    asset::{
+        AssetRefusal,
+        canonical::CanonicalRefusal,
+        content::ContentRefusal,
+        ports::{ArtifactError, BlockingRelease},
+    },
     flow::FlowProblem,
     release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
     store::{Conflict, StoreError, StoreFault},
@@ -59,7 +64,8 @@ impl From<Failure> for ApiError {
                 Self::invalid_field(FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()))
             }
             Failure::Grant(refusal) => of_grant(refusal),
-            Failure::Asset(refusal) => Self::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string()),
+            Failure::Asset(refusal) => of_asset(refusal),
+            Failure::AssetInUse { shown, hidden } => of_use(&shown, hidden),
             Failure::Content(refusal) => of_content(refusal),
             Failure::Canonical(refusal) => of_canonical(&refusal),
             Failure::Flow(problems) => of_flow(&problems),
@@ -82,6 +88,8 @@ fn of_conflict(conflict: Conflict) -> ApiError {
         Conflict::ContractRevoked => "content/access_contract/revoked",
         Conflict::DuplicateSlug
         | Conflict::DuplicateVersionLabel
+        | Conflict::AssetInUse
+        | Conflict::DuplicateGrant
         | Conflict::DuplicateRole
         | Conflict::DuplicateRoleBinding
         | Conflict::HostTaken
@@ -96,6 +104,8 @@ const fn explain(conflict: Conflict) -> &'static str {
     match conflict {
         Conflict::DuplicateSlug => "this slug is taken",
         Conflict::DuplicateVersionLabel => "the asset has a version of this label",
+        Conflict::AssetInUse => IN_USE,
+        Conflict::DuplicateGrant => "the asset is granted there already",
         Conflict::DuplicateRole => "the release has a binding of this role",
         Conflict::DuplicateRoleBinding => "the principal holds this role there already",
         Conflict::HostTaken => "another tenant answers to this host",
@@ -122,6 +132,39 @@ fn of_grant(refusal: GrantRefusal) -> ApiError {
         }
         GrantRefusal::BeyondGranter(permission) => ApiError::forbidden(permission.as_str()),
     }
+}
+
+/// Why an asset cannot be archived.
+const IN_USE: &str = "releases that are not over bind versions of this asset";
+
+fn of_asset(refusal: AssetRefusal) -> ApiError {
+    match refusal {
+        AssetRefusal::Archived => ApiError::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string()),
+        AssetRefusal::Transition { from, .. } => {
+            let valid: Vec<&str> = from.valid_transitions().iter().map(|state| state.as_str()).collect();
+            invalid_transition(refusal.code(), from.as_str(), valid)
+        }
+        AssetRefusal::Principal => {
+            ApiError::invalid_field(FieldProblem::new("principal", refusal.code(), refusal.to_string()))
+        }
+    }
+}
+
+fn of_use(shown: &[BlockingRelease], hidden: usize) -> ApiError {
+    let releases: Vec<Value> = shown
+        .iter()
+        .map(|release| {
+            json!({
+                "release_id": release.release_id,
+                "state": release.state.as_str(),
+                "workload_id": release.workload_id,
+                "environment": release.environment.as_str(),
+            })
+        })
+        .collect();
+    ApiError::new(StatusCode::CONFLICT, Conflict::AssetInUse.code(), IN_USE)
+        .with("blocking_releases", releases)
+        .with("hidden_releases", hidden)
 }
 
 fn invalid_content(problems: Vec<Value>) -> ApiError {
@@ -171,6 +214,10 @@ fn of_workload(refusal: WorkloadRefusal) -> ApiError {
         WorkloadRefusal::Description => {
             ApiError::invalid_field(FieldProblem::new("description", refusal.code(), refusal.to_string()))
         }
+        WorkloadRefusal::ReservedSlug => {
+            ApiError::invalid_field(FieldProblem::new("slug", refusal.code(), refusal.to_string()))
+        }
+        WorkloadRefusal::Builtin => ApiError::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string()),
         WorkloadRefusal::Transition { from, .. } => {
             let valid: Vec<&str> = from.valid_transitions().iter().map(|status| Status::as_str(*status)).collect();
             invalid_transition(refusal.code(), from.as_str(), valid)

@@ -1,7 +1,12 @@
-//! Pages of lists: `limit` and `offset` in, `X-Total-Count` and `Link` out.
+//! Pages of lists, the same for every list: filters, `limit`, `offset` and `cursor` in; `X-Total-Count` and `Link` out.
+
+mod cursor;
 
 use super::query;
-use crate::error::{ApiError, FieldProblem};
+use crate::{
+    compose::Api,
+    error::{ApiError, FieldProblem},
+};
 use actix_web::{
     FromRequest, HttpRequest, HttpResponse,
     dev::Payload,
@@ -9,10 +14,13 @@ use actix_web::{
         StatusCode,
         header::{self, HeaderName},
     },
+    web,
 };
-use fairway_domain::store::Paging;
-use serde::{Deserialize, Serialize};
-use std::future::{Ready, ready};
+pub use cursor::CursorKey;
+use cursor::Seal;
+use fairway_domain::store::{Listed, Paging, Start};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::{collections::BTreeMap, future::Future, pin::Pin};
 use url::form_urlencoded;
 
 /// The header with the length of the whole list.
@@ -30,90 +38,115 @@ const DEEPEST_OFFSET: u32 = 10_000;
 const LIMIT_RULE: &str = "`limit` must be 1 to 200";
 /// The same for `offset`; one that is too deep has a code of its own.
 const OFFSET_RULE: &str = "`offset` must be 0 to 10000";
-/// A parameter that never goes into an answer: the token of a share link.
+/// A parameter that goes with any request and never into an answer: the token of a share link.
 const SECRET_PARAMETER: &str = "token";
+/// The parameters that say which page is meant, and so are no filters.
+const PAGE_PARAMETERS: [&str; 3] = ["limit", "offset", "cursor"];
 
-/// Which page of a list is asked for.
+/// A list without filters.
+#[derive(Deserialize, Debug)]
+pub struct Unfiltered {}
+
+/// A request for a page of a list whose filters are a `Q`.
 ///
-/// Refusals: 422 for a `limit` outside 1 to 200 or an `offset` below 0; 422 `offset_too_deep` beyond 10 000.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Page {
-    limit: u32,
-    offset: u32,
-    /// Path and query of the request, for the link to the next page.
+/// Refusals: 422 for a parameter that stands twice, a `limit` outside 1 to 200, an `offset` below 0, a `cursor` that was
+/// not handed out for this list, and for both of these at once; 422 `offset_too_deep` beyond 10 000. Parameters that the
+/// list does not know do not come this far.
+#[derive(Debug)]
+pub struct List<Q> {
+    /// The filters.
+    pub filter: Q,
+    paging: Paging,
+    seal: Seal,
+    /// Path and filters of the request, for the link to the next page.
     path: String,
-    query: String,
+    filters: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
-struct Parameters {
+struct Asked {
     limit: Option<u64>,
     offset: Option<u64>,
+    cursor: Option<String>,
 }
 
-impl Page {
+impl<Q> List<Q> {
     /// The page, as stores know it.
     #[must_use]
     pub const fn paging(&self) -> Paging {
-        Paging { limit: self.limit, offset: self.offset }
+        self.paging
     }
 
-    /// Answers with the items of this page, out of `total`. A total beyond 10 000 need not be exact.
-    pub fn answer<T: Serialize>(&self, items: &[T], total: u64) -> HttpResponse {
+    /// Answers with the rows of this page.
+    pub fn answer<T: Serialize>(&self, page: &Listed<T>) -> HttpResponse {
         let mut answer = HttpResponse::build(StatusCode::OK);
-        if total > u64::from(DEEPEST_OFFSET) {
+        if page.total > u64::from(DEEPEST_OFFSET) {
             answer.insert_header((TOTAL_COUNT, DEEPEST_OFFSET)).insert_header((TOTAL_COUNT_CAPPED, "true"));
         } else {
-            answer.insert_header((TOTAL_COUNT, total));
+            answer.insert_header((TOTAL_COUNT, page.total));
         }
-        let next = self.offset.saturating_add(self.limit);
-        if next <= DEEPEST_OFFSET && u64::from(next) < total {
-            answer.insert_header((header::LINK, format!("<{}>; rel=\"next\"", self.address(next))));
+        if let Some(next) = page.next {
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            query.extend_pairs(&self.filters).append_pair("limit", &self.paging.limit.to_string());
+            query.append_pair("cursor", &self.seal.seal(next));
+            answer.insert_header((header::LINK, format!("<{}?{}>; rel=\"next\"", self.path, query.finish())));
         }
-        answer.json(items)
-    }
-
-    /// The address of this list at another offset, relative to the server.
-    fn address(&self, offset: u32) -> String {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        for (name, value) in form_urlencoded::parse(self.query.as_bytes()) {
-            if name != "limit" && name != "offset" && name != SECRET_PARAMETER {
-                query.append_pair(&name, &value);
-            }
-        }
-        query.append_pair("limit", &self.limit.to_string()).append_pair("offset", &offset.to_string());
-        format!("{}?{}", self.path, query.finish())
+        answer.json(&page.rows)
     }
 }
 
-impl FromRequest for Page {
+impl<Q: DeserializeOwned + 'static> FromRequest for List<Q> {
     type Error = ApiError;
-    type Future = Ready<Result<Self, ApiError>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, ApiError>>>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(read(request))
+        let api = request.app_data::<web::Data<Api>>().cloned();
+        let (path, query) = (request.path().to_owned(), request.query_string().to_owned());
+        Box::pin(async move {
+            let key = api.ok_or_else(ApiError::internal)?.cursor_key().await?;
+            read(path, &query, key)
+        })
     }
 }
 
-fn read(request: &HttpRequest) -> Result<Page, ApiError> {
-    let asked: Parameters =
-        query::read(request.query_string()).map_err(|problem| ApiError::invalid_field(with_bounds(problem)))?;
-    let limit = match asked.limit.map(u32::try_from) {
-        None => DEFAULT_LIMIT,
-        Some(Ok(limit)) if (1..=LARGEST_LIMIT).contains(&limit) => limit,
-        Some(Ok(_) | Err(_)) => {
-            return Err(ApiError::invalid_field(FieldProblem::new("limit", "invalid", LIMIT_RULE)));
+fn read<Q: DeserializeOwned>(path: String, query: &str, key: CursorKey) -> Result<List<Q>, ApiError> {
+    let mut filters = query::parameters(query)?;
+    filters.remove(SECRET_PARAMETER);
+    let asked: Asked = query::of(filters.iter().filter(|(name, _)| is_of_page(name))).map_err(with_bounds)?;
+    filters.retain(|name, _| !is_of_page(name));
+    let filter = query::of(&filters)?;
+    let seal = Seal::new(key, &path, &filters);
+    let paging = Paging { limit: limit(asked.limit)?, start: start(asked.offset, asked.cursor.as_deref(), &seal)? };
+    Ok(List { filter, paging, seal, path, filters })
+}
+
+fn is_of_page(name: &str) -> bool {
+    PAGE_PARAMETERS.contains(&name)
+}
+
+fn limit(asked: Option<u64>) -> Result<u32, ApiError> {
+    match asked.map(u32::try_from) {
+        None => Ok(DEFAULT_LIMIT),
+        Some(Ok(limit)) if (1..=LARGEST_LIMIT).contains(&limit) => Ok(limit),
+        Some(Ok(_) | Err(_)) => Err(FieldProblem::new("limit", "invalid", LIMIT_RULE).into()),
+    }
+}
+
+fn start(offset: Option<u64>, cursor: Option<&str>, seal: &Seal) -> Result<Start, ApiError> {
+    match (offset.map(u32::try_from), cursor) {
+        (Some(_), Some(_)) => {
+            Err(FieldProblem::new("offset", "invalid", "a page begins at an `offset` or at a `cursor`").into())
         }
-    };
-    let offset = match asked.offset.map(u32::try_from) {
-        None => 0,
-        Some(Ok(offset)) if offset <= DEEPEST_OFFSET => offset,
-        Some(Ok(_) | Err(_)) => {
-            let rule = "lists cannot be read by offset beyond 10000";
-            return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "offset_too_deep", rule));
+        (None, Some(cursor)) => seal.open(cursor).map(Start::Behind).ok_or_else(|| {
+            FieldProblem::new("cursor", "invalid", "this is no cursor of this list with these filters").into()
+        }),
+        (None, None) => Ok(Start::Skip(0)),
+        (Some(Ok(offset)), None) if offset <= DEEPEST_OFFSET => Ok(Start::Skip(offset)),
+        (Some(Ok(_) | Err(_)), None) => {
+            let rule = "lists cannot be read by offset beyond 10000; the cursor of `Link` goes as deep as you like";
+            Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "offset_too_deep", rule))
         }
-    };
-    Ok(Page { limit, offset, path: request.path().to_owned(), query: request.query_string().to_owned() })
+    }
 }
 
 /// A parameter that is no number at all is told the same as one that is out of bounds. One that is given twice is not
@@ -132,22 +165,24 @@ fn with_bounds(problem: FieldProblem) -> FieldProblem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use actix_web::test::TestRequest;
+    use fairway_domain::store::Mark;
 
-    async fn page(uri: &str) -> Result<Page, ApiError> {
-        Page::extract(&TestRequest::with_uri(uri).to_http_request()).await
+    #[derive(Deserialize, Debug)]
+    struct Filter {
+        q: Option<String>,
     }
 
-    #[actix_web::test]
-    async fn bounds_the_page() {
-        for (query, limit, offset) in [
-            ("", 50, 0),
-            ("limit=1", 1, 0),
-            ("limit=200&offset=10000", 200, 10_000),
-            ("workspace_id=x&offset=5", 50, 5),
-        ] {
-            let page = page(&format!("/v1/assets?{query}")).await.unwrap();
-            assert_eq!(page.paging(), Paging { limit, offset }, "{query}");
+    fn list(query: &str) -> Result<List<Filter>, ApiError> {
+        read("/v1/assets".to_owned(), query, CursorKey::new([7; 32]))
+    }
+
+    #[test]
+    fn bounds_the_page() {
+        for (query, limit, offset) in
+            [("", 50, 0), ("limit=1", 1, 0), ("limit=200&offset=10000", 200, 10_000), ("q=x&offset=5", 50, 5)]
+        {
+            let expected = Paging { limit, start: Start::Skip(offset) };
+            assert_eq!(list(query).unwrap().paging(), expected, "{query}");
         }
         for (query, code) in [
             ("limit=0", "validation_error"),
@@ -156,21 +191,24 @@ mod tests {
             ("limit=1000000000000", "validation_error"),
             ("limit=x", "validation_error"),
             ("limit=1&limit=2", "validation_error"),
+            ("q=1&q=1", "validation_error"),
             ("offset=-1", "validation_error"),
             ("offset=10001", "offset_too_deep"),
             ("offset=1000000000000000000", "offset_too_deep"),
+            ("cursor=", "validation_error"),
+            ("cursor=x", "validation_error"),
         ] {
-            let refusal = page(&format!("/v1/assets?{query}")).await.unwrap_err();
+            let refusal = list(query).unwrap_err();
             assert_eq!(refusal.code(), code, "{query}");
             assert_eq!(refusal.status(), StatusCode::UNPROCESSABLE_ENTITY);
         }
     }
 
-    #[actix_web::test]
-    async fn every_wrong_limit_is_told_the_same() {
+    #[test]
+    fn every_wrong_limit_is_told_the_same() {
         let mut told = std::collections::BTreeSet::new();
         for limit in ["0", "-1", "201", "1e1", "x", "", "99999999999999999999"] {
-            let refusal = page(&format!("/v1/assets?limit={limit}")).await.unwrap_err();
+            let refusal = list(&format!("limit={limit}")).unwrap_err();
             let mut body = refusal.body();
             body["request_id"].take();
             told.insert(body.to_string());
@@ -178,22 +216,56 @@ mod tests {
         assert_eq!(told.len(), 1, "{told:?}");
     }
 
-    #[actix_web::test]
-    async fn links_to_the_next_page() {
-        let uri = "/v1/assets?q=a%22%3E%20b&token=secret&limit=2&offset=2";
-        for (total, count, capped, link) in [
-            (4, "4", None, None),
-            (5, "5", None, Some("</v1/assets?q=a%22%3E+b&limit=2&offset=4>; rel=\"next\"")),
-            (10_000, "10000", None, Some("</v1/assets?q=a%22%3E+b&limit=2&offset=4>; rel=\"next\"")),
-            (10_001, "10000", Some("true"), Some("</v1/assets?q=a%22%3E+b&limit=2&offset=4>; rel=\"next\"")),
-        ] {
-            let answer = page(uri).await.unwrap().answer(&["x"], total);
+    fn link(answer: &HttpResponse) -> Option<&str> {
+        answer.headers().get("link").map(|value| value.to_str().unwrap())
+    }
+
+    fn page(total: u64, next: Option<u128>) -> Listed<&'static str> {
+        Listed { rows: vec!["x"], total, next: next.map(Mark::new) }
+    }
+
+    #[test]
+    fn counts_up_to_ten_thousand() {
+        for (total, count, capped) in [(4, "4", None), (10_000, "10000", None), (10_001, "10000", Some("true"))] {
+            let answer = list("").unwrap().answer(&page(total, None));
             let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap());
             assert_eq!(header("x-total-count"), Some(count));
             assert_eq!(header("x-total-count-capped"), capped);
-            assert_eq!(header("link"), link);
+            assert_eq!(link(&answer), None);
         }
-        let deepest = page("/v1/assets?limit=200&offset=9900").await.unwrap().answer(&["x"], 20_000);
-        assert!(deepest.headers().get("link").is_none());
+    }
+
+    #[test]
+    fn links_to_the_next_page_of_the_same_list_alone() {
+        let first = list("q=a%22%3E%20b&token=secret&limit=2&offset=2").unwrap();
+        let answer = first.answer(&page(9, Some(0xabc)));
+        let linked = link(&answer).unwrap();
+        let next = linked.strip_prefix("</v1/assets?").unwrap().strip_suffix(">; rel=\"next\"").unwrap();
+        assert!(next.starts_with("q=a%22%3E+b&limit=2&cursor="), "{next}");
+        assert_eq!(list(next).unwrap().filter.q.as_deref(), Some("a\"> b"));
+        assert_eq!(list(next).unwrap().paging(), Paging { limit: 2, start: Start::Behind(Mark::new(0xabc)) });
+        // A page of another length, and a share link's token besides, are the same list.
+        let cursor = next.rsplit('=').next().unwrap();
+        let filter = "q=a%22%3E+b";
+        assert!(list(&format!("cursor={cursor}&{filter}&limit=7&token=t")).is_ok());
+        let other_byte = if cursor.starts_with('0') { "1" } else { "0" };
+        for other in [
+            format!("cursor={cursor}"),
+            format!("cursor={cursor}&q=b"),
+            format!("cursor={cursor}&{filter}&offset=1"),
+            format!("cursor={cursor}0&{filter}"),
+            format!("cursor={}&{filter}", cursor.to_uppercase()),
+            format!("cursor={other_byte}{}&{filter}", &cursor[1..]),
+            format!("cursor={}{other_byte}&{filter}", &cursor[..cursor.len() - 1]),
+        ] {
+            // The last byte may be the other one already.
+            if !other.starts_with(&format!("cursor={cursor}&{filter}")) || other.contains("offset") {
+                assert_eq!(list(&other).unwrap_err().code(), "validation_error", "{other}");
+            }
+        }
+        let elsewhere = read::<Filter>("/v1/flows".to_owned(), next, CursorKey::new([7; 32]));
+        assert!(elsewhere.is_err(), "another list");
+        let abroad = read::<Filter>("/v1/assets".to_owned(), next, CursorKey::new([8; 32]));
+        assert!(abroad.is_err(), "another installation");
     }
 }

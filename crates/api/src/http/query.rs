@@ -54,8 +54,14 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
 /// # Errors
 /// With the parameter that is wrong.
 pub fn read<T: DeserializeOwned>(query: &str) -> Result<T, FieldProblem> {
-    let parameters = parameters(query)?;
-    let members = parameters.iter().map(|(name, value)| (&**name, Text(value)));
+    of(&parameters(query)?)
+}
+
+/// Reads some parameters as a `T`.
+pub(super) fn of<'a, T: DeserializeOwned>(
+    parameters: impl IntoIterator<Item = (&'a String, &'a String)>,
+) -> Result<T, FieldProblem> {
+    let members = parameters.into_iter().map(|(name, value)| (&**name, Text(value)));
     serde_path_to_error::deserialize(MapDeserializer::new(members)).map_err(shape::problem)
 }
 

@@ -7,7 +7,7 @@ use crate::{
     compose::Api,
     document::{ErrorBody, PageParams, ReadRefusals},
     error::{ApiError, FieldProblem},
-    http::{paging::Page, path::Path, query::Query},
+    http::{paging::List, path::Path},
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
@@ -242,19 +242,17 @@ pub(crate) struct RuntimeListQuery {
 pub(crate) async fn list_runtime_workloads(
     api: web::Data<Api>,
     caller: Identified,
-    query: Query<RuntimeListQuery>,
-    page: Page,
+    list: List<RuntimeListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let mode = |text: &str| PresentationMode::parse(text).ok_or_else(|| FieldProblem::invalid("presentation_mode"));
-    let RuntimeListQuery { presentation_mode, owner_ref, q } = query.into_inner();
+    let RuntimeListQuery { presentation_mode, owner_ref, q } = &list.filter;
     let asked = RuntimeQuestion {
         presentation_mode: presentation_mode.as_deref().map(mode).transpose()?,
         owner: owner_ref.as_deref().map(owner).transpose()?,
-        text: q,
+        text: q.clone(),
     };
-    let (workloads, total) = api.services.list_runtime_workloads(&caller, asked, page.paging()).await?;
-    let views: Vec<EntryView> = workloads.iter().map(EntryView::of).collect();
-    Ok(page.answer(&views, total))
+    let workloads = api.services.list_runtime_workloads(&caller, asked, list.paging()).await?;
+    Ok(list.answer(&workloads.map(|workload| EntryView::of(&workload))))
 }
 
 /// A workload's runtime interface.

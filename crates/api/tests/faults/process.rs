@@ -12,7 +12,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
     os::unix::fs::PermissionsExt as _,
     path::PathBuf,
-    process::{Child, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -21,6 +21,8 @@ use tempfile::TempDir;
 const START: Duration = Duration::from_secs(60);
 /// Between two looks at something that is waited for.
 const LOOK: Duration = Duration::from_millis(5);
+/// One tick of the kernel's accounting: Linux shows processor times in hundredths of a second on every machine.
+const TICK: Duration = Duration::from_millis(10);
 /// Variables that say where this machine keeps PostgreSQL; a server that starts its own needs them.
 const KEPT: [&str; 2] = ["FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_BIN"];
 
@@ -53,6 +55,30 @@ impl Place {
         place
     }
 
+    /// With this setting besides.
+    pub(crate) fn setting(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.settings.push((name, value.into()));
+        self
+    }
+
+    /// Runs another command of the program to its end, with the server's settings.
+    pub(crate) fn command(&self, name: &str) -> Output {
+        let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
+        self.prepare(&mut command);
+        command.arg(name).stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn prepare(&self, command: &mut Command) {
+        for (name, _) in env::vars_os() {
+            let name = name.to_string_lossy().into_owned();
+            if (name.starts_with("FAIRWAY_") && !KEPT.contains(&name.as_str())) || name.starts_with("OTEL_") {
+                command.env_remove(name);
+            }
+        }
+        command.current_dir(self.home.path()).env("FAIRWAY_BIND", self.address.to_string());
+        command.envs(self.settings.iter().map(|(name, value)| (name, value)));
+    }
+
     /// Where the artifacts lie.
     pub(crate) fn artifacts(&self) -> PathBuf {
         self.home.path().join("data/artifacts")
@@ -63,16 +89,8 @@ impl Place {
         let log = self.home.path().join(format!("server-{}.log", self.address.port()));
         let file = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
-        for (name, _) in env::vars_os() {
-            let name = name.to_string_lossy().into_owned();
-            if (name.starts_with("FAIRWAY_") && !KEPT.contains(&name.as_str())) || name.starts_with("OTEL_") {
-                command.env_remove(name);
-            }
-        }
-        command.arg("serve").current_dir(self.home.path());
-        command.env("FAIRWAY_BIND", self.address.to_string());
-        command.envs(self.settings.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+        self.prepare(&mut command);
+        command.arg("serve").stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         Server { child: command.spawn().unwrap(), remote: Remote::to(self.address), log }
     }
 
@@ -135,6 +153,16 @@ impl Server {
     /// Asks it to end.
     pub(crate) fn terminate(&self) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
+    }
+
+    /// Processor time that it has taken so far, in user and kernel mode together, as the kernel accounts for it
+    /// (proc(5), fields 14 and 15).
+    pub(crate) fn processor_time(&self) -> Duration {
+        let line = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // The program's name is in parentheses and may hold anything, so fields are counted behind it.
+        let (_, fields) = line.rsplit_once(')').unwrap();
+        let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u32>().unwrap());
+        TICK * ticks.sum::<u32>()
     }
 
     /// Waits for its end.

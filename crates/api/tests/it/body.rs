@@ -182,7 +182,8 @@ async fn bodies_have_a_greatest_length() {
     let slug = |length: usize| json!({ "slug": "a".repeat(length) }).to_string();
     for route in routes().iter().filter(|route| route.takes_body()) {
         let path = stage.path(&route.path);
-        let holds_content = ["create_asset_version", "create_flow"].contains(&route.id());
+        let contents = ["create_asset_version", "create_flow", "create_flow_version", "validate_flow"];
+        let holds_content = contents.contains(&route.id());
         let limit = if holds_content { 4 << 20 } else { 1 << 20 };
         let send = |length: usize| app.named(&route.method, path.clone()).bytes("application/json", slug(length));
         // The limit is part of the route's types; one of each kind is measured to the byte.
@@ -232,8 +233,7 @@ async fn numbers_have_bounds() {
     let lists: Vec<_> = routes().into_iter().filter(|route| route.has_parameter("limit")).collect();
     assert!(lists.len() >= 9);
     for route in &lists {
-        let place = route.has_parameter("workspace_id").then(|| format!("workspace_id={}", stage.workspace));
-        let path = format!("{}?{}", stage.path(&route.path), place.unwrap_or_default());
+        let path = stage.path(&route.path) + &route.query(&[("workspace_id", &stage.workspace)]);
         for (query, field) in [
             ("limit=0", "limit"),
             ("limit=201", "limit"),
@@ -242,6 +242,9 @@ async fn numbers_have_bounds() {
             ("limit=1e1", "limit"),
             ("limit=", "limit"),
             ("limit=1&limit=2", "limit"),
+            ("limits=1", "limits"),
+            ("cursor=", "cursor"),
+            ("cursor=00000000000000000000000000000000", "cursor"),
             ("offset=-1", "offset"),
             ("offset=x", "offset"),
             ("offset=99999999999999999999", "offset"),

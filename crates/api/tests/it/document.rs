@@ -32,6 +32,12 @@ impl Route {
         document.pointer(reference.unwrap().strip_prefix('#').unwrap()).unwrap()
     }
 
+    /// A query of those of the parameters that the route takes.
+    pub(crate) fn query(&self, parameters: &[(&str, &str)]) -> String {
+        let known = parameters.iter().filter(|(name, _)| self.has_parameter(name));
+        known.fold("?".to_owned(), |query, (name, value)| format!("{query}{name}={value}&"))
+    }
+
     /// Whether the route takes a parameter of this name in its query.
     pub(crate) fn asks_for(&self, name: &str) -> bool {
         let parameters = self.operation["parameters"].as_array();

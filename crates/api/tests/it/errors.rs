@@ -1,7 +1,7 @@
 //! Refusals: one body for all of them, also for what goes wrong on our side, and the list of their codes.
 
 use async_trait::async_trait;
-use fairway_domain::asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, Put};
+use fairway_domain::asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, ArtifactWalk, Put};
 use fairway_testkit::{ArtifactFault, FaultyArtifacts, TestApp};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
@@ -64,6 +64,14 @@ impl ArtifactStore for Panicking {
 
     async fn read(&self, _: &ArtifactPath) -> Result<Option<Vec<u8>>, ArtifactError> {
         Ok(None)
+    }
+
+    fn walk(&self, _: &'static str) -> Box<dyn ArtifactWalk + '_> {
+        panic!("canary")
+    }
+
+    async fn remove(&self, _: &ArtifactPath) -> Result<(), ArtifactError> {
+        panic!("canary")
     }
 
     async fn ready(&self) -> Result<(), ArtifactError> {

@@ -8,7 +8,10 @@
 )]
 
 mod access;
+mod artifacts;
 mod asset_kind;
+mod assets;
+mod assistants;
 mod audit;
 mod authorization;
 mod body;
@@ -19,10 +22,13 @@ mod document;
 mod errors;
 mod execution;
 mod flow;
+mod grants;
 mod guide;
 mod idempotency;
+mod impact;
 mod interface;
 mod openapi;
+mod pages;
 mod paths;
 mod patience;
 mod prompt;
@@ -32,4 +38,5 @@ mod service;
 mod slugs;
 mod stage;
 mod tenancy;
+mod versions;
 mod walk;

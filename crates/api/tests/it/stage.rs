@@ -23,6 +23,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) flow: Version,
     pub(crate) execution: String,
     pub(crate) binding: String,
+    pub(crate) grant: String,
     counter: AtomicU32,
 }
 
@@ -59,6 +60,9 @@ impl<'a> Stage<'a> {
         let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
         let ran = app.post(workload.execute_path(), body).in_tenant(tenant).await.expect(200);
         let binding = given.role(&format!("user:{slug}-somebody"), "viewer", ("workspace", Some(workspace))).await;
+        let prompt = workload.versions.iter().find(|version| version.kind == "prompt_template").unwrap();
+        let path = format!("/v1/assets/{}/grants?workspace_id={workspace}", prompt.asset_id);
+        let granted = app.post(path, json!({ "principal": "user:guest" })).in_tenant(tenant).await.expect(201);
         Self {
             app,
             given,
@@ -68,6 +72,7 @@ impl<'a> Stage<'a> {
             flow,
             execution: ran["execution_id"].as_str().unwrap().to_owned(),
             binding,
+            grant: granted["grant_id"].as_str().unwrap().to_owned(),
             counter: AtomicU32::new(0),
         }
     }
@@ -92,7 +97,8 @@ impl<'a> Stage<'a> {
             "workspace_id" => self.workspace.clone(),
             "role_binding_id" => self.binding.clone(),
             "asset_id" => self.prompt().asset_id.clone(),
-            "asset_version_id" => self.prompt().asset_version_id.clone(),
+            "grant_id" => self.grant.clone(),
+            "asset_version_id" | "other_version_id" => self.prompt().asset_version_id.clone(),
             "kind" => "skill".to_owned(),
             "flow_id" => self.flow.asset_id.clone(),
             "workload_id" => self.workload.workload_id.clone(),
@@ -134,6 +140,8 @@ impl<'a> Stage<'a> {
             "create_asset" => json!({
                 "slug": self.fresh(), "asset_kind": "prompt_template", "owner_ref": "team:a", "workspace_id": workspace,
             }),
+            "activate_asset" | "retire_asset" | "archive_asset" => json!({ "workspace_id": workspace }),
+            "create_asset_grant" => json!({ "principal": format!("user:{}", self.fresh()), "workspace_id": workspace }),
             "create_asset_version" => json!({ "content": { "system_prompt": self.fresh() } }),
             "create_flow" => json!({
                 "slug": self.fresh(), "owner_ref": "team:a", "content_yaml": ECHO_FLOW, "workspace_id": workspace,
@@ -191,6 +199,12 @@ impl<'a> Stage<'a> {
             }
             "list_asset_kinds" => "/v1/asset-kinds".to_owned(),
             "read_asset_kind_schema" => self.path("/v1/asset-kinds/{kind}/schema"),
+            "diff_asset_versions" => {
+                let pattern = "/v1/assets/{asset_id}/versions/{asset_version_id}/diff/{other_version_id}";
+                format!("{}?{from}", self.path(pattern))
+            }
+            "read_blast_radius" => self.path("/v1/assets/{asset_id}/blast-radius"),
+            "list_asset_grants" => format!("{}?{from}", self.path("/v1/assets/{asset_id}/grants")),
             "list_flows" => format!("/v1/flows?{from}"),
             "read_flow" => format!("{}?{from}", self.path("/v1/flows/{flow_id}")),
             "list_workloads" => format!("/v1/workloads?{from}"),
@@ -228,6 +242,23 @@ impl<'a> Stage<'a> {
             "create_workspace" => return app.post("/v1/workspaces", self.body(operation)),
             "create_role_binding" => return app.post("/v1/role-bindings", self.body(operation)),
             "create_asset" => return app.post("/v1/assets", self.body(operation)),
+            "activate_asset" | "retire_asset" | "archive_asset" => {
+                let asset = format!("/v1/assets/{}", self.given.asset("skill", &self.fresh()).await);
+                if operation == "activate_asset" {
+                    app.post(format!("{asset}/retire?{from}"), json!({})).in_tenant(&self.tenant).await.expect(200);
+                }
+                let verb = operation.split('_').next().unwrap();
+                return app.post(format!("{asset}/{verb}"), self.body(operation));
+            }
+            "create_asset_grant" => {
+                return app.post(self.path("/v1/assets/{asset_id}/grants"), self.body(operation));
+            }
+            "delete_asset_grant" => {
+                let path = format!("{}?{from}", self.path("/v1/assets/{asset_id}/grants"));
+                let made = app.post(path, self.body("create_asset_grant")).in_tenant(&self.tenant).await.expect(201);
+                let grant = made["grant_id"].as_str().unwrap();
+                return app.delete(format!("{}/{grant}?{from}", self.path("/v1/assets/{asset_id}/grants")));
+            }
             "create_asset_version" => {
                 return app.post(self.path("/v1/assets/{asset_id}/versions"), self.body(operation));
             }

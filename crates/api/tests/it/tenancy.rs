@@ -66,7 +66,11 @@ async fn workspaces_share_a_namespace() {
     let listed = app.get("/v1/workspaces?limit=2").await;
     assert_eq!(listed.expect(200), json!([two, one]));
     assert_eq!(listed.header("x-total-count"), Some("3"));
-    assert_eq!(listed.header("link"), Some("</v1/workspaces?limit=2&offset=2>; rel=\"next\""));
+    let next = listed.header("link").unwrap();
+    let next = next.strip_prefix("</v1/workspaces?limit=2&cursor=").unwrap().strip_suffix(">; rel=\"next\"").unwrap();
+    let rest = app.get(format!("/v1/workspaces?limit=2&cursor={next}")).await;
+    assert_eq!(rest.expect(200)[0]["slug"], "default");
+    assert_eq!((rest.header("link"), rest.header("x-total-count")), (None, Some("3")));
     let long = json!({ "slug": "a".repeat(44), "name": "Long", "namespace": "shared" });
     let refused = app.post("/v1/workspaces", long).await.refused(422, "validation_error");
     assert_eq!(refused["fields"][0]["path"], "slug");
@@ -137,7 +141,8 @@ async fn tenants_have_names_and_rows_of_their_own() {
             assert!(!there.as_array().unwrap().contains(row), "{path}: {row}");
         }
     }
-    assert_eq!(app.get("/v1/workloads").in_tenant(&tenant).await.expect(200).as_array().unwrap().len(), 1);
+    // Its own, and the assistant that came with its workspace.
+    assert_eq!(app.get("/v1/workloads").in_tenant(&tenant).await.expect(200).as_array().unwrap().len(), 2);
 }
 
 /// All that an answer tells, without what is different each time.
@@ -160,6 +165,10 @@ async fn a_foreign_identifier_is_like_none() {
         let names = route.placeholders();
         let body = if route.takes_body() { home.body(route.id()) } else { json!({}) };
         for (at, name) in names.iter().enumerate() {
+            // The name of a kind is nobody's own.
+            if *name == "kind" {
+                continue;
+            }
             let foreign = |stage: &Stage<'_>| {
                 let query = if route.takes_body() { String::new() } else { home.query(&route) };
                 let path = stage.path(&route.path) + &query;

@@ -93,6 +93,7 @@ async fn from_an_empty_database_to_the_evidence() {
         version,
         json!({
             "asset_version_id": version_id, "asset_id": prompt_id, "version_label": "v1", "content": content,
+            "change_note": null,
             "artifact_ref": format!("assets/{prompt_id}/{version_id}/content.json"),
             "checksum": format!("blake3:{}", blake3::hash(canonical.as_bytes()).to_hex()),
             "created_at": version["created_at"], "created_by": "user:ada",

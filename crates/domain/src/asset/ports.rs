@@ -2,16 +2,19 @@
 
 use super::{Asset, AssetVersion, Lifecycle, NewVersion, VersionLabel, kind::AssetKind};
 use crate::{
-    access::rights::Reach,
-    id::{AssetId, AssetVersionId, ExecutionId, WorkspaceId},
+    access::{ActorRef, rights::Reach},
+    id::{AssetId, AssetVersionId, ExecutionId, NamespaceId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
+    release::StateName,
     slug::Slug,
-    store::{Change, CommitError, Paging, StoreError},
+    store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
 };
 use async_trait::async_trait;
 use serde::{Serialize, Serializer};
 use std::{error::Error, fmt};
+use uuid::Uuid;
 
 /// A relative path in the artifact store. INVARIANT: made here alone, of identifiers and fixed words, so it can
 /// neither climb out of the store nor carry a name from outside.
@@ -30,6 +33,26 @@ impl ArtifactPath {
     pub fn of_evidence(execution: ExecutionId, artifact: crate::id::ArtifactId, name: &'static str) -> Self {
         Self(format!("evidence/{execution}/{artifact}/{name}"))
     }
+
+    /// Where an installation says that the store is its own.
+    #[must_use]
+    pub fn of_owner() -> Self {
+        Self("installation".to_owned())
+    }
+
+    /// The version whose content lies at a path like those of [`Self::of_version`]; `None` for every other path.
+    #[must_use]
+    pub fn version_at(path: &str) -> Option<(AssetId, AssetVersionId)> {
+        let (asset, rest) = path.strip_prefix(Self::VERSIONS)?.strip_prefix('/')?.split_once('/')?;
+        let version = rest.strip_suffix("/content.json")?;
+        let ids: (AssetId, AssetVersionId) =
+            (Uuid::try_parse(asset).ok()?.into(), Uuid::try_parse(version).ok()?.into());
+        // Only the one spelling that we write ourselves.
+        (Self::of_version(ids.0, ids.1).as_str() == path).then_some(ids)
+    }
+
+    /// Below this all contents of versions lie.
+    pub const VERSIONS: &str = "assets";
 
     /// The path as text.
     #[must_use]
@@ -70,6 +93,22 @@ pub enum ArtifactError {
     Conflict,
 }
 
+/// Something that lies in the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredObject {
+    /// Where.
+    pub path: String,
+    /// When it was put there, by the store's clock.
+    pub put_at: Timestamp,
+}
+
+/// A walk through what lies in the store.
+#[async_trait]
+pub trait ArtifactWalk: Send {
+    /// The next objects, at most `most` of them; none at the end.
+    async fn next(&mut self, most: usize) -> Result<Vec<StoredObject>, ArtifactError>;
+}
+
 /// Keeps bytes that never change.
 #[async_trait]
 pub trait ArtifactStore: Send + Sync {
@@ -77,21 +116,63 @@ pub trait ArtifactStore: Send + Sync {
     async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<Put, ArtifactError>;
     /// The bytes at a path.
     async fn read(&self, path: &ArtifactPath) -> Result<Option<Vec<u8>>, ArtifactError>;
+    /// What lies below a prefix, in portions; `None` at the end. Objects that are not ours may be among them.
+    fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_>;
+    /// Takes bytes away; whether they were there does not matter. Only for what no row names.
+    async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError>;
     /// Whether the store answers at all.
     async fn ready(&self) -> Result<(), ArtifactError>;
 }
 
+/// Whose eyes a list of assets is seen through.
+#[derive(Clone, Debug)]
+pub enum AssetSight {
+    /// Those of somebody who may view the whole tenant.
+    Tenant,
+    /// Those of somebody who stands in a workspace.
+    From {
+        /// The namespace of that workspace: all its assets are seen.
+        namespace: NamespaceId,
+        /// The workspace, if the viewer may see what is granted to it.
+        workspace: Option<WorkspaceId>,
+        /// Who looks: what is granted to them is seen besides.
+        principals: Vec<ActorRef>,
+    },
+    /// Those of somebody who may view some namespaces and workspaces.
+    Within {
+        /// Which.
+        reach: Reach,
+        /// Who looks: what is granted to them is seen besides.
+        principals: Vec<ActorRef>,
+    },
+}
+
 /// Which assets a list shows.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct AssetFilter {
-    /// Those seen from this workspace.
-    pub workspace: Option<WorkspaceId>,
+    /// Those that are seen.
+    pub sight: AssetSight,
     /// Those of this kind.
     pub kind: Option<AssetKind>,
     /// Those in this state.
     pub lifecycle: Option<Lifecycle>,
-    /// Those that the caller's grants reach; `None` for all of the tenant.
-    pub reach: Option<Reach>,
+}
+
+/// A release that is not over and binds a version of an asset.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockingRelease {
+    /// The release.
+    pub release_id: ReleaseId,
+    /// Its state.
+    pub state: StateName,
+    /// Its workload.
+    pub workload_id: WorkloadId,
+    /// Where that workload is.
+    pub workspace_id: WorkspaceId,
+    /// That workspace's namespace.
+    pub namespace_id: NamespaceId,
+    /// Its environment.
+    pub environment: Slug,
 }
 
 /// Keeps assets and versions.
@@ -99,13 +180,8 @@ pub struct AssetFilter {
 pub trait AssetStore: Send + Sync {
     /// One asset.
     async fn find(&self, scope: TenantScope, id: AssetId) -> Result<Option<Asset>, StoreError>;
-    /// A page of assets, newest first, with their number.
-    async fn list(
-        &self,
-        scope: TenantScope,
-        filter: &AssetFilter,
-        page: Paging,
-    ) -> Result<(Vec<Asset>, u64), StoreError>;
+    /// A page of assets, newest first.
+    async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: Paging) -> Result<Listed<Asset>, StoreError>;
     /// Makes an asset.
     async fn commit_new(
         &self,
@@ -113,6 +189,21 @@ pub trait AssetStore: Send + Sync {
         change: Change<Asset>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
+    /// Stores another state of an asset's life. Archiving conflicts with `AssetInUse` while a release that is not over
+    /// binds a version of it, also one that is bound at the same moment.
+    async fn commit_move(
+        &self,
+        scope: TenantScope,
+        change: Change<Asset>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Releases that keep the asset from being archived, newest first, at most `limit`.
+    async fn blocking_releases(
+        &self,
+        scope: TenantScope,
+        id: AssetId,
+        limit: u32,
+    ) -> Result<Vec<BlockingRelease>, StoreError>;
     /// Adds a version and answers with it, label included. Stale when the asset takes no versions any more.
     async fn commit_version(
         &self,
@@ -133,13 +224,14 @@ pub trait AssetStore: Send + Sync {
         scope: TenantScope,
         id: AssetVersionId,
     ) -> Result<Option<(Asset, AssetVersion)>, StoreError>;
-    /// A page of an asset's versions, newest first, with their number.
+    /// A page of an asset's versions, newest first. It may be shorter than its limit and go on all the same: versions
+    /// can be large, and a page is bounded by their length too.
     async fn list_versions(
         &self,
         scope: TenantScope,
         asset: AssetId,
         page: Paging,
-    ) -> Result<(Vec<AssetVersion>, u64), StoreError>;
+    ) -> Result<Listed<AssetVersion>, StoreError>;
     /// Whether a version of the model policy made after this one suspends or retires the route.
     async fn withdraws_route_after(
         &self,
@@ -157,4 +249,27 @@ pub trait AssetStore: Send + Sync {
     ) -> Result<Option<(Asset, Option<AssetVersion>)>, StoreError>;
     /// The text that a version was made from, where one was kept (a flow's YAML).
     async fn source_text(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<String>, StoreError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_of_our_own_spelling_name_versions() {
+        let (asset, version) = (Uuid::from_u128(10).into(), Uuid::from_u128(0xb).into());
+        let path = ArtifactPath::of_version(asset, version);
+        assert_eq!(ArtifactPath::version_at(path.as_str()), Some((asset, version)));
+        for other in [
+            path.as_str().to_uppercase(),
+            path.as_str().replace("content.json", "other.json"),
+            path.as_str().replace('-', ""),
+            format!("x/{path}"),
+            format!("{path}/x"),
+            "assets".to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(ArtifactPath::version_at(&other), None, "{other}");
+        }
+    }
 }

@@ -7,10 +7,10 @@ use super::{
 };
 use crate::{
     access::rights::Reach,
-    id::{ReleaseId, WorkloadId},
+    id::{ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     slug::Slug,
-    store::{Change, CommitError, Paging, Revision, StoreError},
+    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
     tenant::TenantScope,
 };
 use async_trait::async_trait;
@@ -27,6 +27,8 @@ pub struct PlacedRelease {
 /// Which releases a list shows.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseFilter {
+    /// Those of this workspace's workloads.
+    pub workspace: Option<WorkspaceId>,
     /// Those of this workload.
     pub workload: Option<WorkloadId>,
     /// Those in this environment.
@@ -51,13 +53,13 @@ pub struct DeploymentPulse {
 pub trait ReleaseStore: Send + Sync {
     /// One release with its bindings, verdicts and deployment.
     async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<PlacedRelease>, StoreError>;
-    /// A page of releases without bindings or verdicts, newest first, with their number.
+    /// A page of releases without bindings or verdicts, newest first.
     async fn list(
         &self,
         scope: TenantScope,
         filter: &ReleaseFilter,
         page: Paging,
-    ) -> Result<(Vec<Release>, u64), StoreError>;
+    ) -> Result<Listed<Release>, StoreError>;
     /// Who holds the lanes; `None` before the first release there.
     async fn deployment(
         &self,

@@ -7,7 +7,7 @@ use crate::{
     idempotency::KeyedOutcome,
     search::Words,
     slug::Slug,
-    store::{Change, CommitError, Paging, StoreError},
+    store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
 };
 use async_trait::async_trait;
@@ -43,20 +43,20 @@ pub trait WorkloadStore: Send + Sync {
     async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError>;
     /// One workload by its slug.
     async fn find_by_slug(&self, scope: TenantScope, slug: &Slug) -> Result<Option<Workload>, StoreError>;
-    /// A page of workloads with a runtime interface, newest first, with their number.
+    /// A page of workloads with a runtime interface, newest first.
     async fn list_runtime(
         &self,
         scope: TenantScope,
         filter: &RuntimeFilter,
         page: Paging,
-    ) -> Result<(Vec<Workload>, u64), StoreError>;
-    /// A page of workloads, newest first, with their number.
+    ) -> Result<Listed<Workload>, StoreError>;
+    /// A page of workloads, newest first.
     async fn list(
         &self,
         scope: TenantScope,
         filter: &WorkloadFilter,
         page: Paging,
-    ) -> Result<(Vec<Workload>, u64), StoreError>;
+    ) -> Result<Listed<Workload>, StoreError>;
     /// Makes a workload.
     async fn commit_new(
         &self,

@@ -38,6 +38,19 @@ pub(crate) fn enter(caller: &Caller, operation: Operation, place: &Place) -> Res
     }
 }
 
+/// Lets the caller through to something that it sees, for whatever reason: what the operation needs beyond seeing, it
+/// needs where the thing is at home.
+pub(crate) fn enter_seen(caller: &Caller, operation: Operation, home: &Place) -> Result<TenantScope, Failure> {
+    let Demand::Place { sees, needs } = operation.demand() else {
+        return Err(Failure::Corrupt("what is somewhere must demand a permission there"));
+    };
+    if sees == needs || caller.rights.allow(needs, home) {
+        Ok(TenantScope::of(caller))
+    } else {
+        Err(refused(caller, needs))
+    }
+}
+
 /// Lets the caller through to a list, with what of it can be seen.
 pub(crate) fn enter_list(caller: &Caller, operation: Operation) -> Result<(TenantScope, Visible), Failure> {
     let Demand::Place { needs, .. } = operation.demand() else {

@@ -7,7 +7,7 @@ use fairway_domain::{
     audit::FactKind,
     id::{RoleBindingId, WorkspaceId},
     idempotency::RequestKey,
-    store::Paging,
+    store::{Listed, Paging},
     tenant::TenantScope,
 };
 
@@ -78,7 +78,7 @@ impl Services {
         caller: &Caller,
         workspace: Option<WorkspaceId>,
         page: Paging,
-    ) -> Result<(Vec<RoleBinding>, u64), Failure> {
+    ) -> Result<Listed<RoleBinding>, Failure> {
         let scope = match workspace {
             Some(id) => {
                 let place = self.workspace_place(caller, id).await?;

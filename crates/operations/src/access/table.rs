@@ -82,6 +82,14 @@ operations! {
     CreateAssetVersion = "create_asset_version" => place(P::AssetView, P::AssetEdit);
     ListAssetKinds = "list_asset_kinds" => Membership;
     ReadAssetKindSchema = "read_asset_kind_schema" => Membership;
+    DiffAssetVersions = "diff_asset_versions" => place(P::AssetView, P::AssetView);
+    ReadBlastRadius = "read_blast_radius" => place(P::AssetView, P::AssetView);
+    ActivateAsset = "activate_asset" => place(P::AssetView, P::AssetEdit);
+    RetireAsset = "retire_asset" => place(P::AssetView, P::AssetEdit);
+    ArchiveAsset = "archive_asset" => place(P::AssetView, P::AssetEdit);
+    ListAssetGrants = "list_asset_grants" => place(P::AssetView, P::AssetEdit);
+    CreateAssetGrant = "create_asset_grant" => place(P::AssetView, P::AssetEdit);
+    DeleteAssetGrant = "delete_asset_grant" => place(P::AssetView, P::AssetEdit);
     ListFlows = "list_flows" => place(P::AssetView, P::AssetView);
     CreateFlow = "create_flow" => place(P::AssetView, P::AssetCreate);
     ReadFlow = "read_flow" => place(P::AssetView, P::AssetView);

@@ -1,0 +1,111 @@
+//! The store over a real S3 server.
+
+use super::{in_bucket, path};
+use crate::{Artifacts, MARKER};
+use fairway_domain::{
+    asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, Put, StoredObject},
+    id::{AssetId, AssetVersionId},
+};
+use fairway_testkit::BucketServer;
+use object_store::ObjectStoreExt as _;
+use std::{collections::BTreeSet, sync::Arc};
+
+/// Writers that want the same path at once.
+const RACERS: u8 = 16;
+/// Races, each for a path of its own.
+const ROUNDS: u128 = 12;
+
+fn numbered(number: u128) -> ArtifactPath {
+    let ids = (AssetId::from(uuid::Uuid::from_u128(7)), AssetVersionId::from(uuid::Uuid::from_u128(number)));
+    ArtifactPath::of_version(ids.0, ids.1)
+}
+
+async fn paths(store: &Artifacts, portion: usize) -> BTreeSet<String> {
+    let mut walk = store.walk(ArtifactPath::VERSIONS);
+    let mut found = BTreeSet::new();
+    loop {
+        let objects: Vec<StoredObject> = walk.next(portion).await.unwrap();
+        assert!(objects.len() <= portion);
+        if objects.is_empty() {
+            return found;
+        }
+        found.extend(objects.into_iter().map(|object| object.path));
+    }
+}
+
+#[tokio::test]
+async fn keeps_finds_and_removes_in_a_bucket() {
+    let server = BucketServer::start().unwrap();
+    let store = in_bucket(&server.bucket("plain").await.unwrap());
+    store.ready().await.unwrap();
+    assert!(store.read(&path()).await.unwrap().is_none());
+    assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), Put::Created);
+    assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), Put::AlreadyThere);
+    assert!(matches!(store.put_if_absent(&path(), b"two".to_vec()).await, Err(ArtifactError::Conflict)));
+    assert_eq!(store.read(&path()).await.unwrap().unwrap(), b"one");
+
+    for number in 0..7 {
+        store.put_if_absent(&numbered(number), vec![1]).await.unwrap();
+    }
+    let expected: BTreeSet<String> =
+        (0..7).map(numbered).chain([path()]).map(|path| path.as_str().to_owned()).collect();
+    assert_eq!(paths(&store, 3).await, expected, "the marker lies elsewhere");
+    for path in [path(), path(), numbered(99)] {
+        store.remove(&path).await.unwrap();
+    }
+    assert!(store.read(&path()).await.unwrap().is_none());
+    assert_eq!(paths(&store, 100).await.len(), 7);
+    store.ready().await.unwrap();
+}
+
+#[tokio::test]
+async fn of_sixteen_writers_one_creates_and_the_others_see_its_bytes() {
+    let server = BucketServer::start().unwrap();
+    let store = Arc::new(in_bucket(&server.bucket("race").await.unwrap()));
+    for round in 0..ROUNDS {
+        let racers: Vec<_> = (0..RACERS)
+            .map(|racer| {
+                let store = Arc::clone(&store);
+                tokio::spawn(async move { (racer, store.put_if_absent(&numbered(round), vec![racer]).await) })
+            })
+            .collect();
+        let mut winners = Vec::new();
+        for racer in racers {
+            match racer.await.unwrap() {
+                (racer, Ok(Put::Created)) => winners.push(racer),
+                (_, Err(ArtifactError::Conflict)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(winners.len(), 1, "round {round}: {winners:?}");
+        assert_eq!(store.read(&numbered(round)).await.unwrap().unwrap(), winners);
+    }
+}
+
+#[tokio::test]
+async fn writers_of_the_same_bytes_all_succeed() {
+    let server = BucketServer::start().unwrap();
+    let store = Arc::new(in_bucket(&server.bucket("twins").await.unwrap()));
+    let twins: Vec<_> = (0..RACERS)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.put_if_absent(&path(), b"same".to_vec()).await.unwrap() })
+        })
+        .collect();
+    let mut created = 0;
+    for twin in twins {
+        created += u32::from(twin.await.unwrap() == Put::Created);
+    }
+    assert_eq!(created, 1);
+}
+
+#[tokio::test]
+async fn a_bucket_that_was_emptied_is_not_taken_for_the_real_one() {
+    let server = BucketServer::start().unwrap();
+    let location = server.bucket("emptied").await.unwrap();
+    let store = in_bucket(&location);
+    store.ready().await.unwrap();
+    store.store.delete(&object_store::path::Path::from(MARKER)).await.unwrap();
+    assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
+    in_bucket(&location).ready().await.unwrap();
+}

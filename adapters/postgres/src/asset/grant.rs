@@ -1,0 +1,144 @@
+//! Grants of assets.
+
+use crate::{
+    database::{Database, Param},
+    failure,
+    guarded::{Tail, commit_tail},
+    listing::{Key, Listing, Values},
+    row::Columns,
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    access::{ActorRef, rights::Reach},
+    asset::grant::{AssetGrant, AssetGrantStore, Grantee},
+    audit::Fact,
+    id::{AssetGrantId, AssetId},
+    idempotency::KeyedOutcome,
+    store::{Change, CommitError, Listed, Paging, StoreError},
+    tenant::TenantScope,
+};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+const COLUMNS: &str = "grant_id, asset_id, principal, grantee_workspace_id, created_at, created_by";
+
+#[derive(Debug, thiserror::Error)]
+#[error("a grant to nobody")]
+struct Ungranted;
+
+fn grant(row: &Row) -> Result<AssetGrant, StoreError> {
+    let grantee = match row.optional_id("grantee_workspace_id")? {
+        Some(workspace) => Grantee::Workspace(workspace),
+        None if row.column::<Option<&str>>("principal")?.is_some() => Grantee::Principal(row.actor("principal")?),
+        None => return Err(failure::broken(Box::new(Ungranted))),
+    };
+    Ok(AssetGrant {
+        grant_id: row.id("grant_id")?,
+        asset_id: row.id("asset_id")?,
+        grantee,
+        created_at: row.moment("created_at")?,
+        created_by: row.actor("created_by")?,
+    })
+}
+
+fn names(principals: &[ActorRef]) -> Vec<String> {
+    principals.iter().map(ToString::to_string).collect()
+}
+
+fn answer(row: Option<Row>) -> Result<bool, StoreError> {
+    row.map_or(Ok(false), |row| row.column("found"))
+}
+
+#[async_trait]
+impl AssetGrantStore for Database {
+    async fn find(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        id: AssetGrantId,
+    ) -> Result<Option<AssetGrant>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM asset_grant WHERE tenant_id = $1 AND grant_id = $2 AND asset_id = $3");
+        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid(), &asset.uuid()]).await?;
+        row.as_ref().map(grant).transpose()
+    }
+
+    async fn list(&self, scope: TenantScope, asset: AssetId, page: Paging) -> Result<Listed<AssetGrant>, StoreError> {
+        let mut values = Values::default();
+        let conditions = vec![
+            format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
+            format!("asset_id = {}", values.bind(asset.uuid())),
+        ];
+        let key = Key::Id("grant_id", "grant_id");
+        self.listed(Listing::plain(COLUMNS, key, "FROM asset_grant", conditions, values), page, grant).await
+    }
+
+    async fn is_granted(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        principals: &[ActorRef],
+        reach: &Reach,
+    ) -> Result<bool, StoreError> {
+        const SQL: &str = "SELECT EXISTS (
+                SELECT FROM asset_grant WHERE tenant_id = $1 AND asset_id = $2 AND principal = ANY($3)
+            ) OR EXISTS (
+                SELECT FROM asset_grant WHERE tenant_id = $1 AND asset_id = $2 AND grantee_workspace_id = ANY($4)
+            ) OR EXISTS (
+                SELECT FROM asset_grant
+                JOIN workspace ON workspace.tenant_id = $1 AND workspace_id = grantee_workspace_id
+                WHERE asset_grant.tenant_id = $1 AND asset_id = $2 AND namespace_id = ANY($5)
+            ) AS found";
+        let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
+        let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
+        let params: [Param<'_>; 5] =
+            [&scope.tenant().uuid(), &asset.uuid(), &names(principals), &workspaces, &namespaces];
+        answer(self.read_one(SQL, &params).await?)
+    }
+
+    async fn holds_any(&self, scope: TenantScope, principals: &[ActorRef]) -> Result<bool, StoreError> {
+        const SQL: &str =
+            "SELECT EXISTS (SELECT FROM asset_grant WHERE tenant_id = $1 AND principal = ANY($2)) AS found";
+        answer(self.read_one(SQL, &[&scope.tenant().uuid(), &names(principals)]).await?)
+    }
+
+    async fn commit_grant(
+        &self,
+        scope: TenantScope,
+        change: Change<AssetGrant>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH made AS (
+                INSERT INTO asset_grant (tenant_id, grant_id, asset_id, principal, grantee_workspace_id, created_at,
+                    created_by)
+                VALUES ($1, $13, $14, $15, $16, $17, $18)
+                RETURNING 1
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
+            commit_tail!(),
+            ")"
+        );
+        let Change { next, decided_on: _, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let (principal, workspace) = match &next.grantee {
+            Grantee::Principal(principal) => (Some(principal.to_string()), None),
+            Grantee::Workspace(id) => (None, Some(id.uuid())),
+        };
+        let (id, asset) = (next.grant_id.uuid(), next.asset_id.uuid());
+        let (at, by) = (next.created_at.moment(), next.created_by.to_string());
+        self.commit(SQL, &tail.with(&[&id, &asset, &principal, &workspace, &at, &by])).await.map(|_| ())
+    }
+
+    async fn commit_end(&self, scope: TenantScope, id: AssetGrantId, fact: Fact) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH ended AS (
+                DELETE FROM asset_grant WHERE tenant_id = $1 AND grant_id = $13 RETURNING 1
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM ended), ",
+            commit_tail!(),
+            ")"
+        );
+        let tail = Tail::new(scope, &fact, None);
+        self.commit(SQL, &tail.with(&[&id.uuid()])).await.map(|_| ())
+    }
+}

@@ -1,0 +1,102 @@
+//! Lists of assets and versions.
+
+use super::{ASSET_COLUMNS, VERSION_COLUMNS};
+use crate::listing::{Branch, Key, Listing, Values};
+use fairway_domain::{
+    access::ActorRef,
+    asset::ports::{AssetFilter, AssetSight},
+    id::AssetId,
+    tenant::TenantScope,
+};
+use uuid::Uuid;
+
+const KEY: Key = Key::Id("asset.asset_id", "asset_id");
+const FROM: &str = "FROM asset";
+const BUILTIN: &str = "ownership_tier = 'platform_builtin'";
+
+/// Assets, by what is seen and by the filters that are asked for.
+pub(super) fn assets(scope: TenantScope, filter: &AssetFilter) -> Listing {
+    let mut values = Values::default();
+    let mut asked = vec![format!("asset.tenant_id = {}", values.bind(scope.tenant().uuid()))];
+    if let Some(kind) = filter.kind {
+        asked.push(format!("asset_kind = {}", values.bind(kind.as_str())));
+    }
+    if let Some(state) = filter.lifecycle {
+        asked.push(format!("lifecycle_state = {}", values.bind(state.as_str())));
+    }
+    let branch = |each: Option<&str>, more: &[String]| Branch {
+        from: FROM.to_owned(),
+        conditions: asked.iter().chain(more).cloned().collect(),
+        each: each.map(str::to_owned),
+    };
+    let (with, branches) = match &filter.sight {
+        AssetSight::Tenant => (String::new(), vec![branch(None, &[])]),
+        AssetSight::From { namespace, workspace, principals } => {
+            let namespace = values.bind(namespace.uuid());
+            let elsewhere = format!("namespace_id <> {namespace}");
+            let workspaces = values.bind(workspace.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>());
+            let granted = granted(&workspaces, principals, &mut values);
+            let branches = vec![
+                branch(None, &[format!("namespace_id = {namespace}")]),
+                branch(None, &[BUILTIN.to_owned(), elsewhere.clone()]),
+                branch(None, &[format!("NOT {BUILTIN}"), elsewhere, granted]),
+            ];
+            (String::new(), branches)
+        }
+        AssetSight::Within { reach, principals } => {
+            let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
+            let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
+            let (workspaces, namespaces) = (values.bind(workspaces), values.bind(namespaces));
+            // A grant to a workspace is seen by who may view the workspace, also through its namespace.
+            let with = format!(
+                "WITH seen AS MATERIALIZED (
+                    SELECT unnest({namespaces}::uuid[]) AS seen_id
+                    UNION
+                    SELECT namespace_id FROM workspace WHERE tenant_id = $1 AND workspace_id = ANY({workspaces})
+                 ),
+                 place AS MATERIALIZED (
+                    SELECT array_agg(workspace_id) AS places FROM workspace
+                    WHERE tenant_id = $1 AND (workspace_id = ANY({workspaces}) OR namespace_id = ANY({namespaces}))
+                 )"
+            );
+            let elsewhere = "NOT EXISTS (SELECT FROM seen WHERE seen_id = namespace_id)".to_owned();
+            let granted = granted("(SELECT places FROM place)::uuid[]", principals, &mut values);
+            let mut branches = vec![
+                branch(Some("seen"), &["namespace_id = seen.seen_id".to_owned()]),
+                branch(None, &[format!("NOT {BUILTIN}"), elsewhere.clone(), granted]),
+            ];
+            // Who may view nothing sees what is granted to it and not what everybody sees.
+            if !(reach.workspaces.is_empty() && reach.namespaces.is_empty()) {
+                branches.push(branch(None, &[BUILTIN.to_owned(), elsewhere]));
+            }
+            (with, branches)
+        }
+    };
+    Listing { with, columns: ASSET_COLUMNS, key: KEY, beside: None, weight: None, branches, values }
+}
+
+/// That an asset is granted to one of the principals or of the workspaces.
+fn granted(workspaces: &str, principals: &[ActorRef], values: &mut Values) -> String {
+    let principals = values.bind(principals.iter().map(ToString::to_string).collect::<Vec<String>>());
+    format!(
+        "asset_id IN (
+            SELECT asset_id FROM asset_grant WHERE tenant_id = $1 AND principal = ANY({principals})
+            UNION ALL
+            SELECT asset_id FROM asset_grant WHERE tenant_id = $1 AND grantee_workspace_id = ANY({workspaces}))"
+    )
+}
+
+/// An asset's versions.
+pub(super) fn versions(scope: TenantScope, asset: AssetId) -> Listing {
+    const FROM: &str = "FROM asset_version AS version \
+        LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
+    let mut values = Values::default();
+    let conditions = vec![
+        format!("version.tenant_id = {}", values.bind(scope.tenant().uuid())),
+        format!("version.asset_id = {}", values.bind(asset.uuid())),
+    ];
+    let key = Key::Id("version.asset_version_id", "asset_version_id");
+    let mut listing = Listing::plain(VERSION_COLUMNS, key, FROM, conditions, values);
+    listing.weight = Some("octet_length(content)");
+    listing
+}

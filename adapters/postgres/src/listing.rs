@@ -1,0 +1,254 @@
+//! How every list is read: newest first by a unique key, one statement for each combination of filters, and each
+//! page at the cost of its rows.
+//!
+//! A filter that is not asked for is not in the statement, so PostgreSQL plans for those that are and walks the one
+//! index that has them in order. What is seen for several reasons (one's own, what is granted, what everybody sees) is
+//! read in disjoint branches, each walking its own index; an `OR` over them would walk the whole table.
+
+use crate::{
+    database::{Database, Param},
+    row::{Columns, count},
+};
+use fairway_domain::{
+    access::rights::Reach,
+    store::{Listed, Mark, Paging, Start, StoreError},
+};
+use tokio_postgres::{Row, types::ToSql};
+use uuid::Uuid;
+
+/// Counting ends here: a longer list is told to be longer than ten thousand.
+const COUNTED: u32 = 10_001;
+
+/// Most bytes of a page whose rows are weighed; a row that is heavier stands alone.
+const HEAVIEST: u32 = 2 << 20;
+
+/// The values of a statement, as they are bound one after the other.
+#[derive(Default)]
+pub(crate) struct Values(Vec<Box<dyn ToSql + Sync + Send>>);
+
+impl Values {
+    /// Binds a value and answers with its placeholder.
+    pub(crate) fn bind(&mut self, value: impl ToSql + Sync + Send + 'static) -> String {
+        self.0.push(Box::new(value));
+        format!("${}", self.0.len())
+    }
+
+    pub(crate) fn params(&self) -> Vec<Param<'_>> {
+        self.0.iter().map(|value| &**value as Param<'_>).collect()
+    }
+}
+
+/// What a list is ordered by.
+#[derive(Clone, Copy)]
+pub(crate) enum Key {
+    /// An identifier: the column as it is written inside, and its name outside.
+    Id(&'static str, &'static str),
+    /// A place in a log, likewise.
+    Place(&'static str, &'static str),
+}
+
+impl Key {
+    const fn inside(self) -> &'static str {
+        match self {
+            Self::Id(inside, _) | Self::Place(inside, _) => inside,
+        }
+    }
+
+    const fn outside(self) -> &'static str {
+        match self {
+            Self::Id(_, outside) | Self::Place(_, outside) => outside,
+        }
+    }
+
+    fn mark(self, row: &Row) -> Result<Mark, StoreError> {
+        match self {
+            Self::Id(_, name) => Ok(row.column::<Uuid>(name)?.into()),
+            Self::Place(_, name) => Ok(Mark::new(u128::try_from(row.column::<i64>(name)?).unwrap_or(0))),
+        }
+    }
+
+    fn bind(self, mark: Mark, values: &mut Values) -> String {
+        match self {
+            Self::Id(..) => values.bind(mark.uuid()),
+            Self::Place(..) => values.bind(mark.index()),
+        }
+    }
+}
+
+/// Rows that are seen for one reason.
+pub(crate) struct Branch {
+    /// `FROM` and what stands behind it.
+    pub(crate) from: String,
+    /// Joined by `AND`; never empty, as every row has a tenant.
+    pub(crate) conditions: Vec<String>,
+    /// A set that the branch is read for each member of; the conditions may name its columns.
+    pub(crate) each: Option<String>,
+}
+
+/// A list.
+pub(crate) struct Listing {
+    /// A `WITH` clause that branches may use, or nothing.
+    pub(crate) with: String,
+    /// Columns of a row, as each branch selects them.
+    pub(crate) columns: &'static str,
+    pub(crate) key: Key,
+    /// Joined to the rows of the page alone, where they need more than what lists are cut from.
+    pub(crate) beside: Option<&'static str>,
+    /// What a row weighs in bytes, where rows can be so heavy that a page is bounded by their weight as well.
+    pub(crate) weight: Option<&'static str>,
+    /// Disjoint: no row is in two of them.
+    pub(crate) branches: Vec<Branch>,
+    /// What the branches' placeholders stand for.
+    pub(crate) values: Values,
+}
+
+impl Listing {
+    /// A list of one branch.
+    pub(crate) fn plain(columns: &'static str, key: Key, from: &str, conditions: Vec<String>, values: Values) -> Self {
+        let branch = Branch { from: from.to_owned(), conditions, each: None };
+        Self { with: String::new(), columns, key, beside: None, weight: None, branches: vec![branch], values }
+    }
+
+    fn counted(&self) -> String {
+        let branches: Vec<String> = self
+            .branches
+            .iter()
+            .map(|branch| {
+                let rows = format!("SELECT {} WHERE {} LIMIT {COUNTED}", branch.from, branch.conditions.join(" AND "));
+                match &branch.each {
+                    None => format!("({rows})"),
+                    Some(each) => format!("(SELECT FROM {each} CROSS JOIN LATERAL ({rows}) AS item LIMIT {COUNTED})"),
+                }
+            })
+            .collect();
+        let all = branches.join(" UNION ALL ");
+        format!("{} SELECT count(*) FROM (SELECT FROM ({all}) AS found LIMIT {COUNTED}) AS few", self.with)
+    }
+
+    /// The rows of a page and one more, which tells whether the list goes on. `behind` is the placeholder of a mark.
+    fn page(&self, page: Paging, behind: Option<&str>) -> String {
+        let (key, columns) = (self.key.inside(), self.columns);
+        let skipped = match page.start {
+            Start::Skip(rows) => rows,
+            Start::Behind(_) => 0,
+        };
+        let (rows, deep) = (page.limit.saturating_add(1), page.limit.saturating_add(1).saturating_add(skipped));
+        let behind = behind.map(|mark| format!(" AND {key} < {mark}")).unwrap_or_default();
+        let branches: Vec<String> = self
+            .branches
+            .iter()
+            .map(|branch| {
+                let conditions = branch.conditions.join(" AND ");
+                let rows = format!(
+                    "SELECT {columns} {} WHERE {conditions}{behind} ORDER BY {key} DESC LIMIT {deep}",
+                    branch.from
+                );
+                match &branch.each {
+                    None => format!("({rows})"),
+                    Some(each) => format!("(SELECT item.* FROM {each} CROSS JOIN LATERAL ({rows}) AS item)"),
+                }
+            })
+            .collect();
+        let (all, order) = (branches.join(" UNION ALL "), self.key.outside());
+        let page = format!("SELECT * FROM ({all}) AS found ORDER BY {order} DESC LIMIT {rows} OFFSET {skipped}");
+        match (self.beside, self.weight) {
+            (None, None) => format!("{} {page}", self.with),
+            // The first row is always among them, however heavy, and so is one more than are shown.
+            (None, Some(weight)) => format!(
+                "{} SELECT * FROM (
+                    SELECT *, sum({weight}) OVER (ORDER BY {order} DESC) AS upto, count(*) OVER () AS fetched
+                    FROM ({page}) AS page
+                 ) AS page WHERE upto - {weight} <= {HEAVIEST} ORDER BY {order} DESC",
+                self.with
+            ),
+            (Some(join), _) => format!("{} SELECT * FROM ({page}) AS page {join} ORDER BY {order} DESC", self.with),
+        }
+    }
+}
+
+/// A clause that calls the workspaces of a reach `seen`, each by its `seen_id`. `$1` is the tenant.
+pub(crate) fn workspaces_of(reach: &Reach, values: &mut Values) -> String {
+    let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
+    let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
+    format!(
+        "WITH seen AS MATERIALIZED (SELECT workspace_id AS seen_id FROM workspace
+            WHERE tenant_id = $1 AND (namespace_id = ANY({}) OR workspace_id = ANY({})))",
+        values.bind(namespaces),
+        values.bind(workspaces)
+    )
+}
+
+/// Branches for the things of some workspaces, and of single workloads in others. `conditions` hold for both.
+pub(crate) fn within(
+    reach: &Reach,
+    from: &str,
+    (workspace, workload): (&str, &str),
+    conditions: &[String],
+    values: &mut Values,
+) -> (String, Vec<Branch>) {
+    let with = workspaces_of(reach, values);
+    let workloads: Vec<Uuid> = reach.workloads.iter().map(|id| id.uuid()).collect();
+    let single = [
+        format!("{workload} = ANY({})", values.bind(workloads)),
+        format!("NOT EXISTS (SELECT FROM seen WHERE seen_id = {workspace})"),
+    ];
+    let and = |more: &[String]| conditions.iter().chain(more).cloned().collect();
+    let branches = vec![
+        Branch {
+            from: from.to_owned(),
+            conditions: and(&[format!("{workspace} = seen.seen_id")]),
+            each: Some("seen".to_owned()),
+        },
+        Branch { from: from.to_owned(), conditions: and(&single), each: None },
+    ];
+    (with, branches)
+}
+
+impl Database {
+    /// Reads a page of a list.
+    pub(crate) async fn listed<T>(
+        &self,
+        mut listing: Listing,
+        page: Paging,
+        read: impl Fn(&Row) -> Result<T, StoreError>,
+    ) -> Result<Listed<T>, StoreError> {
+        let total = count(&self.list(&listing.counted(), &listing.values.params()).await?)?;
+        let behind = match page.start {
+            Start::Skip(_) => None,
+            Start::Behind(mark) => Some(listing.key.bind(mark, &mut listing.values)),
+        };
+        let sql = listing.page(page, behind.as_deref());
+        let mut found = self.list(&sql, &listing.values.params()).await?;
+        let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
+        let fetched = match (listing.weight, found.first()) {
+            (Some(_), Some(row)) => usize::try_from(row.column::<i64>("fetched")?).unwrap_or(usize::MAX),
+            (Some(_), None) | (None, _) => found.len(),
+        };
+        found.truncate(limit);
+        let goes_on = fetched > found.len();
+        let next = found.last().filter(|_| goes_on).map(|row| listing.key.mark(row)).transpose()?;
+        Ok(Listed { rows: found.iter().map(read).collect::<Result<_, _>>()?, total, next })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(each: Option<&str>) -> Listing {
+        let mut values = Values::default();
+        let conditions = vec![format!("tenant_id = {}", values.bind(1)), "kind = $2".to_owned()];
+        let mut listing =
+            Listing::plain("thing_id, name", Key::Id("thing_id", "thing_id"), "FROM thing", conditions, values);
+        listing.branches[0].each = each.map(str::to_owned);
+        listing
+    }
+
+    #[test]
+    fn limits_and_marks_stand_where_the_index_is_walked() {
+        let page = Paging { limit: 20, start: Start::Skip(40) };
+        insta::assert_snapshot!(listing(None).page(page, None).trim(), @"SELECT * FROM ((SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 ORDER BY thing_id DESC LIMIT 61)) AS found ORDER BY thing_id DESC LIMIT 21 OFFSET 40");
+        insta::assert_snapshot!(listing(Some("seen")).page(Paging::first(20), Some("$3")).trim(), @"SELECT * FROM ((SELECT item.* FROM seen CROSS JOIN LATERAL (SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 AND thing_id < $3 ORDER BY thing_id DESC LIMIT 21) AS item)) AS found ORDER BY thing_id DESC LIMIT 21 OFFSET 0");
+        insta::assert_snapshot!(listing(None).counted().trim(), @"SELECT count(*) FROM (SELECT FROM ((SELECT FROM thing WHERE tenant_id = $1 AND kind = $2 LIMIT 10001)) AS found LIMIT 10001) AS few");
+    }
+}

@@ -1,0 +1,55 @@
+//! Two versions, compared.
+
+use super::FromWorkspace;
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::ReadRefusals,
+    error::ApiError,
+    http::{
+        path::{Path, PathId},
+        query::Query,
+    },
+};
+use actix_web::{HttpResponse, get, web};
+use fairway_domain::id::{AssetId, AssetVersionId};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// What changed between two versions.
+#[derive(Serialize, ToSchema)]
+#[schema(as = VersionDiff)]
+pub(crate) struct DiffView {
+    /// A JSON Patch (RFC 6902) that turns the first content into the second.
+    #[schema(value_type = Vec<Object>)]
+    patch: Value,
+    /// A line a change: `+` added, `-` removed, `~` changed. Cut where it is very long.
+    readable: String,
+}
+
+/// What changed from one version of an asset to another.
+#[utoipa::path(
+    operation_id = "diff_asset_versions",
+    tag = "assets",
+    params(
+        ("asset_id" = Uuid, Path, description = "The asset"),
+        ("asset_version_id" = Uuid, Path, description = "The version to start from"),
+        ("other_version_id" = Uuid, Path, description = "The version to arrive at"),
+        FromWorkspace,
+    ),
+    responses((status = 200, description = "What changed", body = DiffView), ReadRefusals)
+)]
+#[get("/v1/assets/{asset_id}/versions/{asset_version_id}/diff/{other_version_id}")]
+pub(crate) async fn diff_asset_versions(
+    api: web::Data<Api>,
+    caller: Identified,
+    path: Path<(PathId<AssetId>, PathId<AssetVersionId>, PathId<AssetVersionId>)>,
+    from: Query<FromWorkspace>,
+) -> Result<HttpResponse, ApiError> {
+    let (asset, one, other) = path.into_inner();
+    let diff = api.services.diff_asset_versions(&caller, (*asset, from.id()), (*one, *other)).await?;
+    let patch = serde_json::to_value(&diff.patch).map_err(|error| ApiError::internal().caused_by(&error))?;
+    Ok(Answer::ok(&DiffView { patch, readable: diff.readable }).send())
+}

@@ -1,0 +1,153 @@
+//! Grants of assets.
+
+use super::{FromWorkspace, InWorkspace};
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    error::{ApiError, FieldProblem},
+    http::{
+        body::Body,
+        idempotency::Keyed,
+        paging::List,
+        path::{Path, PathId},
+        query::Query,
+    },
+};
+use actix_web::{HttpResponse, delete, get, post, web};
+use fairway_domain::{
+    access::ActorRef,
+    asset::grant::{AssetGrant, Grantee},
+    id::{AssetGrantId, AssetId},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// An asset shown to somebody who would not see it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AssetGrant)]
+pub(crate) struct GrantView {
+    grant_id: Uuid,
+    asset_id: Uuid,
+    /// The user, group or service that it is shown to; null where it is a workspace.
+    principal: Option<String>,
+    /// The workspace that it is shown to; null where it is a principal.
+    grantee_workspace_id: Option<Uuid>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    created_by: String,
+}
+
+impl GrantView {
+    fn of(grant: &AssetGrant) -> Self {
+        let (principal, grantee_workspace_id) = match &grant.grantee {
+            Grantee::Principal(principal) => (Some(principal.to_string()), None),
+            Grantee::Workspace(id) => (None, Some(id.uuid())),
+        };
+        Self {
+            grant_id: grant.grant_id.uuid(),
+            asset_id: grant.asset_id.uuid(),
+            principal,
+            grantee_workspace_id,
+            created_at: grant.created_at.to_string(),
+            created_by: grant.created_by.to_string(),
+        }
+    }
+}
+
+/// Whom to show an asset to: a principal or a workspace.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewAssetGrant {
+    /// `user:<name>`, `group:<name>` or `service:<name>`.
+    principal: Option<String>,
+    /// A workspace of the tenant: whoever may view its assets sees this one there, and its releases may bind it.
+    grantee_workspace_id: Option<Uuid>,
+    /// The asset must be visible from this workspace. Required, here or in the query.
+    workspace_id: Option<Uuid>,
+}
+
+impl NewAssetGrant {
+    fn grantee(&self) -> Result<Grantee, FieldProblem> {
+        match (&self.principal, self.grantee_workspace_id) {
+            (Some(principal), None) => ActorRef::parse(principal)
+                .map(Grantee::Principal)
+                .map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string())),
+            (None, Some(workspace)) => Ok(Grantee::Workspace(workspace.into())),
+            (Some(_), Some(_)) => {
+                let rule = "a grant names a `principal` or a `grantee_workspace_id`";
+                Err(FieldProblem::new("grantee_workspace_id", "invalid", rule))
+            }
+            (None, None) => Err(FieldProblem::missing("principal")),
+        }
+    }
+}
+
+/// An asset's grants, newest first.
+#[utoipa::path(
+    operation_id = "list_asset_grants",
+    tag = "assets",
+    params(("asset_id" = Uuid, Path, description = "The asset"), FromWorkspace, PageParams),
+    responses((status = 200, description = "A page of grants", body = Vec<GrantView>), ReadRefusals)
+)]
+#[get("/v1/assets/{asset_id}/grants")]
+pub(crate) async fn list_asset_grants(
+    api: web::Data<Api>,
+    caller: Identified,
+    asset: PathId<AssetId>,
+    list: List<FromWorkspace>,
+) -> Result<HttpResponse, ApiError> {
+    let grants = api.services.list_asset_grants(&caller, (*asset, list.filter.id()), list.paging()).await?;
+    Ok(list.answer(&grants.map(|grant| GrantView::of(&grant))))
+}
+
+/// Shows an asset to a principal or to a workspace.
+#[utoipa::path(
+    operation_id = "create_asset_grant",
+    tag = "assets",
+    params(("asset_id" = Uuid, Path, description = "The asset"), InWorkspace, KeyParams),
+    request_body = NewAssetGrant,
+    responses((status = 201, description = "The grant", body = GrantView), WriteRefusals)
+)]
+#[post("/v1/assets/{asset_id}/grants")]
+pub(crate) async fn create_asset_grant(
+    api: web::Data<Api>,
+    caller: Identified,
+    asset: PathId<AssetId>,
+    query: Query<InWorkspace>,
+    keyed: Keyed,
+    body: Body<NewAssetGrant>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let new = body.into_inner();
+    let from = query.required(new.workspace_id)?;
+    let done = api.services.create_asset_grant(&caller, (*asset, from), new.grantee()?, key.as_ref()).await?;
+    let view = GrantView::of(&done.value);
+    let location = format!("/v1/assets/{}/grants?workspace_id={from}", view.asset_id);
+    Ok(Answer::made(&done, &view, location)?.send())
+}
+
+/// Takes a grant of an asset back.
+#[utoipa::path(
+    operation_id = "delete_asset_grant",
+    tag = "assets",
+    params(
+        ("asset_id" = Uuid, Path, description = "The asset"),
+        ("grant_id" = Uuid, Path, description = "The grant"),
+        FromWorkspace,
+    ),
+    responses((status = 204, description = "It counts no longer"), WriteRefusals)
+)]
+#[delete("/v1/assets/{asset_id}/grants/{grant_id}")]
+pub(crate) async fn delete_asset_grant(
+    api: web::Data<Api>,
+    caller: Identified,
+    path: Path<(PathId<AssetId>, PathId<AssetGrantId>)>,
+    from: Query<FromWorkspace>,
+) -> Result<HttpResponse, ApiError> {
+    let (asset, grant) = path.into_inner();
+    api.services.delete_asset_grant(&caller, (*asset, from.id()), *grant).await?;
+    Ok(HttpResponse::NoContent().finish())
+}

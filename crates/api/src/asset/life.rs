@@ -1,0 +1,99 @@
+//! An asset's life.
+
+use super::{AssetView, InWorkspace};
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::{IfMatchParams, KeyParams, WriteRefusals},
+    error::ApiError,
+    http::{body::Body, etag::IfMatch, idempotency::Keyed, path::PathId, query::Query},
+};
+use actix_web::{HttpResponse, http::StatusCode, post, web};
+use fairway_domain::{asset::Asset, id::AssetId};
+use fairway_operations::Done;
+use serde::Deserialize;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Where a move of an asset is asked for from.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AssetMove {
+    /// The asset must be visible from this workspace. Required, here or in the query.
+    workspace_id: Option<Uuid>,
+}
+
+fn moved(done: &Done<Asset>) -> Result<HttpResponse, ApiError> {
+    let view = AssetView::of(&done.value);
+    Ok(Answer::once(done, &view, StatusCode::OK)?.tagged(done.value.revision).send())
+}
+
+/// Lets an asset be bound, also again.
+#[utoipa::path(
+    operation_id = "activate_asset",
+    tag = "assets",
+    params(("asset_id" = Uuid, Path, description = "The asset"), InWorkspace, KeyParams, IfMatchParams),
+    request_body = AssetMove,
+    responses((status = 200, description = "The asset in its new state", body = AssetView), WriteRefusals)
+)]
+#[post("/v1/assets/{asset_id}/activate")]
+pub(crate) async fn activate_asset(
+    api: web::Data<Api>,
+    caller: Identified,
+    asset: PathId<AssetId>,
+    query: Query<InWorkspace>,
+    keyed: Keyed,
+    expected: IfMatch,
+    body: Body<AssetMove>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let from = query.required(body.into_inner().workspace_id)?;
+    moved(&api.services.activate_asset(&caller, (*asset, from), &expected, key.as_ref()).await?)
+}
+
+/// Lets an asset take no new bindings. Releases that bind it go on.
+#[utoipa::path(
+    operation_id = "retire_asset",
+    tag = "assets",
+    params(("asset_id" = Uuid, Path, description = "The asset"), InWorkspace, KeyParams, IfMatchParams),
+    request_body = AssetMove,
+    responses((status = 200, description = "The asset in its new state", body = AssetView), WriteRefusals)
+)]
+#[post("/v1/assets/{asset_id}/retire")]
+pub(crate) async fn retire_asset(
+    api: web::Data<Api>,
+    caller: Identified,
+    asset: PathId<AssetId>,
+    query: Query<InWorkspace>,
+    keyed: Keyed,
+    expected: IfMatch,
+    body: Body<AssetMove>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let from = query.required(body.into_inner().workspace_id)?;
+    moved(&api.services.retire_asset(&caller, (*asset, from), &expected, key.as_ref()).await?)
+}
+
+/// Ends an asset's life; its versions stay. 409 `asset_in_use` while a release that is not over binds one of them.
+#[utoipa::path(
+    operation_id = "archive_asset",
+    tag = "assets",
+    params(("asset_id" = Uuid, Path, description = "The asset"), InWorkspace, KeyParams, IfMatchParams),
+    request_body = AssetMove,
+    responses((status = 200, description = "The asset in its new state", body = AssetView), WriteRefusals)
+)]
+#[post("/v1/assets/{asset_id}/archive")]
+pub(crate) async fn archive_asset(
+    api: web::Data<Api>,
+    caller: Identified,
+    asset: PathId<AssetId>,
+    query: Query<InWorkspace>,
+    keyed: Keyed,
+    expected: IfMatch,
+    body: Body<AssetMove>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let from = query.required(body.into_inner().workspace_id)?;
+    moved(&api.services.archive_asset(&caller, (*asset, from), &expected, key.as_ref()).await?)
+}

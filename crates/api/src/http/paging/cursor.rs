@@ -1,0 +1,72 @@
+//! Cursors: where the next page begins, sealed so that nobody makes one up.
+//!
+//! A cursor is a place in one list with its filters. Were it not sealed, it would be a part of the interface: people
+//! would count on what is in it, and send what a list never handed out.
+
+use fairway_domain::store::Mark;
+use std::collections::BTreeMap;
+
+/// Bytes of the seal: more than can be guessed, and no longer than the mark.
+const SEAL: usize = 16;
+
+/// What cursors of an installation are sealed with.
+#[derive(Clone, Copy)]
+pub struct CursorKey([u8; 32]);
+
+impl CursorKey {
+    /// The key of these bytes.
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl std::fmt::Debug for CursorKey {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("CursorKey(…)")
+    }
+}
+
+/// Seals and opens cursors of one list with its filters. A keyed BLAKE3 hash over both and the mark.
+#[derive(Clone, Debug)]
+pub(super) struct Seal {
+    key: CursorKey,
+    /// Everything that the list is, each part with its length before it, so that no two lists spell the same.
+    list: Vec<u8>,
+}
+
+impl Seal {
+    pub(super) fn new(key: CursorKey, path: &str, filters: &BTreeMap<String, String>) -> Self {
+        let mut list = Vec::new();
+        let parts = filters.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
+        for part in std::iter::once(path).chain(parts) {
+            list.extend_from_slice(&part.len().to_be_bytes());
+            list.extend_from_slice(part.as_bytes());
+        }
+        Self { key, list }
+    }
+
+    pub(super) fn seal(&self, mark: Mark) -> String {
+        format!("{:032x}{}", mark.number(), self.of(mark))
+    }
+
+    /// The mark in a cursor; `None` when it was not sealed here for this list.
+    pub(super) fn open(&self, cursor: &str) -> Option<Mark> {
+        let (mark, _) = cursor.split_at_checked(32)?;
+        // Only the one spelling that was handed out: no signs and no capitals.
+        let mark = Mark::new(u128::from_str_radix(mark, 16).ok()?);
+        let ours = self.seal(mark);
+        constant_time(cursor, &ours).then_some(mark)
+    }
+
+    fn of(&self, mark: Mark) -> String {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key.0);
+        hasher.update(&mark.number().to_be_bytes()).update(&self.list);
+        hasher.finalize().to_hex().chars().take(2 * SEAL).collect()
+    }
+}
+
+/// Compares without telling by the time where the difference is.
+fn constant_time(one: &str, other: &str) -> bool {
+    one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}

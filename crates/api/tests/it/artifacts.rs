@@ -1,0 +1,134 @@
+//! The artifact store against the books: verifying, and sweeping what no row names.
+
+use fairway_domain::asset::ports::ArtifactPath;
+use fairway_testkit::TestApp;
+use serde_json::json;
+use std::{fs, path::PathBuf};
+
+const DAY: i64 = 24 * 60 * 60;
+
+fn file(app: &TestApp, version: &fairway_testkit::app::Version) -> PathBuf {
+    let (asset, version) = (&version.asset_id, &version.asset_version_id);
+    app.home().join(format!("artifacts/assets/{asset}/{version}/content.json"))
+}
+
+/// Stores bytes where a version would lie that has no row.
+fn orphan(app: &TestApp, number: u128) -> PathBuf {
+    let (asset, version) = (uuid::Uuid::from_u128(number), uuid::Uuid::from_u128(number + 1));
+    let path = ArtifactPath::of_version(asset.into(), version.into());
+    let file = app.home().join("artifacts").join(path.as_str());
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, b"{}").unwrap();
+    file
+}
+
+#[tokio::test]
+async fn verifying_finds_everything_that_differs() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let sound = given.prompt("sound").await;
+    let services = app.services();
+    let verified = services.verify_artifacts().await.unwrap();
+    assert_eq!((verified.versions, verified.wrong.len()), (1, 0));
+    let (changed, missing, row) =
+        (given.prompt("changed").await, given.prompt("missing").await, given.prompt("row").await);
+    fs::write(file(&app, &changed), b"{\"system_prompt\":\"other\"}").unwrap();
+    fs::remove_file(file(&app, &missing)).unwrap();
+    // Nobody may rewrite history, so the trigger is taken away as a broken disk would not ask it either.
+    let owner = app.database().owner().await.unwrap();
+    let spoil = format!(
+        "ALTER TABLE asset_version DISABLE TRIGGER append_only;
+         UPDATE asset_version SET content = '{{}}', artifact_ref = 'elsewhere' WHERE asset_version_id = '{}';
+         ALTER TABLE asset_version ENABLE TRIGGER append_only",
+        row.asset_version_id
+    );
+    owner.batch_execute(&spoil).await.unwrap();
+    let verified = services.verify_artifacts().await.unwrap();
+    assert_eq!(verified.versions, 4);
+    let found: Vec<(String, Vec<&str>)> = verified
+        .wrong
+        .iter()
+        .map(|(version, wrong)| (version.asset_version_id.to_string(), wrong.iter().map(|one| one.as_str()).collect()))
+        .collect();
+    let expected = vec![
+        (changed.asset_version_id.clone(), vec!["the artifact holds other bytes than the row"]),
+        (missing.asset_version_id.clone(), vec!["the artifact is missing"]),
+        (
+            row.asset_version_id.clone(),
+            vec![
+                "the row names another path",
+                "the row's checksum is not that of its content",
+                "the artifact holds other bytes than the row",
+            ],
+        ),
+    ];
+    assert_eq!(found, expected);
+    assert!(file(&app, &sound).exists());
+}
+
+#[tokio::test]
+async fn what_no_row_names_is_swept_after_a_day_by_the_database_s_clock() {
+    let app = TestApp::start().await;
+    let kept = app.given().prompt("kept").await;
+    let services = app.services();
+    let waste = [orphan(&app, 100), orphan(&app, 200)];
+    // Not ours, whatever lies there.
+    let stranger = app.home().join("artifacts/assets/readme.txt");
+    fs::write(&stranger, "x").unwrap();
+    let swept = services.sweep_artifacts().await.unwrap();
+    assert_eq!((swept.removed, waste.iter().all(|path| path.exists())), (0, true), "younger than a day");
+    app.database().move_clock(DAY - 60).await.unwrap();
+    assert_eq!(services.sweep_artifacts().await.unwrap().removed, 0);
+    app.database().move_clock(DAY + 60).await.unwrap();
+    let swept = services.sweep_artifacts().await.unwrap();
+    assert_eq!(swept.removed, 2, "{swept:?}");
+    assert!(waste.iter().all(|path| !path.exists()));
+    assert!(file(&app, &kept).exists() && stranger.exists());
+    assert_eq!(services.verify_artifacts().await.unwrap().wrong, []);
+    assert_eq!(services.sweep_artifacts().await.unwrap().removed, 0);
+}
+
+#[tokio::test]
+async fn one_process_of_all_sweeps_now_and_then() {
+    let app = TestApp::start().await;
+    let beside = TestApp::builder().beside(&app).start().await;
+    let due = async |app: &TestApp| app.services().sweep_when_due().await.unwrap().is_some();
+    // The servers themselves may have swept when they started.
+    due(&app).await;
+    assert!(!due(&app).await && !due(&beside).await);
+    app.database().move_clock(7 * 60 * 60).await.unwrap();
+    let (one, other) = futures_util::future::join(due(&app), due(&beside)).await;
+    assert!(one != other, "exactly one of them");
+    assert!(!due(&app).await && !due(&beside).await);
+}
+
+/// Two installations over one store: by the books of the second, everything of the first would be waste.
+#[tokio::test]
+async fn another_installation_s_store_is_never_swept() {
+    let app = TestApp::start().await;
+    let kept = app.given().prompt("kept").await;
+    app.services().sweep_artifacts().await.unwrap();
+    let stranger = TestApp::builder()
+        .setting("FAIRWAY_ARTIFACTS_URL", format!("file://{}", app.home().join("artifacts").display()));
+    let stranger = stranger.start().await;
+    let owner = stranger.database().owner().await.unwrap();
+    owner.batch_execute("UPDATE installation SET installation_id = gen_random_uuid()").await.unwrap();
+    stranger.database().move_clock(2 * DAY).await.unwrap();
+    let refused = stranger.services().sweep_artifacts().await.unwrap_err();
+    assert!(refused.to_string().contains("another installation"), "{refused}");
+    assert!(file(&app, &kept).exists());
+}
+
+/// What a request left behind that ended between its two stores.
+#[tokio::test]
+async fn a_version_that_was_never_committed_leaves_waste_that_goes() {
+    let app = TestApp::start().await;
+    let asset = app.given().asset("prompt_template", "prompt").await;
+    let path = format!("/v1/assets/{asset}/versions");
+    let body = json!({ "content": { "system_prompt": "x" }, "version_label": "v1" });
+    app.post(&path, body.clone()).await.expect(201);
+    app.post(&path, body).await.refused(409, "duplicate_version_label");
+    app.database().move_clock(DAY + 60).await.unwrap();
+    assert_eq!(app.services().sweep_artifacts().await.unwrap().removed, 1);
+    assert_eq!(app.services().verify_artifacts().await.unwrap().versions, 1);
+}

@@ -1,0 +1,261 @@
+//! The life of assets: activated, retired, archived, and what stands in the way.
+
+use crate::stage::{Stage, WORKSPACE};
+use fairway_testkit::{TestApp, app::Answer};
+use futures_util::future::join;
+use serde_json::{Value, json};
+
+const NOWHERE: &str = "0190f000-0000-7000-8000-00000000dead";
+
+fn path(asset: &str, verb: &str) -> String {
+    format!("/v1/assets/{asset}/{verb}?workspace_id={WORKSPACE}")
+}
+
+async fn go(app: &TestApp, asset: &str, verb: &str) -> Answer {
+    app.post(path(asset, verb), json!({})).await
+}
+
+#[tokio::test]
+async fn an_asset_lives_as_its_states_allow() {
+    let app = TestApp::start().await;
+    let asset = app.given().asset("skill", "thing").await;
+    let read = app.get(format!("/v1/assets/{asset}?workspace_id={WORKSPACE}")).await;
+    assert_eq!(read.expect(200)["lifecycle_state"], "active", "a new asset is active");
+    for (verb, state) in [("retire", "retired"), ("activate", "active"), ("retire", "retired")] {
+        let moved = go(&app, &asset, verb).await;
+        assert_eq!(moved.expect(200)["lifecycle_state"], state);
+        let again = go(&app, &asset, verb).await.refused(409, "invalid_transition");
+        assert_eq!(again["current_state"], state);
+        assert!(again["valid_transitions"].as_array().unwrap().contains(&json!("archived")), "{again}");
+    }
+    // A draft comes from no request; where one is, it may be activated.
+    let draft = app.given().asset("skill", "draft").await;
+    let owner = app.database().owner().await.unwrap();
+    let set = format!("UPDATE asset SET lifecycle_state = 'draft' WHERE asset_id = '{draft}'");
+    owner.batch_execute(&set).await.unwrap();
+    go(&app, &draft, "retire").await.refused(409, "invalid_transition");
+    assert_eq!(go(&app, &draft, "activate").await.expect(200)["lifecycle_state"], "active");
+
+    assert_eq!(go(&app, &asset, "archive").await.expect(200)["lifecycle_state"], "archived");
+    for verb in ["activate", "retire", "archive"] {
+        let refused = go(&app, &asset, verb).await.refused(409, "invalid_transition");
+        assert_eq!(refused["valid_transitions"], json!([]), "archived is the end");
+    }
+    let version = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": {} })).await;
+    assert!([400, 409].contains(&version.status), "{version}");
+}
+
+#[tokio::test]
+async fn an_archived_asset_keeps_its_versions_and_takes_no_more() {
+    let app = TestApp::start().await;
+    let prompt = app.prompt("prompt").await;
+    let tag = app.get(format!("/v1/assets/{}?workspace_id={WORKSPACE}", prompt.asset_id)).await;
+    go(&app, &prompt.asset_id, "archive").await.expect(200);
+    let path = format!("/v1/assets/{}/versions", prompt.asset_id);
+    let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200);
+    assert_eq!(listed[0]["asset_version_id"], prompt.asset_version_id);
+    let body = json!({ "content": { "system_prompt": "x" } });
+    app.post(path, body).await.refused(409, "asset_archived");
+    let after = app.get(format!("/v1/assets/{}?workspace_id={WORKSPACE}", prompt.asset_id)).await;
+    assert_ne!(tag.header("etag"), after.header("etag"));
+}
+
+#[tokio::test]
+async fn moves_take_preconditions_and_keys() {
+    let app = TestApp::start().await;
+    let asset = app.given().asset("skill", "thing").await;
+    let read = app.get(format!("/v1/assets/{asset}?workspace_id={WORKSPACE}")).await;
+    let tag = read.header("etag").unwrap();
+    let retire = |tag: &str| app.post(path(&asset, "retire"), json!({})).header("If-Match", tag);
+    retire("\"99\"").await.refused(412, "precondition_failed");
+    let retired = retire(tag).key("once").await;
+    retired.expect(200);
+    assert_ne!(retired.header("etag"), Some(tag));
+    let again = retire(tag).key("once").await;
+    assert_eq!(again.expect(200), retired.json());
+    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    retire(tag).await.refused(412, "precondition_failed");
+    app.post(path(&asset, "retire"), json!({ "workspace_id": WORKSPACE }))
+        .key("once")
+        .await
+        .refused(409, "idempotency_key_conflict");
+}
+
+#[tokio::test]
+async fn the_workspace_stands_once() {
+    let app = TestApp::start().await;
+    let asset = app.given().asset("skill", "thing").await;
+    let other = app.given().workspace("other", "default").await;
+    let verb = format!("/v1/assets/{asset}/retire");
+    let missing = app.post(&verb, json!({})).await.refused(422, "validation_error");
+    assert_eq!(
+        (&missing["fields"][0]["path"], &missing["fields"][0]["code"]),
+        (&json!("workspace_id"), &json!("missing"))
+    );
+    let both = app.post(format!("{verb}?workspace_id={WORKSPACE}"), json!({ "workspace_id": other })).await;
+    assert_eq!(both.refused(422, "validation_error")["fields"][0]["path"], "workspace_id");
+    let twice = app.post(format!("{verb}?workspace_id={WORKSPACE}&workspace_id={WORKSPACE}"), json!({})).await;
+    assert_eq!(twice.refused(422, "validation_error")["fields"][0]["path"], "workspace_id");
+    app.post(format!("{verb}?workspace_id={NOWHERE}"), json!({})).await.refused(404, "not_found");
+    for field in ["lifecycle_state", "created_by", "revision"] {
+        let answer = app.post(&verb, json!({ "workspace_id": WORKSPACE, field: "active" })).await;
+        assert_eq!(answer.refused(422, "validation_error")["fields"][0]["code"], "unknown_field");
+    }
+    // The same in both places is one, and a body is not needed.
+    app.post(format!("{verb}?workspace_id={other}"), json!({ "workspace_id": other })).await.expect(200);
+    app.named("post", path(&asset, "activate")).await.expect(200);
+}
+
+#[tokio::test]
+async fn releases_that_are_not_over_stand_in_the_way_of_archiving() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let policy = given.policy("policy").await;
+    let workload = given.workload("main").await;
+    let draft = given.draft(&workload, std::slice::from_ref(&policy)).await;
+    let in_the_way = async |state: &str| {
+        let refused = go(&app, &policy.asset_id, "archive").await.refused(409, "asset_in_use");
+        let expected = json!([{
+            "release_id": draft, "state": state, "workload_id": workload, "environment": "dev",
+        }]);
+        assert_eq!((&refused["blocking_releases"], &refused["hidden_releases"]), (&expected, &json!(0)));
+    };
+    in_the_way("draft").await;
+    given.transition(&draft, "review_ready").await;
+    in_the_way("review_ready").await;
+    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": draft });
+    app.post(format!("/v1/releases/{draft}/approvals"), verdict).await.expect(201);
+    given.transition(&draft, "approved").await;
+    in_the_way("approved").await;
+    given.transition(&draft, "active").await;
+    in_the_way("active").await;
+    // A retired asset takes no new bindings, and the release goes on.
+    go(&app, &policy.asset_id, "retire").await.expect(200);
+    let other = given.draft(&workload, &[]).await;
+    let bind = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
+    app.post(format!("/v1/releases/{other}/bindings"), bind).await.refused(409, "asset_not_active");
+    in_the_way("active").await;
+    given.transition(&draft, "retired").await;
+    go(&app, &policy.asset_id, "archive").await.expect(200);
+}
+
+#[tokio::test]
+async fn releases_of_others_are_counted_and_not_shown() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let hidden = given.workspace("hidden", "default").await;
+    let policy = given.policy("policy").await;
+    let theirs = given.in_workspace(&hidden);
+    let workload = theirs.workload("theirs").await;
+    let release = theirs.draft(&workload, std::slice::from_ref(&policy)).await;
+    given.role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
+    let answer = app.post(path(&policy.asset_id, "archive"), json!({})).as_actor("user:ada").await;
+    let refused = answer.refused(409, "asset_in_use");
+    assert_eq!((&refused["blocking_releases"], &refused["hidden_releases"]), (&json!([]), &json!(1)));
+    for secret in [&release, &workload, &hidden] {
+        assert!(!answer.text().contains(secret.as_str()), "{answer}");
+    }
+}
+
+/// Whoever is first, no asset ends archived with a draft that binds it.
+#[tokio::test]
+async fn archiving_and_binding_at_once_leave_one_of_them() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let workload = given.workload("main").await;
+    let (mut archived, mut bound) = (0, 0);
+    for round in 0..24 {
+        let policy = given.policy(&format!("policy-{round}")).await;
+        let draft = given.draft(&workload, &[]).await;
+        let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
+        let bind = app.post(format!("/v1/releases/{draft}/bindings"), body);
+        let archive = app.post(path(&policy.asset_id, "archive"), json!({}));
+        // Either may be sent first.
+        let (bind, archive) = if round % 2 == 0 {
+            join(bind.into_future(), archive.into_future()).await
+        } else {
+            let (archive, bind) = join(archive.into_future(), bind.into_future()).await;
+            (bind, archive)
+        };
+        match (bind.status, archive.status) {
+            (201, 409) => {
+                archive.refused(409, "asset_in_use");
+                bound += 1;
+            }
+            (409, 200) => {
+                bind.refused(409, "asset_not_active");
+                archived += 1;
+            }
+            _ => panic!("{bind}\n{archive}"),
+        }
+    }
+    assert_eq!(archived + bound, 24);
+}
+
+/// The same, with the binding held open in its transaction while the asset is archived: the interleaving that one
+/// snapshot for lock and question would get wrong.
+#[tokio::test]
+async fn archiving_sees_a_binding_that_commits_while_it_waits() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let policy = given.policy("policy").await;
+    let draft = given.draft(&given.workload("main").await, &[]).await;
+    let mut owner = app.database().owner().await.unwrap();
+    let binding = owner.transaction().await.unwrap();
+    let (asset, version) = (&policy.asset_id, &policy.asset_version_id);
+    let locked = format!("SELECT FROM asset WHERE asset_id = '{asset}' FOR SHARE");
+    binding.batch_execute(&locked).await.unwrap();
+    let insert = format!(
+        "INSERT INTO release_binding SELECT tenant_id, gen_random_uuid(), release_id, 'policy_bundle', '{version}', now(),
+         'user:eve' FROM release WHERE release_id = '{draft}'"
+    );
+    binding.batch_execute(&insert).await.unwrap();
+    let archive = tokio::spawn(app.post(path(asset, "archive"), json!({})).into_future());
+    let watcher = app.database().owner().await.unwrap();
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while !archive.is_finished() && watcher.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        tokio::task::yield_now().await;
+    }
+    binding.commit().await.unwrap();
+    archive.await.unwrap().refused(409, "asset_in_use");
+}
+
+/// And the other way round: the asset is archived in a transaction that is still open when it is bound.
+#[tokio::test]
+async fn binding_waits_for_an_archiving_under_way() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let policy = given.policy("policy").await;
+    let draft = given.draft(&given.workload("main").await, &[]).await;
+    let mut owner = app.database().owner().await.unwrap();
+    let archiving = owner.transaction().await.unwrap();
+    let archive = format!(
+        "UPDATE asset SET lifecycle_state = 'archived', revision = revision + 1 WHERE asset_id = '{}'",
+        policy.asset_id
+    );
+    archiving.batch_execute(&archive).await.unwrap();
+    let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
+    let bind = tokio::spawn(app.post(format!("/v1/releases/{draft}/bindings"), body).into_future());
+    let watcher = app.database().owner().await.unwrap();
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while !bind.is_finished() && watcher.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        tokio::task::yield_now().await;
+    }
+    archiving.commit().await.unwrap();
+    bind.await.unwrap().refused(409, "asset_not_active");
+}
+
+#[tokio::test]
+async fn every_move_is_told_in_the_log() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    for operation in ["activate_asset", "retire_asset", "archive_asset"] {
+        stage.request(operation).await.await.expect(200);
+    }
+    let owner = app.database().owner().await.unwrap();
+    let sql = "SELECT convert_from(body, 'UTF8')::jsonb -> 'detail' ->> 'to' FROM fact WHERE kind = 'asset.moved'
+        ORDER BY fact_id";
+    let told: Vec<String> = owner.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(told, ["retired", "active", "retired", "archived"]);
+    let _: Value = app.get("/readyz").await.expect(200);
+}

@@ -1,0 +1,135 @@
+//! Blast radius: what stands on an asset, and the ways that lead there.
+
+use crate::stage::WORKSPACE;
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+
+/// Stores a version that refers to others. Written past the API, so that no kind's schema is needed for a chain of any
+/// shape; that creation extracts references is asked for below.
+async fn referring(app: &TestApp, asset: &str, label: &str, targets: &[(&str, Option<&str>)]) -> String {
+    let owner = app.database().owner().await.unwrap();
+    let sql = "INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
+            checksum, created_at, created_by)
+        SELECT tenant_id, (overlay(gen_random_uuid()::text placing '7' from 15 for 1))::uuid, asset_id, $2, '{}', 'x',
+            'blake3:' || repeat('0', 64), now(), 'user:eve'
+        FROM asset WHERE asset_id = $1::text::uuid RETURNING asset_version_id::text, tenant_id::text";
+    let row = owner.query_one(sql, &[&asset, &label]).await.unwrap();
+    let (version, tenant): (String, String) = (row.get(0), row.get(1));
+    for (position, (slug, label)) in targets.iter().enumerate() {
+        let sql = "INSERT INTO asset_reference VALUES ($1::text::uuid, $2::text::uuid, $3, $4, $5, '/refs/' || $3::integer::text)";
+        let position = i32::try_from(position).unwrap();
+        owner.execute(sql, &[&tenant, &version, &position, slug, label]).await.unwrap();
+    }
+    version
+}
+
+async fn bound(app: &TestApp, workload: &str, version: &str, kind: &str) -> String {
+    let draft = app.given().draft(workload, &[]).await;
+    let body = json!({ "asset_version_id": version, "role": kind });
+    app.post(format!("/v1/releases/{draft}/bindings"), body).await.expect(201);
+    draft
+}
+
+async fn radius(app: &TestApp, asset: &str) -> Value {
+    app.get(format!("/v1/assets/{asset}/blast-radius?workspace_id={WORKSPACE}")).await.expect(200)
+}
+
+fn ids<'v>(rows: &'v Value, name: &str) -> Vec<&'v str> {
+    rows.as_array().unwrap().iter().map(|row| row[name].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn what_binds_an_asset_directly_stands_on_it() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let policy = given.policy("policy").await;
+    let empty = radius(&app, &policy.asset_id).await;
+    assert_eq!(empty, json!({ "releases": [], "workloads": [], "via": [], "truncated": false }));
+    let (one, two) = (given.workload("one").await, given.workload("two").await);
+    let first = given.draft(&one, std::slice::from_ref(&policy)).await;
+    let second = given.draft(&one, std::slice::from_ref(&policy)).await;
+    let third = given.draft(&two, std::slice::from_ref(&policy)).await;
+    given.transition(&second, "retired").await;
+    let found = radius(&app, &policy.asset_id).await;
+    assert_eq!(ids(&found["releases"], "release_id"), [&third, &second, &first]);
+    assert_eq!(ids(&found["releases"], "state"), ["draft", "retired", "draft"]);
+    assert_eq!(ids(&found["workloads"], "workload_id"), [&two, &one]);
+    assert_eq!(found["workloads"][1]["release_ids"], json!([second, first]));
+    let release = &found["releases"][0];
+    assert_eq!((&release["path"], &release["version_label"]), (&json!([]), &json!("v1")));
+    assert_eq!((&release["workload_id"], &release["environment"]), (&json!(two), &json!("dev")));
+}
+
+#[tokio::test]
+async fn references_are_followed_backwards_pins_and_circles_included() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let base = given.policy("base").await;
+    let (middle, top) = (given.asset("skill", "middle").await, given.asset("agent", "top").await);
+    // The first version of `middle` refers to the base, the second no more; `top` pins either, or none.
+    let v1 = referring(&app, &middle, "v1", &[("base", Some("v1")), ("top", None)]).await;
+    let v2 = referring(&app, &middle, "v2", &[]).await;
+    let pinned = referring(&app, &top, "v1", &[("middle", Some("v1"))]).await;
+    let apart = referring(&app, &top, "v2", &[("middle", Some("v2"))]).await;
+    let open = referring(&app, &top, "v3", &[("other", None), ("middle", None)]).await;
+    let workload = given.workload("main").await;
+    let mut releases = Vec::new();
+    for (version, kind) in [(&v1, "skill"), (&v2, "skill"), (&pinned, "agent"), (&apart, "agent"), (&open, "agent")] {
+        releases.push(bound(&app, &workload, version, kind).await);
+    }
+    let found = radius(&app, &base.asset_id).await;
+    let hit = [&releases[4], &releases[2], &releases[0]];
+    assert_eq!(ids(&found["releases"], "release_id"), hit, "{found:#}");
+    assert_eq!(found["truncated"], false);
+    // Nearest first, and each once although `middle` refers to `top` in turn.
+    let via = found["via"].as_array().unwrap();
+    assert_eq!(via.len(), 3);
+    assert_eq!(via[0]["asset_version_id"], json!(v1));
+    let way = &found["releases"][0]["path"];
+    assert_eq!(ids(way, "asset_version_id"), [&v1, &open]);
+    assert_eq!(way[0]["references"], json!({ "slug": "base", "version": "v1" }));
+    assert_eq!((&way[0]["towards"], &way[0]["pointer"]), (&json!(null), &json!("/refs/0")));
+    assert_eq!((&way[1]["towards"], &way[1]["pointer"]), (&json!(v1), &json!("/refs/1")));
+    assert_eq!(way[1]["references"], json!({ "slug": "middle", "version": null }));
+    // From the middle of the circle, its own versions stand on it through the other.
+    let around = radius(&app, &middle).await;
+    assert_eq!(around["truncated"], false);
+    assert_eq!(ids(&around["via"], "asset_slug"), ["top", "top", "top"]);
+}
+
+#[tokio::test]
+async fn rows_of_others_are_left_out_and_ways_through_them_are_not_told() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let hidden = given.workspace("hidden", "hidden").await;
+    let base = given.policy("base").await;
+    let between = given.in_workspace(&hidden).asset("skill", "between").await;
+    let top = given.asset("agent", "top").await;
+    let secret = referring(&app, &between, "v1", &[("base", None)]).await;
+    let seen = referring(&app, &top, "v1", &[("between", None)]).await;
+    let theirs = given.in_workspace(&hidden).workload("theirs").await;
+    let their_release = bound(&app, &theirs, &secret, "skill").await;
+    let ours = given.workload("ours").await;
+    let our_release = bound(&app, &ours, &seen, "agent").await;
+    given.role("user:ada", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let path = format!("/v1/assets/{}/blast-radius", base.asset_id);
+    let answer = app.get(&path).as_actor("user:ada").await;
+    let found = answer.expect(200);
+    assert_eq!(ids(&found["releases"], "release_id"), [&our_release]);
+    assert_eq!(ids(&found["workloads"], "workload_id"), [&ours]);
+    assert_eq!(ids(&found["via"], "asset_slug"), ["top"]);
+    let way = &found["releases"][0]["path"];
+    assert_eq!((&way[0], &way[1]["asset_slug"]), (&json!(null), &json!("top")));
+    for other in [&secret, &between, &theirs, &their_release, &hidden] {
+        let told = answer.text().replace(&format!("\"towards\":\"{secret}\""), "");
+        assert!(!told.contains(other.as_str()), "{other} in {told}");
+    }
+    let all = app.get(&path).await.expect(200);
+    assert_eq!(all["releases"].as_array().unwrap().len(), 2);
+    // Never over the border of a tenant, whatever the slug.
+    let abroad = given.tenant("abroad").await;
+    let there = given.in_tenant(&abroad, WORKSPACE).workspace("there", "there").await;
+    let far = given.in_tenant(&abroad, &there).policy("base").await;
+    let found = app.get(format!("/v1/assets/{}/blast-radius", far.asset_id)).in_tenant(&abroad).await.expect(200);
+    assert_eq!(found["via"], json!([]));
+}

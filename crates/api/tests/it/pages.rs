@@ -1,0 +1,184 @@
+//! Pages of lists: every list is walked by its cursor, whole and once.
+
+use crate::{
+    document::routes,
+    stage::{Stage, WORKSPACE},
+};
+use fairway_testkit::{TestApp, app::Answer};
+use serde_json::{Value, json};
+
+/// Where the next page is.
+fn next(answer: &Answer) -> Option<String> {
+    let link = answer.header("link")?;
+    Some(link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap().to_owned())
+}
+
+/// All rows of a list, page by page.
+async fn walked(app: &TestApp, first: String) -> Vec<Value> {
+    let mut rows = Vec::new();
+    let mut path = Some(first);
+    while let Some(at) = path {
+        let page = app.get(at).await;
+        rows.extend(page.expect(200).as_array().unwrap().clone());
+        path = next(&page);
+        assert!(rows.len() < 2_000, "a list without end");
+    }
+    rows
+}
+
+#[tokio::test]
+async fn every_list_is_walked_by_cursor_whole_and_once() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    for number in 0..5 {
+        stage.given.draft(&stage.workload.workload_id, &[]).await;
+        stage.given.flow(&format!("more-{number}"), crate::stage::ECHO_FLOW).await;
+        for operation in ["create_tenant", "create_workspace", "create_role_binding", "create_workload"] {
+            stage.request(operation).await.await.expect(201);
+        }
+        stage.request("create_asset_version").await.await.expect(201);
+        stage.request("create_asset_grant").await.await.expect(201);
+        stage.request("review_release").await.await.expect(201);
+    }
+    let mut lists = 0;
+    for route in routes().into_iter().filter(|route| route.has_parameter("cursor")) {
+        let path = stage.path(&route.path) + &route.query(&[("workspace_id", &stage.workspace)]);
+        let whole = app.get(format!("{path}limit=200")).await;
+        let rows = whole.expect(200).as_array().unwrap().clone();
+        assert!(rows.len() >= 5, "{path}: {}", rows.len());
+        assert_eq!(next(&whole), None, "{path}");
+        if route.id() != "list_audit_events" {
+            assert_eq!(whole.header("x-total-count"), Some(rows.len().to_string().as_str()), "{path}");
+            for limit in [1, 2, rows.len() - 1] {
+                assert_eq!(walked(&app, format!("{path}limit={limit}")).await, rows, "{path} by {limit}");
+            }
+        }
+        let offset = app.get(format!("{path}limit=2&offset=2")).await.expect(200);
+        assert_eq!(offset.as_array().unwrap()[..], rows[2..4], "{path}");
+        let unknown = app.get(format!("{path}nonsense=1")).await.refused(422, "validation_error");
+        let field = &unknown["fields"][0];
+        assert_eq!((&field["path"], &field["code"]), (&json!("nonsense"), &json!("unknown_parameter")), "{path}");
+        lists += 1;
+    }
+    assert!(lists >= 11, "{lists} lists");
+}
+
+#[tokio::test]
+async fn a_walk_misses_nothing_and_repeats_nothing_while_the_list_grows() {
+    let app = TestApp::start().await;
+    for number in 0..6 {
+        app.given().asset("skill", &format!("old-{number}")).await;
+    }
+    let first = app.get("/v1/assets?limit=4").await;
+    let mut seen: Vec<Value> = first.expect(200).as_array().unwrap().clone();
+    for number in 0..3 {
+        app.given().asset("skill", &format!("new-{number}")).await;
+    }
+    seen.extend(walked(&app, next(&first).unwrap()).await);
+    let slugs: Vec<&str> = seen.iter().map(|row| row["slug"].as_str().unwrap()).collect();
+    assert_eq!(slugs, ["old-5", "old-4", "old-3", "old-2", "old-1", "old-0"]);
+}
+
+#[tokio::test]
+async fn filters_of_assets_narrow_alone_and_together() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let other = given.workspace("other", "other").await;
+    let mut expected = Vec::new();
+    for (number, kind) in ["skill", "skill", "policy_bundle", "memory", "skill"].into_iter().enumerate() {
+        for (place, workspace) in [("a", WORKSPACE), ("b", other.as_str())] {
+            let slug = format!("{place}-{number}");
+            let asset = given.in_workspace(workspace).asset(kind, &slug).await;
+            let state = if number % 2 == 0 { "active" } else { "retired" };
+            if state == "retired" {
+                app.post(format!("/v1/assets/{asset}/retire?workspace_id={workspace}"), json!({})).await.expect(200);
+            }
+            expected.push((slug, kind, state, workspace.to_owned()));
+        }
+    }
+    expected.reverse();
+    // The one that may view everything, and one that may view one of the two workspaces.
+    given.role("user:ada", "viewer", ("workspace", Some(WORKSPACE))).await;
+    for actor in ["user:local", "user:ada"] {
+        for workspace in [None, Some(WORKSPACE), Some(other.as_str())] {
+            for kind in [None, Some("skill"), Some("policy_bundle"), Some("agent")] {
+                for state in [None, Some("active"), Some("retired"), Some("archived")] {
+                    let mut query = Vec::new();
+                    query.extend(workspace.map(|id| format!("workspace_id={id}")));
+                    query.extend(kind.map(|kind| format!("asset_kind={kind}")));
+                    query.extend(state.map(|state| format!("lifecycle_state={state}")));
+                    let path = format!("/v1/assets?{}&limit=2", query.join("&"));
+                    if actor == "user:ada" && workspace == Some(other.as_str()) {
+                        app.get(path).as_actor(actor).await.refused(404, "not_found");
+                        continue;
+                    }
+                    let wanted: Vec<&str> = expected
+                        .iter()
+                        .filter(|(_, has_kind, has_state, is_in)| {
+                            kind.is_none_or(|kind| kind == *has_kind)
+                                && state.is_none_or(|state| state == *has_state)
+                                && workspace.is_none_or(|id| id == is_in)
+                                && (actor == "user:local" || is_in == WORKSPACE)
+                        })
+                        .map(|(slug, ..)| slug.as_str())
+                        .collect();
+                    let mut found = Vec::new();
+                    let mut at = Some(path.clone());
+                    while let Some(path) = at {
+                        let page = app.get(path).as_actor(actor).await;
+                        assert_eq!(page.header("x-total-count"), Some(wanted.len().to_string().as_str()), "{page}");
+                        found.extend(page.expect(200).as_array().unwrap().clone());
+                        at = next(&page);
+                    }
+                    let slugs: Vec<&str> = found.iter().map(|row| row["slug"].as_str().unwrap()).collect();
+                    assert_eq!(slugs, wanted, "{actor} {path}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_filter_is_refused_and_never_reaches_the_database_as_code() {
+    let app = TestApp::start().await;
+    app.given().asset("skill", "thing").await;
+    for value in
+        ["'; DROP TABLE asset; --", "skill' OR '1'='1", "%25", "_", "skill%00", "SKILL", "skill ", "(a|b)*c", "🙂"]
+    {
+        for name in ["asset_kind", "lifecycle_state", "workspace_id", "cursor"] {
+            let value: String = value.bytes().map(|byte| format!("%{byte:02x}")).collect();
+            let answer = app.get(format!("/v1/assets?{name}={value}")).await;
+            assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], name);
+        }
+    }
+    let long = "x".repeat(32 << 10);
+    assert!([414, 422, 431, 400].contains(&app.get(format!("/v1/assets?cursor={long}")).await.status));
+    assert_eq!(app.get("/v1/assets").await.expect(200).as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_cursor_opens_its_own_list_alone() {
+    let app = TestApp::start().await;
+    for number in 0..3 {
+        app.given().asset("skill", &format!("thing-{number}")).await;
+    }
+    let first = app.get("/v1/assets?limit=1&asset_kind=skill").await;
+    let linked = next(&first).unwrap();
+    let cursor = linked.split("cursor=").nth(1).unwrap();
+    app.get(&linked).await.expect(200);
+    // It says where, not who may look: rights are asked anew.
+    app.get(&linked).as_actor("anonymous").await.refused(403, "forbidden");
+    for path in [
+        format!("/v1/assets?cursor={cursor}"),
+        format!("/v1/assets?cursor={cursor}&asset_kind=memory"),
+        format!("/v1/flows?cursor={cursor}"),
+        format!("/v1/workloads?cursor={cursor}&asset_kind=skill"),
+        format!("/v1/assets?asset_kind=skill&cursor={cursor}&offset=1"),
+        format!("/v1/assets?asset_kind=skill&cursor={}", cursor.replace(&cursor[20..24], "0000")),
+    ] {
+        app.get(path).await.refused(422, "validation_error");
+    }
+    // Another server over the same database opens it too.
+    let beside = TestApp::builder().beside(&app).start().await;
+    assert_eq!(beside.get(&linked).await.expect(200), app.get(&linked).await.expect(200));
+}

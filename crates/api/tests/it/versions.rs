@@ -1,0 +1,126 @@
+//! Versions of assets: labels, notes, differences.
+
+use crate::stage::WORKSPACE;
+use fairway_testkit::{TestApp, app::Answer};
+use serde_json::{Value, json};
+
+async fn add(app: &TestApp, asset: &str, body: Value) -> Answer {
+    app.post(format!("/v1/assets/{asset}/versions"), body).await
+}
+
+fn said(text: &str) -> Value {
+    json!({ "system_prompt": text })
+}
+
+#[tokio::test]
+async fn versions_carry_labels_and_notes() {
+    let app = TestApp::start().await;
+    let asset = app.given().asset("prompt_template", "prompt").await;
+    let mut labels = Vec::new();
+    for body in [
+        json!({ "content": said("1") }),
+        json!({ "content": said("2"), "version_label": "2026.11", "change_note": "for autumn" }),
+        json!({ "content": said("3"), "change_note": "" }),
+        json!({ "content": said("4"), "change_note": null }),
+    ] {
+        let note = body["change_note"].clone();
+        let made = add(&app, &asset, body).await.expect(201);
+        assert_eq!(made["change_note"], note);
+        labels.push(made["version_label"].clone());
+        let id = made["asset_version_id"].as_str().unwrap();
+        let read = app.get(format!("/v1/assets/{asset}/versions/{id}?workspace_id={WORKSPACE}")).await.expect(200);
+        assert_eq!(read, made);
+    }
+    assert_eq!(labels, ["v1", "2026.11", "v2", "v3"]);
+    let path = format!("/v1/assets/{asset}/versions");
+    let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200);
+    let notes: Vec<&Value> = listed.as_array().unwrap().iter().map(|version| &version["change_note"]).collect();
+    assert_eq!(notes, [&json!(null), &json!(""), &json!("for autumn"), &json!(null)]);
+    assert_eq!(app.get(&path).await.refused(422, "validation_error")["fields"][0]["path"], "workspace_id");
+    let twice = add(&app, &asset, json!({ "content": said("x"), "version_label": "2026.11" })).await;
+    twice.refused(409, "duplicate_version_label");
+    add(&app, &asset, json!({ "content": said("x"), "change_note": "ä".repeat(2_000) })).await.expect(201);
+    for note in [json!("ä".repeat(2_001)), json!(7), json!("a\u{0}")] {
+        let answer = add(&app, &asset, json!({ "content": said("x"), "change_note": note })).await;
+        assert!([400, 422].contains(&answer.status), "{answer}");
+    }
+}
+
+/// A note is free text: it stands in no fact, and goes without its version.
+#[tokio::test]
+async fn a_note_can_be_erased() {
+    let app = TestApp::start().await;
+    let asset = app.given().asset("prompt_template", "prompt").await;
+    let made = add(&app, &asset, json!({ "content": said("x"), "change_note": "canary" })).await.expect(201);
+    let owner = app.database().owner().await.unwrap();
+    let told = "SELECT count(*) FROM fact WHERE position('canary'::bytea IN body) > 0";
+    assert_eq!(owner.query_one(told, &[]).await.unwrap().get::<_, i64>(0), 0);
+    owner.batch_execute("SET ROLE fairway_service; DELETE FROM asset_version_note; RESET ROLE").await.unwrap();
+    let id = made["asset_version_id"].as_str().unwrap();
+    let read = app.get(format!("/v1/assets/{asset}/versions/{id}?workspace_id={WORKSPACE}")).await.expect(200);
+    assert_eq!((&read["change_note"], &read["checksum"]), (&json!(null), &made["checksum"]));
+}
+
+#[tokio::test]
+async fn any_two_versions_can_be_compared() {
+    let app = TestApp::start().await;
+    let asset = app.given().asset("prompt_template", "prompt").await;
+    let contents = [
+        json!({ "system_prompt": "Sort the ticket.\nBe kind.\nTicket: $arg:a", "variables": [{ "name": "a", "type": "string" }] }),
+        json!({ "system_prompt": "Sort the ticket.\nBe quick." }),
+        json!({
+            "system_prompt": "x $arg:a", "variables": [{ "name": "b", "type": "number" }, { "name": "a", "type": "string" }],
+        }),
+    ];
+    let mut versions = Vec::new();
+    for content in &contents {
+        let made = add(&app, &asset, json!({ "content": content })).await.expect(201);
+        versions.push(made["asset_version_id"].as_str().unwrap().to_owned());
+    }
+    let path =
+        |one: &str, other: &str| format!("/v1/assets/{asset}/versions/{one}/diff/{other}?workspace_id={WORKSPACE}");
+    for (from, one) in contents.iter().zip(&versions) {
+        for (to, other) in contents.iter().zip(&versions) {
+            let diff = app.get(path(one, other)).await.expect(200);
+            let patch: json_patch::Patch = serde_json::from_value(diff["patch"].clone()).unwrap();
+            let mut document = from.clone();
+            json_patch::patch(&mut document, &patch).unwrap();
+            assert_eq!(&document, to);
+            assert_eq!(diff["readable"].as_str().unwrap().is_empty(), from == to, "{diff}");
+        }
+    }
+    let readable = app.get(path(&versions[0], &versions[1])).await.expect(200)["readable"].clone();
+    let lines: Vec<&str> = readable.as_str().unwrap().lines().collect();
+    assert!(lines.contains(&"    - Be kind.") && lines.contains(&"    + Be quick."), "{readable}");
+    // Both must be of this asset.
+    let other = app.prompt("other").await.asset_version_id;
+    for (one, two) in [(&versions[0], &other), (&other, &versions[0])] {
+        app.get(path(one, two)).await.refused(404, "not_found");
+    }
+}
+
+/// A page of large versions is bounded by their length and goes on.
+#[tokio::test]
+async fn a_page_of_large_versions_is_short_and_goes_on() {
+    let app = TestApp::start().await;
+    let asset = app.given().asset("prompt_template", "prompt").await;
+    for number in 0..12 {
+        let text = format!("{number}{}", "x".repeat(255 << 10));
+        add(&app, &asset, json!({ "content": said(&text) })).await.expect(201);
+    }
+    let mut next = Some(format!("/v1/assets/{asset}/versions?workspace_id={WORKSPACE}&limit=11"));
+    let mut labels = Vec::new();
+    let mut pages = 0;
+    while let Some(path) = next {
+        let page = app.get(path).await;
+        let rows = page.expect(200);
+        assert!(page.body.len() < 3 << 20, "{}", page.body.len());
+        assert_eq!(page.header("x-total-count"), Some("12"));
+        labels.extend(rows.as_array().unwrap().iter().map(|row| row["version_label"].clone()));
+        pages += 1;
+        next = page.header("link").map(|link| link[1..link.find('>').unwrap()].to_owned());
+    }
+    let expected: Vec<String> = (1..=12).rev().map(|number| format!("v{number}")).collect();
+    assert_eq!(labels, expected);
+    assert_eq!(pages, 2);
+}

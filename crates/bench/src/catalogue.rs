@@ -1,0 +1,92 @@
+//! A hundred thousand assets, for lists: stored by COPY past the API, which would take an hour.
+
+use std::fmt::Write as _;
+use std::pin::pin;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use futures_util::SinkExt as _;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use crate::connection::{Connection, get};
+
+/// Assets in all; those that are listed are two thirds of them.
+const ASSETS: u32 = 100_000;
+/// Rows of a page. A thousand pages of them are within what is listed.
+const PAGE: u32 = 50;
+/// The page that is deep.
+const DEEP: u32 = 1_000;
+/// What the first start of a server makes.
+const TENANT: &str = "00000000-0000-7000-8000-000000000001";
+const NAMESPACE: &str = "00000000-0000-7000-8000-000000000002";
+const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
+
+/// Two pages of one list.
+pub(crate) struct Catalogue {
+    /// The path of its first page.
+    pub(crate) first: String,
+    /// The path of its thousandth, as the page before links to it.
+    pub(crate) thousandth: String,
+}
+
+impl Catalogue {
+    /// Stores the assets and walks to the deep page as a client would.
+    ///
+    /// # Errors
+    /// When PostgreSQL or the server refuses, or the list ends before that page.
+    pub(crate) async fn make(database: &Client, connection: &mut Connection) -> Result<Catalogue> {
+        fill(database).await.context("copying the assets")?;
+        let list = format!("/v1/assets?workspace_id={WORKSPACE}&asset_kind=memory&lifecycle_state=active");
+        let first = format!("{list}&limit={PAGE}");
+        // Longer strides lead there sooner; a cursor does not depend on how the list was walked.
+        let stride = 200;
+        let mut path = format!("{list}&limit={stride}");
+        for _ in 0..(DEEP - 1) * PAGE / stride {
+            path = next(connection, &path).await?;
+        }
+        // What is left of the way is shorter than a stride.
+        let rest = (DEEP - 1) * PAGE % stride;
+        path = path.replace(&format!("limit={stride}"), &format!("limit={rest}"));
+        let thousandth = next(connection, &path).await?.replace(&format!("limit={rest}"), &format!("limit={PAGE}"));
+        Ok(Catalogue { first, thousandth })
+    }
+}
+
+/// The page that this one links to.
+async fn next(connection: &mut Connection, path: &str) -> Result<String> {
+    let answer = connection.send(get(path)).await?;
+    anyhow::ensure!(answer.is_success(), "{path} answered {answer}");
+    let link = answer.link.context("the list ends before its thousandth page")?;
+    let target = link.strip_prefix('<').and_then(|link| link.split_once('>'));
+    Ok(target.context("the link is none")?.0.to_owned())
+}
+
+/// Every third asset is of another kind or retired, so that the filters have something to leave out.
+async fn fill(database: &Client) -> Result<()> {
+    let copy = "COPY asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, \
+        workspace_id, namespace_id, last_label, revision, created_at, created_by) FROM STDIN";
+    let mut sink = pin!(database.copy_in::<_, Bytes>(copy).await?);
+    let mut lines = String::new();
+    for number in 0..ASSETS {
+        let id = Uuid::now_v7();
+        let (kind, state) = match number % 6 {
+            4 => ("skill", "active"),
+            5 => ("memory", "retired"),
+            _ => ("memory", "active"),
+        };
+        writeln!(
+            lines,
+            "{TENANT}\t{id}\tcatalogue-{number}\t{kind}\tteam:bench\t{state}\tworkspace\t{WORKSPACE}\t{NAMESPACE}\t0\t1\t\
+             2026-01-01T00:00:00Z\tuser:bench"
+        )?;
+        if lines.len() > 1 << 16 {
+            sink.send(Bytes::from(std::mem::take(&mut lines))).await?;
+        }
+    }
+    sink.send(Bytes::from(lines)).await?;
+    let stored = sink.finish().await?;
+    anyhow::ensure!(stored == u64::from(ASSETS), "{stored} assets were stored");
+    database.batch_execute("VACUUM ANALYZE asset").await?;
+    Ok(())
+}

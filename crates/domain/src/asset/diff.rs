@@ -1,0 +1,229 @@
+//! What changed between two versions: for programs as a JSON Patch (RFC 6902), for people in lines.
+//!
+//! Both are bounded. A document can be made whose patch is many times its size (a long key above many changed values
+//! is repeated for each of them), so the walk that writes the lines counts what the patch would weigh, and beyond
+//! [`HEAVIEST`] the patch replaces the document whole, which turns one into the other just as well.
+
+use serde_json::Value;
+use similar::{ChangeTag, TextDiff};
+use std::fmt::Write as _;
+
+/// Most bytes that the paths of a patch may have together.
+const HEAVIEST: usize = 4 << 20;
+/// Most bytes of the lines for people.
+const LONGEST: usize = 256 << 10;
+/// Most characters of one value in a line.
+const WIDEST: usize = 2_000;
+/// Most lines of a text that is compared line by line; comparing takes up to the square of them.
+const MOST_LINES: usize = 1_000;
+
+/// What changed between two versions.
+#[derive(Clone, PartialEq, Debug)]
+pub struct VersionDiff {
+    /// Turns the one content into the other.
+    pub patch: json_patch::Patch,
+    /// The same for people: a line a change, `+` added, `-` removed, `~` changed, each with its JSON pointer.
+    pub readable: String,
+}
+
+/// Compares two contents.
+#[must_use]
+pub fn diff(from: &Value, to: &Value) -> VersionDiff {
+    let mut lines = Lines::default();
+    lines.compare(from, to);
+    let patch = if lines.weight <= HEAVIEST { json_patch::diff(from, to) } else { whole(to) };
+    if lines.cut {
+        lines.text.push_str("… and more\n");
+    }
+    VersionDiff { patch, readable: lines.text }
+}
+
+fn whole(to: &Value) -> json_patch::Patch {
+    let replace = json_patch::ReplaceOperation { path: json_patch::jsonptr::PointerBuf::new(), value: to.clone() };
+    json_patch::Patch(vec![json_patch::PatchOperation::Replace(replace)])
+}
+
+/// The lines so far, and the place in the document that is looked at.
+#[derive(Default)]
+struct Lines {
+    text: String,
+    pointer: String,
+    /// What the paths of the patch weigh so far.
+    weight: usize,
+    cut: bool,
+}
+
+impl Lines {
+    fn compare(&mut self, from: &Value, to: &Value) {
+        match (from, to) {
+            (Value::Object(old), Value::Object(new)) => {
+                for (key, value) in old {
+                    self.at(key, |lines| match new.get(key) {
+                        Some(other) => lines.compare(value, other),
+                        None => lines.say('-', &shown(value)),
+                    });
+                }
+                for (key, value) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
+                    self.at(key, |lines| lines.say('+', &shown(value)));
+                }
+            }
+            (Value::Array(old), Value::Array(new)) => {
+                for index in 0..old.len().max(new.len()) {
+                    self.at(&index.to_string(), |lines| match (old.get(index), new.get(index)) {
+                        (Some(value), Some(other)) => lines.compare(value, other),
+                        (Some(value), None) => lines.say('-', &shown(value)),
+                        (None, Some(value)) => lines.say('+', &shown(value)),
+                        (None, None) => {}
+                    });
+                }
+            }
+            _ if from == to => {}
+            (Value::String(old), Value::String(new)) if has_lines(old) || has_lines(new) => self.texts(old, new),
+            _ => self.say('~', &format!("{} -> {}", shown(from), shown(to))),
+        }
+    }
+
+    /// Looks at a member, and comes back.
+    fn at(&mut self, key: &str, look: impl FnOnce(&mut Self)) {
+        let back = self.pointer.len();
+        self.pointer.push('/');
+        self.pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+        look(self);
+        self.pointer.truncate(back);
+    }
+
+    fn say(&mut self, mark: char, what: &str) {
+        self.weight = self.weight.saturating_add(self.pointer.len());
+        if self.has_room() {
+            // Writing into a text cannot fail.
+            let _ = writeln!(self.text, "{mark} {}: {what}", excerpt(&self.pointer));
+        }
+    }
+
+    /// A text of several lines, line by line.
+    fn texts(&mut self, old: &str, new: &str) {
+        if old.lines().count().max(new.lines().count()) > MOST_LINES {
+            let (old, new) = (old.lines().count(), new.lines().count());
+            return self.say('~', &format!("a text of {old} lines -> a text of {new} lines"));
+        }
+        self.say('~', "");
+        let compared = TextDiff::from_lines(old, new);
+        for change in compared.iter_all_changes() {
+            let mark = match change.tag() {
+                ChangeTag::Delete => '-',
+                ChangeTag::Insert => '+',
+                ChangeTag::Equal => ' ',
+            };
+            if self.has_room() {
+                let _ = writeln!(self.text, "    {mark} {}", excerpt(change.value().trim_end_matches(['\n', '\r'])));
+            }
+        }
+    }
+
+    fn has_room(&mut self) -> bool {
+        let room = self.text.len() < LONGEST;
+        self.cut |= !room;
+        room
+    }
+}
+
+fn has_lines(text: &str) -> bool {
+    text.contains('\n')
+}
+
+/// A value in one line, cut where it is too wide. Only as much of it is written as is shown.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => excerpt(&Value::String(text.chars().take(WIDEST).collect()).to_string()).to_owned(),
+        Value::Array(items) if items.len() > WIDEST => format!("[… {} items]", items.len()),
+        Value::Object(members) if members.len() > WIDEST => format!("{{… {} members}}", members.len()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            excerpt(&value.to_string()).to_owned()
+        }
+    }
+}
+
+/// The beginning of a text.
+fn excerpt(text: &str) -> &str {
+    text.char_indices().nth(WIDEST).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn turned(from: &Value, to: &Value) -> Value {
+        let mut document = from.clone();
+        json_patch::patch(&mut document, &diff(from, to).patch).unwrap();
+        document
+    }
+
+    #[test]
+    fn people_read_what_was_added_removed_and_changed() {
+        let from = json!({
+            "system_prompt": "Sort the ticket.\nBe kind.\n", "labels": {"a/b": "x"}, "variables": [1, 2, 3],
+            "provider_route": {"model": "a", "region": "eu"},
+        });
+        let to = json!({
+            "system_prompt": "Sort the ticket.\nBe quick.\n", "labels": {}, "variables": [1, 9],
+            "provider_route": {"model": "b", "region": "eu"}, "description": "new",
+        });
+        insta::assert_snapshot!(diff(&from, &to).readable, @r#"
+        - /labels/a~1b: "x"
+        ~ /provider_route/model: "a" -> "b"
+        ~ /system_prompt: 
+              Sort the ticket.
+            - Be kind.
+            + Be quick.
+        ~ /variables/1: 2 -> 9
+        - /variables/2: 3
+        + /description: "new"
+        "#);
+        assert_eq!(turned(&from, &to), to);
+        assert_eq!(turned(&to, &from), from);
+        assert_eq!(diff(&to, &to).readable, "");
+        assert_eq!(diff(&to, &to).patch.0, []);
+    }
+
+    #[test]
+    fn a_document_made_to_blow_the_patch_up_is_replaced_whole() {
+        let bomb = |value: u32| json!({ "k".repeat(10_000): vec![value; 10_000] });
+        let made = diff(&bomb(1), &bomb(2));
+        assert_eq!(made.patch.0.len(), 1);
+        assert!(made.readable.len() < LONGEST + 3 * WIDEST, "{}", made.readable.len());
+        assert!(made.readable.ends_with("… and more\n"));
+        assert_eq!(turned(&bomb(1), &bomb(2)), bomb(2));
+    }
+
+    #[test]
+    fn long_texts_are_not_compared_line_by_line() {
+        let text = |word: &str| json!({ "t": format!("{word}\n").repeat(MOST_LINES + 1) });
+        assert_eq!(diff(&text("a"), &text("b")).readable, "~ /t: a text of 1001 lines -> a text of 1001 lines\n");
+    }
+
+    fn documents() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (-3_i64..3).prop_map(Value::from),
+            "[a-c/~\n]{0,4}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 40, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::hash_map("[a-c/~]{0,2}", inner, 0..5)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_patch_turns_the_one_into_the_other(from in documents(), to in documents()) {
+            prop_assert_eq!(turned(&from, &to), to.clone());
+            prop_assert_eq!(diff(&from, &to).readable.is_empty(), from == to);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The artifact store against the books: verifying every version, and taking away what no row names.
+
+use crate::{Failure, Services};
+use fairway_domain::{
+    asset::{
+        canonical::Checksum,
+        ledger::{BookedVersion, VersionRow},
+        ports::{ArtifactError, ArtifactPath, StoredObject},
+    },
+    tenant::TenantScope,
+};
+
+/// Versions that are looked up at once. Contents are read one by one: they can be large.
+const PORTION: u32 = 500;
+/// Stored objects that are looked up at once.
+const OBJECTS: usize = 1_000;
+
+/// What is wrong with a version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Discrepancy {
+    /// The row names another place than the version's.
+    WrongPath,
+    /// The row's checksum is not that of its content.
+    WrongChecksum,
+    /// Nothing lies where the artifact should.
+    ArtifactMissing,
+    /// Other bytes lie there than the row's content.
+    ArtifactDiffers,
+}
+
+impl Discrepancy {
+    /// The same for people.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::WrongPath => "the row names another path",
+            Self::WrongChecksum => "the row's checksum is not that of its content",
+            Self::ArtifactMissing => "the artifact is missing",
+            Self::ArtifactDiffers => "the artifact holds other bytes than the row",
+        }
+    }
+}
+
+/// What verifying found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Verified {
+    /// Versions that were compared.
+    pub versions: u64,
+    /// Those of them with something wrong, each with everything that is.
+    pub wrong: Vec<(BookedVersion, Vec<Discrepancy>)>,
+}
+
+/// What a sweep did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Swept {
+    /// Objects that were looked at.
+    pub seen: u64,
+    /// Those that were taken away.
+    pub removed: u64,
+}
+
+impl Services {
+    /// Compares every version's row, checksum and artifact, over all tenants.
+    ///
+    /// # Errors
+    /// When a store does not answer; what could not be read is never called sound.
+    pub async fn verify_artifacts(&self) -> Result<Verified, Failure> {
+        let mut verified = Verified::default();
+        let mut behind = None;
+        loop {
+            let portion = self.stores.ledger.versions(behind, PORTION).await?;
+            let Some(last) = portion.last() else { return Ok(verified) };
+            behind = Some(*last);
+            for booked in portion {
+                let scope = TenantScope::for_relay(booked.tenant_id);
+                // Versions never go away, but a whole database may be restored meanwhile.
+                let Some(row) = self.stores.ledger.row(scope, booked.asset_version_id).await? else { continue };
+                let wrong = self.discrepancies(booked, &row).await?;
+                verified.versions = verified.versions.saturating_add(1);
+                if !wrong.is_empty() {
+                    verified.wrong.push((booked, wrong));
+                }
+            }
+        }
+    }
+
+    async fn discrepancies(&self, booked: BookedVersion, row: &VersionRow) -> Result<Vec<Discrepancy>, Failure> {
+        let path = ArtifactPath::of_version(row.asset_id.into(), booked.asset_version_id);
+        let mut wrong = Vec::new();
+        if row.artifact_ref != path.as_str() {
+            wrong.push(Discrepancy::WrongPath);
+        }
+        if Checksum::of(row.content.as_bytes()).as_str() != row.checksum {
+            wrong.push(Discrepancy::WrongChecksum);
+        }
+        match self.artifacts.read(&path).await? {
+            None => wrong.push(Discrepancy::ArtifactMissing),
+            Some(bytes) if bytes != row.content.as_bytes() => wrong.push(Discrepancy::ArtifactDiffers),
+            Some(_) => {}
+        }
+        Ok(wrong)
+    }
+
+    /// Sweeps if no process has lately.
+    ///
+    /// # Errors
+    /// As [`Self::sweep_artifacts`].
+    pub async fn sweep_when_due(&self) -> Result<Option<Swept>, Failure> {
+        if self.stores.ledger.claim_sweep().await? { self.sweep_artifacts().await.map(Some) } else { Ok(None) }
+    }
+
+    /// Takes contents of versions away that no row names and that have lain for more than a day: what is left of
+    /// requests that ended between their two stores.
+    ///
+    /// # Errors
+    /// When a store does not answer, or the artifact store belongs to another installation: by these books everything
+    /// in it would be waste.
+    pub async fn sweep_artifacts(&self) -> Result<Swept, Failure> {
+        self.claim_store().await?;
+        let mut swept = Swept::default();
+        let mut walk = self.artifacts.walk(ArtifactPath::VERSIONS);
+        loop {
+            let portion = walk.next(OBJECTS).await?;
+            if portion.is_empty() {
+                return Ok(swept);
+            }
+            swept.seen = swept.seen.saturating_add(u64::try_from(portion.len()).unwrap_or(0));
+            for StoredObject { path, .. } in self.stores.ledger.orphans(portion).await? {
+                let Some((asset, version)) = ArtifactPath::version_at(&path) else { continue };
+                self.artifacts.remove(&ArtifactPath::of_version(asset, version)).await?;
+                swept.removed = swept.removed.saturating_add(1);
+            }
+        }
+    }
+
+    /// Writes this installation's name into the store, or finds it there.
+    async fn claim_store(&self) -> Result<(), Failure> {
+        let name = self.stores.ledger.installation().await?.to_string();
+        match self.artifacts.put_if_absent(&ArtifactPath::of_owner(), name.into_bytes()).await {
+            Ok(_) => Ok(()),
+            Err(ArtifactError::Conflict) => {
+                Err(Failure::Corrupt("the artifact store belongs to another installation; nothing is swept"))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}

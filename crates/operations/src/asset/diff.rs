@@ -1,0 +1,45 @@
+//! Comparing two versions.
+
+use crate::{Failure, Services, access::Operation};
+use fairway_domain::{
+    access::Caller,
+    asset::{
+        AssetVersion,
+        diff::{VersionDiff, diff},
+    },
+    id::{AssetId, AssetVersionId, WorkspaceId},
+    tenant::TenantScope,
+};
+
+impl Services {
+    /// What changed from one version of an asset to another.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the asset from there, or one of the versions is not of it.
+    pub async fn diff_asset_versions(
+        &self,
+        caller: &Caller,
+        (asset, from): (AssetId, WorkspaceId),
+        (one, other): (AssetVersionId, AssetVersionId),
+    ) -> Result<VersionDiff, Failure> {
+        let (scope, _) = self.asset_from(caller, Operation::DiffAssetVersions, asset, from).await?;
+        let one = self.version_of(scope, asset, one).await?;
+        let other = self.version_of(scope, asset, other).await?;
+        // Contents can be large, and other requests wait for this thread.
+        let compared = tokio::task::spawn_blocking(move || -> Result<VersionDiff, serde_json::Error> {
+            Ok(diff(&one.content()?, &other.content()?))
+        });
+        let compared = compared.await.map_err(|_| Failure::Corrupt("two versions that cannot be compared"))?;
+        compared.map_err(|_| Failure::Corrupt("a version that is no JSON"))
+    }
+
+    pub(super) async fn version_of(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        id: AssetVersionId,
+    ) -> Result<AssetVersion, Failure> {
+        let found = self.stores.assets.find_version(scope, id).await?;
+        found.filter(|(parent, _)| parent.asset_id == asset).map(|(_, version)| version).ok_or(Failure::NotFound)
+    }
+}

@@ -1,0 +1,82 @@
+//! Granting assets and taking grants back.
+
+use crate::{Done, Failure, Services, access::Operation, once::keyed};
+use fairway_domain::{
+    access::{Caller, GrantScope},
+    asset::grant::{AssetGrant, Grantee},
+    audit::FactKind,
+    id::{AssetGrantId, AssetId, WorkspaceId},
+    idempotency::RequestKey,
+    store::{CommitError, Listed, Paging},
+};
+
+impl Services {
+    /// An asset's grants, newest first.
+    ///
+    /// # Errors
+    /// When the caller does not see the asset from there, or may not edit it.
+    pub async fn list_asset_grants(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        page: Paging,
+    ) -> Result<Listed<AssetGrant>, Failure> {
+        let (scope, asset) = self.asset_from(caller, Operation::ListAssetGrants, id, from).await?;
+        Ok(self.stores.asset_grants.list(scope, asset.asset_id, page).await?)
+    }
+
+    /// Shows an asset to a principal or to a workspace of the tenant.
+    ///
+    /// # Errors
+    /// When the caller does not see the asset from there or may not edit it, the workspace is not found, the principal
+    /// can hold nothing, or the grant is there already.
+    pub async fn create_asset_grant(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        grantee: Grantee,
+        key: Option<&RequestKey>,
+    ) -> Result<Done<AssetGrant>, Failure> {
+        let (scope, asset) = self.asset_from(caller, Operation::CreateAssetGrant, id, from).await?;
+        self.once(
+            scope,
+            key,
+            async || {
+                if let Grantee::Workspace(workspace) = grantee {
+                    let place = self.stores.access.place(scope, &GrantScope::Workspace(workspace)).await?;
+                    place.ok_or(Failure::NotFound)?;
+                }
+                let grant_id: AssetGrantId = self.id();
+                let change = AssetGrant::create(grant_id, &asset, grantee, &self.stamp(caller))?;
+                let grant = change.next.clone();
+                let outcome = keyed(key, 201, grant_id.uuid());
+                self.stores.asset_grants.commit_grant(scope, change, outcome.as_ref()).await?;
+                Ok(grant)
+            },
+            async |grant| self.stores.asset_grants.find(scope, id, grant.into()).await?.ok_or(Failure::NotFound),
+        )
+        .await
+    }
+
+    /// Takes a grant back. It counts no more with the next request.
+    ///
+    /// # Errors
+    /// When the caller does not see the asset from there or may not edit it, or there is no such grant of it.
+    pub async fn delete_asset_grant(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        grant: AssetGrantId,
+    ) -> Result<(), Failure> {
+        let (scope, asset) = self.asset_from(caller, Operation::DeleteAssetGrant, id, from).await?;
+        let held = self.stores.asset_grants.find(scope, id, grant).await?.ok_or(Failure::NotFound)?;
+        let fact = held.fact(FactKind::AssetGrantDeleted, &asset, &self.stamp(caller));
+        match self.stores.asset_grants.commit_end(scope, grant, fact).await {
+            // Somebody else has just taken it back.
+            Err(CommitError::Stale) => return Err(Failure::NotFound),
+            committed => committed?,
+        }
+        self.wake.facts();
+        Ok(())
+    }
+}

@@ -1,0 +1,205 @@
+//! The blast radius of an asset: what would change if it did.
+//!
+//! From the asset the references are followed backwards, portion by portion, each version once: so the way to it is a
+//! shortest one, and contents that refer to each other in circles end like all others.
+
+use crate::{Failure, Services, access::Operation};
+use fairway_domain::{
+    access::{Caller, Permission, Place},
+    asset::{
+        Asset,
+        impact::{Bound, BoundRelease, Referrer, Target},
+    },
+    id::{AssetId, AssetVersionId, ReleaseId, WorkloadId, WorkspaceId},
+    slug::Slug,
+    tenant::TenantScope,
+};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Versions that are followed.
+const MOST_VERSIONS: u32 = 1_000;
+/// Bindings that are read.
+const MOST_BINDINGS: u32 = 2_000;
+/// References in a row that are followed.
+const DEEPEST: usize = 32;
+
+/// What stands on an asset, as far as the caller may see it.
+#[derive(Clone, Debug, Default)]
+pub struct BlastRadius {
+    /// Releases that bind a version of it or of something that refers to it, newest first.
+    pub releases: Vec<ImpactedRelease>,
+    /// Their workloads.
+    pub workloads: Vec<ImpactedWorkload>,
+    /// Versions that refer to it, directly or through others, nearest first.
+    pub via: Vec<Hop>,
+    /// Whether there is more than is listed.
+    pub truncated: bool,
+}
+
+/// A release that stands on an asset.
+#[derive(Clone, Debug)]
+pub struct ImpactedRelease {
+    /// The release, with the version that it binds.
+    pub release: BoundRelease,
+    /// The way from the asset to that version: each refers to the one before, the first to the asset. Empty where the
+    /// release binds the asset itself; `None` stands for a version that the caller may not see.
+    pub path: Vec<Option<Hop>>,
+}
+
+/// A workload with releases that stand on an asset.
+#[derive(Clone, Debug)]
+pub struct ImpactedWorkload {
+    /// The workload.
+    pub workload_id: WorkloadId,
+    /// Its slug.
+    pub slug: Slug,
+    /// Where it is.
+    pub workspace_id: WorkspaceId,
+    /// Its releases among those that are listed.
+    pub releases: Vec<ReleaseId>,
+}
+
+/// A version on the way.
+#[derive(Clone, Debug)]
+pub struct Hop {
+    /// The version, and where it refers to what.
+    pub referrer: Referrer,
+    /// The version that it refers to, where that is not the asset itself.
+    pub towards: Option<AssetVersionId>,
+}
+
+impl Services {
+    /// What stands on an asset.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the asset, from there if a workspace is named.
+    pub async fn blast_radius(
+        &self,
+        caller: &Caller,
+        id: AssetId,
+        from: Option<WorkspaceId>,
+    ) -> Result<BlastRadius, Failure> {
+        let (scope, asset) = match from {
+            Some(from) => self.asset_from(caller, Operation::ReadBlastRadius, id, from).await?,
+            None => self.asset_anywhere(caller, Operation::ReadBlastRadius, id).await?,
+        };
+        let (hops, mut truncated) = self.follow(scope, &asset).await?;
+        let mut bound = self.stores.impact.binding_releases(scope, Bound::Asset(id), MOST_BINDINGS).await?;
+        truncated |= is_full(&bound, MOST_BINDINGS);
+        let versions: Vec<AssetVersionId> = hops.iter().map(|hop| hop.referrer.asset_version_id).collect();
+        let further = self.stores.impact.binding_releases(scope, Bound::Versions(&versions), MOST_BINDINGS).await?;
+        truncated |= is_full(&further, MOST_BINDINGS);
+        bound.extend(further);
+        let seen = self.seen_assets(caller, &hops).await?;
+        let visible = |hop: &Hop| seen.contains(&hop.referrer.asset.asset_id);
+        let (releases, workloads) = impacted(caller, bound, &hops, visible);
+        let via = hops.into_iter().filter(visible).collect();
+        Ok(BlastRadius { releases, workloads, via, truncated })
+    }
+
+    /// Versions that refer to the asset, directly or through others, nearest first; and whether there are more.
+    async fn follow(&self, scope: TenantScope, asset: &Asset) -> Result<(Vec<Hop>, bool), Failure> {
+        let mut hops: Vec<Hop> = Vec::new();
+        let mut known: HashSet<AssetVersionId> = HashSet::new();
+        let mut targets = vec![Target { slug: asset.slug.clone(), labels: None }];
+        for _ in 0..DEEPEST {
+            if targets.is_empty() {
+                return Ok((hops, false));
+            }
+            let found = self.stores.impact.referrers(scope, &targets, MOST_VERSIONS).await?;
+            if is_full(&found, MOST_VERSIONS) {
+                return Ok((hops, true));
+            }
+            let mut next: BTreeMap<String, Target> = BTreeMap::new();
+            let nearer = hops.len();
+            for referrer in found {
+                // The asset's own versions are all meant from the start.
+                if referrer.asset.asset_id == asset.asset_id || !known.insert(referrer.asset_version_id) {
+                    continue;
+                }
+                let slug = referrer.asset.slug.clone();
+                let target = next.entry(slug.to_string()).or_insert(Target { slug, labels: Some(Vec::new()) });
+                target.labels.get_or_insert_default().push(referrer.version_label.clone());
+                let towards = hops.iter().take(nearer).rev().find(|hop| is_meant(hop, &referrer));
+                let towards = towards.map(|hop| hop.referrer.asset_version_id);
+                hops.push(Hop { referrer, towards });
+            }
+            targets = next.into_values().collect();
+        }
+        Ok((hops, true))
+    }
+
+    async fn seen_assets(&self, caller: &Caller, hops: &[Hop]) -> Result<HashSet<AssetId>, Failure> {
+        let (mut looked, mut seen) = (HashSet::new(), HashSet::new());
+        for asset in hops.iter().map(|hop| &hop.referrer.asset) {
+            if looked.insert(asset.asset_id) && self.sees_asset(caller, asset, None).await? {
+                seen.insert(asset.asset_id);
+            }
+        }
+        Ok(seen)
+    }
+}
+
+fn is_full<T>(rows: &[T], most: u32) -> bool {
+    u32::try_from(rows.len()).is_ok_and(|rows| rows >= most)
+}
+
+/// Whether a reference means a version that was found before.
+fn is_meant(hop: &Hop, referrer: &Referrer) -> bool {
+    let label = referrer.target_label.as_ref();
+    hop.referrer.asset.slug == referrer.target_slug && label.is_none_or(|label| *label == hop.referrer.version_label)
+}
+
+/// The releases and workloads that the caller may see, each release once, by its shortest way.
+fn impacted(
+    caller: &Caller,
+    bound: Vec<BoundRelease>,
+    hops: &[Hop],
+    visible: impl Fn(&Hop) -> bool,
+) -> (Vec<ImpactedRelease>, Vec<ImpactedWorkload>) {
+    let by_version: HashMap<AssetVersionId, &Hop> =
+        hops.iter().map(|hop| (hop.referrer.asset_version_id, hop)).collect();
+    let mut releases: BTreeMap<ReleaseId, ImpactedRelease> = BTreeMap::new();
+    let mut workloads: BTreeMap<WorkloadId, ImpactedWorkload> = BTreeMap::new();
+    for release in bound {
+        let place = Place::workspace(caller.tenant, release.namespace_id, release.workspace_id);
+        let place = place.of_workload(release.workload_id);
+        let sees_release = caller.rights.allow(Permission::ReleaseView, &place);
+        if caller.rights.allow(Permission::WorkloadView, &place) {
+            let workload = workloads.entry(release.workload_id).or_insert_with(|| ImpactedWorkload {
+                workload_id: release.workload_id,
+                slug: release.workload_slug.clone(),
+                workspace_id: release.workspace_id,
+                releases: Vec::new(),
+            });
+            if sees_release && !workload.releases.contains(&release.release_id) {
+                workload.releases.push(release.release_id);
+            }
+        }
+        if sees_release {
+            let path = path_to(release.asset_version_id, &by_version, &visible);
+            let shorter = |known: &ImpactedRelease| path.len() < known.path.len();
+            if releases.get(&release.release_id).is_none_or(shorter) {
+                releases.insert(release.release_id, ImpactedRelease { release, path });
+            }
+        }
+    }
+    (releases.into_values().rev().collect(), workloads.into_values().rev().collect())
+}
+
+/// The way from the asset to a version.
+fn path_to(
+    version: AssetVersionId,
+    by_version: &HashMap<AssetVersionId, &Hop>,
+    visible: &impl Fn(&Hop) -> bool,
+) -> Vec<Option<Hop>> {
+    let mut path = Vec::new();
+    let mut at = Some(version);
+    // A way leads to nearer versions only, so it ends.
+    while let Some(hop) = at.and_then(|version| by_version.get(&version)) {
+        path.push(visible(hop).then(|| (*hop).clone()));
+        at = hop.towards;
+    }
+    path.reverse();
+    path
+}

@@ -1,0 +1,121 @@
+//! An asset's life: activated, retired, archived.
+
+use crate::{
+    Done, Expected, Failure, Services,
+    access::Operation,
+    once::{ATTEMPTS, keyed},
+};
+use fairway_domain::{
+    access::{Caller, Permission, Place},
+    asset::{Asset, Lifecycle},
+    id::{AssetId, WorkspaceId},
+    idempotency::RequestKey,
+    store::{CommitError, Conflict},
+    tenant::TenantScope,
+};
+
+/// Blocking releases that an answer has room for.
+const SHOWN: u32 = 100;
+
+impl Services {
+    /// Lets an asset be bound, also again.
+    ///
+    /// # Errors
+    /// As [`Self::archive_asset`], without a conflict with releases.
+    pub async fn activate_asset(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        expected: &Expected,
+        key: Option<&RequestKey>,
+    ) -> Result<Done<Asset>, Failure> {
+        self.move_asset(caller, (Operation::ActivateAsset, Lifecycle::Active), (id, from), expected, key).await
+    }
+
+    /// Lets an asset take no new bindings; existing releases go on.
+    ///
+    /// # Errors
+    /// As [`Self::archive_asset`], without a conflict with releases.
+    pub async fn retire_asset(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        expected: &Expected,
+        key: Option<&RequestKey>,
+    ) -> Result<Done<Asset>, Failure> {
+        self.move_asset(caller, (Operation::RetireAsset, Lifecycle::Retired), (id, from), expected, key).await
+    }
+
+    /// Ends an asset's life. Its versions stay.
+    ///
+    /// # Errors
+    /// When the caller does not see the asset from there or may not edit it, its state does not lead there, it moved,
+    /// or a release that is not over binds a version of it.
+    pub async fn archive_asset(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        expected: &Expected,
+        key: Option<&RequestKey>,
+    ) -> Result<Done<Asset>, Failure> {
+        self.move_asset(caller, (Operation::ArchiveAsset, Lifecycle::Archived), (id, from), expected, key).await
+    }
+
+    async fn move_asset(
+        &self,
+        caller: &Caller,
+        (operation, to): (Operation, Lifecycle),
+        (id, from): (AssetId, WorkspaceId),
+        expected: &Expected,
+        key: Option<&RequestKey>,
+    ) -> Result<Done<Asset>, Failure> {
+        let (scope, _) = self.asset_from(caller, operation, id, from).await?;
+        self.once(
+            scope,
+            key,
+            async || {
+                for _ in 0..ATTEMPTS {
+                    let (scope, asset) = self.asset_from(caller, operation, id, from).await?;
+                    expected.check(asset.revision)?;
+                    let change = asset.move_to(to, &self.stamp(caller))?;
+                    let next = change.next.clone();
+                    let outcome = keyed(key, 200, id.uuid());
+                    match self.stores.assets.commit_move(scope, change, outcome.as_ref()).await {
+                        Err(CommitError::Stale) => {
+                            if let Some(failure) = expected.on_stale() {
+                                return Err(failure);
+                            }
+                        }
+                        Err(CommitError::Conflict(Conflict::AssetInUse)) => {
+                            return Err(self.in_use(caller, scope, id).await?);
+                        }
+                        committed => {
+                            committed?;
+                            return Ok(next);
+                        }
+                    }
+                }
+                Err(Failure::Contended)
+            },
+            async |_| self.read_asset(caller, id, from).await,
+        )
+        .await
+    }
+
+    /// The refusal, with those of the releases in the way that the caller may see: an asset is bound in every workspace
+    /// that sees it, and not all of them are the caller's.
+    async fn in_use(&self, caller: &Caller, scope: TenantScope, id: AssetId) -> Result<Failure, Failure> {
+        let blocking = self.stores.assets.blocking_releases(scope, id, SHOWN).await?;
+        let all = blocking.len();
+        let seen = |place: Place| caller.rights.allow(Permission::ReleaseView, &place);
+        let shown: Vec<_> = blocking
+            .into_iter()
+            .filter(|release| {
+                let place = Place::workspace(caller.tenant, release.namespace_id, release.workspace_id);
+                seen(place.of_workload(release.workload_id))
+            })
+            .collect();
+        let hidden = all.saturating_sub(shown.len());
+        Ok(Failure::AssetInUse { shown, hidden })
+    }
+}

@@ -1,0 +1,196 @@
+//! Who sees which assets, and from where.
+//!
+//! An asset is seen from every workspace of its namespace, by whoever may view the assets of at least one of them; by
+//! whoever it is granted to; from the workspaces that it is granted to; and if it comes with Fairway, from everywhere.
+//! To everybody else there is no such asset. Changing it takes a permission in the workspace that it was made in.
+
+use super::AssetQuery;
+use crate::{
+    Failure, Services,
+    access::{Operation, gate},
+};
+use fairway_domain::{
+    access::{Caller, GrantScope, Permission, Place, rights::Reach},
+    asset::{
+        Asset, OwnershipTier,
+        ports::{AssetFilter, AssetSight},
+    },
+    id::{AssetId, NamespaceId, WorkspaceId},
+    store::{Listed, Paging},
+    tenant::TenantScope,
+};
+
+impl Services {
+    /// Assets, newest first: of one kind if asked, seen from one workspace if named, else all that the caller sees.
+    ///
+    /// # Errors
+    /// When the caller sees no assets at all, or the named workspace is not found.
+    pub async fn list_assets(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        query: &AssetQuery,
+        page: Paging,
+    ) -> Result<Listed<Asset>, Failure> {
+        let (scope, sight) = self.sight(caller, operation, query.workspace_id).await?;
+        let filter = AssetFilter { sight, kind: query.kind, lifecycle: query.lifecycle };
+        Ok(self.stores.assets.list(scope, &filter, page).await?)
+    }
+
+    async fn sight(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        from: Option<WorkspaceId>,
+    ) -> Result<(TenantScope, AssetSight), Failure> {
+        let everything = TenantScope::of(caller);
+        let principals = caller.principals();
+        let (scope, reach) = match gate::enter_list(caller, operation) {
+            // Who may view nothing may have been granted something all the same.
+            Err(refused) => {
+                if !self.stores.asset_grants.holds_any(everything, &principals).await? {
+                    return Err(refused);
+                }
+                (everything, Some(Reach::default()))
+            }
+            Ok(entered) => entered,
+        };
+        let Some(from) = from else {
+            let sight = match reach {
+                None => AssetSight::Tenant,
+                Some(reach) => AssetSight::Within { reach, principals },
+            };
+            return Ok((scope, sight));
+        };
+        let place = self.place_anywhere(caller, from).await?;
+        let namespace = place.namespace.ok_or(Failure::Corrupt("a workspace without a namespace"))?;
+        if self.views_namespace(caller, namespace).await? {
+            let workspace = caller.rights.allow(Permission::AssetView, &place).then_some(from);
+            return Ok((scope, AssetSight::From { namespace, workspace, principals }));
+        }
+        if self.stores.asset_grants.holds_any(scope, &principals).await? {
+            return Ok((scope, AssetSight::Within { reach: Reach::default(), principals }));
+        }
+        Err(Failure::NotFound)
+    }
+
+    /// The asset, looked at from a workspace.
+    pub(crate) async fn asset_from(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+        from: WorkspaceId,
+    ) -> Result<(TenantScope, Asset), Failure> {
+        let place = self.place_anywhere(caller, from).await?;
+        self.asset_seen(caller, operation, id, Some(&place)).await
+    }
+
+    /// The asset, looked at from wherever the caller sees it.
+    pub(crate) async fn asset_anywhere(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+    ) -> Result<(TenantScope, Asset), Failure> {
+        self.asset_seen(caller, operation, id, None).await
+    }
+
+    async fn asset_seen(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+        from: Option<&Place>,
+    ) -> Result<(TenantScope, Asset), Failure> {
+        let asset = self.stores.assets.find(TenantScope::of(caller), id).await?.ok_or(Failure::NotFound)?;
+        if !self.sees_asset(caller, &asset, from).await? {
+            return Err(Failure::NotFound);
+        }
+        let home = match asset.ownership_tier {
+            OwnershipTier::Workspace => Place::workspace(caller.tenant, asset.namespace_id, asset.workspace_id),
+            // What comes with Fairway is changed by those who run it.
+            OwnershipTier::PlatformBuiltin => Place::PLATFORM,
+        };
+        Ok((gate::enter_seen(caller, operation, &home)?, asset))
+    }
+
+    /// Whether the caller sees an asset, from a place or from anywhere.
+    pub(crate) async fn sees_asset(
+        &self,
+        caller: &Caller,
+        asset: &Asset,
+        from: Option<&Place>,
+    ) -> Result<bool, Failure> {
+        let builtin = asset.ownership_tier == OwnershipTier::PlatformBuiltin;
+        let reach = match from {
+            None => {
+                let reach = caller.rights.reach(Permission::AssetView);
+                if self.views_namespace(caller, asset.namespace_id).await? || builtin && reach != Some(Reach::default())
+                {
+                    return Ok(true);
+                }
+                reach.unwrap_or_default()
+            }
+            Some(place) => {
+                let shown = builtin || place.namespace == Some(asset.namespace_id);
+                if let Some(namespace) = place.namespace
+                    && shown
+                    && self.views_namespace(caller, namespace).await?
+                {
+                    return Ok(true);
+                }
+                let views = caller.rights.allow(Permission::AssetView, place);
+                Reach { workspaces: place.workspace.filter(|_| views).into_iter().collect(), ..Reach::default() }
+            }
+        };
+        let scope = TenantScope::of(caller);
+        Ok(self.stores.asset_grants.is_granted(scope, asset.asset_id, &caller.principals(), &reach).await?)
+    }
+
+    /// Whether an asset is seen in a workspace, whoever looks: what a release of one of its workloads may bind.
+    pub(crate) async fn is_seen_in(&self, caller: &Caller, asset: &Asset, place: &Place) -> Result<bool, Failure> {
+        if asset.is_seen_from(place.namespace) {
+            return Ok(true);
+        }
+        let here = Reach { workspaces: place.workspace.into_iter().collect(), ..Reach::default() };
+        let scope = TenantScope::of(caller);
+        Ok(self.stores.asset_grants.is_granted(scope, asset.asset_id, &[], &here).await?)
+    }
+
+    /// Whether the caller may view the assets of at least one workspace of a namespace.
+    pub(super) async fn views_namespace(&self, caller: &Caller, namespace: NamespaceId) -> Result<bool, Failure> {
+        let Some(reach) = caller.rights.reach(Permission::AssetView) else {
+            return Ok(true);
+        };
+        if reach.namespaces.contains(&namespace) {
+            return Ok(true);
+        }
+        for workspace in reach.workspaces {
+            if self.namespace_of(caller, workspace).await? == Some(namespace) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn namespace_of(&self, caller: &Caller, workspace: WorkspaceId) -> Result<Option<NamespaceId>, Failure> {
+        if let Some(namespace) = self.places.get(&workspace) {
+            return Ok(Some(namespace));
+        }
+        let scope = TenantScope::of(caller);
+        let place = self.stores.access.place(scope, &GrantScope::Workspace(workspace)).await?;
+        let namespace = place.and_then(|place| place.namespace);
+        if let Some(namespace) = namespace {
+            self.places.insert(workspace, namespace);
+        }
+        Ok(namespace)
+    }
+
+    /// A workspace of the caller's tenant, also for a caller who holds nothing but a grant there. What is answered
+    /// about it must not depend on whether it exists.
+    async fn place_anywhere(&self, caller: &Caller, id: WorkspaceId) -> Result<Place, Failure> {
+        let scope = TenantScope::of(caller);
+        self.stores.access.place(scope, &GrantScope::Workspace(id)).await?.ok_or(Failure::NotFound)
+    }
+}

@@ -1,0 +1,30 @@
+//! Packages of the distribution, where it is Debian's.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use nix::unistd::geteuid;
+
+use crate::place::on_path;
+use crate::step::succeed;
+
+/// Installs a package as root, or with a sudo that does not ask.
+pub(crate) fn install(package: &str) -> Result<()> {
+    let apt = on_path("apt-get").context("apt-get is not here")?;
+    let privileged = || -> Result<Command> {
+        if geteuid().is_root() {
+            return Ok(Command::new(&apt));
+        }
+        let sudo = on_path("sudo").context("installing from apt needs root")?;
+        let mut command = Command::new(sudo);
+        command.arg("--non-interactive").arg(&apt);
+        Ok(command)
+    };
+    let mut update = privileged()?;
+    update.args(["update", "--quiet"]);
+    succeed(update)?;
+    let mut install = privileged()?;
+    install.args(["install", "--yes", "--quiet", "--no-install-recommends", package]);
+    install.env("DEBIAN_FRONTEND", "noninteractive");
+    succeed(install)
+}
