@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::bar::{Judged, Verdict};
 use crate::connection::{Connection, get, with_header};
-use crate::furniture::{Furniture, NEIGHBOUR, OUTSIDER, Things};
+use crate::furniture::{Furniture, NEIGHBOUR, OUTSIDER, Things, WORKSPACE};
 
 /// What `--only` calls all of this.
 pub(crate) const NAME: &str = "existence";
@@ -63,10 +63,11 @@ impl Noun {
         }
     }
 
-    fn path(self, id: &str) -> String {
+    /// Where it is read, by somebody who works in that workspace.
+    fn path(self, id: &str, workspace: &str) -> String {
         match self {
             Noun::Workload => format!("/v1/workloads/{id}"),
-            Noun::Asset => format!("/v1/assets/{id}"),
+            Noun::Asset => format!("/v1/assets/{id}?workspace_id={workspace}"),
             Noun::Release => format!("/v1/releases/{id}"),
             Noun::Execution => format!("/v1/executions/{id}"),
         }
@@ -96,6 +97,14 @@ impl Hidden {
         match self {
             Hidden::Abroad => &furniture.abroad,
             Hidden::NextDoor => &furniture.home,
+        }
+    }
+
+    /// The reader's.
+    fn workspace(self, furniture: &Furniture) -> &str {
+        match self {
+            Hidden::Abroad => WORKSPACE,
+            Hidden::NextDoor => &furniture.next_door,
         }
     }
 
@@ -139,11 +148,12 @@ pub(crate) async fn measure(address: SocketAddr, furniture: &Furniture) -> Resul
 }
 
 async fn compare(connection: &mut Connection, noun: Noun, hidden: Hidden, furniture: &Furniture) -> Result<Compared> {
-    let theirs = noun.path(noun.of(hidden.things(furniture)));
+    let workspace = hidden.workspace(furniture);
+    let theirs = noun.path(noun.of(hidden.things(furniture)), workspace);
     let (mut foreign, mut random) = (Vec::with_capacity(PAIRS), Vec::with_capacity(PAIRS));
     for pair in 0..WARM_UP.saturating_add(PAIRS) {
         // Of the same age as the others: an identifier tells its month, and with it which partition is looked in.
-        let nobodys = noun.path(&Uuid::now_v7().to_string());
+        let nobodys = noun.path(&Uuid::now_v7().to_string(), workspace);
         // Each goes first as often as the other, because the second finds everything warm.
         let mut turns = [(&theirs, &mut foreign), (&nobodys, &mut random)];
         if pair % 2 == 1 {

@@ -21,6 +21,8 @@ const ASSETS: usize = 64;
 /// Releases that move between draft and review: more than clients, for the same reason.
 const DRAFTS: usize = 128;
 const OWNER: &str = "team:bench";
+/// The workspace of the furniture, which the first start makes.
+pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 /// Administers the default tenant, as everybody does on a local server who never held a role.
 pub(crate) const OUTSIDER: &str = "user:bench-outsider";
 /// Administers one workspace of the default tenant, in which none of the furniture is.
@@ -63,6 +65,8 @@ pub(crate) struct Furniture {
     pub(crate) catalogue: Catalogue,
     /// Things of this tenant.
     pub(crate) home: Things,
+    /// The workspace of [`NEIGHBOUR`].
+    pub(crate) next_door: String,
     /// Things of another tenant.
     pub(crate) abroad: Things,
     /// Counts what has to be different each time.
@@ -109,13 +113,14 @@ impl Furniture {
         }
         let catalogue = Catalogue::make(database, &mut maker.connection).await.context("making a catalogue")?;
         let home = maker.things("bench-home", &parts).await.context("making what a neighbour may not see")?;
-        maker.next_door().await.context("making the workspace of a neighbour")?;
+        let next_door = maker.next_door().await.context("making the workspace of a neighbour")?;
         maker.go_abroad().await.context("making another tenant")?;
         let parts = maker.parts().await.context("making the assets of another tenant")?;
         let abroad = maker.things("bench-abroad", &parts).await.context("making what is another tenant's")?;
         Ok(Furniture {
             catalogue,
             home,
+            next_door,
             abroad,
             workloads: workloads.into(),
             assets: assets.into(),
@@ -161,13 +166,13 @@ impl Maker {
     }
 
     /// A workspace of this tenant, and somebody who administers it and nothing else.
-    async fn next_door(&mut self) -> Result<()> {
+    async fn next_door(&mut self) -> Result<String> {
         let workspace = self.workspace("bench-next-door").await?;
         let role = json!({
             "principal": NEIGHBOUR, "role": "workspace_admin", "scope_kind": "workspace", "scope_ref": workspace,
         });
         self.post("/v1/role-bindings", role).await?;
-        Ok(())
+        Ok(workspace)
     }
 
     /// From here on everything is made in a new tenant.

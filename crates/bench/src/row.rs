@@ -247,6 +247,7 @@ mod tests {
             drafts: [].into(),
             catalogue: crate::catalogue::Catalogue { first: String::new(), thousandth: String::new() },
             home: crate::furniture::Things::default(),
+            next_door: String::new(),
             abroad: crate::furniture::Things::default(),
             counter: Rc::default(),
         };
