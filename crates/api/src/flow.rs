@@ -2,7 +2,7 @@
 
 use crate::{
     answer::Answer,
-    asset::{AssetView, CONTENT_LIMIT, FromWorkspace, InWorkspace, VersionView, label, owner, slug},
+    asset::{AssetView, CONTENT_LIMIT, FromWorkspace, InWorkspace, VersionView, change_note, label, owner, slug},
     caller::Identified,
     compose::Api,
     document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
@@ -14,7 +14,7 @@ use fairway_domain::{asset::kind::AssetKind, flow::FlowProblem, id::AssetId};
 use fairway_operations::{
     access::Operation,
     asset::AssetQuery,
-    flow::{FlowDraft, FlowView as Flow},
+    flow::{FlowDraft, FlowVersionDraft, FlowView as Flow},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -74,6 +74,9 @@ pub(crate) struct NewFlowVersion {
     /// Unique in the flow; the next `vN` if left out.
     #[schema(max_length = 64)]
     version_label: Option<String>,
+    /// Why this version was made.
+    #[schema(max_length = 2_000)]
+    change_note: Option<String>,
 }
 
 /// A text to look at.
@@ -212,8 +215,12 @@ pub(crate) async fn create_flow_version(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let text = (new.content_yaml, label(new.version_label.as_deref())?);
-    let done = api.services.create_flow_version(&caller, *flow, text, key.as_ref()).await?;
+    let draft = FlowVersionDraft {
+        label: label(new.version_label.as_deref())?,
+        change_note: change_note(new.change_note.as_deref())?,
+        content_yaml: new.content_yaml,
+    };
+    let done = api.services.create_flow_version(&caller, *flow, draft, key.as_ref()).await?;
     let view = VersionView::warned(AssetKind::OrchestrationFlow, &done.value.version)?
         .with_text(done.value.content_yaml.clone());
     let location = view.location();

@@ -8,7 +8,9 @@ use crate::{
 };
 use fairway_domain::{
     access::{Caller, OwnerRef},
-    asset::{Asset, AssetVersion, NewAsset, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind},
+    asset::{
+        Asset, AssetVersion, ChangeNote, NewAsset, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind,
+    },
     flow::{self, FlowProblem},
     id::{AssetId, AssetVersionId, WorkspaceId},
     idempotency::RequestKey,
@@ -30,6 +32,17 @@ pub struct FlowDraft {
     pub content_yaml: String,
     /// Where; the caller's home if left out.
     pub workspace_id: Option<WorkspaceId>,
+}
+
+/// A version of a flow to add.
+#[derive(Clone, Debug)]
+pub struct FlowVersionDraft {
+    /// The YAML text.
+    pub content_yaml: String,
+    /// Its label; the next `vN` if left out.
+    pub label: Option<VersionLabel>,
+    /// Why it was made.
+    pub change_note: Option<ChangeNote>,
 }
 
 /// A flow with its newest version.
@@ -105,7 +118,7 @@ impl Services {
         &self,
         caller: &Caller,
         id: AssetId,
-        (content_yaml, label): (String, Option<VersionLabel>),
+        draft: FlowVersionDraft,
         key: Option<&RequestKey>,
     ) -> Result<Done<FlowVersion>, Failure> {
         let (scope, asset) = self.own_flow(caller, Operation::CreateFlowVersion, id).await?;
@@ -113,9 +126,10 @@ impl Services {
             scope,
             key,
             async || {
+                let FlowVersionDraft { content_yaml, label, change_note } = draft;
                 let canonical = read(&content_yaml)?;
                 let version_id: AssetVersionId = self.id();
-                let said = said(canonical, &content_yaml);
+                let said = VersionContent { change_note, ..said(canonical, &content_yaml) };
                 let change = asset.add_version(version_id, label, said, &self.stamp(caller))?;
                 self.put(&change.next.artifact_ref, change.next.canonical.bytes()).await?;
                 let outcome = keyed(key, 201, version_id.uuid());

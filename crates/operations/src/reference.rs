@@ -2,7 +2,7 @@
 
 use crate::{Failure, Services};
 use fairway_domain::{
-    access::{Caller, Permission, Place},
+    access::{Caller, Place},
     asset::{Asset, AssetVersion, VersionLabel},
     slug::Slug,
     tenant::TenantScope,
@@ -29,9 +29,8 @@ impl Services {
     ) -> Result<Result<(Asset, AssetVersion), Unresolved>, Failure> {
         let found = self.stores.assets.find_by_slug(TenantScope::of(caller), slug, label).await?;
         let Some((asset, version)) = found else { return Ok(Err(Unresolved::Unknown)) };
-        if !asset.is_seen_from(from.namespace) {
-            let there = Place::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
-            let known = caller.rights.allow(Permission::AssetView, &there);
+        if !self.is_seen_in(caller, &asset, from).await? {
+            let known = self.sees_asset(caller, &asset, None).await?;
             return Ok(Err(if known { Unresolved::Elsewhere } else { Unresolved::Unknown }));
         }
         Ok(version.map(|version| (asset, version)).ok_or(Unresolved::Unknown))

@@ -28,11 +28,13 @@ async fn a_flow_keeps_the_text_of_every_version() {
 
     let versions = format!("/v1/flows/{id}/versions");
     let second = ECHO_FLOW.replace("name: ", "name: 'Second' # was ");
-    let made = app.post(&versions, json!({ "content_yaml": second })).key("second").await;
+    let body = json!({ "content_yaml": second, "change_note": "It has a name now." });
+    let made = app.post(&versions, body.clone()).key("second").await;
     let version = made.expect(201);
     assert_eq!((&version["version_label"], &version["content_yaml"]), (&json!("v1"), &json!(second)));
     assert_eq!((&version["asset_id"], &version["content"]["name"]), (&flow["asset_id"], &json!("Second")));
-    let again = app.post(&versions, json!({ "content_yaml": second })).key("second").await;
+    assert_eq!(version["change_note"], "It has a name now.");
+    let again = app.post(&versions, body).key("second").await;
     assert_eq!((again.expect(201), again.header("idempotency-replayed")), (version.clone(), Some("true")));
     let labelled = json!({ "content_yaml": second, "version_label": "first" });
     app.post(&versions, labelled).await.refused(409, "duplicate_version_label");

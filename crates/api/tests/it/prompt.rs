@@ -121,7 +121,7 @@ async fn what_cannot_be_included_is_refused_when_the_prompt_is_made() {
     given.policy("policy").await;
     // A workspace of another namespace, where one of the callers works too.
     let far = given.workspace("far", "far").await;
-    prompt(&given.in_workspace(&far), "distant", "from afar").await;
+    let distant = prompt(&given.in_workspace(&far), "distant", "from afar").await;
     for (who, scopes) in [("user:both", &[WORKSPACE, far.as_str()][..]), ("user:here", &[WORKSPACE][..])] {
         for scope in scopes {
             given.role(who, "author", ("workspace", Some(scope))).await;
@@ -157,6 +157,11 @@ async fn what_cannot_be_included_is_refused_when_the_prompt_is_made() {
     }
     let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200);
     assert_eq!(listed, json!([]));
+    // Once it is granted to the workspace, it can be included there.
+    let grants = format!("/v1/assets/{}/grants?workspace_id={far}", distant.asset_id);
+    app.post(grants, json!({ "grantee_workspace_id": WORKSPACE })).await.expect(201);
+    let content = json!({ "system_prompt": "@asset-ref:distant" });
+    app.post(&path, json!({ "content": content })).as_actor("user:here").await.expect(201);
     for text in ["@asset-ref:tone", "@asset-ref:tone@v1, twice @asset-ref:tone@v1.", "@asset-ref:outer-not me@x.org"] {
         let content = json!({ "system_prompt": text.replace("@asset-ref:outer-not", "") });
         app.post(&path, json!({ "content": content })).as_actor("user:here").await.expect(201);
