@@ -3,10 +3,7 @@
 use crate::stage::connected;
 use fairway_postgres::{MigrationError, migrate};
 use fairway_testkit::TestDatabase;
-use std::{
-    fs,
-    path::Path,
-};
+use std::{fs, path::Path};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
