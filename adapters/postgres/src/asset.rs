@@ -290,14 +290,14 @@ impl AssetStore for Database {
         let row = match label {
             Some(label) => {
                 let sql = format!(
-                    "SELECT {VERSION_COLUMNS} FROM asset_version AS version
+                    "SELECT {VERSION_COLUMNS} FROM asset_version AS version {NOTE}
                      WHERE tenant_id = $1 AND asset_id = $2 AND version_label = $3"
                 );
                 self.read_one(&sql, &[&tenant, &id, &label.as_str()]).await?
             }
             None => {
                 let sql = format!(
-                    "SELECT {VERSION_COLUMNS} FROM asset_version AS version WHERE tenant_id = $1 AND asset_id = $2
+                    "SELECT {VERSION_COLUMNS} FROM asset_version AS version {NOTE} WHERE tenant_id = $1 AND asset_id = $2
                      ORDER BY asset_version_id DESC LIMIT 1"
                 );
                 self.read_one(&sql, &[&tenant, &id]).await?

@@ -35,7 +35,7 @@ const POINTS_PER_LIST: usize = 4;
 const CONNECT: Duration = Duration::from_millis(900);
 /// How long a statement may take, waiting for a connection included. Above what PostgreSQL is told, so that its own
 /// refusal comes first where it still answers.
-const ANSWER: Duration = Duration::from_millis(1_900);
+pub(crate) const ANSWER: Duration = Duration::from_millis(1_900);
 
 /// Where and how to connect.
 #[derive(Clone, Debug)]
@@ -171,7 +171,9 @@ async fn attempt(
     params: &[Param<'_>],
 ) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
     let until = Instant::now() + ANSWER;
-    let connection = pool.get().await.map_err(|error| failure::unavailable(Box::new(error)))?;
+    // The pool's own limits end before what it says first on a new connection, which may get no answer either.
+    let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
+    let connection = connection.map_err(|error| failure::unavailable(Box::new(error)))?;
     match timeout_at(until, send(&connection, sql, params)).await {
         Ok(answer) => Ok(answer),
         Err(elapsed) => {

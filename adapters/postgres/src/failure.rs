@@ -1,7 +1,7 @@
 //! What a failed statement means: a constraint's name becomes a word of the domain, everything else stays opaque.
 
 use fairway_domain::store::{CommitError, Conflict, StoreError, StoreFault};
-use std::error::Error;
+use std::{error::Error, io};
 use tokio_postgres::error::SqlState;
 
 /// Raised by `fairway_commit` when the guard did not hold.
@@ -67,6 +67,11 @@ fn is_passing(code: &SqlState) -> bool {
 
 pub(crate) fn unavailable(source: Box<dyn Error + Send + Sync>) -> StoreError {
     StoreError { source, fault: StoreFault::Unavailable }
+}
+
+/// What everybody is told whose statement got no answer; the log says why.
+pub(crate) fn unsettled() -> StoreError {
+    unavailable(Box::new(io::Error::other("a statement of several requests got no answer")))
 }
 
 pub(crate) fn broken(source: Box<dyn Error + Send + Sync>) -> StoreError {

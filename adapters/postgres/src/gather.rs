@@ -5,13 +5,14 @@
 //! nothing else. A statement always begins after everything that it serves was asked for, so a read that proves what a
 //! process remembers never answers from before the question.
 
+use crate::database::ANSWER;
 use async_trait::async_trait;
 use std::{
     collections::VecDeque,
     fmt, mem,
     sync::{Arc, Mutex, PoisonError},
 };
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::timeout};
 
 /// Most that one statement does.
 const MOST: usize = 64;
@@ -47,44 +48,34 @@ impl<B: Batch> Gather<B> {
         Arc::new(Self { batch, gate: Mutex::new(Gate { under_way: false, waiting: VecDeque::new() }) })
     }
 
-    /// The answer. `None` when whoever worked on it ended half-way: whether it was done is not known.
+    /// The answer. `None` when it did not come in time, or whoever worked on it ended half-way: whether it was done is
+    /// not known. The time is that of one statement, however many are waited for: while PostgreSQL hangs, those that
+    /// wait behind each other are refused as soon as those in front.
     pub(crate) async fn ask(self: &Arc<Self>, item: B::Item) -> Option<B::Answer> {
         let (asker, answer) = oneshot::channel();
-        if self.join(item, asker) {
+        if let Some(turn) = self.join(item, asker) {
             // A task of its own, because an asker may go away and the others still wait.
-            tokio::spawn(Arc::clone(self).work_until_nobody_waits());
+            tokio::spawn(turn.work_until_nobody_waits());
         }
-        answer.await.ok()
+        timeout(ANSWER, answer).await.ok()?.ok()
     }
 
-    /// Whether the asker is the first, who has to see to it that somebody works.
-    fn join(&self, item: B::Item, asker: oneshot::Sender<B::Answer>) -> bool {
+    /// The first has to see to it that somebody works, and gets the turn. It is made here, and not when the work
+    /// begins: a runtime that shuts down drops tasks that never ran, and whoever asks later must not wait for one.
+    fn join(self: &Arc<Self>, item: B::Item, asker: oneshot::Sender<B::Answer>) -> Option<Turn<B>> {
         let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         gate.waiting.push_back((item, asker));
-        !mem::replace(&mut gate.under_way, true)
+        let is_first = !mem::replace(&mut gate.under_way, true);
+        is_first.then(|| Turn { of: Arc::clone(self), over: false })
     }
 
     fn next_askers(&self) -> Vec<Asker<B>> {
         let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        // What nobody waits for any more has not begun, and does not begin.
+        gate.waiting.retain(|(_, line)| !line.is_closed());
         gate.under_way = !gate.waiting.is_empty();
         let many = gate.waiting.len().min(MOST);
         gate.waiting.drain(..many).collect()
-    }
-
-    async fn work_until_nobody_waits(self: Arc<Self>) {
-        let mut turn = Turn { of: Arc::clone(&self), over: false };
-        loop {
-            let (items, lines): (Vec<B::Item>, Vec<oneshot::Sender<B::Answer>>) =
-                self.next_askers().into_iter().unzip();
-            if items.is_empty() {
-                turn.over = true;
-                return;
-            }
-            for (line, answer) in lines.into_iter().zip(self.batch.together(items).await) {
-                // Whoever went away needs no answer.
-                let _gone = line.send(answer);
-            }
-        }
     }
 }
 
@@ -92,6 +83,23 @@ impl<B: Batch> Gather<B> {
 struct Turn<B: Batch> {
     of: Arc<Gather<B>>,
     over: bool,
+}
+
+impl<B: Batch> Turn<B> {
+    async fn work_until_nobody_waits(mut self) {
+        loop {
+            let (items, lines): (Vec<B::Item>, Vec<oneshot::Sender<B::Answer>>) =
+                self.of.next_askers().into_iter().unzip();
+            if items.is_empty() {
+                self.over = true;
+                return;
+            }
+            for (line, answer) in lines.into_iter().zip(self.of.batch.together(items).await) {
+                // Whoever went away needs no answer.
+                let _gone = line.send(answer);
+            }
+        }
+    }
 }
 
 impl<B: Batch> Drop for Turn<B> {

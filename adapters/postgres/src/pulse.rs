@@ -2,6 +2,7 @@
 
 use crate::{
     database::{Param, read},
+    failure::unsettled,
     gather::{Batch, Gather},
     row::Columns,
 };
@@ -10,7 +11,7 @@ use deadpool_postgres::Pool;
 use fairway_domain::{
     id::TenantId,
     release::ports::DeploymentPulse,
-    store::{Revision, StoreError},
+    store::{Revision, StoreError, StoreFault},
 };
 use std::{collections::HashMap, hash::Hash, sync::Arc};
 use uuid::Uuid;
@@ -60,13 +61,12 @@ impl DeploymentPulses {
     }
 }
 
-/// A revision, or the fact that the shared statement failed: errors cannot be shared, so each asks again and gets its
-/// own.
+/// A revision, or the fact that the shared statement failed: errors cannot be shared.
 type Shared<T> = Result<Option<T>, Failed>;
 
-/// The shared statement failed.
+/// The shared statement failed, and whether a later try may succeed.
 #[derive(Clone, Copy)]
-pub(crate) struct Failed;
+pub(crate) struct Failed(StoreFault);
 
 #[async_trait]
 impl Batch for AccessRevisions {
@@ -95,7 +95,10 @@ impl Gather<AccessRevisions> {
     pub(crate) async fn now(self: &Arc<Self>, tenant: TenantId) -> Result<Option<Revision>, StoreError> {
         match self.ask(tenant).await {
             Some(Ok(revision)) => Ok(revision),
-            Some(Err(Failed)) | None => Ok(self.batch.read(&[tenant]).await?.remove(&tenant)),
+            // Whoever asks again gets an error of its own, which says what is wrong.
+            Some(Err(Failed(StoreFault::Broken))) => Ok(self.batch.read(&[tenant]).await?.remove(&tenant)),
+            // To ask again now would be to wait twice.
+            Some(Err(Failed(StoreFault::Unavailable))) | None => Err(unsettled()),
         }
     }
 }
@@ -105,7 +108,10 @@ impl Gather<DeploymentPulses> {
     pub(crate) async fn now(self: &Arc<Self>, place: PulseKey) -> Result<Option<DeploymentPulse>, StoreError> {
         match self.ask(place.clone()).await {
             Some(Ok(pulse)) => Ok(pulse),
-            Some(Err(Failed)) | None => Ok(self.batch.read(std::slice::from_ref(&place)).await?.remove(&place)),
+            Some(Err(Failed(StoreFault::Broken))) => {
+                Ok(self.batch.read(std::slice::from_ref(&place)).await?.remove(&place))
+            }
+            Some(Err(Failed(StoreFault::Unavailable))) | None => Err(unsettled()),
         }
     }
 }
@@ -121,5 +127,7 @@ fn distinct<K: Clone + PartialEq>(keys: &[K]) -> Vec<K> {
 }
 
 fn shared<K: Eq + Hash, T: Clone>(keys: &[K], found: &Result<HashMap<K, T>, StoreError>) -> Vec<Shared<T>> {
-    keys.iter().map(|key| found.as_ref().map(|found| found.get(key).cloned()).map_err(|_| Failed)).collect()
+    keys.iter()
+        .map(|key| found.as_ref().map(|found| found.get(key).cloned()).map_err(|error| Failed(error.fault)))
+        .collect()
 }

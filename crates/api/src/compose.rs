@@ -3,7 +3,7 @@
 use crate::{
     app::Documents,
     config::{AuthMode, Settings},
-    http::{HttpBase, fallback::KnownMethods, paging::CursorKey, strict_query::KnownQueries},
+    http::{HttpBase, fallback::KnownMethods, leaving::Leaving, paging::CursorKey, strict_query::KnownQueries},
     metrics::Metrics,
     system::{SystemClock, SystemIds},
 };
@@ -66,6 +66,7 @@ pub struct Process {
     mode: IdentityMode,
     metrics: Metrics,
     cursor_key: Arc<OnceCell<CursorKey>>,
+    leaving: Leaving,
     /// The OpenAPI document.
     pub documents: Documents,
 }
@@ -137,8 +138,16 @@ impl Process {
         let mode = match settings.auth_mode {
             AuthMode::Local => IdentityMode::Local,
         };
-        let (metrics, documents) = (Metrics::new()?, Documents::new());
-        Ok(Self { url, services, relays, mode, metrics, cursor_key: Arc::default(), documents })
+        Ok(Self {
+            url,
+            services,
+            relays,
+            mode,
+            metrics: Metrics::new()?,
+            cursor_key: Arc::default(),
+            leaving: Leaving::default(),
+            documents: Documents::new(),
+        })
     }
 
     /// What the HTTP base needs.
@@ -151,6 +160,7 @@ impl Process {
             body_timeout: settings.body_timeout,
             known_methods: KnownMethods::of(self.documents.openapi()),
             known_queries: KnownQueries::of(self.documents.openapi()),
+            leaving: self.leaving.clone(),
         }
     }
 
@@ -179,6 +189,12 @@ impl Process {
         relays.spawn(fairway_operations::execution::recover_forever(self.services.clone()));
         relays.spawn(fairway_operations::retention::retain_forever(self.services.clone()));
         relays
+    }
+
+    /// Tells everybody who answers that the process is about to end.
+    #[must_use]
+    pub const fn leaving(&self) -> &Leaving {
+        &self.leaving
     }
 
     /// The operations over the relays' connections.

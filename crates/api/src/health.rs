@@ -1,6 +1,6 @@
 //! Whether the service lives, is ready, and how it does.
 
-use crate::{compose::Api, error::ApiError};
+use crate::{compose::Api, error::ApiError, http::HttpBase};
 use actix_web::{HttpResponse, get, http::StatusCode, web};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -15,7 +15,7 @@ pub(crate) struct Health {
 /// What the service needs, and whether it has it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Readiness {
-    /// `ready` or `unready`.
+    /// `ready`, `unready`, or `leaving` when the process is about to end.
     status: &'static str,
     database: &'static str,
     artifacts: &'static str,
@@ -39,17 +39,21 @@ pub(crate) async fn healthz() -> HttpResponse {
     tag = "service",
     responses(
         (status = 200, description = "Everything is there", body = Readiness),
-        (status = 503, description = "Something is away", body = Readiness),
+        (status = 503, description = "Something is away, or the process is about to end", body = Readiness),
     )
 )]
 #[get("/readyz")]
-pub(crate) async fn readyz(api: web::Data<Api>) -> HttpResponse {
+pub(crate) async fn readyz(api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
     let readiness = api.readiness().await;
     let say = |well: bool| if well { "ok" } else { "unavailable" };
-    let ready = readiness.database && readiness.artifacts && readiness.partitions;
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let everything = readiness.database && readiness.artifacts && readiness.partitions;
+    let (status, word) = match (everything, base.leaving.is_announced()) {
+        (true, false) => (StatusCode::OK, "ready"),
+        (false, false) => (StatusCode::SERVICE_UNAVAILABLE, "unready"),
+        (true | false, true) => (StatusCode::SERVICE_UNAVAILABLE, "leaving"),
+    };
     HttpResponse::build(status).json(Readiness {
-        status: if ready { "ready" } else { "unready" },
+        status: word,
         database: say(readiness.database),
         artifacts: say(readiness.artifacts),
         partitions: say(readiness.partitions),

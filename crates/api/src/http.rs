@@ -8,6 +8,7 @@ pub mod connection;
 pub mod etag;
 pub mod fallback;
 pub mod idempotency;
+pub mod leaving;
 pub mod paging;
 pub mod path;
 pub mod query;
@@ -18,6 +19,7 @@ pub mod strict_query;
 
 use crate::metrics::Metrics;
 use fallback::KnownMethods;
+use leaving::Leaving;
 use site_guard::{Scheme, SiteRules};
 use std::time::Duration;
 use strict_query::KnownQueries;
@@ -37,6 +39,8 @@ pub struct HttpBase {
     pub known_methods: KnownMethods,
     /// Which parameters each route knows.
     pub known_queries: KnownQueries,
+    /// Whether the process is about to end.
+    pub leaving: Leaving,
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::{
     app,
     compose::{Api, Parts, Process},
     config::{Database, Settings},
-    http::connection::Guarded,
+    http::{connection::Guarded, leaving::Leaving},
 };
 use actix_http::{HttpService, Protocol};
 use actix_server::Server;
@@ -30,6 +30,9 @@ use tokio::{
 
 /// Database of a private server.
 const DATABASE: &str = "fairway";
+/// How long the end is announced before connections are closed: a client that is busy hears it with its next answer, a
+/// balancer with its next look at `/readyz`. A connection that was closed without a word may already carry a request.
+const ANNOUNCED: Duration = Duration::from_millis(500);
 /// How long requests under way may take once the server is told to stop, in seconds.
 const DRAIN: u64 = 20;
 /// How long a connection may lie idle between two requests, unless heads of requests are given less.
@@ -167,7 +170,7 @@ impl Workers {
     }
 }
 
-/// Serves until SIGTERM or SIGINT, then drains and ends.
+/// Serves until SIGTERM or SIGINT, then says so, drains and ends.
 ///
 /// # Errors
 /// When something that is needed cannot be started.
@@ -190,8 +193,8 @@ async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: T
     let mut server = tokio::spawn(server);
     tokio::select! {
         ended = &mut server => ended??,
-        _ = terminate.recv() => stop(&handle, server).await?,
-        _ = interrupt.recv() => stop(&handle, server).await?,
+        _ = terminate.recv() => stop(process.leaving(), &handle, server).await?,
+        _ = interrupt.recv() => stop(process.leaving(), &handle, server).await?,
     }
     relays.shutdown().await;
     match process.services().hand_back().await {
@@ -218,7 +221,14 @@ pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verified> {
     verified
 }
 
-async fn stop(handle: &ServerHandle, server: tokio::task::JoinHandle<std::io::Result<()>>) -> anyhow::Result<()> {
+async fn stop(
+    leaving: &Leaving,
+    handle: &ServerHandle,
+    server: tokio::task::JoinHandle<std::io::Result<()>>,
+) -> anyhow::Result<()> {
+    tracing::info!("stopping: clients are told to go");
+    leaving.announce();
+    tokio::time::sleep(ANNOUNCED).await;
     tracing::info!("stopping: no new connections, requests under way end");
     handle.stop(true).await;
     Ok(server.await??)

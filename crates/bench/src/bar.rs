@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::accounting::Account;
+use crate::existence;
 use crate::row::{Depth, Floor, Row};
 use crate::run::{Findings, Measured, Stretch};
 
@@ -47,7 +48,7 @@ impl Verdict {
         }
     }
 
-    fn of(is_met: bool) -> Verdict {
+    pub(crate) fn of(is_met: bool) -> Verdict {
         if is_met { Verdict::Met } else { Verdict::Missed }
     }
 }
@@ -70,6 +71,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
             Row::VersionCreate | Row::Transition | Row::AssetList { page: Depth::First } => {}
         }
     }
+    judged.extend(existence::judge(&findings.existence));
     let median = findings.cold_start.read().median;
     judged.push(Judged {
         what: "cold start to the first 200 of a read".to_owned(),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 use crate::catalogue::Catalogue;
-use crate::connection::{Connection, post};
+use crate::connection::{Connection, post, with_header};
 
 /// Workloads with an active release in [`ENVIRONMENT`].
 pub(crate) const WORKLOADS: usize = 100;
@@ -21,6 +21,10 @@ const ASSETS: usize = 64;
 /// Releases that move between draft and review: more than clients, for the same reason.
 const DRAFTS: usize = 128;
 const OWNER: &str = "team:bench";
+/// Administers the default tenant, as everybody does on a local server who never held a role.
+pub(crate) const OUTSIDER: &str = "user:bench-outsider";
+/// Administers one workspace of the default tenant, in which none of the furniture is.
+pub(crate) const NEIGHBOUR: &str = "user:bench-neighbour";
 
 /// A workload that can be run.
 pub(crate) struct Workload {
@@ -41,6 +45,15 @@ enum Side {
     Review,
 }
 
+/// One thing of each kind that is read by its identifier.
+#[derive(Default)]
+pub(crate) struct Things {
+    pub(crate) workload: String,
+    pub(crate) asset: String,
+    pub(crate) release: String,
+    pub(crate) execution: String,
+}
+
 /// Everything that was made.
 pub(crate) struct Furniture {
     pub(crate) workloads: Rc<[Workload]>,
@@ -48,6 +61,10 @@ pub(crate) struct Furniture {
     pub(crate) drafts: Rc<[Draft]>,
     /// A hundred thousand assets.
     pub(crate) catalogue: Catalogue,
+    /// Things of this tenant.
+    pub(crate) home: Things,
+    /// Things of another tenant.
+    pub(crate) abroad: Things,
     /// Counts what has to be different each time.
     pub(crate) counter: Rc<Cell<u64>>,
 }
@@ -70,11 +87,16 @@ impl Furniture {
     /// # Errors
     /// When the server refuses any of it.
     pub(crate) async fn make(address: SocketAddr, database: &Client) -> Result<Furniture> {
-        let mut maker = Maker { connection: Connection::open(address).await? };
+        let mut maker = Maker { connection: Connection::open(address).await?, elsewhere: None };
         let parts = maker.parts().await.context("making the assets")?;
         let mut workloads = Vec::with_capacity(WORKLOADS);
         for number in 0..WORKLOADS {
-            workloads.push(maker.workload(number, &parts).await.context("making a workload with its release")?);
+            workloads.push(
+                maker
+                    .workload(&format!("bench-{number}"), &parts)
+                    .await
+                    .context("making a workload with its release")?,
+            );
         }
         let mut assets = Vec::with_capacity(ASSETS);
         for number in 0..ASSETS {
@@ -86,8 +108,15 @@ impl Furniture {
             drafts.push(Draft { id, side: Rc::new(Cell::new(Side::Draft)) });
         }
         let catalogue = Catalogue::make(database, &mut maker.connection).await.context("making a catalogue")?;
+        let home = maker.things("bench-home", &parts).await.context("making what a neighbour may not see")?;
+        maker.next_door().await.context("making the workspace of a neighbour")?;
+        maker.go_abroad().await.context("making another tenant")?;
+        let parts = maker.parts().await.context("making the assets of another tenant")?;
+        let abroad = maker.things("bench-abroad", &parts).await.context("making what is another tenant's")?;
         Ok(Furniture {
             catalogue,
+            home,
+            abroad,
             workloads: workloads.into(),
             assets: assets.into(),
             drafts: drafts.into(),
@@ -104,16 +133,71 @@ struct Parts {
 
 struct Maker {
     connection: Connection,
+    /// Where things are made, unless in the default workspace of the default tenant.
+    elsewhere: Option<Elsewhere>,
+}
+
+struct Elsewhere {
+    tenant: String,
+    workspace: String,
 }
 
 impl Maker {
     async fn post(&mut self, path: &str, body: Value) -> Result<Value> {
-        self.connection.json(post(path, &body)).await
+        let request = post(path, &body);
+        let request = match &self.elsewhere {
+            Some(Elsewhere { tenant, .. }) => with_header(request, "x-tenant-id", tenant),
+            None => request,
+        };
+        self.connection.json(request).await
+    }
+
+    /// The same, where the body names the workspace if it is not the default one.
+    async fn post_in_workspace(&mut self, path: &str, mut body: Value) -> Result<Value> {
+        if let (Some(Elsewhere { workspace, .. }), Some(fields)) = (&self.elsewhere, body.as_object_mut()) {
+            fields.insert("workspace_id".to_owned(), json!(workspace));
+        }
+        self.post(path, body).await
+    }
+
+    /// A workspace of this tenant, and somebody who administers it and nothing else.
+    async fn next_door(&mut self) -> Result<()> {
+        let workspace = self.workspace("bench-next-door").await?;
+        let role = json!({
+            "principal": NEIGHBOUR, "role": "workspace_admin", "scope_kind": "workspace", "scope_ref": workspace,
+        });
+        self.post("/v1/role-bindings", role).await?;
+        Ok(())
+    }
+
+    /// From here on everything is made in a new tenant.
+    async fn go_abroad(&mut self) -> Result<()> {
+        let made = self.post("/v1/tenants", json!({"slug": "bench-abroad", "name": "Abroad"})).await?;
+        let tenant = text(&made, "tenant_id")?;
+        self.elsewhere = Some(Elsewhere { tenant: tenant.clone(), workspace: String::new() });
+        let workspace = self.workspace("bench-abroad").await?;
+        self.elsewhere = Some(Elsewhere { tenant, workspace });
+        Ok(())
+    }
+
+    async fn workspace(&mut self, slug: &str) -> Result<String> {
+        let body = json!({"slug": slug, "name": slug, "namespace": slug});
+        text(&self.post("/v1/workspaces", body).await?, "workspace_id")
+    }
+
+    /// One of each, the execution included.
+    async fn things(&mut self, slug: &str, parts: &Parts) -> Result<Things> {
+        let workload = self.workload(slug, parts).await?;
+        let release = self.release(&workload.id, parts).await?;
+        let asset = self.asset(&format!("{slug}-asset"), "prompt_template").await?;
+        let body = json!({"environment": ENVIRONMENT, "inputs": {"text": "I want a refund."}});
+        let ran = self.post(&format!("/v1/workloads/by-slug/{}/execute", workload.slug), body).await?;
+        Ok(Things { workload: workload.id, asset, release, execution: text(&ran, "execution_id")? })
     }
 
     async fn asset(&mut self, slug: &str, kind: &str) -> Result<String> {
         let body = json!({"slug": slug, "asset_kind": kind, "owner_ref": OWNER});
-        text(&self.post("/v1/assets", body).await?, "asset_id")
+        text(&self.post_in_workspace("/v1/assets", body).await?, "asset_id")
     }
 
     async fn parts(&mut self) -> Result<Parts> {
@@ -135,10 +219,9 @@ impl Maker {
         Ok(Parts { versions, policy_bundle: policy_bundle.context("no policy bundle was made")? })
     }
 
-    async fn workload(&mut self, number: usize, parts: &Parts) -> Result<Workload> {
-        let slug = format!("bench-{number}");
+    async fn workload(&mut self, slug: &str, parts: &Parts) -> Result<Workload> {
         let body = json!({"slug": slug, "owner_ref": OWNER, "invocation_mode": "api"});
-        let id = text(&self.post("/v1/workloads", body).await?, "workload_id")?;
+        let id = text(&self.post_in_workspace("/v1/workloads", body).await?, "workload_id")?;
         let release = self.release(&id, parts).await?;
         let move_to = format!("/v1/releases/{release}/transition");
         self.post(&move_to, json!({"to_state": "review_ready"})).await?;
@@ -146,7 +229,7 @@ impl Maker {
         self.post(&format!("/v1/releases/{release}/approvals"), approval).await?;
         self.post(&move_to, json!({"to_state": "approved"})).await?;
         self.post(&move_to, json!({"to_state": "active"})).await?;
-        Ok(Workload { slug, id })
+        Ok(Workload { slug: slug.to_owned(), id })
     }
 
     /// A draft with all its bindings.

@@ -11,6 +11,7 @@ mod catalogue;
 mod child;
 mod cold_start;
 mod connection;
+mod existence;
 mod floor;
 mod furniture;
 mod load;

@@ -246,6 +246,8 @@ mod tests {
             assets: [].into(),
             drafts: [].into(),
             catalogue: crate::catalogue::Catalogue { first: String::new(), thousandth: String::new() },
+            home: crate::furniture::Things::default(),
+            abroad: crate::furniture::Things::default(),
             counter: Rc::default(),
         };
         let row = Row::Execute { keys: Keys::On, workloads: Workloads::One };

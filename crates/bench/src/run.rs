@@ -9,6 +9,7 @@ use crate::Plan;
 use crate::accounting::{Account, Accounting};
 use crate::child::Running;
 use crate::cold_start::{self, ColdStart};
+use crate::existence::{self, Compared};
 use crate::furniture::Furniture;
 use crate::load::{self, Script, Span, Tally};
 use crate::meter::{Cost, Meter, resident};
@@ -58,6 +59,8 @@ pub(crate) struct Findings {
     pub(crate) accounts: Vec<(Row, Option<Account>)>,
     /// Whether changed rights showed at once, where the row that promises it was measured.
     pub(crate) rights: Option<Seen>,
+    /// Reads of what is somebody else's beside reads of nothing; empty where they were not asked for.
+    pub(crate) existence: Vec<Compared>,
     /// Resident memory of the server after all load, in bytes.
     pub(crate) memory_after: u64,
 }
@@ -69,7 +72,7 @@ pub(crate) struct Findings {
 pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) -> Result<Report> {
     let machine = Machine::here(postgres.major());
     let rows: Vec<Row> = Row::ALL.into_iter().filter(|row| is_asked_for(*row, plan)).collect();
-    if rows.is_empty() {
+    if rows.is_empty() && !existence_is_asked_for(plan) {
         bail!("no row has such a name");
     }
     let meter = Meter::open(&postgres.url(), postgres.process_id()).await?;
@@ -98,6 +101,7 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
                 measured: Vec::new(),
                 accounts: Vec::new(),
                 rights: None,
+                existence: Vec::new(),
                 memory_after: 0,
             },
         )
@@ -128,6 +132,10 @@ impl Bench<'_> {
             if *row == Row::ActiveRelease {
                 findings.rights = Some(revocation::check(self.server.address, &self.furniture).await?);
             }
+        }
+        if existence_is_asked_for(self.plan) {
+            say("reads of what is somebody else's");
+            findings.existence = existence::measure(self.server.address, &self.furniture).await?;
         }
         findings.memory_after = resident(self.server.id())?;
         let ended = self.server.stop().await?;
@@ -195,6 +203,10 @@ async fn watch(meter: &Meter, server: &Running) -> Result<Cost> {
 
 fn is_asked_for(row: Row, plan: &Plan) -> bool {
     plan.only.as_ref().is_none_or(|part| row.name().contains(part))
+}
+
+fn existence_is_asked_for(plan: &Plan) -> bool {
+    plan.only.as_ref().is_none_or(|part| existence::NAME.contains(part.as_str()))
 }
 
 /// Progress goes to standard error, one line each; standard output holds the report alone.

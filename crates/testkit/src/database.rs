@@ -143,7 +143,7 @@ mod tests {
     #[tokio::test]
     async fn clones_are_migrated_and_apart() {
         let (one, other) = (TestDatabase::create().await.unwrap(), TestDatabase::create().await.unwrap());
-        one.owner().await.unwrap().batch_execute("DELETE FROM workspace").await.unwrap();
+        one.owner().await.unwrap().batch_execute("DELETE FROM workload; DELETE FROM workspace").await.unwrap();
         let count = "SELECT count(*) FROM workspace";
         let left: i64 = other.owner().await.unwrap().query_one(count, &[]).await.unwrap().get(0);
         assert_eq!(left, 1);

@@ -3,7 +3,7 @@
 use super::accept::accept;
 use crate::{
     database::{Param, commit_together},
-    failure,
+    failure::unsettled,
     gather::{Batch, Gather},
     row::Columns,
 };
@@ -18,8 +18,9 @@ use fairway_domain::{
     store::{CommitError, StoreError},
     tenant::TenantScope,
 };
+use futures_util::future::join_all;
 use serde_json::json;
-use std::{collections::HashMap, io, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -119,9 +120,9 @@ impl Batch for Accepts {
         if let Err(error) = &together {
             tracing::warn!(error = error as &dyn std::error::Error, "runs could not be accepted together");
         }
-        let mut answers = Vec::with_capacity(asking.len());
-        for (asking, shared) in asking.iter().zip(shared) {
-            answers.push(match (&together, shared) {
+        let together = &together;
+        let answers = asking.iter().zip(shared).map(|(asking, shared)| async move {
+            match (together, shared) {
                 (Ok(Some(places)), true) => Ok(match places.get(&asking.run.execution_id.uuid()) {
                     Some(true) => Accepted::Yes,
                     Some(false) => Accepted::KeyTaken,
@@ -131,9 +132,10 @@ impl Batch for Accepts {
                 (Ok(None), true) | (Ok(_) | Err(_), false) => {
                     accept(&self.0, asking.scope, &asking.run, asking.on, asking.key.as_ref()).await
                 }
-            });
-        }
-        answers
+            }
+        });
+        // At the same time: while these last, everybody else waits.
+        join_all(answers).await
     }
 }
 
@@ -252,9 +254,4 @@ impl<'a> Many<'a> {
         self.body_digests.push(key.map(|key| key.body_digest.as_slice()));
         true
     }
-}
-
-/// What everybody is told whose statement got no answer; the log says why.
-pub(super) fn unsettled() -> StoreError {
-    failure::unavailable(Box::new(io::Error::other("a statement of several requests got no answer")))
 }

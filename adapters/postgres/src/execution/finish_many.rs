@@ -1,8 +1,9 @@
 //! Ending the runs that are done at the same time, in one statement.
 
-use super::{accept_many::unsettled, finish::finish};
+use super::finish::finish;
 use crate::{
     database::{Param, commit_together},
+    failure::unsettled,
     gather::{Batch, Gather},
     row::Columns,
 };
@@ -15,6 +16,7 @@ use fairway_domain::{
     store::{CommitError, StoreError},
     tenant::TenantScope,
 };
+use futures_util::future::join_all;
 use serde_json::Value;
 use std::{collections::HashSet, sync::Arc};
 use time::OffsetDateTime;
@@ -100,16 +102,17 @@ impl Batch for Finishes {
         if let Err(error) = &together {
             tracing::warn!(error = error as &dyn std::error::Error, "runs could not be ended together");
         }
-        let mut answers = Vec::with_capacity(asking.len());
-        for (asking, shared) in asking.iter().zip(shared) {
-            answers.push(match (&together, shared) {
+        let together = &together;
+        let answers = asking.iter().zip(shared).map(|(asking, shared)| async move {
+            match (together, shared) {
                 (Ok(Some(ended)), true) if ended.contains(&asking.ending.execution_id.uuid()) => Ok(()),
                 (Ok(Some(_)), true) => Err(CommitError::Stale),
                 (Err(_), true) => Err(CommitError::Store(unsettled())),
                 (Ok(None), true) | (Ok(_) | Err(_), false) => finish(&self.0, asking.scope, &asking.ending).await,
-            });
-        }
-        answers
+            }
+        });
+        // At the same time: while these last, everybody else waits.
+        join_all(answers).await
     }
 }
 
@@ -195,13 +198,15 @@ struct Artifacts<'a> {
 }
 
 impl<'a> Many<'a> {
-    /// Takes an end in, unless it has further decisions, which few have and every statement would pay for.
+    /// Takes an end in, unless it has further decisions, which few have and every statement would pay for, or the run
+    /// has one here already.
     fn take(&mut self, asking: &'a Asking) -> bool {
         let Asking { scope, ending } = asking;
-        if !ending.decisions.is_empty() {
+        let id = ending.execution_id.uuid();
+        // Of two ends of one run the second has to find the first's, or both would be told that they were stored.
+        if !ending.decisions.is_empty() || self.executions.contains(&id) {
             return false;
         }
-        let id = ending.execution_id.uuid();
         self.tenants.push(scope.tenant().uuid());
         self.executions.push(id);
         self.tokens.push(ending.lease);

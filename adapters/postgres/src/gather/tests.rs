@@ -1,5 +1,8 @@
 use super::*;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 use tokio::sync::Semaphore;
 
 /// Answers with the number of the statement and what was asked, one statement for each permit that the test gives.
@@ -82,6 +85,46 @@ async fn an_asker_that_goes_away_leaves_the_others_their_answer() {
     first.abort();
     gather.batch.permits.add_permits(2);
     assert_eq!(second.await.unwrap(), Some((2, 2)));
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_does_not_begin() {
+    let gather = numbered();
+    let first = ask(&gather, 1);
+    settle().await;
+    // Were it done, it would end everybody's statement.
+    let second = ask(&gather, u64::MAX);
+    let third = ask(&gather, 3);
+    settle().await;
+    second.abort();
+    settle().await;
+    gather.batch.permits.add_permits(2);
+    assert_eq!((first.await.unwrap(), third.await.unwrap()), (Some((1, 1)), Some((2, 3))));
+}
+
+#[test]
+fn nobody_waits_for_work_that_never_began() {
+    let gather = numbered();
+    let (ended, lives) = (runtime(), runtime());
+    let handle = ended.handle().clone();
+    ended.shutdown_background();
+    for item in 0..2 {
+        // The work is spawned where it is dropped at once.
+        let asked = gather.ask(item);
+        let answer = lives.block_on(async {
+            let mut asked = std::pin::pin!(asked);
+            let there = std::future::poll_fn(|context| {
+                let _there = handle.enter();
+                asked.as_mut().poll(context)
+            });
+            tokio::time::timeout(Duration::from_secs(5), there).await
+        });
+        assert_eq!(answer, Ok(None), "nobody ever answers");
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 #[tokio::test]

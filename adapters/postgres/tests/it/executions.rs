@@ -215,6 +215,21 @@ async fn runs_that_are_accepted_and_ended_together_do_not_hinder_one_another() {
 }
 
 #[tokio::test]
+async fn of_two_ends_at_the_same_time_one_is_told_that_it_is_late() {
+    let stage = Stage::new().await;
+    let (one, other) = (accepted(&stage).await, accepted(&stage).await);
+    let end = |run: &Acceptance| interrupted(run, lease_of(run));
+    let (first, second, between) = (end(&one), end(&one), end(&other));
+    let store = &stage.store;
+    let (first, between, second) =
+        tokio::join!(store.finish(scope(), &first), store.finish(scope(), &between), store.finish(scope(), &second));
+    between.unwrap();
+    first.unwrap();
+    assert!(matches!(second, Err(CommitError::Stale)), "{second:?}");
+    assert_eq!(terminal_facts(&stage, &one).await, 1);
+}
+
+#[tokio::test]
 async fn no_run_is_accepted_under_a_release_after_its_lanes_were_taken() {
     let stage = Arc::new(Stage::new().await);
     let (workload, placed) = stage.active().await;

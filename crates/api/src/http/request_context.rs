@@ -17,7 +17,7 @@ use actix_web::{
     dev::{ServiceRequest, ServiceResponse},
     error::InternalError,
     http::{
-        self, StatusCode,
+        self, ConnectionType, StatusCode,
         header::{self, HeaderMap, HeaderName, HeaderValue},
     },
     middleware::Next,
@@ -141,6 +141,9 @@ impl Arrival {
         }
         if let Ok(id) = HeaderValue::from_str(&self.request_id.to_string()) {
             headers.insert(REQUEST_ID, id);
+        }
+        if self.base.as_ref().is_some_and(|base| base.leaving.is_announced()) {
+            answer.head_mut().set_connection_type(ConnectionType::Close);
         }
         self.report(answer.status(), route);
         answer

@@ -3,6 +3,7 @@
 use super::{
     HttpBase,
     fallback::KnownMethods,
+    leaving::Leaving,
     site_guard::{Scheme, SiteRules},
     strict_query::KnownQueries,
 };
@@ -18,5 +19,6 @@ pub(crate) fn base() -> HttpBase {
         body_timeout: Duration::from_secs(30),
         known_methods: KnownMethods::default(),
         known_queries: KnownQueries::default(),
+        leaving: Leaving::default(),
     }
 }

@@ -3,6 +3,7 @@
 use crate::{
     process::{Place, until},
     remote::{inputs, policy},
+    wire::{Question, Wire},
 };
 use fairway_testkit::TestDatabase;
 use serde_json::json;
@@ -114,6 +115,38 @@ async fn what_has_begun_is_answered_and_then_the_server_ends_well() {
     assert!(status.success(), "{status}: {}", server.said());
     let open = "SELECT count(*) FROM execution_lease";
     assert_eq!(owner.query_one(open, &[]).await.unwrap().get::<_, i64>(0), 0, "nothing is left for recovery");
+}
+
+#[tokio::test]
+async fn clients_are_told_to_go_before_they_are_cut_off() {
+    const LOOK: Question<'static> = Question { path: "/readyz", posts: None };
+    let database = TestDatabase::create().await.unwrap();
+    let place = Place::new(&database.url());
+    let mut server = place.start().await;
+    let (mut idle, mut busy) = (Wire::open(place.address).await.unwrap(), Wire::open(place.address).await.unwrap());
+    let ready = idle.ask(&LOOK).await.unwrap();
+    assert_eq!((ready.status, ready.says_goodbye), (200, false), "{ready:?}");
+
+    server.terminate();
+    let goodbye = loop {
+        let answer = busy.ask(&LOOK).await.expect("closed without a word");
+        assert_eq!(answer.status == 503, answer.says_goodbye, "{answer:?}");
+        if answer.says_goodbye {
+            break answer;
+        }
+    };
+    assert_eq!(goodbye.body["status"], "leaving", "{goodbye:?}");
+    busy.ends().await;
+    // Who was silent until now is heard all the same, and so is who comes only now.
+    let mut late = Wire::open(place.address).await.expect("nobody listens any more");
+    for wire in [&mut idle, &mut late] {
+        let answer = wire.ask(&Question { path: "/v1/workspaces", posts: None }).await.expect("closed without a word");
+        assert_eq!((answer.status, answer.says_goodbye), (200, true), "{answer:?}");
+    }
+    idle.ends().await;
+    late.ends().await;
+    let status = server.ended_within(PATIENCE).await;
+    assert!(status.success(), "{status}: {}", server.said());
 }
 
 #[tokio::test]

@@ -16,4 +16,6 @@ mod kill;
 mod outage;
 mod process;
 mod remote;
+mod rolling;
 mod verify;
+mod wire;

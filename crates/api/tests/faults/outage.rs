@@ -5,6 +5,10 @@ use crate::{
     remote::{Answer, Heard, Remote, inputs, policy},
 };
 use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, state};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::json;
 use std::{
     fs::{self, Permissions},
@@ -19,6 +23,15 @@ use uuid::Uuid;
 const PROMPT: Duration = Duration::from_secs(2);
 /// How long after the database is back the first success may take.
 const BACK: Duration = Duration::from_secs(5);
+/// How long a refusal may take while the database neither answers nor goes away: two statements, because whoever was
+/// refused the accept of a run looks whether it came about.
+const HUNG: Duration = Duration::from_secs(4);
+/// How long the server is watched while the database is away.
+const WATCHED: Duration = Duration::from_secs(2);
+/// Between two requests of a client that does not give up meanwhile.
+const RETRY: Duration = Duration::from_millis(100);
+/// A server that waits takes less than one of so many parts of a processor.
+const SHARE: u32 = 5;
 /// Requests of each of the six kinds at the same time: together more than there are connections.
 const AT_ONCE: usize = 6;
 
@@ -68,6 +81,45 @@ impl Postgres {
     fn url(&self, database: &str) -> String {
         self.running.as_ref().unwrap().url(database)
     }
+
+    /// A server's place over an empty database.
+    async fn place(&self) -> Place {
+        fairway_postgres::create_database(&self.url("postgres"), "fairway").await.unwrap();
+        Place::new(&self.url("fairway"))
+    }
+
+    /// Stops all of its processes where they are: nothing answers, and nothing is closed either.
+    fn freeze(&self) -> Frozen {
+        let server = self.running.as_ref().unwrap().process_id();
+        let mut frozen = Frozen(vec![process(server)]);
+        kill(frozen.0[0], Signal::SIGSTOP).unwrap();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(child) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            // Processes end while the folder is read.
+            let Ok(stat) = fs::read_to_string(format!("/proc/{child}/stat")) else { continue };
+            let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+            if parent == Some(server) && kill(process(child), Signal::SIGSTOP).is_ok() {
+                frozen.0.push(process(child));
+            }
+        }
+        frozen
+    }
+}
+
+fn process(id: u32) -> Pid {
+    Pid::from_raw(i32::try_from(id).unwrap())
+}
+
+/// Processes that go on when this is dropped.
+struct Frozen(Vec<Pid>);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        for process in &self.0 {
+            // One that is gone refuses, rightly.
+            let _ = kill(*process, Signal::SIGCONT);
+        }
+    }
 }
 
 /// What a request of each kind hears.
@@ -90,6 +142,24 @@ struct Paths {
     active: String,
 }
 
+impl Paths {
+    /// Makes what they name.
+    async fn of(remote: &Remote) -> Self {
+        let execute = remote.runnable().await;
+        let (workload, _) = remote.workload().await;
+        let release = remote.approved(workload).await;
+        remote.make(&format!("/v1/releases/{release}/transition"), &json!({ "to_state": "active" })).await;
+        let versions = format!("/v1/assets/{}/versions", remote.asset("policy_bundle").await);
+        let first = remote.post(&execute, &inputs(), None).await.unwrap();
+        Self {
+            execution: format!("/v1/executions/{}", first.execution().unwrap()),
+            execute,
+            versions,
+            active: format!("/v1/workloads/{workload}/active-release?environment=dev"),
+        }
+    }
+}
+
 /// Asks everything one after the other; nothing stands against any of it. Answers with the runs that it was told of.
 async fn gets_everything(server: &Server, paths: &Paths) -> Vec<Uuid> {
     let mut told = Vec::new();
@@ -102,9 +172,9 @@ async fn gets_everything(server: &Server, paths: &Paths) -> Vec<Uuid> {
 }
 
 /// Asks everything at once, and says how long each answer took.
-async fn ask_everything(remote: &Remote, paths: &Paths) -> Vec<(Duration, Answer)> {
+async fn ask_everything(remote: &Remote, paths: &Paths, at_once: usize) -> Vec<(Duration, Answer)> {
     let mut asked = JoinSet::new();
-    for number in 0..6 * AT_ONCE {
+    for number in 0..6 * at_once {
         let (remote, paths) = (remote.clone(), paths.clone());
         asked.spawn(async move {
             let since = Instant::now();
@@ -116,7 +186,7 @@ async fn ask_everything(remote: &Remote, paths: &Paths) -> Vec<(Duration, Answer
 }
 
 async fn is_refused_at_once(remote: &Remote, paths: &Paths) {
-    for (took, answer) in ask_everything(remote, paths).await {
+    for (took, answer) in ask_everything(remote, paths, AT_ONCE).await {
         assert!(answer.asks_to_come_back(), "{answer:?}");
         assert!(took < PROMPT, "{took:?}: {answer:?}");
     }
@@ -127,30 +197,35 @@ async fn is_refused_at_once(remote: &Remote, paths: &Paths) {
     assert_eq!(remote.get("/healthz").await.unwrap().status, 200);
 }
 
+/// Relays and pools try again in their own time: while nothing can be done, next to nothing is done.
+async fn waits_quietly(server: &Server, paths: &Paths) {
+    let (since, before) = (Instant::now(), server.processor_time());
+    let mut pace = tokio::time::interval(RETRY);
+    let mut number = 0;
+    while since.elapsed() < WATCHED {
+        pace.tick().await;
+        let answer = ask(&server.remote, number, paths).await.unwrap();
+        assert!(answer.asks_to_come_back(), "{answer:?}");
+        number += 1;
+    }
+    let (elapsed, taken) = (since.elapsed(), server.processor_time() - before);
+    assert!(taken * SHARE < elapsed, "{taken:?} of processor time in {elapsed:?} without a database");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_refused_at_once_and_forgotten_at_once() {
     fairway_testkit::init();
     let mut postgres = Postgres::new();
-    fairway_postgres::create_database(&postgres.url("postgres"), "fairway").await.unwrap();
-    let place = Place::new(&postgres.url("fairway"));
+    let place = postgres.place().await;
     let server = place.start().await;
     let remote = &server.remote;
-    let execute = remote.runnable().await;
-    let active = {
-        let (workload, _) = remote.workload().await;
-        let release = remote.approved(workload).await;
-        remote.make(&format!("/v1/releases/{release}/transition"), &json!({ "to_state": "active" })).await;
-        format!("/v1/workloads/{workload}/active-release?environment=dev")
-    };
-    let versions = format!("/v1/assets/{}/versions", remote.asset("policy_bundle").await);
-    let first = remote.post(&execute, &inputs(), None).await.unwrap();
-    let execution = format!("/v1/executions/{}", first.execution().unwrap());
-    let paths = Paths { execute, execution, versions, active };
+    let paths = Paths::of(remote).await;
 
     for _ in 0..2 {
         let acknowledged = gets_everything(&server, &paths).await;
         postgres.crash();
         is_refused_at_once(remote, &paths).await;
+        waits_quietly(&server, &paths).await;
         postgres.start();
         let since = Instant::now();
         until("the first success", BACK, async || {
@@ -167,4 +242,25 @@ async fn an_outage_is_refused_at_once_and_forgotten_at_once() {
             assert_eq!((found.status, found.body["outcome"].as_str()), (200, Some("success")), "{found:?}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_hangs_keeps_nobody_waiting_for_those_in_front() {
+    fairway_testkit::init();
+    let postgres = Postgres::new();
+    let place = postgres.place().await;
+    let server = place.start().await;
+    let remote = &server.remote;
+    let paths = Paths::of(remote).await;
+    gets_everything(&server, &paths).await;
+
+    let frozen = postgres.freeze();
+    // More than several statements together take in, so that some wait behind others.
+    for (took, answer) in ask_everything(remote, &paths, 6 * AT_ONCE).await {
+        assert!(answer.asks_to_come_back(), "{answer:?}");
+        assert!(took < HUNG, "{took:?}: {answer:?}");
+    }
+    drop(frozen);
+    until("ready", BACK, async || remote.get("/readyz").await.unwrap().status == 200).await;
+    gets_everything(&server, &paths).await;
 }

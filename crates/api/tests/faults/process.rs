@@ -21,6 +21,8 @@ use tempfile::TempDir;
 const START: Duration = Duration::from_secs(60);
 /// Between two looks at something that is waited for.
 const LOOK: Duration = Duration::from_millis(5);
+/// One tick of the kernel's accounting: Linux shows processor times in hundredths of a second on every machine.
+const TICK: Duration = Duration::from_millis(10);
 /// Variables that say where this machine keeps PostgreSQL; a server that starts its own needs them.
 const KEPT: [&str; 2] = ["FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_BIN"];
 
@@ -151,6 +153,16 @@ impl Server {
     /// Asks it to end.
     pub(crate) fn terminate(&self) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
+    }
+
+    /// Processor time that it has taken so far, in user and kernel mode together, as the kernel accounts for it
+    /// (proc(5), fields 14 and 15).
+    pub(crate) fn processor_time(&self) -> Duration {
+        let line = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // The program's name is in parentheses and may hold anything, so fields are counted behind it.
+        let (_, fields) = line.rsplit_once(')').unwrap();
+        let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u32>().unwrap());
+        TICK * ticks.sum::<u32>()
     }
 
     /// Waits for its end.

@@ -32,6 +32,7 @@ mod pages;
 mod paths;
 mod patience;
 mod prompt;
+mod reference;
 mod runtime;
 mod service;
 mod slugs;

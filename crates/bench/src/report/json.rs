@@ -30,6 +30,10 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
         },
         "memory_after_bytes": findings.memory_after,
         "rights": findings.rights.map(|seen| json!({"rounds": seen.rounds, "late": seen.late})),
+        "existence": findings.existence.iter().map(|one| json!({
+            "read": one.name(), "foreign_ms": millis(one.foreign), "random_ms": millis(one.random),
+            "apart": one.apart(),
+        })).collect::<Vec<_>>(),
         "rows": findings.measured.iter().map(|one| json!({
             "row": one.row.name(), "clients": one.clients, "fairway": stretch(&one.fairway),
             "floors": one.floors.iter().map(|(floor, measured)| {
@@ -90,6 +94,7 @@ mod tests {
         let value = value(&findings, &crate::bar::judge(&findings));
         assert_eq!(value["rows"][0]["fairway"]["rate"], 500.0);
         assert_eq!(value["rows"][0]["share"], 0.5);
+        assert_eq!(value["existence"][0]["foreign_ms"], 0.5);
         assert_eq!(value["accounts"][0]["counted"]["statements"][0]["per_request"], 2.0);
         assert_eq!(value["bars"].as_array().unwrap().last().unwrap()["verdict"], "met");
     }

@@ -17,6 +17,7 @@ pub(super) fn write(findings: &Findings, judged: &[Judged]) -> String {
     floors(&mut out, &findings.measured);
     requests(&mut out, findings);
     process(&mut out, findings);
+    existence(&mut out, findings);
     bars(&mut out, judged);
     out
 }
@@ -143,6 +144,19 @@ fn process(out: &mut String, findings: &Findings) {
     out.push('\n');
 }
 
+/// Reads of what is somebody else's beside reads of nothing.
+fn existence(out: &mut String, findings: &Findings) {
+    if findings.existence.is_empty() {
+        return;
+    }
+    out.push_str("| read by identifier | median ms | of one that nobody has | apart |\n|---|--:|--:|--:|\n");
+    for one in &findings.existence {
+        let (foreign, random) = (one.foreign.as_secs_f64() * 1e3, one.random.as_secs_f64() * 1e3);
+        let _ = writeln!(out, "| {} | {foreign:.3} | {random:.3} | {:.1} % |", one.name(), one.apart() * 100.0);
+    }
+    out.push('\n');
+}
+
 fn bars(out: &mut String, judged: &[Judged]) {
     out.push_str("| bar (32 clients) | asked | measured | |\n|---|--:|--:|---|\n");
     for one in judged {
@@ -186,6 +200,7 @@ pub(super) mod tests {
     use crate::accounting::{Account, Statement};
     use crate::bar::judge;
     use crate::cold_start::ColdStart;
+    use crate::existence::{Noun, tests::compared};
     use crate::load::tests::tally;
     use crate::meter::Cost;
     use crate::report::Machine;
@@ -227,6 +242,7 @@ pub(super) mod tests {
             }],
             accounts: vec![(row, Some(Account { requests: 200, statements: vec![statement] }))],
             rights: Some(Seen { rounds: 50, late: 0 }),
+            existence: vec![compared(Noun::Workload, 500, 520)],
             memory_after: 40 << 20,
         }
     }
@@ -238,7 +254,7 @@ pub(super) mod tests {
         let text = write(&findings, &judged);
         let widths = |table: &str| table.lines().map(|line| line.matches('|').count()).collect::<Vec<_>>();
         let tables: Vec<&str> = text.split("\n\n").filter(|part| part.starts_with('|')).collect();
-        assert_eq!(tables.len(), 5);
+        assert_eq!(tables.len(), 6);
         for table in tables {
             let widths = widths(table);
             assert!(widths.windows(2).all(|pair| pair[0] == pair[1]), "{table}");
@@ -255,6 +271,13 @@ pub(super) mod tests {
         assert!(
             text.contains(
                 "| transition: share of the floor: commit of two inserts | at least 0.4 | n/a | not measured |"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("| existence: workload of another tenant | 0.500 | 0.520 | 4.0 % |"), "{text}");
+        assert!(
+            text.contains(
+                "| existence: workload of another tenant, medians against nobody's | under 10 % apart | 4.0 % | met |"
             ),
             "{text}"
         );

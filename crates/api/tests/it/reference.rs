@@ -1,0 +1,83 @@
+//! References between assets of every kind: settled when a release leaves draft, all the way down.
+
+use fairway_testkit::{Behaviour, StubProvider, TestApp};
+use serde_json::{Value, json};
+use std::{fs, path::Path};
+
+fn example(kind: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../examples/assets/{kind}.json"));
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn references_of_references_are_frozen_too() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let agent = json!({
+        "name": "Support", "instructions": "Solve it.",
+        "model_policy_ref": { "slug": "models", "version": "v1" }, "skills": [{ "slug": "triage" }],
+    });
+    let agent = given.version("agent", "support", agent).await;
+    let release = given.draft(&given.workload("desk").await, std::slice::from_ref(&agent)).await;
+    let path = format!("/v1/releases/{release}/transition");
+    let submit = || app.post(&path, json!({ "to_state": "review_ready" }));
+    // Everything that is open is said at once, with where it stands.
+    let refused = submit().await.refused(422, "reference_unresolved");
+    let missing: Vec<_> = refused["missing"].as_array().unwrap().iter().map(|open| &open["path"]).collect();
+    assert_eq!(missing, ["content/model_policy_ref", "content/skills/0"]);
+    assert!(refused["missing"].as_array().unwrap().iter().all(|open| open["asset_slug"] == "support"));
+
+    let models = given.model_policy("models").await;
+    let mut skill = json!({ "name": "triage", "description": "Sorts.", "body": "Read it.", "license": "MIT" });
+    skill["sandbox_profile_ref"] = json!({ "slug": "sandbox" });
+    let triage = given.version("skill", "triage", skill.clone()).await;
+    // The skill is there, what the skill refers to is not.
+    let refused = submit().await.refused(422, "reference_unresolved");
+    assert_eq!(refused["missing"].as_array().unwrap().len(), 1, "{refused}");
+    let open = &refused["missing"][0];
+    assert_eq!((&open["asset_slug"], &open["path"]), (&json!("triage"), &json!("content/sandbox_profile_ref")));
+    let sandbox = given.version("sandbox_profile", "sandbox", example("sandbox_profile")).await;
+    submit().await.expect(200);
+
+    let frozen = || async { app.get(format!("/v1/releases/{release}")).await.expect(200)["references"].clone() };
+    let before = frozen().await;
+    let mut meant: Vec<(String, String, String)> = before
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|reference| {
+            let text = |name: &str| reference[name].as_str().unwrap().to_owned();
+            (text("asset_slug"), text("from_asset_version_id"), text("asset_version_id"))
+        })
+        .collect();
+    meant.sort();
+    let expected = [("models", &agent, &models), ("sandbox", &triage, &sandbox), ("triage", &agent, &triage)];
+    let expected =
+        expected.map(|(slug, from, to)| (slug.to_owned(), from.asset_version_id.clone(), to.asset_version_id.clone()));
+    assert_eq!(meant, expected);
+    // What is new since is not what was reviewed.
+    given.next_version(&triage.asset_id, skill).await;
+    assert_eq!(frozen().await, before);
+}
+
+#[tokio::test]
+async fn a_skill_stands_in_a_prompt_as_it_is() {
+    let provider = StubProvider::new(Behaviour::Answers("ok".to_owned()));
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let given = app.given();
+    let body = "Use {{topic}}, $arg:topic and !command:anything as they stand.";
+    let skill = json!({ "name": "style", "description": "How to write.", "body": body });
+    given.version("skill", "style", skill).await;
+    let nested = json!({ "name": "nested", "description": "Includes more.", "body": "see @asset-ref:style" });
+    given.version("skill", "nested", nested).await;
+    let prompt = |text: &str| json!({ "system_prompt": text, "variables": [{ "name": "topic" }] });
+    let main = given.version("prompt_template", "main", prompt("$arg:topic: @asset-ref:style")).await;
+    let path = format!("/v1/assets/{}/versions", main.asset_id);
+    let refused = app.post(&path, json!({ "content": prompt("@asset-ref:nested") })).await;
+    refused.refused(422, "prompt_nested_reference");
+    let versions = vec![main, given.model_policy("model").await, given.policy("policy").await];
+    let workload = given.active_with("writer", versions).await;
+    let run = json!({ "environment": "dev", "inputs": { "topic": "cats" } });
+    app.post(workload.execute_path(), run).await.expect(200);
+    assert_eq!(provider.calls()[0].system_prompt, format!("cats: {body}"));
+}
