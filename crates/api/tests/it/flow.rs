@@ -213,7 +213,8 @@ fn hostile_graphs() -> Vec<(&'static str, String, &'static str)> {
         ("an unreachable step", steps(&(task("a", ", next: end") + &task("b", "") + end)), "unreachable_step"),
         ("an open end", steps(&task("a", "")), "path_without_return"),
         ("twice the same id", steps(&(task("a", "") + &task("a", "") + end)), "duplicate_step_id"),
-        ("too many steps", format!("entry_step: s0\nsteps:\n{}", many(10_000)), "too_many_steps"),
+        ("too many steps", format!("entry_step: s0\nsteps:\n{}", many(300)), "too_many_steps"),
+        ("far too many steps", format!("entry_step: s0\nsteps:\n{}", many(10_000)), "yaml_expansion"),
         ("a later step", steps(&(task("a", ", inputs: {x: '{{steps.end.output}}'}") + end)), "step_not_earlier"),
         ("its own output", returns("{{steps.a.output}}"), "step_not_earlier"),
         ("an unknown role", returns("{{release.unbound}}"), "unknown_role"),
@@ -241,7 +242,7 @@ async fn hostile_flows_are_refused_within_bounds() {
     let long = json!({ "slug": "x", "owner_ref": "team:a", "content_yaml": "x".repeat(10 << 20) });
     bounded("ten megabytes", app.post("/v1/flows", long)).await.refused(413, "payload_too_large");
     // As JSON, where the text is no bound.
-    let wide = json!({ "entry_step": "a", "steps": [{ "id": "a", "type": "return", "output": vec![0; 1_000_000] }] });
+    let wide = json!({ "entry_step": "a", "steps": [{ "id": "a", "type": "return", "output": vec![0; 30_000] }] });
     let versions = format!("/v1/assets/{}/versions", flow.asset_id);
     let body = json!({ "content": wide });
     app.post(&versions, body).await.refused(400, "invalid_content");

@@ -36,6 +36,9 @@ async fn every_list_is_walked_by_cursor_whole_and_once() {
         for operation in ["create_tenant", "create_workspace", "create_role_binding", "create_workload"] {
             stage.request(operation).await.await.expect(201);
         }
+        let shown = stage.given.workload(&format!("shown-{number}")).await;
+        let form = json!({ "interface_config": { "presentation_mode": "form" } });
+        app.patch(format!("/v1/workloads/{shown}"), form).await.expect(200);
         stage.request("create_asset_version").await.await.expect(201);
         stage.request("create_asset_grant").await.await.expect(201);
         stage.request("review_release").await.await.expect(201);
