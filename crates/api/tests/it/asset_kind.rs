@@ -139,6 +139,16 @@ async fn a_control_that_nothing_enforces_blocks_production_alone() {
         let slug = kind.replace('_', "-");
         bound.push(given.version(kind, &slug, examples.remove(kind).unwrap()).await);
     }
+    // A control that stands behind a reference looks just as strict.
+    given
+        .version("hook_definition", "hook", {
+            let handler = json!({ "type": "http", "ref": "https://hooks.example.com/ask" });
+            json!({ "event": "pre_llm", "handler": handler })
+        })
+        .await;
+    let flow = given.flow("flow", crate::stage::ECHO_FLOW).await;
+    let harness = json!({ "entry": { "flow_ref": { "slug": flow.slug } }, "hooks": [{ "slug": "hook" }] });
+    bound.push(given.version("workload_harness", "harness", harness).await);
     let workload = given.workload("guarded").await;
     let dev = given.approved(&workload, &bound).await;
     given.transition(&dev, "active").await;
@@ -147,9 +157,16 @@ async fn a_control_that_nothing_enforces_blocks_production_alone() {
     let detail = app.post(&path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
     let missing = detail["missing"].as_array().unwrap();
     let codes: Vec<&str> = missing.iter().map(|one| one["code"].as_str().unwrap()).collect();
-    assert_eq!(codes, ["control_not_enforced"; 3]);
-    for (promise, one) in ["`/guardrails/0/on_error`", "`/on_drift`", "`/fail_mode`"].iter().zip(missing) {
-        assert!(one["message"].as_str().unwrap().contains(promise), "{promise}: {one}");
+    assert_eq!(codes, ["control_not_enforced"; 4]);
+    let messages: Vec<&str> = missing.iter().map(|one| one["message"].as_str().unwrap()).collect();
+    for (pointer, kind, asset) in [
+        ("/guardrails/0/on_error", "guardrail_config", "guardrail-config"),
+        ("/on_drift", "mcp_server", "mcp-server"),
+        ("/fail_mode", "sovereignty_profile", "sovereignty-profile"),
+        ("/on_error", "hook_definition", "hook"),
+    ] {
+        let promise = format!("`{pointer}` of the `{kind}` `{asset}`");
+        assert!(messages.iter().any(|message| message.starts_with(&promise)), "{promise}: {messages:?}");
     }
 }
 

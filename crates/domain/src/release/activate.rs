@@ -5,7 +5,7 @@ use super::{
     lane::{Deployment, DeploymentChange, Lane, LaneMove, MoveReason, TargetLane},
     review::ApprovalRule,
 };
-use crate::{asset::kind::AssetKind, audit::Stamp, id::AssetId};
+use crate::{asset::kind::AssetKind, audit::Stamp, id::AssetId, slug::Slug};
 use serde::Serialize;
 use serde_json::json;
 
@@ -54,15 +54,18 @@ pub struct Standing {
     pub flow: FlowStanding,
     /// Obligations that the bound policy may impose and this server cannot fulfil.
     pub unavailable_obligations: Vec<String>,
-    /// Controls of bound contents that promise to fail closed and that this server does not enforce.
+    /// Controls that promise to fail closed and that this server does not enforce: in what is bound and in what that
+    /// refers to. Looked for in production alone.
     pub unenforced_controls: Vec<UnenforcedControl>,
 }
 
 /// A control that promises to fail closed and that this server does not enforce.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnenforcedControl {
-    /// In which role its version is bound.
-    pub role: AssetKind,
+    /// The kind of the asset.
+    pub kind: AssetKind,
+    /// The asset.
+    pub asset: Slug,
     /// JSON pointer to the promise in the content.
     pub pointer: String,
 }
@@ -77,6 +80,12 @@ fn missing(code: &'static str, message: impl Into<String>) -> Missing {
 }
 
 impl Release {
+    /// Whether nothing in it may look stricter than it is.
+    #[must_use]
+    pub fn is_for_production(&self) -> bool {
+        self.environment.as_str() == PRODUCTION
+    }
+
     /// Everything that stands between an approved release and its lanes, all at once.
     #[must_use]
     pub fn activation_gaps(&self, standing: &Standing) -> Vec<Missing> {
@@ -123,10 +132,11 @@ impl Release {
             gaps.push(missing("obligation_unavailable", message));
         }
         // Elsewhere such a release is tried out, and its versions' warnings say as much.
-        if self.environment.as_str() == PRODUCTION {
+        if self.is_for_production() {
             for control in standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS) {
-                let (role, pointer) = (control.role.as_str(), &control.pointer);
-                let message = format!("`{pointer}` of the bound `{role}` promises to fail closed; nothing enforces it");
+                let (kind, asset, pointer) = (control.kind.as_str(), &control.asset, &control.pointer);
+                let message =
+                    format!("`{pointer}` of the `{kind}` `{asset}` promises to fail closed; nothing enforces it");
                 gaps.push(missing("control_not_enforced", message));
             }
         }

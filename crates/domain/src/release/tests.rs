@@ -272,7 +272,11 @@ fn all_gaps_are_named_at_once() {
 
 #[test]
 fn in_production_nothing_looks_stricter_than_it_is() {
-    let control = UnenforcedControl { role: AssetKind::McpServer, pointer: "/on_drift".to_owned() };
+    let control = UnenforcedControl {
+        kind: AssetKind::McpServer,
+        asset: Slug::parse("tickets").unwrap(),
+        pointer: "/on_drift".to_owned(),
+    };
     let standing = Standing { unenforced_controls: vec![control], ..sound() };
     let mut release = approved(1);
     assert!(release.activation_gaps(&standing).is_empty(), "elsewhere it can be tried out");
@@ -280,7 +284,7 @@ fn in_production_nothing_looks_stricter_than_it_is() {
     let gaps = release.activation_gaps(&standing);
     assert_eq!(gaps.len(), 1);
     assert_eq!(gaps[0].code, "control_not_enforced");
-    assert!(gaps[0].message.contains("`/on_drift`") && gaps[0].message.contains("`mcp_server`"));
+    assert!(gaps[0].message.contains("`/on_drift`") && gaps[0].message.contains("`mcp_server` `tickets`"));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Obligations that this server fulfils. A policy that may impose another one is not activated: a control that is not
 /// enforced must not look as if it were.
@@ -45,13 +46,9 @@ impl Services {
             primary_route: None,
             flow: FlowStanding::Absent,
             unavailable_obligations: Vec::new(),
-            unenforced_controls: Vec::new(),
+            unenforced_controls: self.unenforced_controls(scope, release).await?,
         };
         for binding in &release.bindings {
-            let content = self.bound_content(scope, binding).await?;
-            let promises = content::unenforced_promises(binding.role, &content);
-            let control = |pointer| UnenforcedControl { role: binding.role, pointer };
-            standing.unenforced_controls.extend(promises.into_iter().map(control));
             match binding.role {
                 AssetKind::OrchestrationFlow => standing.flow = self.flow_standing(scope, binding).await?,
                 AssetKind::ModelPolicy => standing.primary_route = Some(self.route_standing(scope, binding).await?),
@@ -77,6 +74,34 @@ impl Services {
             }
         }
         Ok(standing)
+    }
+
+    /// What promises to fail closed and is not enforced, in the versions that the release binds and in those that their
+    /// frozen references mean: a control behind a reference looks just as strict.
+    async fn unenforced_controls(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+    ) -> Result<Vec<UnenforcedControl>, Failure> {
+        let mut controls = Vec::new();
+        if !release.is_for_production() {
+            return Ok(controls);
+        }
+        let bound = release.bindings.iter().map(|binding| binding.asset_version_id);
+        let meant = release.references.iter().map(|reference| reference.asset_version_id);
+        let mut seen = BTreeSet::new();
+        for version in bound.chain(meant).filter(|version| seen.insert(*version)) {
+            let found = self.stores.assets.find_version(scope, version).await?;
+            let (asset, version) = found.ok_or(Failure::Corrupt("a release refers to no version"))?;
+            let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+            let promises = content::unenforced_promises(asset.kind, &content).into_iter();
+            controls.extend(promises.map(|pointer| UnenforcedControl {
+                kind: asset.kind,
+                asset: asset.slug.clone(),
+                pointer,
+            }));
+        }
+        Ok(controls)
     }
 
     async fn flow_standing(&self, scope: TenantScope, binding: &Binding) -> Result<FlowStanding, Failure> {
