@@ -130,12 +130,11 @@ async fn what_was_made_is_read_where_its_location_says() {
     let app = TestApp::start().await;
     let prompt = app.given().asset("prompt_template", "prompt").await;
     let flow = json!({ "slug": "echo", "owner_ref": "team:a", "content_yaml": ECHO_FLOW });
-    let made = app.post("/v1/flows", flow).await;
-    let id = made.expect(201)["asset_id"].as_str().unwrap().to_owned();
+    let flow = app.post("/v1/flows", flow).await;
+    assert_eq!(app.get(flow.header("location").unwrap()).await.expect(200), flow.expect(201));
     let more = json!({ "content_yaml": ECHO_FLOW });
-    let version = add(&app, &prompt, json!({ "content": said("x") })).await;
-    for made in [made, version, app.post(format!("/v1/flows/{id}/versions"), more).await] {
-        let read = app.get(made.header("location").unwrap()).await;
-        assert_eq!(read.expect(200), made.expect(201));
+    let path = format!("/v1/flows/{}/versions", flow.json()["asset_id"].as_str().unwrap());
+    for made in [add(&app, &prompt, json!({ "content": said("x") })).await, app.post(path, more).await] {
+        assert_eq!(app.get(made.header("location").unwrap()).await.expect(200), made.expect(201));
     }
 }

@@ -6,6 +6,7 @@
 
 use super::{AssetReference, PromptRefusal};
 use crate::slug::Slug;
+use std::iter;
 use unicode_security::skeleton;
 
 /// Most tokens in one template.
@@ -215,30 +216,34 @@ fn keyword(text: &str, start: usize, word: &str) -> Keyword {
     if looks_like(rest, word) { Keyword::Disguised } else { Keyword::Absent }
 }
 
-/// Whether a reader would take the beginning of a text for a word of ASCII.
+/// Whether a reader would take the beginning of a text for a word of ASCII. Some letters look like others in one case
+/// alone, so capitals are looked at too. Most of what follows a sign is ASCII and differs at once, and there may be a
+/// sign at every byte.
 fn looks_like(text: &str, word: &str) -> bool {
-    let mut visible = text.chars().filter(|letter| !invisible(*letter)).peekable();
-    // Most of what follows a sign differs at once, and there may be a sign at every byte.
-    let Some(first) = visible.peek() else { return false };
-    let drawn = shapes(&first.to_string());
-    if !drawn.iter().any(|drawn| drawn.chars().next() == word.chars().next()) {
-        return false;
-    }
-    // One letter may be drawn as two, such as `m` as `rn`.
-    let beginning: String = visible.take(word.len() * 2).collect();
-    let word = shape(word);
-    shapes(&beginning).iter().any(|drawn| drawn.starts_with(&word))
+    let visible = || text.chars().filter(|letter| !invisible(*letter));
+    begins_like(visible(), word) || begins_like(visible().flat_map(char::to_uppercase), word)
 }
 
-/// What a text is drawn like, as it stands and in capitals: some letters look like others in one case alone.
-fn shapes(text: &str) -> [String; 2] {
-    [shape(text), shape(&text.to_uppercase())]
+fn begins_like(letters: impl Iterator<Item = char>, word: &str) -> bool {
+    let mut seen = letters.flat_map(drawn).flat_map(simplest);
+    word.chars().flat_map(simplest).all(|letter| seen.next() == Some(letter))
 }
 
-/// Equal for texts that look the same but for case (the skeletons of Unicode Technical Standard 39).
-fn shape(text: &str) -> String {
-    let drawn: String = skeleton(text).map(|letter| letter.to_ascii_lowercase()).collect();
-    skeleton(&drawn).collect()
+/// The letters that a letter is drawn like (its skeleton in Unicode Technical Standard 39).
+fn drawn(letter: char) -> impl Iterator<Item = char> {
+    let ascii = letter.is_ascii().then_some(letter);
+    let others = if letter.is_ascii() { Vec::new() } else { skeleton(letter.encode_utf8(&mut [0; 4])).collect() };
+    ascii.into_iter().chain(others)
+}
+
+/// One case, and one of those within ASCII that look the same.
+fn simplest(letter: char) -> impl Iterator<Item = char> {
+    let (first, second) = match letter.to_ascii_lowercase() {
+        'm' => ('r', Some('n')),
+        '0' => ('o', None),
+        letter => (letter, None),
+    };
+    iter::once(first).chain(second)
 }
 
 /// A token may be followed by punctuation or space, not by what would have made its name longer.
@@ -324,6 +329,7 @@ mod tests {
             "!𝐜𝐨𝐦𝐦𝐚𝐧𝐝:go",
             "!coМмand:go",
             "$ɑrg:a",
+            "!c0rnmand:go",
             "@assеｔ-ref:tone",
             "@a\u{200b}ѕset‑ref:tone",
             "!command：go",
