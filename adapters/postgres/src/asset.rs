@@ -4,19 +4,21 @@ mod grant;
 mod impact;
 mod ledger;
 mod list;
+mod versions;
 
 use crate::{
-    database::{Database, Param},
+    database::{Database, Param, read},
     guarded::{Tail, commit_tail},
+    look::Look,
     row::{Columns, known},
 };
 use async_trait::async_trait;
+use deadpool_postgres::Pool;
 use fairway_domain::{
     asset::{
-        Asset, AssetVersion, ChangeNote, Lifecycle, NewVersion, OwnershipTier, VersionLabel,
-        canonical::Checksum,
+        Asset, AssetVersion, Lifecycle, NewVersion, OwnershipTier, VersionLabel,
         kind::AssetKind,
-        ports::{ArtifactPath, AssetFilter, AssetStore, BlockingRelease},
+        ports::{AssetFilter, AssetStore, BlockingRelease},
     },
     id::{AssetId, AssetVersionId},
     idempotency::KeyedOutcome,
@@ -25,8 +27,35 @@ use fairway_domain::{
     store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
 };
+use std::collections::HashMap;
 use tokio_postgres::Row;
 use uuid::Uuid;
+pub(crate) use versions::NewVersions;
+use versions::{Adding, NOTE, VERSION_COLUMNS, VersionRow, stored, version};
+
+/// Assets by tenant and identifier.
+pub(crate) struct Assets(pub(crate) Pool);
+
+#[async_trait]
+impl Look for Assets {
+    type Key = (Uuid, Uuid);
+    type Found = Asset;
+
+    async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), Asset>, StoreError> {
+        let sql = format!(
+            "SELECT tenant_id, {ASSET_COLUMNS} FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, asset_id)
+             JOIN asset USING (tenant_id, asset_id)"
+        );
+        let (tenants, ids): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
+        let rows = read(&self.0, &sql, &[&tenants, &ids]).await?;
+        rows.iter()
+            .map(|row| {
+                let found = asset(row)?;
+                Ok(((row.column("tenant_id")?, found.asset_id.uuid()), found))
+            })
+            .collect()
+    }
+}
 
 const ASSET_COLUMNS: &str = "asset.asset_id, asset.slug, asset.asset_kind, asset.owner_ref, asset.lifecycle_state, \
     asset.ownership_tier, asset.workspace_id, asset.namespace_id, asset.revision, asset.created_at, asset.created_by";
@@ -47,38 +76,13 @@ fn asset(row: &Row) -> Result<Asset, StoreError> {
     })
 }
 
-/// A version's columns carry a prefix, so that they can stand beside its asset's.
-const VERSION_COLUMNS: &str = "version.asset_version_id, version.asset_id AS version_asset_id, \
-    version.version_label, version.content, version.checksum, version.created_at AS version_created_at, \
-    version.created_by AS version_created_by, note.body AS change_note";
-
-/// What stands beside a version and can go away.
-const NOTE: &str = "LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
-
-fn version(row: &Row) -> Result<AssetVersion, StoreError> {
-    let (asset_id, asset_version_id) = (row.id("version_asset_id")?, row.id("asset_version_id")?);
-    Ok(AssetVersion {
-        asset_version_id,
-        asset_id,
-        version_label: row.spelled("version_label", VersionLabel::parse)?,
-        canonical: row.column("content")?,
-        artifact_ref: ArtifactPath::of_version(asset_id, asset_version_id),
-        checksum: row.spelled("checksum", Checksum::parse)?,
-        change_note: row.column::<Option<&str>>("change_note")?.and_then(ChangeNote::parse),
-        created_at: row.moment("version_created_at")?,
-        created_by: row.actor("version_created_by")?,
-    })
-}
-
 const INSERT_ASSET: &str = "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, \
     ownership_tier, workspace_id, namespace_id, last_label, revision, created_at, created_by)";
 
 #[async_trait]
 impl AssetStore for Database {
     async fn find(&self, scope: TenantScope, id: AssetId) -> Result<Option<Asset>, StoreError> {
-        let sql = format!("SELECT {ASSET_COLUMNS} FROM asset WHERE tenant_id = $1 AND asset_id = $2");
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
-        row.as_ref().map(asset).transpose()
+        self.assets.now((scope.tenant().uuid(), id.uuid())).await
     }
 
     async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: Paging) -> Result<Listed<Asset>, StoreError> {
@@ -166,37 +170,10 @@ impl AssetStore for Database {
         change: Change<NewVersion>,
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError> {
-        let Change { next, decided_on: _, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
-        let row = VersionRow::of(&next);
-        let (beside, more) = row.beside("$13", 21);
-        // Updating the asset's row makes versions of one asset wait for each other, so the next label is never given
-        // twice. A given label of the form vN moves the count along. The verdict stands first in the last line: were
-        // it joined to a version that was not made, PostgreSQL would not ask for it.
-        let sql = format!(
-            "WITH parent AS (
-                UPDATE asset SET last_label = CASE
-                    WHEN $15::text IS NULL THEN last_label + 1
-                    WHEN $15 ~ '^v[1-9][0-9]{{0,8}}$' THEN greatest(last_label, substr($15, 2)::integer)
-                    ELSE last_label END
-                WHERE tenant_id = $1 AND asset_id = $14 AND lifecycle_state <> 'archived'
-                RETURNING coalesce($15, 'v' || last_label) AS label
-             ),
-             made AS (
-                INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
-                    checksum, created_at, created_by)
-                SELECT $1, $13, $14, label, $16, $17, $18, $19, $20 FROM parent
-                RETURNING version_label
-             ),
-             {beside}
-             done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), {}))
-             SELECT version_label FROM done LEFT JOIN made ON true",
-            commit_tail!()
-        );
-        let mut own = row.params();
-        own.extend(more);
-        let rows = self.commit(&sql, &tail.with(&own)).await?;
-        stored(next, &rows)
+        match key {
+            None => self.new_versions.commit(Adding { scope, change }).await,
+            Some(_) => versions::alone(&self.new_versions.batch.0.0, scope, &change, key).await,
+        }
     }
 
     async fn commit_flow(
@@ -233,7 +210,7 @@ impl AssetStore for Database {
         own.extend(child.params());
         own.extend(more);
         let rows = self.commit(&sql, &tail.with(&own)).await?;
-        stored(new_version, &rows)
+        stored(&new_version, known("version_label", rows.first())?)
     }
 
     async fn find_version(
@@ -360,97 +337,4 @@ impl<'a> AssetRow<'a> {
             &self.by,
         ]
     }
-}
-
-/// The values of a version's insert, alive while the statement runs.
-struct VersionRow<'a> {
-    id: Uuid,
-    asset: Uuid,
-    label: Option<&'a str>,
-    content: &'a str,
-    artifact: &'a str,
-    checksum: &'a str,
-    at: time::OffsetDateTime,
-    by: String,
-    source: Option<&'a str>,
-    note: Option<&'a str>,
-    slugs: Vec<&'a str>,
-    labels: Vec<Option<&'a str>>,
-    pointers: Vec<&'a str>,
-}
-
-impl<'a> VersionRow<'a> {
-    fn of(version: &'a NewVersion) -> Self {
-        Self {
-            id: version.asset_version_id.uuid(),
-            asset: version.asset_id.uuid(),
-            label: version.version_label.as_ref().map(VersionLabel::as_str),
-            content: version.canonical.text(),
-            artifact: version.artifact_ref.as_str(),
-            checksum: version.canonical.checksum().as_str(),
-            at: version.created_at.moment(),
-            by: version.created_by.to_string(),
-            source: version.source_text.as_deref(),
-            note: version.change_note.as_ref().map(ChangeNote::as_str),
-            slugs: version.references.iter().map(|reference| reference.slug.as_str()).collect(),
-            labels: version
-                .references
-                .iter()
-                .map(|reference| reference.version.as_ref().map(VersionLabel::as_str))
-                .collect(),
-            pointers: version.references.iter().map(|reference| reference.pointer.as_str()).collect(),
-        }
-    }
-
-    fn params(&self) -> Vec<Param<'_>> {
-        vec![&self.id, &self.asset, &self.label, &self.content, &self.artifact, &self.checksum, &self.at, &self.by]
-    }
-
-    /// What stands beside the version, as parts of its statement, with their values from this placeholder on. What is
-    /// not there has no part: most versions have none of it, and every part of a statement costs.
-    fn beside(&self, id: &str, first: usize) -> (String, Vec<Param<'_>>) {
-        let (mut sql, mut values): (String, Vec<Param<'_>>) = (String::new(), Vec::new());
-        for (table, body) in [("asset_version_source", &self.source), ("asset_version_note", &self.note)] {
-            if body.is_some() {
-                let value = first.saturating_add(values.len());
-                sql.push_str(&format!(
-                    "{table}_made AS (
-                        INSERT INTO {table} (tenant_id, asset_version_id, body) SELECT $1, {id}, ${value} FROM made
-                     ),"
-                ));
-                values.push(body);
-            }
-        }
-        if !self.slugs.is_empty() {
-            let slugs = first.saturating_add(values.len());
-            let (labels, pointers) = (slugs.saturating_add(1), slugs.saturating_add(2));
-            sql.push_str(&format!(
-                "referred AS (
-                    INSERT INTO asset_reference (tenant_id, asset_version_id, position, target_slug, target_label,
-                        pointer)
-                    SELECT $1, {id}, place - 1, slug, label, pointer
-                    FROM made, unnest(${slugs}::text[], ${labels}::text[], ${pointers}::text[]) WITH ORDINALITY
-                        AS named (slug, label, pointer, place)
-                 ),"
-            ));
-            values.extend_from_slice(&[&self.slugs, &self.labels, &self.pointers]);
-        }
-        (sql, values)
-    }
-}
-
-/// The version as it now stands, with the label that the statement gave.
-fn stored(version: NewVersion, rows: &[Row]) -> Result<AssetVersion, CommitError> {
-    let row = known("version_label", rows.first())?;
-    Ok(AssetVersion {
-        asset_version_id: version.asset_version_id,
-        asset_id: version.asset_id,
-        version_label: row.spelled("version_label", VersionLabel::parse)?,
-        canonical: version.canonical.text().to_owned(),
-        artifact_ref: version.artifact_ref,
-        checksum: version.canonical.checksum().clone(),
-        change_note: version.change_note,
-        created_at: version.created_at,
-        created_by: version.created_by,
-    })
 }

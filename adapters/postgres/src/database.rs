@@ -1,11 +1,15 @@
 //! The pool, and how a statement is sent.
 
 use crate::{
+    asset::{Assets, NewVersions},
     execution::{Accepts, Finishes},
     failure,
     gather::Gather,
+    look::Looks,
     pulse::{AccessRevisions, DeploymentPulses},
+    release::{Moves, Releases},
     row::Columns,
+    together::Commits,
 };
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
 use fairway_domain::store::{CommitError, StoreError};
@@ -54,10 +58,14 @@ pub struct DatabaseOptions {
 pub struct Database {
     points: Pool,
     lists: Pool,
-    pub(crate) access_revisions: Arc<Gather<AccessRevisions>>,
-    pub(crate) deployment_pulses: Arc<Gather<DeploymentPulses>>,
-    pub(crate) accepts: Arc<Gather<Accepts>>,
-    pub(crate) finishes: Arc<Gather<Finishes>>,
+    pub(crate) access_revisions: Arc<Gather<Looks<AccessRevisions>>>,
+    pub(crate) deployment_pulses: Arc<Gather<Looks<DeploymentPulses>>>,
+    pub(crate) assets: Arc<Gather<Looks<Assets>>>,
+    pub(crate) releases: Arc<Gather<Looks<Releases>>>,
+    pub(crate) accepts: Arc<Gather<Commits<Accepts>>>,
+    pub(crate) finishes: Arc<Gather<Commits<Finishes>>>,
+    pub(crate) new_versions: Arc<Gather<Commits<NewVersions>>>,
+    pub(crate) moves: Arc<Gather<Commits<Moves>>>,
 }
 
 /// A value that a statement takes.
@@ -72,10 +80,14 @@ impl Database {
         let lists = (options.connections / POINTS_PER_LIST).max(1);
         let points = pool(&options.url, options.connections, ENTER_POINTS)?;
         Ok(Self {
-            access_revisions: Gather::over(AccessRevisions(points.clone())),
-            deployment_pulses: Gather::over(DeploymentPulses(points.clone())),
-            accepts: Gather::over(Accepts(points.clone())),
-            finishes: Gather::over(Finishes(points.clone())),
+            access_revisions: Gather::over(Looks(AccessRevisions(points.clone()))),
+            deployment_pulses: Gather::over(Looks(DeploymentPulses(points.clone()))),
+            assets: Gather::over(Looks(Assets(points.clone()))),
+            releases: Gather::over(Looks(Releases(points.clone()))),
+            accepts: Gather::over(Commits(Accepts(points.clone()))),
+            finishes: Gather::over(Commits(Finishes(points.clone()))),
+            new_versions: Gather::over(Commits(NewVersions(points.clone()))),
+            moves: Gather::over(Commits(Moves(points.clone()))),
             points,
             lists: pool(&options.url, lists, ENTER_LISTS)?,
         })

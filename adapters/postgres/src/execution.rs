@@ -8,7 +8,6 @@ mod finish_many;
 mod lease;
 
 pub(crate) use accept_many::Accepts;
-use accept_many::Asking;
 pub(crate) use finish_many::Finishes;
 
 use crate::{
@@ -108,12 +107,12 @@ impl ExecutionStore for Database {
         on: AcceptedOn,
         key: Option<&RequestKey>,
     ) -> Result<Accepted, CommitError> {
-        let asking = Asking { scope, run: acceptance.clone(), on, key: key.cloned() };
-        self.accepts.accept(asking).await
+        let asking = accept_many::Asking { scope, run: acceptance.clone(), on, key: key.cloned() };
+        self.accepts.commit(asking).await
     }
 
     async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
-        self.finishes.finish(scope, ending).await
+        self.finishes.commit(finish_many::Asking { scope, ending: ending.clone() }).await
     }
 
     async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError> {

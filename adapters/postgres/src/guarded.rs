@@ -3,6 +3,7 @@
 use crate::database::Param;
 use fairway_domain::{
     audit::{Fact, leaf_hash},
+    id::WorkspaceId,
     idempotency::KeyedOutcome,
     tenant::TenantScope,
 };
@@ -47,7 +48,7 @@ impl Tail {
         Self {
             tenant: scope.tenant().uuid(),
             fact: fact.fact_id.uuid(),
-            workspace: fact.workspace_id.map(fairway_domain::id::WorkspaceId::uuid),
+            workspace: fact.workspace_id.map(WorkspaceId::uuid),
             kind: fact.kind.as_str(),
             body,
             leaf,
@@ -77,6 +78,71 @@ impl Tail {
             &self.status,
             &self.resource,
         ];
+        all.extend_from_slice(own);
+        all
+    }
+}
+
+/// The columns of `asked` that hold the facts of a commit of many, `$1` to `$6`, as [`Facts::params`] gives them.
+macro_rules! fact_columns {
+    () => {
+        "$1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[]"
+    };
+}
+pub(crate) use fact_columns;
+
+/// Writes the facts of those rows of a commit of many whose guard held: the part of a statement behind the one that
+/// makes these rows, under the name given.
+macro_rules! told {
+    ($held:literal) => {
+        concat!(
+            "told AS (
+                INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash)
+                SELECT tenant_id, fact_id, fact_workspace, fact_kind, fact_body, leaf_hash FROM ",
+            $held,
+            "),
+             waiting AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT tenant_id, fact_id FROM ",
+            $held,
+            ")"
+        )
+    };
+}
+pub(crate) use told;
+
+/// The names of the columns of [`fact_columns`].
+macro_rules! fact_names {
+    () => {
+        "tenant_id, fact_id, fact_workspace, fact_kind, fact_body, leaf_hash"
+    };
+}
+pub(crate) use fact_names;
+
+/// The facts of many, column by column.
+#[derive(Default)]
+pub(crate) struct Facts {
+    tenants: Vec<Uuid>,
+    ids: Vec<Uuid>,
+    workspaces: Vec<Option<Uuid>>,
+    kinds: Vec<&'static str>,
+    bodies: Vec<Vec<u8>>,
+    leaves: Vec<Vec<u8>>,
+}
+
+impl Facts {
+    pub(crate) fn push(&mut self, scope: TenantScope, fact: &Fact) {
+        let body = fact.canonical_bytes(scope.tenant());
+        self.tenants.push(scope.tenant().uuid());
+        self.ids.push(fact.fact_id.uuid());
+        self.workspaces.push(fact.workspace_id.map(WorkspaceId::uuid));
+        self.kinds.push(fact.kind.as_str());
+        self.leaves.push(leaf_hash(&body).to_vec());
+        self.bodies.push(body);
+    }
+
+    /// The values of [`fact_columns`], followed by the statement's own.
+    pub(crate) fn with<'a>(&'a self, own: &[Param<'a>]) -> Vec<Param<'a>> {
+        let mut all: Vec<Param<'a>> =
+            vec![&self.tenants, &self.ids, &self.workspaces, &self.kinds, &self.bodies, &self.leaves];
         all.extend_from_slice(own);
         all
     }

@@ -15,11 +15,13 @@ mod guarded;
 mod idempotency;
 mod installation;
 mod listing;
+mod look;
 mod migration;
 mod pulse;
 mod release;
 mod row;
 mod tenant;
+mod together;
 mod workload;
 
 pub use database::{Database, DatabaseOptions};

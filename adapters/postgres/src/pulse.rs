@@ -2,8 +2,7 @@
 
 use crate::{
     database::{Param, read},
-    failure::unsettled,
-    gather::{Batch, Gather},
+    look::Look,
     row::Columns,
 };
 use async_trait::async_trait;
@@ -11,16 +10,20 @@ use deadpool_postgres::Pool;
 use fairway_domain::{
     id::TenantId,
     release::ports::DeploymentPulse,
-    store::{Revision, StoreError, StoreFault},
+    store::{Revision, StoreError},
 };
-use std::{collections::HashMap, hash::Hash, sync::Arc};
+use std::collections::HashMap;
 use uuid::Uuid;
 
 /// The access revisions of tenants.
 pub(crate) struct AccessRevisions(pub(crate) Pool);
 
-impl AccessRevisions {
-    async fn read(&self, tenants: &[TenantId]) -> Result<HashMap<TenantId, Revision>, StoreError> {
+#[async_trait]
+impl Look for AccessRevisions {
+    type Key = TenantId;
+    type Found = Revision;
+
+    async fn look(&self, tenants: &[TenantId]) -> Result<HashMap<TenantId, Revision>, StoreError> {
         const SQL: &str = "SELECT tenant_id, access_revision FROM tenant WHERE tenant_id = ANY($1)";
         let asked: Vec<Uuid> = tenants.iter().map(|tenant| tenant.uuid()).collect();
         let rows = read(&self.0, SQL, &[&asked]).await?;
@@ -34,8 +37,12 @@ pub(crate) struct DeploymentPulses(pub(crate) Pool);
 /// Tenant, workload and environment.
 pub(crate) type PulseKey = (Uuid, Uuid, String);
 
-impl DeploymentPulses {
-    async fn read(&self, places: &[PulseKey]) -> Result<HashMap<PulseKey, DeploymentPulse>, StoreError> {
+#[async_trait]
+impl Look for DeploymentPulses {
+    type Key = PulseKey;
+    type Found = DeploymentPulse;
+
+    async fn look(&self, places: &[PulseKey]) -> Result<HashMap<PulseKey, DeploymentPulse>, StoreError> {
         const SQL: &str = "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
             FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS asked (tenant_id, workload_id, environment)
             JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)";
@@ -59,75 +66,4 @@ impl DeploymentPulses {
             })
             .collect()
     }
-}
-
-/// A revision, or the fact that the shared statement failed: errors cannot be shared.
-type Shared<T> = Result<Option<T>, Failed>;
-
-/// The shared statement failed, and whether a later try may succeed.
-#[derive(Clone, Copy)]
-pub(crate) struct Failed(StoreFault);
-
-#[async_trait]
-impl Batch for AccessRevisions {
-    type Item = TenantId;
-    type Answer = Shared<Revision>;
-
-    async fn together(&self, tenants: Vec<TenantId>) -> Vec<Shared<Revision>> {
-        let found = self.read(&distinct(&tenants)).await;
-        shared(&tenants, &found)
-    }
-}
-
-#[async_trait]
-impl Batch for DeploymentPulses {
-    type Item = PulseKey;
-    type Answer = Shared<DeploymentPulse>;
-
-    async fn together(&self, places: Vec<PulseKey>) -> Vec<Shared<DeploymentPulse>> {
-        let found = self.read(&distinct(&places)).await;
-        shared(&places, &found)
-    }
-}
-
-impl Gather<AccessRevisions> {
-    /// The tenant's access revision, read after this call.
-    pub(crate) async fn now(self: &Arc<Self>, tenant: TenantId) -> Result<Option<Revision>, StoreError> {
-        match self.ask(tenant).await {
-            Some(Ok(revision)) => Ok(revision),
-            // Whoever asks again gets an error of its own, which says what is wrong.
-            Some(Err(Failed(StoreFault::Broken))) => Ok(self.batch.read(&[tenant]).await?.remove(&tenant)),
-            // To ask again now would be to wait twice.
-            Some(Err(Failed(StoreFault::Unavailable))) | None => Err(unsettled()),
-        }
-    }
-}
-
-impl Gather<DeploymentPulses> {
-    /// The revisions of a place, read after this call.
-    pub(crate) async fn now(self: &Arc<Self>, place: PulseKey) -> Result<Option<DeploymentPulse>, StoreError> {
-        match self.ask(place.clone()).await {
-            Some(Ok(pulse)) => Ok(pulse),
-            Some(Err(Failed(StoreFault::Broken))) => {
-                Ok(self.batch.read(std::slice::from_ref(&place)).await?.remove(&place))
-            }
-            Some(Err(Failed(StoreFault::Unavailable))) | None => Err(unsettled()),
-        }
-    }
-}
-
-fn distinct<K: Clone + PartialEq>(keys: &[K]) -> Vec<K> {
-    let mut distinct: Vec<K> = Vec::new();
-    for key in keys {
-        if !distinct.contains(key) {
-            distinct.push(key.clone());
-        }
-    }
-    distinct
-}
-
-fn shared<K: Eq + Hash, T: Clone>(keys: &[K], found: &Result<HashMap<K, T>, StoreError>) -> Vec<Shared<T>> {
-    keys.iter()
-        .map(|key| found.as_ref().map(|found| found.get(key).cloned()).map_err(|error| Failed(error.fault)))
-        .collect()
 }

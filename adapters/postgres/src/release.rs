@@ -1,13 +1,17 @@
 //! Releases and deployments.
 
+mod moves;
 mod rows;
 
 use crate::{
-    database::{Database, Param},
+    database::{Database, Param, read},
     guarded::{Tail, commit_tail},
     listing::{Branch, Key, Listing, Values, within},
+    look::Look,
+    row::Columns,
 };
 use async_trait::async_trait;
+use deadpool_postgres::Pool;
 use fairway_domain::{
     id::{ReleaseId, WorkloadId},
     idempotency::KeyedOutcome,
@@ -21,23 +25,45 @@ use fairway_domain::{
     store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
 };
+pub(crate) use moves::Moves;
+use moves::Moving;
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
-use rows::{RELEASE_COLUMNS, ReferenceRows, ReleaseRow, placed, release};
+use rows::{RELEASE_COLUMNS, ReleaseRow, placed, release};
+use std::collections::HashMap;
 use uuid::Uuid;
 
+/// Releases by tenant and identifier, with all that is decided on.
+pub(crate) struct Releases(pub(crate) Pool);
+
 #[async_trait]
-impl ReleaseStore for Database {
-    async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<PlacedRelease>, StoreError> {
+impl Look for Releases {
+    type Key = (Uuid, Uuid);
+    type Found = PlacedRelease;
+
+    async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), PlacedRelease>, StoreError> {
         let sql = format!(
-            "SELECT {RELEASE_COLUMNS}, {DEPLOYMENT_COLUMNS}, {}, {}, {}
-             FROM release JOIN deployment USING (tenant_id, workload_id, environment)
-             WHERE tenant_id = $1 AND release_id = $2",
+            "SELECT tenant_id, {RELEASE_COLUMNS}, {DEPLOYMENT_COLUMNS}, {}, {}, {}
+             FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, release_id)
+             JOIN release USING (tenant_id, release_id) JOIN deployment USING (tenant_id, workload_id, environment)",
             rows::BINDINGS,
             rows::REFERENCES,
             rows::APPROVALS
         );
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
-        row.as_ref().map(placed).transpose()
+        let (tenants, ids): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
+        let rows = read(&self.0, &sql, &[&tenants, &ids]).await?;
+        rows.iter()
+            .map(|row| {
+                let found = placed(row)?;
+                Ok(((row.column("tenant_id")?, found.release.release_id.uuid()), found))
+            })
+            .collect()
+    }
+}
+
+#[async_trait]
+impl ReleaseStore for Database {
+    async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<PlacedRelease>, StoreError> {
+        self.releases.now((scope.tenant().uuid(), id.uuid())).await
     }
 
     async fn list(
@@ -223,32 +249,10 @@ impl ReleaseStore for Database {
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH changed AS (
-                UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18
-                WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
-                RETURNING 1
-             ),
-             frozen AS (
-                INSERT INTO release_reference (tenant_id, release_id, bindings_digest, from_version_id, slug, label,
-                    to_version_id)
-                SELECT $1, $13, $16, reference.from_id, reference.slug, reference.label, reference.to_id
-                FROM changed, unnest($19::uuid[], $20::text[], $21::text[], $22::uuid[])
-                    AS reference (from_id, slug, label, to_id)
-                ON CONFLICT DO NOTHING
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
-            commit_tail!(),
-            ")"
-        );
-        // Submitted again without a change, a release has the same digest and finds its references there already.
-        let Change { next, decided_on, fact } = change;
-        let tail = Tail::new(scope, &fact, key);
-        let row = ReleaseRow::of(&next, decided_on);
-        let frozen = ReferenceRows::of(&next);
-        let mut own = row.params();
-        own.extend_from_slice(&frozen.params());
-        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+        match key {
+            None => self.moves.commit(Moving { scope, change }).await,
+            Some(_) => moves::alone(&self.moves.batch.0.0, scope, &change, key).await,
+        }
     }
 
     async fn commit_deployment(

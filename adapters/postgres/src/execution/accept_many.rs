@@ -3,9 +3,8 @@
 use super::accept::accept;
 use crate::{
     database::{Param, commit_together},
-    failure::unsettled,
-    gather::{Batch, Gather},
     row::Columns,
+    together::Commit,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -18,9 +17,8 @@ use fairway_domain::{
     store::{CommitError, StoreError},
     tenant::TenantScope,
 };
-use futures_util::future::join_all;
 use serde_json::json;
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -98,44 +96,38 @@ pub(crate) struct Asking {
     pub(super) key: Option<RequestKey>,
 }
 
-impl Gather<Accepts> {
-    /// Accepts a run, in one statement with those that wait at the same time.
-    pub(super) async fn accept(self: &Arc<Self>, asking: Asking) -> Result<Accepted, CommitError> {
-        match self.ask(asking).await {
-            Some(answer) => answer,
-            None => Err(CommitError::Store(unsettled())),
-        }
-    }
-}
-
 #[async_trait]
-impl Batch for Accepts {
+impl Commit for Accepts {
     type Item = Asking;
-    type Answer = Result<Accepted, CommitError>;
+    type Done = Accepted;
+    const WHAT: &'static str = "accepts of runs";
 
-    async fn together(&self, asking: Vec<Asking>) -> Vec<Result<Accepted, CommitError>> {
+    /// A denial has another statement and is rare, and of two with one key the second has to find the first's row.
+    fn shares(asking: &Asking, in_front: &[&Asking]) -> bool {
+        let taken = |key: &RequestKey| {
+            in_front.iter().any(|other| other.key.as_ref().is_some_and(|other| other.key == key.key))
+        };
+        matches!(asking.run.admission, Admission::Run { .. }) && !asking.key.as_ref().is_some_and(taken)
+    }
+
+    async fn together(&self, asking: &[&Asking]) -> Result<Option<Vec<Result<Accepted, CommitError>>>, StoreError> {
         let mut many = Many::default();
-        let shared: Vec<bool> = asking.iter().map(|asking| many.take(asking)).collect();
-        let together = if many.executions.len() > 1 { self.accept_many(&many).await } else { Ok(None) };
-        if let Err(error) = &together {
-            tracing::warn!(error = error as &dyn std::error::Error, "runs could not be accepted together");
+        for asking in asking {
+            many.push(asking);
         }
-        let together = &together;
-        let answers = asking.iter().zip(shared).map(|(asking, shared)| async move {
-            match (together, shared) {
-                (Ok(Some(places)), true) => Ok(match places.get(&asking.run.execution_id.uuid()) {
-                    Some(true) => Accepted::Yes,
-                    Some(false) => Accepted::KeyTaken,
-                    None => Accepted::Moved,
-                }),
-                (Err(_), true) => Err(CommitError::Store(unsettled())),
-                (Ok(None), true) | (Ok(_) | Err(_), false) => {
-                    accept(&self.0, asking.scope, &asking.run, asking.on, asking.key.as_ref()).await
-                }
-            }
-        });
-        // At the same time: while these last, everybody else waits.
-        join_all(answers).await
+        let Some(places) = self.accept_many(&many).await? else { return Ok(None) };
+        let answer = |asking: &&Asking| {
+            Ok(match places.get(&asking.run.execution_id.uuid()) {
+                Some(true) => Accepted::Yes,
+                Some(false) => Accepted::KeyTaken,
+                None => Accepted::Moved,
+            })
+        };
+        Ok(Some(asking.iter().map(answer).collect()))
+    }
+
+    async fn alone(&self, asking: &Asking) -> Result<Accepted, CommitError> {
+        accept(&self.0, asking.scope, &asking.run, asking.on, asking.key.as_ref()).await
     }
 }
 
@@ -214,14 +206,9 @@ struct Many<'a> {
 }
 
 impl<'a> Many<'a> {
-    /// Takes a run in, unless it has to be accepted by itself: a denial has another statement and is rare, and of two
-    /// with one key the second has to find the first's row.
-    fn take(&mut self, asking: &'a Asking) -> bool {
+    fn push(&mut self, asking: &'a Asking) {
         let Asking { scope, run, on, key } = asking;
-        let Admission::Run { lease, lease_for, deadline_in } = &run.admission else { return false };
-        if key.as_ref().is_some_and(|key| self.keys.contains(&Some(key.key.as_str()))) {
-            return false;
-        }
+        let Admission::Run { lease, lease_for, deadline_in } = &run.admission else { return };
         self.tenants.push(scope.tenant().uuid());
         self.workloads.push(run.workload_id.uuid());
         self.environments.push(run.environment.as_str());
@@ -252,6 +239,5 @@ impl<'a> Many<'a> {
         self.routes.push(key.map(|key| key.route.as_str()));
         self.keys.push(key.map(|key| key.key.as_str()));
         self.body_digests.push(key.map(|key| key.body_digest.as_slice()));
-        true
     }
 }

@@ -3,34 +3,34 @@
 use super::finish::finish;
 use crate::{
     database::{Param, commit_together},
-    failure::unsettled,
-    gather::{Batch, Gather},
+    guarded::{Facts, fact_columns, fact_names, told},
     row::Columns,
+    together::Commit,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    audit::leaf_hash,
     execution::Ending,
-    id::WorkspaceId,
     store::{CommitError, StoreError},
     tenant::TenantScope,
 };
-use futures_util::future::join_all;
 use serde_json::Value;
-use std::{collections::HashSet, sync::Arc};
+use std::collections::HashSet;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// The statement for one run (see `finish.rs`), over many: without its lease a run writes nothing, and none hinders
 /// another.
-const SQL: &str = "WITH asked AS MATERIALIZED (
-        SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[],
-            $8::timestamptz[], $9::bigint[], $10::bytea[], $11::text[], $12::uuid[], $13::uuid[], $14::text[],
-            $15::bytea[], $16::bytea[])
-            AS asked (tenant_id, execution_id, token, status, outcome, error_code, error_message,
-            finished_at, error_offset, salt, output, fact_id, workspace_id, kind,
-            body, leaf_hash)
+const SQL: &str = concat!(
+    "WITH asked AS MATERIALIZED (
+        SELECT * FROM unnest(",
+    fact_columns!(),
+    ",
+            $7::uuid[], $8::uuid[], $9::text[], $10::text[], $11::text[], $12::text[], $13::timestamptz[],
+            $14::bigint[], $15::bytea[], $16::text[])
+            AS asked (",
+    fact_names!(),
+    ", execution_id, token, status, outcome, error_code, error_message, finished_at, error_offset, salt, output)
     ),
     held AS (
         DELETE FROM execution_lease AS lease USING asked
@@ -64,63 +64,52 @@ const SQL: &str = "WITH asked AS MATERIALIZED (
             AS kept (execution_id, artifact_id, kind, storage_ref, body, created_at)
         JOIN ended USING (execution_id)
     ),
-    told AS (
-        INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash)
-        SELECT tenant_id, fact_id, workspace_id, kind, body, leaf_hash FROM ended
-    ),
-    waiting AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT tenant_id, fact_id FROM ended)
-    SELECT execution_id FROM ended";
+    ",
+    told!("ended"),
+    " SELECT execution_id FROM ended"
+);
 
 /// The ends of one process's worker.
 pub(crate) struct Finishes(pub(crate) Pool);
 
 /// A run that asks to be ended.
 pub(crate) struct Asking {
-    scope: TenantScope,
-    ending: Ending,
-}
-
-impl Gather<Finishes> {
-    /// Ends a run, in one statement with those that are done at the same time.
-    pub(super) async fn finish(self: &Arc<Self>, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
-        match self.ask(Asking { scope, ending: ending.clone() }).await {
-            Some(answer) => answer,
-            None => Err(CommitError::Store(unsettled())),
-        }
-    }
+    pub(super) scope: TenantScope,
+    pub(super) ending: Ending,
 }
 
 #[async_trait]
-impl Batch for Finishes {
+impl Commit for Finishes {
     type Item = Asking;
-    type Answer = Result<(), CommitError>;
+    type Done = ();
+    const WHAT: &'static str = "ends of runs";
 
-    async fn together(&self, asking: Vec<Asking>) -> Vec<Result<(), CommitError>> {
+    /// Few have further decisions, and of two ends of one run the second has to find the first's, or both would be told
+    /// that they were stored.
+    fn shares(asking: &Asking, in_front: &[&Asking]) -> bool {
+        let run = asking.ending.execution_id;
+        asking.ending.decisions.is_empty() && in_front.iter().all(|other| other.ending.execution_id != run)
+    }
+
+    async fn together(&self, asking: &[&Asking]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
         let mut many = Many::default();
-        let shared: Vec<bool> = asking.iter().map(|asking| many.take(asking)).collect();
-        let together = if many.executions.len() > 1 { self.finish_many(&many).await } else { Ok(None) };
-        if let Err(error) = &together {
-            tracing::warn!(error = error as &dyn std::error::Error, "runs could not be ended together");
+        for asking in asking {
+            many.push(asking);
         }
-        let together = &together;
-        let answers = asking.iter().zip(shared).map(|(asking, shared)| async move {
-            match (together, shared) {
-                (Ok(Some(ended)), true) if ended.contains(&asking.ending.execution_id.uuid()) => Ok(()),
-                (Ok(Some(_)), true) => Err(CommitError::Stale),
-                (Err(_), true) => Err(CommitError::Store(unsettled())),
-                (Ok(None), true) | (Ok(_) | Err(_), false) => finish(&self.0, asking.scope, &asking.ending).await,
-            }
-        });
-        // At the same time: while these last, everybody else waits.
-        join_all(answers).await
+        let Some(ended) = self.finish_many(&many).await? else { return Ok(None) };
+        let stored = |asking: &&Asking| ended.contains(&asking.ending.execution_id.uuid());
+        Ok(Some(asking.iter().map(|asking| stored(asking).then_some(()).ok_or(CommitError::Stale)).collect()))
+    }
+
+    async fn alone(&self, asking: &Asking) -> Result<(), CommitError> {
+        finish(&self.0, asking.scope, &asking.ending).await
     }
 }
 
 impl Finishes {
     /// Those that were ended. `None`: nothing happened.
     async fn finish_many(&self, many: &Many<'_>) -> Result<Option<HashSet<Uuid>>, StoreError> {
-        let params: [Param<'_>; 28] = [
-            &many.tenants,
+        let own: [Param<'_>; 22] = [
             &many.executions,
             &many.tokens,
             &many.statuses,
@@ -131,11 +120,6 @@ impl Finishes {
             &many.error_offsets,
             &many.salts,
             &many.outputs,
-            &many.fact_ids,
-            &many.workspaces,
-            &many.kinds,
-            &many.bodies,
-            &many.leaves,
             &many.steps.of,
             &many.steps.positions,
             &many.steps.ids,
@@ -149,7 +133,7 @@ impl Finishes {
             &many.artifacts.bodies,
             &many.artifacts.made,
         ];
-        let Some(rows) = commit_together(&self.0, SQL, &params).await? else { return Ok(None) };
+        let Some(rows) = commit_together(&self.0, SQL, &many.facts.with(&own)).await? else { return Ok(None) };
         rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>().map(Some)
     }
 }
@@ -157,7 +141,7 @@ impl Finishes {
 /// Ends of runs, column by column.
 #[derive(Default)]
 struct Many<'a> {
-    tenants: Vec<Uuid>,
+    facts: Facts,
     executions: Vec<Uuid>,
     tokens: Vec<Uuid>,
     statuses: Vec<&'static str>,
@@ -168,11 +152,6 @@ struct Many<'a> {
     error_offsets: Vec<Option<i64>>,
     salts: Vec<Option<&'a [u8]>>,
     outputs: Vec<Option<&'a str>>,
-    fact_ids: Vec<Uuid>,
-    workspaces: Vec<Option<Uuid>>,
-    kinds: Vec<&'static str>,
-    bodies: Vec<Vec<u8>>,
-    leaves: Vec<Vec<u8>>,
     steps: Steps<'a>,
     artifacts: Artifacts<'a>,
 }
@@ -198,16 +177,10 @@ struct Artifacts<'a> {
 }
 
 impl<'a> Many<'a> {
-    /// Takes an end in, unless it has further decisions, which few have and every statement would pay for, or the run
-    /// has one here already.
-    fn take(&mut self, asking: &'a Asking) -> bool {
+    fn push(&mut self, asking: &'a Asking) {
         let Asking { scope, ending } = asking;
         let id = ending.execution_id.uuid();
-        // Of two ends of one run the second has to find the first's, or both would be told that they were stored.
-        if !ending.decisions.is_empty() || self.executions.contains(&id) {
-            return false;
-        }
-        self.tenants.push(scope.tenant().uuid());
+        self.facts.push(*scope, &ending.fact);
         self.executions.push(id);
         self.tokens.push(ending.lease);
         self.statuses.push(ending.status.as_str());
@@ -220,13 +193,6 @@ impl<'a> Many<'a> {
         let output = ending.output.as_ref();
         self.salts.push(output.map(|output| output.salt.as_slice()));
         self.outputs.push(output.map(|output| output.body.as_str()));
-        let fact = &ending.fact;
-        let body = fact.canonical_bytes(scope.tenant());
-        self.fact_ids.push(fact.fact_id.uuid());
-        self.workspaces.push(fact.workspace_id.map(WorkspaceId::uuid));
-        self.kinds.push(fact.kind.as_str());
-        self.leaves.push(leaf_hash(&body).to_vec());
-        self.bodies.push(body);
         for (position, step) in (1_i16..).zip(&ending.steps) {
             self.steps.of.push(id);
             self.steps.positions.push(position);
@@ -244,6 +210,5 @@ impl<'a> Many<'a> {
             self.artifacts.bodies.push(Value::Object(artifact.body.clone()).to_string());
             self.artifacts.made.push(artifact.created_at.moment());
         }
-        true
     }
 }

@@ -178,12 +178,12 @@ pub(super) fn placed(row: &Row) -> Result<PlacedRelease, StoreError> {
 /// What every move of a release sets: `$13` id, `$14` revision seen, `$15` state, `$16` digest, `$17` revision,
 /// `$18` moment.
 pub(super) struct ReleaseRow<'a> {
-    id: Uuid,
-    seen: i64,
-    state: &'static str,
-    digest: Option<&'a str>,
-    revision: i64,
-    at: time::OffsetDateTime,
+    pub(super) id: Uuid,
+    pub(super) seen: i64,
+    pub(super) state: &'static str,
+    pub(super) digest: Option<&'a str>,
+    pub(super) revision: i64,
+    pub(super) at: time::OffsetDateTime,
 }
 
 impl<'a> ReleaseRow<'a> {

@@ -53,10 +53,12 @@ async fn is_sound(stage: &Stage, workload: &Workload) {
 async fn of_moves_decided_on_one_revision_one_happens() {
     let stage = Stage::new().await;
     let workload = stage.workload().await;
-    let releases = approved(&stage, &workload).await;
+    let mut changes = Vec::new();
+    for release in approved(&stage, &workload).await {
+        changes.push(activation(&stage.placed(&release).await, None));
+    }
     let mut movers = JoinSet::new();
-    for release in releases {
-        let change = activation(&stage.placed(&release).await, None);
+    for change in changes {
         let store = Arc::clone(&stage.store);
         movers.spawn(async move { store.commit_deployment(scope(), change, None).await });
     }

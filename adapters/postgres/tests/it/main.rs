@@ -26,3 +26,4 @@ mod migrations;
 mod partitions;
 #[cfg(test)]
 mod stage;
+mod together;

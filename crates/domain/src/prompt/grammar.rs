@@ -1,10 +1,12 @@
 //! The tokens of a prompt template, found in one pass from left to right.
 //!
-//! A token that is begun must be whole: what looks like one to a reader but is none to the machine (another case, an
+//! A token that is begun must be whole: what looks like one to a reader but is none to the machine (another case, other
+//! letters that are drawn alike, an
 //! invisible character inside) is refused, because it would otherwise reach the model unnoticed.
 
 use super::{AssetReference, PromptRefusal};
 use crate::slug::Slug;
+use unicode_security::skeleton;
 
 /// Most tokens in one template.
 pub const MAX_TOKENS: usize = 10_000;
@@ -210,9 +212,33 @@ fn keyword(text: &str, start: usize, word: &str) -> Keyword {
     if rest.starts_with(word) {
         return Keyword::Whole(start + word.len());
     }
-    let mut seen = rest.chars().filter(|letter| !invisible(*letter)).map(plain);
-    let alike = word.chars().all(|letter| seen.next().is_some_and(|other| other.eq_ignore_ascii_case(&letter)));
-    if alike { Keyword::Disguised } else { Keyword::Absent }
+    if looks_like(rest, word) { Keyword::Disguised } else { Keyword::Absent }
+}
+
+/// Whether a reader would take the beginning of a text for a word of ASCII.
+fn looks_like(text: &str, word: &str) -> bool {
+    let mut visible = text.chars().filter(|letter| !invisible(*letter)).peekable();
+    // Most of what follows a sign differs at once, and there may be a sign at every byte.
+    let Some(first) = visible.peek() else { return false };
+    let drawn = shapes(&first.to_string());
+    if !drawn.iter().any(|drawn| drawn.chars().next() == word.chars().next()) {
+        return false;
+    }
+    // One letter may be drawn as two, such as `m` as `rn`.
+    let beginning: String = visible.take(word.len() * 2).collect();
+    let word = shape(word);
+    shapes(&beginning).iter().any(|drawn| drawn.starts_with(&word))
+}
+
+/// What a text is drawn like, as it stands and in capitals: some letters look like others in one case alone.
+fn shapes(text: &str) -> [String; 2] {
+    [shape(text), shape(&text.to_uppercase())]
+}
+
+/// Equal for texts that look the same but for case (the skeletons of Unicode Technical Standard 39).
+fn shape(text: &str) -> String {
+    let drawn: String = skeleton(text).map(|letter| letter.to_ascii_lowercase()).collect();
+    skeleton(&drawn).collect()
 }
 
 /// A token may be followed by punctuation or space, not by what would have made its name longer.
@@ -235,26 +261,6 @@ const fn invisible(letter: char) -> bool {
             | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
             | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{e0000}'..='\u{e0fff}'
     )
-}
-
-/// The ASCII letter that a reader sees, for the letters of the three words: full-width forms, and those that Cyrillic,
-/// Greek and phonetic alphabets draw alike.
-fn plain(letter: char) -> char {
-    match letter {
-        '\u{ff01}'..='\u{ff5e}' => u32::from(letter).checked_sub(0xfee0).and_then(char::from_u32).unwrap_or(letter),
-        'а' | 'α' | 'А' | 'Α' => 'a',
-        'с' | 'ϲ' | 'С' | 'Ϲ' => 'c',
-        'ԁ' => 'd',
-        'е' | 'Е' | 'Ε' => 'e',
-        'ɡ' => 'g',
-        'м' | 'М' | 'Μ' => 'm',
-        'о' | 'ο' | 'О' | 'Ο' => 'o',
-        'ѕ' | 'Ѕ' => 's',
-        'т' | 'Т' | 'Τ' => 't',
-        '‐' | '‑' | '−' => '-',
-        '꞉' | '∶' => ':',
-        _ => letter,
-    }
 }
 
 #[cfg(test)]
@@ -314,6 +320,12 @@ mod tests {
             "@аsset-ref:tone",
             "@asset‑ref:tone",
             "!cоmmand:go",
+            "!ⅽommand:go",
+            "!𝐜𝐨𝐦𝐦𝐚𝐧𝐝:go",
+            "!coМмand:go",
+            "$ɑrg:a",
+            "@assеｔ-ref:tone",
+            "@a\u{200b}ѕset‑ref:tone",
             "!command：go",
             "$ａｒｇ:a",
             "!command:",

@@ -1,0 +1,281 @@
+//! Versions: how one is read, and how new ones are stored, one by itself or those that wait at the same time.
+
+use crate::{
+    database::{Param, commit, commit_together},
+    guarded::{Facts, Tail, commit_tail, fact_columns, fact_names, told},
+    row::{Columns, known},
+    together::Commit,
+};
+use async_trait::async_trait;
+use deadpool_postgres::Pool;
+use fairway_domain::{
+    asset::{AssetVersion, ChangeNote, NewVersion, VersionLabel, canonical::Checksum, ports::ArtifactPath},
+    idempotency::KeyedOutcome,
+    store::{Change, CommitError, StoreError},
+    tenant::TenantScope,
+};
+use std::collections::HashMap;
+use time::OffsetDateTime;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+/// A version's columns carry a prefix, so that they can stand beside its asset's.
+pub(super) const VERSION_COLUMNS: &str = "version.asset_version_id, version.asset_id AS version_asset_id, \
+    version.version_label, version.content, version.checksum, version.created_at AS version_created_at, \
+    version.created_by AS version_created_by, note.body AS change_note";
+
+/// What stands beside a version and can go away.
+pub(super) const NOTE: &str = "LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
+
+pub(super) fn version(row: &Row) -> Result<AssetVersion, StoreError> {
+    let (asset_id, asset_version_id) = (row.id("version_asset_id")?, row.id("asset_version_id")?);
+    Ok(AssetVersion {
+        asset_version_id,
+        asset_id,
+        version_label: row.spelled("version_label", VersionLabel::parse)?,
+        canonical: row.column("content")?,
+        artifact_ref: ArtifactPath::of_version(asset_id, asset_version_id),
+        checksum: row.spelled("checksum", Checksum::parse)?,
+        change_note: row.column::<Option<&str>>("change_note")?.and_then(ChangeNote::parse),
+        created_at: row.moment("version_created_at")?,
+        created_by: row.actor("version_created_by")?,
+    })
+}
+
+/// Adds a version to its asset.
+pub(super) async fn alone(
+    pool: &Pool,
+    scope: TenantScope,
+    change: &Change<NewVersion>,
+    key: Option<&KeyedOutcome>,
+) -> Result<AssetVersion, CommitError> {
+    let Change { next, decided_on: _, fact } = change;
+    let tail = Tail::new(scope, fact, key);
+    let row = VersionRow::of(next);
+    let (beside, more) = row.beside("$13", 21);
+    // Updating the asset's row makes versions of one asset wait for each other, so the next label is never given
+    // twice. A given label of the form vN moves the count along. The verdict stands first in the last line: were
+    // it joined to a version that was not made, PostgreSQL would not ask for it.
+    let sql = format!(
+        "WITH parent AS (
+            UPDATE asset SET last_label = CASE
+                WHEN $15::text IS NULL THEN last_label + 1
+                WHEN $15 ~ '^v[1-9][0-9]{{0,8}}$' THEN greatest(last_label, substr($15, 2)::integer)
+                ELSE last_label END
+            WHERE tenant_id = $1 AND asset_id = $14 AND lifecycle_state <> 'archived'
+            RETURNING coalesce($15, 'v' || last_label) AS label
+         ),
+         made AS (
+            INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
+                checksum, created_at, created_by)
+            SELECT $1, $13, $14, label, $16, $17, $18, $19, $20 FROM parent
+            RETURNING version_label
+         ),
+         {beside}
+         done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), {}))
+         SELECT version_label FROM done LEFT JOIN made ON true",
+        commit_tail!()
+    );
+    let mut own = row.params();
+    own.extend(more);
+    let rows = commit(pool, &sql, &tail.with(&own)).await?;
+    let row = known("version_label", rows.first())?;
+    stored(next, row)
+}
+
+/// The same without keys, given labels and what stands beside a version, over many: where there is no asset to add to
+/// any more, nothing is added, and nobody is hindered. Assets are taken in one order by everybody, so that two
+/// statements never wait for each other crosswise.
+const SQL: &str = concat!(
+    "WITH asked AS MATERIALIZED (
+        SELECT * FROM unnest(",
+    fact_columns!(),
+    ", $7::uuid[], $8::uuid[], $9::text[], $10::text[], $11::text[], $12::timestamptz[], $13::text[])
+            AS asked (",
+    fact_names!(),
+    ", asset_version_id, asset_id, content, artifact_ref, checksum, made_at, made_by)
+        ORDER BY tenant_id, asset_id
+    ),
+    parent AS (
+        UPDATE asset SET last_label = last_label + 1
+        FROM asked
+        WHERE asset.tenant_id = asked.tenant_id AND asset.asset_id = asked.asset_id AND lifecycle_state <> 'archived'
+        RETURNING asked.*, 'v' || last_label AS label
+    ),
+    made AS (
+        INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref, checksum,
+            created_at, created_by)
+        SELECT tenant_id, asset_version_id, asset_id, label, content, artifact_ref, checksum, made_at, made_by
+        FROM parent
+    ),
+    ",
+    told!("parent"),
+    " SELECT fact_id, label AS version_label FROM parent"
+);
+
+/// The new versions of one process's worker.
+pub(crate) struct NewVersions(pub(crate) Pool);
+
+/// A version that asks to be stored.
+pub(crate) struct Adding {
+    pub(super) scope: TenantScope,
+    pub(super) change: Change<NewVersion>,
+}
+
+#[async_trait]
+impl Commit for NewVersions {
+    type Item = Adding;
+    type Done = AssetVersion;
+    const WHAT: &'static str = "new versions";
+
+    /// Few versions have something beside them or a label of their own, which may be taken, and of two versions of one
+    /// asset the second gets the label behind the first's.
+    fn shares(adding: &Adding, in_front: &[&Adding]) -> bool {
+        let NewVersion { asset_id, version_label, source_text, change_note, references, .. } = &adding.change.next;
+        version_label.is_none()
+            && source_text.is_none()
+            && change_note.is_none()
+            && references.is_empty()
+            && in_front.iter().all(|other| other.change.next.asset_id != *asset_id)
+    }
+
+    async fn together(&self, adding: &[&Adding]) -> Result<Option<Vec<Result<AssetVersion, CommitError>>>, StoreError> {
+        let mut many = Many::default();
+        for adding in adding {
+            many.push(adding);
+        }
+        let own: [Param<'_>; 7] =
+            [&many.versions, &many.assets, &many.contents, &many.artifacts, &many.checksums, &many.made, &many.makers];
+        let Some(rows) = commit_together(&self.0, SQL, &many.facts.with(&own)).await? else { return Ok(None) };
+        let made: HashMap<Uuid, &Row> =
+            rows.iter().map(|row| Ok((row.column("fact_id")?, row))).collect::<Result<_, StoreError>>()?;
+        let answer = |adding: &&Adding| match made.get(&adding.change.fact.fact_id.uuid()) {
+            Some(row) => stored(&adding.change.next, row),
+            None => Err(CommitError::Stale),
+        };
+        Ok(Some(adding.iter().map(answer).collect()))
+    }
+
+    async fn alone(&self, adding: &Adding) -> Result<AssetVersion, CommitError> {
+        alone(&self.0, adding.scope, &adding.change, None).await
+    }
+}
+
+/// New versions, column by column.
+#[derive(Default)]
+struct Many<'a> {
+    facts: Facts,
+    versions: Vec<Uuid>,
+    assets: Vec<Uuid>,
+    contents: Vec<&'a str>,
+    artifacts: Vec<&'a str>,
+    checksums: Vec<&'a str>,
+    made: Vec<OffsetDateTime>,
+    makers: Vec<String>,
+}
+
+impl<'a> Many<'a> {
+    fn push(&mut self, adding: &'a Adding) {
+        let row = VersionRow::of(&adding.change.next);
+        self.facts.push(adding.scope, &adding.change.fact);
+        self.versions.push(row.id);
+        self.assets.push(row.asset);
+        self.contents.push(row.content);
+        self.artifacts.push(row.artifact);
+        self.checksums.push(row.checksum);
+        self.made.push(row.at);
+        self.makers.push(row.by);
+    }
+}
+
+/// The values of a version's insert, alive while the statement runs.
+pub(super) struct VersionRow<'a> {
+    id: Uuid,
+    asset: Uuid,
+    label: Option<&'a str>,
+    content: &'a str,
+    artifact: &'a str,
+    checksum: &'a str,
+    at: time::OffsetDateTime,
+    by: String,
+    source: Option<&'a str>,
+    note: Option<&'a str>,
+    slugs: Vec<&'a str>,
+    labels: Vec<Option<&'a str>>,
+    pointers: Vec<&'a str>,
+}
+
+impl<'a> VersionRow<'a> {
+    pub(super) fn of(version: &'a NewVersion) -> Self {
+        Self {
+            id: version.asset_version_id.uuid(),
+            asset: version.asset_id.uuid(),
+            label: version.version_label.as_ref().map(VersionLabel::as_str),
+            content: version.canonical.text(),
+            artifact: version.artifact_ref.as_str(),
+            checksum: version.canonical.checksum().as_str(),
+            at: version.created_at.moment(),
+            by: version.created_by.to_string(),
+            source: version.source_text.as_deref(),
+            note: version.change_note.as_ref().map(ChangeNote::as_str),
+            slugs: version.references.iter().map(|reference| reference.slug.as_str()).collect(),
+            labels: version
+                .references
+                .iter()
+                .map(|reference| reference.version.as_ref().map(VersionLabel::as_str))
+                .collect(),
+            pointers: version.references.iter().map(|reference| reference.pointer.as_str()).collect(),
+        }
+    }
+
+    pub(super) fn params(&self) -> Vec<Param<'_>> {
+        vec![&self.id, &self.asset, &self.label, &self.content, &self.artifact, &self.checksum, &self.at, &self.by]
+    }
+
+    /// What stands beside the version, as parts of its statement, with their values from this placeholder on. What is
+    /// not there has no part: most versions have none of it, and every part of a statement costs.
+    pub(super) fn beside(&self, id: &str, first: usize) -> (String, Vec<Param<'_>>) {
+        let (mut sql, mut values): (String, Vec<Param<'_>>) = (String::new(), Vec::new());
+        for (table, body) in [("asset_version_source", &self.source), ("asset_version_note", &self.note)] {
+            if body.is_some() {
+                let value = first.saturating_add(values.len());
+                sql.push_str(&format!(
+                    "{table}_made AS (
+                        INSERT INTO {table} (tenant_id, asset_version_id, body) SELECT $1, {id}, ${value} FROM made
+                     ),"
+                ));
+                values.push(body);
+            }
+        }
+        if !self.slugs.is_empty() {
+            let slugs = first.saturating_add(values.len());
+            let (labels, pointers) = (slugs.saturating_add(1), slugs.saturating_add(2));
+            sql.push_str(&format!(
+                "referred AS (
+                    INSERT INTO asset_reference (tenant_id, asset_version_id, position, target_slug, target_label,
+                        pointer)
+                    SELECT $1, {id}, place - 1, slug, label, pointer
+                    FROM made, unnest(${slugs}::text[], ${labels}::text[], ${pointers}::text[]) WITH ORDINALITY
+                        AS named (slug, label, pointer, place)
+                 ),"
+            ));
+            values.extend_from_slice(&[&self.slugs, &self.labels, &self.pointers]);
+        }
+        (sql, values)
+    }
+}
+
+/// The version as it now stands, with the label that the statement gave.
+pub(super) fn stored(version: &NewVersion, row: &Row) -> Result<AssetVersion, CommitError> {
+    Ok(AssetVersion {
+        asset_version_id: version.asset_version_id,
+        asset_id: version.asset_id,
+        version_label: row.spelled("version_label", VersionLabel::parse)?,
+        canonical: version.canonical.text().to_owned(),
+        artifact_ref: version.artifact_ref.clone(),
+        checksum: version.canonical.checksum().clone(),
+        change_note: version.change_note.clone(),
+        created_at: version.created_at,
+        created_by: version.created_by.clone(),
+    })
+}

@@ -1,0 +1,148 @@
+//! Moves of releases that leave the lanes as they are: one by itself, or those that wait at the same time.
+
+use super::rows::{ReferenceRows, ReleaseRow};
+use crate::{
+    database::{Param, commit, commit_together},
+    guarded::{Facts, Tail, commit_tail, fact_columns, fact_names, told},
+    row::Columns,
+    together::Commit,
+};
+use async_trait::async_trait;
+use deadpool_postgres::Pool;
+use fairway_domain::{
+    idempotency::KeyedOutcome,
+    release::{Release, State},
+    store::{Change, CommitError, StoreError},
+    tenant::TenantScope,
+};
+use std::collections::HashSet;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// Moves a release. Submitted again without a change, it has the same digest and finds its references there already.
+pub(super) async fn alone(
+    pool: &Pool,
+    scope: TenantScope,
+    change: &Change<Release>,
+    key: Option<&KeyedOutcome>,
+) -> Result<(), CommitError> {
+    const SQL: &str = concat!(
+        "WITH changed AS (
+            UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18
+            WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
+            RETURNING 1
+         ),
+         frozen AS (
+            INSERT INTO release_reference (tenant_id, release_id, bindings_digest, from_version_id, slug, label,
+                to_version_id)
+            SELECT $1, $13, $16, reference.from_id, reference.slug, reference.label, reference.to_id
+            FROM changed, unnest($19::uuid[], $20::text[], $21::text[], $22::uuid[])
+                AS reference (from_id, slug, label, to_id)
+            ON CONFLICT DO NOTHING
+         )
+         SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
+        commit_tail!(),
+        ")"
+    );
+    let Change { next, decided_on, fact } = change;
+    let tail = Tail::new(scope, fact, key);
+    let row = ReleaseRow::of(next, *decided_on);
+    let frozen = ReferenceRows::of(next);
+    let mut own = row.params();
+    own.extend_from_slice(&frozen.params());
+    commit(pool, SQL, &tail.with(&own)).await.map(|_| ())
+}
+
+/// The same without keys and references, over many: whose revision is not the one that was decided on any more is left
+/// out, and hinders nobody. Rows are taken in one order by everybody, so that two statements never wait for each other
+/// crosswise.
+const SQL: &str = concat!(
+    "WITH asked AS MATERIALIZED (
+        SELECT * FROM unnest(",
+    fact_columns!(),
+    ", $7::uuid[], $8::bigint[], $9::text[], $10::text[], $11::bigint[], $12::timestamptz[])
+            AS asked (",
+    fact_names!(),
+    ", release_id, seen, state, digest, revision, moved_at)
+        ORDER BY tenant_id, release_id
+    ),
+    changed AS (
+        UPDATE release SET state = asked.state, bindings_digest = asked.digest, revision = asked.revision,
+            updated_at = asked.moved_at
+        FROM asked
+        WHERE release.tenant_id = asked.tenant_id AND release.release_id = asked.release_id
+            AND release.revision = asked.seen
+        RETURNING asked.*
+    ),
+    ",
+    told!("changed"),
+    " SELECT fact_id FROM changed"
+);
+
+/// The moves of one process's worker.
+pub(crate) struct Moves(pub(crate) Pool);
+
+/// A release that asks to be moved.
+pub(crate) struct Moving {
+    pub(super) scope: TenantScope,
+    pub(super) change: Change<Release>,
+}
+
+#[async_trait]
+impl Commit for Moves {
+    type Item = Moving;
+    type Done = ();
+    const WHAT: &'static str = "moves of releases";
+
+    /// Few releases freeze references, and of two moves of one release the second finds that the first was made.
+    fn shares(moving: &Moving, in_front: &[&Moving]) -> bool {
+        let release = &moving.change.next;
+        let freezes = matches!(release.state, State::ReviewReady { .. }) && !release.references.is_empty();
+        !freezes && in_front.iter().all(|other| other.change.next.release_id != release.release_id)
+    }
+
+    async fn together(&self, moving: &[&Moving]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
+        let mut many = Many::default();
+        for moving in moving {
+            many.push(moving);
+        }
+        let own: [Param<'_>; 6] =
+            [&many.releases, &many.seen, &many.states, &many.digests, &many.revisions, &many.moments];
+        let Some(rows) = commit_together(&self.0, SQL, &many.facts.with(&own)).await? else { return Ok(None) };
+        let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
+        let answer = |moving: &&Moving| {
+            moved.contains(&moving.change.fact.fact_id.uuid()).then_some(()).ok_or(CommitError::Stale)
+        };
+        Ok(Some(moving.iter().map(answer).collect()))
+    }
+
+    async fn alone(&self, moving: &Moving) -> Result<(), CommitError> {
+        alone(&self.0, moving.scope, &moving.change, None).await
+    }
+}
+
+/// Moves, column by column.
+#[derive(Default)]
+struct Many<'a> {
+    facts: Facts,
+    releases: Vec<Uuid>,
+    seen: Vec<i64>,
+    states: Vec<&'static str>,
+    digests: Vec<Option<&'a str>>,
+    revisions: Vec<i64>,
+    moments: Vec<OffsetDateTime>,
+}
+
+impl<'a> Many<'a> {
+    fn push(&mut self, moving: &'a Moving) {
+        let Change { next, decided_on, fact } = &moving.change;
+        let row = ReleaseRow::of(next, *decided_on);
+        self.facts.push(moving.scope, fact);
+        self.releases.push(row.id);
+        self.seen.push(row.seen);
+        self.states.push(row.state);
+        self.digests.push(row.digest);
+        self.revisions.push(row.revision);
+        self.moments.push(row.at);
+    }
+}

@@ -1,0 +1,129 @@
+//! Changes of different things at the same time go in a few statements, and each still gets its own answer.
+
+use crate::stage::{Stage, content, fresh, said, scope, stamp};
+use fairway_domain::{
+    asset::{
+        AssetVersion, Lifecycle,
+        kind::AssetKind,
+        ports::{ArtifactPath, AssetStore},
+    },
+    id::ReleaseId,
+    release::{StateName, ports::ReleaseStore},
+    store::CommitError,
+};
+use std::{collections::BTreeSet, sync::Arc};
+use tokio::task::JoinSet;
+
+const MANY: usize = 40;
+
+/// Each row knows the transaction that wrote it.
+async fn transactions(stage: &Stage, kind: &str) -> i64 {
+    stage.number(&format!("SELECT count(DISTINCT xmin::text) FROM fact WHERE kind = '{kind}'")).await
+}
+
+async fn facts(stage: &Stage, kind: &str) -> i64 {
+    stage.number(&format!("SELECT count(*) FROM fact JOIN fact_pending USING (fact_id) WHERE kind = '{kind}'")).await
+}
+
+#[tokio::test]
+async fn releases_that_are_moved_together_do_not_hinder_one_another() {
+    let stage = Arc::new(Stage::new().await);
+    let version = stage.bindable().await;
+    let mut submitted = Vec::new();
+    for _ in 0..MANY {
+        submitted.push(stage.submitted(&stage.workload().await, &version).await.release);
+    }
+    let kind = "release.transitioned";
+    let before = (facts(&stage, kind).await, transactions(&stage, kind).await);
+    let mut movers = JoinSet::new();
+    for (number, release) in submitted.iter().enumerate() {
+        let (stage, release) = (Arc::clone(&stage), release.clone());
+        movers.spawn(async move {
+            let placed = stage.placed(&release).await;
+            let change = placed.release.reopen(&placed.deployment, &stamp()).unwrap();
+            // Every fourth is moved twice on one decision, every fourth on one that is over.
+            let twin = (number % 4 == 1).then(|| placed.release.reopen(&placed.deployment, &stamp()).unwrap());
+            let mut outdated = change.clone();
+            if number % 4 == 2 {
+                outdated.decided_on = Some(release.revision.next().next());
+            }
+            let second = async {
+                match twin {
+                    Some(twin) => Some(stage.store.commit_transition(scope(), twin, None).await),
+                    None => None,
+                }
+            };
+            let (first, second) = tokio::join!(stage.store.commit_transition(scope(), outdated, None), second);
+            (number, release.release_id, first, second)
+        });
+    }
+    let mut moved: BTreeSet<ReleaseId> = BTreeSet::new();
+    for (number, id, first, second) in movers.join_all().await {
+        match number % 4 {
+            2 => assert!(matches!(first, Err(CommitError::Stale)), "{number}: {first:?}"),
+            1 => {
+                let both = [first, second.unwrap()];
+                assert_eq!(both.iter().filter(|answer| answer.is_ok()).count(), 1, "{number}: {both:?}");
+                assert!(both.iter().any(|answer| matches!(answer, Err(CommitError::Stale))), "{number}: {both:?}");
+                moved.insert(id);
+            }
+            _ => {
+                first.unwrap();
+                moved.insert(id);
+            }
+        }
+    }
+    assert_eq!(moved.len(), MANY / 4 * 3);
+    for release in &submitted {
+        let now = stage.placed(release).await.release;
+        let expected = if moved.contains(&release.release_id) { StateName::Draft } else { StateName::ReviewReady };
+        assert_eq!((now.state.name(), now.bindings.len()), (expected, 1));
+    }
+    let after = (facts(&stage, kind).await, transactions(&stage, kind).await);
+    assert_eq!(after.0 - before.0, 30, "each move is told once");
+    assert!(after.1 - before.1 < 20, "{} transactions", after.1 - before.1);
+}
+
+#[tokio::test]
+async fn versions_that_are_made_together_do_not_hinder_one_another() {
+    let stage = Arc::new(Stage::new().await);
+    let mut assets = Vec::new();
+    for _ in 0..MANY {
+        assets.push(stage.asset(AssetKind::Skill).await);
+    }
+    stage.version(&assets[0], Some("v8")).await;
+    for asset in assets.iter().skip(3).step_by(4) {
+        let archived = asset.move_to(Lifecycle::Archived, &stamp()).unwrap();
+        stage.store.commit_move(scope(), archived, None).await.unwrap();
+    }
+    let kind = "asset_version.created";
+    let before = (facts(&stage, kind).await, transactions(&stage, kind).await);
+    let mut makers = JoinSet::new();
+    for (number, asset) in assets.into_iter().enumerate() {
+        let stage = Arc::clone(&stage);
+        makers.spawn(async move {
+            // Every fourth comes with what stands beside a version, and goes by itself; every fourth is archived.
+            let content = if number % 4 == 2 { said() } else { content().into() };
+            let change = asset.add_version(fresh(), None, content, &stamp()).unwrap();
+            let expected = change.next.clone();
+            (number, expected, stage.store.commit_version(scope(), change, None).await)
+        });
+    }
+    for (number, expected, answer) in makers.join_all().await {
+        let id = expected.asset_version_id;
+        let found = stage.store.find_version(scope(), id).await.unwrap().map(|(_, version)| version);
+        if number % 4 == 3 {
+            assert!(matches!(answer, Err(CommitError::Stale)), "{number}: {answer:?}");
+            assert!(found.is_none());
+            continue;
+        }
+        let made: AssetVersion = answer.unwrap();
+        assert_eq!(made.version_label.as_str(), if number == 0 { "v9" } else { "v1" });
+        assert_eq!(made.canonical, expected.canonical.text());
+        assert_eq!(made.artifact_ref, ArtifactPath::of_version(expected.asset_id, id));
+        assert_eq!(found.as_ref(), Some(&made));
+    }
+    let after = (facts(&stage, kind).await, transactions(&stage, kind).await);
+    assert_eq!(after.0 - before.0, 30, "each version is told once");
+    assert!(after.1 - before.1 < 26, "{} transactions, ten of them of those that go by themselves", after.1 - before.1);
+}
