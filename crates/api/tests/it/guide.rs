@@ -2,8 +2,10 @@
 
 use fairway_testkit::TestApp;
 use std::{
+    env,
+    ffi::OsString,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output},
 };
 
@@ -35,11 +37,21 @@ fn commands(chapter: &Path) -> String {
     script
 }
 
+/// The search path with the interpreter itself in front: a version manager's shim takes longer than what it starts, and a
+/// chapter looks at a hundred answers.
+fn search_path() -> OsString {
+    let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
+    let python = PathBuf::from(String::from_utf8(asked.stdout).unwrap().trim());
+    let callers = env::var_os("PATH").unwrap_or_default();
+    let folders = python.parent().map(Path::to_owned).into_iter().chain(env::split_paths(&callers));
+    env::join_paths(folders).unwrap()
+}
+
 /// Runs them in one shell, in a checkout, with the settings of the server that they speak to.
 fn run(script: &str, settings: &[(&str, String)]) -> Output {
     let mut shell = Command::new("bash");
     shell.args(["-euc", script]).current_dir(ROOT).env("SERVER", env!("CARGO_BIN_EXE_fairway-server"));
-    shell.envs(settings.iter().map(|(name, value)| (name, value))).output().unwrap()
+    shell.env("PATH", search_path()).envs(settings.iter().map(|(name, value)| (name, value))).output().unwrap()
 }
 
 /// One server for all of them, as a reader has: no chapter takes a name that another needs.
