@@ -6,7 +6,7 @@ use crate::{
     answer::Answer,
     caller::{Claimed, Identified},
     compose::Api,
-    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::{ApiError, FieldProblem},
     http::{
         body::Body,
@@ -334,7 +334,7 @@ pub(crate) async fn list_lanes(
     tag = "releases",
     params(("release_id" = Uuid, Path, description = "The release"), KeyParams, IfMatchParams),
     request_body = TransitionRequest,
-    responses((status = 200, description = "The release in its new state", body = TransitionView), WriteRefusals)
+    responses((status = 200, description = "The release in its new state", body = TransitionView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/releases/{release_id}/transition")]
 pub(crate) async fn transition_release(
