@@ -8,18 +8,20 @@ use crate::{
     guarded::{Tail, commit_tail},
     listing::{Branch, Key, Listing, Values, within},
     look::Look,
-    row::Columns,
+    row::{Columns, known},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    id::{BindingId, ReleaseId, WorkloadId},
+    id::{ArtifactId, BindingId, ReleaseId, WorkloadId},
     idempotency::KeyedOutcome,
     release::{
         Release,
         lane::{Deployment, DeploymentChange, Lane, LaneMoved, MoveReason},
         ports::{DeploymentPulse, PlacedRelease, ReleaseFilter, ReleaseStore},
+        recommendation::EndedRuns,
         review::Reviewed,
+        rollback::ReleaseArtifact,
     },
     slug::Slug,
     store::{Change, CommitError, Listed, Paging, StoreError},
@@ -118,9 +120,9 @@ impl ReleaseStore for Database {
         environment: &Slug,
         most: u32,
     ) -> Result<Vec<LaneMoved>, StoreError> {
-        const SQL: &str = "SELECT lane, to_release_id, reason, moved_at
+        const SQL: &str = "SELECT revision, lane, from_release_id, to_release_id, reason, moved_at
             FROM unnest(ARRAY['restricted', 'guided', 'standard']) AS asked (lane), LATERAL (
-                SELECT revision, to_release_id, reason, moved_at FROM deployment_history AS told
+                SELECT revision, from_release_id, to_release_id, reason, moved_at FROM deployment_history AS told
                 WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3 AND told.lane = asked.lane
                 ORDER BY revision DESC LIMIT $4
             ) AS moved
@@ -131,7 +133,9 @@ impl ReleaseStore for Database {
         rows.iter()
             .map(|row| {
                 Ok(LaneMoved {
+                    revision: row.revision("revision")?,
                     lane: row.spelled("lane", Lane::parse)?,
+                    from: row.optional_id("from_release_id")?,
                     to: row.optional_id("to_release_id")?,
                     reason: row.spelled("reason", MoveReason::parse)?,
                     at: row.moment("moved_at")?,
@@ -148,6 +152,50 @@ impl ReleaseStore for Database {
     ) -> Result<Option<DeploymentPulse>, StoreError> {
         let place = (scope.tenant().uuid(), workload.uuid(), environment.to_string());
         self.deployment_pulses.now(place).await
+    }
+
+    async fn find_artifact(
+        &self,
+        scope: TenantScope,
+        release: ReleaseId,
+        artifact: ArtifactId,
+    ) -> Result<Option<ReleaseArtifact>, StoreError> {
+        let sql = format!(
+            "SELECT {} FROM release_artifact WHERE tenant_id = $1 AND release_id = $2 AND artifact_id = $3",
+            rows::ARTIFACT_COLUMNS
+        );
+        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &release.uuid(), &artifact.uuid()]).await?;
+        row.as_ref().map(rows::artifact).transpose()
+    }
+
+    async fn list_artifacts(
+        &self,
+        scope: TenantScope,
+        release: ReleaseId,
+        page: Paging,
+    ) -> Result<Listed<ReleaseArtifact>, StoreError> {
+        let mut values = Values::default();
+        let conditions = vec![
+            format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
+            format!("release_id = {}", values.bind(release.uuid())),
+        ];
+        let key = Key::Id("artifact_id", "artifact_id");
+        let listing = Listing::plain(rows::ARTIFACT_COLUMNS, key, "FROM release_artifact", conditions, values);
+        self.listed(listing, page, rows::artifact).await
+    }
+
+    async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError> {
+        const SQL: &str =
+            "SELECT count(*) AS ended, count(*) FILTER (WHERE outcome IN ('failure', 'timeout')) AS failed
+            FROM (
+                SELECT outcome FROM execution
+                WHERE tenant_id = $1 AND release_id = $2 AND finished_at IS NOT NULL
+                ORDER BY execution_id DESC LIMIT $3
+            ) AS newest";
+        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &release.uuid(), &i64::from(newest)]).await?;
+        let row = known("ended", row)?;
+        let number = |name| known(name, u32::try_from(row.column::<i64>(name)?).ok());
+        Ok(EndedRuns { ended: number("ended")?, failed: number("failed")? })
     }
 
     async fn commit_new(
@@ -320,6 +368,7 @@ impl ReleaseStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         // The deployment's row is locked first and everything else hangs on it, so movers queue up and never deadlock.
+        // Whoever comes back must still be what it was when that was decided: not retired, for one.
         const SQL: &str = concat!(
             "WITH lanes AS (
                 UPDATE deployment SET restricted_release_id = $22, guided_release_id = $23, standard_release_id = $24,
@@ -340,6 +389,17 @@ impl ReleaseStore for Database {
                 WHERE tenant_id = $1 AND release_id = ANY($27) AND state = 'active'
                 RETURNING 1
              ),
+             returned AS (
+                UPDATE release SET state = 'active', revision = revision + 1, updated_at = $18
+                FROM changed
+                WHERE tenant_id = $1 AND release_id = ANY($33) AND state = 'superseded'
+                RETURNING 1
+             ),
+             kept AS (
+                INSERT INTO release_artifact (tenant_id, release_id, artifact_id, artifact_kind, content, checksum,
+                    created_at, created_by)
+                SELECT $1, $13, $34, $35, $36, $37, $18, $32 FROM changed WHERE $34::uuid IS NOT NULL
+             ),
              told AS (
                 INSERT INTO deployment_history (tenant_id, workload_id, environment, revision, lane, from_release_id,
                     to_release_id, reason, actor, moved_at)
@@ -347,7 +407,8 @@ impl ReleaseStore for Database {
                 FROM changed, unnest($28::text[], $29::uuid[], $30::uuid[]) AS moved (lane, from_id, to_id)
              )
              SELECT fairway_commit((SELECT count(*) = 1 FROM changed)
-                AND (SELECT count(*) FROM displaced) = cardinality($27::uuid[]), ",
+                AND (SELECT count(*) FROM displaced) = cardinality($27::uuid[])
+                AND (SELECT count(*) FROM returned) = cardinality($33::uuid[]), ",
             commit_tail!(),
             ")"
         );
@@ -360,6 +421,12 @@ impl ReleaseStore for Database {
         let (restricted, guided, standard) = (holder(next.restricted), holder(next.guided), holder(next.standard));
         let supersedes = holder(change.release.supersedes_release_id);
         let superseded: Vec<Uuid> = change.superseded.iter().map(|id| id.uuid()).collect();
+        let returned: Vec<Uuid> = change.returned.iter().map(|id| id.uuid()).collect();
+        let evidence = change.evidence.as_ref();
+        let artifact = evidence.map(|artifact| artifact.artifact_id.uuid());
+        let kind = evidence.map(|artifact| artifact.kind.as_str());
+        let content = evidence.map(|artifact| artifact.content.as_str());
+        let checksum = evidence.map(|artifact| artifact.checksum.as_str());
         let lanes: Vec<&str> = change.moves.iter().map(|moved| moved.lane.as_str()).collect();
         let from: Vec<Option<Uuid>> = change.moves.iter().map(|moved| holder(moved.from)).collect();
         let to: Vec<Option<Uuid>> = change.moves.iter().map(|moved| holder(moved.to)).collect();
@@ -380,6 +447,11 @@ impl ReleaseStore for Database {
             &to,
             &reason,
             &actor,
+            &returned,
+            &artifact,
+            &kind,
+            &content,
+            &checksum,
         ]);
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }

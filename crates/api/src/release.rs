@@ -1,5 +1,6 @@
 //! Releases.
 
+pub(crate) mod rollback;
 mod view;
 
 use crate::{

@@ -90,6 +90,8 @@ fact_kinds! {
     ReleaseBindingRemoved = "release.binding_removed",
     /// A release changed its state.
     ReleaseTransitioned = "release.transitioned",
+    /// A release was taken back from lanes, which those before it hold again.
+    ReleaseRolledBack = "release.rolled_back",
     /// A person gave a verdict on a release.
     ReleaseReviewed = "release.reviewed",
     /// A run ended.

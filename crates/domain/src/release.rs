@@ -5,8 +5,10 @@ mod digest;
 pub mod gate;
 pub mod lane;
 pub mod ports;
+pub mod recommendation;
 pub mod reference;
 pub mod review;
+pub mod rollback;
 
 use crate::{
     access::ActorRef,
@@ -261,6 +263,12 @@ pub enum ReleaseRefusal {
     /// The release is meant for another lane.
     #[error("the release is meant for another lane")]
     LaneNotTargeted,
+    /// A reason is needed, and people read it.
+    #[error("a reason has 1 to 2000 characters, and none but line breaks and tabs that do not show")]
+    Reason,
+    /// Nobody to go back to.
+    #[error("no release held the lane before that could hold it again")]
+    NoPreviousRelease,
     /// What is bound refers to something that is not there.
     #[error("{} references are unresolved", .0.len())]
     UnresolvedReferences(Vec<UnresolvedReference>),
@@ -281,6 +289,8 @@ impl ReleaseRefusal {
             Self::SelfApproval => "self_approval_not_allowed",
             Self::ActivationBlocked(_) => "activation_blocked",
             Self::LaneNotTargeted => "lane_not_targeted",
+            Self::NoPreviousRelease => "no_previous_release",
+            Self::Reason => "invalid_text",
             // A prompt's reference keeps the code that it has when the prompt is made.
             Self::UnresolvedReferences(unresolved) => {
                 unresolved.first().map_or(REFERENCE_UNRESOLVED, |first| first.code)

@@ -4,11 +4,13 @@ mod active;
 mod freeze;
 mod gates;
 mod lanes;
+mod rollback;
 mod standing;
 mod transition;
 
 pub use active::{ActiveRelease, ActiveReleaseCache};
 pub use lanes::LaneHistory;
+pub use rollback::RolledBack;
 pub use transition::{Transition, Transitioned};
 
 use crate::{

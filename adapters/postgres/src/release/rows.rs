@@ -13,6 +13,7 @@ use fairway_domain::{
         ports::PlacedRelease,
         reference::FrozenReference,
         review::{Approval, Verdict},
+        rollback::ReleaseArtifact,
     },
     slug::Slug,
     store::{Revision, StoreError},
@@ -233,4 +234,19 @@ impl<'a> ReferenceRows<'a> {
     pub(super) fn params(&self) -> [Param<'_>; 4] {
         [&self.from, &self.slugs, &self.labels, &self.to]
     }
+}
+
+pub(super) const ARTIFACT_COLUMNS: &str =
+    "release_id, artifact_id, artifact_kind, content, checksum, created_at, created_by";
+
+pub(super) fn artifact(row: &Row) -> Result<ReleaseArtifact, StoreError> {
+    Ok(ReleaseArtifact {
+        artifact_id: row.id("artifact_id")?,
+        release_id: row.id("release_id")?,
+        kind: row.column("artifact_kind")?,
+        content: row.column("content")?,
+        checksum: row.spelled("checksum", Checksum::parse)?,
+        created_at: row.moment("created_at")?,
+        created_by: row.actor("created_by")?,
+    })
 }

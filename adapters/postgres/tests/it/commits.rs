@@ -19,7 +19,7 @@ use fairway_domain::{
     },
     id::{NamespaceId, WorkspaceId},
     idempotency::KeyedOutcome,
-    release::{Release, ports::ReleaseStore, review::Verdict},
+    release::{Release, lane::Lane, ports::ReleaseStore, review::Verdict, rollback::LaneReturned},
     store::{Change, CommitError, Conflict},
     tenant::{DEFAULT_TENANT, Tenant, TenantSettings, TenantStore, Workspace, WorkspaceStore},
     workload::{Status, Workload, WorkloadPatch, interface::InterfaceConfig, ports::WorkloadStore},
@@ -46,7 +46,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 }
 
 /// All of them. `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 25] = [
+pub(crate) const COMMITS: [Commit; 26] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -69,6 +69,7 @@ pub(crate) const COMMITS: [Commit; 25] = [
     keyed("ReleaseStore::commit_transition", FactKind::ReleaseTransitioned),
     keyed("ReleaseStore::commit_transition (submitted)", FactKind::ReleaseTransitioned),
     keyed("ReleaseStore::commit_deployment", FactKind::ReleaseTransitioned),
+    keyed("ReleaseStore::commit_deployment (rollback)", FactKind::ReleaseRolledBack),
     Commit { method: "ExecutionStore::accept", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (refused)", FactKind::ExecutionDenied),
     keyless("ExecutionStore::finish", FactKind::ExecutionEnded),
@@ -140,6 +141,7 @@ impl Commit {
             "ReleaseStore::commit_transition" => transition(stage).await,
             "ReleaseStore::commit_transition (submitted)" => submission(stage).await,
             "ReleaseStore::commit_deployment" => deployment(stage).await,
+            "ReleaseStore::commit_deployment (rollback)" => rollback(stage).await,
             "ExecutionStore::accept" => accept(stage, acceptance).await,
             "ExecutionStore::accept (refused)" => accept(stage, refused).await,
             "ExecutionStore::finish" => finish(stage).await,
@@ -475,6 +477,22 @@ async fn deployment(stage: &Stage) -> Decision {
         .stale(moved(&next.release))
         .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
         .stale(format!("UPDATE release SET state = 'superseded' WHERE release_id = '{}'", holder.release.release_id))
+}
+
+async fn rollback(stage: &Stage) -> Decision {
+    let (workload, old) = stage.active().await;
+    let next = stage.approved(&workload, &stage.bindable().await).await;
+    stage.store.commit_deployment(scope(), activation(&next, None), None).await.unwrap();
+    let holder = stage.placed(&next.release).await;
+    let back = old.release.release_id;
+    let lanes = Lane::ALL.map(|lane| LaneReturned { lane, rolled_back_to: back });
+    let told = (fresh(), "It answers in riddles.");
+    let change = holder.release.roll_back(&lanes, &[back], &holder.deployment, told, &stamp()).unwrap();
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await)
+        .stale(moved(&holder.release))
+        .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{back}'"))
 }
 
 async fn accept(stage: &Stage, run: fn(&fairway_domain::release::ports::PlacedRelease) -> Acceptance) -> Decision {

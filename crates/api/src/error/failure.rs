@@ -266,6 +266,12 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release cannot be active yet")
                 .with("missing", missing)
         }
+        ReleaseRefusal::NoPreviousRelease => {
+            ApiError::new(StatusCode::CONFLICT, code, "no release held the lane before that could hold it again")
+        }
+        ReleaseRefusal::Reason => {
+            FieldProblem::new("reason", code, "a reason has 1 to 2000 characters, all of which show").into()
+        }
         ReleaseRefusal::LaneNotTargeted => {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release is meant for another lane")
         }

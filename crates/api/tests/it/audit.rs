@@ -93,6 +93,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
         ("submit_release", "release.", "release"),
         ("transition_release", "release.", "release"),
         ("review_release", "", ""),
+        ("roll_back_release", "release.rolled_back", "release"),
         ("execute_workload", "execution.", "execution"),
     ] {
         let mut request = stage.request(operation).await;

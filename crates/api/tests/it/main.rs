@@ -34,6 +34,7 @@ mod patience;
 mod prompt;
 mod reference;
 mod releases;
+mod rollback;
 mod runtime;
 mod service;
 mod slugs;

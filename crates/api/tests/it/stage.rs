@@ -28,8 +28,8 @@ pub(crate) struct Stage<'a> {
 }
 
 /// A flow that returns what it was given.
-/// Nobody's.
-const BINDING: &str = "00000000-0000-7000-8000-0000000000bb";
+/// No binding of an active release, whose bindings stay, and no document of one.
+const NOBODYS: &str = "00000000-0000-7000-8000-0000000000bb";
 pub(crate) const ECHO_FLOW: &str = "\
 name: Echo
 description: Returns the ticket.
@@ -105,8 +105,7 @@ impl<'a> Stage<'a> {
             "flow_id" => self.flow.asset_id.clone(),
             "workload_id" => self.workload.workload_id.clone(),
             "release_id" => self.workload.release_id.clone(),
-            // Of an active release, whose bindings stay.
-            "binding_id" => BINDING.to_owned(),
+            "binding_id" | "artifact_id" => NOBODYS.to_owned(),
             "execution_id" => self.execution.clone(),
             "slug" => self.workload.slug.clone(),
             other => panic!("what stands for {{{other}}}?"),
@@ -165,6 +164,7 @@ impl<'a> Stage<'a> {
             }),
             "submit_release" => json!({ "to_state": "review_ready" }),
             "transition_release" => json!({ "to_state": "retired" }),
+            "roll_back_release" => json!({ "reason": "It answers in riddles." }),
             "review_release" => json!({
                 "outcome": "approved", "subject_kind": "release", "subject_ref": self.workload.release_id,
             }),
@@ -174,6 +174,18 @@ impl<'a> Stage<'a> {
     }
 
     /// Gives the workload an interface; the second time changes nothing.
+    /// An active release of a workload of its own, before which another one held the lanes.
+    async fn second_of_its_lanes(&self) -> String {
+        let workload = self.given.workload(&self.fresh()).await;
+        let policy = self.given.policy(&self.fresh()).await;
+        let mut newest = String::new();
+        for _ in 0..2 {
+            newest = self.given.approved(&workload, std::slice::from_ref(&policy)).await;
+            self.given.transition(&newest, "active").await;
+        }
+        newest
+    }
+
     async fn with_interface(&self) {
         let config = json!({ "interface_config": { "presentation_mode": "form", "input_fields": [
             { "name": "ticket", "type": "text" },
@@ -287,6 +299,21 @@ impl<'a> Stage<'a> {
                 let bindings = format!("/v1/releases/{draft}/bindings");
                 let made = app.post(&bindings, self.body("bind_version")).in_tenant(&self.tenant).await.expect(201);
                 return app.delete(format!("{bindings}/{}", made["binding_id"].as_str().unwrap()));
+            }
+            "roll_back_release" => {
+                let release = self.second_of_its_lanes().await;
+                return app.post(format!("/v1/releases/{release}/rollback"), self.body(operation));
+            }
+            "read_rollback_recommendation" => self.path("/v1/releases/{release_id}/rollback-recommendation"),
+            "list_release_artifacts" | "read_release_artifact" => {
+                let release = self.second_of_its_lanes().await;
+                let path = format!("/v1/releases/{release}/rollback");
+                let made = app.post(path, self.body("roll_back_release")).in_tenant(&self.tenant).await.expect(200);
+                let path = format!("/v1/releases/{release}/evidence-artifacts");
+                match operation {
+                    "list_release_artifacts" => path,
+                    _ => format!("{path}/{}", made["artifact_id"].as_str().unwrap()),
+                }
             }
             "submit_release" | "transition_release" => {
                 let draft = self.given.draft(workload, &[]).await;

@@ -5,7 +5,12 @@ use super::{
     lane::{Deployment, DeploymentChange, Lane, LaneMove, MoveReason, TargetLane},
     review::ApprovalRule,
 };
-use crate::{asset::kind::AssetKind, audit::Stamp, id::AssetId, slug::Slug};
+use crate::{
+    asset::kind::AssetKind,
+    audit::Stamp,
+    id::{AssetId, ReleaseId},
+    slug::Slug,
+};
 use serde::Serialize;
 use serde_json::json;
 
@@ -217,7 +222,8 @@ impl Release {
         let first_replaced = taken.iter().find_map(|lane| deployment.holder(*lane));
         let mut release = self.moved(State::Active { digest }, stamp);
         release.supersedes_release_id = self.supersedes_release_id.or(first_replaced);
-        Ok(self.redeploy(release, &taken, MoveReason::Activation, deployment, stamp))
+        let holder = (MoveReason::Activation, Some(self.release_id));
+        Ok(self.redeploy(release, &taken, holder, deployment, stamp))
     }
 
     /// Ends the release; lanes that it holds stay empty.
@@ -235,7 +241,7 @@ impl Release {
         }
         let held: Vec<Lane> =
             Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(self.release_id)).collect();
-        Ok(self.redeploy(self.moved(State::Retired, stamp), &held, MoveReason::Retirement, deployment, stamp))
+        Ok(self.redeploy(self.moved(State::Retired, stamp), &held, (MoveReason::Retirement, None), deployment, stamp))
     }
 
     /// Moves lanes to the release, or empties them when it retires.
@@ -243,14 +249,10 @@ impl Release {
         &self,
         release: Self,
         lanes: &[Lane],
-        reason: MoveReason,
+        (reason, holder): (MoveReason, Option<ReleaseId>),
         deployment: &Deployment,
         stamp: &Stamp,
     ) -> DeploymentChange {
-        let holder = match reason {
-            MoveReason::Activation => Some(self.release_id),
-            MoveReason::Retirement => None,
-        };
         let moves: Vec<LaneMove> =
             lanes.iter().map(|lane| LaneMove { lane: *lane, from: deployment.holder(*lane), to: holder }).collect();
         let mut next = lanes.iter().fold(deployment.clone(), |next, lane| next.with_holder(*lane, holder));
@@ -267,8 +269,10 @@ impl Release {
             deployment: next,
             deployment_decided_on: deployment.revision,
             superseded,
+            returned: Vec::new(),
             moves,
             reason,
+            evidence: None,
             fact,
         }
     }

@@ -1,13 +1,13 @@
 //! Lanes, and who holds them.
 
-use super::{Release, State};
+use super::{Release, State, rollback::ReleaseArtifact};
 use crate::{
     id::{ReleaseId, WorkloadId},
     slug::Slug,
     store::Revision,
     time::Timestamp,
 };
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 /// A service lane, from the most careful to the most general.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -44,6 +44,13 @@ impl Lane {
 impl Serialize for Lane {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Lane {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| D::Error::custom("this is no lane"))
     }
 }
 
@@ -176,8 +183,12 @@ pub struct LaneMove {
 /// One lane that changed hands, as the history tells it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LaneMoved {
+    /// The deployment's revision that the move made.
+    pub revision: Revision,
     /// The lane.
     pub lane: Lane,
+    /// Who held it.
+    pub from: Option<ReleaseId>,
     /// Who holds it from then on.
     pub to: Option<ReleaseId>,
     /// Why.
@@ -227,10 +238,14 @@ pub struct DeploymentChange {
     pub deployment_decided_on: Revision,
     /// Releases that lose their last lane and become superseded.
     pub superseded: Vec<ReleaseId>,
+    /// Superseded releases that hold lanes again and become active.
+    pub returned: Vec<ReleaseId>,
     /// The lanes that change hands.
     pub moves: Vec<LaneMove>,
     /// Why, as the history tells it.
     pub reason: MoveReason,
+    /// The document that tells it, where one does.
+    pub evidence: Option<ReleaseArtifact>,
     /// The one fact of it all.
     pub fact: crate::audit::Fact,
 }
@@ -242,11 +257,13 @@ pub enum MoveReason {
     Activation,
     /// The holder was retired.
     Retirement,
+    /// Its holder was taken back, and the one before holds it again.
+    Rollback,
 }
 
 impl MoveReason {
     /// Every reason.
-    pub const ALL: [Self; 2] = [Self::Activation, Self::Retirement];
+    pub const ALL: [Self; 3] = [Self::Activation, Self::Retirement, Self::Rollback];
 
     /// The reason of that spelling.
     #[must_use]
@@ -260,6 +277,7 @@ impl MoveReason {
         match self {
             Self::Activation => "activation",
             Self::Retirement => "retirement",
+            Self::Rollback => "rollback",
         }
     }
 }

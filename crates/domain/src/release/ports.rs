@@ -3,11 +3,13 @@
 use super::{
     Release, StateName,
     lane::{Deployment, DeploymentChange, LaneMoved},
+    recommendation::EndedRuns,
     review::Reviewed,
+    rollback::ReleaseArtifact,
 };
 use crate::{
     access::rights::Reach,
-    id::{BindingId, ReleaseId, WorkloadId, WorkspaceId},
+    id::{ArtifactId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     slug::Slug,
     store::{Change, CommitError, Listed, Paging, Revision, StoreError},
@@ -117,7 +119,24 @@ pub trait ReleaseStore: Send + Sync {
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a move of lanes: the deployment, the release, those it displaces, the history.
+    /// One document of a release.
+    async fn find_artifact(
+        &self,
+        scope: TenantScope,
+        release: ReleaseId,
+        artifact: ArtifactId,
+    ) -> Result<Option<ReleaseArtifact>, StoreError>;
+    /// A page of a release's documents, newest first.
+    async fn list_artifacts(
+        &self,
+        scope: TenantScope,
+        release: ReleaseId,
+        page: Paging,
+    ) -> Result<Listed<ReleaseArtifact>, StoreError>;
+    /// The share of runs that failed, among the newest of a release that have ended.
+    async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
+    /// Stores a move of lanes: the deployment, the release, those it displaces or brings back, the history, and the
+    /// document that tells it.
     async fn commit_deployment(
         &self,
         scope: TenantScope,

@@ -118,6 +118,10 @@ operations! {
     // Between draft and review; every other move is `MoveRelease`.
     SubmitRelease = "submit_release" => place(P::ReleaseView, P::ReleaseCreate);
     MoveRelease = "transition_release" => place(P::ReleaseView, P::ReleaseTransition);
+    RollBackRelease = "roll_back_release" => place(P::ReleaseView, P::ReleaseRollback);
+    ReadRollbackRecommendation = "read_rollback_recommendation" => place(P::ReleaseView, P::ReleaseView);
+    ListReleaseArtifacts = "list_release_artifacts" => place(P::ReleaseView, P::ReleaseView);
+    ReadReleaseArtifact = "read_release_artifact" => place(P::ReleaseView, P::ReleaseView);
     ReviewRelease = "review_release" => place(P::ReleaseView, P::ReleaseApprove);
     ListApprovals = "list_approvals" => place(P::ReleaseView, P::ReleaseView);
     ExecuteWorkload = "execute_workload" => place(P::WorkloadView, P::ExecutionRun);

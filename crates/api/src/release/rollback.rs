@@ -1,0 +1,218 @@
+//! Taking a release back.
+
+use super::lane;
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    error::ApiError,
+    http::{
+        body::Body,
+        idempotency::Keyed,
+        paging::{List, Unfiltered},
+        path::{Path, PathId},
+    },
+};
+use actix_web::{HttpResponse, get, http::StatusCode, http::header::ContentType, post, web};
+use fairway_domain::{
+    id::{ArtifactId, ReleaseId},
+    release::rollback::{LaneReturned, ReleaseArtifact},
+};
+use fairway_operations::release::RolledBack;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Why, and from where.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RollbackRequest {
+    /// Kept as evidence.
+    #[schema(min_length = 1, max_length = 2000)]
+    reason: String,
+    /// This lane alone instead of all that somebody held before.
+    lane: Option<String>,
+}
+
+/// A rollback made.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Rollback)]
+pub(crate) struct RollbackView {
+    release_id: Uuid,
+    /// Who holds `lane` again.
+    rolled_back_to: Uuid,
+    /// Of the lanes that went back, the one that the release had taken last.
+    lane: &'static str,
+    /// All lanes that went back.
+    lanes: Vec<ReturnedView>,
+    /// What should be known of the releases that serve again.
+    warnings: Vec<RollbackWarning>,
+    /// The document that tells it.
+    artifact_id: Uuid,
+}
+
+/// A lane that went back.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LaneReturned)]
+pub(crate) struct ReturnedView {
+    lane: &'static str,
+    rolled_back_to: Uuid,
+}
+
+/// What should be known of a release that serves again.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RollbackWarning {
+    /// `asset_archived`.
+    code: &'static str,
+    asset_slug: String,
+    message: &'static str,
+}
+
+impl RollbackView {
+    fn of(made: &RolledBack) -> Result<Self, ApiError> {
+        let newest = made.newest()?;
+        let returned =
+            |back: &LaneReturned| ReturnedView { lane: back.lane.as_str(), rolled_back_to: back.rolled_back_to.uuid() };
+        let archived = made.archived.iter().map(|slug| RollbackWarning {
+            code: "asset_archived",
+            asset_slug: slug.to_string(),
+            message: "this asset is archived, and in use again",
+        });
+        Ok(Self {
+            release_id: made.record.release_id.uuid(),
+            rolled_back_to: newest.rolled_back_to.uuid(),
+            lane: newest.lane.as_str(),
+            lanes: made.record.lanes.iter().map(returned).collect(),
+            warnings: archived.collect(),
+            artifact_id: made.artifact_id.uuid(),
+        })
+    }
+}
+
+/// A document that stands behind a move of a release.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ReleaseArtifact)]
+pub(crate) struct ArtifactView {
+    artifact_id: Uuid,
+    release_id: Uuid,
+    /// `rollback`.
+    artifact_kind: String,
+    storage_ref: String,
+    /// BLAKE3 of the bytes.
+    checksum: String,
+    #[schema(format = DateTime)]
+    created_at: String,
+    created_by: String,
+}
+
+impl ArtifactView {
+    fn of(artifact: &ReleaseArtifact) -> Self {
+        Self {
+            artifact_id: artifact.artifact_id.uuid(),
+            release_id: artifact.release_id.uuid(),
+            artifact_kind: artifact.kind.clone(),
+            storage_ref: artifact.storage_ref(),
+            checksum: artifact.checksum.as_str().to_owned(),
+            created_at: artifact.created_at.to_string(),
+            created_by: artifact.created_by.to_string(),
+        }
+    }
+}
+
+/// The advice to take a release back, or not to.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RollbackRecommendation)]
+pub(crate) struct RecommendationView {
+    recommended: bool,
+    /// The share of failures and time-outs, 0 without runs.
+    error_rate: f64,
+    /// Ended runs that were seen.
+    sample_size: u32,
+    /// The share beyond which it is recommended.
+    threshold: f64,
+}
+
+/// Takes a release back from a lane or all of them; who held them before holds them again.
+#[utoipa::path(
+    operation_id = "roll_back_release",
+    tag = "releases",
+    params(("release_id" = Uuid, Path, description = "The release"), KeyParams),
+    request_body = RollbackRequest,
+    responses((status = 200, description = "Who holds the lanes again", body = RollbackView), WriteRefusals)
+)]
+#[post("/v1/releases/{release_id}/rollback")]
+pub(crate) async fn roll_back_release(
+    api: web::Data<Api>,
+    caller: Identified,
+    release: PathId<ReleaseId>,
+    keyed: Keyed,
+    body: Body<RollbackRequest>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let asked = (lane(body.lane.as_deref())?, body.reason.as_str());
+    let done = api.services.roll_back_release(&caller, *release, asked, key.as_ref()).await?;
+    Ok(Answer::once(&done, &RollbackView::of(&done.value)?, StatusCode::OK)?.send())
+}
+
+/// Whether the newest runs of a release speak for taking it back. Nothing happens by itself.
+#[utoipa::path(
+    operation_id = "read_rollback_recommendation",
+    tag = "releases",
+    params(("release_id" = Uuid, Path, description = "The release")),
+    responses((status = 200, description = "The advice", body = RecommendationView), ReadRefusals)
+)]
+#[get("/v1/releases/{release_id}/rollback-recommendation")]
+pub(crate) async fn read_rollback_recommendation(
+    api: web::Data<Api>,
+    caller: Identified,
+    release: PathId<ReleaseId>,
+) -> Result<HttpResponse, ApiError> {
+    let advice = api.services.rollback_recommendation(&caller, *release).await?;
+    let view = RecommendationView {
+        recommended: advice.recommended,
+        error_rate: advice.error_rate,
+        sample_size: advice.sample_size,
+        threshold: advice.threshold,
+    };
+    Ok(Answer::ok(&view).send())
+}
+
+/// Documents that stand behind moves of a release, newest first.
+#[utoipa::path(
+    operation_id = "list_release_artifacts",
+    tag = "releases",
+    params(("release_id" = Uuid, Path, description = "The release"), PageParams),
+    responses((status = 200, description = "A page of documents", body = Vec<ArtifactView>), ReadRefusals)
+)]
+#[get("/v1/releases/{release_id}/evidence-artifacts")]
+pub(crate) async fn list_release_artifacts(
+    api: web::Data<Api>,
+    caller: Identified,
+    release: PathId<ReleaseId>,
+    list: List<Unfiltered>,
+) -> Result<HttpResponse, ApiError> {
+    let artifacts = api.services.list_release_artifacts(&caller, *release, list.paging()).await?;
+    Ok(list.answer(&artifacts.map(|artifact| ArtifactView::of(&artifact))))
+}
+
+/// The bytes of such a document.
+#[utoipa::path(
+    operation_id = "read_release_artifact",
+    tag = "releases",
+    params(
+        ("release_id" = Uuid, Path, description = "The release"),
+        ("artifact_id" = Uuid, Path, description = "The document"),
+    ),
+    responses((status = 200, description = "Canonical JSON", body = Object), ReadRefusals)
+)]
+#[get("/v1/releases/{release_id}/evidence-artifacts/{artifact_id}")]
+pub(crate) async fn read_release_artifact(
+    api: web::Data<Api>,
+    caller: Identified,
+    path: Path<(PathId<ReleaseId>, PathId<ArtifactId>)>,
+) -> Result<HttpResponse, ApiError> {
+    let (release, artifact) = path.into_inner();
+    let artifact = api.services.read_release_artifact(&caller, *release, *artifact).await?;
+    Ok(HttpResponse::Ok().content_type(ContentType::json()).body(artifact.content))
+}

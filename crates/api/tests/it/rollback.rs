@@ -1,0 +1,222 @@
+//! Going back: whom a lane returns to, what tells it, and what advises it.
+
+use fairway_testkit::{
+    Behaviour, StubProvider, TestApp,
+    app::{Answer, Version},
+};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+async fn activate(app: &TestApp, release: &str, lane: Option<&str>) -> Answer {
+    let body = json!({ "to_state": "active", "lane": lane });
+    app.post(format!("/v1/releases/{release}/transition"), body).await
+}
+
+async fn roll_back(app: &TestApp, release: &str, body: Value) -> Answer {
+    app.post(format!("/v1/releases/{release}/rollback"), body).await
+}
+
+fn because() -> Value {
+    json!({ "reason": "It answers in riddles." })
+}
+
+async fn state(app: &TestApp, release: &str) -> Value {
+    app.get(format!("/v1/releases/{release}")).await.expect(200)["state"].clone()
+}
+
+async fn holders(app: &TestApp, workload: &str) -> Vec<Value> {
+    let lanes = app.get(format!("/v1/workloads/{workload}/lanes?environment=dev")).await.expect(200);
+    lanes.as_array().unwrap().iter().map(|lane| lane["holder"].clone()).collect()
+}
+
+/// A workload with this many approved releases of it.
+async fn approved(app: &TestApp, count: usize) -> (String, Vec<String>, Vec<Version>) {
+    let given = app.given();
+    let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
+    let workload = given.workload("main").await;
+    let mut releases = Vec::new();
+    for _ in 0..count {
+        releases.push(given.approved(&workload, &versions).await);
+    }
+    (workload, releases, versions)
+}
+
+#[tokio::test]
+async fn the_release_before_serves_again() {
+    let app = TestApp::start().await;
+    let (workload, releases, _) = approved(&app, 2).await;
+    let [one, two] = releases.as_slice() else { panic!() };
+    activate(&app, one, None).await.expect(200);
+    roll_back(&app, one, because()).await.refused(409, "no_previous_release");
+    activate(&app, two, None).await.expect(200);
+    assert_eq!(state(&app, one).await, "superseded");
+
+    let keyed = |body| app.post(format!("/v1/releases/{two}/rollback"), body).key("back");
+    let done = keyed(because()).await.expect(200);
+    let artifact = done["artifact_id"].as_str().unwrap();
+    let back = |lane| json!({ "lane": lane, "rolled_back_to": one });
+    assert_eq!(
+        done,
+        json!({
+            "release_id": two, "rolled_back_to": one, "lane": "standard", "warnings": [], "artifact_id": artifact,
+            "lanes": [back("standard"), back("guided"), back("restricted")],
+        })
+    );
+    assert_eq!((state(&app, one).await, state(&app, two).await), (json!("active"), json!("superseded")));
+    assert_eq!(holders(&app, &workload).await, [json!(one), json!(one), json!(one)]);
+    let again = keyed(because()).await;
+    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (done.clone(), Some("true")));
+
+    // The next run is one of the old release.
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+    let ran = app.post("/v1/workloads/by-slug/main/execute", body).await.expect(200);
+    let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+    assert_eq!(app.get(path).await.expect(200)["release_id"], json!(one));
+
+    // What was taken back is never gone back to.
+    roll_back(&app, one, because()).await.refused(409, "no_previous_release");
+    roll_back(&app, two, because()).await.refused(409, "invalid_transition");
+
+    let path = format!("/v1/releases/{two}/evidence-artifacts");
+    let listed = app.get(&path).await.expect(200);
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+    assert_eq!(listed[0]["storage_ref"], format!("evidence/releases/{two}/{artifact}/rollback.json"));
+    let document = app.get(format!("{path}/{artifact}")).await;
+    assert_eq!(document.expect(200)["reason"], "It answers in riddles.");
+    assert_eq!(listed[0]["checksum"], format!("blake3:{}", blake3::hash(&document.body).to_hex()));
+    app.get(format!("/v1/releases/{one}/evidence-artifacts/{artifact}")).await.refused(404, "not_found");
+    // The words of whoever did it stand in no fact.
+    let owner = app.database().owner().await.unwrap();
+    let told = "SELECT count(*) FROM fact WHERE position('riddles'::bytea IN body) > 0";
+    assert_eq!(owner.query_one(told, &[]).await.unwrap().get::<_, i64>(0), 0);
+}
+
+#[tokio::test]
+async fn lanes_go_back_one_by_one_past_those_that_are_over() {
+    let app = TestApp::start().await;
+    let (workload, releases, _) = approved(&app, 4).await;
+    let [one, two, three, four] = releases.as_slice() else { panic!() };
+    for release in [one, two, three] {
+        activate(&app, release, None).await.expect(200);
+    }
+    app.post(format!("/v1/releases/{two}/transition"), json!({ "to_state": "retired" })).await.expect(200);
+    activate(&app, four, Some("guided")).await.expect(200);
+    activate(&app, four, Some("restricted")).await.expect(200);
+    // It took `restricted` last.
+    let lane = json!({ "reason": "x", "lane": "standard" });
+    roll_back(&app, four, lane).await.refused(409, "no_previous_release");
+    let done = roll_back(&app, four, json!({ "reason": "x", "lane": "guided" })).await.expect(200);
+    assert_eq!((&done["lane"], &done["rolled_back_to"]), (&json!("guided"), &json!(three)));
+    assert_eq!(holders(&app, &workload).await, [json!(four), json!(three), json!(three)]);
+    assert_eq!((state(&app, three).await, state(&app, four).await), (json!("active"), json!("active")));
+
+    // `two` is retired, so `three` goes back to `one`, and on `guided` too.
+    let done = roll_back(&app, three, because()).await.expect(200);
+    let lanes: Vec<&Value> = done["lanes"].as_array().unwrap().iter().map(|back| &back["lane"]).collect();
+    assert_eq!(lanes, ["guided", "standard"]);
+    assert_eq!(done["rolled_back_to"], json!(one));
+    assert_eq!(holders(&app, &workload).await, [json!(four), json!(one), json!(one)]);
+    let history = app.get(format!("/v1/workloads/{workload}/lanes?environment=dev")).await.expect(200);
+    let reasons: Vec<&Value> =
+        history[1]["history"].as_array().unwrap().iter().map(|holding| &holding["reason"]).collect();
+    assert_eq!(reasons, ["rollback", "rollback", "activation", "activation", "activation", "activation"]);
+}
+
+#[tokio::test]
+async fn archived_assets_stop_no_way_back() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let workload = given.workload("main").await;
+    let old = given.policy("old").await;
+    let one = given.approved(&workload, std::slice::from_ref(&old)).await;
+    let two = given.approved(&workload, &[given.policy("new").await]).await;
+    activate(&app, &one, None).await.expect(200);
+    activate(&app, &two, None).await.expect(200);
+    app.post(format!("/v1/assets/{}/archive", old.asset_id), json!({ "workspace_id": crate::stage::WORKSPACE }))
+        .await
+        .expect(200);
+    let done = roll_back(&app, &two, because()).await.expect(200);
+    let warning = &done["warnings"][0];
+    assert_eq!((&warning["code"], &warning["asset_slug"]), (&json!("asset_archived"), &json!("old")));
+    assert_eq!(holders(&app, &workload).await, [json!(one), json!(one), json!(one)]);
+}
+
+#[tokio::test]
+async fn rubbish_takes_nothing_back() {
+    let app = TestApp::start().await;
+    let (workload, releases, _) = approved(&app, 2).await;
+    for release in &releases {
+        activate(&app, release, None).await.expect(200);
+    }
+    for body in [
+        json!({}),
+        json!({ "reason": "" }),
+        json!({ "reason": " \n" }),
+        json!({ "reason": "a\u{202e}b" }),
+        json!({ "reason": "x".repeat(2_001) }),
+        json!({ "reason": 7 }),
+        json!({ "reason": "x", "lane": "express" }),
+        json!({ "reason": "x", "to": releases[0] }),
+    ] {
+        roll_back(&app, &releases[1], body).await.refused(422, "validation_error");
+    }
+    assert_eq!(holders(&app, &workload).await, vec![json!(releases[1]); 3]);
+}
+
+/// Whoever is late finds nobody to go back to, or is told where the release is now.
+#[tokio::test]
+async fn of_rollbacks_at_once_each_lane_goes_back_once() {
+    let app = TestApp::start().await;
+    let (workload, releases, _) = approved(&app, 3).await;
+    for release in &releases {
+        activate(&app, release, None).await.expect(200);
+    }
+    let attempts = (0..9).map(|client| {
+        let lane = ["restricted", "guided", "standard"][client % 3];
+        roll_back(&app, &releases[2], json!({ "reason": "x", "lane": lane }))
+    });
+    let mut won = BTreeSet::new();
+    for answer in join_all(attempts).await {
+        match answer.status {
+            200 => assert!(won.insert(answer.json()["lane"].to_string()), "{answer}"),
+            409 => assert!(["invalid_transition", "no_previous_release"].contains(&answer.code().as_str()), "{answer}"),
+            _ => panic!("{answer}"),
+        }
+    }
+    assert_eq!(won.len(), 3);
+    assert_eq!(holders(&app, &workload).await, vec![json!(releases[1]); 3]);
+    assert_eq!(state(&app, &releases[2]).await, "superseded");
+}
+
+#[tokio::test]
+async fn enough_failures_advise_a_rollback() {
+    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let workload = app.active_workload("main").await;
+    let config = json!({ "interface_config": {
+        "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text" }],
+        "rollout_config": { "sample_size": 4, "error_threshold": 0.5 },
+    } });
+    app.patch(format!("/v1/workloads/{}", workload.workload_id), config).await.expect(200);
+    let path = format!("/v1/releases/{}/rollback-recommendation", workload.release_id);
+    let none = json!({ "recommended": false, "error_rate": 0.0, "sample_size": 0, "threshold": 0.5 });
+    assert_eq!(app.get(&path).await.expect(200), none);
+    let run = async |inputs: Value| {
+        let body = json!({ "environment": "dev", "inputs": inputs });
+        app.post(workload.execute_path(), body).await.status
+    };
+    for _ in 0..3 {
+        assert_eq!(run(json!({})).await, 422);
+    }
+    // Three of three failed, and they are too few.
+    let advice = app.get(&path).await.expect(200);
+    assert_eq!((&advice["recommended"], &advice["sample_size"]), (&json!(false), &json!(3)));
+    assert_eq!(run(json!({ "ticket": "a refund" })).await, 200);
+    let advice = app.get(&path).await.expect(200);
+    assert_eq!(advice, json!({ "recommended": true, "error_rate": 0.75, "sample_size": 4, "threshold": 0.5 }));
+    // Half of the newest four is borne.
+    assert_eq!(run(json!({ "ticket": "a refund" })).await, 200);
+    let advice = app.get(&path).await.expect(200);
+    assert_eq!((&advice["recommended"], &advice["error_rate"]), (&json!(false), &json!(0.5)));
+}

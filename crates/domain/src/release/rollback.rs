@@ -1,0 +1,170 @@
+//! Going back: lanes return to who held them before.
+
+use super::{
+    Release, ReleaseRefusal, State,
+    lane::{Deployment, DeploymentChange, Lane, LaneMove, LaneMoved, MoveReason},
+};
+use crate::{
+    access::ActorRef,
+    asset::canonical::{Canonical, CanonicalRefusal, Checksum},
+    audit::{Fact, FactKind, Stamp},
+    id::{ArtifactId, ReleaseId},
+    text::is_prose,
+    time::Timestamp,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::{cmp::Reverse, collections::BTreeSet};
+
+/// Longest reason, in characters.
+pub const MAX_REASON: usize = 2_000;
+
+/// A document that stands behind a move of a release.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReleaseArtifact {
+    /// Its identifier.
+    pub artifact_id: ArtifactId,
+    /// The release.
+    pub release_id: ReleaseId,
+    /// What sort of document it is: `rollback`.
+    pub kind: String,
+    /// The document, as canonical JSON.
+    pub content: String,
+    /// The checksum of these bytes.
+    pub checksum: Checksum,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// By whom.
+    pub created_by: ActorRef,
+}
+
+impl ReleaseArtifact {
+    /// The name that it is kept under.
+    #[must_use]
+    pub fn storage_ref(&self) -> String {
+        format!("evidence/releases/{}/{}/{}.json", self.release_id, self.artifact_id, self.kind)
+    }
+}
+
+/// One lane that goes back, and to whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LaneReturned {
+    /// The lane.
+    pub lane: Lane,
+    /// Who holds it again.
+    pub rolled_back_to: ReleaseId,
+}
+
+/// What the document of a rollback says.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RollbackRecord {
+    /// The release that was taken back.
+    pub release_id: ReleaseId,
+    /// Why, in the words of who did it.
+    pub reason: String,
+    /// The lanes, the one that the release took last first.
+    pub lanes: Vec<LaneReturned>,
+}
+
+/// Those who held a lane before its holder, the latest first: without the holder, and without those who were taken
+/// back from it, which are never gone back to. `moves` are newest first.
+#[must_use]
+pub fn earlier_holders(moves: &[LaneMoved], lane: Lane, holder: ReleaseId) -> Vec<ReleaseId> {
+    let of_lane = || moves.iter().filter(|moved| moved.lane == lane);
+    let mut passed_over: BTreeSet<ReleaseId> =
+        of_lane().filter(|moved| moved.reason == MoveReason::Rollback).filter_map(|moved| moved.from).collect();
+    passed_over.insert(holder);
+    of_lane().filter_map(|moved| moved.to).filter(|release| passed_over.insert(*release)).collect()
+}
+
+/// The lanes that a release holds, the one that it took last first; among those that it took at once, the most general
+/// first. `moves` are newest first.
+#[must_use]
+pub fn lanes_by_age(moves: &[LaneMoved], deployment: &Deployment, release: ReleaseId) -> Vec<Lane> {
+    let taken = |lane: Lane| moves.iter().find(|moved| moved.lane == lane && moved.to == Some(release));
+    let mut held: Vec<Lane> = Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(release)).collect();
+    held.sort_by_key(|lane| Reverse((taken(*lane).map(|moved| moved.revision), *lane)));
+    held
+}
+
+impl Release {
+    /// Takes the release back from lanes that it holds. `superseded` are those of `lanes` that hold no lane now.
+    ///
+    /// # Errors
+    /// When the release holds no lanes, there is nobody to go back to, or the reason is none.
+    pub fn roll_back(
+        &self,
+        lanes: &[LaneReturned],
+        superseded: &[ReleaseId],
+        deployment: &Deployment,
+        (artifact_id, reason): (ArtifactId, &str),
+        stamp: &Stamp,
+    ) -> Result<DeploymentChange, ReleaseRefusal> {
+        let digest = match &self.state {
+            State::Active { digest } => digest.clone(),
+            State::Draft
+            | State::ReviewReady { .. }
+            | State::Approved { .. }
+            | State::Superseded { .. }
+            | State::Retired => return Err(self.no_way_from(deployment)),
+        };
+        if lanes.is_empty() || lanes.iter().any(|back| deployment.holder(back.lane) != Some(self.release_id)) {
+            return Err(ReleaseRefusal::NoPreviousRelease);
+        }
+        if reason.trim().is_empty() || !is_prose(reason, MAX_REASON) {
+            return Err(ReleaseRefusal::Reason);
+        }
+        let holders = |next: Deployment, back: &LaneReturned| next.with_holder(back.lane, Some(back.rolled_back_to));
+        let mut next = lanes.iter().fold(deployment.clone(), holders);
+        next.revision = deployment.revision.next();
+        let state =
+            if next.is_held_by(self.release_id) { State::Active { digest } } else { State::Superseded { digest } };
+        let release = self.moved(state, stamp);
+        let record = RollbackRecord { release_id: self.release_id, reason: reason.to_owned(), lanes: lanes.to_vec() };
+        let evidence = self.record(artifact_id, &record, stamp).map_err(|_| ReleaseRefusal::Reason)?;
+        let detail = json!({
+            "workload_id": self.workload_id,
+            "environment": self.environment.as_str(),
+            "to": release.state.name().as_str(),
+            "lanes": lanes,
+            "artifact_id": artifact_id,
+            "artifact_checksum": evidence.checksum.as_str(),
+        });
+        let fact = Fact::new(FactKind::ReleaseRolledBack, self.subject(), Some(self.workspace_id), stamp, detail);
+        let moves = lanes
+            .iter()
+            .map(|back| LaneMove { lane: back.lane, from: Some(self.release_id), to: Some(back.rolled_back_to) })
+            .collect();
+        Ok(DeploymentChange {
+            release,
+            release_decided_on: self.revision,
+            deployment: next,
+            deployment_decided_on: deployment.revision,
+            // The release itself is stored with its state.
+            superseded: Vec::new(),
+            returned: superseded.to_vec(),
+            moves,
+            reason: MoveReason::Rollback,
+            evidence: Some(evidence),
+            fact,
+        })
+    }
+
+    fn record(
+        &self,
+        artifact_id: ArtifactId,
+        record: &RollbackRecord,
+        stamp: &Stamp,
+    ) -> Result<ReleaseArtifact, CanonicalRefusal> {
+        let content = Canonical::of(&json!(record))?;
+        Ok(ReleaseArtifact {
+            artifact_id,
+            release_id: self.release_id,
+            kind: MoveReason::Rollback.as_str().to_owned(),
+            content: content.text().to_owned(),
+            checksum: content.checksum().clone(),
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+        })
+    }
+}
