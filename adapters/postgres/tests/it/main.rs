@@ -11,6 +11,8 @@ mod executions;
 #[cfg(test)]
 mod facts;
 #[cfg(test)]
+mod grants;
+#[cfg(test)]
 mod guards;
 #[cfg(test)]
 mod immutability;
@@ -22,6 +24,8 @@ mod interfaces;
 mod labels;
 #[cfg(test)]
 mod migrations;
+#[cfg(test)]
+mod order;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]
