@@ -17,6 +17,8 @@ mod guards;
 #[cfg(test)]
 mod immutability;
 #[cfg(test)]
+mod impact;
+#[cfg(test)]
 mod indexes;
 #[cfg(test)]
 mod interfaces;
