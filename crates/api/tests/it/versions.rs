@@ -1,6 +1,6 @@
 //! Versions of assets: labels, notes, differences.
 
-use crate::stage::WORKSPACE;
+use crate::stage::{ECHO_FLOW, WORKSPACE};
 use fairway_testkit::{TestApp, app::Answer};
 use serde_json::{Value, json};
 
@@ -123,4 +123,18 @@ async fn a_page_of_large_versions_is_short_and_goes_on() {
     let expected: Vec<String> = (1..=12).rev().map(|number| format!("v{number}")).collect();
     assert_eq!(labels, expected);
     assert_eq!(pages, 2);
+}
+
+#[tokio::test]
+async fn what_was_made_is_read_where_its_location_says() {
+    let app = TestApp::start().await;
+    let prompt = app.given().asset("prompt_template", "prompt").await;
+    let flow = json!({ "slug": "echo", "owner_ref": "team:a", "content_yaml": ECHO_FLOW });
+    let flow = app.post("/v1/flows", flow).await;
+    assert_eq!(app.get(flow.header("location").unwrap()).await.expect(200), flow.expect(201));
+    let more = json!({ "content_yaml": ECHO_FLOW });
+    let path = format!("/v1/flows/{}/versions", flow.json()["asset_id"].as_str().unwrap());
+    for made in [add(&app, &prompt, json!({ "content": said("x") })).await, app.post(path, more).await] {
+        assert_eq!(app.get(made.header("location").unwrap()).await.expect(200), made.expect(201));
+    }
 }
