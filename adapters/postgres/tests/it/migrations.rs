@@ -203,8 +203,8 @@ async fn what_was_stored_before_is_counted_in_the_order_in_which_it_was_shown() 
     for (number, script) in scripts() {
         client.batch_execute(&format!("BEGIN; {script}; COMMIT")).await.unwrap();
         let meanwhile = match number {
-            51 => vec![tenant.to_owned(), version(5, "retired"), version(3, "approved")],
-            53 => vec![version(1, "suspended")],
+            60 => vec![tenant.to_owned(), version(5, "retired"), version(3, "approved")],
+            62 => vec![version(1, "suspended")],
             _ => Vec::new(),
         };
         for sql in meanwhile {

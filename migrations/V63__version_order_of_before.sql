@@ -1,5 +1,5 @@
 -- Versions of before the count get their places by the order of their identifiers, which is the one that they were shown
--- in; those that came since V53 stand behind them. Who makes versions waits meanwhile, who reads does not.
+-- in; those that came since V62 stand behind them. Who makes versions waits meanwhile, who reads does not.
 LOCK TABLE asset, asset_version IN SHARE ROW EXCLUSIVE MODE;
 ALTER TABLE asset_version DISABLE TRIGGER append_only;
 UPDATE asset_version SET ordinal = counted.place

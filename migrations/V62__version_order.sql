@@ -1,4 +1,4 @@
--- In a migration of its own, as V52 and V54 are: none of them keeps readers of both tables out at the same time, so none
+-- In a migration of its own, as V61 and V63 are: none of them keeps readers of both tables out at the same time, so none
 -- waits for a reader that waits for it.
 ALTER TABLE asset_version ADD COLUMN ordinal bigint CHECK (ordinal > 0);
 
