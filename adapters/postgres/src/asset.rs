@@ -31,7 +31,7 @@ use std::collections::HashMap;
 use tokio_postgres::Row;
 use uuid::Uuid;
 pub(crate) use versions::NewVersions;
-use versions::{Adding, NOTE, VERSION_COLUMNS, VersionRow, stored, version};
+use versions::{Adding, COUNTED, NOTE, VERSION_COLUMNS, VersionRow, stored, version};
 
 /// Assets by tenant and identifier.
 pub(crate) struct Assets(pub(crate) Pool);
@@ -77,7 +77,7 @@ fn asset(row: &Row) -> Result<Asset, StoreError> {
 }
 
 const INSERT_ASSET: &str = "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, \
-    ownership_tier, workspace_id, namespace_id, last_label, revision, created_at, created_by)";
+    ownership_tier, workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)";
 
 #[async_trait]
 impl AssetStore for Database {
@@ -97,7 +97,7 @@ impl AssetStore for Database {
     ) -> Result<(), CommitError> {
         let sql = format!(
             "WITH made AS (
-                {INSERT_ASSET} VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, 0, $21, $22, $23) RETURNING 1
+                {INSERT_ASSET} VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, 0, 0, $21, $22, $23) RETURNING 1
              )
              SELECT fairway_commit((SELECT count(*) = 1 FROM made), {})",
             commit_tail!()
@@ -189,16 +189,16 @@ impl AssetStore for Database {
         let (beside, more) = child.beside("$24", 32);
         let sql = format!(
             "WITH parent AS (
-                {INSERT_ASSET} VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20,
+                {INSERT_ASSET} VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, 1,
                     CASE WHEN $26::text IS NULL THEN 1
-                         WHEN $26 ~ '^v[1-9][0-9]{{0,8}}$' THEN substr($26, 2)::integer ELSE 0 END,
+                         WHEN $26 ~ '{COUNTED}' THEN substr($26, 2)::bigint ELSE 0 END,
                     $21, $22, $23)
                 RETURNING coalesce($26, 'v1') AS label
              ),
              made AS (
-                INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
-                    checksum, created_at, created_by)
-                SELECT $1, $24, $25, label, $27, $28, $29, $30, $31 FROM parent
+                INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content,
+                    artifact_ref, checksum, created_at, created_by)
+                SELECT $1, $24, $25, label, 1, $27, $28, $29, $30, $31 FROM parent
                 RETURNING version_label
              ),
              {beside}
@@ -242,13 +242,12 @@ impl AssetStore for Database {
         version: AssetVersionId,
         route_id: &str,
     ) -> Result<bool, StoreError> {
-        const SQL: &str = r#"SELECT EXISTS (
-                SELECT FROM asset_version
-                WHERE tenant_id = $1 AND asset_id = $2 AND asset_version_id > $3
-                    AND jsonb_path_exists(content::jsonb,
-                        '$.** ? (@.route_id == $route && (@.state == "suspended" || @.state == "retired"))',
-                        jsonb_build_object('route', $4::text))
-            ) AS withdrawn"#;
+        // A version that is not there is before all others.
+        const SQL: &str = "SELECT EXISTS (
+                SELECT FROM withdrawn_route
+                WHERE tenant_id = $1 AND asset_id = $2 AND route_id = $4 AND ordinal > coalesce((
+                    SELECT ordinal FROM asset_version WHERE tenant_id = $1 AND asset_version_id = $3), 0)
+            ) AS withdrawn";
         let row = self.read_one(SQL, &[&scope.tenant().uuid(), &asset.uuid(), &version.uuid(), &route_id]).await?;
         known("withdrawn", row)?.column("withdrawn")
     }
@@ -275,7 +274,7 @@ impl AssetStore for Database {
             None => {
                 let sql = format!(
                     "SELECT {VERSION_COLUMNS} FROM asset_version AS version {NOTE} WHERE tenant_id = $1 AND asset_id = $2
-                     ORDER BY asset_version_id DESC LIMIT 1"
+                     ORDER BY ordinal DESC LIMIT 1"
                 );
                 self.read_one(&sql, &[&tenant, &id]).await?
             }

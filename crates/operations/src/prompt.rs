@@ -46,22 +46,16 @@ impl Services {
         reference: &AssetReference,
         offset: usize,
     ) -> Result<Result<(Asset, AssetVersion, Body), PromptRefusal>, Failure> {
-        let unknown = PromptRefusal::UnknownAsset { offset };
-        // What the grammar takes for a label is one; the two are read by the same rule.
-        let label = match &reference.label {
-            None => None,
-            Some(label) => match VersionLabel::parse(label) {
-                Some(label) => Some(label),
-                None => return Ok(Err(unknown)),
-            },
+        let label = match label_of(reference, offset) {
+            Ok(label) => label,
+            Err(refusal) => return Ok(Err(refusal)),
         };
         let (asset, version) = match self.resolve(caller, from, (&reference.slug, label.as_ref())).await? {
             Ok(found) => found,
-            Err(Unresolved::Unknown) => return Ok(Err(unknown)),
-            Err(Unresolved::Elsewhere) => return Ok(Err(PromptRefusal::CrossWorkspace { offset })),
+            Err(unresolved) => return Ok(Err(refusal_of(unresolved, offset))),
         };
         if asset.lifecycle == Lifecycle::Archived {
-            return Ok(Err(unknown));
+            return Ok(Err(PromptRefusal::UnknownAsset { offset }));
         }
         let body = body_of(&asset, &version)?.map_err(|refusal| refusal.at(offset));
         Ok(body.map(|body| (asset, version, body)))
@@ -89,7 +83,21 @@ impl Services {
     }
 }
 
-fn body_of(asset: &Asset, version: &AssetVersion) -> Result<Result<Body, BodyRefusal>, Failure> {
+/// The label that a prompt's reference names. What the grammar takes for one is one; the two are read by the same rule.
+pub(crate) fn label_of(reference: &AssetReference, offset: usize) -> Result<Option<VersionLabel>, PromptRefusal> {
+    let parsed = |label: &String| VersionLabel::parse(label).ok_or(PromptRefusal::UnknownAsset { offset });
+    reference.label.as_ref().map(parsed).transpose()
+}
+
+/// What is said of a prompt's reference that means nothing.
+pub(crate) const fn refusal_of(unresolved: Unresolved, offset: usize) -> PromptRefusal {
+    match unresolved {
+        Unresolved::Unknown => PromptRefusal::UnknownAsset { offset },
+        Unresolved::Elsewhere => PromptRefusal::CrossWorkspace { offset },
+    }
+}
+
+pub(crate) fn body_of(asset: &Asset, version: &AssetVersion) -> Result<Result<Body, BodyRefusal>, Failure> {
     let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
     Ok(Body::of(asset.kind, &content))
 }

@@ -72,27 +72,29 @@ impl AssetGrantStore for Database {
         self.listed(Listing::plain(COLUMNS, key, "FROM asset_grant", conditions, values), page, grant).await
     }
 
-    async fn is_granted(
+    async fn granted(
         &self,
         scope: TenantScope,
-        asset: AssetId,
+        assets: &[AssetId],
         principals: &[ActorRef],
         reach: &Reach,
-    ) -> Result<bool, StoreError> {
-        const SQL: &str = "SELECT EXISTS (
-                SELECT FROM asset_grant WHERE tenant_id = $1 AND asset_id = $2 AND principal = ANY($3)
+    ) -> Result<Vec<AssetId>, StoreError> {
+        const SQL: &str = "SELECT asset_id FROM unnest($2::uuid[]) AS asked (asset_id) WHERE EXISTS (
+                SELECT FROM asset_grant AS given
+                WHERE tenant_id = $1 AND given.asset_id = asked.asset_id AND principal = ANY($3)
             ) OR EXISTS (
-                SELECT FROM asset_grant WHERE tenant_id = $1 AND asset_id = $2 AND grantee_workspace_id = ANY($4)
+                SELECT FROM asset_grant AS given
+                WHERE tenant_id = $1 AND given.asset_id = asked.asset_id AND grantee_workspace_id = ANY($4)
             ) OR EXISTS (
-                SELECT FROM asset_grant
+                SELECT FROM asset_grant AS given
                 JOIN workspace ON workspace.tenant_id = $1 AND workspace_id = grantee_workspace_id
-                WHERE asset_grant.tenant_id = $1 AND asset_id = $2 AND namespace_id = ANY($5)
-            ) AS found";
+                WHERE given.tenant_id = $1 AND given.asset_id = asked.asset_id AND namespace_id = ANY($5)
+            )";
+        let assets: Vec<Uuid> = assets.iter().map(|id| id.uuid()).collect();
         let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
         let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
-        let params: [Param<'_>; 5] =
-            [&scope.tenant().uuid(), &asset.uuid(), &names(principals), &workspaces, &namespaces];
-        answer(self.read_one(SQL, &params).await?)
+        let params: [Param<'_>; 5] = [&scope.tenant().uuid(), &assets, &names(principals), &workspaces, &namespaces];
+        self.read(SQL, &params).await?.iter().map(|row| row.id("asset_id")).collect()
     }
 
     async fn holds_any(&self, scope: TenantScope, principals: &[ActorRef]) -> Result<bool, StoreError> {

@@ -48,7 +48,13 @@ fn bound_release(row: &Row) -> Result<BoundRelease, StoreError> {
 
 #[async_trait]
 impl ImpactStore for Database {
-    async fn referrers(&self, scope: TenantScope, targets: &[Target], most: u32) -> Result<Vec<Referrer>, StoreError> {
+    async fn referrers(
+        &self,
+        scope: TenantScope,
+        targets: &[Target],
+        known: &[AssetVersionId],
+        most: u32,
+    ) -> Result<Vec<Referrer>, StoreError> {
         // Targets at any version first, and then each asset's labels beside its slug.
         let any: Vec<&str> =
             targets.iter().filter(|target| target.labels.is_none()).map(|target| target.slug.as_str()).collect();
@@ -65,7 +71,7 @@ impl ImpactStore for Database {
              FROM (
                 SELECT DISTINCT ON (asset_version_id) tenant_id, asset_version_id, target_slug, target_label, pointer
                 FROM asset_reference AS named
-                WHERE tenant_id = $1 AND (
+                WHERE tenant_id = $1 AND asset_version_id <> ALL($6) AND (
                     target_slug = ANY($2)
                     OR target_slug = ANY($3) AND (target_label IS NULL OR EXISTS (
                         SELECT FROM unnest($3::text[], $4::text[]) AS pinned (slug, label)
@@ -77,7 +83,8 @@ impl ImpactStore for Database {
              ORDER BY asset_version_id DESC"
         );
         let tenant = scope.tenant().uuid();
-        let rows = self.list(&sql, &[&tenant, &any, &slugs, &labels, &i64::from(most)]).await?;
+        let known: Vec<Uuid> = known.iter().copied().map(AssetVersionId::uuid).collect();
+        let rows = self.list(&sql, &[&tenant, &any, &slugs, &labels, &i64::from(most), &known]).await?;
         rows.iter().map(referrer).collect()
     }
 

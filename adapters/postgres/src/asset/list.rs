@@ -86,7 +86,7 @@ fn granted(workspaces: &str, principals: &[ActorRef], values: &mut Values) -> St
     )
 }
 
-/// An asset's versions.
+/// An asset's versions, in the order in which they were committed: identifiers are made before, by several clocks.
 pub(super) fn versions(scope: TenantScope, asset: AssetId) -> Listing {
     const FROM: &str = "FROM asset_version AS version \
         LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
@@ -95,7 +95,7 @@ pub(super) fn versions(scope: TenantScope, asset: AssetId) -> Listing {
         format!("version.tenant_id = {}", values.bind(scope.tenant().uuid())),
         format!("version.asset_id = {}", values.bind(asset.uuid())),
     ];
-    let key = Key::Id("version.asset_version_id", "asset_version_id");
+    let key = Key::Place("version.ordinal", "version_ordinal");
     let mut listing = Listing::plain(VERSION_COLUMNS, key, FROM, conditions, values);
     listing.weight = Some("octet_length(content)");
     listing

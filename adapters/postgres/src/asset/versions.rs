@@ -21,8 +21,11 @@ use uuid::Uuid;
 
 /// A version's columns carry a prefix, so that they can stand beside its asset's.
 pub(super) const VERSION_COLUMNS: &str = "version.asset_version_id, version.asset_id AS version_asset_id, \
-    version.version_label, version.content, version.checksum, version.created_at AS version_created_at, \
-    version.created_by AS version_created_by, note.body AS change_note";
+    version.version_label, version.ordinal AS version_ordinal, version.content, version.checksum, \
+    version.created_at AS version_created_at, version.created_by AS version_created_by, note.body AS change_note";
+
+/// Given labels that move the count of labels along, as a regular expression: those whose number a `bigint` holds.
+pub(super) const COUNTED: &str = "^v[1-9][0-9]{0,17}$";
 
 /// What stands beside a version and can go away.
 pub(super) const NOTE: &str = "LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
@@ -54,21 +57,22 @@ pub(super) async fn alone(
     let row = VersionRow::of(next);
     let (beside, more) = row.beside("$13", 21);
     // Updating the asset's row makes versions of one asset wait for each other, so the next label is never given
-    // twice. A given label of the form vN moves the count along. The verdict stands first in the last line: were
-    // it joined to a version that was not made, PostgreSQL would not ask for it.
+    // twice, and a version that is committed later has the higher ordinal. A given label of the form vN moves the count
+    // of labels along. The verdict stands first in the last line: were it joined to a version that was not made,
+    // PostgreSQL would not ask for it.
     let sql = format!(
         "WITH parent AS (
-            UPDATE asset SET last_label = CASE
+            UPDATE asset SET last_ordinal = last_ordinal + 1, last_label = CASE
                 WHEN $15::text IS NULL THEN last_label + 1
-                WHEN $15 ~ '^v[1-9][0-9]{{0,8}}$' THEN greatest(last_label, substr($15, 2)::integer)
+                WHEN $15 ~ '{COUNTED}' THEN greatest(last_label, substr($15, 2)::bigint)
                 ELSE last_label END
             WHERE tenant_id = $1 AND asset_id = $14 AND lifecycle_state <> 'archived'
-            RETURNING coalesce($15, 'v' || last_label) AS label
+            RETURNING coalesce($15, 'v' || last_label) AS label, last_ordinal AS ordinal
          ),
          made AS (
-            INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
-                checksum, created_at, created_by)
-            SELECT $1, $13, $14, label, $16, $17, $18, $19, $20 FROM parent
+            INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content,
+                artifact_ref, checksum, created_at, created_by)
+            SELECT $1, $13, $14, label, ordinal, $16, $17, $18, $19, $20 FROM parent
             RETURNING version_label
          ),
          {beside}
@@ -97,15 +101,15 @@ const SQL: &str = concat!(
         ORDER BY tenant_id, asset_id
     ),
     parent AS (
-        UPDATE asset SET last_label = last_label + 1
+        UPDATE asset SET last_ordinal = last_ordinal + 1, last_label = last_label + 1
         FROM asked
         WHERE asset.tenant_id = asked.tenant_id AND asset.asset_id = asked.asset_id AND lifecycle_state <> 'archived'
-        RETURNING asked.*, 'v' || last_label AS label
+        RETURNING asked.*, 'v' || last_label AS label, last_ordinal AS ordinal
     ),
     made AS (
-        INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref, checksum,
-            created_at, created_by)
-        SELECT tenant_id, asset_version_id, asset_id, label, content, artifact_ref, checksum, made_at, made_by
+        INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content, artifact_ref,
+            checksum, created_at, created_by)
+        SELECT tenant_id, asset_version_id, asset_id, label, ordinal, content, artifact_ref, checksum, made_at, made_by
         FROM parent
     ),
     ",

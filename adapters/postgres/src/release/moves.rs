@@ -19,18 +19,36 @@ use std::collections::HashSet;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// Moves a release. Submitted again without a change, it has the same digest and finds its references there already.
+/// Moves a release. Where it freezes references, the assets that they mean are kept as they were seen until this is
+/// committed, as an asset is that is bound: who retires or archives one waits. They are taken in one order by everybody.
+/// Submitted again without a change, the release has the same digest and finds its references there already.
 pub(super) async fn alone(
     pool: &Pool,
     scope: TenantScope,
     change: &Change<Release>,
     key: Option<&KeyedOutcome>,
 ) -> Result<(), CommitError> {
-    const SQL: &str = concat!(
+    const MOVE: &str = concat!(
         "WITH changed AS (
             UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18
             WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
             RETURNING 1
+         )
+         SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
+        commit_tail!(),
+        ")"
+    );
+    const FREEZE: &str = concat!(
+        "WITH changed AS (
+            UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18
+            WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
+            RETURNING 1
+         ),
+         kept AS (
+            SELECT FROM changed, asset
+            WHERE tenant_id = $1 AND asset_id = ANY($23) AND lifecycle_state = 'active'
+            ORDER BY asset_id
+            FOR SHARE OF asset
          ),
          frozen AS (
             INSERT INTO release_reference (tenant_id, release_id, bindings_digest, from_version_id, slug, label,
@@ -40,7 +58,8 @@ pub(super) async fn alone(
                 AS reference (from_id, slug, label, to_id)
             ON CONFLICT DO NOTHING
          )
-         SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
+         SELECT fairway_commit((SELECT count(*) = 1 FROM changed)
+            AND (SELECT count(*) FROM kept) = cardinality($23::uuid[]), ",
         commit_tail!(),
         ")"
     );
@@ -49,8 +68,13 @@ pub(super) async fn alone(
     let row = ReleaseRow::of(next, *decided_on);
     let frozen = ReferenceRows::of(next);
     let mut own = row.params();
-    own.extend_from_slice(&frozen.params());
-    commit(pool, SQL, &tail.with(&own)).await.map(|_| ())
+    let sql = if frozen.is_empty() {
+        MOVE
+    } else {
+        own.extend_from_slice(&frozen.params());
+        FREEZE
+    };
+    commit(pool, sql, &tail.with(&own)).await.map(|_| ())
 }
 
 /// The same without keys and references, over many: whose revision is not the one that was decided on any more is left

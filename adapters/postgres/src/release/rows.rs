@@ -20,6 +20,7 @@ use fairway_domain::{
     time::Timestamp,
 };
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -204,12 +205,14 @@ impl<'a> ReleaseRow<'a> {
     }
 }
 
-/// What a release freezes as it leaves draft, column by column: `$19` from, `$20` slug, `$21` label, `$22` to.
+/// What a release freezes as it leaves draft, column by column: `$19` from, `$20` slug, `$21` label, `$22` to; and `$23`
+/// the assets that are meant, each once.
 pub(super) struct ReferenceRows<'a> {
     from: Vec<Uuid>,
     slugs: Vec<&'a str>,
     labels: Vec<&'a str>,
     to: Vec<Uuid>,
+    assets: Vec<Uuid>,
 }
 
 impl<'a> ReferenceRows<'a> {
@@ -228,11 +231,16 @@ impl<'a> ReferenceRows<'a> {
             slugs: frozen.iter().map(|reference| reference.slug.as_str()).collect(),
             labels: frozen.iter().map(|reference| reference.label.as_ref().map_or("", VersionLabel::as_str)).collect(),
             to: frozen.iter().map(|reference| reference.asset_version_id.uuid()).collect(),
+            assets: BTreeSet::from_iter(frozen.iter().map(|reference| reference.asset_id.uuid())).into_iter().collect(),
         }
     }
 
-    pub(super) fn params(&self) -> [Param<'_>; 4] {
-        [&self.from, &self.slugs, &self.labels, &self.to]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.from.is_empty()
+    }
+
+    pub(super) fn params(&self) -> [Param<'_>; 5] {
+        [&self.from, &self.slugs, &self.labels, &self.to, &self.assets]
     }
 }
 

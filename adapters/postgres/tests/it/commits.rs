@@ -463,9 +463,11 @@ async fn submission(stage: &Stage) -> Decision {
     let (draft, version) = (stage.draft(&stage.workload().await).await, stage.bindable().await);
     let placed = stage.placed(&draft).await;
     let change = placed.release.submit(Ok(vec![referring(&version)]), &placed.deployment, &stamp()).unwrap();
-    let store = store(stage);
+    let (id, store) = (version.asset_id, store(stage));
     Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
         .stale(moved(&placed.release))
+        .stale(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{id}'"))
+        .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
 }
 
 async fn deployment(stage: &Stage) -> Decision {

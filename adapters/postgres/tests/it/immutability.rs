@@ -1,11 +1,15 @@
 //! History stays as it was written: for the service by missing rights, for the owner by triggers.
 
-use crate::{commits::COMMITS, stage::Stage};
+use crate::{
+    commits::COMMITS,
+    stage::{Stage, fresh, scope, stamp},
+};
+use fairway_domain::asset::{canonical::Canonical, kind::AssetKind, ports::AssetStore};
 use std::collections::BTreeSet;
 use tokio_postgres::{Client, error::SqlState};
 
 /// What is only ever appended to.
-const APPEND_ONLY: [&str; 12] = [
+const APPEND_ONLY: [&str; 13] = [
     "approval",
     "asset_reference",
     "asset_version",
@@ -18,6 +22,7 @@ const APPEND_ONLY: [&str; 12] = [
     "fact_order",
     "policy_decision",
     "release_reference",
+    "withdrawn_route",
 ];
 /// Raised by the triggers.
 const REFUSED: &str = "FW003";
@@ -28,6 +33,11 @@ async fn filled() -> Stage {
     for commit in COMMITS {
         (commit.decide(&stage).await.send)(None).await.unwrap();
     }
+    let policy = stage.asset(AssetKind::ModelPolicy).await;
+    let route = serde_json::json!({ "provider_route": { "route_id": "primary", "state": "suspended" } });
+    let content = Canonical::of(&route).unwrap();
+    let change = policy.add_version(fresh(), None, content.into(), &stamp()).unwrap();
+    stage.store.commit_version(scope(), change, None).await.unwrap();
     fairway_domain::audit::FactSequencer::sequence(&*stage.store).await.unwrap();
     stage
 }

@@ -37,9 +37,26 @@ async fn a_label_of_one_s_own_moves_the_count_only_when_it_is_a_count() {
 }
 
 #[tokio::test]
+async fn labels_of_ten_digits_and_more_are_counted_like_all_others() {
+    let stage = Stage::new().await;
+    let asset = stage.asset(AssetKind::Skill).await;
+    let mut given = Vec::new();
+    for asked in [Some("v1000000000"), Some("v999999999"), None, Some("v99999999999999999"), None] {
+        given.push(stage.version(&asset, asked).await.version_label.to_string());
+    }
+    let expected = ["v1000000000", "v999999999", "v1000000001", "v99999999999999999", "v100000000000000000"];
+    assert_eq!(given, expected);
+}
+
+#[tokio::test]
 async fn a_flow_s_first_label_starts_the_count() {
     let stage = Stage::new().await;
-    for (asked, first, second) in [(None, "v1", "v2"), (Some("v4"), "v4", "v5"), (Some("first"), "first", "v1")] {
+    for (asked, first, second) in [
+        (None, "v1", "v2"),
+        (Some("v4"), "v4", "v5"),
+        (Some("v1000000000"), "v1000000000", "v1000000001"),
+        (Some("first"), "first", "v1"),
+    ] {
         let new = crate::stage::new_asset(AssetKind::OrchestrationFlow);
         let label = asked.map(|text| VersionLabel::parse(text).unwrap());
         let change = fairway_domain::asset::Asset::create_flow(new, fresh(), label, said(), &stamp());

@@ -11,9 +11,13 @@ mod executions;
 #[cfg(test)]
 mod facts;
 #[cfg(test)]
+mod grants;
+#[cfg(test)]
 mod guards;
 #[cfg(test)]
 mod immutability;
+#[cfg(test)]
+mod impact;
 #[cfg(test)]
 mod indexes;
 #[cfg(test)]
@@ -22,6 +26,8 @@ mod interfaces;
 mod labels;
 #[cfg(test)]
 mod migrations;
+#[cfg(test)]
+mod order;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]

@@ -3,7 +3,11 @@
 use crate::stage::connected;
 use fairway_postgres::{MigrationError, migrate};
 use fairway_testkit::TestDatabase;
-use std::{fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -121,7 +125,7 @@ async fn a_migration_that_was_edited_after_it_ran_is_refused() {
 }
 
 /// What is made when the connection is killed: one thing of each migration, early and late.
-const KILLED_AT: [&str; 7] = [
+const KILLED_AT: [&str; 8] = [
     "fairway_now",
     "role_binding",
     "fact_order",
@@ -129,6 +133,7 @@ const KILLED_AT: [&str; 7] = [
     "deployment_history",
     "execution_step",
     "fairway_partitions_until",
+    "withdrawn_route",
 ];
 
 #[tokio::test]
@@ -162,20 +167,72 @@ async fn being_killed_anywhere_leaves_a_database_that_the_next_start_finishes() 
     empty.drop_it().await;
 }
 
+/// The migrations by their numbers, as they are run: V10 comes after V9.
+fn scripts() -> BTreeMap<u32, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
+    let script = |path: PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let number = name.trim_start_matches('V').split("__").next().unwrap().parse().unwrap();
+        (number, fs::read_to_string(path).unwrap())
+    };
+    fs::read_dir(folder).unwrap().map(|entry| script(entry.unwrap().path())).collect()
+}
+
+/// A model policy whose versions were stored before the store counted versions and withdrawn routes, and one that came
+/// between two migrations.
+#[tokio::test]
+async fn what_was_stored_before_is_counted_in_the_order_in_which_it_was_shown() {
+    let empty = Empty::create().await;
+    let client = empty.client().await;
+    let version = |number: u32, state: &str| {
+        let route = format!(r#"{{"provider_route":{{"route_id":"primary","state":"{state}"}}}}"#);
+        format!(
+            "INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
+                checksum, created_at, created_by)
+             SELECT tenant_id, '00000000-0000-7000-8000-00000000000{number}', asset_id, 'l{number}', '{route}', 'x',
+                'blake3:' || repeat('0', 64), now(), 'user:eve' FROM asset"
+        )
+    };
+    let tenant = "
+        INSERT INTO tenant SELECT gen_random_uuid(), 'one', 'x', true, false, '{}', 1, 1, now(), 'user:eve';
+        INSERT INTO namespace SELECT tenant_id, gen_random_uuid(), 'home' FROM tenant;
+        INSERT INTO workspace SELECT tenant_id, gen_random_uuid(), namespace_id, 'home', 'x', now(), 'user:eve'
+            FROM namespace;
+        INSERT INTO asset SELECT tenant_id, gen_random_uuid(), 'models', 'model_policy', 'team:x', 'active',
+            'workspace', workspace_id, namespace_id, 0, 1, now(), 'user:eve' FROM workspace";
+    for (number, script) in scripts() {
+        client.batch_execute(&format!("BEGIN; {script}; COMMIT")).await.unwrap();
+        let meanwhile = match number {
+            60 => vec![tenant.to_owned(), version(5, "retired"), version(3, "approved")],
+            62 => vec![version(1, "suspended")],
+            _ => Vec::new(),
+        };
+        for sql in meanwhile {
+            client.batch_execute(&sql).await.unwrap();
+        }
+    }
+    client.batch_execute(&version(2, "approved")).await.unwrap();
+    let sql = "SELECT string_agg(version_label || ' ' || ordinal, ', ' ORDER BY ordinal) || ' of ' || max(last_ordinal)
+        FROM asset_version JOIN asset USING (tenant_id, asset_id)";
+    let order: String = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(order, "l3 1, l5 2, l1 3, l2 4 of 4");
+    let sql =
+        "SELECT string_agg(route_id || ' ' || state || ' ' || ordinal, ', ' ORDER BY ordinal) FROM withdrawn_route";
+    let withdrawn: String = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(withdrawn, "primary retired 2, primary suspended 3");
+    let refused = client.batch_execute("UPDATE asset_version SET ordinal = 9").await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "FW003");
+    drop(client);
+    empty.drop_it().await;
+}
+
 #[tokio::test]
 async fn scripts_abandoned_in_an_open_transaction_are_as_if_never_run() {
     let empty = Empty::create().await;
     let client = empty.client().await;
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
-    let mut scripts: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    // By their numbers, as they are run: V10 comes after V9.
-    scripts.sort_by_key(|path| {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        name.trim_start_matches('V').split("__").next().unwrap().parse::<u32>().unwrap()
-    });
     client.batch_execute("BEGIN").await.unwrap();
-    for script in scripts.iter().take(3) {
-        client.batch_execute(&fs::read_to_string(script).unwrap()).await.unwrap();
+    for (_, script) in scripts().iter().take(3) {
+        client.batch_execute(script).await.unwrap();
     }
     drop(client);
     migrate(&empty.url()).await.unwrap();

@@ -1,8 +1,9 @@
 //! References between assets of every kind: settled when a release leaves draft, all the way down.
 
+use crate::stage::WORKSPACE;
 use fairway_testkit::{Behaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
-use std::{fs, path::Path};
+use std::{fs, future::IntoFuture, path::Path};
 
 fn example(kind: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../examples/assets/{kind}.json"));
@@ -58,6 +59,58 @@ async fn references_of_references_are_frozen_too() {
     // What is new since is not what was reviewed.
     given.next_version(&triage.asset_id, skill).await;
     assert_eq!(frozen().await, before);
+}
+
+/// Two places of one content say the same words; between looking the first up and looking the second up, those words
+/// come to mean something else.
+#[tokio::test]
+async fn the_same_words_mean_one_version_however_long_freezing_takes() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let agent = |name: &str| json!({ "name": name, "instructions": "Solve it." });
+    let helper = given.version("agent", "helper", agent("Helper")).await;
+    // Whether an asset from elsewhere may be bound is asked of its grants; there freezing waits.
+    let elsewhere = given.workspace("elsewhere", "elsewhere").await;
+    let far = given.in_workspace(&elsewhere).version("agent", "far", agent("Far")).await;
+    let grants = format!("/v1/assets/{}/grants?workspace_id={elsewhere}", far.asset_id);
+    app.post(grants, json!({ "grantee_workspace_id": WORKSPACE })).await.expect(201);
+    let mut lead = agent("Lead");
+    lead["sub_agents"] = json!([
+        { "ref": { "slug": "helper" } }, { "ref": { "slug": "far" } }, { "ref": { "slug": "helper" } },
+    ]);
+    let lead = given.version("agent", "lead", lead).await;
+    let release = given.draft(&given.workload("desk").await, std::slice::from_ref(&lead)).await;
+
+    let owner = app.database().owner().await.unwrap();
+    owner.batch_execute("BEGIN; LOCK TABLE asset_grant").await.unwrap();
+    let watcher = app.database().owner().await.unwrap();
+    let path = format!("/v1/releases/{release}");
+    let submitted = app.post(format!("{path}/transition"), json!({ "to_state": "review_ready" }));
+    let meanwhile = async {
+        let waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'asset_grant'::regclass AND NOT granted)";
+        while !watcher.query_one(waiting, &[]).await.unwrap().get::<_, bool>(0) {
+            tokio::task::yield_now().await;
+        }
+        given.next_version(&helper.asset_id, agent("Helper of tomorrow")).await;
+        owner.batch_execute("COMMIT").await.unwrap();
+    };
+    let (submitted, ()) = tokio::join!(submitted.into_future(), meanwhile);
+    submitted.expect(200);
+
+    let read = || async { app.get(&path).await.expect(200) };
+    let references = read().await["references"].clone();
+    let meant = references.as_array().unwrap().iter();
+    let meant: Vec<_> = meant.filter(|reference| reference["asset_slug"] == "helper").collect();
+    assert_eq!(meant.len(), 1, "{references}");
+    assert_eq!(meant[0]["asset_version_id"], json!(helper.asset_version_id));
+    // What is approved is what was submitted, so one approval is enough.
+    app.post(
+        format!("{path}/approvals"),
+        json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release }),
+    )
+    .await
+    .expect(201);
+    app.post(format!("{path}/transition"), json!({ "to_state": "approved" })).await.expect(200);
 }
 
 #[tokio::test]

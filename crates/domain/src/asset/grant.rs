@@ -94,7 +94,17 @@ pub trait AssetGrantStore: Send + Sync {
         asset: AssetId,
         principals: &[ActorRef],
         reach: &Reach,
-    ) -> Result<bool, StoreError>;
+    ) -> Result<bool, StoreError> {
+        Ok(!self.granted(scope, &[asset], principals, reach).await?.is_empty())
+    }
+    /// Those of the assets that are granted to one of the principals, or to a workspace of the reach.
+    async fn granted(
+        &self,
+        scope: TenantScope,
+        assets: &[AssetId],
+        principals: &[ActorRef],
+        reach: &Reach,
+    ) -> Result<Vec<AssetId>, StoreError>;
     /// Whether anything at all is granted to one of the principals.
     async fn holds_any(&self, scope: TenantScope, principals: &[ActorRef]) -> Result<bool, StoreError>;
     /// Stores a grant.

@@ -73,8 +73,15 @@ pub struct BoundRelease {
 /// Reads references and bindings backwards.
 #[async_trait]
 pub trait ImpactStore: Send + Sync {
-    /// Versions that refer to one of the targets, newest first, at most `most`.
-    async fn referrers(&self, scope: TenantScope, targets: &[Target], most: u32) -> Result<Vec<Referrer>, StoreError>;
+    /// Versions that refer to one of the targets and are none of those that are known already, newest first, at most
+    /// `most`.
+    async fn referrers(
+        &self,
+        scope: TenantScope,
+        targets: &[Target],
+        known: &[AssetVersionId],
+        most: u32,
+    ) -> Result<Vec<Referrer>, StoreError>;
     /// Releases that bind what is looked for, newest first, at most `most`; one row for each binding.
     async fn binding_releases(
         &self,

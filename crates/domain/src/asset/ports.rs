@@ -224,15 +224,16 @@ pub trait AssetStore: Send + Sync {
         scope: TenantScope,
         id: AssetVersionId,
     ) -> Result<Option<(Asset, AssetVersion)>, StoreError>;
-    /// A page of an asset's versions, newest first. It may be shorter than its limit and go on all the same: versions
-    /// can be large, and a page is bounded by their length too.
+    /// A page of an asset's versions, newest first: in the order of their commits, whatever the clocks said that made
+    /// their identifiers. It may be shorter than its limit and go on all the same: versions can be large, and a page is
+    /// bounded by their length too.
     async fn list_versions(
         &self,
         scope: TenantScope,
         asset: AssetId,
         page: Paging,
     ) -> Result<Listed<AssetVersion>, StoreError>;
-    /// Whether a version of the model policy made after this one suspends or retires the route.
+    /// Whether a version of the model policy that was committed after this one suspends or retires the route.
     async fn withdraws_route_after(
         &self,
         scope: TenantScope,
@@ -240,7 +241,7 @@ pub trait AssetStore: Send + Sync {
         version: AssetVersionId,
         route_id: &str,
     ) -> Result<bool, StoreError>;
-    /// The asset of a slug, with its version of that label, or with its newest where none is named.
+    /// The asset of a slug, with its version of that label, or with the one that was committed last where none is named.
     async fn find_by_slug(
         &self,
         scope: TenantScope,

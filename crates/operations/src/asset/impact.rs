@@ -7,8 +7,8 @@ use crate::{Failure, Services, access::Operation};
 use fairway_domain::{
     access::{Caller, Permission, Place},
     asset::{
-        Asset,
-        impact::{Bound, BoundRelease, Referrer, Target},
+        Asset, VersionLabel,
+        impact::{Bound, BoundRelease, ImpactStore, Referrer, Target},
     },
     id::{AssetId, AssetVersionId, ReleaseId, WorkloadId, WorkspaceId},
     slug::Slug,
@@ -16,12 +16,19 @@ use fairway_domain::{
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Versions that are followed.
-const MOST_VERSIONS: u32 = 1_000;
 /// Bindings that are read.
 const MOST_BINDINGS: u32 = 2_000;
-/// References in a row that are followed.
-const DEEPEST: usize = 32;
+
+/// How far references are followed.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// Versions that are followed at each distance from the asset.
+    versions: u32,
+    /// References in a row that are followed.
+    depth: usize,
+}
+
+const BOUNDS: Bounds = Bounds { versions: 1_000, depth: 32 };
 
 /// What stands on an asset, as far as the caller may see it.
 #[derive(Clone, Debug, Default)]
@@ -83,71 +90,66 @@ impl Services {
             Some(from) => self.asset_from(caller, Operation::ReadBlastRadius, id, from).await?,
             None => self.asset_anywhere(caller, Operation::ReadBlastRadius, id).await?,
         };
-        let (hops, mut truncated) = self.follow(scope, &asset).await?;
+        let (hops, mut truncated) = follow(&*self.stores.impact, scope, &asset, BOUNDS).await?;
         let mut bound = self.stores.impact.binding_releases(scope, Bound::Asset(id), MOST_BINDINGS).await?;
         truncated |= is_full(&bound, MOST_BINDINGS);
         let versions: Vec<AssetVersionId> = hops.iter().map(|hop| hop.referrer.asset_version_id).collect();
         let further = self.stores.impact.binding_releases(scope, Bound::Versions(&versions), MOST_BINDINGS).await?;
         truncated |= is_full(&further, MOST_BINDINGS);
         bound.extend(further);
-        let seen = self.seen_assets(caller, &hops).await?;
+        let seen = self.seen_among(caller, hops.iter().map(|hop| &hop.referrer.asset)).await?;
         let visible = |hop: &Hop| seen.contains(&hop.referrer.asset.asset_id);
         let (releases, workloads) = impacted(caller, bound, &hops, visible);
         let via = hops.into_iter().filter(visible).collect();
         Ok(BlastRadius { releases, workloads, via, truncated })
     }
+}
 
-    /// Versions that refer to the asset, directly or through others, nearest first; and whether there are more.
-    async fn follow(&self, scope: TenantScope, asset: &Asset) -> Result<(Vec<Hop>, bool), Failure> {
-        let mut hops: Vec<Hop> = Vec::new();
-        let mut known: HashSet<AssetVersionId> = HashSet::new();
-        let mut targets = vec![Target { slug: asset.slug.clone(), labels: None }];
-        for _ in 0..DEEPEST {
-            if targets.is_empty() {
-                return Ok((hops, false));
-            }
-            let found = self.stores.impact.referrers(scope, &targets, MOST_VERSIONS).await?;
-            if is_full(&found, MOST_VERSIONS) {
-                return Ok((hops, true));
-            }
-            let mut next: BTreeMap<String, Target> = BTreeMap::new();
-            let nearer = hops.len();
-            for referrer in found {
-                // The asset's own versions are all meant from the start.
-                if referrer.asset.asset_id == asset.asset_id || !known.insert(referrer.asset_version_id) {
-                    continue;
-                }
-                let slug = referrer.asset.slug.clone();
-                let target = next.entry(slug.to_string()).or_insert(Target { slug, labels: Some(Vec::new()) });
-                target.labels.get_or_insert_default().push(referrer.version_label.clone());
-                let towards = hops.iter().take(nearer).rev().find(|hop| is_meant(hop, &referrer));
-                let towards = towards.map(|hop| hop.referrer.asset_version_id);
-                hops.push(Hop { referrer, towards });
-            }
-            targets = next.into_values().collect();
+/// Versions that refer to the asset, directly or through others, nearest first; and whether there are more. Where there
+/// are more than may be followed, those that were found count, and so does what refers to them.
+async fn follow(
+    store: &dyn ImpactStore,
+    scope: TenantScope,
+    asset: &Asset,
+    bounds: Bounds,
+) -> Result<(Vec<Hop>, bool), Failure> {
+    let (mut hops, mut truncated): (Vec<Hop>, bool) = (Vec::new(), false);
+    let mut known: HashSet<AssetVersionId> = HashSet::new();
+    // What a reference to a version that was found before may name: its slug and label, or its slug alone.
+    let mut meant: HashMap<(Slug, Option<VersionLabel>), AssetVersionId> = HashMap::new();
+    let mut targets = vec![Target { slug: asset.slug.clone(), labels: None }];
+    for _ in 0..bounds.depth {
+        if targets.is_empty() {
+            break;
         }
-        Ok((hops, true))
-    }
-
-    async fn seen_assets(&self, caller: &Caller, hops: &[Hop]) -> Result<HashSet<AssetId>, Failure> {
-        let (mut looked, mut seen) = (HashSet::new(), HashSet::new());
-        for asset in hops.iter().map(|hop| &hop.referrer.asset) {
-            if looked.insert(asset.asset_id) && self.sees_asset(caller, asset, None).await? {
-                seen.insert(asset.asset_id);
+        let besides: Vec<AssetVersionId> = known.iter().copied().collect();
+        let found = store.referrers(scope, &targets, &besides, bounds.versions).await?;
+        truncated |= is_full(&found, bounds.versions);
+        let mut next: BTreeMap<String, Target> = BTreeMap::new();
+        let nearer = hops.len();
+        for referrer in found {
+            // The asset's own versions are all meant from the start.
+            if !known.insert(referrer.asset_version_id) || referrer.asset.asset_id == asset.asset_id {
+                continue;
             }
+            let slug = referrer.asset.slug.clone();
+            let target = next.entry(slug.to_string()).or_insert(Target { slug, labels: Some(Vec::new()) });
+            target.labels.get_or_insert_default().push(referrer.version_label.clone());
+            let towards = meant.get(&(referrer.target_slug.clone(), referrer.target_label.clone())).copied();
+            hops.push(Hop { referrer, towards });
         }
-        Ok(seen)
+        for Hop { referrer, .. } in hops.iter().skip(nearer) {
+            let slug = &referrer.asset.slug;
+            meant.insert((slug.clone(), Some(referrer.version_label.clone())), referrer.asset_version_id);
+            meant.insert((slug.clone(), None), referrer.asset_version_id);
+        }
+        targets = next.into_values().collect();
     }
+    Ok((hops, truncated || !targets.is_empty()))
 }
 
 fn is_full<T>(rows: &[T], most: u32) -> bool {
     u32::try_from(rows.len()).is_ok_and(|rows| rows >= most)
-}
-
-/// Whether a reference means a version that was found before.
-fn is_meant(hop: &Hop, referrer: &Referrer) -> bool {
-    let label = referrer.target_label.as_ref();
-    hop.referrer.asset.slug == referrer.target_slug && label.is_none_or(|label| *label == hop.referrer.version_label)
 }
 
 /// The releases and workloads that the caller may see, each release once, by its shortest way.
@@ -203,3 +205,6 @@ fn path_to(
     path.reverse();
     path
 }
+
+#[cfg(test)]
+mod tests;

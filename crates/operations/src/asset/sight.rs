@@ -19,6 +19,7 @@ use fairway_domain::{
     store::{Listed, Paging},
     tenant::TenantScope,
 };
+use std::collections::HashSet;
 
 impl Services {
     /// Assets, newest first: of one kind if asked, seen from one workspace if named, else all that the caller sees.
@@ -122,18 +123,16 @@ impl Services {
         asset: &Asset,
         from: Option<&Place>,
     ) -> Result<bool, Failure> {
-        let builtin = asset.ownership_tier == OwnershipTier::PlatformBuiltin;
         let reach = match from {
             None => {
-                let reach = caller.rights.reach(Permission::AssetView);
-                if self.views_namespace(caller, asset.namespace_id).await? || builtin && reach != Some(Reach::default())
-                {
+                if self.sees_ungranted(caller, asset).await? {
                     return Ok(true);
                 }
-                reach.unwrap_or_default()
+                caller.rights.reach(Permission::AssetView).unwrap_or_default()
             }
             Some(place) => {
-                let shown = builtin || place.namespace == Some(asset.namespace_id);
+                let shown = asset.ownership_tier == OwnershipTier::PlatformBuiltin
+                    || place.namespace == Some(asset.namespace_id);
                 if let Some(namespace) = place.namespace
                     && shown
                     && self.views_namespace(caller, namespace).await?
@@ -146,6 +145,39 @@ impl Services {
         };
         let scope = TenantScope::of(caller);
         Ok(self.stores.asset_grants.is_granted(scope, asset.asset_id, &caller.principals(), &reach).await?)
+    }
+
+    /// Those of some assets that the caller sees from anywhere. Grants are asked for once, however many there are.
+    pub(super) async fn seen_among<'a>(
+        &self,
+        caller: &Caller,
+        assets: impl Iterator<Item = &'a Asset> + Send,
+    ) -> Result<HashSet<AssetId>, Failure> {
+        let (mut seen, mut rest) = (HashSet::new(), HashSet::new());
+        for asset in assets {
+            let id = asset.asset_id;
+            if seen.contains(&id) || rest.contains(&id) {
+                continue;
+            }
+            if self.sees_ungranted(caller, asset).await? {
+                seen.insert(id)
+            } else {
+                rest.insert(id)
+            };
+        }
+        if !rest.is_empty() {
+            let (scope, rest) = (TenantScope::of(caller), Vec::from_iter(rest));
+            let reach = caller.rights.reach(Permission::AssetView).unwrap_or_default();
+            seen.extend(self.stores.asset_grants.granted(scope, &rest, &caller.principals(), &reach).await?);
+        }
+        Ok(seen)
+    }
+
+    /// Whether the caller sees an asset from somewhere without a grant of it.
+    async fn sees_ungranted(&self, caller: &Caller, asset: &Asset) -> Result<bool, Failure> {
+        let builtin = asset.ownership_tier == OwnershipTier::PlatformBuiltin;
+        let views_something = caller.rights.reach(Permission::AssetView) != Some(Reach::default());
+        Ok(builtin && views_something || self.views_namespace(caller, asset.namespace_id).await?)
     }
 
     /// Whether an asset is seen in a workspace, whoever looks: what a release of one of its workloads may bind.

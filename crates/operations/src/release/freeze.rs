@@ -1,12 +1,18 @@
 //! Freezing references: when a release leaves draft, every reference inside of what it binds, and inside of what those
 //! refer to, gets the one version that it means.
 
-use crate::{Failure, Services};
+use crate::{
+    Failure, Services,
+    prompt::{body_of, label_of, refusal_of},
+    reference::Unresolved,
+};
 use fairway_domain::{
     access::{Caller, Place},
-    asset::{Asset, AssetVersion, Lifecycle, kind::AssetKind, reference::references},
-    id::AssetVersionId,
-    prompt::PromptTemplate,
+    asset::{
+        Asset, AssetVersion, Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind, reference::references,
+    },
+    id::{AssetId, AssetVersionId},
+    prompt::{AssetReference, PromptRefusal, PromptTemplate, composition::BodyRefusal},
     release::{
         Release,
         reference::{FrozenReference, MAX_REFERENCES, REFERENCE_UNRESOLVED, UnresolvedReference},
@@ -14,7 +20,7 @@ use fairway_domain::{
     slug::Slug,
     tenant::TenantScope,
 };
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// Most bytes of contents that are read for one release.
 const MAX_BYTES: usize = 16 << 20;
@@ -22,10 +28,24 @@ const MAX_BYTES: usize = 16 << 20;
 /// What freezing found.
 pub(crate) type Frozen = Result<Vec<FrozenReference>, Vec<UnresolvedReference>>;
 
+/// What a slug and a label mean, without the content.
+#[derive(Clone)]
+struct Meant {
+    asset_id: AssetId,
+    lifecycle: Lifecycle,
+    asset_version_id: AssetVersionId,
+    version_label: VersionLabel,
+    checksum: Checksum,
+    /// Why a prompt cannot include it, if it cannot.
+    body: Option<BodyRefusal>,
+}
+
 /// The contents that are still to be looked into, and what was found in the others. Contents are read one at a time.
 struct Freezing {
     waiting: VecDeque<AssetVersionId>,
     seen: BTreeSet<AssetVersionId>,
+    /// INVARIANT: looked up once. A version that is made meanwhile must not give the same words a second meaning.
+    meanings: HashMap<(Slug, Option<VersionLabel>), Result<Meant, Unresolved>>,
     bytes: usize,
     frozen: Vec<FrozenReference>,
     unresolved: Vec<UnresolvedReference>,
@@ -49,13 +69,13 @@ impl Freezing {
         self.unresolved.push(UnresolvedReference { code, message, asset_slug, pointer, offset });
     }
 
-    fn settle(&mut self, from: AssetVersionId, (slug, pinned): (&Slug, bool), (asset, meant): (Asset, AssetVersion)) {
+    fn settle(&mut self, from: AssetVersionId, (slug, pinned): (&Slug, bool), meant: Meant) {
         self.visit(meant.asset_version_id);
         self.frozen.push(FrozenReference {
             from,
             slug: slug.clone(),
             label: pinned.then(|| meant.version_label.clone()),
-            asset_id: asset.asset_id,
+            asset_id: meant.asset_id,
             asset_version_id: meant.asset_version_id,
             version_label: meant.version_label,
             checksum: meant.checksum,
@@ -80,6 +100,7 @@ impl Services {
         let mut freezing = Freezing {
             waiting: VecDeque::new(),
             seen: BTreeSet::new(),
+            meanings: HashMap::new(),
             bytes: 0,
             frozen: Vec::new(),
             unresolved: Vec::new(),
@@ -113,13 +134,13 @@ impl Services {
         let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
         let prompt = PromptTemplate::parse(&content).map_err(|_| Failure::Corrupt("a stored prompt that is none"))?;
         for (reference, offset) in prompt.included() {
-            match self.included(caller, place, reference, offset).await? {
-                Ok((found, _, _)) if found.lifecycle != Lifecycle::Active => {
+            match self.included_meaning(caller, place, (reference, offset), freezing).await? {
+                Ok(meant) if meant.lifecycle != Lifecycle::Active => {
                     freezing.note(&asset.slug, "/system_prompt", Some(offset), NOT_ACTIVE);
                 }
-                Ok((found, meant, _)) => {
+                Ok(meant) => {
                     let pinned = reference.label.is_some();
-                    freezing.settle(version.asset_version_id, (&reference.slug, pinned), (found, meant));
+                    freezing.settle(version.asset_version_id, (&reference.slug, pinned), meant);
                 }
                 Err(refusal) => {
                     let reason =
@@ -145,17 +166,65 @@ impl Services {
                 freezing.note(&asset.slug, &reference.pointer, None, TOO_MANY);
                 return Ok(());
             }
-            match self.resolve(caller, place, (&reference.slug, reference.version.as_ref())).await? {
-                Ok((found, _)) if found.lifecycle != Lifecycle::Active => {
+            match self.meaning(caller, place, (&reference.slug, reference.version.as_ref()), freezing).await? {
+                Ok(meant) if meant.lifecycle != Lifecycle::Active => {
                     freezing.note(&asset.slug, &reference.pointer, None, NOT_ACTIVE);
                 }
-                Ok(found) => {
+                Ok(meant) => {
                     let pinned = reference.version.is_some();
-                    freezing.settle(version.asset_version_id, (&reference.slug, pinned), found);
+                    freezing.settle(version.asset_version_id, (&reference.slug, pinned), meant);
                 }
                 Err(_) => freezing.note(&asset.slug, &reference.pointer, None, NOT_THERE),
             }
         }
         Ok(())
+    }
+
+    /// What a prompt's token means, or why the prompt cannot include it.
+    async fn included_meaning(
+        &self,
+        caller: &Caller,
+        place: &Place,
+        (reference, offset): (&AssetReference, usize),
+        freezing: &mut Freezing,
+    ) -> Result<Result<Meant, PromptRefusal>, Failure> {
+        let label = match label_of(reference, offset) {
+            Ok(label) => label,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let meant = self.meaning(caller, place, (&reference.slug, label.as_ref()), freezing).await?;
+        Ok(match meant {
+            Err(unresolved) => Err(refusal_of(unresolved, offset)),
+            Ok(meant) if meant.lifecycle == Lifecycle::Archived => Err(PromptRefusal::UnknownAsset { offset }),
+            Ok(Meant { body: Some(refusal), .. }) => Err(refusal.at(offset)),
+            Ok(meant) => Ok(meant),
+        })
+    }
+
+    /// What a slug and a label mean to the whole release.
+    async fn meaning(
+        &self,
+        caller: &Caller,
+        place: &Place,
+        (slug, label): (&Slug, Option<&VersionLabel>),
+        freezing: &mut Freezing,
+    ) -> Result<Result<Meant, Unresolved>, Failure> {
+        let named = (slug.clone(), label.cloned());
+        if let Some(known) = freezing.meanings.get(&named) {
+            return Ok(known.clone());
+        }
+        let meaning = match self.resolve(caller, place, (slug, label)).await? {
+            Ok((asset, version)) => Ok(Meant {
+                body: body_of(&asset, &version)?.err(),
+                asset_id: asset.asset_id,
+                lifecycle: asset.lifecycle,
+                asset_version_id: version.asset_version_id,
+                version_label: version.version_label,
+                checksum: version.checksum,
+            }),
+            Err(unresolved) => Err(unresolved),
+        };
+        freezing.meanings.insert(named, meaning.clone());
+        Ok(meaning)
     }
 }

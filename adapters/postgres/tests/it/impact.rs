@@ -1,0 +1,30 @@
+//! References, read backwards.
+
+use crate::stage::{Stage, fresh, said, scope, stamp};
+use fairway_domain::{
+    asset::{
+        impact::{ImpactStore, Target},
+        kind::AssetKind,
+        ports::AssetStore,
+    },
+    id::AssetVersionId,
+};
+
+#[tokio::test]
+async fn versions_that_are_known_make_room_for_others() {
+    let stage = Stage::new().await;
+    let asset = stage.asset(AssetKind::Skill).await;
+    let content = said();
+    let target = Target { slug: content.references[0].slug.clone(), labels: None };
+    let mut made: Vec<AssetVersionId> = Vec::new();
+    for _ in 0..3 {
+        let change = asset.add_version(fresh(), None, content.clone(), &stamp()).unwrap();
+        made.push(stage.store.commit_version(scope(), change, None).await.unwrap().asset_version_id);
+    }
+    let mut found = Vec::new();
+    for _ in 0..4 {
+        let referrers = stage.store.referrers(scope(), std::slice::from_ref(&target), &found, 1).await.unwrap();
+        found.extend(referrers.iter().map(|referrer| referrer.asset_version_id));
+    }
+    assert_eq!(found, [made[2], made[1], made[0]]);
+}

@@ -1,0 +1,192 @@
+//! Which version of an asset is newer: the one that was committed later, whatever identifiers say.
+
+use crate::stage::{Stage, fresh, said, scope, stamp};
+use fairway_domain::{
+    asset::{
+        Asset, AssetVersion, NewVersion, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind,
+        ports::AssetStore,
+    },
+    id::AssetVersionId,
+    store::{Change, Paging, Start},
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Two identifiers, the smaller one first.
+fn two() -> (AssetVersionId, AssetVersionId) {
+    let (one, other): (AssetVersionId, AssetVersionId) = (fresh(), fresh());
+    (one.min(other), one.max(other))
+}
+
+fn plain(content: &Value) -> VersionContent {
+    Canonical::of(content).unwrap().into()
+}
+
+fn adding(asset: &Asset, id: AssetVersionId, said: VersionContent) -> Change<NewVersion> {
+    asset.add_version(id, None, said, &stamp()).unwrap()
+}
+
+impl Stage {
+    async fn adds(&self, asset: &Asset, id: AssetVersionId, content: &Value) -> AssetVersion {
+        self.store.commit_version(scope(), adding(asset, id, plain(content)), None).await.unwrap()
+    }
+
+    /// The versions' identifiers, newest first, page by page.
+    async fn newest_first(&self, asset: &Asset) -> Vec<AssetVersionId> {
+        let (mut found, mut page) = (Vec::new(), Paging::first(1));
+        loop {
+            let listed = self.store.list_versions(scope(), asset.asset_id, page).await.unwrap();
+            found.extend(listed.rows.iter().map(|version| version.asset_version_id));
+            match listed.next {
+                Some(next) => page.start = Start::Behind(next),
+                None => return found,
+            }
+        }
+    }
+
+    async fn newest(&self, asset: &Asset) -> AssetVersionId {
+        let found = self.store.find_by_slug(scope(), &asset.slug, None).await.unwrap().unwrap();
+        found.1.unwrap().asset_version_id
+    }
+}
+
+#[tokio::test]
+async fn the_version_that_is_committed_last_is_the_newest() {
+    let stage = Stage::new().await;
+    for beside in [false, true] {
+        let asset = stage.asset(AssetKind::Skill).await;
+        let (smaller, bigger) = two();
+        let content = || if beside { said() } else { plain(&json!({})) };
+        for (id, label) in [(bigger, "v1"), (smaller, "v2")] {
+            let made = stage.store.commit_version(scope(), adding(&asset, id, content()), None).await.unwrap();
+            assert_eq!(made.version_label.as_str(), label);
+        }
+        assert_eq!(stage.newest(&asset).await, smaller);
+        assert_eq!(stage.newest_first(&asset).await, [smaller, bigger]);
+    }
+}
+
+#[tokio::test]
+async fn a_flow_s_first_version_is_older_than_its_second() {
+    let stage = Stage::new().await;
+    let (smaller, bigger) = two();
+    let new = crate::stage::new_asset(AssetKind::OrchestrationFlow);
+    let change = Asset::create_flow(new, bigger, VersionLabel::parse("first"), said(), &stamp());
+    let flow = change.next.0.clone();
+    stage.store.commit_flow(scope(), change, None).await.unwrap();
+    stage.adds(&flow, smaller, &json!({})).await;
+    assert_eq!(stage.newest(&flow).await, smaller);
+    assert_eq!(stage.newest_first(&flow).await, [smaller, bigger]);
+}
+
+#[tokio::test]
+async fn versions_that_are_made_together_are_counted_too() {
+    const MANY: usize = 40;
+    let stage = Arc::new(Stage::new().await);
+    let mut expected = Vec::new();
+    for _ in 0..MANY {
+        let asset = stage.asset(AssetKind::Skill).await;
+        let (smaller, bigger) = two();
+        stage.adds(&asset, bigger, &json!({})).await;
+        expected.push((asset, [smaller, bigger]));
+    }
+    let facts = "SELECT count(DISTINCT xmin::text) FROM fact WHERE kind = 'asset_version.created'";
+    let before = stage.number(facts).await;
+    let mut makers = JoinSet::new();
+    for (asset, [smaller, _]) in expected.clone() {
+        let stage = Arc::clone(&stage);
+        makers.spawn(async move {
+            stage.adds(&asset, smaller, &json!({})).await;
+        });
+    }
+    makers.join_all().await;
+    assert!(stage.number(facts).await - before < 20, "they were made one by one");
+    for (asset, order) in expected {
+        assert_eq!(stage.newest_first(&asset).await, order);
+    }
+}
+
+/// A server of before: its statement says nothing of the order.
+#[tokio::test]
+async fn a_version_that_comes_without_a_place_gets_the_next() {
+    let stage = Stage::new().await;
+    let asset = stage.asset(AssetKind::Skill).await;
+    let (smaller, bigger) = two();
+    stage.adds(&asset, bigger, &json!({})).await;
+    let service = stage.database.owner().await.unwrap();
+    service.batch_execute("SET ROLE fairway_service").await.unwrap();
+    let sql = "WITH parent AS (
+            UPDATE asset SET last_label = last_label + 1 WHERE asset_id = $1
+            RETURNING tenant_id, asset_id, 'v' || last_label AS label
+         ),
+         made AS (
+            INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
+                checksum, created_at, created_by)
+            SELECT tenant_id, $2, asset_id, label, '{}', 'x', 'blake3:' || repeat('0', 64), now(), 'user:eve'
+            FROM parent
+            RETURNING version_label
+         )
+         SELECT version_label FROM made";
+    let label: String = service.query_one(sql, &[&asset.asset_id.uuid(), &smaller.uuid()]).await.unwrap().get(0);
+    assert_eq!(label, "v2");
+    assert_eq!(stage.newest_first(&asset).await, [smaller, bigger]);
+    let third: AssetVersionId = fresh();
+    assert_eq!(stage.adds(&asset, third, &json!({})).await.version_label.as_str(), "v3");
+    assert_eq!(stage.newest_first(&asset).await, [third, smaller, bigger]);
+}
+
+fn route(id: &str, state: &str) -> Value {
+    json!({ "route_id": id, "provider": "local", "model": "m", "account_slot": "local", "state": state })
+}
+
+#[tokio::test]
+async fn a_route_is_taken_back_by_the_version_that_is_committed_later() {
+    let stage = Stage::new().await;
+    let asset = stage.asset(AssetKind::ModelPolicy).await;
+    let (smaller, bigger) = two();
+    stage.adds(&asset, bigger, &json!({ "provider_route": route("primary", "approved") })).await;
+    stage.adds(&asset, smaller, &json!({ "provider_route": route("primary", "suspended") })).await;
+    let withdrawn = async |version, route: &str| {
+        stage.store.withdraws_route_after(scope(), asset.asset_id, version, route).await.unwrap()
+    };
+    assert!(withdrawn(bigger, "primary").await);
+    assert!(!withdrawn(smaller, "primary").await, "a version does not come after itself");
+    assert!(!withdrawn(bigger, "other").await);
+}
+
+#[tokio::test]
+async fn routes_are_taken_back_where_routes_stand_and_nowhere_else() {
+    let stage = Stage::new().await;
+    let asset = stage.asset(AssetKind::ModelPolicy).await;
+    let first = stage.adds(&asset, fresh(), &json!({ "provider_route": route("a", "approved") })).await;
+    let after = async |route: &str| {
+        let store = &stage.store;
+        store.withdraws_route_after(scope(), asset.asset_id, first.asset_version_id, route).await.unwrap()
+    };
+    let harmless = json!({
+        "provider_route": route("b", "approved"),
+        "fallback_routes": [route("c", "pending"), route("d", "active")],
+        "labels": { "route_id": "a", "state": "retired" },
+    });
+    stage.adds(&asset, fresh(), &harmless).await;
+    for route in ["a", "b", "c", "d"] {
+        assert!(!after(route).await, "{route}");
+    }
+    let retiring = json!({
+        "provider_route": route("a", "approved"),
+        "fallback_routes": [route("b", "suspended"), route("c", "approved"), route("d", "retired")],
+    });
+    let retiring = stage.adds(&asset, fresh(), &retiring).await;
+    for (route, expected) in [("a", false), ("b", true), ("c", false), ("d", true)] {
+        assert_eq!(after(route).await, expected, "{route}");
+    }
+    let sql = "SELECT string_agg(route_id || ' ' || state, ', ' ORDER BY route_id) FROM withdrawn_route
+        WHERE asset_version_id = $1";
+    let rows = stage.owner.query_one(sql, &[&retiring.asset_version_id.uuid()]).await.unwrap();
+    assert_eq!(rows.get::<_, String>(0), "b suspended, d retired");
+    // Content of another kind may look the same.
+    let skill = stage.asset(AssetKind::Skill).await;
+    stage.adds(&skill, fresh(), &json!({ "provider_route": route("a", "retired") })).await;
+    assert_eq!(stage.number("SELECT count(*) FROM withdrawn_route").await, 2);
+}

@@ -1,0 +1,138 @@
+//! Following references over a book of them, with bounds that a test reaches.
+
+use super::*;
+use async_trait::async_trait;
+use fairway_domain::{
+    access::{ActorRef, OwnerRef},
+    asset::{Lifecycle, OwnershipTier, kind::AssetKind},
+    store::{Revision, StoreError},
+    tenant::DEFAULT_TENANT,
+    time::Timestamp,
+};
+use futures_util::FutureExt as _;
+use uuid::Uuid;
+
+fn asset(slug: &str) -> Asset {
+    Asset {
+        asset_id: Uuid::from_u128(slug.bytes().fold(7, |all, byte| all << 8 | u128::from(byte))).into(),
+        slug: Slug::parse(slug).unwrap(),
+        kind: AssetKind::Skill,
+        owner_ref: OwnerRef::parse("team:x").unwrap(),
+        lifecycle: Lifecycle::Active,
+        ownership_tier: OwnershipTier::Workspace,
+        workspace_id: Uuid::nil().into(),
+        namespace_id: Uuid::nil().into(),
+        created_at: serde_json::from_value::<Timestamp>("2026-01-01T00:00:00Z".into()).unwrap(),
+        created_by: ActorRef::parse("user:ada").unwrap(),
+        revision: Revision::FIRST,
+    }
+}
+
+/// Versions, newest first, each with the one reference that it holds.
+struct Book(Vec<Referrer>);
+
+impl Book {
+    /// `slug@label` and what it refers to, likewise; without a label, to whatever version.
+    fn of(lines: &[(String, &str)]) -> Self {
+        let line = |(place, (version, target)): (usize, &(String, &str))| {
+            let (slug, label) = version.split_once('@').unwrap();
+            let (target, target_label) =
+                target.split_once('@').map_or((*target, None), |(to, label)| (to, Some(label)));
+            Referrer {
+                asset: asset(slug),
+                asset_version_id: Uuid::from_u128(u128::MAX - place as u128).into(),
+                version_label: VersionLabel::parse(label).unwrap(),
+                target_slug: Slug::parse(target).unwrap(),
+                target_label: target_label.and_then(VersionLabel::parse),
+                pointer: "/a".to_owned(),
+            }
+        };
+        Self(lines.iter().enumerate().map(line).collect())
+    }
+
+    /// What was found, as `slug@label` with what it refers to on the way, and whether there is more.
+    fn follow(&self, bounds: Bounds) -> (Vec<String>, bool) {
+        let scope = TenantScope::for_relay(DEFAULT_TENANT.into());
+        let base = asset("base");
+        let (hops, truncated) = follow(self, scope, &base, bounds).now_or_never().unwrap().unwrap();
+        let name = |referrer: &Referrer| format!("{}@{}", referrer.asset.slug, referrer.version_label);
+        let found = hops.iter().map(|hop| {
+            let towards = hops.iter().find(|nearer| Some(nearer.referrer.asset_version_id) == hop.towards);
+            format!("{} > {}", name(&hop.referrer), towards.map_or("base".to_owned(), |hop| name(&hop.referrer)))
+        });
+        (found.collect(), truncated)
+    }
+}
+
+#[async_trait]
+impl ImpactStore for Book {
+    async fn referrers(
+        &self,
+        _: TenantScope,
+        targets: &[Target],
+        known: &[AssetVersionId],
+        most: u32,
+    ) -> Result<Vec<Referrer>, StoreError> {
+        let meant = |referrer: &&Referrer| {
+            targets.iter().any(|target| {
+                let label = |labels: &Vec<VersionLabel>| {
+                    referrer.target_label.as_ref().is_none_or(|label| labels.contains(label))
+                };
+                target.slug == referrer.target_slug && target.labels.as_ref().is_none_or(label)
+            })
+        };
+        let new = |referrer: &&Referrer| !known.contains(&referrer.asset_version_id);
+        Ok(self.0.iter().filter(meant).filter(new).take(most as usize).cloned().collect())
+    }
+
+    async fn binding_releases(&self, _: TenantScope, _: Bound<'_>, _: u32) -> Result<Vec<BoundRelease>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+fn line(version: &str, target: &'static str) -> (String, &'static str) {
+    (version.to_owned(), target)
+}
+
+#[test]
+fn what_was_found_counts_where_there_is_more() {
+    let versions = (0..10).map(|number| (format!("many@v{}", 10 - number), "base"));
+    let further = [line("top@v1", "many@v9"), line("top@v2", "many@v1"), line("roof@v1", "top")];
+    let book = Book::of(&versions.chain(further).collect::<Vec<_>>());
+    let (found, truncated) = book.follow(Bounds { versions: 3, depth: 32 });
+    assert!(truncated);
+    let expected = ["many@v10 > base", "many@v9 > base", "many@v8 > base", "top@v1 > many@v9", "roof@v1 > top@v1"];
+    assert_eq!(found, expected);
+    let (found, truncated) = book.follow(BOUNDS);
+    assert!(!truncated);
+    assert_eq!(found.len(), 13);
+}
+
+#[test]
+fn versions_that_are_known_leave_room_for_others() {
+    let lines = [line("a@v1", "base"), line("d@v1", "a"), line("e@v1", "a"), line("a@v2", "e"), line("f@v1", "a@v2")];
+    // What refers to `a` without a label does so again when `a@v2` is looked for.
+    let (found, _) = Book::of(&lines).follow(Bounds { versions: 2, depth: 32 });
+    assert_eq!(found, ["a@v1 > base", "d@v1 > a@v1", "e@v1 > a@v1", "a@v2 > e@v1", "f@v1 > a@v2"]);
+}
+
+#[test]
+fn versions_of_the_asset_itself_are_not_on_the_way() {
+    let lines = [line("ring@v1", "base"), line("base@v2", "ring"), line("base@v1", "ring"), line("top@v1", "ring@v1")];
+    let (found, truncated) = Book::of(&lines).follow(BOUNDS);
+    assert_eq!(found, ["ring@v1 > base", "top@v1 > ring@v1"]);
+    assert!(!truncated);
+}
+
+#[test]
+fn the_way_ends_at_its_depth_and_says_so() {
+    let chain = [line("a@v1", "base"), line("b@v1", "a"), line("c@v1", "b@v1")];
+    let book = Book::of(&chain);
+    assert_eq!(
+        book.follow(Bounds { versions: 10, depth: 2 }),
+        (vec!["a@v1 > base".into(), "b@v1 > a@v1".into()], true)
+    );
+    assert!(!book.follow(Bounds { versions: 10, depth: 4 }).1);
+    // What refers to the last one was not asked any more.
+    assert!(book.follow(Bounds { versions: 10, depth: 3 }).1);
+}
