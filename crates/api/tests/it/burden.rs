@@ -3,7 +3,10 @@
 //! Each test is a process of its own, with its server in it. Time is counted on the processor, so that a busy machine
 //! does not make a request look slow; memory includes what the client holds, so it is more than the server's.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 /// The bounds on bad input: a second, and 32 MiB. A build without optimisation is some ten times slower than what the
 /// second is meant for, and a processor's speed changes from minute to minute.
@@ -22,6 +25,25 @@ pub(crate) async fn bounded<T>(what: &str, work: impl IntoFuture<Output = T>) ->
     assert!(took < MOST_TIME, "{what} took {took:?}");
     assert!(grown < MOST_KIBIBYTES, "{what} took {grown} KiB");
     done
+}
+
+/// Does some work on this thread, and says for how long it kept the thread to itself at most, and how long it took.
+pub(crate) async fn turns<T>(work: impl Future<Output = T>) -> (T, Duration, Duration) {
+    let (began, mut work) = (Instant::now(), std::pin::pin!(work));
+    let (mut last, mut longest) = (began, Duration::ZERO);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => {
+                return (done, longest.max(last.elapsed()), began.elapsed());
+            }
+            // Asked again at every turn, and for nothing.
+            () = tokio::task::yield_now() => {
+                longest = longest.max(last.elapsed());
+                last = Instant::now();
+            }
+        }
+    }
 }
 
 /// A line of the process's status, in KiB.
