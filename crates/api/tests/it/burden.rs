@@ -3,10 +3,7 @@
 //! Each test is a process of its own, with its server in it. Time is counted on the processor, so that a busy machine
 //! does not make a request look slow; memory includes what the client holds, so it is more than the server's.
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::{fs, time::Duration};
 
 /// The bounds on bad input: a second, and 32 MiB. A build without optimisation is some ten times slower than what the
 /// second is meant for, and a processor's speed changes from minute to minute.
@@ -27,21 +24,23 @@ pub(crate) async fn bounded<T>(what: &str, work: impl IntoFuture<Output = T>) ->
     done
 }
 
-/// Does some work on this thread, and says for how long it kept the thread to itself at most, and how long it took.
+/// Does some work on this thread, and says what it took of the processor at most before it let the thread go on, and what
+/// the whole process took.
 pub(crate) async fn turns<T>(work: impl Future<Output = T>) -> (T, Duration, Duration) {
-    let (began, mut work) = (Instant::now(), std::pin::pin!(work));
-    let (mut last, mut longest) = (began, Duration::ZERO);
+    let (began, mut work) = (processor_time(), std::pin::pin!(work));
+    let (mut last, mut longest) = (thread_time(), Duration::ZERO);
     loop {
-        tokio::select! {
+        let done = tokio::select! {
             biased;
-            done = &mut work => {
-                return (done, longest.max(last.elapsed()), began.elapsed());
-            }
+            done = &mut work => Some(done),
             // Asked again at every turn, and for nothing.
-            () = tokio::task::yield_now() => {
-                longest = longest.max(last.elapsed());
-                last = Instant::now();
-            }
+            () = tokio::task::yield_now() => None,
+        };
+        let now = thread_time();
+        longest = longest.max(now.saturating_sub(last));
+        last = now;
+        if let Some(done) = done {
+            return (done, longest, processor_time().saturating_sub(began));
         }
     }
 }
@@ -54,7 +53,15 @@ fn status(name: &str) -> u64 {
 }
 
 fn processor_time() -> Duration {
-    let text = fs::read_to_string("/proc/self/stat").unwrap();
+    time_of("/proc/self/stat")
+}
+
+fn thread_time() -> Duration {
+    time_of("/proc/thread-self/stat")
+}
+
+fn time_of(stat: &str) -> Duration {
+    let text = fs::read_to_string(stat).unwrap();
     // The program's name may hold anything, so fields are counted behind its closing bracket (proc(5), stat).
     let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
