@@ -13,11 +13,11 @@ use crate::{
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    id::{ReleaseId, WorkloadId},
+    id::{BindingId, ReleaseId, WorkloadId},
     idempotency::KeyedOutcome,
     release::{
         Release,
-        lane::{Deployment, DeploymentChange},
+        lane::{Deployment, DeploymentChange, Lane, LaneMoved, MoveReason},
         ports::{DeploymentPulse, PlacedRelease, ReleaseFilter, ReleaseStore},
         review::Reviewed,
     },
@@ -111,6 +111,35 @@ impl ReleaseStore for Database {
         row.as_ref().map(deployment).transpose()
     }
 
+    async fn lane_history(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        environment: &Slug,
+        most: u32,
+    ) -> Result<Vec<LaneMoved>, StoreError> {
+        const SQL: &str = "SELECT lane, to_release_id, reason, moved_at
+            FROM unnest(ARRAY['restricted', 'guided', 'standard']) AS asked (lane), LATERAL (
+                SELECT revision, to_release_id, reason, moved_at FROM deployment_history AS told
+                WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3 AND told.lane = asked.lane
+                ORDER BY revision DESC LIMIT $4
+            ) AS moved
+            ORDER BY revision DESC";
+        let params: [Param<'_>; 4] =
+            [&scope.tenant().uuid(), &workload.uuid(), &environment.as_str(), &i64::from(most)];
+        let rows = self.read(SQL, &params).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(LaneMoved {
+                    lane: row.spelled("lane", Lane::parse)?,
+                    to: row.optional_id("to_release_id")?,
+                    reason: row.spelled("reason", MoveReason::parse)?,
+                    at: row.moment("moved_at")?,
+                })
+            })
+            .collect()
+    }
+
     async fn pulse(
         &self,
         scope: TenantScope,
@@ -194,6 +223,35 @@ impl ReleaseStore for Database {
             (binding.binding_id.uuid(), binding.role.as_str(), binding.asset_version_id.uuid());
         let (at, by) = (binding.created_at.moment(), binding.created_by.to_string());
         let own: [Param<'_>; 9] = [&id, &seen, &revision, &updated, &binding_id, &role, &version, &at, &by];
+        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+    }
+
+    async fn commit_unbinding(
+        &self,
+        scope: TenantScope,
+        change: Change<Release>,
+        binding: BindingId,
+    ) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH changed AS (
+                UPDATE release SET revision = $15, updated_at = $16
+                WHERE tenant_id = $1 AND release_id = $13 AND revision = $14 AND state = 'draft'
+                RETURNING 1
+             ),
+             unbound AS (
+                DELETE FROM release_binding USING changed
+                WHERE tenant_id = $1 AND release_id = $13 AND binding_id = $17
+                RETURNING 1
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM unbound), ",
+            commit_tail!(),
+            ")"
+        );
+        let Change { next, decided_on, fact } = change;
+        let tail = Tail::new(scope, &fact, None);
+        let (id, seen) = (next.release_id.uuid(), decided_on.unwrap_or(next.revision).get());
+        let (revision, updated) = (next.revision.get(), next.updated_at.moment());
+        let own: [Param<'_>; 5] = [&id, &seen, &revision, &updated, &binding.uuid()];
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
 

@@ -4,7 +4,7 @@ use crate::{
     answer::Answer,
     caller::Identified,
     compose::Api,
-    document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem},
     http::{body::Body, idempotency::Keyed, paging::List, path::PathId},
 };
@@ -149,7 +149,7 @@ pub(crate) async fn create_role_binding(
     operation_id = "delete_role_binding",
     tag = "tenants",
     params(("role_binding_id" = Uuid, Path, description = "The grant")),
-    responses((status = 204, description = "It holds no longer"), WriteRefusals)
+    responses((status = 204, description = "It holds no longer"), DeleteRefusals)
 )]
 #[delete("/v1/role-bindings/{role_binding_id}")]
 pub(crate) async fn delete_role_binding(

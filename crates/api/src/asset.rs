@@ -145,9 +145,10 @@ impl VersionView {
         Self { content_yaml, ..self }
     }
 
-    /// Where it is read.
-    pub(crate) fn location(&self) -> String {
-        format!("/v1/assets/{}/versions/{}", self.asset_id, self.asset_version_id)
+    /// Where it is read, from the asset's own workspace.
+    pub(crate) fn location(&self, asset: &Asset) -> String {
+        let from = asset.workspace_id;
+        format!("/v1/assets/{}/versions/{}?workspace_id={from}", self.asset_id, self.asset_version_id)
     }
 
     /// The version of an asset of that kind, with its warnings.
@@ -362,9 +363,9 @@ pub(crate) async fn create_asset_version(
         label: label(new.version_label.as_deref())?,
         change_note: change_note(new.change_note.as_deref())?,
     };
-    let (kind, done) = api.services.create_asset_version(&caller, *asset, draft, key.as_ref()).await?;
-    let view = VersionView::warned(kind, &done.value)?;
-    let location = format!("/v1/assets/{}/versions/{}", view.asset_id, view.asset_version_id);
+    let (asset, done) = api.services.create_asset_version(&caller, *asset, draft, key.as_ref()).await?;
+    let view = VersionView::warned(asset.kind, &done.value)?;
+    let location = view.location(&asset);
     Ok(Answer::made(&done, &view, location)?.send())
 }
 

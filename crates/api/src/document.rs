@@ -84,18 +84,27 @@ pub(crate) struct ErrorField {
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only their description is used")]
 pub(crate) enum ReadRefusals {
-    /// The caller lacks a permission, or another site's page sent the request
+    /// The request breaks a rule of HTTP
+    #[response(status = 400)]
+    Malformed(ErrorBody),
+    /// The caller lacks a permission
     #[response(status = 403)]
     Forbidden(ErrorBody),
     /// There is no such thing, or the caller may not see it
     #[response(status = 404)]
     NotFound(ErrorBody),
+    /// The request took too long to arrive
+    #[response(status = 408)]
+    TooSlow(ErrorBody),
     /// The request's host is not answered here
     #[response(status = 421)]
     Misdirected(ErrorBody),
     /// A parameter or header is wrong
     #[response(status = 422)]
     Invalid(ErrorBody),
+    /// The request's head is too long
+    #[response(status = 431)]
+    HeadTooLarge(ErrorBody),
     /// A fault of the server
     #[response(status = 500)]
     Internal(ErrorBody),
@@ -104,11 +113,11 @@ pub(crate) enum ReadRefusals {
     Unavailable(ErrorBody),
 }
 
-/// Refusals that every write can meet.
+/// Refusals that every write with a body can meet.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only their description is used")]
 pub(crate) enum WriteRefusals {
-    /// The body is no JSON within bounds, or its content is not allowed
+    /// The request breaks a rule of HTTP, its body is no JSON within bounds, or its content is not allowed
     #[response(status = 400)]
     Malformed(ErrorBody),
     /// The caller lacks a permission, or another site's page sent the request
@@ -117,15 +126,12 @@ pub(crate) enum WriteRefusals {
     /// There is no such thing, or the caller may not see it
     #[response(status = 404)]
     NotFound(ErrorBody),
-    /// The body took too long to arrive
+    /// The request took too long to arrive
     #[response(status = 408)]
     TooSlow(ErrorBody),
     /// It is taken, has moved, or its state does not allow this
     #[response(status = 409)]
     Conflict(ErrorBody),
-    /// The resource is not at the revision of `If-Match`
-    #[response(status = 412)]
-    PreconditionFailed(ErrorBody),
     /// The body is too large
     #[response(status = 413)]
     TooLarge(ErrorBody),
@@ -138,12 +144,81 @@ pub(crate) enum WriteRefusals {
     /// A field, parameter or header is wrong, or something that is needed is missing
     #[response(status = 422)]
     Invalid(ErrorBody),
+    /// The request's head is too long
+    #[response(status = 431)]
+    HeadTooLarge(ErrorBody),
     /// A fault of the server
     #[response(status = 500)]
     Internal(ErrorBody),
     /// A dependency is away; try again after `Retry-After`
     #[response(status = 503)]
     Unavailable(ErrorBody),
+}
+
+/// Refusals that every removal can meet.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only their description is used")]
+pub(crate) enum DeleteRefusals {
+    /// The request breaks a rule of HTTP
+    #[response(status = 400)]
+    Malformed(ErrorBody),
+    /// The caller lacks a permission, or another site's page sent the request
+    #[response(status = 403)]
+    Forbidden(ErrorBody),
+    /// There is no such thing, or the caller may not see it
+    #[response(status = 404)]
+    NotFound(ErrorBody),
+    /// The request took too long to arrive
+    #[response(status = 408)]
+    TooSlow(ErrorBody),
+    /// It is taken, has moved, or its state does not allow this
+    #[response(status = 409)]
+    Conflict(ErrorBody),
+    /// The request's host is not answered here
+    #[response(status = 421)]
+    Misdirected(ErrorBody),
+    /// A parameter or header is wrong
+    #[response(status = 422)]
+    Invalid(ErrorBody),
+    /// The request's head is too long
+    #[response(status = 431)]
+    HeadTooLarge(ErrorBody),
+    /// A fault of the server
+    #[response(status = 500)]
+    Internal(ErrorBody),
+    /// A dependency is away; try again after `Retry-After`
+    #[response(status = 503)]
+    Unavailable(ErrorBody),
+}
+
+/// The refusal of a write that names the revision that it expects.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) enum RevisionRefusal {
+    /// The resource is not at the revision of `If-Match`
+    #[response(status = 412)]
+    PreconditionFailed(ErrorBody),
+}
+
+/// Refusals that probes can meet: nobody is asked who they are.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only their description is used")]
+pub(crate) enum ServiceRefusals {
+    /// The request breaks a rule of HTTP
+    #[response(status = 400)]
+    Malformed(ErrorBody),
+    /// The request took too long to arrive
+    #[response(status = 408)]
+    TooSlow(ErrorBody),
+    /// The request's host is not answered here
+    #[response(status = 421)]
+    Misdirected(ErrorBody),
+    /// The request's head is too long
+    #[response(status = 431)]
+    HeadTooLarge(ErrorBody),
+    /// A fault of the server
+    #[response(status = 500)]
+    Internal(ErrorBody),
 }
 
 /// Which page of a list.

@@ -10,7 +10,11 @@ use crate::{
     http::{body::Body, idempotency::Keyed, paging::List, path::PathId, query::Query},
 };
 use actix_web::{HttpResponse, get, post, web};
-use fairway_domain::{asset::kind::AssetKind, flow::FlowProblem, id::AssetId};
+use fairway_domain::{
+    asset::{AssetVersion, kind::AssetKind},
+    flow::FlowProblem,
+    id::AssetId,
+};
 use fairway_operations::{
     access::Operation,
     asset::AssetQuery,
@@ -39,10 +43,14 @@ impl FlowView {
         Ok(Self {
             asset: AssetView::of(&flow.asset),
             asset_version_id: flow.newest.as_ref().map(|newest| newest.version.asset_version_id.uuid()),
-            version: flow.newest.as_ref().map(|newest| VersionView::of(&newest.version)).transpose()?,
+            version: flow.newest.as_ref().map(|newest| warned(&newest.version)).transpose()?,
             content_yaml: flow.newest.as_ref().and_then(|newest| newest.content_yaml.clone()),
         })
     }
+}
+
+fn warned(version: &AssetVersion) -> Result<VersionView, ApiError> {
+    VersionView::warned(AssetKind::OrchestrationFlow, version)
 }
 
 /// A flow to make.
@@ -220,10 +228,9 @@ pub(crate) async fn create_flow_version(
         change_note: change_note(new.change_note.as_deref())?,
         content_yaml: new.content_yaml,
     };
-    let done = api.services.create_flow_version(&caller, *flow, draft, key.as_ref()).await?;
-    let view = VersionView::warned(AssetKind::OrchestrationFlow, &done.value.version)?
-        .with_text(done.value.content_yaml.clone());
-    let location = view.location();
+    let (asset, done) = api.services.create_flow_version(&caller, *flow, draft, key.as_ref()).await?;
+    let view = warned(&done.value.version)?.with_text(done.value.content_yaml.clone());
+    let location = view.location(&asset);
     Ok(Answer::made(&done, &view, location)?.send())
 }
 

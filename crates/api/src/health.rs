@@ -1,6 +1,6 @@
 //! Whether the service lives, is ready, and how it does.
 
-use crate::{compose::Api, error::ApiError, http::HttpBase};
+use crate::{compose::Api, document::ServiceRefusals, error::ApiError, http::HttpBase};
 use actix_web::{HttpResponse, get, http::StatusCode, web};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -26,7 +26,7 @@ pub(crate) struct Readiness {
 #[utoipa::path(
     operation_id = "healthz",
     tag = "service",
-    responses((status = 200, description = "It does", body = Health))
+    responses((status = 200, description = "It does", body = Health), ServiceRefusals)
 )]
 #[get("/healthz")]
 pub(crate) async fn healthz() -> HttpResponse {
@@ -40,6 +40,7 @@ pub(crate) async fn healthz() -> HttpResponse {
     responses(
         (status = 200, description = "Everything is there", body = Readiness),
         (status = 503, description = "Something is away, or the process is about to end", body = Readiness),
+        ServiceRefusals,
     )
 )]
 #[get("/readyz")]
@@ -64,7 +65,7 @@ pub(crate) async fn readyz(api: web::Data<Api>, base: web::Data<HttpBase>) -> Ht
 #[utoipa::path(
     operation_id = "metrics",
     tag = "service",
-    responses((status = 200, description = "The metrics", body = String, content_type = "text/plain"))
+    responses((status = 200, description = "The metrics", body = String, content_type = "text/plain"), ServiceRefusals)
 )]
 #[get("/metrics")]
 pub(crate) async fn metrics(api: web::Data<Api>) -> Result<HttpResponse, ApiError> {

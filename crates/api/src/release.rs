@@ -6,22 +6,22 @@ use crate::{
     answer::Answer,
     caller::{Claimed, Identified},
     compose::Api,
-    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::{ApiError, FieldProblem},
     http::{
         body::Body,
         etag::IfMatch,
         idempotency::Keyed,
         paging::{List, Unfiltered},
-        path::PathId,
+        path::{Path, PathId},
         query::Query,
         request_context::request_id,
     },
 };
-use actix_web::{HttpResponse, get, http::StatusCode, http::header::ContentType, post, web};
+use actix_web::{HttpResponse, delete, get, http::StatusCode, http::header::ContentType, post, web};
 use fairway_domain::{
     asset::kind::AssetKind,
-    id::{ReleaseId, WorkloadId},
+    id::{BindingId, ReleaseId, WorkloadId},
     release::{
         StateName,
         lane::{Lane, TargetLane},
@@ -37,7 +37,7 @@ use fairway_operations::{
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
-use view::{ApprovalView, BindingView, ReleaseDetail, ReleaseView, TransitionView};
+use view::{ApprovalView, BindingView, GateView, LaneView, ReleaseDetail, ReleaseView, TransitionView};
 
 /// A release to draft.
 #[derive(Deserialize, ToSchema)]
@@ -108,6 +108,14 @@ pub(crate) struct ActiveQuery {
     environment: String,
     /// This lane alone; without it `standard`, then `guided`, then `restricted`.
     lane: Option<String>,
+}
+
+/// Which lanes to tell of.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LanesQuery {
+    /// The environment.
+    environment: String,
 }
 
 fn environment(text: &str) -> Result<Slug, FieldProblem> {
@@ -236,6 +244,23 @@ pub(crate) async fn read_release(
     Ok(Answer::ok(&ReleaseDetail::of(&placed)).tagged(placed.release.revision).send())
 }
 
+/// What stands before each next state of a release, as the transition itself would find it.
+#[utoipa::path(
+    operation_id = "read_release_gates",
+    tag = "releases",
+    params(("release_id" = Uuid, Path, description = "The release")),
+    responses((status = 200, description = "Every gate of every next state", body = Vec<GateView>), ReadRefusals)
+)]
+#[get("/v1/releases/{release_id}/gates")]
+pub(crate) async fn read_release_gates(
+    api: web::Data<Api>,
+    caller: Identified,
+    release: PathId<ReleaseId>,
+) -> Result<HttpResponse, ApiError> {
+    let gates = api.services.release_gates(&caller, *release).await?;
+    Ok(Answer::ok(&gates.iter().map(GateView::of).collect::<Vec<_>>()).send())
+}
+
 /// Binds a version to a draft.
 #[utoipa::path(
     operation_id = "bind_version",
@@ -263,13 +288,53 @@ pub(crate) async fn bind_version(
     Ok(Answer::made(&done, &view, location)?.tagged(release.revision).send())
 }
 
+/// Takes a version out of a draft.
+#[utoipa::path(
+    operation_id = "unbind_version",
+    tag = "releases",
+    params(
+        ("release_id" = Uuid, Path, description = "The release"),
+        ("binding_id" = Uuid, Path, description = "The binding"),
+    ),
+    responses((status = 204, description = "It is bound no longer"), WriteRefusals)
+)]
+#[delete("/v1/releases/{release_id}/bindings/{binding_id}")]
+pub(crate) async fn unbind_version(
+    api: web::Data<Api>,
+    caller: Identified,
+    path: Path<(PathId<ReleaseId>, PathId<BindingId>)>,
+) -> Result<HttpResponse, ApiError> {
+    let (release, binding) = path.into_inner();
+    api.services.unbind_version(&caller, *release, *binding).await?;
+    Ok(HttpResponse::NoContent().finish())
+}
+
+/// Who holds the lanes of a workload in an environment, and who did.
+#[utoipa::path(
+    operation_id = "list_lanes",
+    tag = "releases",
+    params(("workload_id" = Uuid, Path, description = "The workload"), LanesQuery),
+    responses((status = 200, description = "Every lane, the most careful first", body = Vec<LaneView>), ReadRefusals)
+)]
+#[get("/v1/workloads/{workload_id}/lanes")]
+pub(crate) async fn list_lanes(
+    api: web::Data<Api>,
+    caller: Identified,
+    workload: PathId<WorkloadId>,
+    query: Query<LanesQuery>,
+) -> Result<HttpResponse, ApiError> {
+    let environment = environment(&query.environment)?;
+    let lanes = api.services.list_lanes(&caller, *workload, &environment).await?;
+    Ok(Answer::ok(&lanes.iter().map(LaneView::of).collect::<Vec<_>>()).send())
+}
+
 /// Moves a release to another state.
 #[utoipa::path(
     operation_id = "transition_release",
     tag = "releases",
     params(("release_id" = Uuid, Path, description = "The release"), KeyParams, IfMatchParams),
     request_body = TransitionRequest,
-    responses((status = 200, description = "The release in its new state", body = TransitionView), WriteRefusals)
+    responses((status = 200, description = "The release in its new state", body = TransitionView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/releases/{release_id}/transition")]
 pub(crate) async fn transition_release(

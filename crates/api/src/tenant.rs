@@ -4,7 +4,7 @@ use crate::{
     answer::Answer,
     caller::Identified,
     compose::Api,
-    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::ApiError,
     http::{
         body::Body,
@@ -194,7 +194,7 @@ pub(crate) async fn read_tenant_settings(
     tag = "tenants",
     params(("tenant_id" = Uuid, Path, description = "The tenant"), IfMatchParams),
     request_body = SettingsChange,
-    responses((status = 200, description = "Its settings now", body = SettingsView), WriteRefusals)
+    responses((status = 200, description = "Its settings now", body = SettingsView), RevisionRefusal, WriteRefusals)
 )]
 #[patch("/v1/tenants/{tenant_id}/settings")]
 pub(crate) async fn change_tenant_settings(

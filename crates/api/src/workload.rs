@@ -7,7 +7,7 @@ use crate::{
     asset::{InWorkspace, owner, slug},
     caller::Identified,
     compose::Api,
-    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::{ApiError, FieldProblem},
     http::{
         body::{Body, present},
@@ -258,7 +258,7 @@ pub(crate) async fn read_workload(
     tag = "workloads",
     params(("workload_id" = Uuid, Path, description = "The workload"), IfMatchParams),
     request_body = WorkloadChange,
-    responses((status = 200, description = "The workload now", body = WorkloadView), WriteRefusals)
+    responses((status = 200, description = "The workload now", body = WorkloadView), RevisionRefusal, WriteRefusals)
 )]
 #[patch("/v1/workloads/{workload_id}")]
 pub(crate) async fn change_workload(

@@ -1,6 +1,7 @@
 //! A hundred thousand assets, for lists: stored by COPY past the API, which would take an hour.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::pin::pin;
 
 use anyhow::{Context, Result};
@@ -35,20 +36,22 @@ impl Catalogue {
     ///
     /// # Errors
     /// When PostgreSQL or the server refuses, or the list ends before that page.
-    pub(crate) async fn make(database: &Client, connection: &mut Connection) -> Result<Catalogue> {
+    pub(crate) async fn make(database: &Client, address: SocketAddr) -> Result<Catalogue> {
         fill(database).await.context("copying the assets")?;
+        let mut connection = Connection::open(address).await?;
         let list = format!("/v1/assets?workspace_id={WORKSPACE}&asset_kind=memory&lifecycle_state=active");
         let first = format!("{list}&limit={PAGE}");
         // Longer strides lead there sooner; a cursor does not depend on how the list was walked.
         let stride = 200;
         let mut path = format!("{list}&limit={stride}");
         for _ in 0..(DEEP - 1) * PAGE / stride {
-            path = next(connection, &path).await?;
+            path = next(&mut connection, &path).await?;
         }
         // What is left of the way is shorter than a stride.
         let rest = (DEEP - 1) * PAGE % stride;
         path = path.replace(&format!("limit={stride}"), &format!("limit={rest}"));
-        let thousandth = next(connection, &path).await?.replace(&format!("limit={rest}"), &format!("limit={PAGE}"));
+        let thousandth =
+            next(&mut connection, &path).await?.replace(&format!("limit={rest}"), &format!("limit={PAGE}"));
         Ok(Catalogue { first, thousandth })
     }
 }

@@ -62,7 +62,8 @@ pub(crate) struct Furniture {
     pub(crate) assets: Rc<[String]>,
     pub(crate) drafts: Rc<[Draft]>,
     /// A hundred thousand assets.
-    pub(crate) catalogue: Catalogue,
+    /// Many assets, where a row lists them.
+    pub(crate) catalogue: Option<Catalogue>,
     /// Things of this tenant.
     pub(crate) home: Things,
     /// The workspace of [`NEIGHBOUR`].
@@ -86,11 +87,15 @@ impl Draft {
 }
 
 impl Furniture {
-    /// Makes everything on the server at `address`.
+    /// Makes everything on the server at `address`, with a catalogue in `catalogued` if one is given.
     ///
     /// # Errors
     /// When the server refuses any of it.
-    pub(crate) async fn make(address: SocketAddr, database: &Client) -> Result<Furniture> {
+    pub(crate) async fn make(address: SocketAddr, catalogued: Option<&Client>) -> Result<Furniture> {
+        let catalogue = match catalogued {
+            Some(database) => Some(Catalogue::make(database, address).await.context("making a catalogue")?),
+            None => None,
+        };
         let mut maker = Maker { connection: Connection::open(address).await?, elsewhere: None };
         let parts = maker.parts().await.context("making the assets")?;
         let mut workloads = Vec::with_capacity(WORKLOADS);
@@ -111,7 +116,6 @@ impl Furniture {
             let id = maker.release(&workload.id, &parts).await.context("drafting a release")?;
             drafts.push(Draft { id, side: Rc::new(Cell::new(Side::Draft)) });
         }
-        let catalogue = Catalogue::make(database, &mut maker.connection).await.context("making a catalogue")?;
         let home = maker.things("bench-home", &parts).await.context("making what a neighbour may not see")?;
         let next_door = maker.next_door().await.context("making the workspace of a neighbour")?;
         maker.go_abroad().await.context("making another tenant")?;

@@ -97,6 +97,11 @@ impl Row {
         }
     }
 
+    /// Whether it lists what takes a while to make.
+    pub(crate) fn needs_catalogue(self) -> bool {
+        matches!(self, Row::AssetList { .. })
+    }
+
     /// A script for each client. Clients share nothing that they would wait for each other on, but for the workload.
     ///
     /// # Errors
@@ -131,9 +136,10 @@ impl Row {
                 Ok(Script { next: Box::new(next), expects: "\"previous_state\":" })
             }
             Row::AssetList { page } => {
+                let catalogue = furniture.catalogue.as_ref().context("no catalogue was made")?;
                 let path = match page {
-                    Depth::First => furniture.catalogue.first.clone(),
-                    Depth::Thousandth => furniture.catalogue.thousandth.clone(),
+                    Depth::First => catalogue.first.clone(),
+                    Depth::Thousandth => catalogue.thousandth.clone(),
                 };
                 Ok(Script { next: Box::new(move || get(&path)), expects: "\"asset_kind\":" })
             }
@@ -245,7 +251,7 @@ mod tests {
             workloads: [crate::furniture::Workload { slug: "w".to_owned(), id: "i".to_owned() }].into(),
             assets: [].into(),
             drafts: [].into(),
-            catalogue: crate::catalogue::Catalogue { first: String::new(), thousandth: String::new() },
+            catalogue: None,
             home: crate::furniture::Things::default(),
             next_door: String::new(),
             abroad: crate::furniture::Things::default(),

@@ -88,7 +88,8 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
     say("making workloads and releases");
     let databases = postgres.databases().await?;
     let [fairway, _] = &databases;
-    let furniture = Furniture::make(server.address, fairway).await.with_context(|| server.end_of_log())?;
+    let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(fairway);
+    let furniture = Furniture::make(server.address, catalogued).await.with_context(|| server.end_of_log())?;
     let bench = Bench { plan, meter, databases, accounting, floor, server, furniture };
     bench
         .rows(

@@ -86,6 +86,8 @@ fact_kinds! {
     ReleaseCreated = "release.created",
     /// A version was bound to a draft.
     ReleaseBindingAdded = "release.binding_added",
+    /// A version was taken out of a draft.
+    ReleaseBindingRemoved = "release.binding_removed",
     /// A release changed its state.
     ReleaseTransitioned = "release.transitioned",
     /// A person gave a verdict on a release.

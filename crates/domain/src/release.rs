@@ -2,6 +2,7 @@
 
 pub mod activate;
 mod digest;
+pub mod gate;
 pub mod lane;
 pub mod ports;
 pub mod reference;
@@ -221,6 +222,9 @@ pub enum ReleaseRefusal {
         /// The present state.
         state: StateName,
     },
+    /// The release has no such binding.
+    #[error("the release has no such binding")]
+    NotBound,
     /// The role is not the asset's kind.
     #[error("the role is not the asset's kind")]
     RoleKindMismatch,
@@ -268,6 +272,7 @@ impl ReleaseRefusal {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotEditable { .. } => "release_not_editable",
+            Self::NotBound => "not_found",
             Self::RoleKindMismatch => "role_kind_mismatch",
             Self::DuplicateRole => "duplicate_role",
             Self::AssetNotActive => "asset_not_active",
@@ -369,6 +374,28 @@ impl Release {
             "checksum": version.checksum.as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseBindingAdded, self.subject(), Some(self.workspace_id), stamp, detail);
+        Ok(Change::replacing(next, self.revision, fact))
+    }
+
+    /// Takes a version out again.
+    ///
+    /// # Errors
+    /// When the release is no draft, or binds nothing of that identifier.
+    pub fn unbind(&self, binding: BindingId, stamp: &Stamp) -> Result<Change<Self>, ReleaseRefusal> {
+        let state = self.state.name();
+        let bound = self.bindings.iter().find(|bound| bound.binding_id == binding).ok_or(ReleaseRefusal::NotBound)?;
+        if state != StateName::Draft {
+            return Err(ReleaseRefusal::NotEditable { state });
+        }
+        let mut next = self.moved(State::Draft, stamp);
+        next.bindings.retain(|bound| bound.binding_id != binding);
+        let detail = json!({
+            "binding_id": binding,
+            "role": bound.role.as_str(),
+            "asset_version_id": bound.asset_version_id,
+            "checksum": bound.checksum.as_str(),
+        });
+        let fact = Fact::new(FactKind::ReleaseBindingRemoved, self.subject(), Some(self.workspace_id), stamp, detail);
         Ok(Change::replacing(next, self.revision, fact))
     }
 

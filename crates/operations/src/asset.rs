@@ -111,7 +111,7 @@ impl Services {
         self.asset_from(caller, Operation::ReadAsset, id, from).await.map(|(_, asset)| asset)
     }
 
-    /// Adds a version: content is checked, its artifact stored, and then its row. Says the asset's kind besides.
+    /// Adds a version: content is checked, its artifact stored, and then its row. Answers with its asset as it was found.
     ///
     /// # Errors
     /// When the caller may not edit the asset, the content is not allowed, or the label is taken.
@@ -121,7 +121,7 @@ impl Services {
         asset_id: AssetId,
         draft: VersionDraft,
         key: Option<&RequestKey>,
-    ) -> Result<(AssetKind, Done<AssetVersion>), Failure> {
+    ) -> Result<(Asset, Done<AssetVersion>), Failure> {
         let (scope, asset) = self.asset_anywhere(caller, Operation::CreateAssetVersion, asset_id).await?;
         let VersionDraft { content, label, change_note } = draft;
         let done = self.once(
@@ -141,7 +141,8 @@ impl Services {
             },
             async |id| self.own_version(caller, asset_id, id.into()).await,
         );
-        Ok((asset.kind, done.await?))
+        let done = done.await?;
+        Ok((asset, done))
     }
 
     /// An asset's versions, newest first, seen from a workspace.

@@ -114,7 +114,7 @@ impl Services {
         .await
     }
 
-    /// Adds a version to a flow.
+    /// Adds a version to a flow. Answers with the flow's asset as it was found.
     ///
     /// # Errors
     /// Not found when the caller does not see the flow; when it may not edit it, the YAML is no sound flow, or the label
@@ -125,9 +125,9 @@ impl Services {
         id: AssetId,
         draft: FlowVersionDraft,
         key: Option<&RequestKey>,
-    ) -> Result<Done<FlowVersion>, Failure> {
+    ) -> Result<(Asset, Done<FlowVersion>), Failure> {
         let (scope, asset) = self.own_flow(caller, Operation::CreateFlowVersion, id).await?;
-        self.once(
+        let done = self.once(
             scope,
             key,
             async || {
@@ -145,8 +145,9 @@ impl Services {
                 let version = self.own_version(caller, id, version.into()).await?;
                 self.flow_version(scope, version).await
             },
-        )
-        .await
+        );
+        let done = done.await?;
+        Ok((asset, done))
     }
 
     /// Everything that is wrong with a YAML text as a version of a flow; nothing is kept. The flow is looked at from

@@ -2,10 +2,13 @@
 
 mod active;
 mod freeze;
+mod gates;
+mod lanes;
 mod standing;
 mod transition;
 
 pub use active::{ActiveRelease, ActiveReleaseCache};
+pub use lanes::LaneHistory;
 pub use transition::{Transition, Transitioned};
 
 use crate::{
@@ -192,6 +195,26 @@ impl Services {
             },
         )
         .await
+    }
+
+    /// Takes a version out of a draft.
+    ///
+    /// # Errors
+    /// When release or binding are not found, or the release is no draft.
+    pub async fn unbind_version(&self, caller: &Caller, id: ReleaseId, binding: BindingId) -> Result<(), Failure> {
+        for _ in 0..ATTEMPTS {
+            let (scope, _, placed) = self.enter_release(caller, Operation::UnbindVersion, id).await?;
+            let change = placed.release.unbind(binding, &self.stamp(caller))?;
+            match self.stores.releases.commit_unbinding(scope, change, binding).await {
+                Err(CommitError::Stale) => {}
+                committed => {
+                    committed?;
+                    self.wake.facts();
+                    return Ok(());
+                }
+            }
+        }
+        Err(Failure::Contended)
     }
 
     async fn bindable(&self, caller: &Caller, place: &Place, id: AssetVersionId) -> Result<BindableVersion, Failure> {

@@ -6,6 +6,7 @@ mod artifacts;
 mod bucket;
 mod clock;
 mod database;
+mod documented;
 mod provider;
 
 pub use app::TestApp;
@@ -13,6 +14,7 @@ pub use artifacts::{ArtifactFault, FaultyArtifacts};
 pub use bucket::{ACCESS_KEY, BucketServer};
 pub use clock::MovableClock;
 pub use database::{TestDatabase, connect};
+pub use documented::assert_documented;
 pub use provider::{Behaviour, StubProvider};
 
 /// One provider of cryptography for everything that speaks TLS; once per process is enough.

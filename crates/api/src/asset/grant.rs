@@ -5,7 +5,7 @@ use crate::{
     answer::Answer,
     caller::Identified,
     compose::Api,
-    document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem},
     http::{
         body::Body,
@@ -138,7 +138,7 @@ pub(crate) async fn create_asset_grant(
         ("grant_id" = Uuid, Path, description = "The grant"),
         FromWorkspace,
     ),
-    responses((status = 204, description = "It counts no longer"), WriteRefusals)
+    responses((status = 204, description = "It counts no longer"), DeleteRefusals)
 )]
 #[delete("/v1/assets/{asset_id}/grants/{grant_id}")]
 pub(crate) async fn delete_asset_grant(

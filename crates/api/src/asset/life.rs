@@ -5,7 +5,7 @@ use crate::{
     answer::Answer,
     caller::Identified,
     compose::Api,
-    document::{IfMatchParams, KeyParams, WriteRefusals},
+    document::{IfMatchParams, KeyParams, RevisionRefusal, WriteRefusals},
     error::ApiError,
     http::{body::Body, etag::IfMatch, idempotency::Keyed, path::PathId, query::Query},
 };
@@ -35,7 +35,7 @@ fn moved(done: &Done<Asset>) -> Result<HttpResponse, ApiError> {
     tag = "assets",
     params(("asset_id" = Uuid, Path, description = "The asset"), InWorkspace, KeyParams, IfMatchParams),
     request_body = AssetMove,
-    responses((status = 200, description = "The asset in its new state", body = AssetView), WriteRefusals)
+    responses((status = 200, description = "The asset in its new state", body = AssetView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/activate")]
 pub(crate) async fn activate_asset(
@@ -58,7 +58,7 @@ pub(crate) async fn activate_asset(
     tag = "assets",
     params(("asset_id" = Uuid, Path, description = "The asset"), InWorkspace, KeyParams, IfMatchParams),
     request_body = AssetMove,
-    responses((status = 200, description = "The asset in its new state", body = AssetView), WriteRefusals)
+    responses((status = 200, description = "The asset in its new state", body = AssetView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/retire")]
 pub(crate) async fn retire_asset(
@@ -81,7 +81,7 @@ pub(crate) async fn retire_asset(
     tag = "assets",
     params(("asset_id" = Uuid, Path, description = "The asset"), InWorkspace, KeyParams, IfMatchParams),
     request_body = AssetMove,
-    responses((status = 200, description = "The asset in its new state", body = AssetView), WriteRefusals)
+    responses((status = 200, description = "The asset in its new state", body = AssetView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/archive")]
 pub(crate) async fn archive_asset(

@@ -238,6 +238,7 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
             ApiError::new(StatusCode::CONFLICT, code, "bindings change in drafts alone")
                 .with("current_state", state.as_str())
         }
+        ReleaseRefusal::NotBound => ApiError::not_found(),
         ReleaseRefusal::RoleKindMismatch => {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the role must be the asset's kind")
         }

@@ -3,9 +3,16 @@
 use fairway_domain::{
     access::ActorRef,
     id::{AssetId, ReleaseId},
-    release::{Binding, Release, StateName, ports::PlacedRelease, reference::FrozenReference, review::Approval},
+    release::{
+        Binding, Release, StateName,
+        gate::Gate,
+        lane::{Holding, Lane},
+        ports::PlacedRelease,
+        reference::FrozenReference,
+        review::Approval,
+    },
 };
-use fairway_operations::release::Transitioned;
+use fairway_operations::release::{LaneHistory, Transitioned};
 use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -148,7 +155,7 @@ impl TransitionView {
         Self {
             release: ReleaseDetail::of(&moved.placed),
             previous_state: moved.previous.map(StateName::as_str),
-            lane: moved.lane.map(fairway_domain::release::lane::Lane::as_str),
+            lane: moved.lane.map(Lane::as_str),
             transitioned_by: by.to_string(),
             transitioned_at: moved.placed.release.updated_at.to_string(),
         }
@@ -183,6 +190,81 @@ impl ApprovalView {
             approved_at: approval.at.to_string(),
             note: approval.note.clone(),
             subject_digest: approval.subject_digest.as_str().to_owned(),
+        }
+    }
+}
+
+/// One thing that is looked at before a release moves.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Gate)]
+pub(crate) struct GateView {
+    /// The state behind it.
+    to_state: &'static str,
+    /// The lane behind it, where it guards one alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lane: Option<&'static str>,
+    gate: &'static str,
+    /// `pass`, `warn` or `blocked`; `warn` stops nothing.
+    verdict: &'static str,
+    /// The gate's name where it is open, else the code of what is wrong.
+    code: &'static str,
+    message: String,
+}
+
+impl GateView {
+    pub(super) fn of(gate: &Gate) -> Self {
+        Self {
+            to_state: gate.to.as_str(),
+            lane: gate.lane.map(Lane::as_str),
+            gate: gate.name,
+            verdict: gate.verdict.as_str(),
+            code: gate.code,
+            message: gate.message.clone(),
+        }
+    }
+}
+
+/// One lane, and who held it when.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Lane)]
+pub(crate) struct LaneView {
+    /// `restricted`, `guided` or `standard`.
+    lane: &'static str,
+    /// The release that holds it; null for none.
+    holder: Option<Uuid>,
+    /// The newest times in which it was held, newest first.
+    history: Vec<HoldingView>,
+}
+
+/// A time in which a release held a lane.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Holding)]
+pub(crate) struct HoldingView {
+    release_id: Uuid,
+    #[schema(format = DateTime)]
+    from: String,
+    /// Null while it holds the lane.
+    #[schema(format = DateTime)]
+    to: Option<String>,
+    /// Why it got the lane: `activation`.
+    reason: &'static str,
+}
+
+impl LaneView {
+    pub(super) fn of(told: &LaneHistory) -> Self {
+        let history: Vec<HoldingView> = told.holdings.iter().map(HoldingView::of).collect();
+        let holder = told.holdings.first().filter(|holding| holding.to.is_none());
+        Self { lane: told.lane.as_str(), holder: holder.map(|holding| holding.release.uuid()), history }
+    }
+}
+
+impl HoldingView {
+    fn of(holding: &Holding) -> Self {
+        Self {
+            release_id: holding.release.uuid(),
+            from: holding.from.to_string(),
+            to: holding.to.map(|to| to.to_string()),
+            reason: holding.reason.as_str(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A client that is told of broken connections instead of ending the test, and what tests make through it.
 
+use fairway_testkit::assert_documented;
 use reqwest::{Client, Method, RequestBuilder, header::HeaderMap};
 use serde_json::{Value, json};
 use std::{net::SocketAddr, time::Duration};
@@ -82,7 +83,11 @@ impl Remote {
     }
 
     async fn heard(request: RequestBuilder) -> Heard {
-        let answer = request.send().await?;
+        let (client, request) = request.build_split();
+        let request = request?;
+        let (method, path) = (request.method().clone(), request.url().path().to_owned());
+        let answer = client.execute(request).await?;
+        assert_documented(method.as_str(), &path, answer.status().as_u16());
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let body = answer.bytes().await?;
         Ok(Answer { status, headers, body: serde_json::from_slice(&body).unwrap_or_default() })

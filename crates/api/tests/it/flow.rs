@@ -25,6 +25,9 @@ async fn a_flow_keeps_the_text_of_every_version() {
     assert_eq!((&flow["asset_kind"], &flow["content_yaml"]), (&json!("orchestration_flow"), &json!(first)));
     assert_eq!(flow["version"]["version_label"], "first");
     assert!(flow["version"]["content"]["steps"].is_array(), "{flow}");
+    // Its name is recorded, and promises nothing.
+    let mut warnings = flow["version"]["warnings"].as_array().unwrap().iter();
+    assert!(warnings.any(|one| one["code"] == "recorded_only" && one["pointer"] == "/name"), "{flow}");
 
     let versions = format!("/v1/flows/{id}/versions");
     let second = ECHO_FLOW.replace("name: ", "name: 'Second' # was ");
@@ -43,7 +46,7 @@ async fn a_flow_keeps_the_text_of_every_version() {
     let read = app.get(from(&format!("/v1/flows/{id}"))).await.expect(200);
     assert_eq!((&read["asset_version_id"], &read["content_yaml"]), (&version["asset_version_id"], &json!(second)));
     let one = format!("/v1/assets/{id}/versions/{}", version["asset_version_id"].as_str().unwrap());
-    assert_eq!(made.header("location"), Some(one.as_str()));
+    assert_eq!(made.header("location"), Some(from(&one).as_str()));
     assert_eq!(app.get(from(&one)).await.expect(200), version);
     let earlier = format!("/v1/assets/{id}/versions/{}", flow["asset_version_id"].as_str().unwrap());
     assert_eq!(app.get(from(&earlier)).await.expect(200)["content_yaml"], json!(first));

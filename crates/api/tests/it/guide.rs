@@ -1,12 +1,25 @@
 //! The guide's commands, run as a reader would run them.
 
 use fairway_testkit::TestApp;
-use std::process::{Command, Output};
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
 
-/// All commands of a document in one shell, in order.
-fn run(document: &str, server: &str) -> Output {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let text = std::fs::read_to_string(format!("{root}/{document}")).unwrap();
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// The chapters in the order of reading, and words that stand in what each of them shows at its end.
+const CHAPTERS: [(&str, &[&str]); 2] = [
+    ("first-answer.md", &["policy_decision", "approvals", "bindings", "evidence_artifacts"]),
+    ("content.md", &["versions compared, 0 with something wrong"]),
+];
+
+/// All commands of a chapter, in order.
+fn commands(chapter: &Path) -> String {
+    let text = fs::read_to_string(chapter).unwrap();
     let mut script = String::new();
     let mut inside = false;
     for line in text.lines() {
@@ -20,18 +33,48 @@ fn run(document: &str, server: &str) -> Output {
             (false, _) => {}
         }
     }
-    assert!(!script.is_empty(), "{document} has commands");
-    Command::new("bash").args(["-euc", &script]).env("FAIRWAY", server).current_dir(root).output().unwrap()
+    assert!(!script.is_empty(), "{} has commands", chapter.display());
+    script
 }
 
+/// The search path with the interpreter itself in front: a version manager's shim takes longer than what it starts, and a
+/// chapter looks at a hundred answers.
+fn search_path() -> OsString {
+    let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
+    let python = PathBuf::from(String::from_utf8(asked.stdout).unwrap().trim());
+    let callers = env::var_os("PATH").unwrap_or_default();
+    let folders = python.parent().map(Path::to_owned).into_iter().chain(env::split_paths(&callers));
+    env::join_paths(folders).unwrap()
+}
+
+/// Runs them in one shell, in a checkout, with the settings of the server that they speak to.
+fn run(script: &str, settings: &[(&str, String)]) -> Output {
+    let mut shell = Command::new("bash");
+    shell.args(["-euc", script]).current_dir(ROOT).env("SERVER", env!("CARGO_BIN_EXE_fairway-server"));
+    shell.env("PATH", search_path()).envs(settings.iter().map(|(name, value)| (name, value))).output().unwrap()
+}
+
+/// One server for all of them, as a reader has: no chapter takes a name that another needs.
 #[tokio::test]
-async fn the_first_answer_comes_out_with_its_evidence() {
+async fn every_chapter_runs_as_it_stands() {
+    let guide = Path::new(ROOT).join("docs/guide");
     let app = TestApp::start().await;
-    let url = format!("http://{}", app.address());
-    let output = tokio::task::spawn_blocking(move || run("docs/guide/first-answer.md", &url)).await.unwrap();
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}\n{complained}");
-    for section in ["policy_decision", "approvals", "bindings", "evidence_artifacts"] {
-        assert!(said.contains(section), "the evidence shows {section}: {said}");
+    let settings = [
+        ("FAIRWAY", format!("http://{}", app.address())),
+        ("FAIRWAY_DATABASE_URL", app.database().url()),
+        ("FAIRWAY_DATA_DIR", app.home().display().to_string()),
+    ];
+    let files = fs::read_dir(&guide).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut files: Vec<String> = files.collect();
+    files.sort_by_key(|file| CHAPTERS.iter().position(|(chapter, _)| chapter == file));
+    assert_eq!(files, CHAPTERS.map(|(chapter, _)| chapter), "every chapter is run");
+    for (chapter, shown) in CHAPTERS {
+        let (script, settings) = (commands(&guide.join(chapter)), settings.clone());
+        let output = tokio::task::spawn_blocking(move || run(&script, &settings)).await.unwrap();
+        let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{chapter}: {said}\n{complained}");
+        for words in shown {
+            assert!(said.contains(words), "{chapter} shows {words}: {said}");
+        }
     }
 }

@@ -33,6 +33,7 @@ mod paths;
 mod patience;
 mod prompt;
 mod reference;
+mod releases;
 mod runtime;
 mod service;
 mod slugs;

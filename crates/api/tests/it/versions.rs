@@ -1,6 +1,9 @@
 //! Versions of assets: labels, notes, differences.
 
-use crate::{burden::turns, stage::WORKSPACE};
+use crate::{
+    burden::turns,
+    stage::{ECHO_FLOW, WORKSPACE},
+};
 use fairway_domain::{access::ActorRef, asset::content::ContentRefusal};
 use fairway_operations::{
     Failure,
@@ -139,7 +142,7 @@ async fn whoever_judges_content_keeps_nobody_waiting() {
     let app = TestApp::start().await;
     let given = app.given();
     let asset = given.asset("policy_bundle", "heavy").await.parse::<Uuid>().unwrap();
-    let flow = given.flow("echo", crate::stage::ECHO_FLOW).await.asset_id.parse::<Uuid>().unwrap();
+    let flow = given.flow("echo", ECHO_FLOW).await.asset_id.parse::<Uuid>().unwrap();
     let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
     let services = app.services();
     let caller = services.identify(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();
@@ -160,4 +163,18 @@ async fn whoever_judges_content_keeps_nobody_waiting() {
     let (found, longest, took) = turns(services.validate_flow(&caller, flow.into(), None, text)).await;
     assert_eq!(found.unwrap(), []);
     assert!(longest < took / 2, "it kept the thread for {longest:?} of {took:?}");
+}
+
+#[tokio::test]
+async fn what_was_made_is_read_where_its_location_says() {
+    let app = TestApp::start().await;
+    let prompt = app.given().asset("prompt_template", "prompt").await;
+    let flow = json!({ "slug": "echo", "owner_ref": "team:a", "content_yaml": ECHO_FLOW });
+    let flow = app.post("/v1/flows", flow).await;
+    assert_eq!(app.get(flow.header("location").unwrap()).await.expect(200), flow.expect(201));
+    let more = json!({ "content_yaml": ECHO_FLOW });
+    let path = format!("/v1/flows/{}/versions", flow.json()["asset_id"].as_str().unwrap());
+    for made in [add(&app, &prompt, json!({ "content": said("x") })).await, app.post(path, more).await] {
+        assert_eq!(app.get(made.header("location").unwrap()).await.expect(200), made.expect(201));
+    }
 }

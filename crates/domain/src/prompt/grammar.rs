@@ -1,10 +1,13 @@
 //! The tokens of a prompt template, found in one pass from left to right.
 //!
-//! A token that is begun must be whole: what looks like one to a reader but is none to the machine (another case, an
+//! A token that is begun must be whole: what looks like one to a reader but is none to the machine (another case, other
+//! letters that are drawn alike, an
 //! invisible character inside) is refused, because it would otherwise reach the model unnoticed.
 
 use super::{AssetReference, PromptRefusal};
 use crate::slug::Slug;
+use std::iter;
+use unicode_security::skeleton;
 
 /// Most tokens in one template.
 pub const MAX_TOKENS: usize = 10_000;
@@ -210,9 +213,37 @@ fn keyword(text: &str, start: usize, word: &str) -> Keyword {
     if rest.starts_with(word) {
         return Keyword::Whole(start + word.len());
     }
-    let mut seen = rest.chars().filter(|letter| !invisible(*letter)).map(plain);
-    let alike = word.chars().all(|letter| seen.next().is_some_and(|other| other.eq_ignore_ascii_case(&letter)));
-    if alike { Keyword::Disguised } else { Keyword::Absent }
+    if looks_like(rest, word) { Keyword::Disguised } else { Keyword::Absent }
+}
+
+/// Whether a reader would take the beginning of a text for a word of ASCII. Some letters look like others in one case
+/// alone, so capitals are looked at too. Most of what follows a sign is ASCII and differs at once, and there may be a
+/// sign at every byte.
+fn looks_like(text: &str, word: &str) -> bool {
+    let visible = || text.chars().filter(|letter| !invisible(*letter));
+    begins_like(visible(), word) || begins_like(visible().flat_map(char::to_uppercase), word)
+}
+
+fn begins_like(letters: impl Iterator<Item = char>, word: &str) -> bool {
+    let mut seen = letters.flat_map(drawn).flat_map(simplest);
+    word.chars().flat_map(simplest).all(|letter| seen.next() == Some(letter))
+}
+
+/// The letters that a letter is drawn like (its skeleton in Unicode Technical Standard 39).
+fn drawn(letter: char) -> impl Iterator<Item = char> {
+    let ascii = letter.is_ascii().then_some(letter);
+    let others = if letter.is_ascii() { Vec::new() } else { skeleton(letter.encode_utf8(&mut [0; 4])).collect() };
+    ascii.into_iter().chain(others)
+}
+
+/// One case, and one of those within ASCII that look the same.
+fn simplest(letter: char) -> impl Iterator<Item = char> {
+    let (first, second) = match letter.to_ascii_lowercase() {
+        'm' => ('r', Some('n')),
+        '0' => ('o', None),
+        letter => (letter, None),
+    };
+    iter::once(first).chain(second)
 }
 
 /// A token may be followed by punctuation or space, not by what would have made its name longer.
@@ -235,26 +266,6 @@ const fn invisible(letter: char) -> bool {
             | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
             | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{e0000}'..='\u{e0fff}'
     )
-}
-
-/// The ASCII letter that a reader sees, for the letters of the three words: full-width forms, and those that Cyrillic,
-/// Greek and phonetic alphabets draw alike.
-fn plain(letter: char) -> char {
-    match letter {
-        '\u{ff01}'..='\u{ff5e}' => u32::from(letter).checked_sub(0xfee0).and_then(char::from_u32).unwrap_or(letter),
-        'а' | 'α' | 'А' | 'Α' => 'a',
-        'с' | 'ϲ' | 'С' | 'Ϲ' => 'c',
-        'ԁ' => 'd',
-        'е' | 'Е' | 'Ε' => 'e',
-        'ɡ' => 'g',
-        'м' | 'М' | 'Μ' => 'm',
-        'о' | 'ο' | 'О' | 'Ο' => 'o',
-        'ѕ' | 'Ѕ' => 's',
-        'т' | 'Т' | 'Τ' => 't',
-        '‐' | '‑' | '−' => '-',
-        '꞉' | '∶' => ':',
-        _ => letter,
-    }
 }
 
 #[cfg(test)]
@@ -314,6 +325,13 @@ mod tests {
             "@аsset-ref:tone",
             "@asset‑ref:tone",
             "!cоmmand:go",
+            "!ⅽommand:go",
+            "!𝐜𝐨𝐦𝐦𝐚𝐧𝐝:go",
+            "!coМмand:go",
+            "$ɑrg:a",
+            "!c0rnmand:go",
+            "@assеｔ-ref:tone",
+            "@a\u{200b}ѕset‑ref:tone",
             "!command：go",
             "$ａｒｇ:a",
             "!command:",

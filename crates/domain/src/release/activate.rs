@@ -12,6 +12,9 @@ use serde_json::json;
 /// Something that an active release needs and does not have.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Missing {
+    /// The gate that it shuts.
+    #[serde(skip)]
+    pub gate: &'static str,
     /// The stable code.
     pub code: &'static str,
     /// For people.
@@ -55,8 +58,21 @@ pub struct Standing {
     /// Obligations that the bound policy may impose and this server cannot fulfil.
     pub unavailable_obligations: Vec<String>,
     /// Controls that promise to fail closed and that this server does not enforce: in what is bound and in what that
-    /// refers to. Looked for in production alone.
+    /// refers to. They stop an activation in production alone, and need not be looked for elsewhere to decide one.
     pub unenforced_controls: Vec<UnenforcedControl>,
+}
+
+impl Standing {
+    /// Of contents that nobody looked into, because nothing is decided on them.
+    #[must_use]
+    pub const fn unknown() -> Self {
+        Self {
+            primary_route: None,
+            flow: FlowStanding::Absent,
+            unavailable_obligations: Vec::new(),
+            unenforced_controls: Vec::new(),
+        }
+    }
 }
 
 /// A control that promises to fail closed and that this server does not enforce.
@@ -70,13 +86,21 @@ pub struct UnenforcedControl {
     pub pointer: String,
 }
 
+impl UnenforcedControl {
+    fn named(&self) -> Missing {
+        let (kind, asset, pointer) = (self.kind.as_str(), &self.asset, &self.pointer);
+        let message = format!("`{pointer}` of the `{kind}` `{asset}` promises to fail closed; nothing enforces it");
+        missing("controls", "control_not_enforced", message)
+    }
+}
+
 /// The environment in which nothing may look stricter than it is.
 const PRODUCTION: &str = "production";
 /// Most unenforced controls that are named one by one.
 const MAX_NAMED_CONTROLS: usize = 50;
 
-fn missing(code: &'static str, message: impl Into<String>) -> Missing {
-    Missing { code, message: message.into() }
+fn missing(gate: &'static str, code: &'static str, message: impl Into<String>) -> Missing {
+    Missing { gate, code, message: message.into() }
 }
 
 impl Release {
@@ -91,8 +115,13 @@ impl Release {
     pub fn activation_gaps(&self, standing: &Standing) -> Vec<Missing> {
         let mut gaps = Vec::new();
         match (self.bound_asset(AssetKind::PolicyBundle), self.policy_bundle_id) {
-            (None, _) => gaps.push(missing("policy_bundle_missing", "bind a version with the role `policy_bundle`")),
+            (None, _) => gaps.push(missing(
+                "policy_bundle",
+                "policy_bundle_missing",
+                "bind a version with the role `policy_bundle`",
+            )),
             (Some(bound), Some(named)) if bound != named => gaps.push(missing(
+                "policy_bundle",
                 "policy_bundle_mismatch",
                 "the bound policy bundle is not the one that the release names",
             )),
@@ -101,16 +130,20 @@ impl Release {
         let routed = match &standing.flow {
             FlowStanding::Absent => false,
             FlowStanding::Broken => {
-                gaps.push(missing("flow_invalid", "the bound flow cannot be run"));
+                gaps.push(missing("flow", "flow_invalid", "the bound flow cannot be run"));
                 false
             }
             FlowStanding::Sound { provider_routed, refers_to, unavailable } => {
                 for role in refers_to.iter().filter(|role| self.bound_asset(**role).is_none()) {
                     let message = format!("the flow refers to the role `{}`, which is not bound", role.as_str());
-                    gaps.push(missing("reference_unresolved", message));
+                    gaps.push(missing("references", "reference_unresolved", message));
                 }
                 for name in unavailable {
-                    gaps.push(missing("step_type_unavailable", format!("this server cannot run `{name}` steps")));
+                    gaps.push(missing(
+                        "flow",
+                        "step_type_unavailable",
+                        format!("this server cannot run `{name}` steps"),
+                    ));
                 }
                 *provider_routed
             }
@@ -118,10 +151,12 @@ impl Release {
         let legacy = self.bound_asset(AssetKind::ModelConfig).is_some();
         match standing.primary_route {
             None if routed && !legacy => gaps.push(missing(
+                "model_policy",
                 "model_policy_missing",
                 "the flow asks a provider: bind a version with the role `model_policy`",
             )),
             Some(RouteStanding::NotApproved) => gaps.push(missing(
+                "model_policy",
                 "model_policy_not_approved",
                 "the primary route of the bound model policy is not approved",
             )),
@@ -129,18 +164,22 @@ impl Release {
         }
         for name in &standing.unavailable_obligations {
             let message = format!("this server cannot fulfil the obligation `{name}`");
-            gaps.push(missing("obligation_unavailable", message));
+            gaps.push(missing("obligations", "obligation_unavailable", message));
         }
-        // Elsewhere such a release is tried out, and its versions' warnings say as much.
+        // Elsewhere such a release is tried out: its versions' warnings and its gates say as much.
         if self.is_for_production() {
-            for control in standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS) {
-                let (kind, asset, pointer) = (control.kind.as_str(), &control.asset, &control.pointer);
-                let message =
-                    format!("`{pointer}` of the `{kind}` `{asset}` promises to fail closed; nothing enforces it");
-                gaps.push(missing("control_not_enforced", message));
-            }
+            gaps.extend(standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS).map(UnenforcedControl::named));
         }
         gaps
+    }
+
+    /// What stops no activation here and would in production.
+    #[must_use]
+    pub(super) fn activation_warnings(&self, standing: &Standing) -> Vec<Missing> {
+        if self.is_for_production() {
+            return Vec::new();
+        }
+        standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS).map(UnenforcedControl::named).collect()
     }
 
     /// Takes one lane, or all that the release is meant for and does not hold yet.

@@ -5,6 +5,7 @@ use crate::{
     id::{ReleaseId, WorkloadId},
     slug::Slug,
     store::Revision,
+    time::Timestamp,
 };
 use serde::{Serialize, Serializer};
 
@@ -172,6 +173,46 @@ pub struct LaneMove {
     pub to: Option<ReleaseId>,
 }
 
+/// One lane that changed hands, as the history tells it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LaneMoved {
+    /// The lane.
+    pub lane: Lane,
+    /// Who holds it from then on.
+    pub to: Option<ReleaseId>,
+    /// Why.
+    pub reason: MoveReason,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// A time in which a release held a lane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holding {
+    /// The release.
+    pub release: ReleaseId,
+    /// Since when.
+    pub from: Timestamp,
+    /// Until when; `None` while it holds the lane.
+    pub to: Option<Timestamp>,
+    /// Why it got the lane.
+    pub reason: MoveReason,
+}
+
+/// The times in which one lane was held, newest first, from its moves, newest first.
+#[must_use]
+pub fn holdings(moves: &[LaneMoved], lane: Lane) -> Vec<Holding> {
+    let mut until = None;
+    let mut holdings = Vec::new();
+    for moved in moves.iter().filter(|moved| moved.lane == lane) {
+        if let Some(release) = moved.to {
+            holdings.push(Holding { release, from: moved.at, to: until, reason: moved.reason });
+        }
+        until = Some(moved.at);
+    }
+    holdings
+}
+
 /// A release and its deployment, moved together in one commit.
 #[derive(Clone, Debug)]
 #[must_use = "a decision changes nothing until a store commits it"]
@@ -204,6 +245,15 @@ pub enum MoveReason {
 }
 
 impl MoveReason {
+    /// Every reason.
+    pub const ALL: [Self; 2] = [Self::Activation, Self::Retirement];
+
+    /// The reason of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
+    }
+
     /// The spelling in the history.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

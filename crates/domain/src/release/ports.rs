@@ -2,12 +2,12 @@
 
 use super::{
     Release, StateName,
-    lane::{Deployment, DeploymentChange},
+    lane::{Deployment, DeploymentChange, LaneMoved},
     review::Reviewed,
 };
 use crate::{
     access::rights::Reach,
-    id::{ReleaseId, WorkloadId, WorkspaceId},
+    id::{BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     slug::Slug,
     store::{Change, CommitError, Listed, Paging, Revision, StoreError},
@@ -67,6 +67,14 @@ pub trait ReleaseStore: Send + Sync {
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<Deployment>, StoreError>;
+    /// What happened to the lanes of a workload in an environment, newest first: the newest `most` moves of each lane.
+    async fn lane_history(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        environment: &Slug,
+        most: u32,
+    ) -> Result<Vec<LaneMoved>, StoreError>;
     /// The revisions of a deployment and of the tenant's access rules, in one point read.
     async fn pulse(
         &self,
@@ -87,6 +95,13 @@ pub trait ReleaseStore: Send + Sync {
         scope: TenantScope,
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Takes a binding out of a draft.
+    async fn commit_unbinding(
+        &self,
+        scope: TenantScope,
+        change: Change<Release>,
+        binding: BindingId,
     ) -> Result<(), CommitError>;
     /// Stores a verdict and what it did to the release.
     async fn commit_review(

@@ -111,7 +111,10 @@ operations! {
     ReadActiveRelease = "read_active_release" => place(P::ReleaseView, P::ReleaseView);
     CreateRelease = "create_release" => place(P::ReleaseView, P::ReleaseCreate);
     ReadRelease = "read_release" => place(P::ReleaseView, P::ReleaseView);
+    ReadReleaseGates = "read_release_gates" => place(P::ReleaseView, P::ReleaseView);
     BindVersion = "bind_version" => place(P::ReleaseView, P::ReleaseCreate);
+    UnbindVersion = "unbind_version" => place(P::ReleaseView, P::ReleaseCreate);
+    ListLanes = "list_lanes" => place(P::ReleaseView, P::ReleaseView);
     // Between draft and review; every other move is `MoveRelease`.
     SubmitRelease = "submit_release" => place(P::ReleaseView, P::ReleaseCreate);
     MoveRelease = "transition_release" => place(P::ReleaseView, P::ReleaseTransition);

@@ -39,14 +39,32 @@ pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
     names
 }
 
+/// How much of the bound contents is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Depth {
+    /// What an activation is decided on.
+    ToDecide,
+    /// What people are told besides.
+    ToTell,
+}
+
 impl Services {
-    /// Reads the bound contents and says how they stand.
-    pub(crate) async fn standing(&self, scope: TenantScope, release: &Release) -> Result<Standing, Failure> {
+    /// Reads the bound contents and says how they stand: everything, or what an activation is decided on.
+    pub(crate) async fn standing(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+        depth: Depth,
+    ) -> Result<Standing, Failure> {
+        let unenforced_controls = match depth {
+            Depth::ToDecide if !release.is_for_production() => Vec::new(),
+            Depth::ToDecide | Depth::ToTell => self.unenforced_controls(scope, release).await?,
+        };
         let mut standing = Standing {
             primary_route: None,
             flow: FlowStanding::Absent,
             unavailable_obligations: Vec::new(),
-            unenforced_controls: self.unenforced_controls(scope, release).await?,
+            unenforced_controls,
         };
         let mut legacy = None;
         for binding in &release.bindings {
@@ -89,9 +107,6 @@ impl Services {
         release: &Release,
     ) -> Result<Vec<UnenforcedControl>, Failure> {
         let mut controls = Vec::new();
-        if !release.is_for_production() {
-            return Ok(controls);
-        }
         let bound = release.bindings.iter().map(|binding| binding.asset_version_id);
         let meant = release.references.iter().map(|reference| reference.asset_version_id);
         let mut seen = BTreeSet::new();

@@ -1,6 +1,6 @@
 //! Moving a release.
 
-use super::LOCAL_RULE;
+use super::{LOCAL_RULE, standing::Depth};
 use crate::{Done, Expected, Failure, Services, access::Operation, once::keyed};
 use fairway_domain::{
     access::{Caller, Place},
@@ -143,7 +143,7 @@ impl Services {
             }
             StateName::Approved => Move::Plain(release.approve(LOCAL_RULE, deployment, &stamp)?),
             StateName::Active => {
-                let standing = self.standing(scope, release).await?;
+                let standing = self.standing(scope, release, Depth::ToDecide).await?;
                 let change = release.activate(wanted.lane, deployment, (&standing, LOCAL_RULE), &stamp)?;
                 Move::Lanes(change)
             }

@@ -1,6 +1,7 @@
 //! A client for tests: requests as a caller would write them, answers that explain themselves.
 
 use super::Given;
+use crate::assert_documented;
 use reqwest::{
     Method,
     header::{HeaderMap, HeaderName, HeaderValue},
@@ -108,7 +109,14 @@ impl Client {
     pub async fn raw(&self, bytes: impl AsRef<[u8]>) -> Answer {
         let asked = String::from_utf8_lossy(bytes.as_ref()).lines().next().unwrap_or_default().to_owned();
         match tokio::time::timeout(PATIENCE, self.exchange(bytes.as_ref())).await {
-            Ok(Ok(received)) => parse(&received, asked),
+            Ok(Ok(received)) => {
+                let answer = parse(&received, asked);
+                let mut line = answer.asked.split(' ');
+                if let (Some(method), Some(path)) = (line.next(), line.next()) {
+                    assert_documented(method, path, answer.status);
+                }
+                answer
+            }
             Ok(Err(error)) => panic!("{asked}: {error}"),
             Err(_) => panic!("{asked}: no answer within {PATIENCE:?}"),
         }
@@ -180,8 +188,12 @@ impl Request {
 
     async fn send(self) -> Answer {
         let asked = format!("{} {}", self.method, self.path);
+        let (method, path) = (self.method.clone(), self.path.clone());
         match tokio::time::timeout(PATIENCE, self.exchange(&asked)).await {
-            Ok(Ok(answer)) => answer,
+            Ok(Ok(answer)) => {
+                assert_documented(method.as_str(), &path, answer.status);
+                answer
+            }
             Ok(Err(error)) => panic!("{asked}: {error:?}"),
             Err(_) => panic!("{asked}: no answer within {PATIENCE:?}"),
         }

@@ -1,0 +1,158 @@
+//! Releases before and while they serve: bindings that come and go, gates, lanes.
+
+use fairway_testkit::{
+    TestApp,
+    app::{Answer, Version},
+};
+use serde_json::{Value, json};
+
+async fn gates(app: &TestApp, release: &str) -> Vec<Value> {
+    let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
+    gates.as_array().unwrap().clone()
+}
+
+/// What each gate says, shortly: `to_state lane gate verdict code`.
+fn lines(gates: &[Value]) -> Vec<String> {
+    let word = |gate: &Value, name: &str| gate[name].as_str().unwrap_or("*").to_owned();
+    let names = ["to_state", "lane", "gate", "verdict", "code"];
+    gates.iter().map(|gate| names.map(|name| word(gate, name)).join(" ")).collect()
+}
+
+async fn unbind(app: &TestApp, release: &str, binding: &Value) -> Answer {
+    app.delete(format!("/v1/releases/{release}/bindings/{}", binding.as_str().unwrap())).await
+}
+
+async fn bind(app: &TestApp, release: &str, version: &Version) -> Answer {
+    let body = json!({ "asset_version_id": version.asset_version_id, "role": version.kind });
+    app.post(format!("/v1/releases/{release}/bindings"), body).await
+}
+
+async fn go(app: &TestApp, release: &str, to: &str) -> Answer {
+    app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": to })).await
+}
+
+#[tokio::test]
+async fn bindings_come_and_go_in_drafts_alone() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
+    let release = given.draft(&workload, std::slice::from_ref(&policy)).await;
+    let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
+    let first = read["bindings"][0]["binding_id"].clone();
+    bind(&app, &release, &policy).await.refused(409, "duplicate_role");
+    assert_eq!(unbind(&app, &release, &first).await.status, 204);
+    unbind(&app, &release, &first).await.refused(404, "not_found");
+    let second = bind(&app, &release, &policy).await.expect(201)["binding_id"].clone();
+    assert_ne!(first, second);
+
+    // What was approved does not hold for what is bound after a change, even if it is the same version again.
+    let approval = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
+    go(&app, &release, "review_ready").await.expect(200);
+    app.post(format!("/v1/releases/{release}/approvals"), approval).await.expect(201);
+    unbind(&app, &release, &second).await.refused(409, "release_not_editable");
+    go(&app, &release, "draft").await.expect(200);
+    assert_eq!(unbind(&app, &release, &second).await.status, 204);
+    bind(&app, &release, &given.policy("another").await).await.expect(201);
+    go(&app, &release, "review_ready").await.expect(200);
+    go(&app, &release, "approved").await.refused(422, "approval_required");
+
+    // Nobody else's binding goes by this release.
+    let other = given.draft(&workload, &[policy]).await;
+    let theirs = app.get(format!("/v1/releases/{other}")).await.expect(200)["bindings"][0]["binding_id"].clone();
+    unbind(&app, &release, &theirs).await.refused(404, "not_found");
+    let told = app.audit_kinds().await;
+    assert_eq!(told.iter().filter(|kind| *kind == "release.binding_removed").count(), 2);
+}
+
+#[tokio::test]
+async fn gates_say_what_the_transition_says() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let workload = given.workload("main").await;
+    let prompt = given.prompt("prompt").await;
+    let release = given.draft(&workload, &[prompt]).await;
+    assert_eq!(lines(&gates(&app, &release).await), ["review_ready * references pass references"]);
+
+    go(&app, &release, "review_ready").await.expect(200);
+    assert_eq!(lines(&gates(&app, &release).await), ["approved * approvals blocked approval_required"]);
+    go(&app, &release, "approved").await.refused(422, "approval_required");
+    let approval = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
+    app.post(format!("/v1/releases/{release}/approvals"), approval).await.expect(201);
+    assert_eq!(lines(&gates(&app, &release).await), ["approved * approvals pass approvals"]);
+    go(&app, &release, "approved").await.expect(200);
+
+    let now = gates(&app, &release).await;
+    assert_eq!(
+        lines(&now),
+        [
+            "active * approvals pass approvals",
+            "active restricted lane pass lane",
+            "active guided lane pass lane",
+            "active standard lane pass lane",
+            "active * policy_bundle blocked policy_bundle_missing",
+            "active * flow pass flow",
+            "active * model_policy pass model_policy",
+            "active * obligations pass obligations",
+            "active * controls pass controls",
+            "active * references pass references",
+        ]
+    );
+    let refused = go(&app, &release, "active").await.refused(422, "activation_blocked");
+    let shut = now.iter().find(|gate| gate["verdict"] == "blocked").unwrap();
+    assert_eq!(refused["missing"], json!([{ "code": shut["code"], "message": shut["message"] }]));
+    go(&app, &release, "retired").await.expect(200);
+    assert!(gates(&app, &release).await.is_empty());
+    app.get(format!("/v1/releases/{release}/gates")).as_actor("user:nobody").await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn gates_of_an_active_release_are_its_other_lanes() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let workload = given.workload("main").await;
+    let release = given.approved(&workload, &[given.policy("policy").await]).await;
+    let body = json!({ "to_state": "active", "lane": "guided" });
+    app.post(format!("/v1/releases/{release}/transition"), body.clone()).await.expect(200);
+    let lanes: Vec<String> =
+        lines(&gates(&app, &release).await).into_iter().filter(|line| line.contains(" lane ")).collect();
+    assert_eq!(
+        lanes,
+        [
+            "active restricted lane pass lane",
+            "active guided lane blocked invalid_transition",
+            "active standard lane pass lane"
+        ]
+    );
+    app.post(format!("/v1/releases/{release}/transition"), body).await.refused(409, "invalid_transition");
+}
+
+#[tokio::test]
+async fn lanes_tell_who_held_them_and_when() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let workload = given.workload("main").await;
+    let versions = vec![given.policy("policy").await];
+    let path = format!("/v1/workloads/{workload}/lanes?environment=dev");
+    let empty: Vec<Value> =
+        ["restricted", "guided", "standard"].map(|lane| json!({ "lane": lane, "holder": null, "history": [] })).into();
+    assert_eq!(app.get(&path).await.expect(200), json!(empty));
+
+    let (one, two) = (given.approved(&workload, &versions).await, given.approved(&workload, &versions).await);
+    go(&app, &one, "active").await.expect(200);
+    let body = json!({ "to_state": "active", "lane": "restricted" });
+    app.post(format!("/v1/releases/{two}/transition"), body).await.expect(200);
+    go(&app, &one, "retired").await.expect(200);
+    let lanes = app.get(&path).await.expect(200);
+    let holders: Vec<&Value> = lanes.as_array().unwrap().iter().map(|lane| &lane["holder"]).collect();
+    assert_eq!(holders, [&json!(two), &json!(null), &json!(null)]);
+    let [later, earlier] = lanes[0]["history"].as_array().unwrap().as_slice() else { panic!("{lanes}") };
+    assert_eq!((&later["release_id"], &later["to"]), (&json!(two), &json!(null)));
+    assert_eq!((&earlier["release_id"], &earlier["to"]), (&json!(one), &later["from"]));
+    assert_eq!(later["reason"], "activation");
+    // Nobody held `standard` after `one` retired.
+    let [only] = lanes[2]["history"].as_array().unwrap().as_slice() else { panic!("{lanes}") };
+    assert_eq!(only["release_id"], json!(one));
+    assert!(only["to"].as_str().unwrap() > only["from"].as_str().unwrap());
+    app.get(format!("/v1/workloads/{workload}/lanes")).await.refused(422, "validation_error");
+    app.get(&path).as_actor("user:nobody").await.refused(404, "not_found");
+}

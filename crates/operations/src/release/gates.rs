@@ -1,0 +1,37 @@
+//! What stands before each next state of a release.
+
+use super::{LOCAL_RULE, standing::Depth};
+use crate::{Failure, Services, access::Operation};
+use fairway_domain::{
+    access::Caller,
+    id::ReleaseId,
+    release::{
+        StateName,
+        activate::Standing,
+        gate::{Gate, Surroundings},
+    },
+};
+
+impl Services {
+    /// Every gate of every state that can follow, as the transition itself would find it now.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the release.
+    pub async fn release_gates(&self, caller: &Caller, id: ReleaseId) -> Result<Vec<Gate>, Failure> {
+        let (scope, place, placed) = self.enter_release(caller, Operation::ReadReleaseGates, id).await?;
+        let (release, deployment) = (&placed.release, &placed.deployment);
+        let next = release.valid_transitions(deployment);
+        let unresolved = if next.contains(&StateName::ReviewReady) {
+            self.freeze(caller, &place, release).await?.err().unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        let standing = if next.contains(&StateName::Active) {
+            self.standing(scope, release, Depth::ToTell).await?
+        } else {
+            Standing::unknown()
+        };
+        let around = Surroundings { deployment, rule: LOCAL_RULE, standing: &standing, unresolved: &unresolved };
+        Ok(release.gates(&around))
+    }
+}

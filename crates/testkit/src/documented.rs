@@ -1,0 +1,87 @@
+//! Every answer that a test sees is one that the OpenAPI document tells of: whichever test meets a status first, it ends
+//! there until the handler says it.
+
+#![expect(clippy::panic, reason = "a test that cannot read the document ends here")]
+
+use serde_json::Value;
+use std::{collections::BTreeSet, sync::LazyLock};
+
+/// One method of one path, and the statuses that it is said to answer.
+struct Operation {
+    method: String,
+    segments: Vec<String>,
+    statuses: BTreeSet<String>,
+}
+
+static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
+    let Ok(document) = fairway_api::document::as_json().and_then(|text| serde_json::from_str::<Value>(&text)) else {
+        panic!("the OpenAPI document is no JSON")
+    };
+    let paths = document.get("paths").and_then(Value::as_object).into_iter().flatten();
+    let operations: Vec<Operation> = paths.flat_map(|(path, item)| of_path(path, item)).collect();
+    assert!(!operations.is_empty(), "the OpenAPI document names routes");
+    operations
+});
+
+fn of_path(path: &str, item: &Value) -> Vec<Operation> {
+    let operation = |(method, operation): (&String, &Value)| {
+        let statuses = operation.get("responses")?.as_object()?.keys().cloned().collect();
+        Some(Operation { method: method.to_uppercase(), segments: segments(path), statuses })
+    };
+    item.as_object().into_iter().flatten().filter_map(operation).collect()
+}
+
+fn segments(path: &str) -> Vec<String> {
+    path.split('/').map(str::to_owned).collect()
+}
+
+impl Operation {
+    /// How many segments are the same, where all others are placeholders.
+    fn likeness(&self, method: &str, segments: &[String]) -> Option<usize> {
+        let same = |(ours, asked): (&String, &String)| {
+            let filled = ours.starts_with('{') && !asked.is_empty();
+            (ours == asked || filled).then(|| usize::from(ours == asked))
+        };
+        let comparable = self.method == method && self.segments.len() == segments.len();
+        comparable.then(|| self.segments.iter().zip(segments).map(same).sum())?
+    }
+}
+
+/// Holds the status of an answer against the document. What is no route has nothing to be held against.
+///
+/// # Panics
+/// When the route answers what the document does not tell.
+#[track_caller]
+pub fn assert_documented(method: &str, path: &str, status: u16) {
+    let path = path.split('?').next().unwrap_or_default();
+    // Whoever answers GET answers HEAD.
+    let (method, asked) = (if method == "HEAD" { "GET" } else { method }, segments(path));
+    let alike = OPERATIONS.iter().filter_map(|one| Some((one.likeness(method, &asked)?, one)));
+    if let Some((_, operation)) = alike.max_by_key(|(likeness, _)| *likeness) {
+        let told = operation.statuses.contains(&status.to_string());
+        assert!(told, "{method} {path} answered {status}, which the OpenAPI document does not tell");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_passes() {
+        assert_documented("GET", "/v1/assets?limit=1", 200);
+        assert_documented("HEAD", "/healthz", 200);
+        // No routes of ours, and methods that the path does not know.
+        assert_documented("GET", "/v1/nothing", 418);
+        assert_documented("GET", "/v1/assets//versions", 418);
+        assert_documented("PUT", "/v1/assets", 405);
+        // The nearest path counts: the other one with a placeholder there knows no share tokens.
+        assert_documented("GET", "/v1/workloads/by-slug/one", 401);
+    }
+
+    #[test]
+    #[should_panic(expected = "GET /v1/assets/1 answered 418")]
+    fn what_is_not_told_ends_the_test() {
+        assert_documented("GET", "/v1/assets/1", 418);
+    }
+}
