@@ -6,7 +6,7 @@ use crate::{
     answer::Answer,
     caller::{Claimed, Identified},
     compose::Api,
-    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    document::{DeleteRefusals, IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::{ApiError, FieldProblem},
     http::{
         body::Body,
@@ -296,7 +296,7 @@ pub(crate) async fn bind_version(
         ("release_id" = Uuid, Path, description = "The release"),
         ("binding_id" = Uuid, Path, description = "The binding"),
     ),
-    responses((status = 204, description = "It is bound no longer"), WriteRefusals)
+    responses((status = 204, description = "It is bound no longer"), DeleteRefusals)
 )]
 #[delete("/v1/releases/{release_id}/bindings/{binding_id}")]
 pub(crate) async fn unbind_version(

@@ -46,7 +46,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 }
 
 /// All of them. `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 24] = [
+pub(crate) const COMMITS: [Commit; 25] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -63,6 +63,7 @@ pub(crate) const COMMITS: [Commit; 24] = [
     keyless("WorkloadStore::commit", FactKind::WorkloadChanged),
     keyed("ReleaseStore::commit_new", FactKind::ReleaseCreated),
     keyed("ReleaseStore::commit_binding", FactKind::ReleaseBindingAdded),
+    keyless("ReleaseStore::commit_unbinding", FactKind::ReleaseBindingRemoved),
     keyed("ReleaseStore::commit_review", FactKind::ReleaseReviewed),
     keyed("ReleaseStore::commit_review (live)", FactKind::ReleaseReviewed),
     keyed("ReleaseStore::commit_transition", FactKind::ReleaseTransitioned),
@@ -133,6 +134,7 @@ impl Commit {
             "WorkloadStore::commit" => workload_change(stage).await,
             "ReleaseStore::commit_new" => release(stage).await,
             "ReleaseStore::commit_binding" => binding(stage).await,
+            "ReleaseStore::commit_unbinding" => unbinding(stage).await,
             "ReleaseStore::commit_review" => review(stage).await,
             "ReleaseStore::commit_review (live)" => review_of_live(stage).await,
             "ReleaseStore::commit_transition" => transition(stage).await,
@@ -413,6 +415,19 @@ async fn binding(stage: &Stage) -> Decision {
         .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{id}'"))
         .stale(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{}'", version.asset_id))
         .conflict(Conflict::DuplicateRole, taken)
+}
+
+async fn unbinding(stage: &Stage) -> Decision {
+    let draft = stage.draft(&stage.workload().await).await;
+    let bound = draft.bind(fresh(), AssetKind::PolicyBundle, &stage.bindable().await, &stamp()).unwrap();
+    let (draft, id) = (bound.next.clone(), bound.next.bindings[0].binding_id);
+    stage.store.commit_binding(scope(), bound, None).await.unwrap();
+    let change = draft.unbind(id, &stamp()).unwrap();
+    let store = store(stage);
+    Decision::new(async move |_| store.commit_unbinding(scope(), change, id).await)
+        .stale(moved(&draft))
+        .stale(format!("DELETE FROM release_binding WHERE binding_id = '{id}'"))
+        .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{}'", draft.release_id))
 }
 
 async fn review(stage: &Stage) -> Decision {

@@ -89,6 +89,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
         ("change_workload", "workload.", "workload"),
         ("create_release", "release.created", "release"),
         ("bind_version", "", ""),
+        ("unbind_version", "", ""),
         ("submit_release", "release.", "release"),
         ("transition_release", "release.", "release"),
         ("review_release", "", ""),

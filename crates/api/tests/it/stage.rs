@@ -28,6 +28,8 @@ pub(crate) struct Stage<'a> {
 }
 
 /// A flow that returns what it was given.
+/// Nobody's.
+const BINDING: &str = "00000000-0000-7000-8000-0000000000bb";
 pub(crate) const ECHO_FLOW: &str = "\
 name: Echo
 description: Returns the ticket.
@@ -103,6 +105,8 @@ impl<'a> Stage<'a> {
             "flow_id" => self.flow.asset_id.clone(),
             "workload_id" => self.workload.workload_id.clone(),
             "release_id" => self.workload.release_id.clone(),
+            // Of an active release, whose bindings stay.
+            "binding_id" => BINDING.to_owned(),
             "execution_id" => self.execution.clone(),
             "slug" => self.workload.slug.clone(),
             other => panic!("what stands for {{{other}}}?"),
@@ -225,6 +229,8 @@ impl<'a> Stage<'a> {
             "list_workload_releases" => self.path("/v1/workloads/{workload_id}/releases"),
             "read_active_release" => format!("/v1/workloads/{workload}/active-release?environment=dev"),
             "read_release" => self.path("/v1/releases/{release_id}"),
+            "read_release_gates" => format!("/v1/releases/{}/gates", self.given.draft(workload, &[]).await),
+            "list_lanes" => format!("{}?environment=dev", self.path("/v1/workloads/{workload_id}/lanes")),
             "list_approvals" => self.path("/v1/releases/{release_id}/approvals"),
             "read_execution" => self.path("/v1/executions/{execution_id}"),
             "read_evidence_graph" => self.path("/v1/executions/{execution_id}/evidence-graph"),
@@ -275,6 +281,12 @@ impl<'a> Stage<'a> {
             "bind_version" => {
                 let draft = self.given.draft(workload, &[]).await;
                 return app.post(format!("/v1/releases/{draft}/bindings"), self.body(operation));
+            }
+            "unbind_version" => {
+                let draft = self.given.draft(workload, &[]).await;
+                let bindings = format!("/v1/releases/{draft}/bindings");
+                let made = app.post(&bindings, self.body("bind_version")).in_tenant(&self.tenant).await.expect(201);
+                return app.delete(format!("{bindings}/{}", made["binding_id"].as_str().unwrap()));
             }
             "submit_release" | "transition_release" => {
                 let draft = self.given.draft(workload, &[]).await;
