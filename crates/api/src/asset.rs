@@ -359,7 +359,7 @@ pub(crate) async fn create_asset_version(
         return Err(FieldProblem::new("content", "invalid", "content is an object").into());
     }
     let draft = VersionDraft {
-        content: &new.content,
+        content: new.content,
         label: label(new.version_label.as_deref())?,
         change_note: change_note(new.change_note.as_deref())?,
     };

@@ -251,7 +251,7 @@ pub(crate) async fn validate_flow(
     body: Body<FlowText, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let from = query.with_body(None)?;
-    let problems = api.services.validate_flow(&caller, *flow, from, &body.content_yaml).await?;
+    let problems = api.services.validate_flow(&caller, *flow, from, body.into_inner().content_yaml).await?;
     let errors: Vec<FlowErrorView> = problems.iter().map(FlowErrorView::of).collect();
     Ok(Answer::ok(&FlowValidation { valid: errors.is_empty(), errors }).send())
 }

@@ -3,6 +3,7 @@
 //! A flow that exists is sound: its ids are unique, every target exists, every step can be reached, there is no cycle
 //! and every path ends in `return` or in a failure that nobody catches (spec: Flow).
 
+pub mod allowance;
 mod graph;
 mod reading;
 pub mod reference;

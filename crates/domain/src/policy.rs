@@ -198,6 +198,12 @@ impl CompiledPolicy {
         self.rules.iter().flat_map(|rule| rule.obligations.iter().copied())
     }
 
+    /// How much memory the compiled patterns may take, in bytes: far more than their text.
+    #[must_use]
+    pub fn pattern_bytes(&self) -> usize {
+        self.patterns.bytes()
+    }
+
     /// Decides. Any rule that denies wins; then an error denies; then obligations are united; then a rule that allows
     /// is enough; without any matching rule the answer is no. The reason is that of the first rule of the winning kind.
     #[must_use]

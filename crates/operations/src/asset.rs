@@ -4,6 +4,7 @@ mod artifact;
 mod diff;
 mod grant;
 mod impact;
+mod judge;
 mod life;
 mod sight;
 
@@ -18,12 +19,8 @@ use crate::{
 use fairway_domain::{
     access::{Caller, OwnerRef, Place},
     asset::{
-        Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel,
-        canonical::Canonical,
-        content::{self, CheckedContent},
-        kind::AssetKind,
+        Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel, kind::AssetKind,
         ports::ArtifactPath,
-        reference::references,
     },
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     idempotency::RequestKey,
@@ -31,6 +28,7 @@ use fairway_domain::{
     store::{Listed, Paging},
     tenant::TenantScope,
 };
+use judge::{Judged, judged};
 use serde_json::Value;
 
 /// An asset to make.
@@ -48,9 +46,9 @@ pub struct AssetDraft {
 
 /// A version to add.
 #[derive(Clone, Debug)]
-pub struct VersionDraft<'a> {
+pub struct VersionDraft {
     /// What it says.
-    pub content: &'a Value,
+    pub content: Value,
     /// Its label; the next `vN` if left out.
     pub label: Option<VersionLabel>,
     /// What its author says of it.
@@ -121,7 +119,7 @@ impl Services {
         &self,
         caller: &Caller,
         asset_id: AssetId,
-        draft: VersionDraft<'_>,
+        draft: VersionDraft,
         key: Option<&RequestKey>,
     ) -> Result<(Asset, Done<AssetVersion>), Failure> {
         let (scope, asset) = self.asset_anywhere(caller, Operation::CreateAssetVersion, asset_id).await?;
@@ -130,12 +128,11 @@ impl Services {
             scope,
             key,
             async || {
-                if let CheckedContent::PromptTemplate(prompt) = content::check(asset.kind, content)? {
+                let Judged { prompt, canonical, references } = judged(asset.kind, content).await?;
+                if let Some(prompt) = prompt {
                     self.check_included(caller, &asset, &prompt).await?;
                 }
-                let canonical = Canonical::of(content)?;
                 let id: AssetVersionId = self.id();
-                let references = references(asset.kind, content);
                 let said = VersionContent { canonical, source_text: None, change_note, references };
                 let change = asset.add_version(id, label, said, &self.stamp(caller))?;
                 self.put(&change.next.artifact_ref, change.next.canonical.bytes()).await?;

@@ -3,6 +3,7 @@
 use crate::{
     Done, Failure, Services,
     access::{Operation, gate},
+    aside::aside,
     asset::home_of,
     once::keyed,
 };
@@ -63,10 +64,14 @@ pub struct FlowVersion {
     pub content_yaml: Option<String>,
 }
 
-/// The canonical content of a YAML text.
-fn read(text: &str) -> Result<Canonical, Failure> {
-    let content = flow::parse_yaml(text).map_err(Failure::Flow)?.to_content();
-    Ok(Canonical::of(&content)?)
+/// The canonical content of a YAML text, which comes back with it.
+async fn read(text: String) -> Result<(Canonical, String), Failure> {
+    // However short a text is, its aliases may stand for much.
+    let read = aside(move || {
+        let content = flow::parse_yaml(&text).map_err(Failure::Flow)?.to_content();
+        Ok((Canonical::of(&content)?, text))
+    });
+    read.await?
 }
 
 impl Services {
@@ -87,9 +92,9 @@ impl Services {
             scope,
             key,
             async || {
-                let canonical = read(&draft.content_yaml)?;
-                let (asset_id, id) = (self.id::<AssetId>(), self.id::<AssetVersionId>());
                 let FlowDraft { slug, owner_ref, version_label, content_yaml, workspace_id: _ } = draft;
+                let (canonical, content_yaml) = read(content_yaml).await?;
+                let (asset_id, id) = (self.id::<AssetId>(), self.id::<AssetVersionId>());
                 let kind = AssetKind::OrchestrationFlow;
                 let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
                 let said = said(canonical, &content_yaml);
@@ -127,7 +132,7 @@ impl Services {
             key,
             async || {
                 let FlowVersionDraft { content_yaml, label, change_note } = draft;
-                let canonical = read(&content_yaml)?;
+                let (canonical, content_yaml) = read(content_yaml).await?;
                 let version_id: AssetVersionId = self.id();
                 let said = VersionContent { change_note, ..said(canonical, &content_yaml) };
                 let change = asset.add_version(version_id, label, said, &self.stamp(caller))?;
@@ -155,13 +160,13 @@ impl Services {
         caller: &Caller,
         id: AssetId,
         from: Option<WorkspaceId>,
-        content_yaml: &str,
+        content_yaml: String,
     ) -> Result<Vec<FlowProblem>, Failure> {
         match from {
             Some(from) => self.flow_from(caller, Operation::ValidateFlow, id, from).await?,
             None => self.own_flow(caller, Operation::ValidateFlow, id).await?,
         };
-        Ok(flow::parse_yaml(content_yaml).err().unwrap_or_default())
+        aside(move || flow::parse_yaml(&content_yaml).err().unwrap_or_default()).await
     }
 
     /// A flow with its newest version and the YAML that it was made from.

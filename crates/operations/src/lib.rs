@@ -2,6 +2,7 @@
 //! relays that work in the background are here too.
 
 pub mod access;
+mod aside;
 pub mod asset;
 mod asset_kind;
 pub mod audit;

@@ -24,6 +24,27 @@ pub(crate) async fn bounded<T>(what: &str, work: impl IntoFuture<Output = T>) ->
     done
 }
 
+/// Does some work on this thread, and says what it took of the processor at most before it let the thread go on, and what
+/// the whole process took.
+pub(crate) async fn turns<T>(work: impl Future<Output = T>) -> (T, Duration, Duration) {
+    let (began, mut work) = (processor_time(), std::pin::pin!(work));
+    let (mut last, mut longest) = (thread_time(), Duration::ZERO);
+    loop {
+        let done = tokio::select! {
+            biased;
+            done = &mut work => Some(done),
+            // Asked again at every turn, and for nothing.
+            () = tokio::task::yield_now() => None,
+        };
+        let now = thread_time();
+        longest = longest.max(now.saturating_sub(last));
+        last = now;
+        if let Some(done) = done {
+            return (done, longest, processor_time().saturating_sub(began));
+        }
+    }
+}
+
 /// A line of the process's status, in KiB.
 fn status(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap();
@@ -32,7 +53,15 @@ fn status(name: &str) -> u64 {
 }
 
 fn processor_time() -> Duration {
-    let text = fs::read_to_string("/proc/self/stat").unwrap();
+    time_of("/proc/self/stat")
+}
+
+fn thread_time() -> Duration {
+    time_of("/proc/thread-self/stat")
+}
+
+fn time_of(stat: &str) -> Duration {
+    let text = fs::read_to_string(stat).unwrap();
     // The program's name may hold anything, so fields are counted behind its closing bracket (proc(5), stat).
     let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();

@@ -8,7 +8,7 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
-fn run(app: &TestApp, workload: &ActiveWorkload) -> Request {
+pub(crate) fn run(app: &TestApp, workload: &ActiveWorkload) -> Request {
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }))
 }
 
@@ -18,7 +18,7 @@ async fn facts(app: &TestApp, kind: &str) -> i64 {
 }
 
 /// Asks again until the run has ended; the client's patience bounds each request, the test's own bounds them all.
-async fn ended(app: &TestApp, id: &Value) -> Value {
+pub(crate) async fn ended(app: &TestApp, id: &Value) -> Value {
     let path = format!("/v1/executions/{}", id.as_str().unwrap());
     let asked = async {
         loop {
@@ -210,6 +210,107 @@ steps:
     let path = format!("/v1/releases/{release}/bindings");
     let late = json!({ "asset_version_id": given.policy("late").await.asset_version_id, "role": "policy_bundle" });
     app.post(path, late).await.refused(409, "release_not_editable");
+}
+
+/// A flow that asks a model by what the release binds in that role.
+pub(crate) fn asking(role: &str) -> String {
+    format!(
+        "\
+name: Ask
+description: Asks a model.
+trigger: {{ type: api_request, inputs_schema: {{ ticket: string }} }}
+entry_step: ask
+steps:
+  - id: ask
+    type: llm_call
+    model_policy: '{{{{release.{role}}}}}'
+    inputs: {{ prompt: '{{{{release.prompt_template}}}}', message: '{{{{trigger.ticket}}}}' }}
+    next: answer
+  - id: answer
+    type: return
+    output: '{{{{steps.ask.output}}}}'
+"
+    )
+}
+
+#[tokio::test]
+async fn a_legacy_release_calls_the_model_that_its_configuration_names() {
+    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let given = app.given();
+    let config = json!({ "provider": "local", "model": "old-one", "temperature": 0.25, "max_tokens": 40 });
+    let config = given.version("model_config", "old", config).await;
+    let (prompt, policy) = (given.prompt("prompt").await, given.policy("policy").await);
+    let flow = given.flow("flow", &asking("model_config")).await;
+    let versions = vec![prompt.clone(), policy.clone(), config.clone(), flow];
+    let legacy = given.active_with("legacy", versions.clone()).await;
+    assert_eq!(run(&app, &legacy).await.expect(200)["output"], "billing");
+    let call = &provider.calls()[0];
+    assert_eq!((&*call.provider, &*call.model, &*call.account_slot), ("local", "old-one", "local"));
+    assert_eq!((call.temperature, call.max_tokens), (Some(0.25), Some(40)));
+    // Where a policy is bound as well, the policy counts: somebody has approved its route.
+    let flow = given.flow("both", &asking("model_policy")).await;
+    let model = given.model_policy("model").await;
+    let both = given.active_with("both", vec![prompt, policy, config.clone(), model, flow]).await;
+    run(&app, &both).await.expect(200);
+    assert_eq!(provider.calls()[1].model, "rules");
+    // Nor is one called whose asset is no longer active.
+    let workload = given.workload("late").await;
+    let late = given.approved(&workload, &versions).await;
+    app.post(format!("/v1/assets/{}/retire?workspace_id={}", config.asset_id, crate::stage::WORKSPACE), json!({}))
+        .await
+        .expect(200);
+    let path = format!("/v1/releases/{late}/transition");
+    let refused = app.post(&path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
+    assert_eq!(refused["missing"][0]["code"], "model_policy_not_approved");
+}
+
+#[tokio::test]
+async fn a_stored_version_runs_though_a_new_one_like_it_would_be_refused() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let (policy, model) = (given.policy("policy").await, given.model_policy("model").await);
+    // As a server would find them that has become stricter, or has forgotten why a test was right.
+    let owner = app.database().owner().await.unwrap();
+    let mut sql = "ALTER TABLE asset_version DISABLE TRIGGER append_only;".to_owned();
+    for (version, more) in [
+        (&policy, json!({ "extra": 1, "tests": [{ "name": "no", "expect": { "outcome": "deny" } }] })),
+        (&model, json!({ "extra": 1, "temperature": 99 })),
+    ] {
+        sql.push_str(&format!(
+            "UPDATE asset_version SET content = (content::jsonb || '{more}')::text WHERE asset_version_id = '{}';",
+            version.asset_version_id
+        ));
+        let path = format!("/v1/assets/{}/versions?workspace_id={}", version.asset_id, crate::stage::WORKSPACE);
+        let mut content = app.get(path).await.expect(200)[0]["content"].clone();
+        content.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let path = format!("/v1/assets/{}/versions", version.asset_id);
+        app.post(path, json!({ "content": content })).await.refused(400, "invalid_content");
+    }
+    sql.push_str("ALTER TABLE asset_version ENABLE TRIGGER append_only");
+    owner.batch_execute(&sql).await.unwrap();
+    let workload = given.active_with("main", vec![policy, model, given.prompt("prompt").await]).await;
+    assert_eq!(run(&app, &workload).await.expect(200)["output"], "billing");
+}
+
+#[tokio::test]
+async fn an_answer_has_to_satisfy_the_schema_of_its_prompt() {
+    let provider = StubProvider::new(Behaviour::Answers("{\"label\": \"billing\"}".to_owned()));
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let given = app.given();
+    let content = json!({
+        "system_prompt": "Sort.",
+        "output_schema": { "type": "object", "properties": { "label": { "pattern": "^[a-z]+$" } } },
+    });
+    let prompt = given.version("prompt_template", "prompt", content).await;
+    let versions = vec![prompt, given.model_policy("model").await, given.policy("policy").await];
+    let workload = given.active_with("main", versions).await;
+    assert_eq!(run(&app, &workload).await.expect(200)["status"], "completed");
+    for other in ["billing", "{\"label\": \"Billing\"}"] {
+        provider.becomes(Behaviour::Answers(other.to_owned()));
+        let failed = run(&app, &workload).await.expect(200);
+        assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("output_schema_mismatch")));
+    }
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod allowance;
 mod artifacts;
 mod asset_kind;
 mod assets;

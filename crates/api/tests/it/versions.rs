@@ -1,8 +1,18 @@
 //! Versions of assets: labels, notes, differences.
 
-use crate::stage::{ECHO_FLOW, WORKSPACE};
+use crate::{
+    burden::turns,
+    stage::{ECHO_FLOW, WORKSPACE},
+};
+use fairway_domain::{access::ActorRef, asset::content::ContentRefusal};
+use fairway_operations::{
+    Failure,
+    access::{Claims, IdentityMode},
+    asset::VersionDraft,
+};
 use fairway_testkit::{TestApp, app::Answer};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 async fn add(app: &TestApp, asset: &str, body: Value) -> Answer {
     app.post(format!("/v1/assets/{asset}/versions"), body).await
@@ -123,6 +133,36 @@ async fn a_page_of_large_versions_is_short_and_goes_on() {
     let expected: Vec<String> = (1..=12).rev().map(|number| format!("v{number}")).collect();
     assert_eq!(labels, expected);
     assert_eq!(pages, 2);
+}
+
+/// Tests take as long as they may, and a flow is read value by value (T12, T13): the thread goes on serving others
+/// meanwhile.
+#[tokio::test]
+async fn whoever_judges_content_keeps_nobody_waiting() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let asset = given.asset("policy_bundle", "heavy").await.parse::<Uuid>().unwrap();
+    let flow = given.flow("echo", ECHO_FLOW).await.asset_id.parse::<Uuid>().unwrap();
+    let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
+    let services = app.services();
+    let caller = services.identify(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();
+
+    let numbers: Vec<usize> = (0..50).collect();
+    let test = |index: usize| json!({ "name": format!("t{index}"), "input": { "inputs": { "list": numbers } }, "expect": { "outcome": "deny" } });
+    let rule = json!({
+        "id": "r", "condition": "inputs.list.exists(x, inputs.list.exists(y, x == y + 1000))", "outcome": "allow",
+        "reason_code": "x",
+    });
+    let content = json!({ "rules": [rule], "tests": (0..100).map(test).collect::<Vec<_>>() });
+    let draft = VersionDraft { content, label: None, change_note: None };
+    let (made, longest, took) = turns(services.create_asset_version(&caller, asset.into(), draft, None)).await;
+    assert!(matches!(made, Err(Failure::Content(ContentRefusal::Invalid(_)))));
+    assert!(longest < took / 2, "it kept the thread for {longest:?} of {took:?}");
+
+    let text = format!("entry_step: a\nsteps:\n  - {{id: a, type: return, output: [{}]}}\n", "x, ".repeat(15_000));
+    let (found, longest, took) = turns(services.validate_flow(&caller, flow.into(), None, text)).await;
+    assert_eq!(found.unwrap(), []);
+    assert!(longest < took / 2, "it kept the thread for {longest:?} of {took:?}");
 }
 
 #[tokio::test]

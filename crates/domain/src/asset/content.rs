@@ -32,12 +32,12 @@ pub use warning::{ContentWarning, warnings};
 /// Most values in one content, members and items counted at every depth.
 pub const MAX_VALUES: usize = 50_000;
 
-/// Content that passed every check of its kind.
+/// Content as what it is.
 #[derive(Clone, PartialEq, Debug)]
 pub enum CheckedContent {
     /// A prompt template.
     PromptTemplate(PromptTemplate),
-    /// A model policy.
+    /// A model policy, or a legacy configuration in its words.
     ModelPolicy(ModelPolicy),
     /// A policy bundle, compiled.
     PolicyBundle(CompiledPolicy),
@@ -69,13 +69,62 @@ impl ContentRefusal {
     }
 }
 
-/// Checks the content of a version of an asset of that kind.
+/// Checks the content of a version of an asset of that kind, before it is made.
 ///
 /// # Errors
 /// With everything that is wrong, each with a JSON pointer; a malformed token of a prompt template on its own.
 pub fn check(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
     let problems = problems(kind, content);
-    if problems.is_empty() { typed(kind, content) } else { Err(ContentRefusal::Invalid(problems)) }
+    if !problems.is_empty() {
+        return Err(ContentRefusal::Invalid(problems));
+    }
+    let checked = read(kind, content)?;
+    if let CheckedContent::PolicyBundle(policy) = &checked {
+        policy.pass_tests(content).map_err(ContentRefusal::Invalid)?;
+    }
+    Ok(checked)
+}
+
+/// Reads the content of a version that exists. It was judged when it was made, by the schema and the rules of that day,
+/// and its policy's tests were run: a version does not change, so what was said of it stands. A server that has become
+/// stricter since then still runs what is active, and still goes back to what was (spec: versioning).
+///
+/// # Errors
+/// When it cannot be read as what it is.
+pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
+    match kind {
+        AssetKind::PromptTemplate => {
+            PromptTemplate::parse(content).map(CheckedContent::PromptTemplate).map_err(ContentRefusal::Prompt)
+        }
+        AssetKind::ModelPolicy => {
+            ModelPolicy::parse(content).map(CheckedContent::ModelPolicy).map_err(ContentRefusal::Invalid)
+        }
+        AssetKind::ModelConfig => {
+            legacy::policy(content).map(CheckedContent::ModelPolicy).map_err(ContentRefusal::Invalid)
+        }
+        AssetKind::PolicyBundle => {
+            CompiledPolicy::compile(content).map(CheckedContent::PolicyBundle).map_err(ContentRefusal::Invalid)
+        }
+        AssetKind::OrchestrationFlow => Flow::from_content(content).map(CheckedContent::Flow).map_err(|problems| {
+            let stated =
+                |problem: crate::flow::FlowProblem| ContentProblem::new(problem.pointer, problem.code, problem.message);
+            ContentRefusal::Invalid(problems.into_iter().map(stated).collect())
+        }),
+        AssetKind::KnowledgeBase
+        | AssetKind::ToolDefinition
+        | AssetKind::HookDefinition
+        | AssetKind::McpServer
+        | AssetKind::Skill
+        | AssetKind::Agent
+        | AssetKind::Memory
+        | AssetKind::EvaluationSuite
+        | AssetKind::GuardrailConfig
+        | AssetKind::ConnectorDefinition
+        | AssetKind::SovereigntyProfile
+        | AssetKind::WorkloadProfile
+        | AssetKind::SandboxProfile
+        | AssetKind::WorkloadHarness => Ok(CheckedContent::Plain),
+    }
 }
 
 /// What schema and rules say against the content, each thing once.
@@ -101,41 +150,6 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     problems.extend(ruled.into_iter().filter(|problem| said.insert(problem.pointer.clone())));
     problems.truncate(schema::MAX_PROBLEMS);
     problems
-}
-
-/// Content that satisfies schema and rules, as what it is.
-fn typed(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
-    match kind {
-        AssetKind::PromptTemplate => {
-            PromptTemplate::parse(content).map(CheckedContent::PromptTemplate).map_err(ContentRefusal::Prompt)
-        }
-        AssetKind::ModelPolicy => {
-            ModelPolicy::parse(content).map(CheckedContent::ModelPolicy).map_err(ContentRefusal::Invalid)
-        }
-        AssetKind::PolicyBundle => {
-            CompiledPolicy::compile(content).map(CheckedContent::PolicyBundle).map_err(ContentRefusal::Invalid)
-        }
-        AssetKind::OrchestrationFlow => Flow::from_content(content).map(CheckedContent::Flow).map_err(|problems| {
-            let stated =
-                |problem: crate::flow::FlowProblem| ContentProblem::new(problem.pointer, problem.code, problem.message);
-            ContentRefusal::Invalid(problems.into_iter().map(stated).collect())
-        }),
-        AssetKind::KnowledgeBase
-        | AssetKind::ModelConfig
-        | AssetKind::ToolDefinition
-        | AssetKind::HookDefinition
-        | AssetKind::McpServer
-        | AssetKind::Skill
-        | AssetKind::Agent
-        | AssetKind::Memory
-        | AssetKind::EvaluationSuite
-        | AssetKind::GuardrailConfig
-        | AssetKind::ConnectorDefinition
-        | AssetKind::SovereigntyProfile
-        | AssetKind::WorkloadProfile
-        | AssetKind::SandboxProfile
-        | AssetKind::WorkloadHarness => Ok(CheckedContent::Plain),
-    }
 }
 
 /// Whether there are more than `most` values; looks no further than that.

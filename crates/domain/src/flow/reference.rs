@@ -2,9 +2,13 @@
 //!
 //! They are parsed once, when the flow is read, and resolved in one pass; a value that is put in is never read again.
 
+use super::allowance::{Allowance, Exhausted};
 use crate::asset::kind::AssetKind;
 use serde_json::{Map, Value};
-use std::fmt;
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+};
 
 /// Longest name of an input, a step or a field, in characters.
 pub const MAX_NAME: usize = 63;
@@ -66,15 +70,25 @@ impl ReferenceRefusal {
     }
 }
 
-/// A reference that has no value in this run.
+/// Why a text or a template has no value in this run.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a referenced value is missing")]
-pub struct MissingReference(pub Reference);
+pub enum Unresolvable {
+    /// A reference that has no value.
+    #[error("a referenced value is missing")]
+    Missing(Reference),
+    /// The value would take more room than there is.
+    #[error(transparent)]
+    TooLarge(#[from] Exhausted),
+}
 
 /// Where a running flow finds the values of its references.
 pub trait ReferenceScope {
-    /// The value of a reference, `None` where there is none.
-    fn value(&self, reference: &Reference) -> Option<Value>;
+    /// The value of a reference, `None` where there is none. It is lent: whoever copies it pays for the copy first.
+    fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>>;
+}
+
+fn find<'s>(scope: &'s dyn ReferenceScope, reference: &Reference) -> Result<Cow<'s, Value>, Unresolvable> {
+    scope.value(reference).ok_or_else(|| Unresolvable::Missing(reference.clone()))
 }
 
 /// A text with references in it.
@@ -133,29 +147,54 @@ impl Text {
     }
 
     /// The value of the text: a text that is exactly one reference has that reference's value, any other is a string
-    /// with the values written into it (strings as they are, null as nothing, the rest as JSON).
-    ///
-    /// # Errors
-    /// When a referenced value is missing.
-    pub fn resolve(&self, scope: &dyn ReferenceScope) -> Result<Value, MissingReference> {
-        let find = |reference: &Reference| scope.value(reference).ok_or_else(|| MissingReference(reference.clone()));
+    /// with the values written into it (strings as they are, null as nothing, the rest as JSON). It stands `above` levels
+    /// deep in another value.
+    fn resolve(
+        &self,
+        scope: &dyn ReferenceScope,
+        (allowance, above): (&mut Allowance, usize),
+    ) -> Result<Value, Unresolvable> {
         if let [Part::Reference(only)] = self.parts.as_slice() {
-            return find(only);
+            let value = find(scope, only)?;
+            allowance.take_at(&value, above)?;
+            return Ok(value.into_owned());
         }
-        let mut written = String::new();
+        allowance.take_level(above)?;
+        let mut written = Writing { text: String::new(), allowance };
         for part in &self.parts {
             match part {
-                Part::Literal(text) => written.push_str(text),
-                Part::Reference(reference) => match find(reference)? {
+                Part::Literal(text) => written.push(text)?,
+                Part::Reference(reference) => match find(scope, reference)?.as_ref() {
                     Value::Null => {}
-                    Value::String(text) => written.push_str(&text),
+                    Value::String(text) => written.push(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-                        written.push_str(&value.to_string());
+                        // Writing fails for want of room alone.
+                        write!(written, "{value}").map_err(|_| Exhausted)?;
                     }
                 },
             }
         }
-        Ok(Value::String(written))
+        Ok(Value::String(written.text))
+    }
+}
+
+/// A text under way, paid for piece by piece.
+struct Writing<'a> {
+    text: String,
+    allowance: &'a mut Allowance,
+}
+
+impl Writing<'_> {
+    fn push(&mut self, text: &str) -> Result<(), Exhausted> {
+        self.allowance.take_text(text)?;
+        self.text.push_str(text);
+        Ok(())
+    }
+}
+
+impl fmt::Write for Writing<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text).map_err(|_| fmt::Error)
     }
 }
 
@@ -203,19 +242,37 @@ pub enum Template {
 }
 
 impl Template {
-    /// The value with every reference resolved.
+    /// The value with every reference resolved, paid for out of what the run has left.
     ///
     /// # Errors
-    /// When a referenced value is missing.
-    pub fn resolve(&self, scope: &dyn ReferenceScope) -> Result<Value, MissingReference> {
+    /// When a referenced value is missing, or there is no room for the value.
+    pub fn resolve(&self, scope: &dyn ReferenceScope, allowance: &mut Allowance) -> Result<Value, Unresolvable> {
+        self.resolve_at(scope, (allowance, 0))
+    }
+
+    fn resolve_at(
+        &self,
+        scope: &dyn ReferenceScope,
+        (allowance, above): (&mut Allowance, usize),
+    ) -> Result<Value, Unresolvable> {
         match self {
-            Self::Plain(value) => Ok(value.clone()),
-            Self::Text(text) => text.resolve(scope),
-            Self::List(items) => items.iter().map(|item| item.resolve(scope)).collect(),
+            Self::Plain(value) => {
+                allowance.take_at(value, above)?;
+                Ok(value.clone())
+            }
+            Self::Text(text) => text.resolve(scope, (allowance, above)),
+            Self::List(items) => {
+                allowance.take_level(above)?;
+                items.iter().map(|item| item.resolve_at(scope, (&mut *allowance, above + 1))).collect()
+            }
             Self::Object(members) => {
-                let resolved: Result<Map<String, Value>, _> =
-                    members.iter().map(|(key, member)| Ok((key.clone(), member.resolve(scope)?))).collect();
-                Ok(Value::Object(resolved?))
+                allowance.take_level(above)?;
+                let mut resolved = Map::new();
+                for (key, member) in members {
+                    allowance.take_key(key)?;
+                    resolved.insert(key.clone(), member.resolve_at(scope, (&mut *allowance, above + 1))?);
+                }
+                Ok(Value::Object(resolved))
             }
         }
     }
@@ -246,25 +303,31 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::allowance::MAX_NESTING;
     use proptest::prelude::*;
     use serde_json::json;
 
     struct Scope;
 
     impl ReferenceScope for Scope {
-        fn value(&self, reference: &Reference) -> Option<Value> {
-            match reference.to_string().as_str() {
-                "trigger.question" => Some(json!("why {{trigger.secret}}?")),
-                "release.model_policy" => Some(json!({"slug": "mp"})),
-                "steps.ask-1.output" => Some(json!([1, 2])),
-                "steps.ask-1.output.text.first" => Some(json!(null)),
-                _ => None,
-            }
+        fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>> {
+            let value = match reference.to_string().as_str() {
+                "trigger.question" => json!("why {{trigger.secret}}?"),
+                "release.model_policy" => json!({"slug": "mp"}),
+                "steps.ask-1.output" => json!([1, 2]),
+                "steps.ask-1.output.text.first" => json!(null),
+                _ => return None,
+            };
+            Some(Cow::Owned(value))
         }
     }
 
-    fn resolve(text: &str) -> Result<Value, MissingReference> {
-        Text::parse(text).unwrap().resolve(&Scope)
+    fn within(template: &Template, bytes: usize) -> Result<Value, Unresolvable> {
+        template.resolve(&Scope, &mut Allowance::of(bytes))
+    }
+
+    fn resolve(text: &str) -> Result<Value, Unresolvable> {
+        within(&Template::Text(Text::parse(text).unwrap()), 1 << 20)
     }
 
     #[test]
@@ -284,7 +347,7 @@ mod tests {
     #[test]
     fn a_missing_value_is_named() {
         let missing = resolve("x {{trigger.gone}}").unwrap_err();
-        assert_eq!(missing.0, Reference::Trigger { input: "gone".to_owned() });
+        assert_eq!(missing, Unresolvable::Missing(Reference::Trigger { input: "gone".to_owned() }));
     }
 
     #[test]
@@ -294,9 +357,29 @@ mod tests {
             ("a".to_owned(), Template::List(vec![text("{{steps.ask-1.output}}"), Template::Plain(json!(3))])),
             ("b".to_owned(), text("x")),
         ]);
-        assert_eq!(template.resolve(&Scope).unwrap(), json!({"a": [[1, 2], 3], "b": "x"}));
+        assert_eq!(within(&template, 1 << 20).unwrap(), json!({"a": [[1, 2], 3], "b": "x"}));
         assert_eq!(template.source(), json!({"a": ["{{steps.ask-1.output}}", 3], "b": "x"}));
         assert_eq!(template.references().len(), 1);
+    }
+
+    #[test]
+    fn whatever_is_copied_is_paid_for() {
+        let text = |source: &str| Template::Text(Text::parse(source).unwrap());
+        let keyed = |key: &str| Template::Object(vec![(key.to_owned(), Template::Plain(json!(1)))]);
+        for (short, long) in [
+            (text("x"), text(&"x".repeat(50_000))),
+            (text("{{trigger.question}}"), Template::List(vec![text("{{trigger.question}}"); 1_000])),
+            (text("x{{trigger.question}}"), text(&"{{trigger.question}}".repeat(1_000))),
+            (text("x{{steps.ask-1.output}}"), text(&"{{steps.ask-1.output}}".repeat(2_000))),
+            (Template::Plain(json!(1)), Template::List(vec![Template::Plain(json!(1)); 1_000])),
+            (keyed("k"), keyed(&"k".repeat(50_000))),
+        ] {
+            assert!(within(&short, 10_000).is_ok(), "{short:?}");
+            assert_eq!(within(&long, 10_000), Err(Unresolvable::TooLarge(Exhausted)), "{:?}", long.source());
+        }
+        let deep = |levels: usize| (1..levels).fold(Template::Plain(json!(1)), |inner, _| Template::List(vec![inner]));
+        assert!(within(&deep(MAX_NESTING), 1 << 20).is_ok());
+        assert_eq!(within(&deep(MAX_NESTING + 1), 1 << 20), Err(Unresolvable::TooLarge(Exhausted)));
     }
 
     #[test]

@@ -1,5 +1,10 @@
-use super::*;
+use super::{
+    allowance::Allowance,
+    reference::{ReferenceScope, Unresolvable},
+    *,
+};
 use proptest::prelude::*;
+use std::borrow::Cow;
 
 const GOOD: &str = r#"
 name: answer-with-sources
@@ -226,7 +231,96 @@ fn the_flows_below_are_accepted_often_enough_to_say_something() {
     assert!(accepted.count() > 100);
 }
 
+/// The outputs of the steps so far.
+struct Outputs(BTreeMap<String, Value>);
+
+impl ReferenceScope for Outputs {
+    fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>> {
+        match reference {
+            Reference::Step { step, .. } => self.0.get(step).map(Cow::Borrowed),
+            Reference::Trigger { .. } | Reference::Release { .. } => None,
+        }
+    }
+}
+
+/// How an output uses the one before it.
+#[derive(Clone, Copy, Debug)]
+enum Growth {
+    Texts,
+    Lists,
+    Objects,
+    /// Every control character and quote has to be written anew at each step.
+    Escapes,
+}
+
+/// A flow whose every step says the output before it some times over.
+fn growing(steps: &[(Growth, usize)]) -> Value {
+    let mut list =
+        vec![json!({"id": "s0", "type": "task", "action": "evaluate_policy", "output": {"a": "\u{1}\"0123456789"}})];
+    for (index, (growth, times)) in steps.iter().enumerate() {
+        let before = format!("{{{{steps.s{index}.output}}}}");
+        let output = match growth {
+            Growth::Texts => json!({"a": before.repeat(*times)}),
+            Growth::Lists => json!({"a": vec![before; *times]}),
+            Growth::Objects => (0..*times).map(|key| (format!("k{key}"), json!(before))).collect(),
+            Growth::Escapes => json!({"a": format!("x{before}")}),
+        };
+        let id = format!("s{}", index + 1);
+        list.push(json!({"id": id, "type": "task", "action": "evaluate_policy", "output": output}));
+    }
+    let last = format!("{{{{steps.s{}.output}}}}", steps.len());
+    list.push(json!({"id": "end", "type": "return", "output": last}));
+    json!({"entry_step": "s0", "steps": list})
+}
+
+/// Runs the steps of a flow in their order as the engine does, with nothing else in it. Comes back with the outputs,
+/// and with whether it came to its end.
+fn kept(flow: &Flow, bytes: usize) -> (Outputs, bool) {
+    let (mut outputs, mut allowance) = (Outputs(BTreeMap::new()), Allowance::of(bytes));
+    for step in flow.steps() {
+        let template = match (&step.kind, &step.output) {
+            (StepKind::Return { output }, _) | (_, Some(Output::Mapped(output))) => output,
+            _ => panic!("every step of these flows says its output"),
+        };
+        match template.resolve(&outputs, &mut allowance) {
+            Ok(value) => outputs.0.insert(step.id.clone(), value),
+            Err(Unresolvable::TooLarge(_)) => return (outputs, false),
+            Err(Unresolvable::Missing(missing)) => panic!("{missing}"),
+        };
+    }
+    (outputs, true)
+}
+
+#[test]
+fn what_a_short_flow_multiplies_ends_at_its_allowance() {
+    // Sixty to the power of six, times a dozen bytes.
+    let flow = Flow::from_content(&growing(&[(Growth::Texts, 60); 6])).unwrap();
+    let (outputs, ended) = kept(&flow, 1 << 20);
+    assert!(!ended && outputs.0.len() < 5, "{}", outputs.0.len());
+    // Each step wraps the one before: far too deep for whoever writes it or lets it go.
+    let flow = Flow::from_content(&growing(&[(Growth::Lists, 1); 190])).unwrap();
+    assert!(!kept(&flow, 1 << 30).1);
+    let flow = Flow::from_content(&growing(&[(Growth::Lists, 1); 50])).unwrap();
+    assert!(kept(&flow, 1 << 20).1, "what is modest runs to its end");
+}
+
 proptest! {
+    #[test]
+    fn what_any_accepted_flow_keeps_stays_within_its_allowance(
+        steps in proptest::collection::vec(
+            (prop_oneof![
+                Just(Growth::Texts), Just(Growth::Lists), Just(Growth::Objects), Just(Growth::Escapes),
+            ], 1_usize..12),
+            1..9,
+        ),
+    ) {
+        const BYTES: usize = 100_000;
+        let flow = Flow::from_content(&growing(&steps)).unwrap();
+        let (outputs, _) = kept(&flow, BYTES);
+        let text: usize = outputs.0.values().map(|value| value.to_string().len()).sum();
+        prop_assert!(text <= BYTES, "{}", text);
+    }
+
     #[test]
     fn any_accepted_flow_ends_within_its_budget(
         targets in proptest::collection::vec((0_usize..10, 0_usize..10), 1..9),

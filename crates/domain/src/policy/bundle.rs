@@ -1,4 +1,4 @@
-//! Content of a policy bundle into a compiled policy, its own tests included.
+//! Content of a policy bundle into a compiled policy, and the tests that it carries.
 
 use super::{
     CompiledPolicy, Obligation, Outcome, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload, Rule,
@@ -23,6 +23,13 @@ struct BundleContent {
     rules: Vec<RuleContent>,
     #[serde(default)]
     tests: Vec<TestContent>,
+}
+
+impl BundleContent {
+    fn of(content: &Value) -> Result<Self, Vec<ContentProblem>> {
+        Self::deserialize(content)
+            .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is no policy bundle")])
+    }
 }
 
 #[derive(Deserialize)]
@@ -120,14 +127,13 @@ impl TestInput {
 }
 
 impl CompiledPolicy {
-    /// Compiles the content of a bundle and runs the tests that it carries.
+    /// Compiles the content of a bundle. The tests that it carries are run when it is made: see [`Self::pass_tests`].
     ///
     /// # Errors
     /// With everything that is wrong: conditions that do not compile or are too costly, obligations that nobody knows,
-    /// repeated ids, failing tests.
+    /// repeated ids.
     pub fn compile(content: &Value) -> Result<Self, Vec<ContentProblem>> {
-        let content = BundleContent::deserialize(content)
-            .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is no policy bundle")])?;
+        let content = BundleContent::of(content)?;
         let mut problems = Vec::new();
         if content.rules.len() > MAX_RULES || content.tests.len() > MAX_TESTS {
             problems.push(ContentProblem::new("", "out_of_bounds", "a bundle has at most 200 rules and 100 tests"));
@@ -147,13 +153,19 @@ impl CompiledPolicy {
             }
             rules.extend(compiled(rule, &pointer, (&mut patterns, &mut problems)));
         }
-        if !problems.is_empty() {
-            return Err(problems);
-        }
-        let policy = Self::of(rules, patterns);
+        if problems.is_empty() { Ok(Self::of(rules, patterns)) } else { Err(problems) }
+    }
+
+    /// Runs the tests that the content of this bundle carries.
+    ///
+    /// # Errors
+    /// With every test that expects another decision, or when they take too many steps together.
+    pub fn pass_tests(&self, content: &Value) -> Result<(), Vec<ContentProblem>> {
+        let content = BundleContent::of(content)?;
+        let mut problems = Vec::new();
         let mut left = MAX_TEST_STEPS;
         for (index, test) in content.tests.iter().enumerate() {
-            let decision = test.input.decide(&policy, &mut left);
+            let decision = test.input.decide(self, &mut left);
             if left == 0 {
                 let message = "the tests take too many steps together";
                 problems.push(ContentProblem::new(format!("/tests/{index}"), "policy_tests_too_costly", message));
@@ -161,7 +173,7 @@ impl CompiledPolicy {
             }
             problems.extend(failure(&decision, index, test));
         }
-        if problems.is_empty() { Ok(policy) } else { Err(problems) }
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 }
 

@@ -42,6 +42,11 @@ impl Patterns {
         Ok(())
     }
 
+    /// How much memory they may take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.len().saturating_mul(SIZE + CACHE)
+    }
+
     /// Makes `text.matches(pattern)` known to an evaluation, if any rule asks for it.
     pub(super) fn offer(&self, context: &mut Context<'_, '_>) {
         if self.0.is_empty() {

@@ -251,6 +251,11 @@ fn the_content_of_a_bundle_is_checked_at_once() {
     assert_eq!(compile(json!(vec![rule("a", "always", "allow"); 201])).unwrap_err()[0].code, "out_of_bounds");
 }
 
+/// What a bundle is asked when it is made.
+fn made(content: &Value) -> Result<(), Vec<ContentProblem>> {
+    CompiledPolicy::compile(content)?.pass_tests(content)
+}
+
 #[test]
 fn the_tests_of_a_bundle_are_run() {
     let bundle = |outcome: &str, reason: &str| {
@@ -262,9 +267,9 @@ fn the_tests_of_a_bundle_are_run() {
             ],
         })
     };
-    assert!(CompiledPolicy::compile(&bundle("allow", "because_eu")).is_ok());
+    assert!(made(&bundle("allow", "because_eu")).is_ok());
     for (outcome, reason) in [("deny", "because_eu"), ("allow", "other")] {
-        let problems = CompiledPolicy::compile(&bundle(outcome, reason)).unwrap_err();
+        let problems = made(&bundle(outcome, reason)).unwrap_err();
         assert_eq!((problems[0].pointer.as_str(), problems[0].code), ("/tests/1", "policy_test_failed"));
         assert!(problems[0].message.contains("`europe`"));
     }
@@ -278,9 +283,18 @@ fn the_tests_of_a_bundle_are_bounded_together() {
         let rules = [rule("r", "inputs.list.exists(x, inputs.list.exists(y, x == y + 1000))", "allow")];
         json!({"rules": rules, "tests": (0..count).map(test).collect::<Vec<_>>()})
     };
-    assert!(CompiledPolicy::compile(&bundle(1)).is_ok());
-    let problems = CompiledPolicy::compile(&bundle(100)).unwrap_err();
+    assert!(made(&bundle(1)).is_ok());
+    let problems = made(&bundle(100)).unwrap_err();
     assert_eq!((problems.len(), problems[0].code), (1, "policy_tests_too_costly"));
+}
+
+#[test]
+fn what_patterns_take_is_counted() {
+    let of = |rules: Value| compile(rules).unwrap().pattern_bytes();
+    let one = of(json!([rule("r", "lane.matches('^a+$')", "allow"), rule("s", "lane.matches('^a+$')", "allow")]));
+    assert!(one > 64 << 10, "{one}");
+    assert_eq!(of(json!([rule("r", "lane.matches('^a+$') || lane.matches('^b+$')", "allow")])), 2 * one);
+    assert_eq!(of(json!([rule("r", "lane == 'x'", "allow")])), 0);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::{
     AssetReference, MAX_RENDERED, PromptRefusal, PromptTemplate, Variable, VariableKind,
     grammar::{self, Piece},
 };
-use crate::asset::kind::AssetKind;
+use crate::asset::{content::embedded::EmbeddedSchema, kind::AssetKind};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -112,11 +112,32 @@ enum Part {
 }
 
 /// A template with the bodies of everything that it includes.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct ComposedPrompt {
     parts: Vec<Part>,
     bodies: Vec<Body>,
-    output_schema: Option<Value>,
+    answers: Answers,
+}
+
+/// Which answers a template takes.
+#[derive(Clone, Debug)]
+enum Answers {
+    /// It has no schema.
+    All,
+    /// Those that satisfy its schema.
+    Fitting(EmbeddedSchema),
+    /// Its schema does not compile, so no answer can be shown to satisfy it.
+    None,
+}
+
+impl Answers {
+    fn of(schema: Option<&Value>) -> Self {
+        match schema.map(EmbeddedSchema::compile) {
+            None => Self::All,
+            Some(Ok(schema)) => Self::Fitting(schema),
+            Some(Err(_)) => Self::None,
+        }
+    }
 }
 
 impl PromptTemplate {
@@ -141,7 +162,7 @@ impl PromptTemplate {
             bodies.push(found);
         }
         let parts = parts(self.pieces, &self.variables, |reference| places.get(reference).copied());
-        Ok(ComposedPrompt { parts, bodies, output_schema: self.output_schema })
+        Ok(ComposedPrompt { parts, bodies, answers: Answers::of(self.output_schema.as_ref()) })
     }
 }
 
@@ -196,16 +217,31 @@ impl ComposedPrompt {
         Ok(written.text)
     }
 
-    /// The JSON Schema that a run's output must satisfy, where the template has one.
+    /// Whether an answer satisfies the template's `output_schema`, where it has one.
     #[must_use]
-    pub const fn output_schema(&self) -> Option<&Value> {
-        self.output_schema.as_ref()
+    pub fn takes(&self, answer: &str) -> bool {
+        match &self.answers {
+            Answers::All => true,
+            Answers::Fitting(schema) => {
+                serde_json::from_str(answer).is_ok_and(|answer: Value| schema.problems(&answer).is_empty())
+            }
+            Answers::None => false,
+        }
     }
 
     /// How long the included bodies are together, in bytes.
     #[must_use]
     pub fn included_bytes(&self) -> usize {
         self.bodies.iter().map(Body::bytes).fold(0, usize::saturating_add)
+    }
+
+    /// How much memory the compiled schema may take, in bytes.
+    #[must_use]
+    pub fn schema_bytes(&self) -> usize {
+        match &self.answers {
+            Answers::Fitting(schema) => schema.bytes(),
+            Answers::All | Answers::None => 0,
+        }
     }
 
     /// About as long as the rendering will be.

@@ -119,6 +119,27 @@ fn a_rendering_is_bounded() {
 }
 
 #[test]
+fn an_answer_fits_the_schema_or_is_not_taken() {
+    let composed = |schema: Option<Value>| {
+        let mut content = content("x");
+        content["output_schema"] = schema.unwrap_or_default();
+        if content["output_schema"].is_null() {
+            content.as_object_mut().unwrap().remove("output_schema");
+        }
+        PromptTemplate::parse(&content).unwrap().compose(|_| None).unwrap()
+    };
+    let free = composed(None);
+    assert!(free.takes("anything") && free.schema_bytes() == 0);
+    let plain = composed(Some(json!({"type": "object", "required": ["a"]})));
+    assert!(plain.takes("{\"a\": 1}") && !plain.takes("{}") && !plain.takes("a"));
+    let matched = composed(Some(json!({"type": "string", "pattern": "^a+$"})));
+    assert!(matched.takes("\"aa\"") && !matched.takes("\"b\""));
+    assert!(plain.schema_bytes() > 0 && matched.schema_bytes() > plain.schema_bytes() + (64 << 10));
+    // One that does not compile is no reason to take everything.
+    assert!(!composed(Some(json!({"type": "sting"}))).takes("1"));
+}
+
+#[test]
 fn lists_its_references() {
     let template = template("@asset-ref:tone @asset-ref:tone@v2 @asset-ref:tone").unwrap();
     let listed: Vec<_> =

@@ -1,6 +1,6 @@
 //! Comparing two versions.
 
-use crate::{Failure, Services, access::Operation};
+use crate::{Failure, Services, access::Operation, aside::aside};
 use fairway_domain::{
     access::Caller,
     asset::{
@@ -25,12 +25,9 @@ impl Services {
         let (scope, _) = self.asset_from(caller, Operation::DiffAssetVersions, asset, from).await?;
         let one = self.version_of(scope, asset, one).await?;
         let other = self.version_of(scope, asset, other).await?;
-        // Contents can be large, and other requests wait for this thread.
-        let compared = tokio::task::spawn_blocking(move || -> Result<VersionDiff, serde_json::Error> {
-            Ok(diff(&one.content()?, &other.content()?))
-        });
-        let compared = compared.await.map_err(|_| Failure::Corrupt("two versions that cannot be compared"))?;
-        compared.map_err(|_| Failure::Corrupt("a version that is no JSON"))
+        let compared =
+            aside(move || -> Result<VersionDiff, serde_json::Error> { Ok(diff(&one.content()?, &other.content()?)) });
+        compared.await?.map_err(|_| Failure::Corrupt("a version that is no JSON"))
     }
 
     pub(super) async fn version_of(

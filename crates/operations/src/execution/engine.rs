@@ -9,8 +9,9 @@ use fairway_domain::{
         provider::{Completion, Message, MessageRole, Provider, ProviderCall},
     },
     flow::{
-        Action, Next, Output, Step, StepKind,
-        reference::{Reference, ReferenceScope},
+        Action, Flow, Next, Output, Step, StepKind,
+        allowance::{Allowance, Exhausted},
+        reference::{Reference, ReferenceScope, Template, Unresolvable},
     },
     id::{DecisionId, ExecutionId, Ids},
     policy::{self, CompiledPolicy, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
@@ -19,10 +20,13 @@ use fairway_domain::{
     time::Clock,
 };
 use serde_json::{Map, Value, json};
-use std::{collections::BTreeMap, time::Instant};
+use std::{borrow::Cow, collections::BTreeMap, time::Instant};
 
 /// Steps that one run may take. A sound flow has no cycle and at most 200 steps; this holds even if it had.
 const STEP_BUDGET: usize = 1_000;
+/// Room for the values of one run, in bytes: sixteen times the longest request, four times the longest prompt, and as
+/// much as thirty runs can have in a server that is promised half a gibibyte.
+const VALUE_BYTES: usize = 16 << 20;
 /// Values of a call that are the conversation, not arguments of its prompt.
 const CONVERSATION: [&str; 3] = ["prompt", "message", "messages"];
 
@@ -108,6 +112,23 @@ enum StepFailure {
     Failed(RunError),
     /// A denial, which nothing catches.
     Denied,
+    /// The run has no room left. Nothing catches that either: there is none for the step that would.
+    NoRoom,
+}
+
+impl From<Exhausted> for StepFailure {
+    fn from(_: Exhausted) -> Self {
+        Self::NoRoom
+    }
+}
+
+impl From<Unresolvable> for StepFailure {
+    fn from(refusal: Unresolvable) -> Self {
+        match refusal {
+            Unresolvable::Missing(_) => Self::of("reference_missing", "a value that a step refers to does not exist"),
+            Unresolvable::TooLarge(_) => Self::NoRoom,
+        }
+    }
 }
 
 impl StepFailure {
@@ -131,6 +152,7 @@ pub(crate) struct Run<'a> {
     pub(crate) inputs: &'a Map<String, Value>,
     pub(crate) outside: Outside<'a>,
     outputs: BTreeMap<String, Value>,
+    allowance: Allowance,
     metadata: Map<String, Value>,
     ended: Ended,
 }
@@ -154,7 +176,8 @@ impl<'a> Run<'a> {
             decision,
         };
         let (outputs, metadata) = (BTreeMap::new(), Map::new());
-        Self { execution_id, plan, facts, inputs, outside, outputs, metadata, ended }
+        let allowance = Allowance::of(VALUE_BYTES);
+        Self { execution_id, plan, facts, inputs, outside, outputs, allowance, metadata, ended }
     }
 
     /// Runs to the end. Dropping the future stops the run between two steps or within a provider's call; what it did
@@ -171,6 +194,7 @@ impl<'a> Run<'a> {
                 Ok(_) => None,
                 Err(StepFailure::Failed(error)) => Some(error.code.clone()),
                 Err(StepFailure::Denied) => Some("policy_denied".to_owned()),
+                Err(StepFailure::NoRoom) => Some("value_too_large".to_owned()),
             };
             self.ended.steps.push(StepRecord {
                 step_id: step.id.clone(),
@@ -188,6 +212,10 @@ impl<'a> Run<'a> {
                     self.ended.status = Status::Denied;
                     self.ended.outcome = Outcome::Denied;
                     return;
+                }
+                Err(StepFailure::NoRoom) => {
+                    return self
+                        .fail(RunError::new("value_too_large", "the values of the run take more room than a run has"));
                 }
             };
             match (plan.flow.next_after(step, succeeded), error) {
@@ -243,15 +271,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn resolve(
-        &self,
-        template: &fairway_domain::flow::reference::Template,
-        own: Option<(&str, Value)>,
-    ) -> Result<Value, StepFailure> {
-        let scope = Known { run: self, own };
-        template
-            .resolve(&scope)
-            .map_err(|_| StepFailure::of("reference_missing", "a value that a step refers to does not exist"))
+    fn resolve(&mut self, template: &Template, own: Option<(&str, Value)>) -> Result<Value, StepFailure> {
+        let known = Known { plan: self.plan, inputs: self.inputs, outputs: &self.outputs, own };
+        Ok(template.resolve(&known, &mut self.allowance)?)
     }
 
     /// Decides again with the step's inputs laid over the run's. The strictest decision of a run counts.
@@ -286,13 +308,20 @@ impl<'a> Run<'a> {
         let answer = self.outside.provider.complete(&call).await;
         self.keep_call(step, &call, &route.route_id, began, &answer);
         let completion = answer.map_err(|error| StepFailure::of(error.code(), &error.to_string()))?;
-        self.check_schema(&completion.text)?;
-        self.metadata.insert(step.id.clone(), Value::Object(completion.metadata));
-        Ok(Value::String(completion.text))
+        if self.plan.prompt.as_ref().is_some_and(|prompt| !prompt.takes(&completion.text)) {
+            let message = "the answer does not satisfy the prompt's schema";
+            return Err(StepFailure::of("output_schema_mismatch", message));
+        }
+        // What a provider says is as long as the provider likes.
+        let (answer, metadata) = (Value::String(completion.text), Value::Object(completion.metadata));
+        self.allowance.take_for(&answer)?;
+        self.allowance.take_for(&metadata)?;
+        self.metadata.insert(step.id.clone(), metadata);
+        Ok(answer)
     }
 
     /// The rendered prompt. Arguments come from the step's inputs, else from the run's.
-    fn prompt_of(&self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
+    fn prompt_of(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
         let template = step.inputs.get("prompt");
         let bound = match template {
             Some(template) => template
@@ -312,10 +341,9 @@ impl<'a> Run<'a> {
         match template {
             None => Ok(rendered),
             Some(template) => {
-                let scope = WithPrompt { run: self, prompt: &rendered };
-                let value = template.resolve(&scope).map_err(|_| {
-                    StepFailure::of("reference_missing", "a value that a step refers to does not exist")
-                })?;
+                let known = Known { plan: self.plan, inputs: self.inputs, outputs: &self.outputs, own: None };
+                let scope = WithPrompt { known, prompt: Value::String(rendered) };
+                let value = template.resolve(&scope, &mut self.allowance)?;
                 Ok(match value {
                     Value::String(text) => text,
                     other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
@@ -340,19 +368,6 @@ impl<'a> Run<'a> {
         }
         let content = Value::Object(self.inputs.clone()).to_string();
         Ok(vec![Message { role: MessageRole::User, content }])
-    }
-
-    fn check_schema(&self, text: &str) -> Result<(), StepFailure> {
-        let Some(schema) = self.plan.prompt.as_ref().and_then(|prompt| prompt.output_schema()) else {
-            return Ok(());
-        };
-        let refused = || StepFailure::of("output_schema_mismatch", "the answer does not satisfy the prompt's schema");
-        let value: Value = serde_json::from_str(text).map_err(|_| refused())?;
-        let schema = fairway_domain::asset::content::embedded::EmbeddedSchema::compile(schema);
-        match schema {
-            Ok(schema) if schema.problems(&value).is_empty() => Ok(()),
-            Ok(_) | Err(_) => Err(refused()),
-        }
     }
 
     /// What was asked of whom, and how it went: counts and codes, never what was said.
@@ -402,33 +417,35 @@ fn message(entry: &Value) -> Option<Message> {
 }
 
 /// The values that references of a run have.
-struct Known<'r, 'a> {
-    run: &'r Run<'a>,
+struct Known<'r> {
+    plan: &'r RunPlan,
+    inputs: &'r Map<String, Value>,
+    outputs: &'r BTreeMap<String, Value>,
     own: Option<(&'r str, Value)>,
 }
 
-impl ReferenceScope for Known<'_, '_> {
-    fn value(&self, reference: &Reference) -> Option<Value> {
+impl ReferenceScope for Known<'_> {
+    fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>> {
         match reference {
-            Reference::Trigger { input } => self.run.inputs.get(input).cloned(),
+            Reference::Trigger { input } => self.inputs.get(input).map(Cow::Borrowed),
             Reference::Step { step, fields } => {
                 let whole = match &self.own {
                     Some((id, value)) if id == step => value,
-                    Some(_) | None => self.run.outputs.get(step)?,
+                    Some(_) | None => self.outputs.get(step)?,
                 };
-                member(self.run, step, whole, fields)
+                member(&self.plan.flow, step, whole, fields).map(Cow::Borrowed)
             }
             // A role stands for the bound asset's name where nothing else is meant by it.
-            Reference::Release { role } => self.run.plan.bound_slug(*role).map(Value::String),
+            Reference::Release { role } => self.plan.bound_slug(*role).map(|slug| Cow::Owned(Value::String(slug))),
         }
     }
 }
 
 /// Follows names into an output. A step that named its output is also read under that name.
-fn member(run: &Run<'_>, step: &str, whole: &Value, fields: &[String]) -> Option<Value> {
+fn member<'v>(flow: &Flow, step: &str, whole: &'v Value, fields: &[String]) -> Option<&'v Value> {
     let (mut value, mut rest) = (whole, fields);
     if let Some((first, tail)) = fields.split_first() {
-        let output = run.plan.flow.step(step).and_then(|step| step.output.as_ref());
+        let output = flow.step(step).and_then(|step| step.output.as_ref());
         if matches!(output, Some(Output::Named(name)) if name == first) {
             rest = tail;
         }
@@ -436,21 +453,21 @@ fn member(run: &Run<'_>, step: &str, whole: &Value, fields: &[String]) -> Option
     for field in rest {
         value = value.get(field)?;
     }
-    Some(value.clone())
+    Some(value)
 }
 
 /// The same, where the bound prompt stands for its rendering.
-struct WithPrompt<'r, 'a> {
-    run: &'r Run<'a>,
-    prompt: &'r str,
+struct WithPrompt<'r> {
+    known: Known<'r>,
+    prompt: Value,
 }
 
-impl ReferenceScope for WithPrompt<'_, '_> {
-    fn value(&self, reference: &Reference) -> Option<Value> {
+impl ReferenceScope for WithPrompt<'_> {
+    fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>> {
         match reference {
-            Reference::Release { role: AssetKind::PromptTemplate } => Some(Value::String(self.prompt.to_owned())),
+            Reference::Release { role: AssetKind::PromptTemplate } => Some(Cow::Borrowed(&self.prompt)),
             Reference::Release { .. } | Reference::Trigger { .. } | Reference::Step { .. } => {
-                Known { run: self.run, own: None }.value(reference)
+                self.known.value(reference)
             }
         }
     }

@@ -20,8 +20,11 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::sync::Arc;
 
-/// Bytes of contents whose plans are kept. A plan in memory is a few times the contents that it was made of.
-const PLAN_BYTES: u64 = 64 << 20;
+/// Bytes of plans that are kept: a quarter of what the server may have in all.
+const PLAN_BYTES: u64 = 128 << 20;
+/// A plan takes about so many times the text that it was made of. What is compiled from patterns and schemas is in no
+/// proportion to its text and is counted besides.
+const PARSED: usize = 4;
 /// Workloads whose lanes are kept.
 const ENTRIES: u64 = 10_000;
 
@@ -36,7 +39,7 @@ pub struct RunPlan {
     pub flow: Flow,
     /// The bound prompt, with the bodies of what it includes.
     pub prompt: Option<ComposedPrompt>,
-    /// The bound model policy.
+    /// The bound model policy; without one, what a bound legacy configuration says.
     pub model_policy: Option<ModelPolicy>,
     /// The governance chain, already kept.
     pub snapshot: Snapshot,
@@ -120,8 +123,9 @@ impl Services {
     }
 
     async fn make_plan(&self, scope: TenantScope, workload: &Workload, release: &Release) -> Result<RunPlan, Failure> {
-        let (mut policy, mut flow, mut prompt, mut model_policy) = (None, None, None, None);
-        let mut weight = 1_024_usize;
+        let (mut policy, mut flow, mut prompt) = (None, None, None);
+        let (mut model_policy, mut legacy_policy) = (None, None);
+        let (mut text, mut compiled) = (1_024_usize, 0_usize);
         for binding in &release.bindings {
             let runs = matches!(
                 binding.role,
@@ -129,21 +133,27 @@ impl Services {
                     | AssetKind::OrchestrationFlow
                     | AssetKind::PromptTemplate
                     | AssetKind::ModelPolicy
+                    | AssetKind::ModelConfig
             );
             if !runs {
                 continue;
             }
             let content = self.bound_content(scope, binding).await?;
-            weight = weight.saturating_add(content.to_string().len());
-            let checked = content::check(binding.role, &content);
-            match checked.map_err(|_| Failure::Corrupt("a bound version that its kind refuses"))? {
-                CheckedContent::PolicyBundle(content) => policy = Some(content),
+            text = text.saturating_add(content.to_string().len());
+            let read = content::read(binding.role, &content);
+            match read.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))? {
+                CheckedContent::PolicyBundle(content) => {
+                    compiled = compiled.saturating_add(content.pattern_bytes());
+                    policy = Some(content);
+                }
                 CheckedContent::Flow(content) => flow = Some(content),
                 CheckedContent::PromptTemplate(content) => {
                     let composed = self.compose(scope, (release, binding), content).await?;
-                    weight = weight.saturating_add(composed.included_bytes());
+                    text = text.saturating_add(composed.included_bytes());
+                    compiled = compiled.saturating_add(composed.schema_bytes());
                     prompt = Some(composed);
                 }
+                CheckedContent::ModelPolicy(content) if binding.role.is_legacy() => legacy_policy = Some(content),
                 CheckedContent::ModelPolicy(content) => model_policy = Some(content),
                 CheckedContent::Plain => {}
             }
@@ -152,14 +162,31 @@ impl Services {
             policy: policy.ok_or(Failure::Corrupt("an active release without a policy"))?,
             flow: flow.unwrap_or_else(Flow::implicit),
             prompt,
-            model_policy,
+            model_policy: model_policy.or(legacy_policy),
             snapshot: Chain::of(release, workload).snapshot(),
             names: PlanNames {
                 release_id: release.release_id.to_string(),
                 workload_id: workload.workload_id.to_string(),
             },
             slugs: release.bindings.iter().map(|binding| (binding.role, binding.asset_slug.to_string())).collect(),
-            weight: u32::try_from(weight).unwrap_or(u32::MAX),
+            weight: weight(text, compiled),
         })
+    }
+}
+
+/// Bytes that a plan takes which was made of so much text and holds so much that was compiled.
+fn weight(text: usize, compiled: usize) -> u32 {
+    u32::try_from(text.saturating_mul(PARSED).saturating_add(compiled)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_compiled_weighs_as_much_as_it_may_take() {
+        assert_eq!(weight(1_000, 0), 4_000);
+        assert_eq!(weight(1_000, 1 << 20), 4_000 + (1 << 20));
+        assert_eq!(weight(usize::MAX, 1), u32::MAX, "what weighs too much is not kept, and never wraps around");
     }
 }

@@ -66,6 +66,7 @@ impl Services {
             unavailable_obligations: Vec::new(),
             unenforced_controls,
         };
+        let mut legacy = None;
         for binding in &release.bindings {
             match binding.role {
                 AssetKind::OrchestrationFlow => standing.flow = self.flow_standing(scope, binding).await?,
@@ -73,9 +74,9 @@ impl Services {
                 AssetKind::PolicyBundle => {
                     standing.unavailable_obligations = self.unfulfilled(scope, binding).await?;
                 }
+                AssetKind::ModelConfig => legacy = Some(binding),
                 AssetKind::PromptTemplate
                 | AssetKind::KnowledgeBase
-                | AssetKind::ModelConfig
                 | AssetKind::ToolDefinition
                 | AssetKind::HookDefinition
                 | AssetKind::McpServer
@@ -90,6 +91,10 @@ impl Services {
                 | AssetKind::SandboxProfile
                 | AssetKind::WorkloadHarness => {}
             }
+        }
+        if let (None, Some(binding)) = (standing.primary_route, legacy) {
+            // Runs are then routed by what the configuration says.
+            standing.primary_route = Some(self.route_standing(scope, binding).await?);
         }
         Ok(standing)
     }
@@ -136,7 +141,7 @@ impl Services {
         let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
         let (asset, version) = found.ok_or(Failure::Corrupt("a binding without a version"))?;
         let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
-        let Ok(CheckedContent::ModelPolicy(policy)) = content::check(AssetKind::ModelPolicy, &content) else {
+        let Ok(CheckedContent::ModelPolicy(policy)) = content::read(asset.kind, &content) else {
             return Ok(RouteStanding::NotApproved);
         };
         let route = &policy.provider_route;
@@ -152,7 +157,7 @@ impl Services {
 
     async fn unfulfilled(&self, scope: TenantScope, binding: &Binding) -> Result<Vec<String>, Failure> {
         let content = self.bound_content(scope, binding).await?;
-        let Ok(CheckedContent::PolicyBundle(policy)) = content::check(AssetKind::PolicyBundle, &content) else {
+        let Ok(CheckedContent::PolicyBundle(policy)) = content::read(AssetKind::PolicyBundle, &content) else {
             return Err(Failure::Corrupt("a stored policy bundle that does not compile"));
         };
         let mut names: Vec<String> = policy

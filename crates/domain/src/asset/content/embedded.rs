@@ -22,9 +22,15 @@ const MAX_PATTERN: usize = 512;
 /// Keywords that would let a schema reach outside itself or rebind its references.
 const REFUSED: [&str; 6] = ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
 
+/// About as much as one value of a schema takes once it is compiled, in bytes.
+const COMPILED_VALUE: u64 = 512;
+
 /// A schema carried in content, compiled within bounds.
 #[derive(Clone, Debug)]
-pub struct EmbeddedSchema(Arc<Validator>);
+pub struct EmbeddedSchema {
+    validator: Arc<Validator>,
+    bytes: u64,
+}
 
 /// Why a carried schema is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -77,13 +83,20 @@ impl EmbeddedSchema {
         if whole.size > MAX_EXPANDED || whole.patterns > MAX_PATTERNS {
             return Err(EmbeddedRefusal::TooLarge);
         }
-        schema::compile(carried).map(|validator| Self(Arc::new(validator))).map_err(|_| EmbeddedRefusal::Invalid)
+        let validator = schema::compile(carried).map_err(|_| EmbeddedRefusal::Invalid)?;
+        Ok(Self { validator: Arc::new(validator), bytes: whole.compiled_bytes() })
+    }
+
+    /// How much memory it may take, in bytes: far more than its text.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        usize::try_from(self.bytes).unwrap_or(usize::MAX)
     }
 
     /// Everything in which a value differs from the schema.
     #[must_use]
     pub fn problems(&self, value: &Value) -> Vec<ContentProblem> {
-        schema::problems(&self.0, value)
+        schema::problems(&self.validator, value)
     }
 }
 
@@ -96,6 +109,12 @@ struct Measure {
     patterns: u64,
     /// How many values stand inside one another.
     depth: usize,
+}
+
+impl Measure {
+    const fn compiled_bytes(self) -> u64 {
+        self.size.saturating_mul(COMPILED_VALUE).saturating_add(self.patterns.saturating_mul(schema::PATTERN_BYTES))
+    }
 }
 
 struct Expansion<'s> {

@@ -1,5 +1,6 @@
 //! Content of legacy kinds, said in the words of their successors.
 
+use super::{ContentProblem, ModelPolicy};
 use crate::asset::kind::AssetKind;
 use serde_json::{Map, Value, json};
 
@@ -25,6 +26,16 @@ pub(super) fn successor(kind: AssetKind, content: &Value) -> Option<Value> {
         }
     }
     Some(Value::Object(policy))
+}
+
+/// What a model configuration says, as a policy of one route, for a release that binds one in a policy's place. A
+/// configuration has no word for who approved its route, so approving the release approves it.
+pub(super) fn policy(content: &Value) -> Result<ModelPolicy, Vec<ContentProblem>> {
+    let mut said = successor(AssetKind::ModelConfig, content).unwrap_or_default();
+    if let Some(state) = said.pointer_mut("/provider_route/state") {
+        *state = json!("approved");
+    }
+    ModelPolicy::parse(&said)
 }
 
 /// A text in the alphabet of identifiers; what does not belong there becomes a hyphen.

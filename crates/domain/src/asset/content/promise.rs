@@ -1,7 +1,7 @@
 //! Controls that promise to fail closed and that nothing enforces yet.
 //!
-//! A schema marks them with `x-fails-closed`: `true` for a field whose presence is the promise, or the values that
-//! make it. A `default` counts where the field is left out. Such a version can be made and tried out; in production it
+//! A schema marks them with `x-fails-closed`: `true` for a field that promises as soon as it holds anything, `"present"`
+//! for a list of all that is allowed, which promises most when it is empty, or the values that make the promise. A `default` counts where the field is left out. Such a version can be made and tried out; in production it
 //! would look stricter than it is (kinds: `control_not_enforced`).
 
 use super::{
@@ -62,6 +62,7 @@ fn gather(place: &Position<'_, '_>, inside_recorded: bool, found: &mut BTreeSet<
 fn promises(mark: &Value, value: &Value) -> bool {
     let Some(closed) = mark.as_array() else {
         return match value {
+            Value::Array(_) if mark == "present" => true,
             Value::Array(items) => !items.is_empty(),
             Value::Object(members) => !members.is_empty(),
             Value::Null => false,

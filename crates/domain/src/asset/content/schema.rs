@@ -20,9 +20,12 @@ pub(super) const MAX_PROBLEMS: usize = 100;
 /// How many entries are a crowd.
 const CROWD: usize = 1_000;
 const LENGTH: &str = "the length is outside the bounds that the schema gives";
-/// Bounds of one compiled pattern, in bytes.
+/// Bounds of one compiled pattern, and of its cache while it is matched, in bytes. Where the cache is full it is emptied:
+/// a smaller one costs time, never an answer.
 const PATTERN_SIZE: usize = 256 << 10;
-const PATTERN_CACHE: usize = 1 << 20;
+const PATTERN_CACHE: usize = 256 << 10;
+/// Both together.
+pub(super) const PATTERN_BYTES: u64 = (PATTERN_SIZE + PATTERN_CACHE) as u64;
 
 /// A schema, as a value and compiled.
 type Compiled = (Value, Validator);

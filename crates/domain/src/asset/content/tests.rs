@@ -186,6 +186,10 @@ fn what_is_only_recorded_is_named() {
     assert!(pointers.contains(&"/provider_route/residency".to_owned()), "{pointers:?}");
     assert!(pointers.contains(&"/fallback_routes".to_owned()), "nothing tries a second route yet: {pointers:?}");
     assert!(!pointers.contains(&"/temperature".to_owned()));
+    let agent = json!({"entry_step": "a", "steps": [{"id": "a", "type": "agent", "tools": ["x"], "max_steps": 3}]});
+    let pointers: Vec<String> =
+        recorded_only(AssetKind::OrchestrationFlow, &agent).into_iter().map(|field| field.pointer).collect();
+    assert_eq!(pointers, ["/steps/0/max_steps", "/steps/0/tools"], "nothing runs an agent yet");
     assert!(recorded_only(AssetKind::Skill, &json!({"a": 1})).is_empty());
 }
 
@@ -262,6 +266,16 @@ fn promises_to_fail_closed_are_named_until_something_keeps_them() {
     assert!(promises(kind, guardrail(json!({"on_error": "fail_open"}))).is_empty());
     assert!(promises(kind, guardrail(json!({"mode": "logging_only"}))).is_empty());
     assert_eq!(promises(AssetKind::McpServer, json!({"on_drift": "deny"})), ["/on_drift"]);
+    assert_eq!(promises(AssetKind::McpServer, json!({"denied_tools": ["drop"]})), ["/denied_tools"]);
+    assert!(promises(AssetKind::McpServer, json!({"denied_tools": [], "tool_pins": {}})).is_empty());
+    assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": ["read"]})), ["/allowed_tools"]);
+    assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": []})), ["/allowed_tools"], "not even one");
+    assert_eq!(promises(AssetKind::McpServer, json!({"tool_pins": {"read": "0"}})), ["/tool_pins"]);
+    for kind in [AssetKind::McpServer, AssetKind::ToolDefinition, AssetKind::ConnectorDefinition] {
+        assert_eq!(promises(kind, json!({"egress_hosts": ["a.example"]})), ["/egress_hosts"], "{kind}");
+        assert_eq!(promises(kind, json!({"egress_hosts": []})), ["/egress_hosts"], "{kind}: none at all");
+        assert!(promises(kind, json!({})).is_empty(), "{kind}");
+    }
     assert_eq!(promises(AssetKind::SovereigntyProfile, json!({})), ["/fail_mode"]);
     assert_eq!(promises(AssetKind::EvaluationSuite, json!({"required_for": ["dev", "production"]})), ["/required_for"]);
     assert!(promises(AssetKind::EvaluationSuite, json!({"required_for": ["dev"]})).is_empty());
@@ -271,6 +285,39 @@ fn promises_to_fail_closed_are_named_until_something_keeps_them() {
     );
     assert!(promises(AssetKind::WorkloadHarness, json!({"permissions": {"deny": []}})).is_empty());
     assert!(promises(AssetKind::ModelPolicy, model_policy()).is_empty());
+}
+
+#[test]
+fn what_was_accepted_once_is_read_for_ever() {
+    let mut policy = model_policy();
+    policy["temperature"] = json!(9);
+    policy["extra"] = json!(true);
+    assert!(check(AssetKind::ModelPolicy, &policy).is_err());
+    assert!(matches!(read(AssetKind::ModelPolicy, &policy), Ok(CheckedContent::ModelPolicy(_))));
+    let bundle = json!({
+        "rules": [{"id": "r", "condition": "always", "outcome": "allow", "reason_code": "x"}],
+        "tests": [{"name": "t", "expect": {"outcome": "deny"}}],
+        "extra": true,
+    });
+    assert!(check(AssetKind::PolicyBundle, &bundle).is_err());
+    assert!(matches!(read(AssetKind::PolicyBundle, &bundle), Ok(CheckedContent::PolicyBundle(_))));
+    let mut untested = bundle;
+    untested.as_object_mut().unwrap().remove("extra");
+    assert_eq!(problems(AssetKind::PolicyBundle, &untested), one("/tests/0", "policy_test_failed"));
+    // What nobody could run is not read either.
+    assert!(read(AssetKind::ModelPolicy, &json!({})).is_err());
+    assert!(read(AssetKind::PolicyBundle, &json!({"rules": [{"id": "r"}]})).is_err());
+}
+
+#[test]
+fn a_legacy_configuration_is_read_as_a_policy_of_one_route() {
+    let content = json!({"provider": "local", "model": "rules/2", "temperature": 0.3, "max_tokens": 9, "retries": 2});
+    let Ok(CheckedContent::ModelPolicy(policy)) = check(AssetKind::ModelConfig, &content) else { panic!("refused") };
+    let route = &policy.provider_route;
+    assert!(route.is_approved(), "whoever approves the release approves its only route");
+    assert_eq!((route.provider.as_str(), route.model.as_str()), ("local", "rules/2"));
+    assert_eq!((route.account_slot.as_str(), route.route_id.as_str()), ("local", "rules-2"));
+    assert_eq!((policy.temperature, policy.max_tokens, policy.fallback_routes.len()), (Some(0.3), Some(9), 0));
 }
 
 #[test]

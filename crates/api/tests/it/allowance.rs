@@ -1,0 +1,55 @@
+//! The room that a run has for its values.
+
+use crate::{
+    burden::bounded,
+    execution::{asking, ended, run},
+};
+use fairway_testkit::{Behaviour, StubProvider, TestApp};
+use serde_json::{Value, json};
+
+/// A short flow whose every step says the output before it, over and over (T14, T45).
+fn multiplying(steps: usize, output: &str) -> String {
+    let mut yaml = "entry_step: s0\nsteps:\n".to_owned();
+    yaml.push_str("  - { id: s0, type: task, action: evaluate_policy }\n");
+    for step in 1..steps {
+        let output = output.replace("BEFORE", &format!("{{{{steps.s{}.output}}}}", step - 1));
+        yaml.push_str(&format!(
+            "  - {{ id: s{step}, type: task, action: evaluate_policy, on_failure: sorry, output: {output} }}\n"
+        ));
+    }
+    yaml.push_str(&format!("  - {{ id: end, type: return, output: '{{{{steps.s{}.output}}}}' }}\n", steps - 1));
+    yaml + "  - { id: sorry, type: return, output: sorry }\n"
+}
+
+#[tokio::test]
+async fn a_flow_that_multiplies_its_values_ends_at_its_allowance() {
+    let provider = StubProvider::new(Behaviour::Answers("x".to_owned()));
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let given = app.given();
+    let policy = given.policy("policy").await;
+    for (slug, flow) in [
+        ("text", multiplying(5, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))),
+        ("list", multiplying(5, &format!("{{ a: ['{}'] }}", vec!["BEFORE"; 30].join("', '")))),
+        ("deep", multiplying(180, "{ a: 'BEFORE' }")),
+    ] {
+        let flow = given.flow(&format!("{slug}-flow"), &flow).await;
+        let workload = given.active_with(slug, vec![policy.clone(), flow]).await;
+        let failed = bounded(slug, run(&app, &workload)).await.expect(200);
+        assert_eq!((&failed["status"], &failed["output"]), (&json!("failed"), &Value::Null), "{slug}");
+        assert_eq!(failed["error"]["code"], "value_too_large", "{slug}");
+        let read = ended(&app, &failed["execution_id"]).await;
+        assert_eq!(read["outcome"], "failure", "{slug}");
+    }
+    // What a provider says counts as well.
+    let flow = given.flow("asked", &asking("model_policy")).await;
+    let model = given.model_policy("model").await;
+    let versions = vec![policy.clone(), flow, model, given.prompt("prompt").await];
+    let workload = given.active_with("said", versions).await;
+    assert_eq!(run(&app, &workload).await.expect(200)["output"], "x");
+    provider.becomes(Behaviour::Answers("x".repeat(17 << 20)));
+    assert_eq!(run(&app, &workload).await.expect(200)["error"]["code"], "value_too_large");
+    // A modest one is none of this.
+    let flow = given.flow("modest", &multiplying(3, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))).await;
+    let modest = given.active_with("modest", vec![policy, flow]).await;
+    assert!(run(&app, &modest).await.expect(200)["output"]["a"].as_str().is_some_and(|output| output.len() > 10_000));
+}
