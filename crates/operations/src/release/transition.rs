@@ -42,7 +42,7 @@ const LOST_GUARDS: usize = 100;
 /// A decided move: of the release alone, or of lanes too.
 enum Move {
     Plain(Change<Release>),
-    Lanes(DeploymentChange),
+    Lanes(Box<DeploymentChange>),
 }
 
 impl Services {
@@ -88,7 +88,7 @@ impl Services {
                                 release: change.release.clone(),
                                 deployment: change.deployment.clone(),
                             };
-                            let commit = self.stores.releases.commit_deployment(scope, change, outcome.as_ref());
+                            let commit = self.stores.releases.commit_deployment(scope, *change, outcome.as_ref());
                             (placed, commit.await)
                         }
                     };
@@ -145,9 +145,9 @@ impl Services {
             StateName::Active => {
                 let standing = self.standing(scope, release, Depth::ToDecide).await?;
                 let change = release.activate(wanted.lane, deployment, (&standing, LOCAL_RULE), &stamp)?;
-                Move::Lanes(change)
+                Move::Lanes(Box::new(change))
             }
-            StateName::Retired => Move::Lanes(release.retire(deployment, &stamp)?),
+            StateName::Retired => Move::Lanes(Box::new(release.retire(deployment, &stamp)?)),
             // Nobody supersedes a release; it happens to one when others take its lanes.
             StateName::Superseded => {
                 let (from, valid) = (release.state.name(), release.valid_transitions(deployment));
