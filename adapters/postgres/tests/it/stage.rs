@@ -237,7 +237,12 @@ pub(crate) fn content() -> Canonical {
 
 /// Content with everything that can stand beside it.
 pub(crate) fn said() -> VersionContent {
-    let reference = AssetReference { slug: slug(), version: VersionLabel::parse("v1"), pointer: "/a".to_owned() };
+    let reference = AssetReference {
+        slug: slug(),
+        version: VersionLabel::parse("v1"),
+        pointer: "/a".to_owned(),
+        kinds: Vec::new(),
+    };
     VersionContent {
         canonical: content(),
         source_text: Some("source".to_owned()),

@@ -61,6 +61,38 @@ async fn references_of_references_are_frozen_too() {
     assert_eq!(frozen().await, before);
 }
 
+/// What stands in a place may be there, visible and active, and still be nothing that could do its work.
+#[tokio::test]
+async fn a_reference_to_another_kind_keeps_a_release_in_draft() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let text = json!({ "slug": "text" });
+    let agent = json!({
+        "name": "Support", "prompt_ref": text, "model_policy_ref": text, "tools": [text], "memory_ref": text,
+    });
+    let agent = given.version("agent", "support", agent).await;
+    given.version("prompt_template", "text", json!({ "system_prompt": "Be brief." })).await;
+    let release = given.draft(&given.workload("desk").await, std::slice::from_ref(&agent)).await;
+    let path = format!("/v1/releases/{release}");
+    let submit = || app.post(format!("{path}/transition"), json!({ "to_state": "review_ready" }));
+    let gates = || async { app.get(format!("{path}/gates")).await.expect(200) };
+
+    let refused = submit().await.refused(422, "reference_unresolved");
+    let places: Vec<_> = refused["missing"].as_array().unwrap().iter().map(|open| &open["path"]).collect();
+    assert_eq!(places, ["content/memory_ref", "content/model_policy_ref", "content/tools/0"], "{refused}");
+    let blocked = gates().await;
+    let blocked: Vec<_> =
+        blocked.as_array().unwrap().iter().filter(|gate| gate["to_state"] == "review_ready").collect();
+    assert!(!blocked.is_empty());
+    assert!(blocked.iter().all(|gate| gate["code"] == "reference_unresolved"), "{blocked:?}");
+
+    // Where each stands in its place, there is nothing to say.
+    let agent = json!({ "name": "Short", "prompt_ref": text });
+    let agent = given.version("agent", "short", agent).await;
+    let release = given.draft(&given.workload("hall").await, &[agent]).await;
+    given.transition(&release, "review_ready").await;
+}
+
 /// Two places of one content say the same words; between looking the first up and looking the second up, those words
 /// come to mean something else.
 #[tokio::test]

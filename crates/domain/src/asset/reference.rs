@@ -29,7 +29,22 @@ pub struct AssetReference {
     pub version: Option<VersionLabel>,
     /// JSON pointer to the reference in the content (RFC 6901); of a token in a prompt, to the prompt's text.
     pub pointer: String,
+    /// What an asset that it names may be, by the schema's `x-asset-kinds`. Where a schema says nothing, nothing may
+    /// stand there.
+    pub kinds: Vec<AssetKind>,
 }
+
+impl AssetReference {
+    /// Whether an asset of that kind may stand here. An asset of that slug may come only later, so this is asked when
+    /// the reference is settled.
+    #[must_use]
+    pub fn may_name(&self, kind: AssetKind) -> bool {
+        self.kinds.contains(&kind)
+    }
+}
+
+/// What prompts may include.
+const INCLUDED: [AssetKind; 2] = [AssetKind::PromptTemplate, AssetKind::Skill];
 
 /// Every reference to another asset in content of that kind, in the order of the content; one that stands there twice
 /// is listed twice. What is no well-formed reference is left out: the checks of the kind have refused it.
@@ -50,18 +65,20 @@ fn gather(root: &Value, content: &Value, found: &mut Vec<AssetReference>) {
         if place.schema.get("$ref").and_then(Value::as_str) != Some(SHAPE) {
             return Descend::Into;
         }
-        found.extend(read(place.value, place.pointer));
+        found.extend(read(place.value, place.pointer, place.schema));
         Descend::Past
     });
 }
 
-fn read(value: &Value, pointer: &str) -> Option<AssetReference> {
+fn read(value: &Value, pointer: &str, schema: &Value) -> Option<AssetReference> {
     let slug = Slug::parse(value.get("slug")?.as_str()?).ok()?;
     let version = match value.get("version") {
         None => None,
         Some(label) => Some(VersionLabel::parse(label.as_str()?)?),
     };
-    Some(AssetReference { slug, version, pointer: pointer.to_owned() })
+    let kinds = schema.get("x-asset-kinds").and_then(Value::as_array).into_iter().flatten();
+    let kinds = kinds.filter_map(|kind| AssetKind::parse(kind.as_str()?)).collect();
+    Some(AssetReference { slug, version, pointer: pointer.to_owned(), kinds })
 }
 
 fn in_prompt(content: &Value) -> Vec<AssetReference> {
@@ -72,7 +89,8 @@ fn in_prompt(content: &Value) -> Vec<AssetReference> {
                 None => None,
                 Some(label) => Some(VersionLabel::parse(&label)?),
             };
-            Some(AssetReference { slug: reference.slug, version, pointer: "/system_prompt".to_owned() })
+            let pointer = "/system_prompt".to_owned();
+            Some(AssetReference { slug: reference.slug, version, pointer, kinds: INCLUDED.to_vec() })
         }
         Piece::Literal(_) | Piece::Command { .. } | Piece::Argument { .. } | Piece::Placeholder { .. } => None,
     };
@@ -123,6 +141,43 @@ mod tests {
         let mut found = stated(found);
         found.sort();
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_reference_names_what_its_schema_allows() {
+        let agent = json!({
+            "name": "Lead", "instructions": "Solve it.",
+            "memory_ref": {"slug": "notes"}, "sub_agents": [{"ref": {"slug": "helper"}}],
+        });
+        let found = references(AssetKind::Agent, &agent);
+        let kinds = |pointer: &str| found.iter().find(|found| found.pointer == pointer).map(|found| &*found.kinds);
+        assert_eq!(kinds("/memory_ref"), Some(&[AssetKind::Memory][..]));
+        assert_eq!(kinds("/sub_agents/0/ref"), Some(&[AssetKind::Agent][..]));
+        // One of two shapes of the same place.
+        let hook = json!({"handler": {"type": "prompt", "ref": {"slug": "ask"}}});
+        let [handler] = &*references(AssetKind::HookDefinition, &hook) else { panic!("one reference") };
+        assert!(handler.may_name(AssetKind::PromptTemplate) && !handler.may_name(AssetKind::Memory));
+    }
+
+    /// A place without kinds would refuse everything; a kind that is misspelled would be lost.
+    #[test]
+    fn every_reference_of_every_schema_says_what_it_may_name() {
+        fn each(schema: &Value, seen: &mut usize) {
+            if schema.get("$ref").and_then(Value::as_str) == Some(SHAPE) {
+                *seen += 1;
+                let kinds = schema["x-asset-kinds"].as_array().unwrap();
+                assert!(!kinds.is_empty());
+                assert!(kinds.iter().all(|kind| AssetKind::parse(kind.as_str().unwrap()).is_some()), "{schema}");
+            }
+            match schema {
+                Value::Object(members) => members.values().for_each(|member| each(member, seen)),
+                Value::Array(items) => items.iter().for_each(|item| each(item, seen)),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            }
+        }
+        let mut seen = 0;
+        AssetKind::ALL.into_iter().filter_map(schema_value).for_each(|schema| each(schema, &mut seen));
+        assert!(seen > 20, "{seen}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use fairway_domain::{
         impact::{Bound, BoundRelease, ImpactStore, Referrer, Target},
     },
     id::{AssetId, AssetVersionId, ReleaseId, WorkloadId, WorkspaceId},
+    release::reference::MAX_REFERENCES,
     slug::Slug,
     tenant::TenantScope,
 };
@@ -26,9 +27,12 @@ struct Bounds {
     versions: u32,
     /// References in a row that are followed.
     depth: usize,
+    /// Versions that are followed altogether. Beyond it what was found counts, and no further distance is looked at.
+    total: usize,
 }
 
-const BOUNDS: Bounds = Bounds { versions: 1_000, depth: 32 };
+/// A release freezes at most so many references, so no release stands on anything that is further away.
+const BOUNDS: Bounds = Bounds { versions: 1_000, depth: MAX_REFERENCES, total: 10_000 };
 
 /// What stands on an asset, as far as the caller may see it.
 #[derive(Clone, Debug, Default)]
@@ -119,7 +123,7 @@ async fn follow(
     let mut meant: HashMap<(Slug, Option<VersionLabel>), AssetVersionId> = HashMap::new();
     let mut targets = vec![Target { slug: asset.slug.clone(), labels: None }];
     for _ in 0..bounds.depth {
-        if targets.is_empty() {
+        if targets.is_empty() || hops.len() >= bounds.total {
             break;
         }
         let besides: Vec<AssetVersionId> = known.iter().copied().collect();

@@ -32,6 +32,7 @@ pub(crate) type Frozen = Result<Vec<FrozenReference>, Vec<UnresolvedReference>>;
 #[derive(Clone)]
 struct Meant {
     asset_id: AssetId,
+    kind: AssetKind,
     lifecycle: Lifecycle,
     asset_version_id: AssetVersionId,
     version_label: VersionLabel,
@@ -91,6 +92,7 @@ impl Freezing {
 const TOO_MANY: (&str, &str) = (REFERENCE_UNRESOLVED, "the release refers to too much");
 const NOT_THERE: (&str, &str) =
     (REFERENCE_UNRESOLVED, "the asset or its version is not there, or not visible from the release's workspace");
+const WRONG_KIND: (&str, &str) = (REFERENCE_UNRESOLVED, "the asset is of a kind that cannot stand here");
 const NOT_ACTIVE: (&str, &str) = (REFERENCE_UNRESOLVED, "the asset takes no new bindings");
 
 impl Services {
@@ -167,6 +169,9 @@ impl Services {
                 return Ok(());
             }
             match self.meaning(caller, place, (&reference.slug, reference.version.as_ref()), freezing).await? {
+                Ok(meant) if !reference.may_name(meant.kind) => {
+                    freezing.note(&asset.slug, &reference.pointer, None, WRONG_KIND);
+                }
                 Ok(meant) if meant.lifecycle != Lifecycle::Active => {
                     freezing.note(&asset.slug, &reference.pointer, None, NOT_ACTIVE);
                 }
@@ -217,6 +222,7 @@ impl Services {
             Ok((asset, version)) => Ok(Meant {
                 body: body_of(&asset, &version)?.err(),
                 asset_id: asset.asset_id,
+                kind: asset.kind,
                 lifecycle: asset.lifecycle,
                 asset_version_id: version.asset_version_id,
                 version_label: version.version_label,

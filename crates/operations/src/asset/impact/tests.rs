@@ -94,12 +94,16 @@ fn line(version: &str, target: &'static str) -> (String, &'static str) {
     (version.to_owned(), target)
 }
 
+fn bounds(versions: u32, depth: usize) -> Bounds {
+    Bounds { versions, depth, total: 100 }
+}
+
 #[test]
 fn what_was_found_counts_where_there_is_more() {
     let versions = (0..10).map(|number| (format!("many@v{}", 10 - number), "base"));
     let further = [line("top@v1", "many@v9"), line("top@v2", "many@v1"), line("roof@v1", "top")];
     let book = Book::of(&versions.chain(further).collect::<Vec<_>>());
-    let (found, truncated) = book.follow(Bounds { versions: 3, depth: 32 });
+    let (found, truncated) = book.follow(bounds(3, 32));
     assert!(truncated);
     let expected = ["many@v10 > base", "many@v9 > base", "many@v8 > base", "top@v1 > many@v9", "roof@v1 > top@v1"];
     assert_eq!(found, expected);
@@ -112,7 +116,7 @@ fn what_was_found_counts_where_there_is_more() {
 fn versions_that_are_known_leave_room_for_others() {
     let lines = [line("a@v1", "base"), line("d@v1", "a"), line("e@v1", "a"), line("a@v2", "e"), line("f@v1", "a@v2")];
     // What refers to `a` without a label does so again when `a@v2` is looked for.
-    let (found, _) = Book::of(&lines).follow(Bounds { versions: 2, depth: 32 });
+    let (found, _) = Book::of(&lines).follow(bounds(2, 32));
     assert_eq!(found, ["a@v1 > base", "d@v1 > a@v1", "e@v1 > a@v1", "a@v2 > e@v1", "f@v1 > a@v2"]);
 }
 
@@ -128,11 +132,29 @@ fn versions_of_the_asset_itself_are_not_on_the_way() {
 fn the_way_ends_at_its_depth_and_says_so() {
     let chain = [line("a@v1", "base"), line("b@v1", "a"), line("c@v1", "b@v1")];
     let book = Book::of(&chain);
-    assert_eq!(
-        book.follow(Bounds { versions: 10, depth: 2 }),
-        (vec!["a@v1 > base".into(), "b@v1 > a@v1".into()], true)
-    );
-    assert!(!book.follow(Bounds { versions: 10, depth: 4 }).1);
+    assert_eq!(book.follow(bounds(10, 2)), (vec!["a@v1 > base".into(), "b@v1 > a@v1".into()], true));
+    assert!(!book.follow(bounds(10, 4)).1);
     // What refers to the last one was not asked any more.
-    assert!(book.follow(Bounds { versions: 10, depth: 3 }).1);
+    assert!(book.follow(bounds(10, 3)).1);
+}
+
+/// A chain as long as a release could freeze it: each refers to the one before.
+#[test]
+fn whatever_a_release_can_freeze_is_found() {
+    let slugs: Vec<String> = (0..MAX_REFERENCES).map(|number| format!("a{number}")).collect();
+    let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
+    let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
+    // Freezing refuses a release with so many references, so its longest has one less.
+    let (found, truncated) = Book::of(&chain[..MAX_REFERENCES - 1]).follow(BOUNDS);
+    assert_eq!((found.len(), truncated), (MAX_REFERENCES - 1, false));
+}
+
+#[test]
+fn a_wide_book_ends_at_its_total() {
+    let mut lines: Vec<(String, &str)> = (0..4).map(|number| (format!("wide@v{number}"), "base")).collect();
+    lines.extend([line("top@v1", "wide"), line("roof@v1", "top")]);
+    let book = Book::of(&lines);
+    let (found, truncated) = book.follow(Bounds { total: 5, ..BOUNDS });
+    assert_eq!((found.len(), truncated), (5, true));
+    assert_eq!(book.follow(BOUNDS).0.len(), 6);
 }
