@@ -25,4 +25,4 @@ mod together;
 mod workload;
 
 pub use database::{Database, DatabaseOptions};
-pub use migration::{MigrationError, create_database, migrate, prepare_partitions, schema_fingerprint};
+pub use migration::{MigrationError, create_database, holds_schema, migrate, prepare_partitions, schema_fingerprint};

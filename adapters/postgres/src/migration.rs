@@ -2,7 +2,7 @@
 
 use crate::database::tls;
 use std::str::FromStr;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{Client, Config, error::SqlState};
 
 mod embedded {
     refinery::embed_migrations!("../../migrations");
@@ -38,6 +38,20 @@ pub async fn migrate(owner_url: &str) -> Result<(), MigrationError> {
     client.batch_execute("GRANT fairway_service TO CURRENT_USER").await?;
     client.batch_execute(FIRST_TENANT).await?;
     Ok(())
+}
+
+/// Whether there is a database at this address, and a schema of Fairway in it.
+///
+/// # Errors
+/// When the server cannot be reached or refuses.
+pub async fn holds_schema(url: &str) -> Result<bool, MigrationError> {
+    let client = match connect(url).await {
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_DATABASE) => return Ok(false),
+        client => client?,
+    };
+    // By the catalogue, which everybody may read.
+    let held = "SELECT FROM pg_tables WHERE schemaname = 'public' AND tablename = 'asset_version'";
+    Ok(client.query_opt(held, &[]).await?.is_some())
 }
 
 /// Makes the partitions of the coming months; answers how many were missing. To be run daily by the owner.

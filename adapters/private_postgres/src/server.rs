@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::account::Account;
 use crate::binaries::Binaries;
 use crate::throwaway;
-use cluster::Cluster;
+use cluster::{Cluster, Found};
 pub(crate) use postmaster::settle;
 use process::Process;
 
@@ -74,6 +74,12 @@ pub enum StartError {
         /// The process id of its owner, where it is known.
         owner: Option<u32>,
     },
+    /// There was to be a cluster, and there is none.
+    #[error("{} holds no PostgreSQL of a Fairway", .0.display())]
+    NoCluster(PathBuf),
+    /// Another process's server accepts nothing at the moment.
+    #[error("the PostgreSQL in {} is starting or stopping just now", .0.display())]
+    NotAccepting(PathBuf),
     /// The caller is root, and there is no account to hand the server to.
     #[error("root cannot run PostgreSQL, and this machine has neither a `postgres` nor a `nobody` account")]
     NoAccount,
@@ -127,6 +133,8 @@ impl StartError {
     pub fn code(&self) -> &'static str {
         match self {
             StartError::InUse { .. } => "private_postgres_in_use",
+            StartError::NoCluster(_) => "private_postgres_no_cluster",
+            StartError::NotAccepting(_) => "private_postgres_not_accepting",
             StartError::NoAccount => "private_postgres_no_account",
             StartError::OtherMajor { .. } => "private_postgres_other_major",
             StartError::NotEmpty(_) => "private_postgres_not_empty",
@@ -191,6 +199,29 @@ impl PrivateServer {
         }
     }
 
+    /// The same for a cluster that is there already: none is made.
+    ///
+    /// # Errors
+    /// [`StartError::NoCluster`], and see [`StartError`].
+    pub fn start_existing(options: Options) -> Result<PrivateServer, StartError> {
+        let account = Account::choose().map_err(|_| StartError::NoAccount)?;
+        Found::look(&options.data_dir, &account)?;
+        PrivateServer::start(options)
+    }
+
+    /// A `postgres://` URL of `database` on the server that another process runs on this directory. It carries the
+    /// password: not for logs. The server ends with its owner, whoever else is connected.
+    ///
+    /// # Errors
+    /// [`StartError::NoCluster`], [`StartError::NotAccepting`], or the password cannot be read.
+    pub fn url_of_running(data_dir: &Path, database: &str) -> Result<String, StartError> {
+        let account = Account::choose().map_err(|_| StartError::NoAccount)?;
+        let found = Found::look(data_dir, &account)?;
+        let port = postmaster::accepting(found.directory());
+        let port = port.ok_or_else(|| StartError::NotAccepting(found.home().to_owned()))?;
+        Ok(url(Some(&found.password()?), port, database))
+    }
+
     /// Starts a throw-away server in a fresh directory below the state directory. What killed runs left there is
     /// stopped and removed first.
     ///
@@ -203,8 +234,7 @@ impl PrivateServer {
 
     /// A `postgres://` URL of `database` for the superuser. It carries the password: not for logs.
     pub fn url(&self, database: &str) -> String {
-        let password = self.cluster.password().map_or_else(String::new, |password| format!(":{password}"));
-        format!("postgres://{SUPERUSER}{password}@127.0.0.1:{}/{}", self.port, percent_encoded(database))
+        url(self.cluster.password(), self.port, database)
     }
 
     /// The port on 127.0.0.1.
@@ -267,6 +297,11 @@ impl fmt::Debug for PrivateServer {
             .field("process", &self.process.id())
             .finish_non_exhaustive()
     }
+}
+
+fn url(password: Option<&str>, port: u16, database: &str) -> String {
+    let password = password.map_or_else(String::new, |password| format!(":{password}"));
+    format!("postgres://{SUPERUSER}{password}@127.0.0.1:{port}/{}", percent_encoded(database))
 }
 
 /// Whether the cause of a failed start is one that passes by itself.

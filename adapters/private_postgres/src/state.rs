@@ -76,8 +76,7 @@ pub(crate) fn reachable(wanted: &Path, account: &Account) -> io::Result<PathBuf>
     if account.reaches(&wanted) {
         return Ok(wanted);
     }
-    let key = fnv1a(wanted.as_os_str().as_encoded_bytes());
-    let substitute = create(&directory()?.join("servers").join(format!("{key:016x}")))?;
+    let substitute = create(&substitute(&directory()?, &wanted))?;
     if account.reaches(&substitute) {
         return Ok(substitute);
     }
@@ -85,6 +84,28 @@ pub(crate) fn reachable(wanted: &Path, account: &Account) -> io::Result<PathBuf>
         io::ErrorKind::PermissionDenied,
         format!("the server's account can enter neither {} nor {}", wanted.display(), substitute.display()),
     ))
+}
+
+/// The folder that [`reachable`] answers for the same, if it is there. Nothing is created.
+pub(crate) fn existing(wanted: &Path, account: &Account) -> io::Result<Option<PathBuf>> {
+    let Some(wanted) = found(wanted)? else { return Ok(None) };
+    if account.reaches(&wanted) {
+        return Ok(Some(wanted));
+    }
+    found(&substitute(&directory()?, &wanted))
+}
+
+/// The real path of a folder, if it is there.
+fn found(path: &Path) -> io::Result<Option<PathBuf>> {
+    match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        path => path.map(Some),
+    }
+}
+
+fn substitute(state: &Path, wanted: &Path) -> PathBuf {
+    let key = fnv1a(wanted.as_os_str().as_encoded_bytes());
+    state.join("servers").join(format!("{key:016x}"))
 }
 
 /// FNV-1a, 64 bits. The standard library's hashers may change between releases, and a data directory must be found again.

@@ -142,6 +142,37 @@ fn two_owners_of_one_directory_are_not_possible() {
 }
 
 #[test]
+fn the_address_of_another_owner_s_server_is_found() {
+    let folder = open_folder();
+    let directory = folder.path().join("postgres");
+    let mut owner = Owner::start(&directory);
+    let line = owner.ready();
+    assert_eq!(PrivateServer::url_of_running(&directory, "postgres").unwrap(), line.split_whitespace().next().unwrap());
+    drop(owner.child.stdin.take());
+    owner.child.wait().unwrap();
+    let refusal = PrivateServer::url_of_running(&directory, "postgres").unwrap_err();
+    assert!(matches!(refusal, StartError::NotAccepting(_)), "{refusal}");
+    PrivateServer::start_existing(durable(folder.path())).unwrap();
+}
+
+#[test]
+fn where_there_is_no_cluster_none_is_made_for_who_looks_for_one() {
+    let folder = open_folder();
+    let directory = folder.path().join("postgres");
+    let refusals = || {
+        [
+            PrivateServer::start_existing(durable(folder.path())).unwrap_err(),
+            PrivateServer::url_of_running(&directory, "postgres").unwrap_err(),
+        ]
+    };
+    assert!(refusals().iter().all(|refusal| matches!(refusal, StartError::NoCluster(_))));
+    assert!(!directory.exists());
+    fs::create_dir(&directory).unwrap();
+    assert!(refusals().iter().all(|refusal| matches!(refusal, StartError::NoCluster(_))));
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+}
+
+#[test]
 fn the_directory_of_a_killed_owner_is_taken_over() {
     let folder = open_folder();
     let mut owner = Owner::start(&folder.path().join("postgres"));

@@ -13,9 +13,10 @@ use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service,
 use actix_web::{dev::AppConfig, rt::net::TcpStream, web};
 use anyhow::Context as _;
 use fairway_operations::asset::Verified;
-use fairway_private_postgres::{Binaries, Options, PrivateServer, state};
+use fairway_private_postgres::{Binaries, Options, PrivateServer, StartError, state};
 use std::{
     net::TcpListener,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -78,6 +79,29 @@ impl DatabaseAddress {
         }
     }
 
+    /// Finds the database of the settings for a look at what is there: beside the server that runs on it, or without
+    /// one. Nothing is made, and nothing is brought up to date.
+    ///
+    /// # Errors
+    /// When it cannot be found or started, or holds nothing of Fairway.
+    pub async fn look(settings: &Settings) -> anyhow::Result<Self> {
+        let found = match &settings.database {
+            Database::Url(_) => Self::open(settings).await?,
+            Database::Embedded => {
+                let data_dir = settings.data_dir.clone();
+                tokio::task::spawn_blocking(move || find_private(&data_dir)).await?.context(WHERE)?
+            }
+        };
+        match fairway_postgres::holds_schema(&found.url).await {
+            Ok(true) => Ok(found),
+            held => {
+                found.close().await?;
+                held.context("the database cannot be reached")?;
+                anyhow::bail!("the database holds nothing of Fairway: {WHERE}")
+            }
+        }
+    }
+
     /// Stops the private server, if there is one.
     ///
     /// # Errors
@@ -89,10 +113,29 @@ impl DatabaseAddress {
     }
 }
 
-fn start_private(data_dir: &std::path::Path) -> anyhow::Result<PrivateServer> {
+/// What to do where a database was to be looked at and is not there.
+const WHERE: &str = "run this where the server runs, or name its data in FAIRWAY_DATA_DIR or FAIRWAY_DATABASE_URL";
+
+fn start_private(data_dir: &Path) -> anyhow::Result<PrivateServer> {
+    Ok(PrivateServer::start(private(data_dir)?)?)
+}
+
+/// The private server that another process runs on this directory; else it is started, if it was made before.
+fn find_private(data_dir: &Path) -> anyhow::Result<DatabaseAddress> {
+    let options = private(data_dir)?;
+    let directory = options.data_dir.clone();
+    let (url, private) = match PrivateServer::start_existing(options) {
+        Ok(server) => (server.url(DATABASE), Some(server)),
+        Err(StartError::InUse { .. }) => (PrivateServer::url_of_running(&directory, DATABASE)?, None),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(DatabaseAddress { owner_url: url.clone(), url, private })
+}
+
+fn private(data_dir: &Path) -> anyhow::Result<Options> {
     let state = state::directory().context("no directory for the state of private servers")?;
     let binaries = Binaries::find(&state).context("no PostgreSQL was found; `cargo xtask up` installs one")?;
-    Ok(PrivateServer::start(Options::of_data_directory(binaries, data_dir))?)
+    Ok(Options::of_data_directory(binaries, data_dir))
 }
 
 /// A server that listens.
@@ -206,12 +249,12 @@ async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: T
     Ok(())
 }
 
-/// Compares every version's row, checksum and artifact.
+/// Compares every version's row, checksum and artifact, beside a running server or without one.
 ///
 /// # Errors
-/// When the database or the artifact store cannot be reached.
+/// When the database or the artifact store cannot be reached, or there is none.
 pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verified> {
-    let database = DatabaseAddress::open(settings).await?;
+    let database = DatabaseAddress::look(settings).await?;
     let verified = async {
         let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
         anyhow::Ok(process.services().verify_artifacts().await?)

@@ -38,8 +38,7 @@ impl Cluster {
                 return Err(StartError::OtherMajor { path: cluster.home, written_by: major, programs });
             }
             (Some(_), Durability::Default) => {
-                let password = fs::read_to_string(cluster.password_file());
-                cluster.password = Some(password.map_err(StartError::io("reading the server's password"))?);
+                cluster.password = Some(password(&cluster.home)?);
             }
         }
         Ok(cluster)
@@ -71,7 +70,7 @@ impl Cluster {
     }
 
     fn password_file(&self) -> PathBuf {
-        self.home.join("password")
+        password_file(&self.home)
     }
 
     /// A fresh log; the one of the start before is kept beside it.
@@ -130,6 +129,45 @@ impl Cluster {
         file.sync_all()?;
         self.account.own(&path)?;
         Ok(password)
+    }
+}
+
+fn password_file(home: &Path) -> PathBuf {
+    home.join("password")
+}
+
+fn password(home: &Path) -> Result<String, StartError> {
+    fs::read_to_string(password_file(home)).map_err(StartError::io("reading the server's password"))
+}
+
+/// A cluster that was made before, whoever owns its directory now.
+pub(crate) struct Found {
+    home: PathBuf,
+    data: PathBuf,
+}
+
+impl Found {
+    /// Looks for it where a server of these options would have made it; makes nothing.
+    pub(crate) fn look(data_dir: &Path, account: &Account) -> Result<Found, StartError> {
+        let doing = "looking for the data directory";
+        let none = || StartError::NoCluster(data_dir.to_owned());
+        let home = state::existing(data_dir, account).map_err(StartError::io(doing))?.ok_or_else(none)?;
+        let data = home.join("cluster");
+        written_by(&data).map_err(StartError::io(doing))?.ok_or_else(none)?;
+        Ok(Found { home, data })
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// What PostgreSQL calls its data directory.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.data
+    }
+
+    pub(crate) fn password(&self) -> Result<String, StartError> {
+        password(&self.home)
     }
 }
 

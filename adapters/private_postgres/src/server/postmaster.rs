@@ -20,6 +20,8 @@ const IMMEDIATE: Duration = Duration::from_secs(10);
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PidFile {
     pub(crate) process: u32,
+    /// The fourth line.
+    pub(crate) port: Option<u16>,
     /// The eighth line: whether connections are accepted.
     pub(crate) is_ready: bool,
 }
@@ -34,9 +36,16 @@ impl PidFile {
         let mut lines = text.lines();
         // A server in single-user mode writes its id as a negative number; it is nobody's to stop.
         let process = lines.next()?.trim().parse().ok()?;
-        let is_ready = lines.nth(6).is_some_and(|status| status.trim() == "ready");
-        Some(PidFile { process, is_ready })
+        let port = lines.nth(2).and_then(|port| port.trim().parse().ok());
+        let is_ready = lines.nth(3).is_some_and(|status| status.trim() == "ready");
+        Some(PidFile { process, port, is_ready })
     }
+}
+
+/// The port of the server that runs on this directory and accepts connections.
+pub(crate) fn accepting(data: &Path) -> Option<u16> {
+    let PidFile { process, port, is_ready } = PidFile::read(data)?;
+    port.filter(|_| is_ready && serves(process, data))
 }
 
 /// Sees to it that no server runs on this directory. Call it with the directory's lock held, so that whatever runs has
@@ -113,9 +122,9 @@ mod tests {
     fn the_file_tells_the_process_and_whether_it_is_ready() {
         let starting = "4711\n/data\n1795258000\n5433\n\n127.0.0.1\n  123  0\nstarting\n";
         let ready = "4711\n/data\n1795258000\n5433\n\n127.0.0.1\n  123  0\nready   \n";
-        assert_eq!(PidFile::parse(starting), Some(PidFile { process: 4711, is_ready: false }));
-        assert_eq!(PidFile::parse(ready), Some(PidFile { process: 4711, is_ready: true }));
-        assert_eq!(PidFile::parse("4711\n"), Some(PidFile { process: 4711, is_ready: false }));
+        assert_eq!(PidFile::parse(starting), Some(PidFile { process: 4711, port: Some(5433), is_ready: false }));
+        assert_eq!(PidFile::parse(ready), Some(PidFile { process: 4711, port: Some(5433), is_ready: true }));
+        assert_eq!(PidFile::parse("4711\n"), Some(PidFile { process: 4711, port: None, is_ready: false }));
         assert_eq!(PidFile::parse(""), None);
         assert_eq!(PidFile::parse("-4711\n"), None);
     }

@@ -1,6 +1,7 @@
 //! `serve` alone on an empty directory: it brings its own PostgreSQL, takes a stale one over, and stops it.
 
-use crate::process::Place;
+use crate::{process::Place, remote::policy};
+use fairway_testkit::TestDatabase;
 use nix::{sys::signal::kill, unistd::Pid};
 use serde_json::json;
 use std::{fs, path::Path, time::Duration};
@@ -42,4 +43,45 @@ async fn an_empty_directory_is_enough_and_a_killed_server_s_database_is_taken_ov
     assert!(status.success(), "{status}: {}", server.said());
     assert!(!lives(postgres), "PostgreSQL outlived its server");
     assert_eq!(postgres_of(&place), None);
+}
+
+/// `verify-artifacts` with its exit code, what it printed and what it complained of.
+fn verify(place: &Place) -> (Option<i32>, String, String) {
+    let output = place.command("verify-artifacts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[tokio::test]
+async fn artifacts_are_verified_beside_a_running_server_and_after_it() {
+    let sound = (Some(0), "1 versions compared, 0 with something wrong\n".to_owned(), String::new());
+    let place = Place::new("embedded");
+    let mut server = place.start().await;
+    let path = format!("/v1/assets/{}/versions", server.remote.asset("policy_bundle").await);
+    server.remote.make(&path, &json!({ "content": policy() })).await;
+    assert_eq!(verify(&place), sound);
+    // It was a look, and the server goes on.
+    assert_eq!(server.remote.get("/readyz").await.unwrap().status, 200);
+    server.terminate();
+    assert!(server.ended_within(END).await.success());
+    assert_eq!(verify(&place), sound);
+    assert_eq!(postgres_of(&place), None);
+}
+
+#[tokio::test]
+async fn where_nothing_is_verified_nothing_is_made() {
+    let place = Place::new("embedded");
+    let (code, told, complained) = verify(&place);
+    assert_eq!((code, told.as_str()), (Some(1), ""));
+    assert!(complained.contains("FAIRWAY_DATA_DIR") && complained.contains("holds no PostgreSQL"), "{complained}");
+    assert!(!place.home.path().join("data").exists());
+
+    // A database without anything in it, likewise; what its roles are called is nobody's business here.
+    let database = TestDatabase::create().await.unwrap();
+    database.owner().await.unwrap().batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await.unwrap();
+    let place = Place::new(&database.url());
+    let (code, told, complained) = verify(&place);
+    assert_eq!((code, told.as_str()), (Some(1), ""));
+    assert!(complained.contains("holds nothing of Fairway"), "{complained}");
+    assert!(!place.home.path().join("data").exists());
 }
