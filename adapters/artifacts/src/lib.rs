@@ -14,6 +14,7 @@ use fairway_domain::{
 };
 use futures_util::{
     StreamExt as _,
+    future::try_join_all,
     stream::{BoxStream, Fuse},
 };
 pub use location::{Location, LocationRefusal, S3Location};
@@ -48,14 +49,16 @@ const CALL: Duration = Duration::from_secs(5);
 const PORTION: Duration = Duration::from_secs(60);
 /// Retries within a call.
 const RETRIES: usize = 2;
-/// What a ready store can write and read. It holds a fixed text and says nothing of anybody.
+/// What a ready store can write and read, in each of its places: a volume may be mounted, or a file lie, in one of them
+/// alone. It holds a fixed text and says nothing of anybody.
 const MARKER: &str = ".fairway-artifacts";
+const PLACES: [&str; 2] = [ArtifactPath::VERSIONS, ArtifactPath::EVIDENCE];
 const MARKER_TEXT: &[u8] = b"Fairway keeps its artifacts here.\n";
 
 /// The artifact store, on whichever technology the settings name.
 pub struct Artifacts {
     store: Arc<dyn ObjectStore>,
-    /// Whether this process has met the marker. From then on its absence means that the volume or the bucket was
+    /// Whether this process has met the markers. From then on the absence of one means that the volume or the bucket was
     /// taken away, and an empty one in its place must not pass for the real one.
     marked: AtomicBool,
 }
@@ -111,16 +114,25 @@ impl Artifacts {
     }
 
     async fn check(&self) -> Result<(), ArtifactError> {
-        let marker = Path::from(MARKER);
-        if self.get(&marker).await?.is_none() {
-            if self.marked.load(Ordering::Relaxed) {
-                return Err(unavailable(io::Error::other("the store lost its marker")));
-            }
-            self.put(&marker, Bytes::from_static(MARKER_TEXT)).await?;
-        }
+        try_join_all(PLACES.map(|place| self.check_place(place))).await?;
         self.marked.store(true, Ordering::Relaxed);
         Ok(())
     }
+
+    async fn check_place(&self, place: &str) -> Result<(), ArtifactError> {
+        let marker = marker_in(place);
+        if self.get(&marker).await?.is_none() {
+            if self.marked.load(Ordering::Relaxed) {
+                return Err(unavailable(io::Error::other("the store lost a marker")));
+            }
+            self.put(&marker, Bytes::from_static(MARKER_TEXT)).await?;
+        }
+        Ok(())
+    }
+}
+
+fn marker_in(place: &str) -> Path {
+    Path::from_iter([place, MARKER])
 }
 
 #[async_trait]
@@ -169,6 +181,9 @@ impl ArtifactWalk for Walk {
                 && let Some(object) = self.listed.next().await
             {
                 let object = object.map_err(unavailable)?;
+                if object.location.filename() == Some(MARKER) {
+                    continue;
+                }
                 let put_at = OffsetDateTime::from_unix_timestamp(object.last_modified.timestamp());
                 let put_at = Timestamp::new(put_at.map_err(unavailable)?);
                 found.push(StoredObject { path: object.location.to_string(), put_at });

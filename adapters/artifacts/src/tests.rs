@@ -65,6 +65,21 @@ async fn is_ready_until_the_directory_goes_away() {
     in_directory(directory.path()).ready().await.unwrap();
 }
 
+#[tokio::test]
+async fn is_not_ready_where_one_of_its_places_cannot_be_written() {
+    for place in PLACES {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, place) = (in_directory(directory.path()), directory.path().join(place));
+        store.ready().await.unwrap();
+        fs::remove_dir_all(&place).unwrap();
+        assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
+        fs::write(&place, "a file").unwrap();
+        assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
+        // Whoever starts over it is told as well.
+        assert!(matches!(in_directory(directory.path()).ready().await, Err(ArtifactError::Unavailable(_))));
+    }
+}
+
 /// A store in a bucket, with credentials that no variable has to name.
 fn in_bucket(address: &str) -> Artifacts {
     let Location::Bucket(bucket) = Location::parse(address).unwrap() else { panic!("no bucket") };

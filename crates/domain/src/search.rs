@@ -54,6 +54,8 @@ mod tests {
     fn words_are_what_lies_between() {
         assert_eq!(words("Ticket-Classifier, tickets (v2)!"), ["classifier", "ticket", "tickets", "v2"]);
         assert_eq!(words("caf\u{e9} cafe\u{301} CAF\u{c9}"), ["caf\u{e9}"]);
+        // One for one: folding letters into others is a matter of language.
+        assert_eq!(words("Stra\u{df}e strasse \u{dc}ber"), ["strasse", "stra\u{df}e", "\u{fc}ber"]);
         assert_eq!(words("\u{ff41}\u{ff22}\u{ff11}"), ["ab1"]);
         for nothing in ["", "%", "_%_", "'; --", ":*&|!<->()\\"] {
             assert!(Words::of([nothing]).is_empty(), "{nothing}");

@@ -1,7 +1,7 @@
 //! The store over a real S3 server.
 
 use super::{in_bucket, path};
-use crate::{Artifacts, MARKER};
+use crate::{Artifacts, PLACES, marker_in};
 use fairway_domain::{
     asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, Put, StoredObject},
     id::{AssetId, AssetVersionId},
@@ -49,7 +49,7 @@ async fn keeps_finds_and_removes_in_a_bucket() {
     }
     let expected: BTreeSet<String> =
         (0..7).map(numbered).chain([path()]).map(|path| path.as_str().to_owned()).collect();
-    assert_eq!(paths(&store, 3).await, expected, "the marker lies elsewhere");
+    assert_eq!(paths(&store, 3).await, expected, "the marker is none of them");
     for path in [path(), path(), numbered(99)] {
         store.remove(&path).await.unwrap();
     }
@@ -103,9 +103,11 @@ async fn writers_of_the_same_bytes_all_succeed() {
 async fn a_bucket_that_was_emptied_is_not_taken_for_the_real_one() {
     let server = BucketServer::start().unwrap();
     let location = server.bucket("emptied").await.unwrap();
-    let store = in_bucket(&location);
-    store.ready().await.unwrap();
-    store.store.delete(&object_store::path::Path::from(MARKER)).await.unwrap();
-    assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
-    in_bucket(&location).ready().await.unwrap();
+    for place in PLACES {
+        let store = in_bucket(&location);
+        store.ready().await.unwrap();
+        store.store.delete(&marker_in(place)).await.unwrap();
+        assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
+        in_bucket(&location).ready().await.unwrap();
+    }
 }

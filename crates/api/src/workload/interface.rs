@@ -226,7 +226,8 @@ pub(crate) struct RuntimeListQuery {
     presentation_mode: Option<String>,
     /// Those that `team:<name>` or `user:<name>` answers for.
     owner_ref: Option<String>,
-    /// Those with these words, or words that begin so, in their name or description. Marks between words mean nothing.
+    /// Those with these words, or words that begin so, in their name or description. Marks between words mean nothing,
+    /// nor does it matter whether letters are capitals; another spelling is another word (`strasse` is not `Straße`).
     #[param(max_length = 256)]
     q: Option<String>,
 }

@@ -25,13 +25,13 @@ impl ArtifactPath {
     /// Where a version's content lies.
     #[must_use]
     pub fn of_version(asset: AssetId, version: AssetVersionId) -> Self {
-        Self(format!("assets/{asset}/{version}/content.json"))
+        Self(format!("{}/{asset}/{version}/content.json", Self::VERSIONS))
     }
 
     /// Where a document of a run lies.
     #[must_use]
     pub fn of_evidence(execution: ExecutionId, artifact: crate::id::ArtifactId, name: &'static str) -> Self {
-        Self(format!("evidence/{execution}/{artifact}/{name}"))
+        Self(format!("{}/{execution}/{artifact}/{name}", Self::EVIDENCE))
     }
 
     /// Where an installation says that the store is its own.
@@ -53,6 +53,9 @@ impl ArtifactPath {
 
     /// Below this all contents of versions lie.
     pub const VERSIONS: &str = "assets";
+
+    /// Below this all documents of runs lie.
+    pub const EVIDENCE: &str = "evidence";
 
     /// The path as text.
     #[must_use]
