@@ -1,12 +1,20 @@
 //! `serve` alone on an empty directory: it brings its own PostgreSQL, takes a stale one over, and stops it.
 
-use crate::{process::Place, remote::policy};
+use crate::{
+    process::Place,
+    remote::{WORKSPACE, policy},
+};
 use fairway_testkit::TestDatabase;
+use futures_util::future::join_all;
 use nix::{sys::signal::kill, unistd::Pid};
 use serde_json::json;
 use std::{fs, path::Path, time::Duration};
 
 const END: Duration = Duration::from_secs(30);
+/// As many as connections of two threads, and some more.
+const CLIENTS: usize = 24;
+/// What they may cost the server's processor together: half of what hashing alone takes where it is not optimised.
+const COLD: Duration = Duration::from_millis(500);
 
 /// The process of the PostgreSQL in a data directory, while its file is there.
 fn postgres_of(place: &Place) -> Option<Pid> {
@@ -84,4 +92,20 @@ async fn where_nothing_is_verified_nothing_is_made() {
     assert_eq!((code, told.as_str()), (Some(1), ""));
     assert!(complained.contains("holds nothing of Fairway"), "{complained}");
     assert!(!place.home.path().join("data").exists());
+}
+
+/// The first requests of all find no connections, and each new one exchanges a password by thousands of hashes. Where those
+/// are not optimised, a thread has no time for anything else until most of those who wait have given up.
+#[tokio::test]
+async fn connections_cost_a_cold_server_little() {
+    let place = Place::new("embedded");
+    let server = place.start().await;
+    let before = server.processor_time();
+    let body = |number| json!({ "slug": format!("a{number}"), "asset_kind": "skill", "owner_ref": "team:x", "workspace_id": WORKSPACE });
+    let (server, body) = (&server, &body);
+    let made = (0..CLIENTS).map(|number| async move { server.remote.post("/v1/assets", &body(number), None).await });
+    let answers = join_all(made).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    let taken = server.processor_time() - before;
+    assert!(taken < COLD, "{taken:?}");
 }

@@ -7,7 +7,7 @@ use std::{net::SocketAddr, time::Duration};
 use uuid::Uuid;
 
 /// The workspace that the first start makes.
-const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
+pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 /// Nothing waits this long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Idle connections are left before the server closes them, or a request could meet the closing.
