@@ -41,7 +41,7 @@ const LOST_GUARDS: usize = 100;
 
 /// A decided move: of the release alone, or of lanes too.
 enum Move {
-    Plain(Change<Release>),
+    Plain(Box<Change<Release>>),
     Lanes(Box<DeploymentChange>),
 }
 
@@ -80,7 +80,7 @@ impl Services {
                         Move::Plain(change) => {
                             let placed =
                                 PlacedRelease { release: change.next.clone(), deployment: seen.deployment.clone() };
-                            let commit = self.stores.releases.commit_transition(scope, change, outcome.as_ref());
+                            let commit = self.stores.releases.commit_transition(scope, *change, outcome.as_ref());
                             (placed, commit.await)
                         }
                         Move::Lanes(change) => {
@@ -128,7 +128,7 @@ impl Services {
         let PlacedRelease { release, deployment } = seen;
         let stamp = self.stamp(caller);
         Ok(match wanted.to {
-            StateName::Draft => Move::Plain(release.reopen(deployment, &stamp)?),
+            StateName::Draft => Move::Plain(Box::new(release.reopen(deployment, &stamp)?)),
             StateName::ReviewReady => {
                 // A release that is no draft is refused for that, whatever its references mean.
                 let references = match release.state {
@@ -139,11 +139,11 @@ impl Services {
                     | State::Superseded { .. }
                     | State::Retired => Ok(Vec::new()),
                 };
-                Move::Plain(release.submit(references, deployment, &stamp)?)
+                Move::Plain(Box::new(release.submit(references, deployment, &stamp)?))
             }
             StateName::Approved => {
                 let rule = self.approval_rule(scope, release).await?;
-                Move::Plain(release.approve(rule, deployment, &stamp)?)
+                Move::Plain(Box::new(release.approve(rule, deployment, &stamp)?))
             }
             StateName::Active => {
                 let standing = self.standing(scope, release, Depth::ToDecide).await?;
