@@ -15,7 +15,7 @@ mod warning;
 
 use super::kind::AssetKind;
 use crate::{
-    flow::Flow,
+    flow::{Flow, FlowProblem},
     policy::CompiledPolicy,
     prompt::{PromptRefusal, PromptTemplate},
 };
@@ -105,11 +105,7 @@ pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
         AssetKind::PolicyBundle => {
             CompiledPolicy::compile(content).map(CheckedContent::PolicyBundle).map_err(ContentRefusal::Invalid)
         }
-        AssetKind::OrchestrationFlow => Flow::from_content(content).map(CheckedContent::Flow).map_err(|problems| {
-            let stated =
-                |problem: crate::flow::FlowProblem| ContentProblem::new(problem.pointer, problem.code, problem.message);
-            ContentRefusal::Invalid(problems.into_iter().map(stated).collect())
-        }),
+        AssetKind::OrchestrationFlow => flow(content).map(CheckedContent::Flow).map_err(ContentRefusal::Invalid),
         AssetKind::KnowledgeBase
         | AssetKind::ToolDefinition
         | AssetKind::HookDefinition
@@ -127,6 +123,11 @@ pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
     }
 }
 
+fn flow(content: &Value) -> Result<Flow, Vec<ContentProblem>> {
+    let stated = |problem: FlowProblem| ContentProblem::new(problem.pointer, problem.code, problem.message);
+    Flow::from_content(content).map_err(|problems| problems.into_iter().map(stated).collect())
+}
+
 /// What schema and rules say against the content, each thing once.
 fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     if values_beyond(content, MAX_VALUES) {
@@ -141,13 +142,19 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
         return crowded;
     }
     let mut problems = schema::problems(validator, content);
-    let mut said: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
+    let refused: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
     let mut ruled = rule::problems(kind, content);
-    if kind == AssetKind::PolicyBundle && !problems.is_empty() {
+    // Readers speak when the content is read. Where it will not be, they are asked here, so that nobody hears of half.
+    let unread = !problems.is_empty() || !ruled.is_empty();
+    if unread && kind == AssetKind::PolicyBundle {
         ruled.extend(CompiledPolicy::rule_problems(content));
+    } else if unread && kind == AssetKind::OrchestrationFlow {
+        ruled.extend(flow(content).err().unwrap_or_default());
     }
     // Of what the schema has refused, nothing else need be said.
-    problems.extend(ruled.into_iter().filter(|problem| said.insert(problem.pointer.clone())));
+    let mut said = BTreeSet::new();
+    ruled.retain(|problem| !refused.contains(&problem.pointer) && said.insert((problem.pointer.clone(), problem.code)));
+    problems.extend(ruled);
     problems.truncate(schema::MAX_PROBLEMS);
     problems
 }
