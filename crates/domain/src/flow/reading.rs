@@ -17,7 +17,7 @@ pub(super) const DEFAULT_TRIGGER: &str = "api_request";
 /// Most values in one flow, whichever way it was written.
 pub(super) const MAX_VALUES: usize = 20_000;
 /// Most problems reported at once.
-const MAX_FINDINGS: usize = 1_000;
+pub(super) const MAX_FINDINGS: usize = 1_000;
 /// The code of a key that no flow has there.
 pub(super) const UNKNOWN_KEY: &str = "unknown_key";
 /// Longest name and description, in bytes.

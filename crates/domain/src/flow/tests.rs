@@ -221,6 +221,37 @@ fn what_cannot_be_read_causes_nothing_else() {
 }
 
 #[test]
+fn problems_of_yaml_and_of_the_flow_come_at_once() {
+    let text = "name: a\nname: b\nentry_step: nope\nsteps:\n  - {id: a, type: !t task, action: x, max: 1}\n  \
+                - {id: b, type: return, output: '{{trigger.q}}', output: 1e999}\n  \
+                - {id: c, 5: x, type: return, output: '{{release.zz}}'}\n";
+    let expected = [
+        ("yaml_duplicate_key", 2),
+        ("unknown_step", 3),
+        ("unknown_action", 5),
+        ("unknown_key", 5),
+        ("yaml_tag", 5),
+        ("yaml_duplicate_key", 6),
+        ("yaml_number", 6),
+        ("unknown_role", 7),
+        ("yaml_key_no_text", 7),
+    ];
+    assert_eq!(all(text), expected);
+    // What is broken causes nothing: a number that is none is no wrong type, and a step may have the id that is lost.
+    let ends = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
+    for (step, code) in [
+        ("{id: 1e999, type: task, action: evaluate_policy}", "yaml_number"),
+        ("{id: b, id: c, type: task, action: evaluate_policy}", "yaml_duplicate_key"),
+        ("{[id]: b, type: task, action: evaluate_policy}", "yaml_key_no_text"),
+        ("{id: b, type: .inf}", "yaml_number"),
+        ("{id: b, type: task, type: agent}", "yaml_duplicate_key"),
+    ] {
+        let text = format!("entry_step: b\nsteps:\n  - {step}\n{ends}");
+        assert_eq!(all(&text), [(code, 3)], "{step}");
+    }
+}
+
+#[test]
 fn the_number_of_steps_is_bounded() {
     let flow = |count: usize| {
         let mut text = "entry_step: s0\nsteps:\n".to_owned();

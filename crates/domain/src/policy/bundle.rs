@@ -143,6 +143,7 @@ impl CompiledPolicy {
         }
         let parts: Vec<RuleParts<'_>> = read.rules.iter().map(RuleParts::of_content).collect();
         let (rules, patterns) = judged(&parts, &mut problems);
+        let rules = rules.into_iter().map(|(_, rule)| rule).collect();
         if problems.is_empty() { Ok(Self::of(rules, patterns)) } else { Err(problems) }
     }
 
@@ -176,8 +177,25 @@ impl CompiledPolicy {
         let mut problems = Vec::new();
         let rules = content.get("rules").and_then(Value::as_array).into_iter().flatten();
         let parts: Vec<RuleParts<'_>> = rules.take(MAX_RULES).map(RuleParts::of_value).collect();
-        judged(&parts, &mut problems);
+        let (rules, _) = judged(&parts, &mut problems);
+        problems.extend(never_boolean(rules.iter().map(|(index, rule)| (*index, rule))));
         problems
+    }
+
+    /// What is asked of a bundle when it is made, and not of one that exists: that each condition can be true or false, and
+    /// that its tests pass.
+    #[must_use]
+    pub fn problems_when_made(&self, content: &Value) -> Vec<ContentProblem> {
+        let mut problems: Vec<ContentProblem> = never_boolean(self.rules.iter().enumerate()).collect();
+        problems.extend(self.pass_tests(content).err().unwrap_or_default());
+        problems
+    }
+}
+
+impl ConditionRefusal {
+    /// The refusal of the condition of the rule at `pointer`.
+    fn at(self, pointer: &str) -> ContentProblem {
+        ContentProblem::new(format!("{pointer}/condition"), self.code(), self.message())
     }
 }
 
@@ -228,8 +246,13 @@ impl<'c> RuleParts<'c> {
     }
 }
 
-/// The rules that are whole and right; notes what is wrong with the others.
-fn judged(parts: &[RuleParts<'_>], problems: &mut Vec<ContentProblem>) -> (Vec<Rule>, Patterns) {
+fn never_boolean<'r>(rules: impl Iterator<Item = (usize, &'r Rule)>) -> impl Iterator<Item = ContentProblem> {
+    let refused = |index: usize| ConditionRefusal::NotBoolean.at(&format!("/rules/{index}"));
+    rules.filter(|(_, rule)| rule.condition.is_never_boolean()).map(move |(index, _)| refused(index))
+}
+
+/// The rules that can be read as rules, each with its place; notes everything that is wrong.
+fn judged(parts: &[RuleParts<'_>], problems: &mut Vec<ContentProblem>) -> (Vec<(usize, Rule)>, Patterns) {
     let mut ids = BTreeSet::new();
     let mut patterns = Patterns::default();
     let mut rules = Vec::with_capacity(parts.len());
@@ -240,14 +263,11 @@ fn judged(parts: &[RuleParts<'_>], problems: &mut Vec<ContentProblem>) -> (Vec<R
             problems.push(ContentProblem::new(format!("{pointer}/id"), "duplicate_rule_id", message));
         }
         let condition = parts.condition.and_then(|source| {
-            let refused = |refusal: ConditionRefusal| {
-                let pointer = format!("{pointer}/condition");
-                problems.push(ContentProblem::new(pointer, refusal.code(), refusal.message()));
-            };
-            Condition::compile(source, &mut patterns).map_err(refused).ok()
+            let compiled = Condition::compile(source, &mut patterns);
+            compiled.map_err(|refusal| problems.push(refusal.at(&pointer))).ok()
         });
         let obligations = obligations(parts, &pointer, problems);
-        rules.extend(parts.rule(condition, obligations));
+        rules.extend(parts.rule(condition, obligations).map(|rule| (index, rule)));
     }
     (rules, patterns)
 }

@@ -247,6 +247,93 @@ fn schema_and_rules_speak_at_once() {
 }
 
 #[test]
+fn a_condition_that_can_never_be_true_or_false_is_refused_when_it_is_made() {
+    let bundle = |condition: &str| json!({"rules": [{"id": "r", "condition": condition, "outcome": "deny", "reason_code": "x"}]});
+    for condition in [
+        "1",
+        "'x'",
+        "1.5",
+        "null",
+        "[true]",
+        "{'a': true}",
+        "1 + 2",
+        "-inputs.n",
+        "size(actor.groups)",
+        "string(true)",
+        "actor.ref",
+        "actor.groups",
+        "!1",
+        "1 && 'x'",
+        "inputs.a ? 1 : 'x'",
+        "actor.groups.map(g, g == 'a')",
+        "actor.groups.filter(g, true)",
+        "now.getHours()",
+        "timestamp('2026-01-01T00:00:00Z')",
+    ] {
+        let kind = AssetKind::PolicyBundle;
+        assert_eq!(problems(kind, &bundle(condition)), one("/rules/0/condition", "policy_not_boolean"), "{condition}");
+        assert!(read(kind, &bundle(condition)).is_ok(), "what was made before is still read: {condition}");
+    }
+    for condition in [
+        "true",
+        "inputs.a",
+        "inputs['a']",
+        "has(inputs.a)",
+        "inputs.a ? 1 : true",
+        "!inputs.a",
+        "1 == 2",
+        "bool('true')",
+        "actor.groups.exists(g, g == 'a')",
+        "actor.groups.all(g, g == 'a')",
+        "actor.groups.exists_one(g, g == 'a')",
+        "'a' in actor.groups",
+        "actor.ref.startsWith('a')",
+        "inputs.l[0]",
+        "dyn(inputs.a)",
+        "1 < 2 || inputs.a",
+        "always",
+    ] {
+        assert_eq!(problems(AssetKind::PolicyBundle, &bundle(condition)), [], "{condition}");
+    }
+    // Beside what cannot be read, and beside tests that fail.
+    let rule =
+        |id: &str, condition: &str| json!({"id": id, "condition": condition, "outcome": "deny", "reason_code": "x"});
+    let two = json!({"rules": [rule("r", "1"), rule("s", "((")]});
+    let told =
+        [("/rules/1/condition".to_owned(), "policy_syntax"), ("/rules/0/condition".to_owned(), "policy_not_boolean")];
+    assert_eq!(problems(AssetKind::PolicyBundle, &two), told);
+}
+
+#[test]
+fn tests_of_a_bundle_have_names_of_their_own() {
+    let test = json!({"name": "t", "expect": {"outcome": "allow"}});
+    let rule = json!({"id": "r", "condition": "always", "outcome": "allow", "reason_code": "x"});
+    let twice = json!({"rules": [rule], "tests": [test, test]});
+    assert_eq!(problems(AssetKind::PolicyBundle, &twice), one("/tests/1/name", "duplicate_name"));
+}
+
+#[test]
+fn moments_may_be_written_in_lower_case() {
+    let mut base = numbered(AssetKind::KnowledgeBase);
+    base["access_contract"]["revoked"] = json!(true);
+    for (moment, good) in [
+        ("2026-11-21T10:00:00Z", true),
+        ("2026-11-21t10:00:00.5z", true),
+        ("2026-11-21T10:00:00z", true),
+        ("2026-11-21 10:00:00z", false),
+        ("2026-13-21T10:00:00z", false),
+    ] {
+        base["access_contract"]["revoked_at"] = json!(moment);
+        assert_eq!(problems(AssetKind::KnowledgeBase, &base).is_empty(), good, "{moment}");
+        let policy = json!({
+            "rules": [{"id": "r", "condition": "now > timestamp('2026-11-20T00:00:00Z')", "outcome": "allow", "reason_code": "x"}],
+            "tests": [{"name": "t", "input": {"now": moment}, "expect": {"outcome": "allow"}}],
+        });
+        assert_eq!(problems(AssetKind::PolicyBundle, &policy).is_empty(), good, "{moment}");
+    }
+}
+
+#[test]
 fn what_the_schema_refuses_in_a_rule_hides_nothing_else() {
     let bundle = json!({"rules": [
         {"id": "a", "condition": "((", "outcome": "x"},
