@@ -78,6 +78,22 @@ pub fn check(kind: AssetKind, content: &Value) -> Result<CheckedContent, Content
     if !problems.is_empty() {
         return Err(ContentRefusal::Invalid(problems));
     }
+    told(made(kind, content))
+}
+
+/// As much of a refusal as is told at once: one content can be wrong in thousands of places.
+fn told(checked: Result<CheckedContent, ContentRefusal>) -> Result<CheckedContent, ContentRefusal> {
+    checked.map_err(|refusal| match refusal {
+        ContentRefusal::Invalid(mut problems) => {
+            problems.truncate(schema::MAX_PROBLEMS);
+            ContentRefusal::Invalid(problems)
+        }
+        ContentRefusal::Prompt(refusal) => ContentRefusal::Prompt(refusal),
+    })
+}
+
+/// Reads content that is new.
+fn made(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
     let checked = read(kind, content);
     if kind == AssetKind::PolicyBundle {
         let problems = if let Ok(CheckedContent::PolicyBundle(policy)) = &checked {

@@ -305,6 +305,18 @@ fn a_condition_that_can_never_be_true_or_false_is_refused_when_it_is_made() {
 }
 
 #[test]
+fn a_hundred_problems_are_told_of_any_content() {
+    let step = |index: usize| json!({"id": format!("s{index}"), "type": "return", "output": "{{trigger.q}}"});
+    let flow = json!({"entry_step": "s0", "steps": (0..150).map(step).collect::<Vec<_>>()});
+    let rule = json!({"id": "r", "condition": "nobody", "outcome": "deny", "reason_code": "x"});
+    for (kind, content) in
+        [(AssetKind::OrchestrationFlow, flow), (AssetKind::PolicyBundle, json!({"rules": vec![rule; 150]}))]
+    {
+        assert_eq!(problems(kind, &content).len(), 100, "{kind}");
+    }
+}
+
+#[test]
 fn tests_of_a_bundle_have_names_of_their_own() {
     let test = json!({"name": "t", "expect": {"outcome": "allow"}});
     let rule = json!({"id": "r", "condition": "always", "outcome": "allow", "reason_code": "x"});
