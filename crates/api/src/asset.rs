@@ -12,7 +12,7 @@ use crate::{
     document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem},
     http::{
-        body::Body,
+        body::{Body, Later},
         idempotency::Keyed,
         paging::List,
         path::{Path, PathId},
@@ -123,16 +123,17 @@ impl VersionWarning {
 }
 
 impl VersionView {
-    pub(crate) fn of(version: &AssetVersion) -> Result<Self, ApiError> {
+    /// Of a version that nobody needs any more: its content may be large.
+    pub(crate) fn of(version: AssetVersion) -> Result<Self, ApiError> {
         Ok(Self {
             asset_version_id: version.asset_version_id.uuid(),
             asset_id: version.asset_id.uuid(),
             version_label: version.version_label.to_string(),
-            content: RawValue::from_string(version.canonical.clone())
+            content: RawValue::from_string(version.canonical)
                 .map_err(|error| ApiError::internal().caused_by(&error))?,
             artifact_ref: version.artifact_ref.to_string(),
             checksum: version.checksum.as_str().to_owned(),
-            change_note: version.change_note.as_ref().map(|note| note.as_str().to_owned()),
+            change_note: version.change_note.map(|note| note.as_str().to_owned()),
             created_at: version.created_at.to_string(),
             created_by: version.created_by.to_string(),
             content_yaml: None,
@@ -152,9 +153,11 @@ impl VersionView {
     }
 
     /// The version of an asset of that kind, with its warnings.
-    pub(crate) fn warned(kind: AssetKind, version: &AssetVersion) -> Result<Self, ApiError> {
-        let content = version.content().map_err(|error| ApiError::internal().caused_by(&error))?;
-        let warnings = content::warnings(kind, &content).into_iter().map(VersionWarning::of).collect();
+    pub(crate) fn warned(kind: AssetKind, version: AssetVersion) -> Result<Self, ApiError> {
+        let warnings = {
+            let content = version.content().map_err(|error| ApiError::internal().caused_by(&error))?;
+            content::warnings(kind, &content).into_iter().map(VersionWarning::of).collect()
+        };
         Ok(Self { warnings, ..Self::of(version)? })
     }
 }
@@ -180,7 +183,8 @@ pub(crate) struct NewAsset {
 pub(crate) struct NewVersion {
     /// An object as the kind's schema says.
     #[schema(value_type = Object)]
-    content: Value,
+    #[expect(dead_code, reason = "it is taken out of the document when the rest has been read")]
+    content: Later,
     /// Unique in the asset; the next `vN` if left out.
     #[schema(max_length = 64)]
     version_label: Option<String>,
@@ -354,17 +358,18 @@ pub(crate) async fn create_asset_version(
     body: Body<NewVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
-    let new = body.into_inner();
-    if !new.content.is_object() {
+    let (new, content) = body.into_parts_with("content");
+    if !content.is_object() {
         return Err(FieldProblem::new("content", "invalid", "content is an object").into());
     }
     let draft = VersionDraft {
-        content: new.content,
+        content,
         label: label(new.version_label.as_deref())?,
         change_note: change_note(new.change_note.as_deref())?,
     };
     let (asset, done) = api.services.create_asset_version(&caller, *asset, draft, key.as_ref()).await?;
-    let view = VersionView::warned(asset.kind, &done.value)?;
+    let (version, done) = done.apart();
+    let view = VersionView::warned(asset.kind, version)?;
     let location = view.location(&asset);
     Ok(Answer::made(&done, &view, location)?.send())
 }
@@ -384,7 +389,7 @@ pub(crate) async fn list_asset_versions(
     list: List<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
     let versions = api.services.list_asset_versions(&caller, *asset, list.filter.id(), list.paging()).await?;
-    Ok(list.answer(&versions.try_map(|version| VersionView::of(&version))?))
+    Ok(list.answer(&versions.try_map(VersionView::of)?))
 }
 
 /// One version.
@@ -407,5 +412,5 @@ pub(crate) async fn read_asset_version(
 ) -> Result<HttpResponse, ApiError> {
     let (asset, version) = path.into_inner();
     let (kind, version, source) = api.services.read_asset_version(&caller, (*asset, *version), from.id()).await?;
-    Ok(Answer::ok(&VersionView::warned(kind, &version)?.with_text(source)).send())
+    Ok(Answer::ok(&VersionView::warned(kind, version)?.with_text(source)).send())
 }

@@ -18,7 +18,7 @@ use fairway_domain::{
 use fairway_operations::{
     access::Operation,
     asset::AssetQuery,
-    flow::{FlowDraft, FlowVersionDraft, FlowView as Flow},
+    flow::{FlowDraft, FlowVersion, FlowVersionDraft, FlowView as Flow},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -43,13 +43,13 @@ impl FlowView {
         Ok(Self {
             asset: AssetView::of(&flow.asset),
             asset_version_id: flow.newest.as_ref().map(|newest| newest.version.asset_version_id.uuid()),
-            version: flow.newest.as_ref().map(|newest| warned(&newest.version)).transpose()?,
+            version: flow.newest.as_ref().map(|newest| warned(newest.version.clone())).transpose()?,
             content_yaml: flow.newest.as_ref().and_then(|newest| newest.content_yaml.clone()),
         })
     }
 }
 
-fn warned(version: &AssetVersion) -> Result<VersionView, ApiError> {
+fn warned(version: AssetVersion) -> Result<VersionView, ApiError> {
     VersionView::warned(AssetKind::OrchestrationFlow, version)
 }
 
@@ -229,7 +229,8 @@ pub(crate) async fn create_flow_version(
         content_yaml: new.content_yaml,
     };
     let (asset, done) = api.services.create_flow_version(&caller, *flow, draft, key.as_ref()).await?;
-    let view = warned(&done.value.version)?.with_text(done.value.content_yaml.clone());
+    let (FlowVersion { version, content_yaml }, done) = done.apart();
+    let view = warned(version)?.with_text(content_yaml);
     let location = view.location(&asset);
     Ok(Answer::made(&done, &view, location)?.send())
 }

@@ -10,6 +10,7 @@ use fairway_domain::{
     id::{AssetId, AssetVersionId, WorkspaceId},
     tenant::TenantScope,
 };
+use serde_json::Value;
 
 impl Services {
     /// What changed from one version of an asset to another.
@@ -23,11 +24,15 @@ impl Services {
         (one, other): (AssetVersionId, AssetVersionId),
     ) -> Result<VersionDiff, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::DiffAssetVersions, asset, from).await?;
-        let one = self.version_of(scope, asset, one).await?;
-        let other = self.version_of(scope, asset, other).await?;
-        let compared =
-            aside(move || -> Result<VersionDiff, serde_json::Error> { Ok(diff(&one.content()?, &other.content()?)) });
-        compared.await?.map_err(|_| Failure::Corrupt("a version that is no JSON"))
+        // One after the other, so that never more than one of the two texts lies beside what was read.
+        let one = self.content_of(scope, asset, one).await?;
+        let other = self.content_of(scope, asset, other).await?;
+        aside(move || diff(one, other)).await
+    }
+
+    async fn content_of(&self, scope: TenantScope, asset: AssetId, id: AssetVersionId) -> Result<Value, Failure> {
+        let version = self.version_of(scope, asset, id).await?;
+        aside(move || version.content()).await?.map_err(|_| Failure::Corrupt("a version that is no JSON"))
     }
 
     pub(super) async fn version_of(
