@@ -31,6 +31,8 @@ pub struct VersionDiff {
     pub patch: json_patch::Patch,
     /// The same for people: a line a change, `+` added, `-` removed, `~` changed, each with its JSON pointer.
     pub readable: String,
+    /// About how many bytes of memory the patch takes, which is more than its text.
+    pub weight: usize,
 }
 
 /// Compares two contents, which may be large: the patch is made of what they are made of where it can be.
@@ -38,11 +40,17 @@ pub struct VersionDiff {
 pub fn diff(from: Value, to: Value) -> VersionDiff {
     let mut lines = Lines::default();
     lines.compare(&from, &to);
-    let patch = if lines.weight <= HEAVIEST { json_patch::diff(&from, &to) } else { whole(to) };
+    let (patch, weight) = match lines.weight {
+        steps @ 0..=HEAVIEST => (json_patch::diff(&from, &to), steps),
+        _ => {
+            let one = weight(&to);
+            (whole(to), one)
+        }
+    };
     if lines.cut {
         lines.text.push_str("… and more\n");
     }
-    VersionDiff { patch, readable: lines.text }
+    VersionDiff { patch, readable: lines.text, weight }
 }
 
 fn whole(to: Value) -> json_patch::Patch {
