@@ -50,5 +50,6 @@ pub(crate) async fn diff_asset_versions(
 ) -> Result<HttpResponse, ApiError> {
     let (asset, one, other) = path.into_inner();
     let diff = api.services.diff_asset_versions(&caller, (*asset, from.id()), (*one, *other)).await?;
-    Ok(Answer::ok(&DiffView { patch: diff.patch, readable: diff.readable }).send())
+    let room = diff.weight.saturating_add(diff.readable.len());
+    Ok(Answer::ok(&DiffView { patch: diff.patch, readable: diff.readable }).with_room(room).send())
 }

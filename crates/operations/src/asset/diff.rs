@@ -24,15 +24,10 @@ impl Services {
         (one, other): (AssetVersionId, AssetVersionId),
     ) -> Result<VersionDiff, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::DiffAssetVersions, asset, from).await?;
-        // One after the other, so that never more than one of the two texts lies beside what was read.
-        let one = self.content_of(scope, asset, one).await?;
-        let other = self.content_of(scope, asset, other).await?;
-        aside(move || diff(one, other)).await
-    }
-
-    async fn content_of(&self, scope: TenantScope, asset: AssetId, id: AssetVersionId) -> Result<Value, Failure> {
-        let version = self.version_of(scope, asset, id).await?;
-        aside(move || version.content()).await?.map_err(|_| Failure::Corrupt("a version that is no JSON"))
+        let one = self.version_of(scope, asset, one).await?;
+        let other = self.version_of(scope, asset, other).await?;
+        let compared = aside(move || Ok::<_, serde_json::Error>(diff(read(one)?, read(other)?)));
+        compared.await?.map_err(|_| Failure::Corrupt("a version that is no JSON"))
     }
 
     pub(super) async fn version_of(
@@ -44,4 +39,9 @@ impl Services {
         let found = self.stores.assets.find_version(scope, id).await?;
         found.filter(|(parent, _)| parent.asset_id == asset).map(|(_, version)| version).ok_or(Failure::NotFound)
     }
+}
+
+/// What a version says, without the text that said it: that may be large, and there are two.
+fn read(version: AssetVersion) -> Result<Value, serde_json::Error> {
+    version.content()
 }
