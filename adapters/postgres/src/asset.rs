@@ -79,6 +79,25 @@ fn asset(row: &Row) -> Result<Asset, StoreError> {
 const INSERT_ASSET: &str = "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, \
     ownership_tier, workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)";
 
+/// Versions that refer to something.
+pub(crate) struct Referring(pub(crate) Pool);
+
+#[async_trait]
+impl Look for Referring {
+    type Key = (Uuid, Uuid);
+    type Found = ();
+
+    async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ()>, StoreError> {
+        // The first reference has the position 0.
+        const SQL: &str = "SELECT tenant_id, asset_version_id
+            FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, asset_version_id)
+            JOIN asset_reference USING (tenant_id, asset_version_id) WHERE position = 0";
+        let (tenants, versions): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
+        let rows = read(&self.0, SQL, &[&tenants, &versions]).await?;
+        rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("asset_version_id")?), ()))).collect()
+    }
+}
+
 #[async_trait]
 impl AssetStore for Database {
     async fn find(&self, scope: TenantScope, id: AssetId) -> Result<Option<Asset>, StoreError> {
@@ -282,6 +301,10 @@ impl AssetStore for Database {
             }
         };
         Ok(Some((found, row.as_ref().map(version).transpose()?)))
+    }
+
+    async fn refers(&self, scope: TenantScope, version: AssetVersionId) -> Result<bool, StoreError> {
+        Ok(self.referring.now((scope.tenant().uuid(), version.uuid())).await?.is_some())
     }
 
     async fn source_text(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<String>, StoreError> {

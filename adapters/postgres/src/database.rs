@@ -1,7 +1,7 @@
 //! The pool, and how a statement is sent.
 
 use crate::{
-    asset::{Assets, NewVersions},
+    asset::{Assets, NewVersions, Referring},
     execution::{Accepts, Finishes},
     failure,
     gather::Gather,
@@ -61,6 +61,7 @@ pub struct Database {
     pub(crate) access_revisions: Arc<Gather<Looks<AccessRevisions>>>,
     pub(crate) deployment_pulses: Arc<Gather<Looks<DeploymentPulses>>>,
     pub(crate) assets: Arc<Gather<Looks<Assets>>>,
+    pub(crate) referring: Arc<Gather<Looks<Referring>>>,
     pub(crate) releases: Arc<Gather<Looks<Releases>>>,
     pub(crate) accepts: Arc<Gather<Commits<Accepts>>>,
     pub(crate) finishes: Arc<Gather<Commits<Finishes>>>,
@@ -83,6 +84,7 @@ impl Database {
             access_revisions: Gather::over(Looks(AccessRevisions(points.clone()))),
             deployment_pulses: Gather::over(Looks(DeploymentPulses(points.clone()))),
             assets: Gather::over(Looks(Assets(points.clone()))),
+            referring: Gather::over(Looks(Referring(points.clone()))),
             releases: Gather::over(Looks(Releases(points.clone()))),
             accepts: Gather::over(Commits::of(Accepts(points.clone()))),
             finishes: Gather::over(Commits::of(Finishes(points.clone()))),

@@ -8,6 +8,7 @@ mod access;
 mod asset;
 mod audit;
 mod database;
+mod environment;
 mod execution;
 mod failure;
 mod gather;

@@ -4,7 +4,7 @@ use crate::{
     access, asset, asset_kind, audit,
     compose::Api,
     document::Base,
-    evidence, execution, flow, health,
+    environment, evidence, execution, flow, health,
     http::{
         HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard,
         strict_query::strict_query,
@@ -71,6 +71,8 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(release::list_releases)
         .service(release::create_release)
         .service(release::read_release)
+        .service(environment::read_environment_settings)
+        .service(environment::change_environment_settings)
         .service(release::read_release_gates)
         .service(release::unbind_version)
         .service(release::list_lanes)

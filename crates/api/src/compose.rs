@@ -108,6 +108,7 @@ fn stores(database: &Database) -> Stores {
     Stores {
         tenants: shared.clone(),
         workspaces: shared.clone(),
+        environments: shared.clone(),
         access: shared.clone(),
         assets: shared.clone(),
         asset_grants: shared.clone(),

@@ -10,6 +10,7 @@ mod caller;
 pub mod compose;
 pub mod config;
 pub mod document;
+mod environment;
 pub mod error;
 mod evidence;
 mod execution;

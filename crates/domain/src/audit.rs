@@ -62,6 +62,8 @@ fact_kinds! {
     TenantConfigured = "tenant.configured",
     /// A workspace was made.
     WorkspaceCreated = "workspace.created",
+    /// What an environment asks for changed.
+    EnvironmentConfigured = "environment.configured",
     /// A role was granted.
     RoleBindingCreated = "role_binding.created",
     /// A granted role was taken back.

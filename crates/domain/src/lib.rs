@@ -6,6 +6,7 @@
 pub mod access;
 pub mod asset;
 pub mod audit;
+pub mod environment;
 pub mod evidence;
 pub mod execution;
 pub mod flow;

@@ -8,6 +8,7 @@ use fairway_domain::{
         content::ContentRefusal,
         ports::{ArtifactError, BlockingRelease},
     },
+    environment::EnvironmentRefusal,
     flow::FlowProblem,
     id::ExecutionId,
     prompt::PromptRefusal,
@@ -96,6 +97,9 @@ pub enum Failure {
     /// About releases.
     #[error(transparent)]
     Release(#[from] ReleaseRefusal),
+    /// What an environment asks for is not allowed.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentRefusal),
     /// About running.
     #[error(transparent)]
     Run(#[from] RunRefusal),

@@ -30,6 +30,14 @@ impl Expected {
         }
     }
 
+    /// The same where nothing is there yet: whoever names a revision has seen something else.
+    pub(crate) fn check_absent(&self) -> Result<(), Failure> {
+        match self {
+            Self::Any => Ok(()),
+            Self::OneOf(_) => Err(Failure::PreconditionFailed),
+        }
+    }
+
     /// What a lost guard means: somebody who named a revision is told, everybody else's decision is taken again.
     pub(crate) const fn on_stale(&self) -> Option<Failure> {
         match self {

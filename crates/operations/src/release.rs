@@ -28,15 +28,12 @@ use fairway_domain::{
         BindableVersion, Binding, NewRelease, Release, StateName,
         lane::TargetLane,
         ports::{PlacedRelease, ReleaseFilter},
-        review::{Approval, ApprovalRule, SelfApproval, Verdict},
+        review::{Approval, Verdict},
     },
     slug::Slug,
     store::{CommitError, Listed, Paging},
     tenant::TenantScope,
 };
-
-/// What every environment asks of approvals where a local server is concerned: one, and anybody's.
-pub(crate) const LOCAL_RULE: ApprovalRule = ApprovalRule { min_approvals: 1, self_approval: SelfApproval::Allowed };
 
 /// A release to draft.
 #[derive(Clone, Debug)]
@@ -256,7 +253,8 @@ impl Services {
                     let (_, _, placed) = self.enter_release(caller, Operation::ReviewRelease, id).await?;
                     let approval_id: ApprovalId = self.id();
                     let said = (verdict, note.clone());
-                    let change = placed.release.review(approval_id, said, LOCAL_RULE, &self.stamp(caller))?;
+                    let rule = self.approval_rule(scope, &placed.release).await?;
+                    let change = placed.release.review(approval_id, said, rule, &self.stamp(caller))?;
                     let reviewed = change.next.clone();
                     let outcome = keyed(key, 201, approval_id.uuid());
                     match self.stores.releases.commit_review(scope, change, outcome.as_ref()).await {

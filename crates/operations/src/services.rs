@@ -13,6 +13,7 @@ use fairway_domain::{
         ports::{ArtifactStore, AssetStore},
     },
     audit::{AuditStore, Stamp},
+    environment::EnvironmentStore,
     execution::{ports::ExecutionStore, provider::Provider},
     id::{Ids, NamespaceId, WorkspaceId},
     idempotency::IdempotencyStore,
@@ -35,6 +36,8 @@ pub struct Stores {
     pub tenants: Arc<dyn TenantStore>,
     /// Workspaces.
     pub workspaces: Arc<dyn WorkspaceStore>,
+    /// What environments ask for.
+    pub environments: Arc<dyn EnvironmentStore>,
     /// Role bindings.
     pub access: Arc<dyn AccessStore>,
     /// Assets and versions.

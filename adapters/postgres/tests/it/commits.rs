@@ -13,15 +13,23 @@ use fairway_domain::{
         ports::AssetStore,
     },
     audit::FactKind,
+    environment::{Environment, EnvironmentSettings, EnvironmentStore},
     execution::{
         Acceptance,
         ports::{Accepted, AcceptedOn, ExecutionStore},
     },
     id::{NamespaceId, WorkspaceId},
     idempotency::KeyedOutcome,
-    release::{Release, lane::Lane, ports::ReleaseStore, review::Verdict, rollback::LaneReturned},
+    release::{
+        Release,
+        lane::Lane,
+        ports::ReleaseStore,
+        review::{SelfApproval, Verdict},
+        rollback::LaneReturned,
+    },
+    slug::Slug,
     store::{Change, CommitError, Conflict},
-    tenant::{DEFAULT_TENANT, Tenant, TenantSettings, TenantStore, Workspace, WorkspaceStore},
+    tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE, Tenant, TenantSettings, TenantStore, Workspace, WorkspaceStore},
     workload::{Status, Workload, WorkloadPatch, interface::InterfaceConfig, ports::WorkloadStore},
 };
 use fairway_postgres::Database;
@@ -46,12 +54,14 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 }
 
 /// All of them. `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 26] = [
+pub(crate) const COMMITS: [Commit; 28] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
     keyed("AccessStore::commit_grant", FactKind::RoleBindingCreated),
     keyless("AccessStore::commit_end", FactKind::RoleBindingDeleted),
+    keyless("EnvironmentStore::commit_settings (first)", FactKind::EnvironmentConfigured),
+    keyless("EnvironmentStore::commit_settings", FactKind::EnvironmentConfigured),
     keyed("AssetStore::commit_new", FactKind::AssetCreated),
     keyed("AssetStore::commit_move", FactKind::AssetMoved),
     keyed("AssetStore::commit_move (archive)", FactKind::AssetMoved),
@@ -134,6 +144,8 @@ impl Commit {
             "WorkloadStore::commit_new" => workload(stage).await,
             "WorkloadStore::commit" => workload_change(stage).await,
             "ReleaseStore::commit_new" => release(stage).await,
+            "EnvironmentStore::commit_settings (first)" => environment(stage, 0).await,
+            "EnvironmentStore::commit_settings" => environment(stage, 1).await,
             "ReleaseStore::commit_binding" => binding(stage).await,
             "ReleaseStore::commit_unbinding" => unbinding(stage).await,
             "ReleaseStore::commit_review" => review(stage).await,
@@ -180,7 +192,7 @@ async fn settings(stage: &Stage) -> Decision {
         other_tenant(other.as_str())
     );
     let store = store(stage);
-    Decision::new(async move |_| store.commit_settings(scope(), change).await)
+    Decision::new(async move |_| TenantStore::commit_settings(&*store, scope(), change).await)
         .stale(format!("UPDATE tenant SET revision = revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"))
         .conflict(Conflict::HostTaken, taken)
 }
@@ -417,6 +429,29 @@ async fn binding(stage: &Stage) -> Decision {
         .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{id}'"))
         .stale(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{}'", version.asset_id))
         .conflict(Conflict::DuplicateRole, taken)
+}
+
+/// Settles what an environment of its own asks for, after so many who did before.
+async fn environment(stage: &Stage, earlier: u16) -> Decision {
+    let name = Slug::parse(&format!("e-{}", Uuid::now_v7().simple())).unwrap();
+    let place = || (DEFAULT_WORKSPACE.into(), name.clone());
+    let asking =
+        |min_approvals| EnvironmentSettings { min_approvals, ..EnvironmentSettings::unsaid(SelfApproval::Refused) };
+    let mut before = None;
+    for number in 0..earlier {
+        let change = Environment::configure(place(), before.as_ref(), asking(number + 3), &stamp()).unwrap();
+        before = Some(change.next.clone());
+        EnvironmentStore::commit_settings(&*stage.store, scope(), change).await.unwrap();
+    }
+    let change = Environment::configure(place(), before.as_ref(), asking(2), &stamp()).unwrap();
+    let other = format!(
+        "INSERT INTO environment_settings VALUES ('{DEFAULT_TENANT}', '{}', '{name}', 1, true, false, 1, now(),
+         'user:eve') ON CONFLICT (tenant_id, workspace_id, environment)
+         DO UPDATE SET revision = environment_settings.revision + 1",
+        DEFAULT_WORKSPACE
+    );
+    let store = store(stage);
+    Decision::new(async move |_| EnvironmentStore::commit_settings(&*store, scope(), change).await).stale(other)
 }
 
 async fn unbinding(stage: &Stage) -> Decision {

@@ -71,6 +71,9 @@ impl From<Failure> for ApiError {
             Failure::Flow(problems) => of_flow(&problems),
             Failure::Workload(refusal) => of_workload(refusal),
             Failure::Release(refusal) => of_release(refusal),
+            Failure::Environment(_) => {
+                FieldProblem::new("min_approvals", "out_of_bounds", "1 to 10 people approve").into()
+            }
             Failure::Run(refusal) => of_run(refusal),
             Failure::Store(error) => of_store(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().caused_by(&error),

@@ -80,6 +80,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
         ("create_tenant", "tenant.created", "tenant"),
         ("change_tenant_settings", "tenant.configured", "tenant"),
         ("create_workspace", "workspace.created", "workspace"),
+        ("change_environment_settings", "environment.configured", "workspace"),
         ("create_role_binding", "role_binding.created", "role_binding"),
         ("delete_role_binding", "role_binding.deleted", "role_binding"),
         ("create_asset", "asset.created", "asset"),

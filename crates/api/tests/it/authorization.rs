@@ -38,6 +38,8 @@ const TABLE: &[(&str, &str)] = &[
     ("list_workspaces", "+ + + + + + + + + f + e"),
     ("create_workspace", "f f f f f f f + + f f +"),
     ("read_workspace", "+ + + + + + + + + f + ."),
+    ("read_environment_settings", "f f f f f f + + + . . ."),
+    ("change_environment_settings", "f f f f f f + + + . . ."),
     ("list_roles", "+ + + + + + + + + f + +"),
     ("list_role_bindings", "f f f f f f + + + . . ."),
     ("create_role_binding", "f f f f f f + + + . f ."),

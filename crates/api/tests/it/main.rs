@@ -20,6 +20,7 @@ mod burden;
 mod concurrency;
 mod demo;
 mod document;
+mod environment;
 mod errors;
 mod execution;
 mod flow;

@@ -97,6 +97,7 @@ impl<'a> Stage<'a> {
         match name {
             "tenant_id" => self.tenant.clone(),
             "workspace_id" => self.workspace.clone(),
+            "environment" => "elsewhere".to_owned(),
             "role_binding_id" => self.binding.clone(),
             "asset_id" => self.prompt().asset_id.clone(),
             "grant_id" => self.grant.clone(),
@@ -164,6 +165,7 @@ impl<'a> Stage<'a> {
             }),
             "submit_release" => json!({ "to_state": "review_ready" }),
             "transition_release" => json!({ "to_state": "retired" }),
+            "change_environment_settings" => json!({ "min_approvals": 1, "allow_self_approval": true }),
             "roll_back_release" => json!({ "reason": "It answers in riddles." }),
             "review_release" => json!({
                 "outcome": "approved", "subject_kind": "release", "subject_ref": self.workload.release_id,
@@ -205,6 +207,13 @@ impl<'a> Stage<'a> {
             "read_tenant_settings" => self.path("/v1/tenants/{tenant_id}/settings"),
             "list_workspaces" => "/v1/workspaces".to_owned(),
             "read_workspace" => self.path("/v1/workspaces/{workspace_id}"),
+            "read_environment_settings" => {
+                self.path("/v1/workspaces/{workspace_id}/environments/{environment}/settings")
+            }
+            "change_environment_settings" => {
+                let path = self.path("/v1/workspaces/{workspace_id}/environments/{environment}/settings");
+                return app.put(path, self.body(operation));
+            }
             "list_roles" => "/v1/roles".to_owned(),
             "list_role_bindings" => format!("/v1/role-bindings?{from}"),
             "list_assets" => format!("/v1/assets?{from}"),

@@ -248,6 +248,8 @@ pub trait AssetStore: Send + Sync {
         slug: &Slug,
         label: Option<&VersionLabel>,
     ) -> Result<Option<(Asset, Option<AssetVersion>)>, StoreError>;
+    /// Whether a version's content refers to anything, as was noted when it was made.
+    async fn refers(&self, scope: TenantScope, version: AssetVersionId) -> Result<bool, StoreError>;
     /// The text that a version was made from, where one was kept (a flow's YAML).
     async fn source_text(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<String>, StoreError>;
 }

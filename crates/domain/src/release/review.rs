@@ -8,7 +8,7 @@ use crate::{
     store::Change,
     time::Timestamp,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Longest note to a verdict, in characters.
 pub const MAX_NOTE: usize = 2_000;
@@ -78,6 +78,30 @@ pub enum SelfApproval {
     Allowed,
     /// They may not.
     Refused,
+}
+
+impl ApprovalRule {
+    /// What two rules ask for together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let refused = [self.self_approval, other.self_approval].contains(&SelfApproval::Refused);
+        Self {
+            min_approvals: self.min_approvals.max(other.min_approvals),
+            self_approval: if refused { SelfApproval::Refused } else { SelfApproval::Allowed },
+        }
+    }
+
+    /// What a workload profile asks for (`approval_policy`); what it leaves out, it does not ask for.
+    #[must_use]
+    pub fn of_profile(profile: &Value) -> Self {
+        let asked = profile.get("approval_policy");
+        let number = asked.and_then(|asked| asked.get("min_approvals")).and_then(Value::as_u64);
+        let apart = asked.and_then(|asked| asked.get("separation_of_duties")).and_then(Value::as_bool);
+        Self {
+            min_approvals: number.and_then(|number| usize::try_from(number).ok()).unwrap_or(1),
+            self_approval: if apart == Some(true) { SelfApproval::Refused } else { SelfApproval::Allowed },
+        }
+    }
 }
 
 /// A verdict with its effect on the release.

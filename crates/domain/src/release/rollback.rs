@@ -168,3 +168,75 @@ impl Release {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{slug::Slug, store::Revision};
+    use uuid::Uuid;
+
+    fn release(number: u128) -> ReleaseId {
+        Uuid::from_u128(number).into()
+    }
+
+    /// Moves of one lane, told oldest first as `(from, to)` with 0 for nobody, and whether they were rollbacks.
+    fn history(moves: &[(u128, u128, bool)]) -> Vec<LaneMoved> {
+        let holder = |number| (number != 0).then(|| release(number));
+        let told = moves.iter().zip(2..).map(|((from, to, back), revision)| LaneMoved {
+            revision: Revision::new(revision),
+            lane: Lane::Guided,
+            from: holder(*from),
+            to: holder(*to),
+            reason: if *back { MoveReason::Rollback } else { MoveReason::Activation },
+            at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH),
+        });
+        let mut told: Vec<LaneMoved> = told.collect();
+        told.reverse();
+        told
+    }
+
+    #[test]
+    fn the_latest_holder_that_was_never_taken_back_comes_first() {
+        let cases: [(&[(u128, u128, bool)], u128, &[u128]); 6] = [
+            (&[(0, 1, false)], 1, &[]),
+            (&[(0, 1, false), (1, 2, false), (2, 3, false)], 3, &[2, 1]),
+            // 3 was taken back, so nobody goes back to it.
+            (&[(0, 1, false), (1, 2, false), (2, 3, false), (3, 2, true)], 2, &[1]),
+            (&[(0, 1, false), (1, 2, false), (2, 1, true)], 1, &[]),
+            // Nobody held it for a while.
+            (&[(0, 1, false), (1, 0, false), (0, 2, false)], 2, &[1]),
+            // What came after a way back is gone back from, too.
+            (&[(0, 1, false), (1, 2, false), (2, 1, true), (1, 3, false)], 3, &[1]),
+        ];
+        for (moves, holder, expected) in cases {
+            let expected: Vec<ReleaseId> = expected.iter().map(|number| release(*number)).collect();
+            assert_eq!(earlier_holders(&history(moves), Lane::Guided, release(holder)), expected, "{moves:?}");
+            assert!(earlier_holders(&history(moves), Lane::Standard, release(holder)).is_empty());
+        }
+    }
+
+    #[test]
+    fn the_lane_that_was_taken_last_goes_first() {
+        let moved = |revision, lane| LaneMoved {
+            revision: Revision::new(revision),
+            lane,
+            from: None,
+            to: Some(release(1)),
+            reason: MoveReason::Activation,
+            at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH),
+        };
+        let deployment = Deployment {
+            workload_id: Uuid::nil().into(),
+            environment: Slug::parse("dev").unwrap(),
+            restricted: Some(release(1)),
+            guided: Some(release(1)),
+            standard: Some(release(2)),
+            revision: Revision::new(9),
+        };
+        let one_by_one = [moved(5, Lane::Restricted), moved(4, Lane::Guided), moved(3, Lane::Restricted)];
+        assert_eq!(lanes_by_age(&one_by_one, &deployment, release(1)), [Lane::Restricted, Lane::Guided]);
+        let at_once = [moved(4, Lane::Restricted), moved(4, Lane::Guided)];
+        assert_eq!(lanes_by_age(&at_once, &deployment, release(1)), [Lane::Guided, Lane::Restricted]);
+        assert!(lanes_by_age(&at_once, &deployment, release(3)).is_empty());
+    }
+}

@@ -69,6 +69,8 @@ operations! {
     ListWorkspaces = "list_workspaces" => Membership;
     CreateWorkspace = "create_workspace" => Tenant(P::TenantManage);
     ReadWorkspace = "read_workspace" => Membership;
+    ReadEnvironmentSettings = "read_environment_settings" => place(P::WorkloadView, P::WorkspaceManage);
+    ChangeEnvironmentSettings = "change_environment_settings" => place(P::WorkloadView, P::WorkspaceManage);
     ListRoles = "list_roles" => Membership;
     // Granting demands more than the table can say: every permission of the granted role (see `grants`).
     ListRoleBindings = "list_role_bindings" => place(P::WorkloadView, P::WorkspaceManage);

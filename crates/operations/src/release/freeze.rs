@@ -20,6 +20,7 @@ use fairway_domain::{
     slug::Slug,
     tenant::TenantScope,
 };
+use futures_util::future::join_all;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// Most bytes of contents that are read for one release.
@@ -105,7 +106,14 @@ impl Services {
             frozen: Vec::new(),
             unresolved: Vec::new(),
         };
-        release.bindings.iter().for_each(|binding| freezing.visit(binding.asset_version_id));
+        // Most contents refer to nothing, and need not be read to know it.
+        let scope = TenantScope::of(caller);
+        let refers = release.bindings.iter().map(|binding| self.stores.assets.refers(scope, binding.asset_version_id));
+        for (binding, refers) in release.bindings.iter().zip(join_all(refers).await) {
+            if refers? {
+                freezing.visit(binding.asset_version_id);
+            }
+        }
         while let Some(id) = freezing.waiting.pop_front() {
             let found = self.stores.assets.find_version(TenantScope::of(caller), id).await?;
             let (asset, version) = found.ok_or(Failure::Corrupt("a binding without a version"))?;

@@ -1,6 +1,6 @@
 //! What stands before each next state of a release.
 
-use super::{LOCAL_RULE, standing::Depth};
+use super::standing::Depth;
 use crate::{Failure, Services, access::Operation};
 use fairway_domain::{
     access::Caller,
@@ -31,7 +31,8 @@ impl Services {
         } else {
             Standing::unknown()
         };
-        let around = Surroundings { deployment, rule: LOCAL_RULE, standing: &standing, unresolved: &unresolved };
+        let rule = self.approval_rule(scope, release).await?;
+        let around = Surroundings { deployment, rule, standing: &standing, unresolved: &unresolved };
         Ok(release.gates(&around))
     }
 }

@@ -1,6 +1,6 @@
 //! Moving a release.
 
-use super::{LOCAL_RULE, standing::Depth};
+use super::standing::Depth;
 use crate::{Done, Expected, Failure, Services, access::Operation, once::keyed};
 use fairway_domain::{
     access::{Caller, Place},
@@ -141,10 +141,14 @@ impl Services {
                 };
                 Move::Plain(release.submit(references, deployment, &stamp)?)
             }
-            StateName::Approved => Move::Plain(release.approve(LOCAL_RULE, deployment, &stamp)?),
+            StateName::Approved => {
+                let rule = self.approval_rule(scope, release).await?;
+                Move::Plain(release.approve(rule, deployment, &stamp)?)
+            }
             StateName::Active => {
                 let standing = self.standing(scope, release, Depth::ToDecide).await?;
-                let change = release.activate(wanted.lane, deployment, (&standing, LOCAL_RULE), &stamp)?;
+                let rule = self.approval_rule(scope, release).await?;
+                let change = release.activate(wanted.lane, deployment, (&standing, rule), &stamp)?;
                 Move::Lanes(Box::new(change))
             }
             StateName::Retired => Move::Lanes(Box::new(release.retire(deployment, &stamp)?)),

@@ -82,6 +82,11 @@ impl Client {
         self.request(Method::PATCH, path).json(body)
     }
 
+    /// PUT with a JSON body.
+    pub fn put(&self, path: impl Into<String>, body: impl Into<Value>) -> Request {
+        self.request(Method::PUT, path).json(body)
+    }
+
     /// DELETE.
     pub fn delete(&self, path: impl Into<String>) -> Request {
         self.request(Method::DELETE, path)

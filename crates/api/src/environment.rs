@@ -1,0 +1,123 @@
+//! What environments ask of the releases in them.
+
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::{IfMatchParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    error::ApiError,
+    http::{
+        body::Body,
+        etag::IfMatch,
+        path::{Path, PathId},
+    },
+};
+use actix_web::{HttpResponse, get, put, web};
+use fairway_domain::{environment::EnvironmentSettings, id::WorkspaceId, release::review::SelfApproval, slug::Slug};
+use fairway_operations::environment::Asked;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// What an environment asks for.
+#[derive(Serialize, ToSchema)]
+#[schema(as = EnvironmentSettings)]
+pub(crate) struct EnvironmentView {
+    workspace_id: Uuid,
+    environment: String,
+    /// How many people must approve a release.
+    min_approvals: u16,
+    /// Whether those who made a release may approve it.
+    allow_self_approval: bool,
+    /// Whether runs read the documents that their release was approved with.
+    pin_documents: bool,
+}
+
+impl EnvironmentView {
+    fn answer((workspace, environment): (WorkspaceId, &Slug), asked: &Asked) -> HttpResponse {
+        let settings = asked.settings;
+        let view = Self {
+            workspace_id: workspace.uuid(),
+            environment: environment.to_string(),
+            min_approvals: settings.min_approvals,
+            allow_self_approval: settings.self_approval == SelfApproval::Allowed,
+            pin_documents: settings.pin_documents,
+        };
+        let answer = Answer::ok(&view);
+        match asked.revision {
+            Some(revision) => answer.tagged(revision).send(),
+            None => answer.send(),
+        }
+    }
+}
+
+/// What an environment shall ask for. All of it is replaced.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EnvironmentChange {
+    /// How many people must approve a release.
+    #[schema(minimum = 1, maximum = 10)]
+    min_approvals: u16,
+    /// Whether those who made a release may approve it.
+    allow_self_approval: bool,
+    /// Whether runs read the documents that their release was approved with; not if left out.
+    pin_documents: Option<bool>,
+}
+
+/// The workspace and the name of the environment; what is no slug names no environment.
+fn place(path: Path<(PathId<WorkspaceId>, String)>) -> Result<(WorkspaceId, Slug), ApiError> {
+    let (workspace, environment) = path.into_inner();
+    Ok((*workspace, Slug::parse(&environment).map_err(|_| ApiError::not_found())?))
+}
+
+/// What an environment asks for: its defaults until somebody settles it.
+#[utoipa::path(
+    operation_id = "read_environment_settings",
+    tag = "tenants",
+    params(
+        ("workspace_id" = Uuid, Path, description = "The workspace"),
+        ("environment" = String, Path, description = "A slug such as `dev`"),
+    ),
+    responses((status = 200, description = "What it asks for", body = EnvironmentView), ReadRefusals)
+)]
+#[get("/v1/workspaces/{workspace_id}/environments/{environment}/settings")]
+pub(crate) async fn read_environment_settings(
+    api: web::Data<Api>,
+    caller: Identified,
+    path: Path<(PathId<WorkspaceId>, String)>,
+) -> Result<HttpResponse, ApiError> {
+    let (workspace, environment) = place(path)?;
+    let asked = api.services.environment_settings(&caller, workspace, &environment).await?;
+    Ok(EnvironmentView::answer((workspace, &environment), &asked))
+}
+
+/// Settles what an environment asks for.
+#[utoipa::path(
+    operation_id = "change_environment_settings",
+    tag = "tenants",
+    params(
+        ("workspace_id" = Uuid, Path, description = "The workspace"),
+        ("environment" = String, Path, description = "A slug such as `dev`"),
+        IfMatchParams,
+    ),
+    request_body = EnvironmentChange,
+    responses((status = 200, description = "What it asks for now", body = EnvironmentView), RevisionRefusal, WriteRefusals)
+)]
+#[put("/v1/workspaces/{workspace_id}/environments/{environment}/settings")]
+pub(crate) async fn change_environment_settings(
+    api: web::Data<Api>,
+    caller: Identified,
+    path: Path<(PathId<WorkspaceId>, String)>,
+    expected: IfMatch,
+    body: Body<EnvironmentChange>,
+) -> Result<HttpResponse, ApiError> {
+    let (workspace, environment) = place(path)?;
+    let settings = EnvironmentSettings {
+        min_approvals: body.min_approvals,
+        self_approval: if body.allow_self_approval { SelfApproval::Allowed } else { SelfApproval::Refused },
+        pin_documents: body.pin_documents.unwrap_or(false),
+    };
+    let place = (workspace, &environment);
+    let asked = api.services.configure_environment(&caller, place, settings, &expected).await?;
+    Ok(EnvironmentView::answer((workspace, &environment), &asked))
+}

@@ -1,0 +1,113 @@
+//! What environments ask of approvals.
+
+use crate::stage::WORKSPACE;
+use fairway_testkit::{TestApp, app::Answer};
+use serde_json::{Value, json};
+
+fn settings(environment: &str) -> String {
+    format!("/v1/workspaces/{WORKSPACE}/environments/{environment}/settings")
+}
+
+async fn put(app: &TestApp, body: Value) -> Answer {
+    app.put(settings("dev"), body).await
+}
+
+async fn approve(app: &TestApp, release: &str, who: &str) -> Answer {
+    let body = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
+    app.post(format!("/v1/releases/{release}/approvals"), body).as_actor(who).await
+}
+
+async fn go(app: &TestApp, release: &str, to: &str) -> Answer {
+    app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": to })).await
+}
+
+#[tokio::test]
+async fn settings_answer_their_defaults_until_they_are_settled() {
+    let app = TestApp::start().await;
+    let unsaid = app.get(settings("dev")).await;
+    let defaults = json!({
+        "workspace_id": WORKSPACE, "environment": "dev", "min_approvals": 1, "allow_self_approval": true,
+        "pin_documents": false,
+    });
+    assert_eq!((unsaid.expect(200), unsaid.header("etag")), (defaults, None));
+    let wanted = json!({ "min_approvals": 2, "allow_self_approval": false, "pin_documents": true });
+    app.put(settings("dev"), wanted.clone()).header("If-Match", "\"1\"").await.refused(412, "precondition_failed");
+    let first = put(&app, wanted.clone()).await;
+    assert_eq!((&first.expect(200)["min_approvals"], first.header("etag")), (&json!(2), Some("\"1\"")));
+    // The same again changes nothing.
+    assert_eq!(put(&app, wanted).await.header("etag"), Some("\"1\""));
+    let second = json!({ "min_approvals": 3, "allow_self_approval": false });
+    let replaced = app.put(settings("dev"), second).header("If-Match", "\"1\"").await;
+    assert_eq!((&replaced.expect(200)["pin_documents"], replaced.header("etag")), (&json!(false), Some("\"2\"")));
+    assert_eq!(app.get(settings("dev")).await.expect(200), replaced.json());
+    assert_eq!(app.get(settings("production")).await.expect(200)["min_approvals"], 1);
+    for wrong in [
+        json!({}),
+        json!({ "min_approvals": 0, "allow_self_approval": true }),
+        json!({ "min_approvals": 11, "allow_self_approval": true }),
+        json!({ "min_approvals": -1, "allow_self_approval": true }),
+        json!({ "min_approvals": 1.5, "allow_self_approval": true }),
+        json!({ "min_approvals": 1, "allow_self_approval": "yes" }),
+        json!({ "min_approvals": 1, "allow_self_approval": true, "more": 1 }),
+    ] {
+        put(&app, wrong).await.refused(422, "validation_error");
+    }
+    app.get(settings("Dev")).await.refused(404, "not_found");
+    let owner = app.database().owner().await.unwrap();
+    let told = "SELECT count(*) FROM fact WHERE kind = 'environment.configured'";
+    assert_eq!(owner.query_one(told, &[]).await.unwrap().get::<_, i64>(0), 2);
+}
+
+#[tokio::test]
+async fn a_quorum_is_of_different_people_who_did_not_make_it() {
+    let app = TestApp::start().await;
+    put(&app, json!({ "min_approvals": 2, "allow_self_approval": false })).await.expect(200);
+    let given = app.given().by("user:ada");
+    let workload = given.workload("main").await;
+    let release = given.draft(&workload, &[given.policy("policy").await]).await;
+    go(&app, &release, "review_ready").await.expect(200);
+    approve(&app, &release, "user:ada").await.refused(403, "self_approval_not_allowed");
+    for _ in 0..2 {
+        approve(&app, &release, "user:bob").await.expect(201);
+        let refused = go(&app, &release, "approved").await.refused(422, "approval_required");
+        assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(1), &json!(2)));
+    }
+    approve(&app, &release, "user:cy").await.expect(201);
+    go(&app, &release, "approved").await.expect(200);
+    // What is asked for meanwhile is asked of the activation too.
+    put(&app, json!({ "min_approvals": 3, "allow_self_approval": false })).await.expect(200);
+    let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
+    assert_eq!((&gates[0]["gate"], &gates[0]["code"]), (&json!("approvals"), &json!("approval_required")));
+    go(&app, &release, "active").await.refused(422, "approval_required");
+    put(&app, json!({ "min_approvals": 2, "allow_self_approval": false })).await.expect(200);
+    go(&app, &release, "active").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_bound_profile_asks_for_more_but_never_for_less() {
+    let app = TestApp::start().await;
+    let given = app.given().by("user:ada");
+    let workload = given.workload("main").await;
+    let policy = given.policy("policy").await;
+    let strict =
+        json!({ "risk_tier": "high", "approval_policy": { "min_approvals": 2, "separation_of_duties": true } });
+    let strict = given.version("workload_profile", "strict", strict).await;
+    let release = given.draft(&workload, &[policy.clone(), strict]).await;
+    go(&app, &release, "review_ready").await.expect(200);
+    approve(&app, &release, "user:ada").await.refused(403, "self_approval_not_allowed");
+    approve(&app, &release, "user:bob").await.expect(201);
+    go(&app, &release, "approved").await.refused(422, "approval_required");
+    approve(&app, &release, "user:cy").await.expect(201);
+    go(&app, &release, "approved").await.expect(200);
+
+    put(&app, json!({ "min_approvals": 3, "allow_self_approval": true })).await.expect(200);
+    let lax = json!({ "risk_tier": "minimal", "approval_policy": { "min_approvals": 1 } });
+    let lax = given.version("workload_profile", "lax", lax).await;
+    let release = given.draft(&workload, &[policy, lax]).await;
+    go(&app, &release, "review_ready").await.expect(200);
+    for who in ["user:ada", "user:bob"] {
+        approve(&app, &release, who).await.expect(201);
+    }
+    let refused = go(&app, &release, "approved").await.refused(422, "approval_required");
+    assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(2), &json!(3)));
+}

@@ -1,0 +1,138 @@
+//! Environments of a workspace, and what they ask of the releases in them.
+
+use crate::{
+    access::ActorRef,
+    audit::{Fact, FactKind, Stamp, Subject},
+    id::WorkspaceId,
+    release::review::{ApprovalRule, SelfApproval},
+    slug::Slug,
+    store::{Change, CommitError, Revision, StoreError},
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use async_trait::async_trait;
+use serde_json::json;
+
+/// Most approvals that an environment can ask for.
+pub const MAX_APPROVALS: u16 = 10;
+
+/// What an environment asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EnvironmentSettings {
+    /// How many people must approve a release.
+    pub min_approvals: u16,
+    /// Whether those who made a release may approve it.
+    pub self_approval: SelfApproval,
+    /// Whether runs read the documents that their release was approved with, and not newer ones.
+    pub pin_documents: bool,
+}
+
+impl EnvironmentSettings {
+    /// What holds where nobody has said anything.
+    #[must_use]
+    pub const fn unsaid(self_approval: SelfApproval) -> Self {
+        Self { min_approvals: 1, self_approval, pin_documents: false }
+    }
+
+    /// What they ask of approvals.
+    #[must_use]
+    pub const fn rule(self) -> ApprovalRule {
+        ApprovalRule { min_approvals: self.min_approvals as usize, self_approval: self.self_approval }
+    }
+}
+
+/// The settings are not allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("an environment asks for 1 to {MAX_APPROVALS} approvals")]
+pub struct EnvironmentRefusal;
+
+/// An environment that somebody has settled something for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Environment {
+    /// The workspace.
+    pub workspace_id: WorkspaceId,
+    /// Its name, such as `dev`.
+    pub environment: Slug,
+    /// What it asks for.
+    pub settings: EnvironmentSettings,
+    /// When that was said.
+    pub updated_at: Timestamp,
+    /// By whom.
+    pub updated_by: ActorRef,
+    /// Counts the changes.
+    pub revision: Revision,
+}
+
+impl Environment {
+    /// Settles what an environment asks for; `before` is what was settled earlier.
+    ///
+    /// # Errors
+    /// When the settings are not allowed.
+    pub fn configure(
+        (workspace_id, environment): (WorkspaceId, Slug),
+        before: Option<&Self>,
+        settings: EnvironmentSettings,
+        stamp: &Stamp,
+    ) -> Result<Change<Self>, EnvironmentRefusal> {
+        if !(1..=MAX_APPROVALS).contains(&settings.min_approvals) {
+            return Err(EnvironmentRefusal);
+        }
+        let subject = Subject { kind: "workspace", id: workspace_id.uuid() };
+        let detail = json!({
+            "environment": environment.as_str(),
+            "min_approvals": settings.min_approvals,
+            "allow_self_approval": settings.self_approval == SelfApproval::Allowed,
+            "pin_documents": settings.pin_documents,
+        });
+        let fact = Fact::new(FactKind::EnvironmentConfigured, subject, Some(workspace_id), stamp, detail);
+        let revision = before.map_or(Revision::FIRST, |before| before.revision.next());
+        let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
+        let next = Self { workspace_id, environment, settings, updated_at, updated_by, revision };
+        Ok(match before {
+            None => Change::creating(next, fact),
+            Some(before) => Change::replacing(next, before.revision, fact),
+        })
+    }
+}
+
+/// Keeps what environments ask for.
+#[async_trait]
+pub trait EnvironmentStore: Send + Sync {
+    /// What was settled; `None` where nobody has.
+    async fn find(
+        &self,
+        scope: TenantScope,
+        workspace: WorkspaceId,
+        environment: &Slug,
+    ) -> Result<Option<Environment>, StoreError>;
+    /// Stores what is settled.
+    async fn commit_settings(&self, scope: TenantScope, change: Change<Environment>) -> Result<(), CommitError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn settings_are_bounded_and_counted() {
+        let stamp = Stamp {
+            fact_id: Uuid::nil().into(),
+            at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH),
+            actor: ActorRef::parse("user:ada").unwrap(),
+            request_id: Uuid::nil().into(),
+        };
+        let place = || (WorkspaceId::from(Uuid::nil()), Slug::parse("dev").unwrap());
+        let asking =
+            |min_approvals| EnvironmentSettings { min_approvals, ..EnvironmentSettings::unsaid(SelfApproval::Refused) };
+        for allowed in [1, MAX_APPROVALS] {
+            let first = Environment::configure(place(), None, asking(allowed), &stamp).unwrap();
+            assert_eq!((first.decided_on, first.next.revision), (None, Revision::FIRST));
+            let second = Environment::configure(place(), Some(&first.next), asking(1), &stamp).unwrap();
+            assert_eq!((second.decided_on, second.next.revision), (Some(Revision::FIRST), Revision::FIRST.next()));
+        }
+        for refused in [0, MAX_APPROVALS + 1] {
+            assert_eq!(Environment::configure(place(), None, asking(refused), &stamp).unwrap_err(), EnvironmentRefusal);
+        }
+    }
+}
