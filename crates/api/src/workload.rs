@@ -156,7 +156,7 @@ fn texts(name: Option<&str>, description: Option<&str>) -> Vec<FieldProblem> {
     let told = |refusal: WorkloadRefusal| {
         refusal.field().map(|field| FieldProblem::new(field, refusal.code(), refusal.to_string()))
     };
-    refused_texts(name, description).into_iter().filter_map(told).collect()
+    refused_texts(name, description).filter_map(told).collect()
 }
 
 /// Which workloads to list.
