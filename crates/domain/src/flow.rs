@@ -231,16 +231,23 @@ impl From<Finding> for FlowProblem {
 /// # Errors
 /// With everything that is wrong, each with its line and column where it has one.
 pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
-    let document = yaml::parse(text).map_err(|problem| vec![problem])?;
-    reading::read(&document.value()).map_err(|findings| {
-        let located = |finding: Finding| {
-            // A key that should not be there is shown where it stands, everything else where its value does.
-            let part = if finding.code == reading::UNKNOWN_KEY { Part::Key } else { Part::Value };
-            let place = document.place(&finding.path, part);
-            FlowProblem { line: Some(place.line), column: Some(place.column), ..finding.into() }
-        };
-        findings.into_iter().map(located).collect()
-    })
+    let document = yaml::parse(text)?;
+    let findings = match reading::read(&document.value()) {
+        Ok(flow) if document.problems.is_empty() => return Ok(flow),
+        Ok(_) => Vec::new(),
+        Err(findings) => findings,
+    };
+    let located = |finding: Finding| {
+        // A key that should not be there is shown where it stands, everything else where its value does.
+        let part = if finding.code == reading::UNKNOWN_KEY { Part::Key } else { Part::Value };
+        let place = document.place(&finding.path, part)?;
+        Some(FlowProblem { line: Some(place.line), column: Some(place.column), ..finding.into() })
+    };
+    let located: Vec<FlowProblem> = findings.into_iter().filter_map(located).collect();
+    let mut problems = document.problems;
+    problems.extend(located);
+    problems.truncate(reading::MAX_FINDINGS);
+    Err(problems)
 }
 
 impl Flow {

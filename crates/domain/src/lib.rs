@@ -12,6 +12,7 @@ pub mod execution;
 pub mod flow;
 pub mod id;
 pub mod idempotency;
+mod number;
 pub mod policy;
 pub mod prompt;
 pub mod release;

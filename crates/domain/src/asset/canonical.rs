@@ -5,13 +5,12 @@
 
 mod writing;
 
+use crate::number::LARGEST_EXACT;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::Value;
 use std::fmt;
 use writing::{Culprit, Step};
 
-/// The largest integer that every JSON reader keeps exactly, 2^53 - 1.
-const LARGEST_EXACT: u64 = (1 << 53) - 1;
 /// What every checksum begins with.
 const PREFIX: &str = "blake3:";
 

@@ -15,7 +15,7 @@ mod warning;
 
 use super::kind::AssetKind;
 use crate::{
-    flow::Flow,
+    flow::{Flow, FlowProblem},
     policy::CompiledPolicy,
     prompt::{PromptRefusal, PromptTemplate},
 };
@@ -78,11 +78,35 @@ pub fn check(kind: AssetKind, content: &Value) -> Result<CheckedContent, Content
     if !problems.is_empty() {
         return Err(ContentRefusal::Invalid(problems));
     }
-    let checked = read(kind, content)?;
-    if let CheckedContent::PolicyBundle(policy) = &checked {
-        policy.pass_tests(content).map_err(ContentRefusal::Invalid)?;
+    told(made(kind, content))
+}
+
+/// As much of a refusal as is told at once: one content can be wrong in thousands of places.
+fn told(checked: Result<CheckedContent, ContentRefusal>) -> Result<CheckedContent, ContentRefusal> {
+    checked.map_err(|refusal| match refusal {
+        ContentRefusal::Invalid(mut problems) => {
+            problems.truncate(schema::MAX_PROBLEMS);
+            ContentRefusal::Invalid(problems)
+        }
+        ContentRefusal::Prompt(refusal) => ContentRefusal::Prompt(refusal),
+    })
+}
+
+/// Reads content that is new.
+fn made(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
+    let checked = read(kind, content);
+    if kind == AssetKind::PolicyBundle {
+        let problems = if let Ok(CheckedContent::PolicyBundle(policy)) = &checked {
+            policy.problems_when_made(content)
+        } else {
+            // Its reader tells what cannot be run, and not what should not be made.
+            CompiledPolicy::rule_problems(content)
+        };
+        if !problems.is_empty() {
+            return Err(ContentRefusal::Invalid(problems));
+        }
     }
-    Ok(checked)
+    checked
 }
 
 /// Reads the content of a version that exists. It was judged when it was made, by the schema and the rules of that day,
@@ -105,11 +129,7 @@ pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
         AssetKind::PolicyBundle => {
             CompiledPolicy::compile(content).map(CheckedContent::PolicyBundle).map_err(ContentRefusal::Invalid)
         }
-        AssetKind::OrchestrationFlow => Flow::from_content(content).map(CheckedContent::Flow).map_err(|problems| {
-            let stated =
-                |problem: crate::flow::FlowProblem| ContentProblem::new(problem.pointer, problem.code, problem.message);
-            ContentRefusal::Invalid(problems.into_iter().map(stated).collect())
-        }),
+        AssetKind::OrchestrationFlow => flow(content).map(CheckedContent::Flow).map_err(ContentRefusal::Invalid),
         AssetKind::KnowledgeBase
         | AssetKind::ToolDefinition
         | AssetKind::HookDefinition
@@ -127,6 +147,11 @@ pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
     }
 }
 
+fn flow(content: &Value) -> Result<Flow, Vec<ContentProblem>> {
+    let stated = |problem: FlowProblem| ContentProblem::new(problem.pointer, problem.code, problem.message);
+    Flow::from_content(content).map_err(|problems| problems.into_iter().map(stated).collect())
+}
+
 /// What schema and rules say against the content, each thing once.
 fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     if values_beyond(content, MAX_VALUES) {
@@ -141,13 +166,19 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
         return crowded;
     }
     let mut problems = schema::problems(validator, content);
-    let mut said: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
+    let refused: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
     let mut ruled = rule::problems(kind, content);
-    if kind == AssetKind::PolicyBundle && !problems.is_empty() {
+    // Readers speak when the content is read. Where it will not be, they are asked here, so that nobody hears of half.
+    let unread = !problems.is_empty() || !ruled.is_empty();
+    if unread && kind == AssetKind::PolicyBundle {
         ruled.extend(CompiledPolicy::rule_problems(content));
+    } else if unread && kind == AssetKind::OrchestrationFlow {
+        ruled.extend(flow(content).err().unwrap_or_default());
     }
     // Of what the schema has refused, nothing else need be said.
-    problems.extend(ruled.into_iter().filter(|problem| said.insert(problem.pointer.clone())));
+    let mut said = BTreeSet::new();
+    ruled.retain(|problem| !refused.contains(&problem.pointer) && said.insert((problem.pointer.clone(), problem.code)));
+    problems.extend(ruled);
     problems.truncate(schema::MAX_PROBLEMS);
     problems
 }

@@ -2,17 +2,22 @@
 
 use super::{
     Action, Flow, MAX_AGENT_STEPS, MAX_STEPS, Output, Step, StepKind, Successor, Trigger, graph,
-    reference::{Reference, Template, Text, is_name, is_step_id},
+    reference::{Reference, ReferenceRefusal, Template, Text, is_name, is_step_id},
 };
+use crate::number;
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, fmt::Write as _, rc::Rc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    rc::Rc,
+};
 
 /// What starts a flow that does not say.
 pub(super) const DEFAULT_TRIGGER: &str = "api_request";
 /// Most values in one flow, whichever way it was written.
 pub(super) const MAX_VALUES: usize = 20_000;
 /// Most problems reported at once.
-const MAX_FINDINGS: usize = 1_000;
+pub(super) const MAX_FINDINGS: usize = 1_000;
 /// The code of a key that no flow has there.
 pub(super) const UNKNOWN_KEY: &str = "unknown_key";
 /// Longest name and description, in bytes.
@@ -27,6 +32,62 @@ const CALL_KEYS: [&str; 8] = ["id", "type", "model_policy", "inputs", "on_succes
 const AGENT_KEYS: [&str; 10] =
     ["id", "type", "model_policy", "tools", "max_steps", "inputs", "on_success", "on_failure", "next", "output"];
 const RETURN_KEYS: [&str; 3] = ["id", "type", "output"];
+/// Keys that some step has: what may stand in one whose type is not known.
+const STEP_KEYS: [&str; 11] = [
+    "id",
+    "type",
+    "action",
+    "model_policy",
+    "tools",
+    "max_steps",
+    "inputs",
+    "on_success",
+    "on_failure",
+    "next",
+    "output",
+];
+
+/// The types of steps: what may and must stand in a step follows from its type alone, whether or not the rest of it can
+/// be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum StepType {
+    Task,
+    LlmCall,
+    Agent,
+    Embedding,
+    Return,
+}
+
+impl StepType {
+    pub(super) fn parse(word: &str) -> Option<Self> {
+        match word {
+            "task" => Some(Self::Task),
+            "llm_call" => Some(Self::LlmCall),
+            "agent" => Some(Self::Agent),
+            "embedding" => Some(Self::Embedding),
+            "return" => Some(Self::Return),
+            _ => None,
+        }
+    }
+
+    const fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Task => &TASK_KEYS,
+            Self::LlmCall | Self::Embedding => &CALL_KEYS,
+            Self::Agent => &AGENT_KEYS,
+            Self::Return => &RETURN_KEYS,
+        }
+    }
+
+    /// The input that it cannot do without.
+    const fn needed(self) -> Option<&'static str> {
+        match self {
+            Self::LlmCall | Self::Agent => Some("prompt"),
+            Self::Embedding => Some("text"),
+            Self::Task | Self::Return => None,
+        }
+    }
+}
 
 /// One segment of a path into content.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -170,10 +231,9 @@ fn flow(content: &Value, findings: &mut Findings) -> Option<Flow> {
     let labels = labels(map, findings);
     let trigger = trigger(map, findings);
     let entry_step = findings.required_text(map, "entry_step", &root).map(str::to_owned);
-    let steps = steps(map, findings)?;
-    let flow = Flow { name, description, labels, trigger, entry_step: entry_step?, steps };
-    graph::check(&flow, findings);
-    Some(flow)
+    let steps = steps(map, findings);
+    graph::check(map, findings);
+    Some(Flow { name, description, labels, trigger, entry_step: entry_step?, steps: steps? })
 }
 
 /// Whether a value holds no more values than are left. Content that came as YAML was bounded before; content that came
@@ -248,7 +308,7 @@ fn trigger(map: &Map<String, Value>, findings: &mut Findings) -> Trigger {
     trigger
 }
 
-/// The steps, or `None` when one of them could not be recognised and the rules between them make no sense.
+/// The steps, or `None` when one of them could not be read.
 fn steps(map: &Map<String, Value>, findings: &mut Findings) -> Option<Vec<Step>> {
     let path = Path::default().key("steps");
     let Some(value) = map.get("steps") else {
@@ -261,17 +321,16 @@ fn steps(map: &Map<String, Value>, findings: &mut Findings) -> Option<Vec<Step>>
     };
     if list.is_empty() {
         findings.invalid(&path, "a flow has at least one step");
-        return None;
     }
     if list.len() > MAX_STEPS {
         findings.note(&path, "too_many_steps", "a flow has at most 200 steps");
-        return None;
     }
     let read: Vec<Option<Step>> =
         list.iter().enumerate().map(|(index, value)| step(value, &path.index(index), findings)).collect();
     read.into_iter().collect()
 }
 
+/// A step. Each of its keys is looked at, whichever of the others can be read.
 fn step(value: &Value, path: &Path, findings: &mut Findings) -> Option<Step> {
     let Some(map) = value.as_object() else {
         findings.wrong_type(path);
@@ -282,37 +341,40 @@ fn step(value: &Value, path: &Path, findings: &mut Findings) -> Option<Step> {
         findings.invalid(&path.key("id"), "a step's id has letters, digits, underscores and hyphens");
     }
     let inputs = inputs(map, path, findings);
-    let kind = kind(map, path, findings)?;
-    let allowed: &[&str] = match kind {
-        StepKind::Task { .. } => &TASK_KEYS,
-        StepKind::LlmCall { .. } | StepKind::Embedding { .. } => &CALL_KEYS,
-        StepKind::Agent { .. } => &AGENT_KEYS,
-        StepKind::Return { .. } => &RETURN_KEYS,
-    };
-    findings.object(value, path, allowed);
-    let needed = match kind {
-        StepKind::LlmCall { .. } | StepKind::Agent { .. } => Some("prompt"),
-        StepKind::Embedding { .. } => Some("text"),
-        StepKind::Task { .. } | StepKind::Return { .. } => None,
-    };
+    let word = findings.required_text(map, "type", path);
+    let form = word.and_then(StepType::parse);
+    if word.is_some() && form.is_none() {
+        findings.note(&path.key("type"), "unknown_step_type", "this step type is not known");
+    }
+    let kind = form.and_then(|form| kind(form, map, path, findings));
+    findings.object(value, path, form.map_or(&STEP_KEYS, StepType::keys));
     let given = map.get("inputs").and_then(Value::as_object);
+    let needed = form.and_then(StepType::needed);
     if let Some(needed) = needed.filter(|needed| !given.is_some_and(|given| given.contains_key(*needed))) {
         findings.missing(&path.key("inputs").key(needed));
     }
-    let output = match kind {
-        StepKind::Return { .. } => None,
-        StepKind::Task { .. } | StepKind::LlmCall { .. } | StepKind::Agent { .. } | StepKind::Embedding { .. } => {
-            output(map, path, findings)
+    let output = match form {
+        Some(StepType::Task | StepType::LlmCall | StepType::Agent | StepType::Embedding) => output(map, path, findings),
+        // The output of a `return` belongs to its kind.
+        Some(StepType::Return) => None,
+        None => {
+            unknown(map, path, findings);
+            None
         }
     };
-    Some(Step {
-        id: id?.to_owned(),
-        kind,
-        inputs,
-        on_success: successor(map, path, findings),
-        on_failure: findings.text(map, "on_failure", path).map(str::to_owned),
-        output,
-    })
+    let on_success = successor(map, path, findings);
+    let on_failure = findings.text(map, "on_failure", path).map(str::to_owned);
+    Some(Step { id: id?.to_owned(), kind: kind?, inputs, on_success, on_failure, output })
+}
+
+/// What can be said of a step whose type is not known: only what holds for every type.
+fn unknown(map: &Map<String, Value>, path: &Path, findings: &mut Findings) {
+    model_policy(map, path, findings);
+    tools(map, path, findings);
+    max_steps(map, path, findings);
+    if let Some(output) = map.get("output") {
+        template(output, &path.key("output"), findings);
+    }
 }
 
 fn successor(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Option<Successor> {
@@ -324,34 +386,29 @@ fn successor(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> 
     next.or(on_success)
 }
 
-fn kind(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Option<StepKind> {
-    let word = findings.required_text(map, "type", path)?;
-    match word {
-        "task" => {
+fn kind(form: StepType, map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Option<StepKind> {
+    match form {
+        StepType::Task => {
             let action = Action::parse(findings.required_text(map, "action", path)?);
             if action.is_none() {
                 findings.note(&path.key("action"), "unknown_action", "this action is not known");
             }
             Some(StepKind::Task { action: action? })
         }
-        "llm_call" => Some(StepKind::LlmCall { model_policy: model_policy(map, path, findings) }),
-        "embedding" => Some(StepKind::Embedding { model_policy: model_policy(map, path, findings) }),
-        "agent" => Some(StepKind::Agent {
+        StepType::LlmCall => Some(StepKind::LlmCall { model_policy: model_policy(map, path, findings) }),
+        StepType::Embedding => Some(StepKind::Embedding { model_policy: model_policy(map, path, findings) }),
+        StepType::Agent => Some(StepKind::Agent {
             model_policy: model_policy(map, path, findings),
             tools: tools(map, path, findings),
             max_steps: max_steps(map, path, findings),
         }),
-        "return" => {
+        StepType::Return => {
             let path = path.key("output");
             let Some(output) = map.get("output") else {
                 findings.missing(&path);
                 return None;
             };
             Some(StepKind::Return { output: template(output, &path, findings)? })
-        }
-        _ => {
-            findings.note(&path.key("type"), "unknown_step_type", "this step type is not known");
-            None
         }
     }
 }
@@ -388,7 +445,7 @@ fn tools(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Vec<
 
 fn max_steps(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Option<u64> {
     let value = map.get("max_steps")?;
-    let most = value.as_u64().filter(|most| (1..=MAX_AGENT_STEPS).contains(most));
+    let most = value.as_number().and_then(number::whole).filter(|most| (1..=MAX_AGENT_STEPS).contains(most));
     if most.is_none() {
         findings.invalid(&path.key("max_steps"), "an agent takes 1 to 50 steps");
     }
@@ -449,13 +506,18 @@ fn template(value: &Value, path: &Path, findings: &mut Findings) -> Option<Templ
 }
 
 fn parsed(text: &str, path: &Path, findings: &mut Findings) -> Option<Text> {
-    Text::parse(text)
-        .map_err(|refusal| {
-            let message = match refusal.code() {
-                "unknown_role" => "a reference names an unknown role",
-                _ => "double braces must hold `trigger.<input>`, `release.<role>` or `steps.<step>.output`",
+    let parsed = Text::parse(text).ok();
+    if parsed.is_none() {
+        let refused: BTreeSet<ReferenceRefusal> = Text::scan(text).filter_map(Result::err).collect();
+        for refusal in refused {
+            let message = match refusal {
+                ReferenceRefusal::UnknownRole => "a reference names an unknown role",
+                ReferenceRefusal::Malformed => {
+                    "double braces must hold `trigger.<input>`, `release.<role>` or `steps.<step>.output`"
+                }
             };
             findings.note(path, refusal.code(), message);
-        })
-        .ok()
+        }
+    }
+    parsed
 }

@@ -49,7 +49,7 @@ impl fmt::Display for Reference {
 }
 
 /// Why a text with references is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum ReferenceRefusal {
     /// Double braces that hold no reference, or are not closed.
     #[error("double braces must hold `trigger.<input>`, `release.<role>` or `steps.<step>.output`")]
@@ -124,6 +124,21 @@ impl Text {
             parts.push(Part::Literal(rest.to_owned()));
         }
         Ok(Self { source: source.to_owned(), parts })
+    }
+
+    /// What stands in each pair of double braces of a text, from left to right, read or refused: one mistake does not
+    /// keep the others from being told.
+    pub(super) fn scan(source: &str) -> impl Iterator<Item = Result<Reference, ReferenceRefusal>> {
+        let mut rest = source;
+        std::iter::from_fn(move || {
+            let (_, after) = rest.split_once("{{")?;
+            let Some((inner, tail)) = after.split_once("}}") else {
+                rest = "";
+                return Some(Err(ReferenceRefusal::Malformed));
+            };
+            rest = tail;
+            Some(reference(inner.trim_matches(' ')))
+        })
     }
 
     /// A text that is exactly one reference.

@@ -137,6 +137,120 @@ fn several_problems_come_at_once() {
     assert_eq!(codes(&text), [("unknown_key", Some(21)), ("unknown_step", Some(16))]);
 }
 
+/// The codes of everything that is wrong with a flow, with their lines and in the order of those.
+fn all(text: &str) -> Vec<(&'static str, u32)> {
+    let mut found: Vec<_> = codes(text).into_iter().map(|(code, line)| (code, line.unwrap_or_default())).collect();
+    found.sort_by_key(|(code, line)| (*line, *code));
+    found
+}
+
+#[test]
+fn what_cannot_be_read_hides_nothing_else() {
+    let steps = |steps: &str| format!("entry_step: a\nsteps:\n{steps}");
+    let entry = "entry_step: nope\nsteps:\n  - {id: a, type: llmcall, next: b}\n  - {id: b, type: return, output: 1}\n";
+    assert_eq!(all(entry), [("unknown_step", 1), ("unknown_step_type", 3)]);
+    let text = steps(
+        "  - {id: a, type: task, inputs: {q: '{{trigger.q}}'}, on_failure: w, colour: blue}\n  \
+         - {id: b, type: return, output: '{{release.zz}} {{trigger.z}} {{steps.gone.output}} {{oops}}'}\n",
+    );
+    let step = [("missing_key", 3), ("unknown_input", 3), ("unknown_key", 3), ("unknown_step", 3)];
+    let end = [("reference_malformed", 4), ("unknown_input", 4), ("unknown_role", 4), ("unknown_step", 4)];
+    assert_eq!(all(&text), [step, end].concat());
+    let text = steps(
+        "  - {id: a, type: task, action: evaluate_policy, inputs: {q: '{{trigger.q}}'}}\n  \
+         - {id: a, type: return, output: '{{release.zz}}'}\n",
+    );
+    assert_eq!(all(&text), [("unknown_input", 3), ("duplicate_step_id", 4), ("unknown_role", 4)]);
+    let lists =
+        steps("  - {id: a, type: return, output: [['{{trigger.q}}', '{{oops}}'], {k: '{{steps.a.output}}'}]}\n");
+    assert_eq!(all(&lists), [("reference_malformed", 3), ("step_not_earlier", 3), ("unknown_input", 3)]);
+}
+
+#[test]
+fn paths_are_judged_as_far_as_they_are_known() {
+    let task = |id: &str, more: &str| format!("  - {{id: {id}, type: task, action: evaluate_policy{more}}}\n");
+    let end = |id: &str| format!("  - {{id: {id}, type: return, output: x}}\n");
+    let flow = |steps: &[String]| format!("entry_step: a\nsteps:\n{}", steps.concat());
+    // A cycle stays one, whatever the target becomes that does not exist.
+    let text = flow(&[task("a", ", on_failure: gone"), task("b", ", next: a"), end("c")]);
+    assert_eq!(all(&text), [("cycle", 3), ("unknown_step", 3), ("cycle", 4)]);
+    // Whoever names what surely comes later names it too early.
+    let text = flow(&[task("a", ", inputs: {x: '{{steps.b.output}}'}"), task("b", ", on_failure: gone"), end("c")]);
+    assert_eq!(all(&text), [("step_not_earlier", 3), ("unknown_step", 4)]);
+    // A step of unknown type goes on to the next one, or nowhere; either way, nothing leads to `c`.
+    let odd = "  - {id: b, type: odd}\n".to_owned();
+    let text = flow(&[task("a", ""), odd.clone(), end("c"), end("d")]);
+    assert_eq!(all(&text), [("unknown_step_type", 4), ("unreachable_step", 6)]);
+    // Where a cycle is, the rest of the paths is looked at too.
+    let text = flow(&[
+        task("a", ", next: a"),
+        "  - {id: b, type: return, output: '{{steps.c.output}}'}\n".to_owned(),
+        end("c"),
+    ]);
+    let apart = [("unreachable_step", 4), ("unreachable_step", 5)];
+    assert_eq!(all(&text), [[("cycle", 3), ("step_not_earlier", 4)].as_slice(), &apart].concat());
+}
+
+#[test]
+fn what_cannot_be_read_causes_nothing_else() {
+    let flow = |steps: &str| format!("entry_step: a\nsteps:\n{steps}");
+    let end = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
+    // Each could be the step that others name, lead wherever the others do not, or be the end that is missing.
+    for (step, code) in [
+        ("  - 7\n", "wrong_type"),
+        ("  - {type: task, action: evaluate_policy, next: z}\n", "missing_key"),
+        ("  - {id: 7, type: task, action: evaluate_policy, next: z}\n", "wrong_type"),
+    ] {
+        let text = flow(&format!("  - {{id: a, type: task, action: evaluate_policy, next: b}}\n{step}{end}"));
+        assert_eq!(all(&text), [(code, 4)], "{step}");
+    }
+    for (step, code) in [
+        ("  - {id: a, type: odd}\n", "unknown_step_type"),
+        ("  - {id: a, type: task, action: evaluate_policy, next: 7}\n", "wrong_type"),
+        ("  - {id: a, type: return}\n", "missing_key"),
+        ("  - {id: a}\n", "missing_key"),
+    ] {
+        assert_eq!(all(&flow(step)), [(code, 3)], "{step}");
+    }
+    for trigger in ["7", "{inputs_schema: 7}"] {
+        let text = format!(
+            "trigger: {trigger}\nentry_step: a\nsteps:\n  - {{id: a, type: return, output: '{{{{trigger.q}}}}'}}\n"
+        );
+        assert_eq!(all(&text), [("wrong_type", 1)]);
+    }
+}
+
+#[test]
+fn problems_of_yaml_and_of_the_flow_come_at_once() {
+    let text = "name: a\nname: b\nentry_step: nope\nsteps:\n  - {id: a, type: !t task, action: x, max: 1}\n  \
+                - {id: b, type: return, output: '{{trigger.q}}', output: 1e999}\n  \
+                - {id: c, 5: x, type: return, output: '{{release.zz}}'}\n";
+    let expected = [
+        ("yaml_duplicate_key", 2),
+        ("unknown_step", 3),
+        ("unknown_action", 5),
+        ("unknown_key", 5),
+        ("yaml_tag", 5),
+        ("yaml_duplicate_key", 6),
+        ("yaml_number", 6),
+        ("unknown_role", 7),
+        ("yaml_key_no_text", 7),
+    ];
+    assert_eq!(all(text), expected);
+    // What is broken causes nothing: a number that is none is no wrong type, and a step may have the id that is lost.
+    let ends = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
+    for (step, code) in [
+        ("{id: 1e999, type: task, action: evaluate_policy}", "yaml_number"),
+        ("{id: b, id: c, type: task, action: evaluate_policy}", "yaml_duplicate_key"),
+        ("{[id]: b, type: task, action: evaluate_policy}", "yaml_key_no_text"),
+        ("{id: b, type: .inf}", "yaml_number"),
+        ("{id: b, type: task, type: agent}", "yaml_duplicate_key"),
+    ] {
+        let text = format!("entry_step: b\nsteps:\n  - {step}\n{ends}");
+        assert_eq!(all(&text), [(code, 3)], "{step}");
+    }
+}
+
 #[test]
 fn the_number_of_steps_is_bounded() {
     let flow = |count: usize| {
@@ -148,6 +262,9 @@ fn the_number_of_steps_is_bounded() {
     };
     assert!(parse_yaml(&flow(MAX_STEPS)).is_ok());
     assert_eq!(codes(&flow(MAX_STEPS + 1)), [("too_many_steps", Some(3))]);
+    let wrong =
+        flow(MAX_STEPS + 1).replace("id: s7, ", "id: s7, next: gone, ").replace("output: x", "output: '{{trigger.q}}'");
+    assert_eq!(all(&wrong), [("too_many_steps", 3), ("unknown_step", 10), ("unknown_input", 203)]);
     assert_eq!(codes(&flow(10_000)), [("flow_too_large", Some(1))]);
     let wide = json!({"entry_step": "a", "steps": [{"id": "a", "type": "return", "output": vec![0; 30_000]}]});
     assert_eq!(Flow::from_content(&wide).unwrap_err()[0].code, "flow_too_large");
@@ -174,13 +291,11 @@ fn every_problem_of_a_long_flow_has_its_place() {
         text.push_str(&format!("  - {{id: s{index}, type: task, action: launch, pad: {}}}\n", "x".repeat(1_000)));
     }
     let found = codes(&text);
-    assert_eq!(found.len(), MAX_STEPS);
-    assert!(
-        found
-            .iter()
-            .enumerate()
-            .all(|(index, (code, line))| { *code == "unknown_action" && *line == u32::try_from(index + 3).ok() })
-    );
+    for code in ["unknown_action", "unknown_key"] {
+        let lines = found.iter().filter(|problem| problem.0 == code).map(|problem| problem.1);
+        assert!(lines.eq((0..MAX_STEPS).map(|index| u32::try_from(index + 3).ok())), "{code}");
+    }
+    assert_eq!(found.last(), Some(&("path_without_return", Some(202))));
 }
 
 #[test]

@@ -8,12 +8,12 @@ mod scalar;
 
 use super::{
     FlowProblem,
-    reading::{MAX_VALUES, Segment},
+    reading::{MAX_FINDINGS, MAX_VALUES, Segment},
 };
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use serde_json::Value;
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, btree_map::Entry},
     rc::Rc,
 };
 
@@ -101,9 +101,13 @@ impl Fault {
     }
 }
 
-/// A YAML document, read.
+/// A YAML document, read as far as it can be.
 #[derive(Debug)]
-pub(super) struct Document(Rc<Node>);
+pub(super) struct Document {
+    root: Rc<Node>,
+    /// What is wrong with it, in the order of the text.
+    pub(super) problems: Vec<FlowProblem>,
+}
 
 /// One value. INVARIANT: `values`, `bytes` and `height` are those of the node with every alias below it written out,
 /// and within the bounds, so that walking and copying it is bounded too.
@@ -114,6 +118,8 @@ struct Node {
     values: usize,
     bytes: usize,
     height: usize,
+    /// Whether something is wrong with the value itself, so that nothing else need be said of it.
+    broken: bool,
 }
 
 #[derive(Debug)]
@@ -132,39 +138,75 @@ pub(super) enum Part {
     Value,
 }
 
-/// Reads one YAML 1.2 document.
+/// Reads one YAML 1.2 document. What can be passed over is noted beside it: duplicate keys, keys that are no text, tags,
+/// and what no value can hold.
 ///
 /// # Errors
-/// When the text is too long, is no YAML, holds several documents, a duplicate key, a tag, or expands too far.
-pub(super) fn parse(text: &str) -> Result<Document, FlowProblem> {
+/// With everything found so far, when the text is too long, is no YAML, holds several documents, or expands too far.
+pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
     if text.len() > MAX_TEXT {
-        return Err(Fault::TooLarge.found_at(Place::at(1, 0)));
+        return Err(vec![Fault::TooLarge.found_at(Place::at(1, 0))]);
     }
     if let Some(place) = beyond_indicators(text) {
-        return Err(Fault::Expansion.found_at(place));
+        return Err(vec![Fault::Expansion.found_at(place)]);
     }
-    let mut composer = Composer { events: Parser::new_from_str(text), anchors: HashMap::new(), values: 0, bytes: 0 };
-    composer.document().map_err(|(fault, place)| fault.found_at(place))
+    let mut composer = Composer {
+        events: Parser::new_from_str(text),
+        anchors: HashMap::new(),
+        values: 0,
+        bytes: 0,
+        problems: Vec::new(),
+    };
+    match composer.document() {
+        Ok(root) => Ok(Document { root, problems: composer.problems }),
+        Err((fault, place)) => {
+            composer.problems.truncate(MAX_FINDINGS - 1);
+            composer.problems.push(fault.found_at(place));
+            Err(composer.problems)
+        }
+    }
 }
 
-/// The place of the first structuring character that is one too many.
+/// The place of the first structuring character that is one too many. What a flow reads, `{{trigger.q}}`, has braces that
+/// structure nothing where people write it, and too many letters to be of use to anybody who means harm.
 fn beyond_indicators(text: &str) -> Option<Place> {
-    let indicator = |byte: &u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
-    let at = text.bytes().enumerate().filter(|(_, byte)| indicator(byte)).nth(MAX_INDICATORS)?.0;
-    let before = text.get(..at)?;
-    let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
-    Some(Place::at(before.matches('\n').count() + 1, column))
+    let indicator = |byte: u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
+    let (mut count, mut rest) = (0_usize, text);
+    while let Some(at) = rest.bytes().position(indicator) {
+        let (before, from) = rest.split_at_checked(at)?;
+        if let Some(after) = behind_reference(from) {
+            rest = after;
+            continue;
+        }
+        count += 1;
+        if count > MAX_INDICATORS {
+            let before = text.get(..text.len() - rest.len() + before.len())?;
+            let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
+            return Some(Place::at(before.matches('\n').count() + 1, column));
+        }
+        rest = from.get(1..)?;
+    }
+    None
+}
+
+/// What comes behind the reference with which a text begins, if it does.
+fn behind_reference(text: &str) -> Option<&str> {
+    let inside = text.strip_prefix("{{")?.trim_start_matches(' ');
+    let named = ["trigger.", "release.", "steps."].iter().find_map(|root| inside.strip_prefix(root))?;
+    let part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
+    named.trim_start_matches(part).trim_start_matches(' ').strip_prefix("}}")
 }
 
 impl Document {
     /// The document as JSON, with its aliases written out.
     pub(super) fn value(&self) -> Value {
-        self.0.value()
+        self.root.value()
     }
 
-    /// The place of the value at `path` or of its key, or of the nearest value around it that exists.
-    pub(super) fn place(&self, path: &[Segment], part: Part) -> Place {
-        let (mut node, mut place) = (&self.0, self.0.place);
+    /// The place of the value at `path` or of its key, or of the nearest value around it that exists; `None` where that
+    /// value is broken itself.
+    pub(super) fn place(&self, path: &[Segment], part: Part) -> Option<Place> {
+        let (mut node, mut place) = (&self.root, self.root.place);
         for segment in path {
             let inner = match (segment, &node.kind) {
                 (Segment::Index(index), NodeKind::List(items)) => items.get(*index).map(|item| (item.place, item)),
@@ -174,10 +216,10 @@ impl Document {
                 }),
                 (Segment::Index(_) | Segment::Key(_), _) => None,
             };
-            let Some(inner) = inner else { return place };
+            let Some(inner) = inner else { break };
             (place, node) = inner;
         }
-        place
+        (!node.broken).then_some(place)
     }
 }
 
@@ -201,16 +243,24 @@ struct Composer<'t> {
     anchors: HashMap<usize, Rc<Node>>,
     values: usize,
     bytes: usize,
+    problems: Vec<FlowProblem>,
 }
 
 impl<'t> Composer<'t> {
-    fn document(&mut self) -> Result<Document, Refused> {
+    /// Notes what does not end the reading.
+    fn note(&mut self, fault: Fault, place: Place) {
+        if self.problems.len() < MAX_FINDINGS {
+            self.problems.push(fault.found_at(place));
+        }
+    }
+
+    fn document(&mut self) -> Result<Rc<Node>, Refused> {
         let mut root = None;
         loop {
             match self.next()? {
                 (Event::StreamStart | Event::Nothing | Event::DocumentStart(_) | Event::DocumentEnd, _) => {}
                 (Event::StreamEnd, span) => {
-                    return root.map(Document).ok_or((Fault::Syntax, Place::of(span)));
+                    return root.ok_or((Fault::Syntax, Place::of(span)));
                 }
                 (_, span) if root.is_some() => return Err((Fault::Syntax, Place::of(span))),
                 (event, span) => root = Some(self.node(event, span, 1)?),
@@ -232,12 +282,22 @@ impl<'t> Composer<'t> {
             return Err((Fault::TooDeep, place));
         }
         let (node, anchor) = match event {
-            Event::Scalar(_, _, _, Some(_)) | Event::SequenceStart(_, Some(_)) | Event::MappingStart(_, Some(_)) => {
-                return Err((Fault::Tag, place));
+            Event::Scalar(text, style, anchor, tag) => {
+                self.spend(1, text.len(), place)?;
+                let tagged = self.tagged(tag.is_some(), place);
+                let mut node = self.scalar(&text, style, place)?;
+                // A tag would say what the text means, and it is not looked at.
+                node.broken |= tagged;
+                (node, anchor)
             }
-            Event::Scalar(text, style, anchor, None) => (self.scalar(&text, style, place)?, anchor),
-            Event::SequenceStart(anchor, None) => (self.list(place, depth)?, anchor),
-            Event::MappingStart(anchor, None) => (self.mapping(place, depth)?, anchor),
+            Event::SequenceStart(anchor, tag) => {
+                self.tagged(tag.is_some(), place);
+                (self.list(place, depth)?, anchor)
+            }
+            Event::MappingStart(anchor, tag) => {
+                self.tagged(tag.is_some(), place);
+                (self.mapping(place, depth)?, anchor)
+            }
             Event::Alias(anchor) => return self.alias(anchor, place, depth),
             Event::Nothing
             | Event::StreamStart
@@ -255,6 +315,13 @@ impl<'t> Composer<'t> {
         Ok(node)
     }
 
+    fn tagged(&mut self, tagged: bool, place: Place) -> bool {
+        if tagged {
+            self.note(Fault::Tag, place);
+        }
+        tagged
+    }
+
     fn spend(&mut self, values: usize, bytes: usize, place: Place) -> Result<(), Refused> {
         self.values = self.values.saturating_add(values);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -265,17 +332,19 @@ impl<'t> Composer<'t> {
     }
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, place: Place) -> Result<Node, Refused> {
-        self.spend(1, text.len(), place)?;
-        if text.contains('\0') {
-            return Err((Fault::Nul, place));
-        }
         let value = match style {
-            ScalarStyle::Plain => scalar::resolve(text).map_err(|_| (Fault::Number, place))?,
+            _ if text.contains('\0') => Err(Fault::Nul),
+            ScalarStyle::Plain => scalar::resolve(text).map_err(|_| Fault::Number),
             ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted | ScalarStyle::Literal | ScalarStyle::Folded => {
-                Value::String(text.to_owned())
+                Ok(Value::String(text.to_owned()))
             }
         };
-        Ok(Node { place, kind: NodeKind::Scalar(value), values: 1, bytes: text.len(), height: 1 })
+        let broken = value.is_err();
+        let value = value.unwrap_or_else(|fault| {
+            self.note(fault, place);
+            Value::Null
+        });
+        Ok(Node { place, kind: NodeKind::Scalar(value), values: 1, bytes: text.len(), height: 1, broken })
     }
 
     fn alias(&mut self, anchor: usize, place: Place, depth: usize) -> Result<Rc<Node>, Refused> {
@@ -290,7 +359,8 @@ impl<'t> Composer<'t> {
 
     fn list(&mut self, place: Place, depth: usize) -> Result<Node, Refused> {
         self.spend(1, 0, place)?;
-        let mut whole = Node { place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1 };
+        let mut whole =
+            Node { place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, broken: false };
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -308,40 +378,71 @@ impl<'t> Composer<'t> {
 
     fn mapping(&mut self, place: Place, depth: usize) -> Result<Node, Refused> {
         self.spend(1, 0, place)?;
-        let mut whole = Node { place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1 };
+        let mut whole =
+            Node { place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, broken: false };
         let mut members = BTreeMap::new();
         loop {
-            let (key, at) = match self.next()? {
+            let key = match self.next()? {
                 (Event::MappingEnd, _) => break,
-                (event, span) => self.key(event, span)?,
+                (event, span) => self.key(event, span, depth)?,
             };
-            if members.contains_key(&key) {
-                return Err((Fault::DuplicateKey, at));
-            }
-            whole.bytes = whole.bytes.saturating_add(key.len());
             let (event, span) = self.next()?;
             let member = self.node(event, span, depth + 1)?;
             whole.take(&member);
-            members.insert(key, (at, member));
+            // Nobody knows which member this is, so nothing is said of what the mapping seems to lack.
+            let Some((key, at)) = key else {
+                whole.broken = true;
+                continue;
+            };
+            whole.bytes = whole.bytes.saturating_add(key.len());
+            match members.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert((at, member));
+                }
+                // Nor which of the two was meant.
+                Entry::Occupied(mut entry) => {
+                    self.note(Fault::DuplicateKey, at);
+                    entry.insert((at, Rc::new(Node::broken(at))));
+                }
+            }
         }
         whole.kind = NodeKind::Mapping(members);
         Ok(whole)
     }
 
     /// A key is a text that stands there: not a number, not a collection, and not an alias, behind which it would hide.
-    fn key(&mut self, event: Event<'t>, span: Span) -> Result<(String, Place), Refused> {
+    /// `None` where it is none, which is noted.
+    fn key(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Option<(String, Place)>, Refused> {
         let place = Place::of(span);
-        if !matches!(event, Event::Scalar(..)) {
-            return Err((Fault::KeyNoText, place));
+        if let Event::Alias(_) = event {
+            self.note(Fault::KeyNoText, place);
+            return Ok(None);
         }
-        match &self.node(event, span, 1)?.kind {
-            NodeKind::Scalar(Value::String(key)) => Ok((key.clone(), place)),
-            NodeKind::Scalar(_) | NodeKind::List(_) | NodeKind::Mapping(_) => Err((Fault::KeyNoText, place)),
+        if !matches!(event, Event::Scalar(..)) {
+            self.note(Fault::KeyNoText, place);
+            self.node(event, span, depth + 1)?;
+            return Ok(None);
+        }
+        let key = self.node(event, span, depth + 1)?;
+        // Keys are no values, in YAML as in JSON. The one that comes behind this one is counted.
+        self.values = self.values.saturating_sub(1);
+        match &key.kind {
+            _ if key.broken => Ok(None),
+            NodeKind::Scalar(Value::String(text)) => Ok(Some((text.clone(), place))),
+            NodeKind::Scalar(_) | NodeKind::List(_) | NodeKind::Mapping(_) => {
+                self.note(Fault::KeyNoText, place);
+                Ok(None)
+            }
         }
     }
 }
 
 impl Node {
+    /// Stands where nothing is known.
+    const fn broken(place: Place) -> Self {
+        Self { place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, broken: true }
+    }
+
     fn take(&mut self, child: &Self) {
         self.values = self.values.saturating_add(child.values);
         self.bytes = self.bytes.saturating_add(child.bytes);

@@ -2,9 +2,11 @@
 
 use super::{
     CompiledPolicy, Obligation, Outcome, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload, Rule,
-    condition::Condition, pattern::Patterns, variables::MAX_STEPS,
+    condition::{Condition, ConditionRefusal},
+    pattern::Patterns,
+    variables::MAX_STEPS,
 };
-use crate::{asset::content::ContentProblem, time::Timestamp};
+use crate::{asset::content::ContentProblem, number, time::Timestamp};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -133,26 +135,15 @@ impl CompiledPolicy {
     /// With everything that is wrong: conditions that do not compile or are too costly, obligations that nobody knows,
     /// repeated ids.
     pub fn compile(content: &Value) -> Result<Self, Vec<ContentProblem>> {
-        let content = BundleContent::of(content)?;
+        let read = BundleContent::of(content)?;
         let mut problems = Vec::new();
-        if content.rules.len() > MAX_RULES || content.tests.len() > MAX_TESTS {
+        if read.rules.len() > MAX_RULES || read.tests.len() > MAX_TESTS {
             problems.push(ContentProblem::new("", "out_of_bounds", "a bundle has at most 200 rules and 100 tests"));
             return Err(problems);
         }
-        let mut ids = BTreeSet::new();
-        let mut patterns = Patterns::default();
-        let mut rules = Vec::with_capacity(content.rules.len());
-        for (index, rule) in content.rules.iter().enumerate() {
-            let pointer = format!("/rules/{index}");
-            if !ids.insert(&rule.id) {
-                problems.push(ContentProblem::new(
-                    format!("{pointer}/id"),
-                    "duplicate_rule_id",
-                    "another rule of the bundle has this id",
-                ));
-            }
-            rules.extend(compiled(rule, &pointer, (&mut patterns, &mut problems)));
-        }
+        let parts: Vec<RuleParts<'_>> = read.rules.iter().map(RuleParts::of_content).collect();
+        let (rules, patterns) = judged(&parts, &mut problems);
+        let rules = rules.into_iter().map(|(_, rule)| rule).collect();
         if problems.is_empty() { Ok(Self::of(rules, patterns)) } else { Err(problems) }
     }
 
@@ -161,10 +152,12 @@ impl CompiledPolicy {
     /// # Errors
     /// With every test that expects another decision, or when they take too many steps together.
     pub fn pass_tests(&self, content: &Value) -> Result<(), Vec<ContentProblem>> {
-        let content = BundleContent::of(content)?;
+        let mut content = BundleContent::of(content)?;
         let mut problems = Vec::new();
         let mut left = MAX_TEST_STEPS;
-        for (index, test) in content.tests.iter().enumerate() {
+        for (index, test) in content.tests.iter_mut().enumerate() {
+            // `5` and `5.0` are one content, and to a condition two types.
+            test.input.inputs.values_mut().for_each(number::settle);
             let decision = test.input.decide(self, &mut left);
             if left == 0 {
                 let message = "the tests take too many steps together";
@@ -178,58 +171,123 @@ impl CompiledPolicy {
 }
 
 impl CompiledPolicy {
-    /// What is wrong with those rules of a bundle that can be read as rules, where the bundle as a whole cannot.
+    /// What is wrong with the rules of a bundle that cannot be read as a whole: each part of each rule that can be read is
+    /// looked at, whatever the others are.
     pub(crate) fn rule_problems(content: &Value) -> Vec<ContentProblem> {
         let mut problems = Vec::new();
-        let mut patterns = Patterns::default();
         let rules = content.get("rules").and_then(Value::as_array).into_iter().flatten();
-        for (index, rule) in rules.take(MAX_RULES).enumerate() {
-            if let Ok(rule) = RuleContent::deserialize(rule) {
-                let _ = compiled(&rule, &format!("/rules/{index}"), (&mut patterns, &mut problems));
-            }
-        }
+        let parts: Vec<RuleParts<'_>> = rules.take(MAX_RULES).map(RuleParts::of_value).collect();
+        let (rules, _) = judged(&parts, &mut problems);
+        problems.extend(never_boolean(rules.iter().map(|(index, rule)| (*index, rule))));
+        problems
+    }
+
+    /// What is asked of a bundle when it is made, and not of one that exists: that each condition can be true or false, and
+    /// that its tests pass.
+    #[must_use]
+    pub fn problems_when_made(&self, content: &Value) -> Vec<ContentProblem> {
+        let mut problems: Vec<ContentProblem> = never_boolean(self.rules.iter().enumerate()).collect();
+        problems.extend(self.pass_tests(content).err().unwrap_or_default());
         problems
     }
 }
 
-fn compiled(
-    rule: &RuleContent,
-    pointer: &str,
-    (patterns, problems): (&mut Patterns, &mut Vec<ContentProblem>),
-) -> Option<Rule> {
-    let condition = Condition::compile(&rule.condition, patterns)
-        .map_err(|refusal| {
-            let pointer = format!("{pointer}/condition");
-            problems.push(ContentProblem::new(pointer, refusal.code(), refusal.message()));
+impl ConditionRefusal {
+    /// The refusal of the condition of the rule at `pointer`.
+    fn at(self, pointer: &str) -> ContentProblem {
+        ContentProblem::new(format!("{pointer}/condition"), self.code(), self.message())
+    }
+}
+
+/// Those parts of a rule that can be read.
+struct RuleParts<'c> {
+    id: Option<&'c str>,
+    condition: Option<&'c str>,
+    outcome: Option<Outcome>,
+    reason_code: Option<&'c str>,
+    /// Each with its place in the list; `None` where there is no list.
+    obligations: Option<Vec<(usize, &'c str)>>,
+}
+
+impl<'c> RuleParts<'c> {
+    fn of_value(rule: &'c Value) -> Self {
+        let text = |field: &str| rule.get(field).and_then(Value::as_str);
+        let names = |list: &'c Vec<Value>| {
+            list.iter().enumerate().filter_map(|(index, name)| Some((index, name.as_str()?))).collect()
+        };
+        Self {
+            id: text("id"),
+            condition: text("condition"),
+            outcome: rule.get("outcome").and_then(|outcome| Outcome::deserialize(outcome).ok()),
+            reason_code: text("reason_code"),
+            obligations: rule.get("obligations").and_then(Value::as_array).map(names),
+        }
+    }
+
+    fn of_content(rule: &'c RuleContent) -> Self {
+        let names = |list: &'c Vec<String>| list.iter().map(String::as_str).enumerate().collect();
+        Self {
+            id: Some(&rule.id),
+            condition: Some(&rule.condition),
+            outcome: Some(rule.outcome),
+            reason_code: Some(&rule.reason_code),
+            obligations: rule.obligations.as_ref().map(names),
+        }
+    }
+
+    fn rule(&self, condition: Option<Condition>, obligations: Vec<Obligation>) -> Option<Rule> {
+        Some(Rule {
+            id: self.id?.to_owned(),
+            condition: condition?,
+            outcome: self.outcome?,
+            reason_code: self.reason_code?.to_owned(),
+            obligations,
         })
-        .ok();
-    let obligations = obligations(rule, pointer, problems);
-    Some(Rule {
-        id: rule.id.clone(),
-        condition: condition?,
-        outcome: rule.outcome,
-        reason_code: rule.reason_code.clone(),
-        obligations,
-    })
+    }
+}
+
+fn never_boolean<'r>(rules: impl Iterator<Item = (usize, &'r Rule)>) -> impl Iterator<Item = ContentProblem> {
+    let refused = |index: usize| ConditionRefusal::NotBoolean.at(&format!("/rules/{index}"));
+    rules.filter(|(_, rule)| rule.condition.is_never_boolean()).map(move |(index, _)| refused(index))
+}
+
+/// The rules that can be read as rules, each with its place; notes everything that is wrong.
+fn judged(parts: &[RuleParts<'_>], problems: &mut Vec<ContentProblem>) -> (Vec<(usize, Rule)>, Patterns) {
+    let mut ids = BTreeSet::new();
+    let mut patterns = Patterns::default();
+    let mut rules = Vec::with_capacity(parts.len());
+    for (index, parts) in parts.iter().enumerate() {
+        let pointer = format!("/rules/{index}");
+        if parts.id.is_some_and(|id| !ids.insert(id)) {
+            let message = "another rule of the bundle has this id";
+            problems.push(ContentProblem::new(format!("{pointer}/id"), "duplicate_rule_id", message));
+        }
+        let condition = parts.condition.and_then(|source| {
+            let compiled = Condition::compile(source, &mut patterns);
+            compiled.map_err(|refusal| problems.push(refusal.at(&pointer))).ok()
+        });
+        let obligations = obligations(parts, &pointer, problems);
+        rules.extend(parts.rule(condition, obligations).map(|rule| (index, rule)));
+    }
+    (rules, patterns)
 }
 
 /// The obligations of a rule, which it has exactly when its outcome says so.
-fn obligations(rule: &RuleContent, pointer: &str, problems: &mut Vec<ContentProblem>) -> Vec<Obligation> {
+fn obligations(parts: &RuleParts<'_>, pointer: &str, problems: &mut Vec<ContentProblem>) -> Vec<Obligation> {
     let pointer = format!("{pointer}/obligations");
-    let names = rule.obligations.as_deref().unwrap_or_default();
-    match rule.outcome {
-        Outcome::AllowWithObligations if names.is_empty() => {
+    match (parts.outcome, &parts.obligations) {
+        (Some(Outcome::AllowWithObligations), names) if names.as_ref().is_none_or(Vec::is_empty) => {
             let message = "a rule that allows with obligations names at least one";
             problems.push(ContentProblem::new(pointer.as_str(), "obligations_missing", message));
         }
-        Outcome::Allow | Outcome::Deny if rule.obligations.is_some() => {
+        (Some(Outcome::Allow | Outcome::Deny), Some(_)) => {
             let message = "only a rule that allows with obligations has obligations";
             problems.push(ContentProblem::new(pointer.as_str(), "obligations_not_allowed", message));
         }
-        Outcome::AllowWithObligations | Outcome::Allow | Outcome::Deny => {}
+        (Some(Outcome::AllowWithObligations | Outcome::Allow | Outcome::Deny) | None, _) => {}
     }
-    let mut known = Vec::with_capacity(names.len());
-    for (index, name) in names.iter().enumerate() {
+    let mut known = Vec::new();
+    for (index, name) in parts.obligations.iter().flatten() {
         match Obligation::parse(name) {
             Some(obligation) if known.contains(&obligation) => {
                 let message = "the rule names this obligation already";

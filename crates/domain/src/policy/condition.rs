@@ -70,6 +70,10 @@ const OPERATORS: [&str; 19] = [
     "@not_strictly_false",
 ];
 
+/// Operators and functions whose results are numbers, texts, times or lists.
+const NUMBERS_AND_TEXTS: [&str; 13] =
+    ["_-_", "_+_", "_*_", "_/_", "_%_", "-_", "size", "int", "uint", "double", "string", "timestamp", "duration"];
+
 /// When a rule holds.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Condition {
@@ -106,6 +110,7 @@ pub(super) enum ConditionRefusal {
     UnknownField { line: usize, column: usize },
     UnknownFunction { line: usize, column: usize },
     Pattern,
+    NotBoolean,
     Unsupported,
 }
 
@@ -122,6 +127,7 @@ impl ConditionRefusal {
             Self::UnknownField { .. } => "policy_unknown_field",
             Self::UnknownFunction { .. } => "policy_unknown_function",
             Self::Pattern => "policy_pattern",
+            Self::NotBoolean => "policy_not_boolean",
             Self::Unsupported => "policy_unsupported",
         }
     }
@@ -141,6 +147,7 @@ impl ConditionRefusal {
                 "`matches` takes a literal regular expression of at most {MAX_PATTERN} bytes that needs no look-around, \
                  no back reference and little room; a bundle has at most {MAX_PATTERNS}"
             ),
+            Self::NotBoolean => "a condition is true or false, and this one can be neither".to_owned(),
             Self::Unsupported => "the condition uses a construct that is not supported".to_owned(),
         }
     }
@@ -167,6 +174,40 @@ impl Condition {
             return Err(ConditionRefusal::TooCostly);
         }
         Ok(Self::Expression(Box::new(expression)))
+    }
+}
+
+impl Condition {
+    /// Whether no evaluation can give true or false, so that the rule would turn every decision into a denial.
+    pub(super) fn is_never_boolean(&self) -> bool {
+        match self {
+            Self::Always | Self::Never => false,
+            Self::Expression(expression) => is_never_boolean(expression),
+        }
+    }
+}
+
+/// Says yes only where the expression's form alone tells. Recursion is as deep as the expression, which is bounded.
+fn is_never_boolean(node: &IdedExpr) -> bool {
+    match &node.expr {
+        Expr::Literal(LiteralValue::Boolean(_)) | Expr::Ident(_) => false,
+        Expr::Literal(_) | Expr::List(_) | Expr::Map(_) => true,
+        // Fields of records are texts and lists; those of inputs may be anything.
+        Expr::Select(select) => {
+            !select.test && matches!(&select.operand.expr, Expr::Ident(name) if variables::is_record(name))
+        }
+        Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
+            ("_?_:_", [_, one, other]) => is_never_boolean(one) && is_never_boolean(other),
+            ("!_", [inner]) => is_never_boolean(inner),
+            ("_&&_" | "_||_", [one, other]) => is_never_boolean(one) && is_never_boolean(other),
+            (name, _) => NUMBERS_AND_TEXTS.contains(&name) || name.starts_with("get"),
+        },
+        // `map` and `filter` gather a list, `all` and `exists` start from a truth, `exists_one` ends in a comparison.
+        Expr::Comprehension(comprehension) => {
+            let gathered = matches!(comprehension.result.expr, Expr::Ident(_));
+            is_never_boolean(if gathered { &comprehension.accu_init } else { &comprehension.result })
+        }
+        Expr::Struct(_) | Expr::Unspecified => false,
     }
 }
 

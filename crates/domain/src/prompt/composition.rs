@@ -99,7 +99,8 @@ enum Part {
         kind: VariableKind,
         offset: usize,
     },
-    /// The older form, which never had a type.
+    /// The older form, which never had a type, not even where a variable of its name declares one: templates of those
+    /// alone render as before (spec: prompt template grammar).
     Placeholder {
         name: String,
         offset: usize,

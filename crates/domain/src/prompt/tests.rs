@@ -75,6 +75,16 @@ fn what_has_no_body_or_includes_others_is_not_included() {
 }
 
 #[test]
+fn the_older_form_has_no_type_even_where_its_variable_declares_one() {
+    for count in [json!(5), json!("5"), json!(true)] {
+        let written = count.as_str().map_or_else(|| count.to_string(), str::to_owned);
+        assert_eq!(render("<{{count}}>", json!({ "count": count })).unwrap(), format!("<{written}>"));
+        let typed = render("<$arg:count>", json!({ "count": count }));
+        assert_eq!(typed.is_ok(), count.is_number(), "{count}");
+    }
+}
+
+#[test]
 fn refuses_with_the_code_and_the_offset() {
     let cases = [
         ("x $arg:unknown", json!({}), "prompt_malformed_token", 2),

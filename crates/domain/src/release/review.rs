@@ -5,6 +5,7 @@ use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp},
     id::ApprovalId,
+    number,
     store::Change,
     time::Timestamp,
 };
@@ -95,7 +96,8 @@ impl ApprovalRule {
     #[must_use]
     pub fn of_profile(profile: &Value) -> Self {
         let asked = profile.get("approval_policy");
-        let number = asked.and_then(|asked| asked.get("min_approvals")).and_then(Value::as_u64);
+        let number =
+            asked.and_then(|asked| asked.get("min_approvals")).and_then(Value::as_number).and_then(number::whole);
         let apart = asked.and_then(|asked| asked.get("separation_of_duties")).and_then(Value::as_bool);
         Self {
             min_approvals: number.and_then(|number| usize::try_from(number).ok()).unwrap_or(1),

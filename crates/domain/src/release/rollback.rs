@@ -179,8 +179,11 @@ mod tests {
         Uuid::from_u128(number).into()
     }
 
-    /// Moves of one lane, told oldest first as `(from, to)` with 0 for nobody, and whether they were rollbacks.
-    fn history(moves: &[(u128, u128, bool)]) -> Vec<LaneMoved> {
+    /// From whom, to whom, with 0 for nobody, and whether it was a rollback.
+    type Move = (u128, u128, bool);
+
+    /// Moves of one lane, told oldest first.
+    fn history(moves: &[Move]) -> Vec<LaneMoved> {
         let holder = |number| (number != 0).then(|| release(number));
         let told = moves.iter().zip(2..).map(|((from, to, back), revision)| LaneMoved {
             revision: Revision::new(revision),
@@ -197,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_latest_holder_that_was_never_taken_back_comes_first() {
-        let cases: [(&[(u128, u128, bool)], u128, &[u128]); 6] = [
+        let cases: [(&[Move], u128, &[u128]); 6] = [
             (&[(0, 1, false)], 1, &[]),
             (&[(0, 1, false), (1, 2, false), (2, 3, false)], 3, &[2, 1]),
             // 3 was taken back, so nobody goes back to it.

@@ -199,6 +199,15 @@ fn one_binding_a_role_and_the_role_is_the_kind() {
 }
 
 #[test]
+fn a_profile_asks_for_as_many_approvals_however_it_spells_the_number() {
+    for spelling in ["2", "2.0", "2e0", "20e-1"] {
+        let profile =
+            serde_json::from_str(&format!(r#"{{"approval_policy": {{"min_approvals": {spelling}}}}}"#)).unwrap();
+        assert_eq!(ApprovalRule::of_profile(&profile).min_approvals, 2, "{spelling}");
+    }
+}
+
+#[test]
 fn approvals_count_for_what_was_reviewed_alone() {
     let (ready, _) = in_state(StateName::ReviewReady);
     let by = stamp("user:ops");

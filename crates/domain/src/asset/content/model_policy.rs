@@ -1,6 +1,7 @@
 //! Model policies: which model a run calls, and by which routes.
 
 use super::ContentProblem;
+use crate::number;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,6 +22,7 @@ pub struct ModelPolicy {
     /// Sampling temperature, 0 to 2; without one, the provider's own.
     pub temperature: Option<f64>,
     /// Most tokens of an answer, 1 to 1 000 000; without one, the provider's own.
+    #[serde(default, deserialize_with = "number::optional_whole")]
     pub max_tokens: Option<u64>,
 }
 

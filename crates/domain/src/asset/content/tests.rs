@@ -1,4 +1,5 @@
 use super::*;
+use crate::asset::canonical::Canonical;
 use serde_json::json;
 
 /// The problems of a refusal, as pointers and codes.
@@ -253,9 +254,144 @@ fn schema_and_rules_speak_at_once() {
         [
             ("/extra".to_owned(), "unknown_field"),
             ("/rules/0/condition".to_owned(), "policy_unknown_variable"),
+            ("/rules/1/id".to_owned(), "duplicate_rule_id"),
             ("/rules/1/outcome".to_owned(), "not_one_of"),
         ]
     );
+}
+
+#[test]
+fn a_condition_that_can_never_be_true_or_false_is_refused_when_it_is_made() {
+    let bundle = |condition: &str| json!({"rules": [{"id": "r", "condition": condition, "outcome": "deny", "reason_code": "x"}]});
+    for condition in [
+        "1",
+        "'x'",
+        "1.5",
+        "null",
+        "[true]",
+        "{'a': true}",
+        "1 + 2",
+        "-inputs.n",
+        "size(actor.groups)",
+        "string(true)",
+        "actor.ref",
+        "actor.groups",
+        "!1",
+        "1 && 'x'",
+        "inputs.a ? 1 : 'x'",
+        "actor.groups.map(g, g == 'a')",
+        "actor.groups.filter(g, true)",
+        "now.getHours()",
+        "timestamp('2026-01-01T00:00:00Z')",
+    ] {
+        let kind = AssetKind::PolicyBundle;
+        assert_eq!(problems(kind, &bundle(condition)), one("/rules/0/condition", "policy_not_boolean"), "{condition}");
+        assert!(read(kind, &bundle(condition)).is_ok(), "what was made before is still read: {condition}");
+    }
+    for condition in [
+        "true",
+        "inputs.a",
+        "inputs['a']",
+        "has(inputs.a)",
+        "inputs.a ? 1 : true",
+        "!inputs.a",
+        "1 == 2",
+        "bool('true')",
+        "actor.groups.exists(g, g == 'a')",
+        "actor.groups.all(g, g == 'a')",
+        "actor.groups.exists_one(g, g == 'a')",
+        "'a' in actor.groups",
+        "actor.ref.startsWith('a')",
+        "inputs.l[0]",
+        "dyn(inputs.a)",
+        "1 < 2 || inputs.a",
+        "always",
+    ] {
+        assert_eq!(problems(AssetKind::PolicyBundle, &bundle(condition)), [], "{condition}");
+    }
+    // Beside what cannot be read, and beside tests that fail.
+    let rule =
+        |id: &str, condition: &str| json!({"id": id, "condition": condition, "outcome": "deny", "reason_code": "x"});
+    let two = json!({"rules": [rule("r", "1"), rule("s", "((")]});
+    let told =
+        [("/rules/1/condition".to_owned(), "policy_syntax"), ("/rules/0/condition".to_owned(), "policy_not_boolean")];
+    assert_eq!(problems(AssetKind::PolicyBundle, &two), told);
+}
+
+#[test]
+fn a_hundred_problems_are_told_of_any_content() {
+    let step = |index: usize| json!({"id": format!("s{index}"), "type": "return", "output": "{{trigger.q}}"});
+    let flow = json!({"entry_step": "s0", "steps": (0..150).map(step).collect::<Vec<_>>()});
+    let rule = json!({"id": "r", "condition": "nobody", "outcome": "deny", "reason_code": "x"});
+    for (kind, content) in
+        [(AssetKind::OrchestrationFlow, flow), (AssetKind::PolicyBundle, json!({"rules": vec![rule; 150]}))]
+    {
+        assert_eq!(problems(kind, &content).len(), 100, "{kind}");
+    }
+}
+
+#[test]
+fn tests_of_a_bundle_have_names_of_their_own() {
+    let test = json!({"name": "t", "expect": {"outcome": "allow"}});
+    let rule = json!({"id": "r", "condition": "always", "outcome": "allow", "reason_code": "x"});
+    let twice = json!({"rules": [rule], "tests": [test, test]});
+    assert_eq!(problems(AssetKind::PolicyBundle, &twice), one("/tests/1/name", "duplicate_name"));
+}
+
+#[test]
+fn moments_may_be_written_in_lower_case() {
+    let mut base = numbered(AssetKind::KnowledgeBase);
+    base["access_contract"]["revoked"] = json!(true);
+    for (moment, good) in [
+        ("2026-11-21T10:00:00Z", true),
+        ("2026-11-21t10:00:00.5z", true),
+        ("2026-11-21T10:00:00z", true),
+        ("2026-11-21 10:00:00z", false),
+        ("2026-13-21T10:00:00z", false),
+    ] {
+        base["access_contract"]["revoked_at"] = json!(moment);
+        assert_eq!(problems(AssetKind::KnowledgeBase, &base).is_empty(), good, "{moment}");
+        let policy = json!({
+            "rules": [{"id": "r", "condition": "now > timestamp('2026-11-20T00:00:00Z')", "outcome": "allow", "reason_code": "x"}],
+            "tests": [{"name": "t", "input": {"now": moment}, "expect": {"outcome": "allow"}}],
+        });
+        assert_eq!(problems(AssetKind::PolicyBundle, &policy).is_empty(), good, "{moment}");
+    }
+}
+
+#[test]
+fn what_the_schema_refuses_in_a_rule_hides_nothing_else() {
+    let bundle = json!({"rules": [
+        {"id": "a", "condition": "((", "outcome": "x"},
+        {"id": "a", "condition": 7, "outcome": "deny", "obligations": ["human_review"], "reason_code": "r"},
+        {"id": "b", "condition": "always", "outcome": 1, "obligations": ["shred", 7], "reason_code": "r"},
+    ]});
+    let mut found = problems(AssetKind::PolicyBundle, &bundle);
+    found.sort();
+    let expected = [
+        ("/rules/0/condition", "policy_syntax"),
+        ("/rules/0/outcome", "not_one_of"),
+        ("/rules/0/reason_code", "missing_field"),
+        ("/rules/1/condition", "wrong_type"),
+        ("/rules/1/id", "duplicate_rule_id"),
+        ("/rules/1/obligations", "obligations_not_allowed"),
+        ("/rules/2/obligations/0", "unknown_obligation"),
+        ("/rules/2/obligations/1", "wrong_type"),
+        ("/rules/2/outcome", "not_one_of"),
+    ];
+    assert_eq!(found, expected.map(|(pointer, code)| (pointer.to_owned(), code)));
+    let flow = json!({"entry_step": "gone", "extra": 1, "steps": [
+        {"id": "a", "type": "return", "output": "{{trigger.q}} {{release.zz}}"},
+    ]});
+    let mut found = problems(AssetKind::OrchestrationFlow, &flow);
+    found.sort();
+    let expected = [
+        ("/entry_step", "unknown_step"),
+        ("/extra", "unknown_field"),
+        ("/steps/0/output", "unknown_input"),
+        ("/steps/0/output", "unknown_role"),
+    ];
+    assert_eq!(found, expected.map(|(pointer, code)| (pointer.to_owned(), code)));
 }
 
 #[test]
@@ -352,4 +488,99 @@ fn a_legacy_configuration_comes_with_its_successor() {
     assert_eq!((policy.temperature, policy.provider_route.model.as_str()), (Some(0.3), "gpt/4.1"));
     assert!(told.iter().skip(1).all(|warning| warning.code == "recorded_only" && warning.conversion.is_none()));
     assert!(warnings(AssetKind::ModelPolicy, &model_policy()).iter().all(|warning| warning.code == "recorded_only"));
+}
+
+/// The published example of every kind.
+const fn example(kind: AssetKind) -> &'static str {
+    match kind {
+        AssetKind::PromptTemplate => include_str!("../../../../../examples/assets/prompt_template.json"),
+        AssetKind::KnowledgeBase => include_str!("../../../../../examples/assets/knowledge_base.json"),
+        AssetKind::ModelPolicy => include_str!("../../../../../examples/assets/model_policy.json"),
+        AssetKind::ModelConfig => include_str!("../../../../../examples/assets/model_config.json"),
+        AssetKind::PolicyBundle => include_str!("../../../../../examples/assets/policy_bundle.json"),
+        AssetKind::ToolDefinition => include_str!("../../../../../examples/assets/tool_definition.json"),
+        AssetKind::HookDefinition => include_str!("../../../../../examples/assets/hook_definition.json"),
+        AssetKind::McpServer => include_str!("../../../../../examples/assets/mcp_server.json"),
+        AssetKind::Skill => include_str!("../../../../../examples/assets/skill.json"),
+        AssetKind::Agent => include_str!("../../../../../examples/assets/agent.json"),
+        AssetKind::OrchestrationFlow => include_str!("../../../../../examples/assets/orchestration_flow.json"),
+        AssetKind::Memory => include_str!("../../../../../examples/assets/memory.json"),
+        AssetKind::EvaluationSuite => include_str!("../../../../../examples/assets/evaluation_suite.json"),
+        AssetKind::GuardrailConfig => include_str!("../../../../../examples/assets/guardrail_config.json"),
+        AssetKind::ConnectorDefinition => include_str!("../../../../../examples/assets/connector_definition.json"),
+        AssetKind::SovereigntyProfile => include_str!("../../../../../examples/assets/sovereignty_profile.json"),
+        AssetKind::WorkloadProfile => include_str!("../../../../../examples/assets/workload_profile.json"),
+        AssetKind::SandboxProfile => include_str!("../../../../../examples/assets/sandbox_profile.json"),
+        AssetKind::WorkloadHarness => include_str!("../../../../../examples/assets/workload_harness.json"),
+    }
+}
+
+/// One of the ways to write a number.
+fn spelled(number: &serde_json::Number, way: u8) -> String {
+    let plain = number.to_string();
+    let double = number.as_f64().unwrap();
+    match (way % 5, plain.contains(['.', 'e'])) {
+        (0, _) => plain,
+        (1, _) => format!("{double:e}"),
+        (2, _) => format!("{double:E}"),
+        (_, true) => format!("{plain}0"),
+        (3, false) => format!("{plain}.0"),
+        (_, false) => format!("{plain}.00E+0"),
+    }
+}
+
+/// JSON in which every number is written in the next of these ways.
+fn respelled(value: &Value, ways: &mut impl Iterator<Item = u8>) -> String {
+    match value {
+        Value::Number(number) => spelled(number, ways.next().unwrap_or_default()),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| respelled(item, ways)).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Object(members) => {
+            let member = |(key, member): (&String, &Value)| format!("{}: {}", json!(key), respelled(member, ways));
+            let members: Vec<String> = members.iter().map(member).collect();
+            format!("{{{}}}", members.join(", "))
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => value.to_string(),
+    }
+}
+
+/// The example of a kind, with numbers where the kind has them and the example has not.
+fn numbered(kind: AssetKind) -> Value {
+    let mut content: Value = serde_json::from_str(example(kind)).unwrap();
+    if kind == AssetKind::OrchestrationFlow {
+        content["steps"][1]["type"] = json!("agent");
+        content["steps"][1]["max_steps"] = json!(5);
+        content["steps"][1]["inputs"]["weights"] = json!([10, -3, 0.5]);
+    } else if kind == AssetKind::PolicyBundle {
+        content["rules"] = json!([
+            {"id": "odd", "condition": "inputs.n % 2 == 1", "outcome": "allow", "reason_code": "odd"},
+        ]);
+        content["tests"] = json!([{"name": "odd", "input": {"inputs": {"n": 7}}, "expect": {"outcome": "allow"}}]);
+    }
+    content
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn no_spelling_of_a_number_makes_another_content(ways in proptest::collection::vec(0_u8..5, 64)) {
+        for kind in AssetKind::ALL {
+            let content = numbered(kind);
+            let checksum = |content: &Value| Canonical::of(content).unwrap().checksum().clone();
+            let text = respelled(&content, &mut ways.iter().copied().cycle());
+            let other: Value = serde_json::from_str(&text).unwrap();
+            let told = check(kind, &other);
+            proptest::prop_assert!(told.is_ok(), "{}: {:?} of {}", kind, told, text);
+            proptest::prop_assert_eq!(checksum(&other), checksum(&content), "{}: {}", kind, text);
+            if kind == AssetKind::OrchestrationFlow {
+                // JSON is YAML too.
+                let read = crate::flow::parse_yaml(&text).unwrap().to_content();
+                let expected = Flow::from_content(&content).unwrap().to_content();
+                proptest::prop_assert_eq!(checksum(&read), checksum(&expected), "{}", text);
+            }
+        }
+    }
 }

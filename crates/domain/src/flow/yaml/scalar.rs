@@ -1,10 +1,9 @@
 //! Plain scalars by the core schema of YAML 1.2 (YAML 1.2.2, section 10.3.2): `no`, `on` and `1_000` are texts, `017` is
 //! seventeen, and nothing depends on a locale or on what older versions did.
 
+// A flow becomes canonical JSON, which keeps integers so far.
+use crate::number::LARGEST_EXACT;
 use serde_json::{Number, Value};
-
-/// The largest integer that every JSON reader keeps exactly, 2^53 - 1. A flow becomes canonical JSON.
-const LARGEST_EXACT: u64 = (1 << 53) - 1;
 
 /// A number that canonical JSON cannot hold: not finite, or an integer that some reader would round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 fn read(text: &str) -> Result<Value, FlowProblem> {
-    parse(text).map(|document| document.value())
+    let document = parse(text).map_err(|problems| problems[0].clone())?;
+    document.problems.first().map_or_else(|| Ok(document.value()), |problem| Err(problem.clone()))
 }
 
 #[test]
@@ -65,6 +66,30 @@ fn refuses_with_code_and_place() {
 }
 
 #[test]
+fn what_can_be_passed_over_hides_nothing_else() {
+    let all = |text: &str| -> Vec<(&'static str, Option<u32>)> {
+        let problems = parse(text).map_or_else(|problems| problems, |document| document.problems);
+        problems.into_iter().map(|problem| (problem.code, problem.line)).collect()
+    };
+    let text = "a: 1\na: 2\nb: !x 3\nb: 4\n5: c\n? [d, 1e999]\n: !y {e: \"\\0\"}\n!!str f: .nan\n";
+    let expected = [
+        ("yaml_duplicate_key", Some(2)),
+        ("yaml_tag", Some(3)),
+        ("yaml_duplicate_key", Some(4)),
+        ("yaml_key_no_text", Some(5)),
+        ("yaml_key_no_text", Some(6)),
+        ("yaml_number", Some(6)),
+        ("yaml_tag", Some(7)),
+        ("yaml_nul", Some(7)),
+        ("yaml_tag", Some(8)),
+        ("yaml_number", Some(8)),
+    ];
+    assert_eq!(all(text), expected);
+    assert_eq!(all(&format!("{text}g: [1\n")), [expected.as_slice(), &[("yaml_syntax", Some(10))]].concat());
+    assert_eq!(all(&"a: !x 1\n".repeat(5_000)).len(), MAX_FINDINGS);
+}
+
+#[test]
 fn aliases_cannot_expand_without_end() {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..9 {
@@ -78,6 +103,26 @@ fn aliases_cannot_expand_without_end() {
     // Two colons and a bracket stand before the commas.
     assert_eq!((wide.code, wide.line, wide.column), ("yaml_expansion", Some(2), Some(80_000)));
     assert_eq!(read("a: &a {x: 1}\nb: *a\n").unwrap(), json!({"a": {"x": 1}, "b": {"x": 1}}));
+}
+
+#[test]
+fn what_a_flow_reads_does_not_count_as_structure() {
+    let inputs = |count: usize, value: &str| -> String {
+        let inputs: Vec<String> = (0..count).map(|at| format!("k{at}: \"{value}\"")).collect();
+        format!("{{{}}}", inputs.join(","))
+    };
+    let list = |items: usize, item: &str| format!("[{}]", vec![item; items].join(","));
+    // Twelve thousand references: their braces alone are more than the bound.
+    assert!(read(&list(200, &inputs(60, "{{trigger.q}}"))).is_ok());
+    assert!(read(&list(200, &inputs(45, "{{ steps.a.output}}"))).is_ok());
+    for other in ["{{trigger q}}", "{{{{{{", "{{x.q}}", "{{trigger.q}"] {
+        let code = read(&list(200, &inputs(60, other))).map_err(|problem| problem.code);
+        assert_eq!(code.err(), Some("yaml_expansion"), "{other}");
+    }
+    // Keys are no values: as many members as there may be values.
+    let members = |count: usize| (0..count).map(|at| format!("k{at}: 1\n")).collect::<String>();
+    assert!(read(&members(MAX_VALUES - 1)).is_ok());
+    assert_eq!(read(&members(MAX_VALUES)).unwrap_err().code, "yaml_expansion");
 }
 
 #[test]
@@ -103,7 +148,7 @@ fn finds_the_place_of_a_value() {
     let text = "name: x\nsteps:\n  - id: a\n    inputs: {q: 1}\n  - id: b\n    extra:\n      - 1\n";
     let document = parse(text).unwrap();
     let locate = |path: &[Segment]| {
-        let place = document.place(path, Part::Value);
+        let place = document.place(path, Part::Value).unwrap();
         (place.line, place.column)
     };
     let key = |word: &str| Segment::Key(word.to_owned());
@@ -114,7 +159,7 @@ fn finds_the_place_of_a_value() {
     assert_eq!(locate(&inside(0, "missing")), locate(&steps(0)));
     assert_eq!(locate(&steps(7)), locate(&[key("steps")]));
     assert_eq!(locate(&[key("nothing")]), (1, 1));
-    let extra = document.place(&inside(1, "extra"), Part::Key);
+    let extra = document.place(&inside(1, "extra"), Part::Key).unwrap();
     assert_eq!((extra.line, extra.column), (6, 5));
 }
 

@@ -1,5 +1,6 @@
 //! What is wrong with a document, gathered while it is read.
 
+use crate::number;
 use serde_json::{Map, Number, Value};
 use std::ops::RangeInclusive;
 
@@ -227,12 +228,12 @@ impl Findings {
     /// A whole number within bounds.
     pub(super) fn whole(&mut self, path: &str, value: &Value, bounds: RangeInclusive<u32>) -> Option<u32> {
         let number = self.number(path, value)?;
-        if number.is_f64() {
+        let whole = number::whole(number);
+        if whole.is_none() && number.as_f64().is_some_and(|float| float.fract() != 0.0) {
             self.push(path, Fault::Type);
             return None;
         }
-        let whole = number.as_u64().and_then(|whole| u32::try_from(whole).ok());
-        let inside = whole.filter(|whole| bounds.contains(whole));
+        let inside = whole.and_then(|whole| u32::try_from(whole).ok()).filter(|whole| bounds.contains(whole));
         if inside.is_none() {
             self.push(path, Fault::OutOfBounds);
         }

@@ -147,6 +147,11 @@ fn bounds_of_a_configuration() {
         let read = InterfaceConfig::read(&with_field(json!({ "name": name, "type": "text" })));
         assert_eq!(read.is_ok(), good, "{name}");
     }
+    for spelling in ["7", "7.0", "7e0", "70e-1"] {
+        let text = format!(r#"{{"presentation_mode": "form", "rollout_config": {{"sample_size": {spelling}}}}}"#);
+        let config = InterfaceConfig::read(&serde_json::from_str(&text).unwrap()).unwrap();
+        assert_eq!(config.in_full().to_document()["rollout_config"]["sample_size"], json!(7), "{spelling}");
+    }
     for (rollout, path) in [
         (json!({ "sample_size": 1001 }), "rollout_config.sample_size"),
         (json!({ "sample_size": -1 }), "rollout_config.sample_size"),

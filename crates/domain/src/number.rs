@@ -1,0 +1,74 @@
+//! Numbers as JSON means them: `5`, `5.0` and `5e0` are one number, and so one for whoever asks for a whole one.
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::{Number, Value};
+
+/// The largest integer that every JSON reader keeps exactly, 2^53 - 1.
+pub(crate) const LARGEST_EXACT: u64 = (1 << 53) - 1;
+
+/// The whole number, not negative, that a number is, however it is spelled; `None` for any other.
+#[must_use]
+pub(crate) fn whole(number: &Number) -> Option<u64> {
+    if let Some(whole) = number.as_u64() {
+        return Some(whole);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "2^53 - 1 is exactly a double")]
+    let exact = 0.0..=LARGEST_EXACT as f64;
+    let float = number.as_f64().filter(|float| exact.contains(float) && float.fract() == 0.0)?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole and within the bounds")]
+    let whole = float as u64;
+    Some(whole)
+}
+
+/// For fields of a type that is read from content: a whole number in any spelling.
+///
+/// # Errors
+/// When there is something else.
+pub(crate) fn optional_whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let number = Option::<Number>::deserialize(deserializer)?;
+    number.map(|number| whole(&number).ok_or_else(|| D::Error::custom("expected a whole number"))).transpose()
+}
+
+/// Whole numbers written as integers, in the one spelling that canonical JSON has for them.
+pub(crate) fn settle(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let magnitude = number.as_f64().map(f64::abs).and_then(Number::from_f64).as_ref().and_then(whole);
+            if let Some(magnitude) = magnitude.and_then(|magnitude| i64::try_from(magnitude).ok()) {
+                let negative = number.as_f64().is_some_and(f64::is_sign_negative);
+                *number = Number::from(if negative { -magnitude } else { magnitude });
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(settle),
+        Value::Object(members) => members.values_mut().for_each(settle),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_settle_on_one_spelling() {
+        let mut value = serde_json::json!({"a": [5.0, -2.0, 0.5, 1e300, -0.0], "b": "5.0"});
+        settle(&mut value);
+        assert_eq!(value.to_string(), r#"{"a":[5,-2,0.5,1e+300,0],"b":"5.0"}"#);
+    }
+
+    fn read(text: &str) -> Option<u64> {
+        whole(&serde_json::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn a_whole_number_is_one_in_any_spelling() {
+        for text in ["500", "500.0", "5e2", "5E+2", "5000e-1", "0.5e3"] {
+            assert_eq!(read(text), Some(500), "{text}");
+        }
+        assert_eq!([read("0"), read("-0"), read("-0.0"), read("0e9")], [Some(0); 4]);
+        assert_eq!(read("9007199254740991.0"), Some(LARGEST_EXACT));
+        for text in ["0.5", "-1", "-1.0", "1e16", "1e300", "500.0000001"] {
+            assert_eq!(read(text), None.or(text.parse::<u64>().ok()), "{text}");
+        }
+    }
+}
