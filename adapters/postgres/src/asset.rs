@@ -189,10 +189,12 @@ impl AssetStore for Database {
         change: Change<NewVersion>,
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError> {
-        match key {
-            None => self.new_versions.commit(Adding { scope, change }).await,
-            Some(_) => versions::alone(&self.new_versions.batch.0.0, scope, &change, key).await,
+        let adding = Adding { scope, change };
+        if key.is_none() {
+            return self.new_versions.commit(adding).await;
         }
+        let _turn = self.new_versions.turn(&adding).await?;
+        versions::alone(&self.new_versions.batch.one.0, scope, &adding.change, key).await
     }
 
     async fn commit_flow(

@@ -357,7 +357,7 @@ impl ReleaseStore for Database {
     ) -> Result<(), CommitError> {
         match key {
             None => self.moves.commit(Moving { scope, change }).await,
-            Some(_) => moves::alone(&self.moves.batch.0.0, scope, &change, key).await,
+            Some(_) => moves::alone(&self.moves.batch.one.0, scope, &change, key).await,
         }
     }
 

@@ -1,13 +1,25 @@
-//! Commits that wait at the same time, in one statement.
+//! Commits that wait at the same time, in one statement. What is heavy waits with nobody: it goes by itself and at once,
+//! as few at a time as leave connections for the rest.
 
 use crate::{
-    failure::unsettled,
+    database::ANSWER,
+    failure::{unavailable, unsettled},
     gather::{Batch, Gather},
 };
 use async_trait::async_trait;
 use fairway_domain::store::{CommitError, StoreError};
 use futures_util::future::join_all;
 use std::sync::Arc;
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
+
+/// Most bytes of texts that a commit brings into a statement with others: together they bring a mebibyte at most, which
+/// PostgreSQL takes in the time of a flush.
+const LIGHT: usize = 16 << 10;
+/// Most commits of a kind that go by themselves at the same time because they are heavy.
+const HEAVY_AT_ONCE: usize = 2;
 
 /// A kind of commit that can be made for many at once.
 #[async_trait]
@@ -23,6 +35,9 @@ pub(crate) trait Commit: Send + Sync + 'static {
     /// because every statement would pay for them; so does what needs to find the row of one in front.
     fn shares(item: &Self::Item, in_front: &[&Self::Item]) -> bool;
 
+    /// What it weighs: the bytes of those of its texts that may be long.
+    fn weight(item: &Self::Item) -> usize;
+
     /// Commits them in one statement, and answers in the same order. `None`: PostgreSQL refused all of them because of
     /// one, and nothing happened.
     async fn together(&self, items: &[&Self::Item])
@@ -33,7 +48,16 @@ pub(crate) trait Commit: Send + Sync + 'static {
 }
 
 /// The statements of one kind of commit.
-pub(crate) struct Commits<C>(pub(crate) C);
+pub(crate) struct Commits<C> {
+    pub(crate) one: C,
+    heavy: Semaphore,
+}
+
+impl<C> Commits<C> {
+    pub(crate) const fn of(one: C) -> Self {
+        Self { one, heavy: Semaphore::const_new(HEAVY_AT_ONCE) }
+    }
+}
 
 #[async_trait]
 impl<C: Commit> Batch for Commits<C> {
@@ -50,7 +74,7 @@ impl<C: Commit> Batch for Commits<C> {
                 shares
             })
             .collect();
-        let together = if sharing.len() > 1 { self.0.together(&sharing).await } else { Ok(None) };
+        let together = if sharing.len() > 1 { self.one.together(&sharing).await } else { Ok(None) };
         if let Err(error) = &together {
             tracing::warn!(error = error as &dyn std::error::Error, "{} could not be committed together", C::WHAT);
         }
@@ -61,7 +85,7 @@ impl<C: Commit> Batch for Commits<C> {
             async move {
                 match made {
                     Some(answer) => answer,
-                    None if refused || !shared => self.0.alone(item).await,
+                    None if refused || !shared => self.one.alone(item).await,
                     // It may have happened.
                     None => Err(CommitError::Store(unsettled())),
                 }
@@ -73,11 +97,25 @@ impl<C: Commit> Batch for Commits<C> {
 }
 
 impl<C: Commit> Gather<Commits<C>> {
-    /// Commits, in one statement with what waits at the same time.
+    /// Commits: what is light in one statement with what waits at the same time, what is heavy by itself.
     pub(crate) async fn commit(self: &Arc<Self>, item: C::Item) -> Result<C::Done, CommitError> {
+        if let Some(_turn) = self.turn(&item).await? {
+            return self.batch.one.alone(&item).await;
+        }
         match self.ask(item).await {
             Some(answer) => answer,
             None => Err(CommitError::Store(unsettled())),
+        }
+    }
+
+    /// The turn of what is heavy, for as long as it is held. What has not got one in time has not begun.
+    pub(crate) async fn turn(&self, item: &C::Item) -> Result<Option<SemaphorePermit<'_>>, CommitError> {
+        if C::weight(item) <= LIGHT {
+            return Ok(None);
+        }
+        match timeout(ANSWER, self.batch.heavy.acquire()).await {
+            Ok(turn) => Ok(turn.ok()),
+            Err(elapsed) => Err(CommitError::Store(unavailable(Box::new(elapsed)))),
         }
     }
 }

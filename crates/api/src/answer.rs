@@ -5,12 +5,25 @@ use crate::{
     http::{etag::etag, idempotency::IDEMPOTENCY_REPLAYED},
 };
 use actix_web::{
-    HttpResponse,
-    http::{StatusCode, header::LOCATION},
+    HttpResponse, ResponseError as _,
+    body::{BodySize, MessageBody},
+    http::{
+        StatusCode,
+        header::{ContentType, LOCATION},
+    },
+    web::Bytes,
 };
 use fairway_domain::store::Revision;
 use fairway_operations::Done;
 use serde::Serialize;
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+/// What most answers have room in, in bytes.
+const ROOM: usize = 512;
 
 /// An answer with a resource, before it is sent.
 pub(crate) struct Answer<'a, T> {
@@ -19,12 +32,13 @@ pub(crate) struct Answer<'a, T> {
     revision: Option<Revision>,
     location: Option<String>,
     replayed: bool,
+    room: usize,
 }
 
 impl<'a, T: Serialize> Answer<'a, T> {
     /// 200 with a resource.
     pub(crate) const fn ok(view: &'a T) -> Self {
-        Self { status: StatusCode::OK, view, revision: None, location: None, replayed: false }
+        Self { status: StatusCode::OK, view, revision: None, location: None, replayed: false, room: ROOM }
     }
 
     /// 201 with a new resource, or what an earlier request with the same key answered.
@@ -46,7 +60,16 @@ impl<'a, T: Serialize> Answer<'a, T> {
         Self { revision: Some(revision), ..self }
     }
 
+    /// With room for so many bytes more than most answers have: one that grows is copied again and again.
+    pub(crate) fn with_room(self, bytes: usize) -> Self {
+        Self { room: ROOM.saturating_add(bytes), ..self }
+    }
+
     pub(crate) fn send(self) -> HttpResponse {
+        let mut body = Vec::with_capacity(self.room);
+        if let Err(error) = serde_json::to_writer(&mut body, self.view) {
+            return ApiError::internal().caused_by(&error).error_response();
+        }
         let mut response = HttpResponse::build(self.status);
         if let Some(revision) = self.revision {
             response.insert_header(etag(revision));
@@ -57,6 +80,30 @@ impl<'a, T: Serialize> Answer<'a, T> {
         if self.replayed {
             response.insert_header((IDEMPOTENCY_REPLAYED, "true"));
         }
-        response.json(self.view)
+        response.content_type(ContentType::json()).body(Portions(body.into()))
+    }
+}
+
+/// A body that is sent portion by portion: given as a whole, it would be copied as a whole into what is written next.
+struct Portions(Bytes);
+
+/// Bytes of a portion, which is about what a connection buffers.
+const PORTION: usize = 64 << 10;
+
+impl MessageBody for Portions {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Sized(self.0.len() as u64)
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        let portion = self.0.len().min(PORTION);
+        Poll::Ready((portion > 0).then(|| Ok(self.0.split_to(portion))))
+    }
+
+    /// What is short needs no portions.
+    fn try_into_bytes(self) -> Result<Bytes, Self> {
+        if self.0.len() <= PORTION { Ok(self.0) } else { Err(self) }
     }
 }

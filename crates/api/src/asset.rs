@@ -10,13 +10,14 @@ use crate::{
     caller::Identified,
     compose::Api,
     document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem},
+    error::{ApiError, FieldProblem, Fields},
     http::{
-        body::Body,
+        body::{Body, Later},
         idempotency::Keyed,
         paging::List,
         path::{Path, PathId},
         query::Query,
+        shape::echoed,
     },
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
@@ -106,7 +107,7 @@ pub(crate) struct VersionView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct VersionWarning {
     code: &'static str,
-    /// JSON pointer into the content; empty for the whole.
+    /// JSON pointer into the content, cut behind 256 characters; empty for the whole.
     pointer: String,
     message: String,
     /// Of a legacy kind: content of its successor that says the same as far as it can.
@@ -118,21 +119,22 @@ pub(crate) struct VersionWarning {
 impl VersionWarning {
     fn of(warning: ContentWarning) -> Self {
         let ContentWarning { pointer, code, message, conversion } = warning;
-        Self { code, pointer, message, conversion }
+        Self { code, pointer: echoed(pointer), message, conversion }
     }
 }
 
 impl VersionView {
-    pub(crate) fn of(version: &AssetVersion) -> Result<Self, ApiError> {
+    /// Of a version that nobody needs any more: its content may be large.
+    pub(crate) fn of(version: AssetVersion) -> Result<Self, ApiError> {
         Ok(Self {
             asset_version_id: version.asset_version_id.uuid(),
             asset_id: version.asset_id.uuid(),
             version_label: version.version_label.to_string(),
-            content: RawValue::from_string(version.canonical.clone())
+            content: RawValue::from_string(version.canonical)
                 .map_err(|error| ApiError::internal().caused_by(&error))?,
             artifact_ref: version.artifact_ref.to_string(),
             checksum: version.checksum.as_str().to_owned(),
-            change_note: version.change_note.as_ref().map(|note| note.as_str().to_owned()),
+            change_note: version.change_note.map(|note| note.as_str().to_owned()),
             created_at: version.created_at.to_string(),
             created_by: version.created_by.to_string(),
             content_yaml: None,
@@ -145,6 +147,11 @@ impl VersionView {
         Self { content_yaml, ..self }
     }
 
+    /// How many bytes of it may be many.
+    fn long(&self) -> usize {
+        self.content.get().len()
+    }
+
     /// Where it is read, from the asset's own workspace.
     pub(crate) fn location(&self, asset: &Asset) -> String {
         let from = asset.workspace_id;
@@ -152,9 +159,11 @@ impl VersionView {
     }
 
     /// The version of an asset of that kind, with its warnings.
-    pub(crate) fn warned(kind: AssetKind, version: &AssetVersion) -> Result<Self, ApiError> {
-        let content = version.content().map_err(|error| ApiError::internal().caused_by(&error))?;
-        let warnings = content::warnings(kind, &content).into_iter().map(VersionWarning::of).collect();
+    pub(crate) fn warned(kind: AssetKind, version: AssetVersion) -> Result<Self, ApiError> {
+        let warnings = {
+            let content = version.content().map_err(|error| ApiError::internal().caused_by(&error))?;
+            content::warnings(kind, &content).into_iter().map(VersionWarning::of).collect()
+        };
         Ok(Self { warnings, ..Self::of(version)? })
     }
 }
@@ -180,13 +189,16 @@ pub(crate) struct NewAsset {
 pub(crate) struct NewVersion {
     /// An object as the kind's schema says.
     #[schema(value_type = Object)]
-    content: Value,
+    #[expect(dead_code, reason = "it is taken out of the document when the rest has been read")]
+    content: Later,
     /// Unique in the asset; the next `vN` if left out.
     #[schema(max_length = 64)]
     version_label: Option<String>,
     /// Why it is there, in your words.
     #[schema(max_length = 2000)]
     change_note: Option<String>,
+    /// The asset must be visible from this workspace; without it, from any.
+    workspace_id: Option<Uuid>,
 }
 
 /// Which assets to list.
@@ -224,19 +236,19 @@ pub(crate) struct InWorkspace {
 }
 
 impl InWorkspace {
-    pub(crate) fn with_body(&self, body: Option<Uuid>) -> Result<Option<WorkspaceId>, ApiError> {
+    pub(crate) fn with_body(&self, body: Option<Uuid>) -> Result<Option<WorkspaceId>, FieldProblem> {
         match (self.workspace_id, body) {
             (Some(query), Some(body)) if query != body => {
                 let rule = "query and body name different workspaces";
-                Err(FieldProblem::new("workspace_id", "invalid", rule).into())
+                Err(FieldProblem::new("workspace_id", "invalid", rule))
             }
             (query, body) => Ok(query.or(body).map(Into::into)),
         }
     }
 
     /// The same where the workspace must be named: it is where the request looks from.
-    pub(crate) fn required(&self, body: Option<Uuid>) -> Result<WorkspaceId, ApiError> {
-        self.with_body(body)?.ok_or_else(|| FieldProblem::missing("workspace_id").into())
+    pub(crate) fn required(&self, body: Option<Uuid>) -> Result<WorkspaceId, FieldProblem> {
+        self.with_body(body)?.ok_or_else(|| FieldProblem::missing("workspace_id"))
     }
 }
 
@@ -256,8 +268,8 @@ pub(crate) fn label(text: Option<&str>) -> Result<Option<VersionLabel>, FieldPro
 }
 
 pub(crate) fn change_note(text: Option<&str>) -> Result<Option<ChangeNote>, FieldProblem> {
-    let rule = "a note has at most 2000 characters";
-    text.map(|text| ChangeNote::parse(text).ok_or_else(|| FieldProblem::new("change_note", "invalid", rule)))
+    let rule = "a note has at most 2000 characters, and none but line breaks and tabs that do not show";
+    text.map(|text| ChangeNote::parse(text).ok_or_else(|| FieldProblem::new("change_note", "invalid_text", rule)))
         .transpose()
 }
 
@@ -279,14 +291,14 @@ pub(crate) async fn create_asset(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let draft = AssetDraft {
-        slug: slug(&new.slug)?,
-        kind: AssetKind::parse(&new.asset_kind).ok_or_else(|| {
-            ApiError::new(StatusCode::BAD_REQUEST, "invalid_asset_kind", "this is not one of the asset kinds")
-        })?,
-        owner_ref: owner(&new.owner_ref)?,
-        workspace_id: query.with_body(new.workspace_id)?,
-    };
+    let mut fields = Fields::default();
+    let (slug, owner_ref) = (fields.read(slug(&new.slug)), fields.read(owner(&new.owner_ref)));
+    let workspace_id = fields.read(query.with_body(new.workspace_id));
+    let (slug, owner_ref, workspace_id) = fields.whole(|| Some((slug?, owner_ref?, workspace_id?)))?;
+    let kind = AssetKind::parse(&new.asset_kind).ok_or_else(|| {
+        ApiError::new(StatusCode::BAD_REQUEST, "invalid_asset_kind", "this is not one of the asset kinds")
+    })?;
+    let draft = AssetDraft { slug, kind, owner_ref, workspace_id };
     let done = api.services.create_asset(&caller, draft, key.as_ref()).await?;
     let view = AssetView::of(&done.value);
     let location = format!("/v1/assets/{}?workspace_id={}", view.asset_id, view.workspace_id);
@@ -308,13 +320,13 @@ pub(crate) async fn list_assets(
 ) -> Result<HttpResponse, ApiError> {
     let kind = list.filter.asset_kind.as_deref();
     let state = list.filter.lifecycle_state.as_deref();
-    let filter = AssetQuery {
-        workspace_id: list.filter.workspace_id.map(Into::into),
-        kind: kind.map(|text| AssetKind::parse(text).ok_or_else(|| FieldProblem::invalid("asset_kind"))).transpose()?,
-        lifecycle: state
-            .map(|text| Lifecycle::parse(text).ok_or_else(|| FieldProblem::invalid("lifecycle_state")))
-            .transpose()?,
-    };
+    let kind = kind.map(|text| AssetKind::parse(text).ok_or_else(|| FieldProblem::invalid("asset_kind"))).transpose();
+    let state =
+        state.map(|text| Lifecycle::parse(text).ok_or_else(|| FieldProblem::invalid("lifecycle_state"))).transpose();
+    let mut fields = Fields::default();
+    let (kind, state) = (fields.read(kind), fields.read(state));
+    let (kind, lifecycle) = fields.whole(|| Some((kind?, state?)))?;
+    let filter = AssetQuery { workspace_id: list.filter.workspace_id.map(Into::into), kind, lifecycle };
     let assets = api.services.list_assets(&caller, Operation::ListAssets, &filter, list.paging()).await?;
     Ok(list.answer(&assets.map(|asset| AssetView::of(&asset))))
 }
@@ -341,7 +353,7 @@ pub(crate) async fn read_asset(
 #[utoipa::path(
     operation_id = "create_asset_version",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), KeyParams),
+    params(("asset_id" = Uuid, Path, description = "The asset"), InWorkspace, KeyParams),
     request_body = NewVersion,
     responses((status = 201, description = "The new version", body = VersionView), WriteRefusals)
 )]
@@ -350,23 +362,26 @@ pub(crate) async fn create_asset_version(
     api: web::Data<Api>,
     caller: Identified,
     asset: PathId<AssetId>,
+    query: Query<InWorkspace>,
     keyed: Keyed,
     body: Body<NewVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
-    let new = body.into_inner();
-    if !new.content.is_object() {
-        return Err(FieldProblem::new("content", "invalid", "content is an object").into());
+    let (new, content) = body.into_parts_with("content");
+    let mut fields = Fields::default();
+    if !content.is_object() {
+        fields.note([FieldProblem::new("content", "invalid", "content is an object")]);
     }
-    let draft = VersionDraft {
-        content: new.content,
-        label: label(new.version_label.as_deref())?,
-        change_note: change_note(new.change_note.as_deref())?,
-    };
-    let (asset, done) = api.services.create_asset_version(&caller, *asset, draft, key.as_ref()).await?;
-    let view = VersionView::warned(asset.kind, &done.value)?;
+    let label = fields.read(label(new.version_label.as_deref()));
+    let change_note = fields.read(change_note(new.change_note.as_deref()));
+    let from = fields.read(query.with_body(new.workspace_id));
+    let (draft, from) =
+        fields.whole(|| Some((VersionDraft { content, label: label?, change_note: change_note? }, from?)))?;
+    let (asset, done) = api.services.create_asset_version(&caller, (*asset, from), draft, key.as_ref()).await?;
+    let (version, done) = done.apart();
+    let view = VersionView::warned(asset.kind, version)?;
     let location = view.location(&asset);
-    Ok(Answer::made(&done, &view, location)?.send())
+    Ok(Answer::made(&done, &view, location)?.with_room(view.long()).send())
 }
 
 /// An asset's versions, newest first.
@@ -384,7 +399,7 @@ pub(crate) async fn list_asset_versions(
     list: List<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
     let versions = api.services.list_asset_versions(&caller, *asset, list.filter.id(), list.paging()).await?;
-    Ok(list.answer(&versions.try_map(|version| VersionView::of(&version))?))
+    Ok(list.answer(&versions.try_map(VersionView::of)?))
 }
 
 /// One version.
@@ -407,5 +422,6 @@ pub(crate) async fn read_asset_version(
 ) -> Result<HttpResponse, ApiError> {
     let (asset, version) = path.into_inner();
     let (kind, version, source) = api.services.read_asset_version(&caller, (*asset, *version), from.id()).await?;
-    Ok(Answer::ok(&VersionView::warned(kind, &version)?.with_text(source)).send())
+    let view = VersionView::warned(kind, version)?.with_text(source);
+    Ok(Answer::ok(&view).with_room(view.long()).send())
 }

@@ -4,6 +4,7 @@
 //! tenant's identifiers. Only the names of fields and parameters that the caller sent are repeated.
 
 mod failure;
+mod fields;
 
 use crate::http::request_context;
 use actix_web::{
@@ -13,6 +14,7 @@ use actix_web::{
         header::{self, HeaderName, HeaderValue},
     },
 };
+pub(crate) use fields::Fields;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, error::Error, fmt};

@@ -6,7 +6,7 @@ use crate::{
     caller::Identified,
     compose::Api,
     document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::ApiError,
+    error::{ApiError, Fields},
     http::{body::Body, idempotency::Keyed, paging::List, path::PathId, query::Query},
 };
 use actix_web::{HttpResponse, get, post, web};
@@ -18,7 +18,7 @@ use fairway_domain::{
 use fairway_operations::{
     access::Operation,
     asset::AssetQuery,
-    flow::{FlowDraft, FlowVersionDraft, FlowView as Flow},
+    flow::{FlowDraft, FlowVersion, FlowVersionDraft, FlowView as Flow},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -43,13 +43,13 @@ impl FlowView {
         Ok(Self {
             asset: AssetView::of(&flow.asset),
             asset_version_id: flow.newest.as_ref().map(|newest| newest.version.asset_version_id.uuid()),
-            version: flow.newest.as_ref().map(|newest| warned(&newest.version)).transpose()?,
+            version: flow.newest.as_ref().map(|newest| warned(newest.version.clone())).transpose()?,
             content_yaml: flow.newest.as_ref().and_then(|newest| newest.content_yaml.clone()),
         })
     }
 }
 
-fn warned(version: &AssetVersion) -> Result<VersionView, ApiError> {
+fn warned(version: AssetVersion) -> Result<VersionView, ApiError> {
     VersionView::warned(AssetKind::OrchestrationFlow, version)
 }
 
@@ -68,6 +68,9 @@ pub(crate) struct NewFlow {
     /// The flow in YAML.
     #[schema(max_length = 262_144)]
     content_yaml: String,
+    /// Why it is there, in your words.
+    #[schema(max_length = 2_000)]
+    change_note: Option<String>,
     /// Where; your home workspace if left out.
     workspace_id: Option<Uuid>,
 }
@@ -85,6 +88,8 @@ pub(crate) struct NewFlowVersion {
     /// Why this version was made.
     #[schema(max_length = 2_000)]
     change_note: Option<String>,
+    /// The flow must be visible from this workspace; without it, from any.
+    workspace_id: Option<Uuid>,
 }
 
 /// A text to look at.
@@ -151,13 +156,21 @@ pub(crate) async fn create_flow(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let draft = FlowDraft {
-        slug: slug(&new.slug)?,
-        owner_ref: owner(&new.owner_ref)?,
-        version_label: label(new.version_label.as_deref())?,
-        workspace_id: query.with_body(new.workspace_id)?,
-        content_yaml: new.content_yaml,
-    };
+    let mut fields = Fields::default();
+    let (slug, owner_ref) = (fields.read(slug(&new.slug)), fields.read(owner(&new.owner_ref)));
+    let version_label = fields.read(label(new.version_label.as_deref()));
+    let change_note = fields.read(change_note(new.change_note.as_deref()));
+    let workspace_id = fields.read(query.with_body(new.workspace_id));
+    let draft = fields.whole(|| {
+        Some(FlowDraft {
+            slug: slug?,
+            owner_ref: owner_ref?,
+            version_label: version_label?,
+            change_note: change_note?,
+            workspace_id: workspace_id?,
+            content_yaml: new.content_yaml,
+        })
+    })?;
     let done = api.services.create_flow(&caller, draft, key.as_ref()).await?;
     let view = FlowView::of(&done.value)?;
     let asset = &done.value.asset;
@@ -209,7 +222,7 @@ pub(crate) async fn read_flow(
 #[utoipa::path(
     operation_id = "create_flow_version",
     tag = "assets",
-    params(("flow_id" = Uuid, Path, description = "The flow's asset"), KeyParams),
+    params(("flow_id" = Uuid, Path, description = "The flow's asset"), InWorkspace, KeyParams),
     request_body = NewFlowVersion,
     responses((status = 201, description = "The new version", body = VersionView), WriteRefusals)
 )]
@@ -218,18 +231,22 @@ pub(crate) async fn create_flow_version(
     api: web::Data<Api>,
     caller: Identified,
     flow: PathId<AssetId>,
+    query: Query<InWorkspace>,
     keyed: Keyed,
     body: Body<NewFlowVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let draft = FlowVersionDraft {
-        label: label(new.version_label.as_deref())?,
-        change_note: change_note(new.change_note.as_deref())?,
-        content_yaml: new.content_yaml,
-    };
-    let (asset, done) = api.services.create_flow_version(&caller, *flow, draft, key.as_ref()).await?;
-    let view = warned(&done.value.version)?.with_text(done.value.content_yaml.clone());
+    let mut fields = Fields::default();
+    let label = fields.read(label(new.version_label.as_deref()));
+    let change_note = fields.read(change_note(new.change_note.as_deref()));
+    let from = fields.read(query.with_body(new.workspace_id));
+    let content_yaml = new.content_yaml;
+    let (draft, from) =
+        fields.whole(|| Some((FlowVersionDraft { content_yaml, label: label?, change_note: change_note? }, from?)))?;
+    let (asset, done) = api.services.create_flow_version(&caller, (*flow, from), draft, key.as_ref()).await?;
+    let (FlowVersion { version, content_yaml }, done) = done.apart();
+    let view = warned(version)?.with_text(content_yaml);
     let location = view.location(&asset);
     Ok(Answer::made(&done, &view, location)?.send())
 }

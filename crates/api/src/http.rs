@@ -13,7 +13,7 @@ pub mod paging;
 pub mod path;
 pub mod query;
 pub mod request_context;
-mod shape;
+pub(crate) mod shape;
 pub mod site_guard;
 pub mod strict_query;
 

@@ -8,7 +8,7 @@ use crate::{
     caller::{Claimed, Identified},
     compose::Api,
     document::{DeleteRefusals, IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::{ApiError, FieldProblem},
+    error::{ApiError, FieldProblem, Fields},
     http::{
         body::Body,
         etag::IfMatch,
@@ -148,12 +148,17 @@ pub(crate) async fn create_release(
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let new = body.into_inner();
     let target = new.target_lane.as_deref().unwrap_or("all");
-    let draft = ReleaseDraft {
-        workload_id: new.workload_id.into(),
-        environment: environment(&new.environment)?,
-        target_lane: TargetLane::parse(target).ok_or_else(|| FieldProblem::invalid("target_lane"))?,
-        policy_bundle_id: new.policy_bundle_id.map(Into::into),
-    };
+    let mut fields = Fields::default();
+    let environment = fields.read(environment(&new.environment));
+    let target = fields.read(TargetLane::parse(target).ok_or_else(|| FieldProblem::invalid("target_lane")));
+    let draft = fields.whole(|| {
+        Some(ReleaseDraft {
+            workload_id: new.workload_id.into(),
+            environment: environment?,
+            target_lane: target?,
+            policy_bundle_id: new.policy_bundle_id.map(Into::into),
+        })
+    })?;
     let done = api.services.create_release(&caller, draft, key.as_ref()).await?;
     let view = ReleaseDetail::of(&done.value);
     let location = format!("/v1/releases/{}", done.value.release.release_id);
@@ -174,11 +179,16 @@ pub(crate) async fn list_releases(
     list: List<ReleaseListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let state = list.filter.state.as_deref();
+    let state = state.map(|text| StateName::parse(text).ok_or_else(|| FieldProblem::invalid("state"))).transpose();
+    let mut fields = Fields::default();
+    let environment = fields.read(list.filter.environment.as_deref().map(environment).transpose());
+    let state = fields.read(state);
+    let (environment, state) = fields.whole(|| Some((environment?, state?)))?;
     let filter = ReleaseQuery {
         workspace_id: list.filter.workspace_id.map(Into::into),
         workload_id: list.filter.workload_id.map(Into::into),
-        environment: list.filter.environment.as_deref().map(environment).transpose()?,
-        state: state.map(|text| StateName::parse(text).ok_or_else(|| FieldProblem::invalid("state"))).transpose()?,
+        environment,
+        state,
     };
     let releases = api.services.list_releases(&caller, filter, list.paging()).await?;
     Ok(list.answer(&releases.map(|release| ReleaseView::of(&release))))
@@ -216,8 +226,9 @@ pub(crate) async fn read_active_release(
     workload: PathId<WorkloadId>,
     query: Query<ActiveQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let environment = environment(&query.environment)?;
-    let lane = lane(query.lane.as_deref())?;
+    let mut fields = Fields::default();
+    let (environment, lane) = (fields.read(environment(&query.environment)), fields.read(lane(query.lane.as_deref())));
+    let (environment, lane) = fields.whole(|| Some((environment?, lane?)))?;
     let body = api
         .services
         .active_release((api.mode, &claimed.0, request_id()), (*workload, &environment, lane), |active| {
@@ -347,12 +358,13 @@ pub(crate) async fn transition_release(
     body: Body<TransitionRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
-    let to = StateName::parse(&body.to_state).ok_or_else(|| FieldProblem::invalid("to_state"))?;
-    let lane = lane(body.lane.as_deref())?;
-    if lane.is_some() && to != StateName::Active {
-        return Err(FieldProblem::new("lane", "invalid", "only an activation names a lane").into());
+    let mut fields = Fields::default();
+    let to = fields.read(StateName::parse(&body.to_state).ok_or_else(|| FieldProblem::invalid("to_state")));
+    let lane = fields.read(lane(body.lane.as_deref()));
+    if lane.flatten().is_some() && to.is_some_and(|to| to != StateName::Active) {
+        fields.note([FieldProblem::new("lane", "invalid", "only an activation names a lane")]);
     }
-    let wanted = Transition { to, lane };
+    let wanted = fields.whole(|| Some(Transition { to: to?, lane: lane? }))?;
     let done = api.services.transition_release(&caller, *release, wanted, &expected, key.as_ref()).await?;
     let view = TransitionView::of(&done.value, &caller.actor);
     let revision = done.value.placed.release.revision;
@@ -377,17 +389,19 @@ pub(crate) async fn review_release(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let verdict = Verdict::parse(&new.outcome).ok_or_else(|| FieldProblem::invalid("outcome"))?;
+    let mut fields = Fields::default();
+    let verdict = fields.read(Verdict::parse(&new.outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
     if new.subject_kind != "release" {
-        return Err(FieldProblem::new("subject_kind", "invalid", "the subject here is a `release`").into());
+        fields.note([FieldProblem::new("subject_kind", "invalid", "the subject here is a `release`")]);
     }
     if new.subject_ref != release.uuid() {
-        return Err(FieldProblem::new("subject_ref", "invalid", "this names another release than the path").into());
+        fields.note([FieldProblem::new("subject_ref", "invalid", "this names another release than the path")]);
     }
     if !new.note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
         let rule = "a note has at most 2000 characters, and none but line breaks and tabs that do not show";
-        return Err(FieldProblem::new("note", "invalid_text", rule).into());
+        fields.note([FieldProblem::new("note", "invalid_text", rule)]);
     }
+    let verdict = fields.whole(|| verdict)?;
     let done = api.services.review_release(&caller, *release, (verdict, new.note), key.as_ref()).await?;
     let (release, approval) = &done.value;
     let view = ApprovalView::of(release.release_id, approval);

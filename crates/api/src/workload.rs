@@ -8,7 +8,7 @@ use crate::{
     caller::Identified,
     compose::Api,
     document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::{ApiError, FieldProblem},
+    error::{ApiError, FieldProblem, Fields},
     http::{
         body::{Body, present},
         etag::IfMatch,
@@ -22,7 +22,8 @@ use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{
     id::WorkloadId,
     workload::{
-        InvocationMode, ManagementSource, Status, Workload, WorkloadPatch, interface::InterfaceConfig, refused_texts,
+        InvocationMode, ManagementSource, Status, Workload, WorkloadPatch, WorkloadRefusal, interface::InterfaceConfig,
+        refused_texts,
     },
 };
 use fairway_operations::workload::WorkloadDraft;
@@ -129,41 +130,33 @@ pub(crate) struct WorkloadChange {
 impl WorkloadChange {
     /// The change, or everything that is wrong with it.
     fn read(self) -> Result<WorkloadPatch, ApiError> {
-        let mut problems = Vec::new();
-        for refusal in refused_texts(self.name.as_deref(), self.description.as_deref()) {
-            problems.extend(refusal.field().map(|field| FieldProblem::new(field, refusal.code(), refusal.to_string())));
-        }
-        let patch = WorkloadPatch {
-            name: self.name,
-            description: self.description,
-            owner_ref: noted(self.owner_ref.as_deref().map(owner), &mut problems),
-            invocation_mode: noted(self.invocation_mode.as_deref().map(mode), &mut problems),
-            status: noted(self.status.as_deref().map(status), &mut problems),
-            interface_config: match self.interface_config {
-                None => None,
-                Some(None) => Some(None),
-                Some(Some(document)) => match interface::interface(&document) {
-                    Ok(config) => Some(Some(config)),
-                    Err(found) => {
-                        problems.extend(found);
-                        None
-                    }
-                },
+        let mut fields = Fields::default();
+        fields.note(texts(self.name.as_deref(), self.description.as_deref()));
+        let owner_ref = self.owner_ref.as_deref().and_then(|text| fields.read(owner(text)));
+        let invocation_mode = self.invocation_mode.as_deref().and_then(|text| fields.read(mode(text)));
+        let status = self.status.as_deref().and_then(|text| fields.read(status(text)));
+        let interface_config = match self.interface_config {
+            None => None,
+            Some(None) => Some(None),
+            Some(Some(document)) => match interface::interface(&document) {
+                Ok(config) => Some(Some(config)),
+                Err(found) => {
+                    fields.note(found);
+                    None
+                }
             },
         };
-        if problems.is_empty() { Ok(patch) } else { Err(ApiError::validation(problems)) }
+        let (name, description) = (self.name, self.description);
+        fields.whole(|| Some(WorkloadPatch { name, description, owner_ref, invocation_mode, status, interface_config }))
     }
 }
 
-/// A field that was read, or a note of why it was not.
-fn noted<T>(field: Option<Result<T, FieldProblem>>, problems: &mut Vec<FieldProblem>) -> Option<T> {
-    match field? {
-        Ok(value) => Some(value),
-        Err(problem) => {
-            problems.push(problem);
-            None
-        }
-    }
+/// What is wrong with a workload's texts.
+fn texts(name: Option<&str>, description: Option<&str>) -> Vec<FieldProblem> {
+    let told = |refusal: WorkloadRefusal| {
+        refusal.field().map(|field| FieldProblem::new(field, refusal.code(), refusal.to_string()))
+    };
+    refused_texts(name, description).filter_map(told).collect()
 }
 
 /// Which workloads to list.
@@ -202,14 +195,21 @@ pub(crate) async fn create_workload(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let draft = WorkloadDraft {
-        slug: slug(&new.slug)?,
-        owner_ref: owner(&new.owner_ref)?,
-        invocation_mode: mode(&new.invocation_mode)?,
-        workspace_id: query.with_body(new.workspace_id)?,
-        name: new.name,
-        description: new.description,
-    };
+    let mut fields = Fields::default();
+    let (slug, owner_ref) = (fields.read(slug(&new.slug)), fields.read(owner(&new.owner_ref)));
+    let invocation_mode = fields.read(mode(&new.invocation_mode));
+    fields.note(texts(new.name.as_deref(), new.description.as_deref()));
+    let workspace_id = fields.read(query.with_body(new.workspace_id));
+    let draft = fields.whole(|| {
+        Some(WorkloadDraft {
+            slug: slug?,
+            owner_ref: owner_ref?,
+            invocation_mode: invocation_mode?,
+            workspace_id: workspace_id?,
+            name: new.name,
+            description: new.description,
+        })
+    })?;
     let done = api.services.create_workload(&caller, draft, key.as_ref()).await?;
     let view = WorkloadView::of(&done.value);
     let location = format!("/v1/workloads/{}", view.workload_id);

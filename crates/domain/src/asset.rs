@@ -16,6 +16,7 @@ use crate::{
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     slug::Slug,
     store::{Change, Revision},
+    text::is_prose,
     time::Timestamp,
 };
 use canonical::{Canonical, Checksum};
@@ -174,11 +175,17 @@ pub const MAX_CHANGE_NOTE: usize = 2_000;
 pub struct ChangeNote(String);
 
 impl ChangeNote {
-    /// Checks a text from outside: at most [`MAX_CHANGE_NOTE`] characters, and no NUL, which no store keeps.
+    /// Checks a text from outside: at most [`MAX_CHANGE_NOTE`] characters, of which none but line breaks and tabs do not
+    /// show.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let fits = text.chars().count() <= MAX_CHANGE_NOTE && !text.contains('\0');
-        fits.then(|| Self(text.to_owned()))
+        is_prose(text, MAX_CHANGE_NOTE).then(|| Self(text.to_owned()))
+    }
+
+    /// A note that was kept. It was judged when it came, by the rules of that day.
+    #[must_use]
+    pub fn kept(text: &str) -> Self {
+        Self(text.to_owned())
     }
 
     /// The note as text.

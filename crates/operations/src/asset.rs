@@ -111,18 +111,19 @@ impl Services {
         self.asset_from(caller, Operation::ReadAsset, id, from).await.map(|(_, asset)| asset)
     }
 
-    /// Adds a version: content is checked, its artifact stored, and then its row. Answers with its asset as it was found.
+    /// Adds a version: content is checked, its artifact stored, and then its row. The asset is looked at from `from`, or
+    /// from wherever the caller sees it. Answers with the asset as it was found.
     ///
     /// # Errors
     /// When the caller may not edit the asset, the content is not allowed, or the label is taken.
     pub async fn create_asset_version(
         &self,
         caller: &Caller,
-        asset_id: AssetId,
+        (asset_id, from): (AssetId, Option<WorkspaceId>),
         draft: VersionDraft,
         key: Option<&RequestKey>,
     ) -> Result<(Asset, Done<AssetVersion>), Failure> {
-        let (scope, asset) = self.asset_anywhere(caller, Operation::CreateAssetVersion, asset_id).await?;
+        let (scope, asset) = self.asset_perhaps_from(caller, Operation::CreateAssetVersion, asset_id, from).await?;
         let VersionDraft { content, label, change_note } = draft;
         let done = self.once(
             scope,

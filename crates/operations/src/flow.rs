@@ -29,6 +29,8 @@ pub struct FlowDraft {
     pub owner_ref: OwnerRef,
     /// Its first version's label; `v1` if left out.
     pub version_label: Option<VersionLabel>,
+    /// Why it was made.
+    pub change_note: Option<ChangeNote>,
     /// The YAML text.
     pub content_yaml: String,
     /// Where; the caller's home if left out.
@@ -92,12 +94,12 @@ impl Services {
             scope,
             key,
             async || {
-                let FlowDraft { slug, owner_ref, version_label, content_yaml, workspace_id: _ } = draft;
+                let FlowDraft { slug, owner_ref, version_label, change_note, content_yaml, workspace_id: _ } = draft;
                 let (canonical, content_yaml) = read(content_yaml).await?;
                 let (asset_id, id) = (self.id::<AssetId>(), self.id::<AssetVersionId>());
                 let kind = AssetKind::OrchestrationFlow;
                 let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
-                let said = said(canonical, &content_yaml);
+                let said = VersionContent { change_note, ..said(canonical, &content_yaml) };
                 let change = Asset::create_flow(new, id, version_label, said, &self.stamp(caller));
                 let asset = change.next.0.clone();
                 let (artifact, bytes) = (&change.next.1.artifact_ref, change.next.1.canonical.bytes());
@@ -114,7 +116,8 @@ impl Services {
         .await
     }
 
-    /// Adds a version to a flow. Answers with the flow's asset as it was found.
+    /// Adds a version to a flow, which is looked at from `from`, or from wherever the caller sees it. Answers with the
+    /// flow's asset as it was found.
     ///
     /// # Errors
     /// Not found when the caller does not see the flow; when it may not edit it, the YAML is no sound flow, or the label
@@ -122,11 +125,11 @@ impl Services {
     pub async fn create_flow_version(
         &self,
         caller: &Caller,
-        id: AssetId,
+        (id, from): (AssetId, Option<WorkspaceId>),
         draft: FlowVersionDraft,
         key: Option<&RequestKey>,
     ) -> Result<(Asset, Done<FlowVersion>), Failure> {
-        let (scope, asset) = self.own_flow(caller, Operation::CreateFlowVersion, id).await?;
+        let (scope, asset) = self.flow_perhaps_from(caller, Operation::CreateFlowVersion, id, from).await?;
         let done = self.once(
             scope,
             key,
@@ -162,10 +165,7 @@ impl Services {
         from: Option<WorkspaceId>,
         content_yaml: String,
     ) -> Result<Vec<FlowProblem>, Failure> {
-        match from {
-            Some(from) => self.flow_from(caller, Operation::ValidateFlow, id, from).await?,
-            None => self.own_flow(caller, Operation::ValidateFlow, id).await?,
-        };
+        self.flow_perhaps_from(caller, Operation::ValidateFlow, id, from).await?;
         aside(move || flow::parse_yaml(&content_yaml).err().unwrap_or_default()).await
     }
 
@@ -188,13 +188,14 @@ impl Services {
         self.asset_from(caller, operation, id, from).await.and_then(only_flows)
     }
 
-    async fn own_flow(
+    async fn flow_perhaps_from(
         &self,
         caller: &Caller,
         operation: Operation,
         id: AssetId,
+        from: Option<WorkspaceId>,
     ) -> Result<(TenantScope, Asset), Failure> {
-        self.asset_anywhere(caller, operation, id).await.and_then(only_flows)
+        self.asset_perhaps_from(caller, operation, id, from).await.and_then(only_flows)
     }
 
     async fn flow_view(&self, scope: TenantScope, asset: Asset) -> Result<FlowView, Failure> {

@@ -60,6 +60,11 @@ impl<T> Done<T> {
     pub(crate) const fn now(value: T) -> Self {
         Self { value, replayed: None }
     }
+
+    /// The resource, and the rest without it.
+    pub fn apart(self) -> (T, Done<()>) {
+        (self.value, Done { value: (), replayed: self.replayed })
+    }
 }
 
 pub(crate) fn keyed(key: Option<&RequestKey>, status: u16, resource: Uuid) -> Option<KeyedOutcome> {

@@ -39,7 +39,7 @@ pub(super) fn version(row: &Row) -> Result<AssetVersion, StoreError> {
         canonical: row.column("content")?,
         artifact_ref: ArtifactPath::of_version(asset_id, asset_version_id),
         checksum: row.spelled("checksum", Checksum::parse)?,
-        change_note: row.column::<Option<&str>>("change_note")?.and_then(ChangeNote::parse),
+        change_note: row.column::<Option<&str>>("change_note")?.map(ChangeNote::kept),
         created_at: row.moment("version_created_at")?,
         created_by: row.actor("version_created_by")?,
     })
@@ -141,6 +141,12 @@ impl Commit for NewVersions {
             && change_note.is_none()
             && references.is_empty()
             && in_front.iter().all(|other| other.change.next.asset_id != *asset_id)
+    }
+
+    fn weight(adding: &Adding) -> usize {
+        let NewVersion { canonical, source_text, references, .. } = &adding.change.next;
+        let referred: usize = references.iter().map(|reference| reference.pointer.len()).sum();
+        canonical.text().len() + source_text.as_ref().map_or(0, String::len) + referred
     }
 
     async fn together(&self, adding: &[&Adding]) -> Result<Option<Vec<Result<AssetVersion, CommitError>>>, StoreError> {

@@ -110,6 +110,10 @@ impl Commit for Accepts {
         matches!(asking.run.admission, Admission::Run { .. }) && !asking.key.as_ref().is_some_and(taken)
     }
 
+    fn weight(asking: &Asking) -> usize {
+        asking.run.inputs.body.len()
+    }
+
     async fn together(&self, asking: &[&Asking]) -> Result<Option<Vec<Result<Accepted, CommitError>>>, StoreError> {
         let mut many = Many::default();
         for asking in asking {

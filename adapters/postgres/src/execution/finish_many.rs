@@ -91,6 +91,10 @@ impl Commit for Finishes {
         asking.ending.decisions.is_empty() && in_front.iter().all(|other| other.ending.execution_id != run)
     }
 
+    fn weight(asking: &Asking) -> usize {
+        asking.ending.output.as_ref().map_or(0, |output| output.body.len())
+    }
+
     async fn together(&self, asking: &[&Asking]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
         let mut many = Many::default();
         for asking in asking {

@@ -4,6 +4,7 @@ use crate::stage::{Stage, content, fresh, said, scope, stamp};
 use fairway_domain::{
     asset::{
         AssetVersion, Lifecycle,
+        canonical::Canonical,
         kind::AssetKind,
         ports::{ArtifactPath, AssetStore},
     },
@@ -11,6 +12,7 @@ use fairway_domain::{
     release::{StateName, ports::ReleaseStore},
     store::CommitError,
 };
+use serde_json::json;
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::task::JoinSet;
 
@@ -82,6 +84,32 @@ async fn releases_that_are_moved_together_do_not_hinder_one_another() {
     let after = (facts(&stage, kind).await, transactions(&stage, kind).await);
     assert_eq!(after.0 - before.0, 30, "each move is told once");
     assert!(after.1 - before.1 < 20, "{} transactions", after.1 - before.1);
+}
+
+/// While a heavy version waits for a row that somebody holds, light ones of others are made all the same, also where
+/// they asked behind it.
+#[tokio::test]
+async fn heavy_versions_hinder_nobody() {
+    let stage = Arc::new(Stage::new().await);
+    let held = stage.asset(AssetKind::Skill).await;
+    let text = "x".repeat(1 << 20);
+    let heavy = Canonical::of(&json!({ "a": text })).unwrap();
+    let heavy = held.add_version(fresh(), None, heavy.into(), &stamp()).unwrap();
+    let light_asset = stage.asset(AssetKind::Skill).await;
+    let light = light_asset.add_version(fresh(), None, content().into(), &stamp()).unwrap();
+    stage.run(&format!("BEGIN; SELECT 1 FROM asset WHERE asset_id = '{}' FOR UPDATE", held.asset_id)).await;
+    let making = tokio::spawn({
+        let stage = Arc::clone(&stage);
+        async move { stage.store.commit_version(scope(), heavy, None).await }
+    });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    while stage.number(waits).await == 0 {
+        assert!(!making.is_finished(), "nothing held the heavy one back");
+    }
+    stage.store.commit_version(scope(), light, None).await.unwrap();
+    assert!(!making.is_finished(), "the light one was made behind the heavy one");
+    stage.run("COMMIT").await;
+    assert_eq!(making.await.unwrap().unwrap().version_label.as_str(), "v1");
 }
 
 #[tokio::test]

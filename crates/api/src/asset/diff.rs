@@ -14,8 +14,8 @@ use crate::{
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::id::{AssetId, AssetVersionId};
+use json_patch::Patch;
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
 /// What changed between two versions.
@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 pub(crate) struct DiffView {
     /// A JSON Patch (RFC 6902) that turns the first content into the second.
     #[schema(value_type = Vec<Object>)]
-    patch: Value,
+    patch: Patch,
     /// A line a change: `+` added, `-` removed, `~` changed. Cut where it is very long.
     readable: String,
 }
@@ -50,6 +50,6 @@ pub(crate) async fn diff_asset_versions(
 ) -> Result<HttpResponse, ApiError> {
     let (asset, one, other) = path.into_inner();
     let diff = api.services.diff_asset_versions(&caller, (*asset, from.id()), (*one, *other)).await?;
-    let patch = serde_json::to_value(&diff.patch).map_err(|error| ApiError::internal().caused_by(&error))?;
-    Ok(Answer::ok(&DiffView { patch, readable: diff.readable }).send())
+    let room = diff.weight.saturating_add(diff.readable.len());
+    Ok(Answer::ok(&DiffView { patch: diff.patch, readable: diff.readable }).with_room(room).send())
 }

@@ -6,7 +6,7 @@ use crate::{
     caller::Identified,
     compose::Api,
     document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem},
+    error::{ApiError, FieldProblem, Fields},
     http::{
         body::Body,
         idempotency::Keyed,
@@ -122,8 +122,10 @@ pub(crate) async fn create_asset_grant(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let from = query.required(new.workspace_id)?;
-    let done = api.services.create_asset_grant(&caller, (*asset, from), new.grantee()?, key.as_ref()).await?;
+    let mut fields = Fields::default();
+    let (grantee, from) = (fields.read(new.grantee()), fields.read(query.required(new.workspace_id)));
+    let (grantee, from) = fields.whole(|| Some((grantee?, from?)))?;
+    let done = api.services.create_asset_grant(&caller, (*asset, from), grantee, key.as_ref()).await?;
     let view = GrantView::of(&done.value);
     let location = format!("/v1/assets/{}/grants?workspace_id={from}", view.asset_id);
     Ok(Answer::made(&done, &view, location)?.send())

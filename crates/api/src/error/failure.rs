@@ -1,7 +1,7 @@
 //! From the refusals of operations to answers. Exhaustive on purpose: a new refusal does not compile without one.
 
 use super::{ApiError, FieldProblem};
-use crate::flow::FlowErrorView;
+use crate::{flow::FlowErrorView, http::shape::echoed};
 use actix_web::http::{
     StatusCode,
     header::{HeaderValue, WWW_AUTHENTICATE},
@@ -182,7 +182,7 @@ fn of_content(refusal: ContentRefusal) -> ApiError {
                 .into_iter()
                 .map(|problem| {
                     json!({
-                        "path": format!("content{}", problem.pointer),
+                        "path": echoed(format!("content{}", problem.pointer)),
                         "code": problem.code,
                         "message": problem.message,
                     })
@@ -200,7 +200,7 @@ fn of_content(refusal: ContentRefusal) -> ApiError {
 }
 
 fn of_canonical(refusal: &CanonicalRefusal) -> ApiError {
-    let path = format!("content{}", refusal.pointer());
+    let path = echoed(format!("content{}", refusal.pointer()));
     invalid_content(vec![json!({ "path": path, "code": refusal.code(), "message": refusal.to_string() })])
 }
 
@@ -297,7 +297,7 @@ fn of_reference(unresolved: &UnresolvedReference) -> Value {
         "code": unresolved.code,
         "message": unresolved.message,
         "asset_slug": unresolved.asset_slug.as_str(),
-        "path": format!("content{}", unresolved.pointer),
+        "path": echoed(format!("content{}", unresolved.pointer)),
         "offset": unresolved.offset,
     })
 }

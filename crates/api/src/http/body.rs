@@ -13,7 +13,10 @@ use actix_web::{
 };
 use fairway_domain::asset::canonical::Canonical;
 use futures_util::{StreamExt as _, future::LocalBoxFuture};
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::{Map, Value};
 use std::ops::Deref;
 use tokio::time::timeout;
@@ -35,6 +38,13 @@ impl<T, const LIMIT: usize> Body<T, LIMIT> {
     /// What the handler asked for.
     pub fn into_inner(self) -> T {
         self.value
+    }
+
+    /// What the handler asked for, and a member that it left for later, out of the document.
+    pub fn into_parts_with(self, member: &str) -> (T, Value) {
+        let Self { value, mut document } = self;
+        let member = document.as_object_mut().and_then(|members| members.remove(member));
+        (value, member.unwrap_or_default())
     }
 
     /// The same as JSON, with nothing lost.
@@ -68,17 +78,31 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let accepted = accept(request.headers(), LIMIT);
+        let announced = content_length(request.headers()).unwrap_or_default();
         let base = request.app_data::<web::Data<HttpBase>>().cloned();
         let payload = payload.take();
         Box::pin(async move {
             accepted?;
             let patience = base.ok_or_else(ApiError::internal)?.body_timeout;
-            let arrived = timeout(patience, arrive(payload, LIMIT)).await;
+            let arrived = timeout(patience, arrive(payload, announced, LIMIT)).await;
             let bytes = arrived.map_err(|_| ApiError::request_timeout())??;
             let document = if bytes.is_empty() { Value::Object(Map::new()) } else { strict::read(&bytes)? };
+            // A large body would lie there for as long as its request lasts.
+            drop(bytes);
             let value = read_as(&document).map_err(ApiError::invalid_field)?;
             Ok(Self { value, document })
         })
+    }
+}
+
+/// A member that must be there and may be large: [`Body::into_parts_with`] takes it out of the document, where reading
+/// it would make a copy.
+#[derive(Debug)]
+pub struct Later;
+
+impl<'de> Deserialize<'de> for Later {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self)
     }
 }
 
@@ -101,12 +125,12 @@ pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) 
 
 /// BLAKE3 of a canonical document.
 pub fn digest(document: &Value) -> [u8; 32] {
-    let bytes = match Canonical::of(document) {
-        Ok(canonical) => canonical.bytes().to_vec(),
+    let hash = match Canonical::of(document) {
+        Ok(canonical) => blake3::hash(canonical.bytes()),
         // Integers beyond 2^53 have no canonical form, but the same request still spells them the same way.
-        Err(_) => document.to_string().into_bytes(),
+        Err(_) => blake3::hash(document.to_string().as_bytes()),
     };
-    *blake3::hash(&bytes).as_bytes()
+    *hash.as_bytes()
 }
 
 /// Judges a body by its headers, before a byte of it is read.
@@ -155,9 +179,10 @@ fn is_json(kind: &str) -> bool {
     media && utf8
 }
 
-/// Collects the body, counting what really comes.
-async fn arrive(mut payload: Payload, limit: usize) -> Result<BytesMut, ApiError> {
-    let mut bytes = BytesMut::new();
+/// Collects the body, counting what really comes. Room for what is announced is asked for at once, and costs nothing
+/// before it is written to: growing would copy it again and again.
+async fn arrive(mut payload: Payload, announced: usize, limit: usize) -> Result<BytesMut, ApiError> {
+    let mut bytes = BytesMut::with_capacity(announced.min(limit));
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|_| ApiError::malformed_json())?;
         if bytes.len().saturating_add(chunk.len()) > limit {

@@ -95,8 +95,13 @@ fn spelled(path: &Path) -> String {
             Segment::Unknown => text = below(&text, "?"),
         }
     }
-    if text.chars().count() <= LONGEST_PATH {
-        return text;
+    echoed(text)
+}
+
+/// A path as it is repeated to the caller, who may have chosen names without end.
+pub(crate) fn echoed(path: String) -> String {
+    match path.char_indices().nth(LONGEST_PATH) {
+        None => path,
+        Some((end, _)) => format!("{}…", path.get(..end).unwrap_or_default()),
     }
-    text.chars().take(LONGEST_PATH).chain(['…']).collect()
 }

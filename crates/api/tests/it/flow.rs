@@ -19,8 +19,11 @@ fn codes(errors: &Value) -> Vec<&str> {
 async fn a_flow_keeps_the_text_of_every_version() {
     let app = TestApp::start().await;
     let first = format!("# kept as it is\n{ECHO_FLOW}");
-    let body = json!({ "slug": "echo", "owner_ref": "team:a", "version_label": "first", "content_yaml": first });
+    let body = json!({
+        "slug": "echo", "owner_ref": "team:a", "version_label": "first", "content_yaml": first, "change_note": "The first.",
+    });
     let flow = app.post("/v1/flows", body).await.expect(201);
+    assert_eq!(flow["version"]["change_note"], "The first.");
     let id = flow["asset_id"].as_str().unwrap();
     assert_eq!((&flow["asset_kind"], &flow["content_yaml"]), (&json!("orchestration_flow"), &json!(first)));
     assert_eq!(flow["version"]["version_label"], "first");

@@ -26,6 +26,7 @@ mod execution;
 mod flow;
 mod grants;
 mod guide;
+mod heavy;
 mod idempotency;
 mod impact;
 mod interface;

@@ -54,6 +54,131 @@ async fn versions_carry_labels_and_notes() {
         let answer = add(&app, &asset, json!({ "content": said("x"), "change_note": note })).await;
         assert!([400, 422].contains(&answer.status), "{answer}");
     }
+    add(&app, &asset, json!({ "content": said("x"), "change_note": "two\n\tlines" })).await.expect(201);
+    let hidden = add(&app, &asset, json!({ "content": said("x"), "change_note": "x\u{202e}" })).await;
+    assert_eq!(problems(&hidden), [("change_note".to_owned(), "invalid_text".to_owned())]);
+}
+
+/// The paths and codes of a request whose fields are wrong.
+fn problems(answer: &Answer) -> Vec<(String, String)> {
+    let refused = answer.refused(422, "validation_error");
+    let text = |problem: &Value, name: &str| problem[name].as_str().unwrap().to_owned();
+    refused["fields"].as_array().unwrap().iter().map(|problem| (text(problem, "path"), text(problem, "code"))).collect()
+}
+
+/// Whoever has made three mistakes hears of three, on every request that makes something.
+#[tokio::test]
+async fn every_wrong_field_is_told_at_once() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let asset = given.asset("prompt_template", "prompt").await;
+    let flow = given.flow("flow", ECHO_FLOW).await.asset_id;
+    let workload = given.workload("worker").await;
+    let release = given.draft(&workload, &[]).await;
+    let other = Uuid::now_v7();
+    let elsewhere = "?workspace_id=00000000-0000-7000-8000-0000000000ff";
+    let note = "a\u{202e}";
+    for (path, body, wrong) in [
+        (
+            format!("/v1/assets{elsewhere}"),
+            json!({ "slug": "Bad Slug", "asset_kind": "skill", "owner_ref": "x", "workspace_id": WORKSPACE }),
+            &["slug", "owner_ref", "workspace_id"][..],
+        ),
+        (
+            format!("/v1/assets/{asset}/versions{elsewhere}"),
+            json!({ "content": [], "version_label": "v 1", "change_note": note, "workspace_id": WORKSPACE }),
+            &["content", "version_label", "change_note", "workspace_id"],
+        ),
+        (format!("/v1/assets/{asset}/grants"), json!({}), &["principal", "workspace_id"]),
+        (
+            format!("/v1/flows{elsewhere}"),
+            json!({
+                "slug": "Bad Slug", "owner_ref": "x", "version_label": "v 1", "change_note": note, "content_yaml": "a: [",
+                "workspace_id": WORKSPACE,
+            }),
+            &["slug", "owner_ref", "version_label", "change_note", "workspace_id"],
+        ),
+        (
+            format!("/v1/flows/{flow}/versions"),
+            json!({ "content_yaml": "a: [", "version_label": "v 1", "change_note": note }),
+            &["version_label", "change_note"],
+        ),
+        (
+            "/v1/workloads".to_owned(),
+            json!({ "slug": "Bad Slug", "owner_ref": "x", "invocation_mode": "x", "name": "", "description": note }),
+            &["slug", "owner_ref", "invocation_mode", "name", "description"],
+        ),
+        (
+            "/v1/releases".to_owned(),
+            json!({ "workload_id": workload, "environment": "Not So", "target_lane": "x" }),
+            &["environment", "target_lane"],
+        ),
+        (format!("/v1/releases/{release}/transition"), json!({ "to_state": "x", "lane": "y" }), &["to_state", "lane"]),
+        (
+            format!("/v1/releases/{release}/approvals"),
+            json!({ "outcome": "x", "subject_kind": "asset", "subject_ref": other, "note": note }),
+            &["outcome", "subject_kind", "subject_ref", "note"],
+        ),
+    ] {
+        let answer = app.post(&path, body).await;
+        let told: Vec<String> = problems(&answer).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(told, wrong, "{path}");
+    }
+    let listed = app.get("/v1/assets?asset_kind=x&lifecycle_state=y").await;
+    assert_eq!(problems(&listed).len(), 2, "{listed}");
+    let listed = app.get("/v1/releases?environment=Not%20So&state=y").await;
+    assert_eq!(problems(&listed).len(), 2, "{listed}");
+}
+
+/// A version is made from where its asset is seen, named in the body, in the query or nowhere.
+#[tokio::test]
+async fn versions_are_made_from_a_workspace() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let asset = given.asset("prompt_template", "prompt").await;
+    let flow = given.flow("flow", ECHO_FLOW).await.asset_id;
+    let afar = given.workspace("afar", "another").await;
+    for (path, body) in [
+        (format!("/v1/assets/{asset}/versions"), json!({ "content": said("x") })),
+        (format!("/v1/flows/{flow}/versions"), json!({ "content_yaml": ECHO_FLOW })),
+    ] {
+        let within = |workspace: &str| {
+            let mut body = body.clone();
+            body["workspace_id"] = json!(workspace);
+            body
+        };
+        let from = |workspace: &str| format!("{path}?workspace_id={workspace}");
+        app.post(from(WORKSPACE), body.clone()).await.expect(201);
+        app.post(&path, within(WORKSPACE)).await.expect(201);
+        app.post(from(WORKSPACE), within(WORKSPACE)).await.expect(201);
+        app.post(from(&afar), body.clone()).await.refused(404, "not_found");
+        app.post(&path, within(&afar)).await.refused(404, "not_found");
+        app.post(from(&afar), within(WORKSPACE)).await.refused(422, "validation_error");
+    }
+}
+
+/// What is repeated of a request has an end, whatever names somebody gives to members.
+#[tokio::test]
+async fn names_without_end_are_not_repeated() {
+    let app = TestApp::start().await;
+    let asset = app.given().asset("prompt_template", "prompt").await;
+    let name = |number: usize| format!("{number}{}", "ä".repeat(10_000));
+    let mut content = said("x");
+    for number in 0..100 {
+        content[name(number)] = json!(1);
+    }
+    let answer = add(&app, &asset, json!({ "content": content })).await;
+    let refused = answer.refused(400, "invalid_content");
+    assert_eq!(refused["fields"].as_array().unwrap().len(), 100);
+    assert!(answer.body.len() < 100 * 1_000, "{} bytes", answer.body.len());
+    let path = refused["fields"][0]["path"].as_str().unwrap();
+    assert!(path.starts_with("content/") && path.ends_with('…'), "{path}");
+    let answer =
+        add(&app, &asset, json!({ "content": { "system_prompt": "x", "labels": { name(0): "x\u{7}" } } })).await;
+    assert!(answer.body.len() < 2_000, "{} bytes", answer.body.len());
+    let answer =
+        add(&app, &asset, json!({ "content": { "system_prompt": "x", "metadata": { name(0): 1e300 } } })).await;
+    assert!(answer.status == 201 || answer.body.len() < 2_000, "{} bytes", answer.body.len());
 }
 
 /// A note is free text: it stands in no fact, and goes without its version.
@@ -155,7 +280,7 @@ async fn whoever_judges_content_keeps_nobody_waiting() {
     });
     let content = json!({ "rules": [rule], "tests": (0..100).map(test).collect::<Vec<_>>() });
     let draft = VersionDraft { content, label: None, change_note: None };
-    let (made, longest, took) = turns(services.create_asset_version(&caller, asset.into(), draft, None)).await;
+    let (made, longest, took) = turns(services.create_asset_version(&caller, (asset.into(), None), draft, None)).await;
     assert!(matches!(made, Err(Failure::Content(ContentRefusal::Invalid(_)))));
     assert!(longest < took / 2, "it kept the thread for {longest:?} of {took:?}");
 

@@ -80,7 +80,8 @@ impl Canonical {
     /// # Errors
     /// When a number or a text in it would not survive unchanged.
     pub fn of(content: &Value) -> Result<Self, CanonicalRefusal> {
-        let mut text = String::new();
+        // A text that grows is copied again and again, and content may be megabytes of it.
+        let mut text = String::with_capacity(writing::length(content));
         writing::write(content, &mut text).map_err(CanonicalRefusal::of)?;
         let checksum = Checksum::of(text.as_bytes());
         Ok(Self { text, checksum })

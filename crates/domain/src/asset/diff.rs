@@ -1,15 +1,22 @@
 //! What changed between two versions: for programs as a JSON Patch (RFC 6902), for people in lines.
 //!
 //! Both are bounded. A document can be made whose patch is many times its size (a long key above many changed values
-//! is repeated for each of them), so the walk that writes the lines counts what the patch would weigh, and beyond
-//! [`HEAVIEST`] the patch replaces the document whole, which turns one into the other just as well.
+//! is repeated for each of them, and every step has words of its own), so the walk that writes the lines counts what the
+//! patch would weigh in memory, and beyond [`HEAVIEST`] the patch replaces the document whole, which turns one into the
+//! other just as well and takes no room that the document does not take.
 
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 use std::fmt::Write as _;
 
-/// Most bytes that the paths of a patch may have together.
+/// Most bytes of memory that the steps of a patch may take together.
 const HEAVIEST: usize = 4 << 20;
+/// What a step takes beside its path and its value.
+const STEP: usize = 128;
+/// What a value takes where it stands, with the piece of memory that it may have of its own, and an object's first member
+/// besides.
+const VALUE: usize = 48;
+const NODE: usize = 640;
 /// Most bytes of the lines for people.
 const LONGEST: usize = 256 << 10;
 /// Most characters of one value in a line.
@@ -24,23 +31,43 @@ pub struct VersionDiff {
     pub patch: json_patch::Patch,
     /// The same for people: a line a change, `+` added, `-` removed, `~` changed, each with its JSON pointer.
     pub readable: String,
+    /// About how many bytes of memory the patch takes, which is more than its text.
+    pub weight: usize,
 }
 
-/// Compares two contents.
+/// Compares two contents, which may be large: the patch is made of what they are made of where it can be.
 #[must_use]
-pub fn diff(from: &Value, to: &Value) -> VersionDiff {
+pub fn diff(from: Value, to: Value) -> VersionDiff {
     let mut lines = Lines::default();
-    lines.compare(from, to);
-    let patch = if lines.weight <= HEAVIEST { json_patch::diff(from, to) } else { whole(to) };
+    lines.compare(&from, &to);
+    let (patch, weight) = match lines.weight {
+        steps @ 0..=HEAVIEST => (json_patch::diff(&from, &to), steps),
+        _ => {
+            let one = weight(&to);
+            (whole(to), one)
+        }
+    };
     if lines.cut {
         lines.text.push_str("… and more\n");
     }
-    VersionDiff { patch, readable: lines.text }
+    VersionDiff { patch, readable: lines.text, weight }
 }
 
-fn whole(to: &Value) -> json_patch::Patch {
-    let replace = json_patch::ReplaceOperation { path: json_patch::jsonptr::PointerBuf::new(), value: to.clone() };
+fn whole(to: Value) -> json_patch::Patch {
+    let replace = json_patch::ReplaceOperation { path: json_patch::jsonptr::PointerBuf::new(), value: to };
     json_patch::Patch(vec![json_patch::PatchOperation::Replace(replace)])
+}
+
+/// What a copy of a value takes, near enough.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => VALUE,
+        Value::String(text) => VALUE.saturating_add(text.len()),
+        Value::Array(items) => items.iter().fold(VALUE, |sum, item| sum.saturating_add(weight(item))),
+        Value::Object(members) => members.iter().fold(VALUE.saturating_add(NODE), |sum, (key, member)| {
+            sum.saturating_add(VALUE).saturating_add(key.len()).saturating_add(weight(member))
+        }),
+    }
 }
 
 /// The lines so far, and the place in the document that is looked at.
@@ -48,7 +75,7 @@ fn whole(to: &Value) -> json_patch::Patch {
 struct Lines {
     text: String,
     pointer: String,
-    /// What the paths of the patch weigh so far.
+    /// What the patch weighs so far.
     weight: usize,
     cut: bool,
 }
@@ -60,26 +87,26 @@ impl Lines {
                 for (key, value) in old {
                     self.at(key, |lines| match new.get(key) {
                         Some(other) => lines.compare(value, other),
-                        None => lines.say('-', &shown(value)),
+                        None => lines.say('-', None, || shown(value)),
                     });
                 }
                 for (key, value) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
-                    self.at(key, |lines| lines.say('+', &shown(value)));
+                    self.at(key, |lines| lines.say('+', Some(value), || shown(value)));
                 }
             }
             (Value::Array(old), Value::Array(new)) => {
                 for index in 0..old.len().max(new.len()) {
                     self.at(&index.to_string(), |lines| match (old.get(index), new.get(index)) {
                         (Some(value), Some(other)) => lines.compare(value, other),
-                        (Some(value), None) => lines.say('-', &shown(value)),
-                        (None, Some(value)) => lines.say('+', &shown(value)),
+                        (Some(value), None) => lines.say('-', None, || shown(value)),
+                        (None, Some(value)) => lines.say('+', Some(value), || shown(value)),
                         (None, None) => {}
                     });
                 }
             }
             _ if from == to => {}
-            (Value::String(old), Value::String(new)) if has_lines(old) || has_lines(new) => self.texts(old, new),
-            _ => self.say('~', &format!("{} -> {}", shown(from), shown(to))),
+            (Value::String(old), Value::String(new)) if has_lines(old) || has_lines(new) => self.texts(old, new, to),
+            _ => self.say('~', Some(to), || format!("{} -> {}", shown(from), shown(to))),
         }
     }
 
@@ -92,21 +119,23 @@ impl Lines {
         self.pointer.truncate(back);
     }
 
-    fn say(&mut self, mark: char, what: &str) {
-        self.weight = self.weight.saturating_add(self.pointer.len());
+    /// A line, and the step of the patch that it stands for, with the value that this carries.
+    fn say(&mut self, mark: char, carried: Option<&Value>, what: impl FnOnce() -> String) {
+        let step = STEP.saturating_add(self.pointer.len()).saturating_add(carried.map_or(0, weight));
+        self.weight = self.weight.saturating_add(step);
         if self.has_room() {
             // Writing into a text cannot fail.
-            let _ = writeln!(self.text, "{mark} {}: {what}", excerpt(&self.pointer));
+            let _ = writeln!(self.text, "{mark} {}: {}", excerpt(&self.pointer), what());
         }
     }
 
     /// A text of several lines, line by line.
-    fn texts(&mut self, old: &str, new: &str) {
+    fn texts(&mut self, old: &str, new: &str, carried: &Value) {
         if old.lines().count().max(new.lines().count()) > MOST_LINES {
             let (old, new) = (old.lines().count(), new.lines().count());
-            return self.say('~', &format!("a text of {old} lines -> a text of {new} lines"));
+            return self.say('~', Some(carried), || format!("a text of {old} lines -> a text of {new} lines"));
         }
-        self.say('~', "");
+        self.say('~', Some(carried), String::new);
         let compared = TextDiff::from_lines(old, new);
         for change in compared.iter_all_changes() {
             let mark = match change.tag() {
@@ -156,7 +185,7 @@ mod tests {
 
     fn turned(from: &Value, to: &Value) -> Value {
         let mut document = from.clone();
-        json_patch::patch(&mut document, &diff(from, to).patch).unwrap();
+        json_patch::patch(&mut document, &diff(from.clone(), to.clone()).patch).unwrap();
         document
     }
 
@@ -170,7 +199,7 @@ mod tests {
             "system_prompt": "Sort the ticket.\nBe quick.\n", "labels": {}, "variables": [1, 9],
             "provider_route": {"model": "b", "region": "eu"}, "description": "new",
         });
-        insta::assert_snapshot!(diff(&from, &to).readable, @r#"
+        insta::assert_snapshot!(diff(from.clone(), to.clone()).readable, @r#"
         - /labels/a~1b: "x"
         ~ /provider_route/model: "a" -> "b"
         ~ /system_prompt: 
@@ -183,14 +212,14 @@ mod tests {
         "#);
         assert_eq!(turned(&from, &to), to);
         assert_eq!(turned(&to, &from), from);
-        assert_eq!(diff(&to, &to).readable, "");
-        assert_eq!(diff(&to, &to).patch.0, []);
+        assert_eq!(diff(to.clone(), to.clone()).readable, "");
+        assert_eq!(diff(to.clone(), to.clone()).patch.0, []);
     }
 
     #[test]
     fn a_document_made_to_blow_the_patch_up_is_replaced_whole() {
         let bomb = |value: u32| json!({ "k".repeat(10_000): vec![value; 10_000] });
-        let made = diff(&bomb(1), &bomb(2));
+        let made = diff(bomb(1), bomb(2));
         assert_eq!(made.patch.0.len(), 1);
         assert!(made.readable.len() < LONGEST + 3 * WIDEST, "{}", made.readable.len());
         assert!(made.readable.ends_with("… and more\n"));
@@ -198,9 +227,20 @@ mod tests {
     }
 
     #[test]
+    fn a_patch_that_would_weigh_more_than_both_is_the_second_whole() {
+        let list =
+            |items: &mut dyn Iterator<Item = u32>| json!(items.map(|item| format!("{item:070}")).collect::<Vec<_>>());
+        let (straight, reversed) = (list(&mut (0..49_900)), list(&mut (0..49_900).rev()));
+        assert_eq!(diff(straight.clone(), reversed.clone()).patch.0.len(), 1);
+        assert_eq!(turned(&straight, &reversed), reversed);
+        let fewer = list(&mut (0..49_890));
+        assert_eq!(diff(straight, fewer).patch.0.len(), 10);
+    }
+
+    #[test]
     fn long_texts_are_not_compared_line_by_line() {
         let text = |word: &str| json!({ "t": format!("{word}\n").repeat(MOST_LINES + 1) });
-        assert_eq!(diff(&text("a"), &text("b")).readable, "~ /t: a text of 1001 lines -> a text of 1001 lines\n");
+        assert_eq!(diff(text("a"), text("b")).readable, "~ /t: a text of 1001 lines -> a text of 1001 lines\n");
     }
 
     fn documents() -> impl Strategy<Value = Value> {
@@ -223,7 +263,7 @@ mod tests {
         #[test]
         fn the_patch_turns_the_one_into_the_other(from in documents(), to in documents()) {
             prop_assert_eq!(turned(&from, &to), to.clone());
-            prop_assert_eq!(diff(&from, &to).readable.is_empty(), from == to);
+            prop_assert_eq!(diff(from.clone(), to.clone()).readable.is_empty(), from == to);
         }
     }
 }

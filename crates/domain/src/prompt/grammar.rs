@@ -7,6 +7,7 @@
 use super::{AssetReference, PromptRefusal};
 use crate::slug::Slug;
 use std::iter;
+use unicode_normalization::char::is_combining_mark;
 use unicode_security::skeleton;
 
 /// Most tokens in one template.
@@ -249,7 +250,10 @@ fn simplest(letter: char) -> impl Iterator<Item = char> {
 /// A token may be followed by punctuation or space, not by what would have made its name longer.
 fn ends_cleanly(text: &str, end: usize) -> bool {
     let next = text.get(end..).and_then(|rest| rest.chars().next());
-    next.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_' && !invisible(letter))
+    // A mark is drawn onto the last letter and makes another one of it, as if that had been written in one piece.
+    next.is_none_or(|letter| {
+        !letter.is_alphanumeric() && letter != '_' && !invisible(letter) && !is_combining_mark(letter)
+    })
 }
 
 fn run(text: &str, start: usize, accepts: impl Fn(u8) -> bool) -> &str {
@@ -338,6 +342,12 @@ mod tests {
             "!command:../x",
             "!COMMAND:go",
             "!command:go\u{feff}",
+            "!command:go\u{301}",
+            "@asset-ref:tone\u{301}",
+            "@asset-ref:tone\u{20dd}",
+            "@asset-ref:tone@v1\u{301}",
+            "$arg:n\u{301}",
+            "$arg:n\u{93e}",
             "$arg:",
             "$arg:1a",
             "$arg:naïve",

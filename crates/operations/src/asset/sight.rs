@@ -97,6 +97,20 @@ impl Services {
         self.asset_seen(caller, operation, id, None).await
     }
 
+    /// The asset, looked at from a workspace if one is named.
+    pub(crate) async fn asset_perhaps_from(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+        from: Option<WorkspaceId>,
+    ) -> Result<(TenantScope, Asset), Failure> {
+        match from {
+            Some(from) => self.asset_from(caller, operation, id, from).await,
+            None => self.asset_anywhere(caller, operation, id).await,
+        }
+    }
+
     async fn asset_seen(
         &self,
         caller: &Caller,

@@ -8,41 +8,61 @@ use std::{cell::Cell, fmt};
 
 /// Deepest nesting of arrays and objects.
 const DEEPEST: usize = 64;
-/// Most values, members and items counted at every depth. A value takes many times the room of its shortest text, so
-/// that a bound of bytes alone would bound nothing.
+/// Most values, members and items counted at every depth.
 const MOST_VALUES: usize = 100_000;
+/// Most bytes of memory that the values take. A value takes many times the room of its shortest text, `{"a":1}` a
+/// hundred times, so that a bound of the body's bytes alone would bound nothing; and a request that is served holds its
+/// values more than once at its height.
+const MOST_ROOM: usize = 8 << 20;
+/// What a value takes where it stands.
+const VALUE: usize = size_of::<Value>();
+/// What a piece of memory costs beside the bytes that it was asked for.
+const PIECE: usize = 16;
+/// What the members of an object stand in: room for eleven, of which six are taken where they come in order.
+const NODE: usize = 11 * (size_of::<String>() + VALUE) + PIECE;
+const NODE_MEMBERS: usize = 6;
 
 /// Reads one JSON value.
 pub(super) fn read(bytes: &[u8]) -> Result<Value, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|_| ApiError::malformed_json())?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let left = Cell::new(MOST_VALUES);
-    let value = Strict { room: DEEPEST, left: &left }.deserialize(&mut reader).map_err(|_| match left.get() {
-        0 => ApiError::payload_too_large(),
-        _ => ApiError::malformed_json(),
-    })?;
+    let left = Allowance { values: Cell::new(MOST_VALUES), room: Cell::new(MOST_ROOM) };
+    let value = Strict { depth: DEEPEST, left: &left }
+        .deserialize(&mut reader)
+        .map_err(|_| if left.is_spent() { ApiError::payload_too_large() } else { ApiError::malformed_json() })?;
     reader.end().map_err(|_| ApiError::malformed_json())?;
     Ok(value)
 }
 
-/// Reads a value that may nest `room` levels deep, while values are left.
+/// What a document may still have.
+struct Allowance {
+    values: Cell<usize>,
+    room: Cell<usize>,
+}
+
+impl Allowance {
+    fn is_spent(&self) -> bool {
+        self.values.get() == 0 || self.room.get() == 0
+    }
+
+    fn take<E: serde::de::Error>(&self, values: usize, room: usize) -> Result<(), E> {
+        self.values.set(self.values.get().saturating_sub(values));
+        self.room.set(self.room.get().saturating_sub(room));
+        if self.is_spent() { Err(E::custom("too much")) } else { Ok(()) }
+    }
+}
+
+/// Reads a value that may nest `depth` levels deep, while something is left.
 #[derive(Clone, Copy)]
 struct Strict<'c> {
-    room: usize,
-    left: &'c Cell<usize>,
+    depth: usize,
+    left: &'c Allowance,
 }
 
 impl Strict<'_> {
-    /// Counts one more value.
-    fn count<E: serde::de::Error>(self) -> Result<(), E> {
-        let left = self.left.get().saturating_sub(1);
-        self.left.set(left);
-        if left == 0 { Err(E::custom("too many values")) } else { Ok(()) }
-    }
-
     fn inside<E: serde::de::Error>(self) -> Result<Self, E> {
-        let room = self.room.checked_sub(1).ok_or_else(|| E::custom("nested too deep"))?;
-        Ok(Self { room, ..self })
+        let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom("nested too deep"))?;
+        Ok(Self { depth, ..self })
     }
 }
 
@@ -54,7 +74,7 @@ impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        self.count()?;
+        self.left.take(1, VALUE)?;
         deserializer.deserialize_any(self)
     }
 }
@@ -88,6 +108,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
         without_nul(text)?;
+        self.left.take(0, text.len() + PIECE)?;
         Ok(Value::String(text.to_owned()))
     }
 
@@ -106,6 +127,8 @@ impl<'de> Visitor<'de> for Strict<'_> {
         // Keys arrive unescaped, so `"a"` and `"\u0061"` are the same name.
         while let Some(key) = members.next_key::<String>()? {
             without_nul(&key)?;
+            let node = if object.len().is_multiple_of(NODE_MEMBERS) { NODE } else { 0 };
+            self.left.take(0, key.len() + PIECE + node)?;
             let value = members.next_value_seed(inside)?;
             if object.insert(key, value).is_some() {
                 return Err(A::Error::custom("a name twice in an object"));
@@ -171,6 +194,18 @@ mod tests {
         let object = format!("{{{}}}", members.join(","));
         assert_eq!(read(object.as_bytes()).unwrap_err().code(), "payload_too_large");
         assert_eq!(read(b"[1,").unwrap_err().code(), "malformed_json");
+    }
+
+    #[test]
+    fn bounds_the_room_that_values_take() {
+        let list = |item: &str, count: usize| format!("[{}{item}]", format!("{item},").repeat(count - 1));
+        assert!(read(list("{\"a\":1}", 10_000).as_bytes()).is_ok());
+        assert!(read(list(&format!("\"{}\"", "x".repeat(70)), 50_000).as_bytes()).is_ok());
+        assert!(read(format!("\"{}\"", "x".repeat(4 << 20)).as_bytes()).is_ok());
+        for (item, count) in [("{\"a\":1}", 20_000), ("{\"a\":{}}", 20_000), ("[\"a\",{\"a\":\"\"}]", 20_000)] {
+            assert_eq!(read(list(item, count).as_bytes()).unwrap_err().code(), "payload_too_large", "{item}");
+        }
+        assert_eq!(read(format!("\"{}\"", "x".repeat(MOST_ROOM)).as_bytes()).unwrap_err().code(), "payload_too_large");
     }
 
     #[test]

@@ -118,6 +118,20 @@ fn a_model_policy_is_refused_with_every_problem() {
 }
 
 #[test]
+fn a_skills_paths_can_be_laid_down_everywhere() {
+    let problems_of = |path: &str| {
+        let file = json!({ "path": path, "sha256": "0".repeat(64), "content_ref": "a" });
+        problems(AssetKind::Skill, &json!({ "name": "a", "description": "a", "body": "a", "files": [file] }))
+    };
+    for good in ["a", "a b.txt", "a/b.c/d-", "conf/console.md", "com0", "com10/nulls", "lpt", "v1.2/a_"] {
+        assert_eq!(problems_of(good), [], "{good}");
+    }
+    for bad in ["a ", "a.", "a /b", "a./b", "CON", "a/con.txt", "nul.tar.gz", "a/Com1", "lpt9.md/b", "aux .txt"] {
+        assert_eq!(problems_of(bad), one("/files/0/path", "wrong_form"), "{bad}");
+    }
+}
+
+#[test]
 fn messages_never_repeat_values() {
     let secret = "hunter2\u{7}";
     let content = json!({

@@ -77,15 +77,24 @@ fn font_family(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
     let name = match value.try_parse(Parser::expect_string_cloned) {
         Ok(quoted) => quoted.to_string(),
         Err(_) => {
-            let mut words = vec![value.expect_ident()?.to_string()];
+            let mut words = vec![family_word(value)?];
             while !value.is_exhausted() {
-                words.push(value.expect_ident()?.to_string());
+                words.push(family_word(value)?);
             }
             words.join(" ")
         }
     };
     let named = !name.trim().is_empty() && name.len() <= LONGEST_FAMILY;
     if named { Ok(()) } else { Err(ParseError::unexpected_token()) }
+}
+
+/// A word of a family's name without quotes: a custom identifier, which the words that every property knows are not (CSS
+/// Values 4).
+fn family_word(value: &mut Parser<'_>) -> Result<String, ParseError<()>> {
+    const RESERVED: [&str; 6] = ["inherit", "initial", "unset", "revert", "revert-layer", "default"];
+    let word = value.expect_ident()?.to_string();
+    let reserved = RESERVED.iter().any(|reserved| word.eq_ignore_ascii_case(reserved));
+    if reserved { Err(ParseError::unexpected_token()) } else { Ok(word) }
 }
 
 /// One length of 0 to 64 px, in pixels, points or ems; a zero needs no unit.
@@ -199,6 +208,8 @@ mod tests {
             "Times New Roman, serif",
             "\"思源黑体\"",
             "-apple-system",
+            "\"inherit\", Arial",
+            "inherited",
         ] {
             assert!(is_font_list(good), "{good}");
         }
@@ -207,6 +218,14 @@ mod tests {
             ",",
             "Arial,",
             "Arial,,serif",
+            "inherit",
+            "Initial",
+            "inherit, Arial",
+            "Arial, unset",
+            "revert",
+            "revert-layer",
+            "default",
+            "Arial default",
             "\"Arial",
             "'Arial\"",
             "\"\"",

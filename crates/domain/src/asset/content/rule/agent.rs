@@ -6,6 +6,11 @@ use std::collections::BTreeSet;
 
 /// Code that comes with instructions runs inside walls or not at all.
 pub(super) fn skill(content: &Value, findings: &mut Findings) {
+    for (index, file) in items(content, "files") {
+        if text(file, "path").is_some_and(|path| path.split('/').any(is_device)) {
+            findings.add(format!("/files/{index}/path"), Breach::DeviceName);
+        }
+    }
     if content.get("sandbox_profile_ref").is_some() {
         return;
     }
@@ -14,6 +19,14 @@ pub(super) fn skill(content: &Value, findings: &mut Findings) {
             findings.add(format!("/files/{index}/executable"), Breach::SandboxProfileRequired);
         }
     }
+}
+
+/// Whether Windows takes a file of this name for a device, whatever stands behind the first dot.
+fn is_device(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or_default().trim_end().to_ascii_uppercase();
+    let numbered = |digits: &str| matches!(digits.as_bytes(), [b'1'..=b'9']);
+    matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL")
+        || stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT")).is_some_and(numbered)
 }
 
 pub(super) fn agent(content: &Value, findings: &mut Findings) {

@@ -16,6 +16,7 @@ pub(super) enum Breach {
     RevokedAtMismatch,
     NoSuchTime,
     SandboxProfileRequired,
+    DeviceName,
     SecretInContent,
 }
 
@@ -34,7 +35,7 @@ impl Breach {
             Self::PatternNotLinear => "pattern_not_linear",
             Self::TooManyCarried => "too_many_carried",
             Self::RevokedAtMismatch => "revoked_at_mismatch",
-            Self::NoSuchTime => "wrong_form",
+            Self::NoSuchTime | Self::DeviceName => "wrong_form",
             Self::SandboxProfileRequired => "sandbox_profile_required",
             Self::SecretInContent => "secret_in_content",
         }
@@ -58,6 +59,7 @@ impl Breach {
             Self::RevokedAtMismatch => "`revoked_at` is set exactly when `revoked` is true",
             Self::NoSuchTime => "there is no such moment",
             Self::SandboxProfileRequired => "executable files need a sandbox profile",
+            Self::DeviceName => "Windows keeps this name for a device, so no such file can be laid down there",
             Self::SecretInContent => "a secret has no value in content; it is named by a secret reference",
         }
     }
