@@ -57,6 +57,7 @@ async fn every_keyed_request_has_one_effect() {
                     // Another body that means the same.
                     other["workspace_id"] = json!(stage.workspace.to_uppercase());
                 }
+                "roll_back_release" => other["reason"] = json!("another"),
                 "review_release" => other["note"] = json!("another"),
                 "execute_workload" => other["inputs"] = json!({ "ticket": "another" }),
                 "create_release" => other["environment"] = json!("test"),
@@ -67,7 +68,7 @@ async fn every_keyed_request_has_one_effect() {
         }
         assert_eq!(count(&app, "fact").await, facts, "{}: a conflict leaves no fact", route.id());
     }
-    assert_eq!(keyed, 17, "the document lost keys");
+    assert_eq!(keyed, 18, "the document lost keys");
 }
 
 #[tokio::test]
