@@ -51,7 +51,7 @@ fn check(place: &Place, steps: &mut Steps) {
         tools::ensure_deny(place)?;
         cargo(&["deny", "--log-level", "warn", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"])?;
         if tools::advisories_are_here() {
-            cargo(&["deny", "--log-level", "warn", "check", "--disable-fetch", "advisories"])
+            cargo(&["deny", "--log-level", "warn", "--offline", "check", "advisories"])
         } else {
             println!("no advisory database here (`cargo deny fetch db` brings one): advisories were not looked at");
             Ok(())

@@ -34,5 +34,7 @@ pub(crate) fn advisories_are_here() -> bool {
     let home = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
-    home.and_then(|home| home.join("advisory-dbs").read_dir().ok()).is_some_and(|mut copies| copies.next().is_some())
+    // A lock lies there too, also after a fetch that failed.
+    let copies = home.and_then(|home| home.join("advisory-dbs").read_dir().ok());
+    copies.is_some_and(|entries| entries.flatten().any(|entry| entry.path().is_dir()))
 }

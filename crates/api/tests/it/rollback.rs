@@ -1,5 +1,6 @@
 //! Going back: whom a lane returns to, what tells it, and what advises it.
 
+use crate::pages::walked;
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
     app::{Answer, Version},
@@ -187,6 +188,12 @@ async fn of_rollbacks_at_once_each_lane_goes_back_once() {
     assert_eq!(won.len(), 3);
     assert_eq!(holders(&app, &workload).await, vec![json!(releases[1]); 3]);
     assert_eq!(state(&app, &releases[2]).await, "superseded");
+    let path = format!("/v1/releases/{}/evidence-artifacts", releases[2]);
+    let whole = app.get(&path).await.expect(200);
+    assert_eq!(whole.as_array().unwrap().len(), 3);
+    for limit in 1..=3 {
+        assert_eq!(json!(walked(&app, format!("{path}?limit={limit}")).await), whole);
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@
 
 use super::{
     MAX_STEPS,
-    reading::{Findings, Path, StepType},
+    finding::{Findings, Path},
+    reading::StepType,
     reference::{Reference, Text},
 };
 use serde_json::{Map, Value};

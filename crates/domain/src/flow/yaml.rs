@@ -8,7 +8,8 @@ mod scalar;
 
 use super::{
     FlowProblem,
-    reading::{MAX_FINDINGS, MAX_VALUES, Segment},
+    finding::{MAX_FINDINGS, Segment},
+    reading::MAX_VALUES,
 };
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use serde_json::Value;

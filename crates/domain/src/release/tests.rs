@@ -1,6 +1,7 @@
 use super::{
     activate::{FlowStanding, RouteStanding, Standing, UnenforcedControl},
     lane::Lane,
+    reference::REFERENCE_UNRESOLVED,
     review::{ApprovalRule, SelfApproval, Verdict},
     *,
 };

@@ -1,6 +1,8 @@
+mod spelling;
+
 use super::*;
-use crate::asset::canonical::Canonical;
 use serde_json::json;
+use spelling::numbered;
 
 /// The problems of a refusal, as pointers and codes.
 fn problems(kind: AssetKind, content: &Value) -> Vec<(String, &'static str)> {
@@ -488,99 +490,4 @@ fn a_legacy_configuration_comes_with_its_successor() {
     assert_eq!((policy.temperature, policy.provider_route.model.as_str()), (Some(0.3), "gpt/4.1"));
     assert!(told.iter().skip(1).all(|warning| warning.code == "recorded_only" && warning.conversion.is_none()));
     assert!(warnings(AssetKind::ModelPolicy, &model_policy()).iter().all(|warning| warning.code == "recorded_only"));
-}
-
-/// The published example of every kind.
-const fn example(kind: AssetKind) -> &'static str {
-    match kind {
-        AssetKind::PromptTemplate => include_str!("../../../../../examples/assets/prompt_template.json"),
-        AssetKind::KnowledgeBase => include_str!("../../../../../examples/assets/knowledge_base.json"),
-        AssetKind::ModelPolicy => include_str!("../../../../../examples/assets/model_policy.json"),
-        AssetKind::ModelConfig => include_str!("../../../../../examples/assets/model_config.json"),
-        AssetKind::PolicyBundle => include_str!("../../../../../examples/assets/policy_bundle.json"),
-        AssetKind::ToolDefinition => include_str!("../../../../../examples/assets/tool_definition.json"),
-        AssetKind::HookDefinition => include_str!("../../../../../examples/assets/hook_definition.json"),
-        AssetKind::McpServer => include_str!("../../../../../examples/assets/mcp_server.json"),
-        AssetKind::Skill => include_str!("../../../../../examples/assets/skill.json"),
-        AssetKind::Agent => include_str!("../../../../../examples/assets/agent.json"),
-        AssetKind::OrchestrationFlow => include_str!("../../../../../examples/assets/orchestration_flow.json"),
-        AssetKind::Memory => include_str!("../../../../../examples/assets/memory.json"),
-        AssetKind::EvaluationSuite => include_str!("../../../../../examples/assets/evaluation_suite.json"),
-        AssetKind::GuardrailConfig => include_str!("../../../../../examples/assets/guardrail_config.json"),
-        AssetKind::ConnectorDefinition => include_str!("../../../../../examples/assets/connector_definition.json"),
-        AssetKind::SovereigntyProfile => include_str!("../../../../../examples/assets/sovereignty_profile.json"),
-        AssetKind::WorkloadProfile => include_str!("../../../../../examples/assets/workload_profile.json"),
-        AssetKind::SandboxProfile => include_str!("../../../../../examples/assets/sandbox_profile.json"),
-        AssetKind::WorkloadHarness => include_str!("../../../../../examples/assets/workload_harness.json"),
-    }
-}
-
-/// One of the ways to write a number.
-fn spelled(number: &serde_json::Number, way: u8) -> String {
-    let plain = number.to_string();
-    let double = number.as_f64().unwrap();
-    match (way % 5, plain.contains(['.', 'e'])) {
-        (0, _) => plain,
-        (1, _) => format!("{double:e}"),
-        (2, _) => format!("{double:E}"),
-        (_, true) => format!("{plain}0"),
-        (3, false) => format!("{plain}.0"),
-        (_, false) => format!("{plain}.00E+0"),
-    }
-}
-
-/// JSON in which every number is written in the next of these ways.
-fn respelled(value: &Value, ways: &mut impl Iterator<Item = u8>) -> String {
-    match value {
-        Value::Number(number) => spelled(number, ways.next().unwrap_or_default()),
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(|item| respelled(item, ways)).collect();
-            format!("[{}]", items.join(", "))
-        }
-        Value::Object(members) => {
-            let member = |(key, member): (&String, &Value)| format!("{}: {}", json!(key), respelled(member, ways));
-            let members: Vec<String> = members.iter().map(member).collect();
-            format!("{{{}}}", members.join(", "))
-        }
-        Value::Null | Value::Bool(_) | Value::String(_) => value.to_string(),
-    }
-}
-
-/// The example of a kind, with numbers where the kind has them and the example has not.
-fn numbered(kind: AssetKind) -> Value {
-    let mut content: Value = serde_json::from_str(example(kind)).unwrap();
-    if kind == AssetKind::OrchestrationFlow {
-        content["steps"][1]["type"] = json!("agent");
-        content["steps"][1]["max_steps"] = json!(5);
-        content["steps"][1]["inputs"]["weights"] = json!([10, -3, 0.5]);
-    } else if kind == AssetKind::PolicyBundle {
-        content["rules"] = json!([
-            {"id": "odd", "condition": "inputs.n % 2 == 1", "outcome": "allow", "reason_code": "odd"},
-        ]);
-        content["tests"] = json!([{"name": "odd", "input": {"inputs": {"n": 7}}, "expect": {"outcome": "allow"}}]);
-    }
-    content
-}
-
-proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(24))]
-
-    #[test]
-    fn no_spelling_of_a_number_makes_another_content(ways in proptest::collection::vec(0_u8..5, 64)) {
-        for kind in AssetKind::ALL {
-            let content = numbered(kind);
-            let checksum = |content: &Value| Canonical::of(content).unwrap().checksum().clone();
-            let text = respelled(&content, &mut ways.iter().copied().cycle());
-            let other: Value = serde_json::from_str(&text).unwrap();
-            let told = check(kind, &other);
-            proptest::prop_assert!(told.is_ok(), "{}: {:?} of {}", kind, told, text);
-            proptest::prop_assert_eq!(checksum(&other), checksum(&content), "{}: {}", kind, text);
-            if kind == AssetKind::OrchestrationFlow {
-                // JSON is YAML too.
-                let read = crate::flow::parse_yaml(&text).unwrap().to_content();
-                let expected = Flow::from_content(&content).unwrap().to_content();
-                proptest::prop_assert_eq!(checksum(&read), checksum(&expected), "{}", text);
-            }
-        }
-    }
 }

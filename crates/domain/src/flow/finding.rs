@@ -1,0 +1,132 @@
+//! What is wrong with a flow, and where.
+
+use serde_json::{Map, Value};
+use std::{fmt::Write as _, rc::Rc};
+
+/// Most problems reported at once.
+pub(super) const MAX_FINDINGS: usize = 1_000;
+/// The code of a key that no flow has there.
+pub(super) const UNKNOWN_KEY: &str = "unknown_key";
+
+/// One segment of a path into content.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Segment {
+    /// A member of an object.
+    Key(String),
+    /// An item of a list.
+    Index(usize),
+}
+
+/// One thing that is wrong, with the path to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Finding {
+    pub(super) path: Vec<Segment>,
+    pub(super) code: &'static str,
+    pub(super) message: &'static str,
+}
+
+impl Finding {
+    /// The path as a JSON pointer (RFC 6901).
+    pub(super) fn pointer(&self) -> String {
+        self.path.iter().fold(String::new(), |mut pointer, segment| {
+            // Writing into a string cannot fail.
+            let _ = match segment {
+                Segment::Key(key) => write!(pointer, "/{}", key.replace('~', "~0").replace('/', "~1")),
+                Segment::Index(index) => write!(pointer, "/{index}"),
+            };
+            pointer
+        })
+    }
+}
+
+/// A path, grown by one segment at a time. It shares what it grew from: most paths are never told to anybody, and there
+/// is one for every value.
+#[derive(Clone, Default)]
+pub(super) struct Path(Option<Rc<Link>>);
+
+struct Link {
+    before: Path,
+    segment: Segment,
+}
+
+impl Path {
+    pub(super) fn key(&self, key: &str) -> Self {
+        self.grown(Segment::Key(key.to_owned()))
+    }
+
+    pub(super) fn index(&self, index: usize) -> Self {
+        self.grown(Segment::Index(index))
+    }
+
+    fn grown(&self, segment: Segment) -> Self {
+        Self(Some(Rc::new(Link { before: self.clone(), segment })))
+    }
+
+    fn segments(&self) -> Vec<Segment> {
+        let links = std::iter::successors(self.0.as_deref(), |link| link.before.0.as_deref());
+        let mut segments: Vec<Segment> = links.map(|link| link.segment.clone()).collect();
+        segments.reverse();
+        segments
+    }
+}
+
+/// Everything found so far.
+#[derive(Default)]
+pub(super) struct Findings(pub(super) Vec<Finding>);
+
+impl Findings {
+    pub(super) fn note(&mut self, path: &Path, code: &'static str, message: &'static str) {
+        if self.0.len() < MAX_FINDINGS {
+            self.0.push(Finding { path: path.segments(), code, message });
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn missing(&mut self, path: &Path) {
+        self.note(path, "missing_key", "a required key is missing");
+    }
+
+    pub(super) fn wrong_type(&mut self, path: &Path) {
+        self.note(path, "wrong_type", "the value has another type than this key takes");
+    }
+
+    pub(super) fn invalid(&mut self, path: &Path, message: &'static str) {
+        self.note(path, "invalid_value", message);
+    }
+
+    /// An object with no other keys than the allowed ones.
+    pub(super) fn object<'v>(
+        &mut self,
+        value: &'v Value,
+        path: &Path,
+        allowed: &[&str],
+    ) -> Option<&'v Map<String, Value>> {
+        let Some(map) = value.as_object() else {
+            self.wrong_type(path);
+            return None;
+        };
+        for key in map.keys().filter(|key| !allowed.contains(&key.as_str())) {
+            self.note(&path.key(key), UNKNOWN_KEY, "this key is not known here");
+        }
+        Some(map)
+    }
+
+    pub(super) fn text<'v>(&mut self, map: &'v Map<String, Value>, key: &str, path: &Path) -> Option<&'v str> {
+        let value = map.get(key)?;
+        let text = value.as_str();
+        if text.is_none() {
+            self.wrong_type(&path.key(key));
+        }
+        text
+    }
+
+    pub(super) fn required_text<'v>(&mut self, map: &'v Map<String, Value>, key: &str, path: &Path) -> Option<&'v str> {
+        if !map.contains_key(key) {
+            self.missing(&path.key(key));
+        }
+        self.text(map, key, path)
+    }
+}

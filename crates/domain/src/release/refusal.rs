@@ -1,0 +1,91 @@
+//! Why a release stays as it is.
+
+use super::{
+    StateName,
+    activate::Missing,
+    reference::{REFERENCE_UNRESOLVED, UnresolvedReference},
+};
+
+/// Why a release cannot move or change as asked.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ReleaseRefusal {
+    /// Bindings change in drafts alone.
+    #[error("bindings change in drafts alone")]
+    NotEditable {
+        /// The present state.
+        state: StateName,
+    },
+    /// The release has no such binding.
+    #[error("the release has no such binding")]
+    NotBound,
+    /// The role is not the asset's kind.
+    #[error("the role is not the asset's kind")]
+    RoleKindMismatch,
+    /// The role is taken.
+    #[error("the role is taken")]
+    DuplicateRole,
+    /// The asset takes no new bindings.
+    #[error("the asset takes no new bindings")]
+    AssetNotActive,
+    /// The present state does not lead there.
+    #[error("the present state does not lead there")]
+    InvalidTransition {
+        /// The present state.
+        from: StateName,
+        /// Where it leads.
+        valid: Vec<StateName>,
+    },
+    /// Verdicts are missing or speak against it.
+    #[error("{counted} of {needed} approvals")]
+    ApprovalRequired {
+        /// How many people approved what is bound now.
+        counted: usize,
+        /// How many must.
+        needed: usize,
+        /// Whether a refusal is newer than the last approval.
+        refused: bool,
+    },
+    /// Those who made a release may not approve it here.
+    #[error("those who made a release may not approve it here")]
+    SelfApproval,
+    /// Something that an active release needs is missing.
+    #[error("{} things are missing", .0.len())]
+    ActivationBlocked(Vec<Missing>),
+    /// The release is meant for another lane.
+    #[error("the release is meant for another lane")]
+    LaneNotTargeted,
+    /// A reason is needed, and people read it.
+    #[error("a reason has 1 to 2000 characters, and none but line breaks and tabs that do not show")]
+    Reason,
+    /// Nobody to go back to.
+    #[error("no release held the lane before that could hold it again")]
+    NoPreviousRelease,
+    /// What is bound refers to something that is not there.
+    #[error("{} references are unresolved", .0.len())]
+    UnresolvedReferences(Vec<UnresolvedReference>),
+}
+
+impl ReleaseRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotEditable { .. } => "release_not_editable",
+            Self::NotBound => "not_found",
+            Self::RoleKindMismatch => "role_kind_mismatch",
+            Self::DuplicateRole => "duplicate_role",
+            Self::AssetNotActive => "asset_not_active",
+            Self::InvalidTransition { .. } => "invalid_transition",
+            Self::ApprovalRequired { .. } => "approval_required",
+            Self::SelfApproval => "self_approval_not_allowed",
+            Self::ActivationBlocked(_) => "activation_blocked",
+            Self::LaneNotTargeted => "lane_not_targeted",
+            Self::NoPreviousRelease => "no_previous_release",
+            Self::Reason => "invalid_text",
+            // A prompt's reference keeps the code that it has when the prompt is made.
+            Self::UnresolvedReferences(unresolved) => {
+                unresolved.first().map_or(REFERENCE_UNRESOLVED, |first| first.code)
+            }
+        }
+    }
+}
