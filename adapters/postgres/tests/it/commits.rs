@@ -25,7 +25,6 @@ use fairway_domain::{
         lane::Lane,
         ports::ReleaseStore,
         review::{SelfApproval, Verdict},
-        rollback::LaneReturned,
     },
     slug::Slug,
     store::{Change, CommitError, Conflict},
@@ -522,9 +521,10 @@ async fn rollback(stage: &Stage) -> Decision {
     stage.store.commit_deployment(scope(), activation(&next, None), None).await.unwrap();
     let holder = stage.placed(&next.release).await;
     let back = old.release.release_id;
-    let lanes = Lane::ALL.map(|lane| LaneReturned { lane, rolled_back_to: back });
+    let old = stage.placed(&old.release).await.release;
+    let ways = Lane::ALL.map(|lane| (lane, &old));
     let told = (fresh(), "It answers in riddles.");
-    let change = holder.release.roll_back(&lanes, &[back], &holder.deployment, told, &stamp()).unwrap();
+    let change = holder.release.roll_back(&ways, &holder.deployment, told, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await)
         .stale(moved(&holder.release))

@@ -87,15 +87,26 @@ pub fn lanes_by_age(moves: &[LaneMoved], deployment: &Deployment, release: Relea
     held
 }
 
+/// A lane that goes back, with the release that held it before.
+pub type WayBack<'a> = (Lane, &'a Release);
+
 impl Release {
-    /// Takes the release back from lanes that it holds. `superseded` are those of `lanes` that hold no lane now.
+    /// Whether a lane can go back to it: it held lanes, and is not over.
+    #[must_use]
+    pub const fn can_hold_again(&self) -> bool {
+        match self.state {
+            State::Active { .. } | State::Superseded { .. } => true,
+            State::Draft | State::ReviewReady { .. } | State::Approved { .. } | State::Retired => false,
+        }
+    }
+
+    /// Takes the release back from lanes that it holds.
     ///
     /// # Errors
     /// When the release holds no lanes, there is nobody to go back to, or the reason is none.
     pub fn roll_back(
         &self,
-        lanes: &[LaneReturned],
-        superseded: &[ReleaseId],
+        ways: &[WayBack<'_>],
         deployment: &Deployment,
         (artifact_id, reason): (ArtifactId, &str),
         stamp: &Stamp,
@@ -108,9 +119,19 @@ impl Release {
             | State::Superseded { .. }
             | State::Retired => return Err(self.no_way_from(deployment)),
         };
-        if lanes.is_empty() || lanes.iter().any(|back| deployment.holder(back.lane) != Some(self.release_id)) {
+        let possible = |(lane, to): &WayBack<'_>| {
+            deployment.holder(*lane) == Some(self.release_id) && to.can_hold_again() && to.release_id != self.release_id
+        };
+        if ways.is_empty() || !ways.iter().all(possible) {
             return Err(ReleaseRefusal::NoPreviousRelease);
         }
+        let lanes: Vec<LaneReturned> =
+            ways.iter().map(|(lane, to)| LaneReturned { lane: *lane, rolled_back_to: to.release_id }).collect();
+        let returned: BTreeSet<ReleaseId> = ways
+            .iter()
+            .filter(|(_, to)| matches!(to.state, State::Superseded { .. }))
+            .map(|(_, to)| to.release_id)
+            .collect();
         if reason.trim().is_empty() || !is_prose(reason, MAX_REASON) {
             return Err(ReleaseRefusal::Reason);
         }
@@ -120,7 +141,7 @@ impl Release {
         let state =
             if next.is_held_by(self.release_id) { State::Active { digest } } else { State::Superseded { digest } };
         let release = self.moved(state, stamp);
-        let record = RollbackRecord { release_id: self.release_id, reason: reason.to_owned(), lanes: lanes.to_vec() };
+        let record = RollbackRecord { release_id: self.release_id, reason: reason.to_owned(), lanes: lanes.clone() };
         let evidence = self.record(artifact_id, &record, stamp).map_err(|_| ReleaseRefusal::Reason)?;
         let detail = json!({
             "workload_id": self.workload_id,
@@ -142,7 +163,7 @@ impl Release {
             deployment_decided_on: deployment.revision,
             // The release itself is stored with its state.
             superseded: Vec::new(),
-            returned: superseded.to_vec(),
+            returned: returned.into_iter().collect(),
             moves,
             reason: MoveReason::Rollback,
             evidence: Some(evidence),

@@ -1,5 +1,6 @@
 //! Taking a release back, the documents that tell it, and the advice to do so.
 
+use super::transition::LOST_GUARDS;
 use crate::{Done, Failure, Services, access::Operation, once::keyed};
 use fairway_domain::{
     access::Caller,
@@ -7,7 +8,7 @@ use fairway_domain::{
     id::{ArtifactId, ReleaseId},
     idempotency::RequestKey,
     release::{
-        ReleaseRefusal, State,
+        ReleaseRefusal,
         lane::{Lane, LaneMoved},
         ports::PlacedRelease,
         recommendation::Recommendation,
@@ -21,8 +22,6 @@ use std::collections::BTreeSet;
 
 /// Moves of each lane that are looked through for earlier holders.
 const LOOKED_THROUGH: u32 = 1_000;
-/// How often a rollback is decided again after a lane moved meanwhile.
-const LOST_GUARDS: usize = 100;
 
 /// A rollback made.
 #[derive(Clone, Debug)]
@@ -54,17 +53,12 @@ impl Services {
             async || {
                 let mut seen = first;
                 for _ in 0..LOST_GUARDS {
-                    let (lanes, holders) = self.way_back(scope, &seen, lane).await?;
-                    let superseded: BTreeSet<ReleaseId> = holders
-                        .iter()
-                        .filter(|holder| matches!(holder.release.state, State::Superseded { .. }))
-                        .map(|holder| holder.release.release_id)
-                        .collect();
-                    let superseded: Vec<ReleaseId> = superseded.into_iter().collect();
+                    let holders = self.ways_back(scope, &seen, lane).await?;
+                    let ways: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
                     let artifact_id: ArtifactId = self.id();
                     let stamp = self.stamp(caller);
                     let told = (artifact_id, reason);
-                    let change = seen.release.roll_back(&lanes, &superseded, &seen.deployment, told, &stamp)?;
+                    let change = seen.release.roll_back(&ways, &seen.deployment, told, &stamp)?;
                     let outcome = keyed(key, 200, artifact_id.uuid());
                     match self.stores.releases.commit_deployment(scope, change, outcome.as_ref()).await {
                         Err(CommitError::Stale) => {
@@ -73,8 +67,13 @@ impl Services {
                         }
                         committed => {
                             committed?;
+                            let back = |(lane, holder): &(Lane, PlacedRelease)| LaneReturned {
+                                lane: *lane,
+                                rolled_back_to: holder.release.release_id,
+                            };
+                            let lanes = holders.iter().map(back).collect();
                             let record = RollbackRecord { release_id: id, reason: reason.to_owned(), lanes };
-                            let archived = self.archived(scope, &holders).await?;
+                            let archived = self.archived(scope, holders.iter().map(|(_, holder)| holder)).await?;
                             return Ok(RolledBack { record, artifact_id, archived });
                         }
                     }
@@ -91,34 +90,33 @@ impl Services {
                 for back in &record.lanes {
                     holders.extend(self.stores.releases.find(scope, back.rolled_back_to).await?);
                 }
-                let archived = self.archived(scope, &holders).await?;
+                let archived = self.archived(scope, holders.iter()).await?;
                 Ok(RolledBack { record, artifact_id, archived })
             },
         )
         .await
     }
 
-    /// The lanes that go back, the one that the release took last first, and the releases that hold them again.
-    async fn way_back(
+    /// The lanes that go back, the one that the release took last first, with the releases that hold them again.
+    async fn ways_back(
         &self,
         scope: TenantScope,
         seen: &PlacedRelease,
         lane: Option<Lane>,
-    ) -> Result<(Vec<LaneReturned>, Vec<PlacedRelease>), Failure> {
+    ) -> Result<Vec<(Lane, PlacedRelease)>, Failure> {
         let PlacedRelease { release, deployment } = seen;
         let (workload, environment) = (release.workload_id, &release.environment);
         let moves = self.stores.releases.lane_history(scope, workload, environment, LOOKED_THROUGH).await?;
-        let (mut lanes, mut holders) = (Vec::new(), Vec::new());
+        let mut ways = Vec::new();
         for held in lanes_by_age(&moves, deployment, release.release_id) {
             if lane.is_some_and(|lane| lane != held) {
                 continue;
             }
             if let Some(holder) = self.earlier_holder(scope, &moves, held, release.release_id).await? {
-                lanes.push(LaneReturned { lane: held, rolled_back_to: holder.release.release_id });
-                holders.push(holder);
+                ways.push((held, holder));
             }
         }
-        Ok((lanes, holders))
+        Ok(ways)
     }
 
     async fn earlier_holder(
@@ -130,10 +128,7 @@ impl Services {
     ) -> Result<Option<PlacedRelease>, Failure> {
         for earlier in earlier_holders(moves, lane, holder) {
             let found = self.stores.releases.find(scope, earlier).await?;
-            let able = |placed: &PlacedRelease| {
-                matches!(placed.release.state, State::Superseded { .. } | State::Active { .. })
-            };
-            if let Some(placed) = found.filter(able) {
+            if let Some(placed) = found.filter(|placed| placed.release.can_hold_again()) {
                 return Ok(Some(placed));
             }
         }
@@ -141,10 +136,14 @@ impl Services {
     }
 
     /// Archived assets that these releases bind. They stop no way back.
-    async fn archived(&self, scope: TenantScope, releases: &[PlacedRelease]) -> Result<Vec<Slug>, Failure> {
+    async fn archived(
+        &self,
+        scope: TenantScope,
+        releases: impl Iterator<Item = &PlacedRelease>,
+    ) -> Result<Vec<Slug>, Failure> {
         let mut archived = BTreeSet::new();
         let bound: BTreeSet<_> =
-            releases.iter().flat_map(|placed| placed.release.bindings.iter().map(|binding| binding.asset_id)).collect();
+            releases.flat_map(|placed| placed.release.bindings.iter().map(|binding| binding.asset_id)).collect();
         for asset in bound {
             let found = self.stores.assets.find(scope, asset).await?;
             archived.extend(found.filter(|asset| asset.lifecycle == Lifecycle::Archived).map(|asset| asset.slug));

@@ -37,7 +37,7 @@ pub struct Transitioned {
 
 /// How often a move is decided again. Each lost guard means that somebody else's move of the same lanes was made, so
 /// this is how many may go first; whoever is left is told the state that they made, and not merely to come back.
-const LOST_GUARDS: usize = 100;
+pub(super) const LOST_GUARDS: usize = 100;
 
 /// A decided move: of the release alone, or of lanes too.
 enum Move {
