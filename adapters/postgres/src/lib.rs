@@ -20,6 +20,7 @@ mod look;
 mod migration;
 mod pulse;
 mod release;
+mod rollout;
 mod row;
 mod tenant;
 mod together;

@@ -26,11 +26,13 @@ use fairway_domain::{
     slug::Slug,
     store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
 };
 pub(crate) use moves::Moves;
 use moves::Moving;
+pub(crate) use rows::ReleaseRow;
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
-use rows::{RELEASE_COLUMNS, ReleaseRow, placed, release};
+use rows::{RELEASE_COLUMNS, RolloutRow, placed, release};
 use std::collections::HashMap;
 use uuid::Uuid;
 
@@ -366,27 +368,33 @@ impl ReleaseStore for Database {
         scope: TenantScope,
         change: DeploymentChange,
         key: Option<&KeyedOutcome>,
-    ) -> Result<(), CommitError> {
+    ) -> Result<Option<Timestamp>, CommitError> {
         // The deployment's row is locked first and everything else hangs on it, so movers queue up and never deadlock.
         // Whoever comes back must still be what it was when that was decided: not retired, for one.
         const SQL: &str = concat!(
             "WITH lanes AS (
                 UPDATE deployment SET restricted_release_id = $22, guided_release_id = $23, standard_release_id = $24,
-                    revision = $25
+                    revision = $25, soaking_lanes = $47
                 WHERE tenant_id = $1 AND workload_id = $19 AND environment = $20 AND revision = $21
                 RETURNING 1
              ),
              changed AS (
                 UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18,
-                    supersedes_release_id = $26
+                    supersedes_release_id = $26, rollout_status = $38, rollout_lanes = $39, rollout_soak_minutes = $40,
+                    rollout_auto_advance = $41, rollout_index = $42, rollout_since = $43, rollout_hold = $44,
+                    soak_started_at = CASE WHEN $45 THEN fairway_now() ELSE soak_started_at END,
+                    soak_ends_at = CASE WHEN $45 THEN fairway_now() + make_interval(mins => $40) ELSE soak_ends_at END
                 FROM lanes
                 WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
-                RETURNING 1
+                    AND (NOT $46 OR soak_ends_at <= fairway_now())
+                RETURNING soak_started_at
              ),
              displaced AS (
-                UPDATE release SET state = 'superseded', revision = revision + 1, updated_at = $18
+                UPDATE release SET revision = revision + 1, updated_at = $18,
+                    state = CASE WHEN release_id = ANY($27) THEN 'superseded' ELSE state END,
+                    rollout_status = CASE WHEN release_id = ANY($48) THEN 'rolled_back' ELSE rollout_status END
                 FROM changed
-                WHERE tenant_id = $1 AND release_id = ANY($27) AND state = 'active'
+                WHERE tenant_id = $1 AND release_id = ANY($27::uuid[] || $48::uuid[]) AND state = 'active'
                 RETURNING 1
              ),
              returned AS (
@@ -407,10 +415,10 @@ impl ReleaseStore for Database {
                 FROM changed, unnest($28::text[], $29::uuid[], $30::uuid[]) AS moved (lane, from_id, to_id)
              )
              SELECT fairway_commit((SELECT count(*) = 1 FROM changed)
-                AND (SELECT count(*) FROM displaced) = cardinality($27::uuid[])
+                AND (SELECT count(*) FROM displaced) = cardinality(ARRAY(SELECT DISTINCT unnest($27::uuid[] || $48::uuid[])))
                 AND (SELECT count(*) FROM returned) = cardinality($33::uuid[]), ",
             commit_tail!(),
-            ")"
+            "), (SELECT soak_started_at FROM changed) AS soak_started_at"
         );
         let next = &change.deployment;
         let tail = Tail::new(scope, &change.fact, key);
@@ -421,6 +429,9 @@ impl ReleaseStore for Database {
         let (restricted, guided, standard) = (holder(next.restricted), holder(next.guided), holder(next.standard));
         let supersedes = holder(change.release.supersedes_release_id);
         let superseded: Vec<Uuid> = change.superseded.iter().map(|id| id.uuid()).collect();
+        let stopped: Vec<Uuid> = change.stopped.iter().map(|id| id.uuid()).collect();
+        let soaking: Vec<&str> = next.soaking.iter().map(|lane| lane.as_str()).collect();
+        let rollout = RolloutRow::of(&change);
         let returned: Vec<Uuid> = change.returned.iter().map(|id| id.uuid()).collect();
         let evidence = change.evidence.as_ref();
         let artifact = evidence.map(|artifact| artifact.artifact_id.uuid());
@@ -453,6 +464,9 @@ impl ReleaseStore for Database {
             &content,
             &checksum,
         ]);
-        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+        own.extend_from_slice(&rollout.params());
+        own.extend_from_slice(&[&soaking, &stopped]);
+        let rows = self.commit(SQL, &tail.with(&own)).await?;
+        Ok(known("soak_started_at", rows.first())?.optional_moment("soak_started_at")?)
     }
 }

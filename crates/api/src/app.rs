@@ -9,7 +9,7 @@ use crate::{
         HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard,
         strict_query::strict_query,
     },
-    release, tenant, workload,
+    release, rollout, tenant, workload,
 };
 use actix_web::{
     App, Error,
@@ -76,6 +76,8 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(release::read_release_gates)
         .service(release::unbind_version)
         .service(release::list_lanes)
+        .service(rollout::advance_rollout)
+        .service(rollout::read_rollout)
         .service(release::rollback::roll_back_release)
         .service(release::rollback::read_rollback_recommendation)
         .service(release::rollback::list_release_artifacts)

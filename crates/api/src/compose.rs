@@ -116,6 +116,7 @@ fn stores(database: &Database) -> Stores {
         ledger: shared.clone(),
         workloads: shared.clone(),
         releases: shared.clone(),
+        rollouts: shared.clone(),
         executions: shared.clone(),
         audit: shared.clone(),
         idempotency: shared,

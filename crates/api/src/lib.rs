@@ -19,6 +19,7 @@ mod health;
 pub mod http;
 pub mod metrics;
 mod release;
+mod rollout;
 pub mod seed;
 pub mod serve;
 mod system;

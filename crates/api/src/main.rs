@@ -32,6 +32,8 @@ struct Common {
 enum Command {
     /// Serve the HTTP API until SIGTERM.
     Serve,
+    /// Go on with rollouts that advance by themselves, until SIGTERM. Any number of these may run beside the servers.
+    RolloutPilot,
     /// Bring the database up to date and end.
     Migrate,
     /// Compare every version's row, checksum and artifact; print what differs, and fail if anything does.
@@ -93,6 +95,13 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
             let served = runtime()?.block_on(serve::serve(&settings));
             telemetry.shutdown();
             served?;
+        }
+        Command::RolloutPilot => {
+            let settings = settings(line)?;
+            let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
+            let piloted = runtime()?.block_on(serve::pilot_rollouts(&settings));
+            telemetry.shutdown();
+            piloted?;
         }
         Command::VerifyArtifacts => return verify_artifacts(&settings(line)?),
         Command::Migrate => {

@@ -18,6 +18,7 @@ use crate::{
         query::Query,
         request_context::request_id,
     },
+    rollout::{self, NewPlan},
 };
 use actix_web::{HttpResponse, delete, get, http::StatusCode, http::header::ContentType, post, web};
 use fairway_domain::{
@@ -70,6 +71,8 @@ pub(crate) struct TransitionRequest {
     to_state: String,
     /// For `active`: this lane alone instead of all.
     lane: Option<String>,
+    /// For `active`: the first lane of this plan now, and the others as the rollout goes on.
+    rollout_plan: Option<NewPlan>,
 }
 
 /// A verdict to record.
@@ -361,10 +364,13 @@ pub(crate) async fn transition_release(
     let mut fields = Fields::default();
     let to = fields.read(StateName::parse(&body.to_state).ok_or_else(|| FieldProblem::invalid("to_state")));
     let lane = fields.read(lane(body.lane.as_deref()));
-    if lane.flatten().is_some() && to.is_some_and(|to| to != StateName::Active) {
-        fields.note([FieldProblem::new("lane", "invalid", "only an activation names a lane")]);
+    if to.is_some_and(|to| to != StateName::Active) {
+        let named = [("lane", body.lane.is_some()), ("rollout_plan", body.rollout_plan.is_some())];
+        let named = named.into_iter().filter(|(_, named)| *named);
+        fields.note(named.map(|(field, _)| FieldProblem::new(field, "invalid", "only an activation names lanes")));
     }
-    let wanted = fields.whole(|| Some(Transition { to: to?, lane: lane? }))?;
+    let taking = rollout::taking(&mut fields, lane.flatten(), body.rollout_plan.as_ref());
+    let wanted = fields.whole(|| Some(Transition { to: to?, taking: taking? }))?;
     let done = api.services.transition_release(&caller, *release, wanted, &expected, key.as_ref()).await?;
     let view = TransitionView::of(&done.value, &caller.actor);
     let revision = done.value.placed.release.revision;

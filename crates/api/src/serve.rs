@@ -264,6 +264,31 @@ pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verified> {
     verified
 }
 
+/// Goes on with rollouts until SIGTERM or SIGINT, beside the servers of the same database.
+///
+/// # Errors
+/// When the database cannot be reached, or there is none.
+pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
+    let database = DatabaseAddress::look(settings).await?;
+    let piloted = async {
+        let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        tracing::info!("the rollout pilot looks around");
+        let told = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        fairway_operations::rollout::pilot_until(process.services(), told).await;
+        tracing::info!("the rollout pilot has stopped");
+        anyhow::Ok(())
+    };
+    let piloted = piloted.await;
+    database.close().await?;
+    piloted
+}
+
 async fn stop(
     leaving: &Leaving,
     handle: &ServerHandle,

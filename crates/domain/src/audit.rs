@@ -94,6 +94,10 @@ fact_kinds! {
     ReleaseTransitioned = "release.transitioned",
     /// A release was taken back from lanes, which those before it hold again.
     ReleaseRolledBack = "release.rolled_back",
+    /// A rollout went on to its next lane, or was completed.
+    RolloutAdvanced = "rollout.advanced",
+    /// The rollout pilot found a reason not to go on.
+    RolloutHeld = "rollout.held",
     /// A person gave a verdict on a release.
     ReleaseReviewed = "release.reviewed",
     /// A run ended.
@@ -147,6 +151,15 @@ impl Fact {
             occurred_at: stamp.at,
             detail,
         }
+    }
+
+    /// The same fact, saying more. `more` is an object; anything else adds nothing.
+    #[must_use]
+    pub fn saying(mut self, more: Value) -> Self {
+        if let Value::Object(more) = more {
+            self.detail.extend(more);
+        }
+        self
     }
 
     /// The bytes that are stored and hashed: RFC 8785 canonical JSON of the whole entry.

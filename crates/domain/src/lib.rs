@@ -16,6 +16,7 @@ mod number;
 pub mod policy;
 pub mod prompt;
 pub mod release;
+pub mod rollout;
 pub mod search;
 pub mod slug;
 pub mod store;

@@ -1,6 +1,7 @@
 //! Releases: exact versions bound to a workload in one environment, reviewed, approved, and put on lanes.
 
 pub mod activate;
+pub mod advance;
 mod digest;
 pub mod gate;
 pub mod lane;
@@ -16,6 +17,7 @@ use crate::{
     asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
     audit::{Fact, FactKind, Stamp, Subject},
     id::{AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
+    rollout::Rollout,
     slug::Slug,
     store::{Change, Revision},
     time::Timestamp,
@@ -200,6 +202,8 @@ pub struct Release {
     pub policy_bundle_id: Option<AssetId>,
     /// The holder that it replaced first.
     pub supersedes_release_id: Option<ReleaseId>,
+    /// The newest rollout of it, if it ever had one.
+    pub rollout: Option<Rollout>,
     /// What it binds, oldest first.
     pub bindings: Vec<Binding>,
     /// What the references of the bound contents mean; empty in drafts, where they are still open.
@@ -245,6 +249,7 @@ impl Release {
             state: State::Draft,
             policy_bundle_id: new.policy_bundle_id,
             supersedes_release_id: None,
+            rollout: None,
             bindings: Vec::new(),
             references: Vec::new(),
             approvals: Vec::new(),
@@ -399,21 +404,18 @@ impl Release {
     }
 
     fn transition(&self, state: State, stamp: &Stamp) -> Change<Self> {
-        let fact = self.transition_fact(&state, json!({}), stamp);
+        let fact = self.transition_fact(&state, stamp);
         Change::replacing(self.moved(state, stamp), self.revision, fact)
     }
 
-    fn transition_fact(&self, to: &State, extra: serde_json::Value, stamp: &Stamp) -> Fact {
-        let mut detail = json!({
+    fn transition_fact(&self, to: &State, stamp: &Stamp) -> Fact {
+        let detail = json!({
             "workload_id": self.workload_id,
             "environment": self.environment.as_str(),
             "from": self.state.name().as_str(),
             "to": to.name().as_str(),
             "bindings_digest": to.digest().or_else(|| self.state.digest()).map(BindingsDigest::as_str),
         });
-        if let (Some(detail), serde_json::Value::Object(extra)) = (detail.as_object_mut(), extra) {
-            detail.extend(extra);
-        }
         Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail)
     }
 

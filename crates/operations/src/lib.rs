@@ -15,6 +15,7 @@ mod prompt;
 mod reference;
 pub mod release;
 pub mod retention;
+pub mod rollout;
 mod services;
 pub mod tenant;
 pub mod workload;

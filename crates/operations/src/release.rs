@@ -11,6 +11,8 @@ mod transition;
 pub use active::{ActiveRelease, ActiveReleaseCache};
 pub use lanes::LaneHistory;
 pub use rollback::RolledBack;
+pub(crate) use standing::Depth;
+pub(crate) use transition::LOST_GUARDS;
 pub use transition::{Transition, Transitioned};
 
 use crate::{

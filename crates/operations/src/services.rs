@@ -18,6 +18,7 @@ use fairway_domain::{
     id::{Ids, NamespaceId, WorkspaceId},
     idempotency::IdempotencyStore,
     release::ports::ReleaseStore,
+    rollout::ports::RolloutStore,
     tenant::{TenantStore, WorkspaceStore},
     time::Clock,
     workload::ports::WorkloadStore,
@@ -52,6 +53,8 @@ pub struct Stores {
     pub workloads: Arc<dyn WorkloadStore>,
     /// Releases and deployments.
     pub releases: Arc<dyn ReleaseStore>,
+    /// Rollouts.
+    pub rollouts: Arc<dyn RolloutStore>,
     /// Executions and their evidence.
     pub executions: Arc<dyn ExecutionStore>,
     /// The audit log.

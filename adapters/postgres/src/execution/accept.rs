@@ -62,8 +62,8 @@ macro_rules! run_sql {
     () => {
         "run AS (
             INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
-                lane, submitter, snapshot, input_digest, status, outcome, started_at, finished_at)
-            SELECT $1, $7, $2, $8, $9, $3, $10, $11, $12, $13, $14, $15, $16, $17 FROM go
+                lane, deployment_revision, submitter, snapshot, input_digest, status, outcome, started_at, finished_at)
+            SELECT $1, $7, $2, $8, $9, $3, $10, $4, $11, $12, $13, $14, $15, $16, $17 FROM go
          ),
          input AS (
             INSERT INTO execution_input (tenant_id, execution_id, salt, body) SELECT $1, $7, $18, $19 FROM go

@@ -61,9 +61,9 @@ const SQL: &str = "WITH asked AS MATERIALIZED (
     ),
     run AS (
         INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
-            lane, submitter, snapshot, input_digest, status, started_at)
+            lane, deployment_revision, submitter, snapshot, input_digest, status, started_at)
         SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
-            lane, submitter, snapshot, input_digest, 'running', started_at FROM go
+            lane, on_deployment, submitter, snapshot, input_digest, 'running', started_at FROM go
     ),
     input AS (
         INSERT INTO execution_input (tenant_id, execution_id, salt, body)

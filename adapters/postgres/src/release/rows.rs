@@ -9,12 +9,13 @@ use fairway_domain::{
     asset::{VersionLabel, canonical::Checksum, kind::AssetKind},
     release::{
         Binding, BindingsDigest, Release, State, StateName,
-        lane::{Deployment, TargetLane},
+        lane::{Deployment, DeploymentChange, Lane, Soak, TargetLane},
         ports::PlacedRelease,
         reference::FrozenReference,
         review::{Approval, Verdict},
         rollback::ReleaseArtifact,
     },
+    rollout::{Hold, Pace, Rollout, RolloutPlan, RolloutStatus},
     slug::Slug,
     store::{Revision, StoreError},
     time::Timestamp,
@@ -26,10 +27,12 @@ use uuid::Uuid;
 
 pub(super) const RELEASE_COLUMNS: &str = "release_id, workload_id, release.workspace_id, environment, \
     release.target_lane, release.state, release.bindings_digest, release.policy_bundle_id, \
-    release.supersedes_release_id, release.revision, release.created_at, release.created_by, release.updated_at";
+    release.supersedes_release_id, release.revision, release.created_at, release.created_by, release.updated_at, \
+    release.rollout_status, release.rollout_lanes, release.rollout_soak_minutes, release.rollout_auto_advance, \
+    release.rollout_index, release.rollout_since, release.soak_started_at, release.rollout_hold";
 
 pub(crate) const DEPLOYMENT_COLUMNS: &str = "restricted_release_id, guided_release_id, standard_release_id, \
-    deployment.revision AS deployment_revision";
+    soaking_lanes, deployment.revision AS deployment_revision";
 
 pub(super) const BINDINGS: &str = "(
     SELECT coalesce(json_agg(json_build_object(
@@ -141,6 +144,7 @@ pub(super) fn release(row: &Row) -> Result<Release, StoreError> {
         state: known("state", State::from_parts(name, digest))?,
         policy_bundle_id: row.optional_id("policy_bundle_id")?,
         supersedes_release_id: row.optional_id("supersedes_release_id")?,
+        rollout: rollout(row)?,
         bindings: Vec::new(),
         references: Vec::new(),
         approvals: Vec::new(),
@@ -151,6 +155,78 @@ pub(super) fn release(row: &Row) -> Result<Release, StoreError> {
     })
 }
 
+fn rollout(row: &Row) -> Result<Option<Rollout>, StoreError> {
+    let Some(status) = row.column::<Option<String>>("rollout_status")? else { return Ok(None) };
+    let sequence = lanes("rollout_lanes", &row.column::<Vec<String>>("rollout_lanes")?)?;
+    let minutes = u32::try_from(row.column::<i32>("rollout_soak_minutes")?).ok();
+    let minutes = known("rollout_soak_minutes", minutes)?;
+    let pace = if row.column("rollout_auto_advance")? { Pace::Automatic } else { Pace::Manual };
+    let hold = row.column::<Option<String>>("rollout_hold")?;
+    Ok(Some(Rollout {
+        plan: known("rollout_lanes", RolloutPlan::new(&sequence, minutes, pace).ok())?,
+        status: known("rollout_status", RolloutStatus::parse(&status))?,
+        current: known("rollout_index", u8::try_from(row.column::<i16>("rollout_index")?).ok())?,
+        since: row.revision("rollout_since")?,
+        soak_started_at: row.moment("soak_started_at")?,
+        held: hold.map(|hold| known("rollout_hold", Hold::parse(&hold))).transpose()?,
+    }))
+}
+
+fn lanes(name: &'static str, spelled: &[String]) -> Result<Vec<Lane>, StoreError> {
+    spelled.iter().map(|lane| known(name, Lane::parse(lane))).collect()
+}
+
+/// What a move of lanes sets of the release's rollout: `$38` status, `$39` lanes, `$40` minutes of soak, `$41` whether it
+/// advances by itself, `$42` index, `$43` revision, `$44` reason to hold, `$45` whether a soak begins, `$46` whether the
+/// last one must be over.
+pub(super) struct RolloutRow {
+    status: Option<&'static str>,
+    lanes: Option<Vec<&'static str>>,
+    minutes: Option<i32>,
+    automatic: Option<bool>,
+    index: Option<i16>,
+    since: Option<i64>,
+    hold: Option<&'static str>,
+    begins: bool,
+    only_soaked: bool,
+}
+
+impl RolloutRow {
+    pub(super) fn of(change: &DeploymentChange) -> Self {
+        let rollout = change.release.rollout.as_ref();
+        let begins = match change.soak {
+            Soak::Begun => true,
+            Soak::Kept => false,
+        };
+        Self {
+            status: rollout.map(|rollout| rollout.status.as_str()),
+            lanes: rollout.map(|rollout| rollout.plan.lanes().map(Lane::as_str).collect()),
+            // A month in minutes always fits.
+            minutes: rollout.map(|rollout| i32::try_from(rollout.plan.soak_minutes()).unwrap_or(i32::MAX)),
+            automatic: rollout.map(|rollout| rollout.plan.pace() == Pace::Automatic),
+            index: rollout.map(|rollout| i16::from(rollout.current)),
+            since: rollout.map(|rollout| rollout.since.get()),
+            hold: rollout.and_then(|rollout| rollout.held).map(Hold::as_str),
+            begins,
+            only_soaked: change.only_soaked,
+        }
+    }
+
+    pub(super) fn params(&self) -> [Param<'_>; 9] {
+        [
+            &self.status,
+            &self.lanes,
+            &self.minutes,
+            &self.automatic,
+            &self.index,
+            &self.since,
+            &self.hold,
+            &self.begins,
+            &self.only_soaked,
+        ]
+    }
+}
+
 pub(crate) fn deployment(row: &Row) -> Result<Deployment, StoreError> {
     Ok(Deployment {
         workload_id: row.id("workload_id")?,
@@ -158,6 +234,7 @@ pub(crate) fn deployment(row: &Row) -> Result<Deployment, StoreError> {
         restricted: row.optional_id("restricted_release_id")?,
         guided: row.optional_id("guided_release_id")?,
         standard: row.optional_id("standard_release_id")?,
+        soaking: lanes("soaking_lanes", &row.column::<Vec<String>>("soaking_lanes")?)?,
         revision: row.revision("deployment_revision")?,
     })
 }
@@ -179,7 +256,7 @@ pub(super) fn placed(row: &Row) -> Result<PlacedRelease, StoreError> {
 
 /// What every move of a release sets: `$13` id, `$14` revision seen, `$15` state, `$16` digest, `$17` revision,
 /// `$18` moment.
-pub(super) struct ReleaseRow<'a> {
+pub(crate) struct ReleaseRow<'a> {
     pub(super) id: Uuid,
     pub(super) seen: i64,
     pub(super) state: &'static str,
@@ -189,7 +266,7 @@ pub(super) struct ReleaseRow<'a> {
 }
 
 impl<'a> ReleaseRow<'a> {
-    pub(super) fn of(release: &'a Release, decided_on: Option<Revision>) -> Self {
+    pub(crate) fn of(release: &'a Release, decided_on: Option<Revision>) -> Self {
         Self {
             id: release.release_id.uuid(),
             seen: decided_on.unwrap_or(release.revision).get(),
@@ -200,7 +277,7 @@ impl<'a> ReleaseRow<'a> {
         }
     }
 
-    pub(super) fn params(&self) -> Vec<Param<'_>> {
+    pub(crate) fn params(&self) -> Vec<Param<'_>> {
         vec![&self.id, &self.seen, &self.state, &self.digest, &self.revision, &self.at]
     }
 }

@@ -1,8 +1,8 @@
 //! Every commit of every port, ready to be sent, with the ways in which it can come too late.
 
 use crate::stage::{
-    Stage, acceptance, activation, ending, fresh, new_asset, new_release, new_workload, referring, refused, said,
-    scope, slug, stamp,
+    RULE, Stage, acceptance, activation, ending, fresh, new_asset, new_release, new_workload, referring, refused, said,
+    scope, slug, sound, stamp,
 };
 use fairway_domain::{
     access::{AccessStore, ActorRef, Grant, GrantScope, Place, Rights, Role, RoleBinding},
@@ -22,10 +22,13 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     release::{
         Release,
-        lane::Lane,
-        ports::ReleaseStore,
+        activate::Taking,
+        advance::Advance,
+        lane::{DeploymentChange, Lane},
+        ports::{PlacedRelease, ReleaseStore},
         review::{SelfApproval, Verdict},
     },
+    rollout::{Hold, Pace, RolloutPlan, ports::RolloutStore},
     slug::Slug,
     store::{Change, CommitError, Conflict},
     tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE, Tenant, TenantSettings, TenantStore, Workspace, WorkspaceStore},
@@ -52,8 +55,8 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
     Commit { method, tells: Some(tells), takes_key: false }
 }
 
-/// All of them. `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 28] = [
+/// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
+pub(crate) const COMMITS: [Commit; 31] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -79,6 +82,9 @@ pub(crate) const COMMITS: [Commit; 28] = [
     keyed("ReleaseStore::commit_transition (submitted)", FactKind::ReleaseTransitioned),
     keyed("ReleaseStore::commit_deployment", FactKind::ReleaseTransitioned),
     keyed("ReleaseStore::commit_deployment (rollback)", FactKind::ReleaseRolledBack),
+    keyed("ReleaseStore::commit_deployment (rollout)", FactKind::ReleaseTransitioned),
+    keyed("ReleaseStore::commit_deployment (advance)", FactKind::RolloutAdvanced),
+    keyless("RolloutStore::commit_hold", FactKind::RolloutHeld),
     Commit { method: "ExecutionStore::accept", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (refused)", FactKind::ExecutionDenied),
     keyless("ExecutionStore::finish", FactKind::ExecutionEnded),
@@ -153,6 +159,9 @@ impl Commit {
             "ReleaseStore::commit_transition (submitted)" => submission(stage).await,
             "ReleaseStore::commit_deployment" => deployment(stage).await,
             "ReleaseStore::commit_deployment (rollback)" => rollback(stage).await,
+            "ReleaseStore::commit_deployment (rollout)" => rollout(stage).await,
+            "ReleaseStore::commit_deployment (advance)" => advance(stage).await,
+            "RolloutStore::commit_hold" => hold(stage).await,
             "ExecutionStore::accept" => accept(stage, acceptance).await,
             "ExecutionStore::accept (refused)" => accept(stage, refused).await,
             "ExecutionStore::finish" => finish(stage).await,
@@ -509,7 +518,7 @@ async fn deployment(stage: &Stage) -> Decision {
     let next = stage.approved(&workload, &stage.bindable().await).await;
     let change = activation(&next, None);
     let store = store(stage);
-    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await)
+    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale(moved(&next.release))
         .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
         .stale(format!("UPDATE release SET state = 'superseded' WHERE release_id = '{}'", holder.release.release_id))
@@ -526,13 +535,69 @@ async fn rollback(stage: &Stage) -> Decision {
     let told = (fresh(), "It answers in riddles.");
     let change = holder.release.roll_back(&ways, &holder.deployment, told, &stamp()).unwrap();
     let store = store(stage);
-    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await)
+    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale(moved(&holder.release))
         .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
         .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{back}'"))
 }
 
-async fn accept(stage: &Stage, run: fn(&fairway_domain::release::ports::PlacedRelease) -> Acceptance) -> Decision {
+/// Takes the lane that another rollout is at, so that one ends.
+async fn rollout(stage: &Stage) -> Decision {
+    let (workload, other) = rolling(stage).await;
+    let next = stage.approved(&workload, &stage.bindable().await).await;
+    let change = planned(&stage.placed(&next.release).await);
+    assert_eq!((change.stopped.as_slice(), change.superseded.len()), ([other.release.release_id].as_slice(), 0));
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
+        .stale(moved(&next.release))
+        .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale(format!(
+            "UPDATE release SET rollout_status = 'rolled_back', state = 'retired' WHERE release_id = '{}'",
+            other.release.release_id
+        ))
+}
+
+/// The pilot's: it stands only if the lane has soaked.
+async fn advance(stage: &Stage) -> Decision {
+    let (workload, placed) = rolling(stage).await;
+    let record = stage.store.lane_record(scope(), placed.release.release_id, 20).await.unwrap().unwrap();
+    let by = Advance::Pilot(record);
+    let change = placed.release.advance(by, &placed.deployment, (&sound(), RULE), &stamp()).unwrap();
+    let (id, store) = (placed.release.release_id, store(stage));
+    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
+        .stale(moved(&placed.release))
+        .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale(format!("UPDATE release SET soak_ends_at = fairway_now() + interval '1 s' WHERE release_id = '{id}'"))
+}
+
+async fn hold(stage: &Stage) -> Decision {
+    let (_, placed) = rolling(stage).await;
+    let change = placed.release.hold(Hold::TooFewRuns, &stamp()).unwrap();
+    let (id, store) = (placed.release.release_id, store(stage));
+    Decision::new(async move |_| store.commit_hold(scope(), change).await)
+        .stale(moved(&placed.release))
+        .stale(format!("UPDATE release SET rollout_status = 'completed' WHERE release_id = '{id}'"))
+}
+
+/// A release that holds all lanes but `guided`, where its rollout would go next.
+async fn rolling(stage: &Stage) -> (Workload, PlacedRelease) {
+    let workload = stage.workload().await;
+    let approved = stage.approved(&workload, &stage.bindable().await).await;
+    let store = &stage.store;
+    store.commit_deployment(scope(), activation(&approved, Some(Lane::Standard)), None).await.unwrap();
+    let change = planned(&stage.placed(&approved.release).await);
+    store.commit_deployment(scope(), change, None).await.unwrap();
+    let placed = stage.placed(&approved.release).await;
+    (workload, placed)
+}
+
+/// The first lane of a plan without a soak.
+fn planned(placed: &PlacedRelease) -> DeploymentChange {
+    let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 0, Pace::Automatic).unwrap();
+    placed.release.activate(&Taking::Planned(plan), &placed.deployment, (&sound(), RULE), &stamp()).unwrap()
+}
+
+async fn accept(stage: &Stage, run: fn(&PlacedRelease) -> Acceptance) -> Decision {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
     let run = run(&placed);

@@ -97,7 +97,7 @@ async fn moves_of_all_kinds_at_once_leave_one_holder_a_lane_and_one_path() {
                     State::Retired => break,
                 };
                 match stage.store.commit_deployment(scope(), change, None).await {
-                    Ok(()) => moved += 1,
+                    Ok(_) => moved += 1,
                     Err(CommitError::Stale) => {}
                     Err(error) => panic!("movers wait for each other, they never fail: {error:?}"),
                 }

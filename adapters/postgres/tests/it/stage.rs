@@ -19,7 +19,7 @@ use fairway_domain::{
     policy,
     release::{
         BindableVersion, NewRelease, Release,
-        activate::{FlowStanding, Standing},
+        activate::{FlowStanding, Standing, Taking},
         lane::{DeploymentChange, Lane, TargetLane},
         ports::{PlacedRelease, ReleaseStore},
         reference::FrozenReference,
@@ -301,13 +301,18 @@ pub(crate) fn referring(version: &BindableVersion) -> FrozenReference {
 
 /// The move of an approved or active release to one lane, or to all that are left.
 pub(crate) fn activation(placed: &PlacedRelease, lane: Option<Lane>) -> DeploymentChange {
-    let sound = Standing {
+    let taking = lane.map_or(Taking::All, Taking::One);
+    placed.release.activate(&taking, &placed.deployment, (&sound(), RULE), &stamp()).unwrap()
+}
+
+/// Contents that stand in no activation's way.
+pub(crate) const fn sound() -> Standing {
+    Standing {
         primary_route: None,
         flow: FlowStanding::Absent,
         unavailable_obligations: Vec::new(),
         unenforced_controls: Vec::new(),
-    };
-    placed.release.activate(lane, &placed.deployment, (&sound, RULE), &stamp()).unwrap()
+    }
 }
 
 /// What runs of the release refer to: one name a release is enough where nobody looks at what is in it.

@@ -272,6 +272,12 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
         ReleaseRefusal::NoPreviousRelease => {
             ApiError::new(StatusCode::CONFLICT, code, "no release held the lane before that could hold it again")
         }
+        ReleaseRefusal::RolloutInProgress => {
+            ApiError::new(StatusCode::CONFLICT, code, "a rollout of the release is in progress")
+        }
+        ReleaseRefusal::RolloutNotInProgress => {
+            ApiError::new(StatusCode::CONFLICT, code, "no rollout of the release is in progress")
+        }
         ReleaseRefusal::Reason => {
             FieldProblem::new("reason", code, "a reason has 1 to 2000 characters, all of which show").into()
         }

@@ -1,5 +1,6 @@
 //! Releases on the wire.
 
+use crate::rollout::RolloutView;
 use fairway_domain::{
     access::ActorRef,
     id::{AssetId, ReleaseId},
@@ -30,6 +31,9 @@ pub(crate) struct ReleaseView {
     state: &'static str,
     policy_bundle_id: Option<Uuid>,
     supersedes_release_id: Option<Uuid>,
+    /// Present where it was activated with a plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rollout_state: Option<RolloutView>,
     #[schema(format = DateTime)]
     created_at: String,
     created_by: String,
@@ -47,6 +51,7 @@ impl ReleaseView {
             state: release.state.name().as_str(),
             policy_bundle_id: release.policy_bundle_id.map(AssetId::uuid),
             supersedes_release_id: release.supersedes_release_id.map(ReleaseId::uuid),
+            rollout_state: release.rollout.as_ref().map(RolloutView::of),
             created_at: release.created_at.to_string(),
             created_by: release.created_by.to_string(),
             updated_at: release.updated_at.to_string(),
@@ -143,7 +148,7 @@ pub(crate) struct TransitionView {
     release: ReleaseDetail,
     /// The state that it left; null where an earlier request with the same key made the move.
     previous_state: Option<&'static str>,
-    /// The lane that was named; null for all.
+    /// The lane that was taken, where one alone was asked for; null for all.
     lane: Option<&'static str>,
     transitioned_by: String,
     #[schema(format = DateTime)]
@@ -246,7 +251,7 @@ pub(crate) struct HoldingView {
     /// Null while it holds the lane.
     #[schema(format = DateTime)]
     to: Option<String>,
-    /// Why it got the lane: `activation`.
+    /// Why it got the lane: `activation`, `advance` or `rollback`.
     reason: &'static str,
 }
 

@@ -94,6 +94,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
         ("submit_release", "release.", "release"),
         ("transition_release", "release.", "release"),
         ("review_release", "", ""),
+        ("advance_rollout", "rollout.advanced", "release"),
         ("roll_back_release", "release.rolled_back", "release"),
         ("execute_workload", "execution.", "execution"),
     ] {

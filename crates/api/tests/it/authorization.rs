@@ -85,6 +85,8 @@ const TABLE: &[(&str, &str)] = &[
     ("submit_release", "f . + f f f + + + . . ."),
     ("transition_release", "f . f f + f + + + . . ."),
     ("review_release", "f . f + f f + + + . . ."),
+    ("advance_rollout", "f . f f + f + + + . . ."),
+    ("read_rollout", "+ . + + + + + + + . . ."),
     ("roll_back_release", "f . f f + f + + + . . ."),
     ("read_rollback_recommendation", "+ . + + + + + + + . . ."),
     ("list_release_artifacts", "+ . + + + + + + + . . ."),

@@ -38,6 +38,7 @@ mod prompt;
 mod reference;
 mod releases;
 mod rollback;
+mod rollout;
 mod runtime;
 mod service;
 mod slugs;

@@ -166,6 +166,7 @@ impl<'a> Stage<'a> {
             "submit_release" => json!({ "to_state": "review_ready" }),
             "transition_release" => json!({ "to_state": "retired" }),
             "change_environment_settings" => json!({ "min_approvals": 1, "allow_self_approval": true }),
+            "advance_rollout" => json!({}),
             "roll_back_release" => json!({ "reason": "It answers in riddles." }),
             "review_release" => json!({
                 "outcome": "approved", "subject_kind": "release", "subject_ref": self.workload.release_id,
@@ -186,6 +187,17 @@ impl<'a> Stage<'a> {
             self.given.transition(&newest, "active").await;
         }
         newest
+    }
+
+    /// A release whose rollout is at its first lane of two.
+    async fn rolling(&self) -> String {
+        let workload = self.given.workload(&self.fresh()).await;
+        let release = self.given.approved(&workload, &[self.given.policy(&self.fresh()).await]).await;
+        let plan = json!({ "lane_sequence": ["restricted", "standard"], "soak_duration_minutes": 60 });
+        let body = json!({ "to_state": "active", "rollout_plan": plan });
+        let path = format!("/v1/releases/{release}/transition");
+        self.app.post(path, body).in_tenant(&self.tenant).await.expect(200);
+        release
     }
 
     async fn with_interface(&self) {
@@ -309,6 +321,11 @@ impl<'a> Stage<'a> {
                 let made = app.post(&bindings, self.body("bind_version")).in_tenant(&self.tenant).await.expect(201);
                 return app.delete(format!("{bindings}/{}", made["binding_id"].as_str().unwrap()));
             }
+            "advance_rollout" => {
+                let release = self.rolling().await;
+                return app.post(format!("/v1/releases/{release}/rollout/advance"), self.body(operation));
+            }
+            "read_rollout" => format!("/v1/releases/{}/rollout", self.rolling().await),
             "roll_back_release" => {
                 let release = self.second_of_its_lanes().await;
                 return app.post(format!("/v1/releases/{release}/rollback"), self.body(operation));

@@ -1,14 +1,15 @@
 //! Going live and going away: what moves lanes.
 
 use super::{
-    Release, ReleaseRefusal, State,
-    lane::{Deployment, DeploymentChange, Lane, LaneMove, MoveReason, TargetLane},
+    BindingsDigest, Release, ReleaseRefusal, State,
+    lane::{Deployment, DeploymentChange, Lane, LaneMove, MoveReason, Soak},
     review::ApprovalRule,
 };
 use crate::{
     asset::kind::AssetKind,
-    audit::Stamp,
+    audit::{Fact, Stamp},
     id::{AssetId, ReleaseId},
+    rollout::{Rollout, RolloutPlan},
     slug::Slug,
 };
 use serde::Serialize;
@@ -99,6 +100,55 @@ impl UnenforcedControl {
     }
 }
 
+/// What an activation takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Taking {
+    /// All lanes that the release is meant for and does not hold yet.
+    All,
+    /// This lane.
+    One(Lane),
+    /// The first lane of a plan now, and the others as the rollout goes on.
+    Planned(RolloutPlan),
+}
+
+impl Taking {
+    /// The lane that is taken now, where it is one alone.
+    #[must_use]
+    pub const fn lane(&self) -> Option<Lane> {
+        match self {
+            Self::All => None,
+            Self::One(lane) => Some(*lane),
+            Self::Planned(plan) => Some(plan.first()),
+        }
+    }
+
+    fn names(&self, lane: Lane) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(one) => *one == lane,
+            Self::Planned(plan) => plan.lanes().any(|planned| planned == lane),
+        }
+    }
+}
+
+/// How a move of lanes is told, and what it means for the release's rollout.
+pub(super) struct Redeployment<'a> {
+    /// The lanes that change hands.
+    pub(super) lanes: &'a [Lane],
+    /// To whom.
+    pub(super) holder: Option<ReleaseId>,
+    /// Why.
+    pub(super) reason: MoveReason,
+    /// The lane of the release's rollout that has soaked.
+    pub(super) done: Option<Lane>,
+    /// The lane of the release's rollout that soaks from now on.
+    pub(super) begun: Option<Lane>,
+    /// What becomes of the soak.
+    pub(super) soak: Soak,
+    /// Whether the move stands only if the lane has soaked.
+    pub(super) only_soaked: bool,
+}
+
 /// The environment in which nothing may look stricter than it is.
 const PRODUCTION: &str = "production";
 /// Most unenforced controls that are named one by one.
@@ -187,14 +237,14 @@ impl Release {
         standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS).map(UnenforcedControl::named).collect()
     }
 
-    /// Takes one lane, or all that the release is meant for and does not hold yet.
+    /// Takes one lane, all that the release is meant for and does not hold yet, or the first of a plan.
     ///
     /// # Errors
-    /// When the state does not allow it, the lane is held already or not targeted, approvals are missing, or
-    /// something that an active release needs is.
+    /// When the state does not allow it, the lane is held already or not targeted, a rollout is in progress already,
+    /// approvals are missing, or something that an active release needs is.
     pub fn activate(
         &self,
-        lane: Option<Lane>,
+        taking: &Taking,
         deployment: &Deployment,
         (standing, rule): (&Standing, ApprovalRule),
         stamp: &Stamp,
@@ -205,25 +255,41 @@ impl Release {
                 return Err(self.no_way_from(deployment));
             }
         };
-        match (self.target_lane, lane) {
-            (TargetLane::Only(target), Some(lane)) if lane != target => return Err(ReleaseRefusal::LaneNotTargeted),
-            (TargetLane::Only(_) | TargetLane::All, _) => {}
+        let targets = self.target_lane.lanes();
+        let beyond = |lane: &Lane| !targets.contains(lane) && taking.names(*lane);
+        if *taking != Taking::All && Lane::ALL.iter().any(beyond) {
+            return Err(ReleaseRefusal::LaneNotTargeted);
         }
         let left = deployment.lanes_left_for(self);
-        let taken: Vec<Lane> = left.into_iter().filter(|left| lane.is_none_or(|lane| lane == *left)).collect();
+        let taken: Vec<Lane> = left.into_iter().filter(|left| taking.lane().is_none_or(|lane| lane == *left)).collect();
         if taken.is_empty() {
             return Err(self.no_way_from(deployment));
         }
-        self.check_approvals(&digest, rule)?;
-        let gaps = self.activation_gaps(standing);
-        if !gaps.is_empty() {
-            return Err(ReleaseRefusal::ActivationBlocked(gaps));
-        }
-        let first_replaced = taken.iter().find_map(|lane| deployment.holder(*lane));
+        let planned = match taking {
+            Taking::All | Taking::One(_) => None,
+            Taking::Planned(_) if self.rollout.as_ref().is_some_and(Rollout::in_progress) => {
+                return Err(ReleaseRefusal::RolloutInProgress);
+            }
+            Taking::Planned(plan) => Some(plan),
+        };
+        self.check_may_serve(&digest, standing, rule)?;
         let mut release = self.moved(State::Active { digest }, stamp);
-        release.supersedes_release_id = self.supersedes_release_id.or(first_replaced);
-        let holder = (MoveReason::Activation, Some(self.release_id));
-        Ok(self.redeploy(release, &taken, holder, deployment, stamp))
+        release.supersede(&taken, deployment);
+        if let Some(plan) = planned {
+            release.rollout = Some(Rollout::begin(plan.clone(), deployment.revision.next(), stamp.at));
+        }
+        let redeployment = Redeployment {
+            lanes: &taken,
+            holder: Some(self.release_id),
+            reason: MoveReason::Activation,
+            done: None,
+            begun: planned.map(RolloutPlan::first),
+            soak: if planned.is_some() { Soak::Begun } else { Soak::Kept },
+            only_soaked: false,
+        };
+        let fact = self.transition_fact(&release.state, stamp);
+        let fact = planned.into_iter().fold(fact, |fact, plan| fact.saying(json!({ "rollout_plan": plan.told() })));
+        Ok(self.redeploy(release, &redeployment, deployment, fact))
     }
 
     /// Ends the release; lanes that it holds stay empty.
@@ -241,39 +307,78 @@ impl Release {
         }
         let held: Vec<Lane> =
             Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(self.release_id)).collect();
-        Ok(self.redeploy(self.moved(State::Retired, stamp), &held, (MoveReason::Retirement, None), deployment, stamp))
+        let mut release = self.moved(State::Retired, stamp);
+        release.rollout = self.rollout.as_ref().map(Rollout::stopped);
+        let redeployment = Redeployment {
+            lanes: &held,
+            holder: None,
+            reason: MoveReason::Retirement,
+            done: None,
+            begun: None,
+            soak: Soak::Kept,
+            only_soaked: false,
+        };
+        let fact = self.transition_fact(&State::Retired, stamp);
+        Ok(self.redeploy(release, &redeployment, deployment, fact))
+    }
+
+    /// What must hold whenever the release takes a lane.
+    ///
+    /// # Errors
+    /// When approvals are missing, or something that an active release needs is.
+    pub(super) fn check_may_serve(
+        &self,
+        digest: &BindingsDigest,
+        standing: &Standing,
+        rule: ApprovalRule,
+    ) -> Result<(), ReleaseRefusal> {
+        self.check_approvals(digest, rule)?;
+        let gaps = self.activation_gaps(standing);
+        if gaps.is_empty() { Ok(()) } else { Err(ReleaseRefusal::ActivationBlocked(gaps)) }
+    }
+
+    /// Notes whom the release replaced first.
+    pub(super) fn supersede(&mut self, taken: &[Lane], deployment: &Deployment) {
+        let replaced = || taken.iter().find_map(|lane| deployment.holder(*lane));
+        self.supersedes_release_id = self.supersedes_release_id.or_else(replaced);
     }
 
     /// Moves lanes to the release, or empties them when it retires.
-    fn redeploy(
+    pub(super) fn redeploy(
         &self,
         release: Self,
-        lanes: &[Lane],
-        (reason, holder): (MoveReason, Option<ReleaseId>),
+        redeployment: &Redeployment<'_>,
         deployment: &Deployment,
-        stamp: &Stamp,
+        fact: Fact,
     ) -> DeploymentChange {
+        let Redeployment { lanes, holder, reason, done, begun, soak, only_soaked } = *redeployment;
         let moves: Vec<LaneMove> =
             lanes.iter().map(|lane| LaneMove { lane: *lane, from: deployment.holder(*lane), to: holder }).collect();
         let mut next = lanes.iter().fold(deployment.clone(), |next, lane| next.with_holder(*lane, holder));
-        if !lanes.is_empty() {
+        next.soaking = deployment.soaking_in(&next, done, begun);
+        if !lanes.is_empty() || next.soaking != deployment.soaking {
             next.revision = deployment.revision.next();
         }
         let mut superseded = deployment.displaced_by(&next);
         superseded.retain(|id| *id != self.release_id);
+        let mut stopped = deployment.stopped_by(&next);
+        stopped.retain(|id| *id != self.release_id);
         let names: Vec<&str> = lanes.iter().map(|lane| lane.as_str()).collect();
-        let fact = self.transition_fact(&release.state, json!({ "lanes": names, "superseded": superseded }), stamp);
+        let told = json!({ "lanes": names, "superseded": superseded, "rollouts_stopped": stopped });
         DeploymentChange {
             release,
             release_decided_on: self.revision,
             deployment: next,
             deployment_decided_on: deployment.revision,
             superseded,
+            stopped,
+            soak,
+            only_soaked,
             returned: Vec::new(),
             moves,
             reason,
             evidence: None,
-            fact,
+            fact: fact.saying(told),
         }
     }
 

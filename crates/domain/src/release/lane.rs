@@ -103,6 +103,9 @@ pub struct Deployment {
     pub guided: Option<ReleaseId>,
     /// Who holds `standard`.
     pub standard: Option<ReleaseId>,
+    /// Lanes that soak: their holder's rollout is at them. INVARIANT: a rollout is in progress exactly where its release
+    /// holds the lane that the rollout is at, and that lane stands here.
+    pub soaking: Vec<Lane>,
     /// Counts the moves.
     pub revision: Revision,
 }
@@ -144,6 +147,23 @@ impl Deployment {
     pub fn lanes_left_for(&self, release: &Release) -> Vec<Lane> {
         let targets = release.target_lane.lanes();
         targets.into_iter().filter(|lane| self.holder(*lane) != Some(release.release_id)).collect()
+    }
+
+    /// The lanes of the next deployment that soak: of those that soaked, the ones that kept their holder and are not
+    /// `done`; and the one where a soak begins.
+    pub(super) fn soaking_in(&self, next: &Self, done: Option<Lane>, begun: Option<Lane>) -> Vec<Lane> {
+        let goes_on = |lane: &Lane| {
+            self.soaking.contains(lane) && self.holder(*lane) == next.holder(*lane) && Some(*lane) != done
+        };
+        Lane::ALL.into_iter().filter(|lane| Some(*lane) == begun || goes_on(lane)).collect()
+    }
+
+    /// Those whose rollout ends in `next`, because the lane that it was at has another holder there.
+    pub(super) fn stopped_by(&self, next: &Self) -> Vec<ReleaseId> {
+        let lost = self.soaking.iter().filter(|lane| self.holder(**lane) != next.holder(**lane));
+        let mut stopped: Vec<ReleaseId> = lost.filter_map(|lane| self.holder(*lane)).collect();
+        stopped.sort_unstable();
+        stopped
     }
 
     pub(super) fn with_holder(mut self, lane: Lane, holder: Option<ReleaseId>) -> Self {
@@ -238,6 +258,12 @@ pub struct DeploymentChange {
     pub deployment_decided_on: Revision,
     /// Releases that lose their last lane and become superseded.
     pub superseded: Vec<ReleaseId>,
+    /// Other releases whose rollout ends, because they lose the lane that it was at.
+    pub stopped: Vec<ReleaseId>,
+    /// What becomes of the time that the release's rollout has soaked.
+    pub soak: Soak,
+    /// Whether the commit stands only if the soak of the release's rollout is over, by the database's clock.
+    pub only_soaked: bool,
     /// Superseded releases that hold lanes again and become active.
     pub returned: Vec<ReleaseId>,
     /// The lanes that change hands.
@@ -250,11 +276,22 @@ pub struct DeploymentChange {
     pub fact: crate::audit::Fact,
 }
 
+/// What becomes of the time that a rollout has soaked. It is told by the database's clock alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Soak {
+    /// Nothing.
+    Kept,
+    /// It begins with the commit.
+    Begun,
+}
+
 /// Why a lane changed hands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveReason {
     /// A release was activated.
     Activation,
+    /// A rollout went on to it.
+    Advance,
     /// The holder was retired.
     Retirement,
     /// Its holder was taken back, and the one before holds it again.
@@ -263,7 +300,7 @@ pub enum MoveReason {
 
 impl MoveReason {
     /// Every reason.
-    pub const ALL: [Self; 3] = [Self::Activation, Self::Retirement, Self::Rollback];
+    pub const ALL: [Self; 4] = [Self::Activation, Self::Advance, Self::Retirement, Self::Rollback];
 
     /// The reason of that spelling.
     #[must_use]
@@ -276,6 +313,7 @@ impl MoveReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Activation => "activation",
+            Self::Advance => "advance",
             Self::Retirement => "retirement",
             Self::Rollback => "rollback",
         }

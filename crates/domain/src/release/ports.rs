@@ -14,6 +14,7 @@ use crate::{
     slug::Slug,
     store::{Change, CommitError, Listed, Paging, Revision, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
 };
 use async_trait::async_trait;
 
@@ -24,6 +25,17 @@ pub struct PlacedRelease {
     pub release: Release,
     /// Who holds the lanes of its workload in its environment.
     pub deployment: Deployment,
+}
+
+impl PlacedRelease {
+    /// The same, with the moment at which the present lane of its rollout began to soak, as the store tells it.
+    #[must_use]
+    pub fn soaking_since(mut self, moment: Option<Timestamp>) -> Self {
+        if let (Some(rollout), Some(moment)) = (&mut self.release.rollout, moment) {
+            rollout.soak_started_at = moment;
+        }
+        self
+    }
 }
 
 /// Which releases a list shows.
@@ -135,12 +147,13 @@ pub trait ReleaseStore: Send + Sync {
     ) -> Result<Listed<ReleaseArtifact>, StoreError>;
     /// The share of runs that failed, among the newest of a release that have ended.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
-    /// Stores a move of lanes: the deployment, the release, those it displaces or brings back, the history, and the
-    /// document that tells it.
+    /// Stores a move of lanes: the deployment, the release with its rollout, those it displaces or brings back, the
+    /// history, and the document that tells it. Answers when the present lane of the rollout began to soak, if there is
+    /// a rollout.
     async fn commit_deployment(
         &self,
         scope: TenantScope,
         change: DeploymentChange,
         key: Option<&KeyedOutcome>,
-    ) -> Result<(), CommitError>;
+    ) -> Result<Option<Timestamp>, CommitError>;
 }

@@ -54,6 +54,12 @@ pub enum ReleaseRefusal {
     /// The release is meant for another lane.
     #[error("the release is meant for another lane")]
     LaneNotTargeted,
+    /// The release is being rolled out already.
+    #[error("a rollout of the release is in progress")]
+    RolloutInProgress,
+    /// There is no rollout to advance.
+    #[error("no rollout of the release is in progress")]
+    RolloutNotInProgress,
     /// A reason is needed, and people read it.
     #[error("a reason has 1 to 2000 characters, and none but line breaks and tabs that do not show")]
     Reason,
@@ -80,6 +86,8 @@ impl ReleaseRefusal {
             Self::SelfApproval => "self_approval_not_allowed",
             Self::ActivationBlocked(_) => "activation_blocked",
             Self::LaneNotTargeted => "lane_not_targeted",
+            Self::RolloutInProgress => "rollout_in_progress",
+            Self::RolloutNotInProgress => "rollout_not_in_progress",
             Self::NoPreviousRelease => "no_previous_release",
             Self::Reason => "invalid_text",
             // A prompt's reference keeps the code that it has when the prompt is made.

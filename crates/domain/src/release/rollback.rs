@@ -2,13 +2,14 @@
 
 use super::{
     Release, ReleaseRefusal, State,
-    lane::{Deployment, DeploymentChange, Lane, LaneMove, LaneMoved, MoveReason},
+    lane::{Deployment, DeploymentChange, Lane, LaneMove, LaneMoved, MoveReason, Soak},
 };
 use crate::{
     access::ActorRef,
     asset::canonical::{Canonical, CanonicalRefusal, Checksum},
     audit::{Fact, FactKind, Stamp},
     id::{ArtifactId, ReleaseId},
+    rollout::Rollout,
     text::is_prose,
     time::Timestamp,
 };
@@ -137,10 +138,13 @@ impl Release {
         }
         let holders = |next: Deployment, back: &LaneReturned| next.with_holder(back.lane, Some(back.rolled_back_to));
         let mut next = lanes.iter().fold(deployment.clone(), holders);
+        let done = self.rollout.as_ref().filter(|rollout| rollout.in_progress()).map(Rollout::current_lane);
+        next.soaking = deployment.soaking_in(&next, done, None);
         next.revision = deployment.revision.next();
         let state =
             if next.is_held_by(self.release_id) { State::Active { digest } } else { State::Superseded { digest } };
-        let release = self.moved(state, stamp);
+        let mut release = self.moved(state, stamp);
+        release.rollout = self.rollout.as_ref().map(Rollout::stopped);
         let record = RollbackRecord { release_id: self.release_id, reason: reason.to_owned(), lanes: lanes.clone() };
         let evidence = self.record(artifact_id, &record, stamp).map_err(|_| ReleaseRefusal::Reason)?;
         let detail = json!({
@@ -163,6 +167,10 @@ impl Release {
             deployment_decided_on: deployment.revision,
             // The release itself is stored with its state.
             superseded: Vec::new(),
+            // The lanes that go back are its own, so no other rollout is at them.
+            stopped: Vec::new(),
+            soak: Soak::Kept,
+            only_soaked: false,
             returned: returned.into_iter().collect(),
             moves,
             reason: MoveReason::Rollback,
@@ -255,6 +263,7 @@ mod tests {
             restricted: Some(release(1)),
             guided: Some(release(1)),
             standard: Some(release(2)),
+            soaking: Vec::new(),
             revision: Revision::new(9),
         };
         let one_by_one = [moved(5, Lane::Restricted), moved(4, Lane::Guided), moved(3, Lane::Restricted)];

@@ -1,5 +1,5 @@
 use super::{
-    activate::{FlowStanding, RouteStanding, Standing, UnenforcedControl},
+    activate::{FlowStanding, RouteStanding, Standing, Taking, UnenforcedControl},
     lane::Lane,
     reference::REFERENCE_UNRESOLVED,
     review::{ApprovalRule, SelfApproval, Verdict},
@@ -28,6 +28,7 @@ fn empty() -> Deployment {
         restricted: None,
         guided: None,
         standard: None,
+        soaking: Vec::new(),
         revision: Revision::FIRST,
     }
 }
@@ -87,15 +88,16 @@ fn in_state(name: StateName) -> (Release, Deployment) {
         .unwrap()
         .submit(Ok(Vec::new()), &empty(), &stamp("user:ada"))
         .unwrap();
-    let activation = approved(1).activate(None, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    let activation = approved(1).activate(&Taking::All, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
     match name {
         StateName::Draft => (draft(1), empty()),
         StateName::ReviewReady => (ready.next, empty()),
         StateName::Approved => (approved(1), empty()),
         StateName::Active => (activation.release, activation.deployment),
         StateName::Superseded => {
-            let later =
-                approved(2).activate(None, &activation.deployment, (&sound(), RULE), &stamp("user:ops")).unwrap();
+            let later = approved(2)
+                .activate(&Taking::All, &activation.deployment, (&sound(), RULE), &stamp("user:ops"))
+                .unwrap();
             assert_eq!(later.superseded, [activation.release.release_id]);
             let digest = activation.release.bindings_digest();
             (Release { state: State::Superseded { digest }, ..activation.release }, later.deployment)
@@ -121,7 +123,7 @@ fn what_is_promised_is_what_is_possible() {
             (StateName::Draft, release.reopen(&deployment, &by).is_ok()),
             (StateName::ReviewReady, release.submit(Ok(Vec::new()), &deployment, &by).is_ok()),
             (StateName::Approved, approvable.approve(RULE, &deployment, &by).is_ok()),
-            (StateName::Active, release.activate(None, &deployment, (&sound(), RULE), &by).is_ok()),
+            (StateName::Active, release.activate(&Taking::All, &deployment, (&sound(), RULE), &by).is_ok()),
             (StateName::Retired, release.retire(&deployment, &by).is_ok()),
         ];
         for (to, possible) in tried {
@@ -143,33 +145,40 @@ fn what_is_promised_is_what_is_possible() {
 #[test]
 fn an_active_release_can_take_the_lanes_it_lacks() {
     let release = approved(1);
-    let change = release.activate(Some(Lane::Restricted), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    let change =
+        release.activate(&Taking::One(Lane::Restricted), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
     assert_eq!(change.deployment.serving(Lane::Standard), None);
     assert_eq!(change.deployment.representative(), Some((Lane::Restricted, release.release_id)));
     let promised = change.release.valid_transitions(&change.deployment);
     assert_eq!(promised, [StateName::Active, StateName::Retired]);
-    let again =
-        change.release.activate(Some(Lane::Restricted), &change.deployment, (&sound(), RULE), &stamp("user:ops"));
+    let again = change.release.activate(
+        &Taking::One(Lane::Restricted),
+        &change.deployment,
+        (&sound(), RULE),
+        &stamp("user:ops"),
+    );
     assert!(matches!(again, Err(ReleaseRefusal::InvalidTransition { .. })));
-    let rest = change.release.activate(None, &change.deployment, (&sound(), RULE), &stamp("user:ops")).unwrap();
+    let rest = change.release.activate(&Taking::All, &change.deployment, (&sound(), RULE), &stamp("user:ops")).unwrap();
     assert_eq!(rest.moves.len(), 2);
     assert_eq!(rest.deployment.serving(Lane::Guided), Some((Lane::Guided, release.release_id)));
 }
 
 #[test]
 fn a_careful_lane_falls_back_to_a_more_general_one_never_the_other_way() {
-    let standard = approved(1).activate(Some(Lane::Standard), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    let standard =
+        approved(1).activate(&Taking::One(Lane::Standard), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
     assert_eq!(standard.deployment.serving(Lane::Restricted).unwrap().0, Lane::Standard);
     let restricted =
-        approved(1).activate(Some(Lane::Restricted), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+        approved(1).activate(&Taking::One(Lane::Restricted), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
     assert_eq!(restricted.deployment.serving(Lane::Guided), None);
 }
 
 #[test]
 fn a_holder_that_keeps_a_lane_is_not_superseded() {
-    let first = approved(1).activate(None, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
-    let second =
-        approved(2).activate(Some(Lane::Guided), &first.deployment, (&sound(), RULE), &stamp("user:ops")).unwrap();
+    let first = approved(1).activate(&Taking::All, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    let second = approved(2)
+        .activate(&Taking::One(Lane::Guided), &first.deployment, (&sound(), RULE), &stamp("user:ops"))
+        .unwrap();
     assert!(second.superseded.is_empty());
     assert_eq!(second.release.supersedes_release_id, Some(first.release.release_id));
 }
@@ -304,9 +313,9 @@ fn a_release_meant_for_one_lane_takes_no_other() {
     let digest = release.bindings_digest();
     release.state = State::Approved { digest };
     release = review(&release, "user:bob", Verdict::Approved);
-    let other = release.activate(Some(Lane::Standard), &empty(), (&sound(), RULE), &stamp("user:ops"));
+    let other = release.activate(&Taking::One(Lane::Standard), &empty(), (&sound(), RULE), &stamp("user:ops"));
     assert_eq!(other.map(|_| ()).unwrap_err(), ReleaseRefusal::LaneNotTargeted);
-    let own = release.activate(None, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
+    let own = release.activate(&Taking::All, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
     assert_eq!(own.moves.len(), 1);
 }
 

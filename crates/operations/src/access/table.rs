@@ -121,6 +121,8 @@ operations! {
     SubmitRelease = "submit_release" => place(P::ReleaseView, P::ReleaseCreate);
     MoveRelease = "transition_release" => place(P::ReleaseView, P::ReleaseTransition);
     RollBackRelease = "roll_back_release" => place(P::ReleaseView, P::ReleaseRollback);
+    AdvanceRollout = "advance_rollout" => place(P::ReleaseView, P::ReleaseTransition);
+    ReadRollout = "read_rollout" => place(P::ReleaseView, P::ReleaseView);
     ReadRollbackRecommendation = "read_rollback_recommendation" => place(P::ReleaseView, P::ReleaseView);
     ListReleaseArtifacts = "list_release_artifacts" => place(P::ReleaseView, P::ReleaseView);
     ReadReleaseArtifact = "read_release_artifact" => place(P::ReleaseView, P::ReleaseView);

@@ -185,9 +185,7 @@ impl Services {
     /// Not found when the caller does not see the release.
     pub async fn rollback_recommendation(&self, caller: &Caller, id: ReleaseId) -> Result<Recommendation, Failure> {
         let (scope, _, placed) = self.enter_release(caller, Operation::ReadRollbackRecommendation, id).await?;
-        let workload = self.stores.workloads.find(scope, placed.release.workload_id).await?;
-        let workload = workload.ok_or(Failure::Corrupt("a release without a workload"))?;
-        let config = workload.interface_config.map(|interface| interface.rollout_config()).unwrap_or_default();
+        let config = self.rollout_config(scope, placed.release.workload_id).await?;
         let runs = self.stores.releases.ended_runs(scope, id, config.sample_size()).await?;
         Ok(runs.judge(&config))
     }

@@ -8,6 +8,7 @@ use fairway_domain::{
     idempotency::RequestKey,
     release::{
         Release, ReleaseRefusal, State, StateName,
+        activate::Taking,
         lane::{DeploymentChange, Lane},
         ports::PlacedRelease,
     },
@@ -16,12 +17,12 @@ use fairway_domain::{
 };
 
 /// A move to make.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Transition {
     /// Where to.
     pub to: StateName,
-    /// On which lane alone, for an activation.
-    pub lane: Option<Lane>,
+    /// What is taken, for an activation.
+    pub taking: Taking,
 }
 
 /// A move made.
@@ -31,13 +32,13 @@ pub struct Transitioned {
     pub placed: PlacedRelease,
     /// The state that it left; none when an earlier request with the same key made the move.
     pub previous: Option<StateName>,
-    /// The lane that was asked for.
+    /// The lane that was taken, where it was one alone that was asked for.
     pub lane: Option<Lane>,
 }
 
 /// How often a move is decided again. Each lost guard means that somebody else's move of the same lanes was made, so
 /// this is how many may go first; whoever is left is told the state that they made, and not merely to come back.
-pub(super) const LOST_GUARDS: usize = 100;
+pub(crate) const LOST_GUARDS: usize = 100;
 
 /// A decided move: of the release alone, or of lanes too.
 enum Move {
@@ -74,14 +75,14 @@ impl Services {
                 for _ in 0..LOST_GUARDS {
                     expected.check(seen.release.revision)?;
                     let previous = seen.release.state.name();
-                    let decided = self.decide(caller, (scope, &place), &seen, wanted).await?;
+                    let decided = self.decide(caller, (scope, &place), &seen, &wanted).await?;
                     let outcome = keyed(key, 200, id.uuid());
                     let (placed, committed) = match decided {
                         Move::Plain(change) => {
                             let placed =
                                 PlacedRelease { release: change.next.clone(), deployment: seen.deployment.clone() };
                             let commit = self.stores.releases.commit_transition(scope, *change, outcome.as_ref());
-                            (placed, commit.await)
+                            (placed, commit.await.map(|()| None))
                         }
                         Move::Lanes(change) => {
                             let placed = PlacedRelease {
@@ -103,8 +104,8 @@ impl Services {
                             }
                         },
                         committed => {
-                            committed?;
-                            return Ok(Transitioned { placed, previous: Some(previous), lane: wanted.lane });
+                            let placed = placed.soaking_since(committed?);
+                            return Ok(Transitioned { placed, previous: Some(previous), lane: wanted.taking.lane() });
                         }
                     }
                 }
@@ -112,7 +113,7 @@ impl Services {
             },
             async |_| {
                 let placed = self.read_release(caller, id).await?;
-                Ok(Transitioned { placed, previous: None, lane: wanted.lane })
+                Ok(Transitioned { placed, previous: None, lane: wanted.taking.lane() })
             },
         )
         .await
@@ -123,7 +124,7 @@ impl Services {
         caller: &Caller,
         (scope, place): (TenantScope, &Place),
         seen: &PlacedRelease,
-        wanted: Transition,
+        wanted: &Transition,
     ) -> Result<Move, Failure> {
         let PlacedRelease { release, deployment } = seen;
         let stamp = self.stamp(caller);
@@ -148,7 +149,7 @@ impl Services {
             StateName::Active => {
                 let standing = self.standing(scope, release, Depth::ToDecide).await?;
                 let rule = self.approval_rule(scope, release).await?;
-                let change = release.activate(wanted.lane, deployment, (&standing, rule), &stamp)?;
+                let change = release.activate(&wanted.taking, deployment, (&standing, rule), &stamp)?;
                 Move::Lanes(Box::new(change))
             }
             StateName::Retired => Move::Lanes(Box::new(release.retire(deployment, &stamp)?)),

@@ -1,0 +1,88 @@
+//! Rollouts: how their lanes fare, and which of them wait for the pilot.
+
+use crate::{
+    database::{Database, Param},
+    guarded::{Tail, commit_tail},
+    release::ReleaseRow,
+    row::{Columns, known},
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    id::ReleaseId,
+    release::{Release, recommendation::EndedRuns},
+    rollout::{
+        Hold, LaneRecord,
+        ports::{DueRollout, RolloutStore},
+    },
+    store::{Change, CommitError, StoreError},
+    tenant::TenantScope,
+};
+use uuid::Uuid;
+
+#[async_trait]
+impl RolloutStore for Database {
+    async fn lane_record(
+        &self,
+        scope: TenantScope,
+        release: ReleaseId,
+        newest: u32,
+    ) -> Result<Option<LaneRecord>, StoreError> {
+        // Of a release that runs much on other lanes no more than its newest ten thousand runs are looked through: too
+        // few of the lane are found then, and the pilot holds.
+        const SQL: &str =
+            "SELECT ceil(greatest(extract(epoch FROM soak_ends_at - fairway_now()), 0))::bigint AS soak_left,
+                ended, failed
+            FROM release, LATERAL (
+                SELECT count(*) AS ended, count(*) FILTER (WHERE outcome IN ('failure', 'timeout')) AS failed
+                FROM (
+                    SELECT outcome FROM (
+                        SELECT outcome, lane, deployment_revision, finished_at FROM execution AS run
+                        WHERE run.tenant_id = release.tenant_id AND run.release_id = release.release_id
+                        ORDER BY execution_id DESC LIMIT 10000
+                    ) AS newest
+                    WHERE lane = rollout_lanes[rollout_index + 1] AND deployment_revision >= rollout_since
+                        AND finished_at IS NOT NULL
+                    LIMIT $3
+                ) AS of_lane
+            ) AS counted
+            WHERE tenant_id = $1 AND release_id = $2 AND rollout_status = 'in_progress'";
+        let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &release.uuid(), &i64::from(newest)];
+        let Some(row) = self.read_one(SQL, &params).await? else { return Ok(None) };
+        let number = |name| known(name, u32::try_from(row.column::<i64>(name)?).ok());
+        Ok(Some(LaneRecord {
+            soak_left: known("soak_left", u64::try_from(row.column::<i64>("soak_left")?).ok())?,
+            runs: EndedRuns { ended: number("ended")?, failed: number("failed")? },
+        }))
+    }
+
+    async fn soaked(&self, after: Option<DueRollout>, most: u32) -> Result<Vec<DueRollout>, StoreError> {
+        const SQL: &str = "SELECT tenant_id, release_id FROM release
+            WHERE rollout_status = 'in_progress' AND rollout_auto_advance AND soak_ends_at <= fairway_now()
+                AND (tenant_id, release_id) > ($1, $2)
+            ORDER BY tenant_id, release_id LIMIT $3";
+        let (tenant, release) = after.map_or((Uuid::nil(), Uuid::nil()), |due| (due.tenant.uuid(), due.release.uuid()));
+        let rows = self.read(SQL, &[&tenant, &release, &i64::from(most)]).await?;
+        rows.iter().map(|row| Ok(DueRollout { tenant: row.id("tenant_id")?, release: row.id("release_id")? })).collect()
+    }
+
+    async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH changed AS (
+                UPDATE release SET rollout_hold = $19, revision = $17, updated_at = $18
+                WHERE tenant_id = $1 AND release_id = $13 AND revision = $14 AND state = $15
+                    AND bindings_digest = $16 AND rollout_status = 'in_progress'
+                RETURNING 1
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
+            commit_tail!(),
+            ")"
+        );
+        let Change { next, decided_on, fact } = change;
+        let tail = Tail::new(scope, &fact, None);
+        let row = ReleaseRow::of(&next, decided_on);
+        let hold = next.rollout.as_ref().and_then(|rollout| rollout.held).map(Hold::as_str);
+        let mut own = row.params();
+        own.push(&hold);
+        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+    }
+}

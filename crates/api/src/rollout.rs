@@ -1,0 +1,215 @@
+//! Rollouts: a release takes its lanes one after another.
+
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::{KeyParams, ReadRefusals, WriteRefusals},
+    error::{ApiError, FieldProblem, Fields},
+    http::{body::Body, idempotency::Keyed, path::PathId},
+};
+use actix_web::{HttpResponse, get, http::StatusCode, post, web};
+use fairway_domain::{
+    id::ReleaseId,
+    release::{activate::Taking, lane::Lane},
+    rollout::{MAX_SOAK_MINUTES, Observed, Pace, PlanRefusal, Rollout, RolloutPlan},
+};
+use fairway_operations::rollout::{Advanced, RolloutReport};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Which lanes are taken, in which order.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = RolloutPlan)]
+pub(crate) struct NewPlan {
+    /// Each lane once. The first is taken at once.
+    #[schema(min_items = 1, max_items = 3)]
+    lane_sequence: Vec<String>,
+    /// How long each lane soaks.
+    #[schema(minimum = 0, maximum = 43200)]
+    soak_duration_minutes: i64,
+    /// Whether the rollout pilot takes the next lane once the present one has soaked and went well; false if left out.
+    #[serde(default)]
+    auto_advance: bool,
+}
+
+impl NewPlan {
+    pub(crate) fn read(&self) -> Result<RolloutPlan, FieldProblem> {
+        let lanes: Option<Vec<Lane>> = self.lane_sequence.iter().map(|lane| Lane::parse(lane)).collect();
+        let lanes = lanes.ok_or_else(|| FieldProblem::invalid("rollout_plan.lane_sequence"))?;
+        // What does not fit is beyond every bound.
+        let minutes = u32::try_from(self.soak_duration_minutes).unwrap_or(MAX_SOAK_MINUTES.saturating_add(1));
+        let pace = if self.auto_advance { Pace::Automatic } else { Pace::Manual };
+        RolloutPlan::new(&lanes, minutes, pace).map_err(|refusal| {
+            let field = match refusal {
+                PlanRefusal::Lanes => "rollout_plan.lane_sequence",
+                PlanRefusal::Soak => "rollout_plan.soak_duration_minutes",
+            };
+            FieldProblem::new(field, "invalid", refusal.to_string())
+        })
+    }
+}
+
+/// Where a rollout is.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RolloutState)]
+pub(crate) struct RolloutView {
+    /// `in_progress`, `completed` or `rolled_back`.
+    status: &'static str,
+    lane_sequence: Vec<&'static str>,
+    /// The place in the sequence of the lane that was taken last, from zero.
+    current_lane_index: u8,
+    /// When that lane began to soak.
+    #[schema(format = DateTime)]
+    soak_started_at: String,
+}
+
+impl RolloutView {
+    pub(crate) fn of(rollout: &Rollout) -> Self {
+        Self {
+            status: rollout.status.as_str(),
+            lane_sequence: rollout.plan.lanes().map(Lane::as_str).collect(),
+            current_lane_index: rollout.current,
+            soak_started_at: rollout.soak_started_at.to_string(),
+        }
+    }
+}
+
+/// A rollout, and what speaks for going on or against it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Rollout)]
+pub(crate) struct RolloutDetail {
+    release_id: Uuid,
+    #[serde(flatten)]
+    state: RolloutView,
+    /// The lane that was taken last.
+    current_lane: &'static str,
+    /// The lane that the next advance takes; null when it completes the rollout, or nothing is in progress.
+    next_lane: Option<&'static str>,
+    soak_duration_minutes: u32,
+    auto_advance: bool,
+    /// When the present lane has soaked.
+    #[schema(format = DateTime)]
+    soak_ends_at: String,
+    /// Why the pilot does not go on although the lane has soaked: `rollback_recommended`, `too_few_runs`,
+    /// `error_rate_exceeded` or `gate_blocked`; null where it does, or it is not its turn.
+    hold_reason: Option<&'static str>,
+    /// What it looks at; null once nothing is in progress.
+    observed: Option<ObservedView>,
+}
+
+/// How a release fares on the lane that its rollout is at.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RolloutObserved)]
+pub(crate) struct ObservedView {
+    /// What is left of the soak, in whole seconds.
+    soak_left_seconds: u64,
+    /// Newest runs of the release that were accepted on the lane since it took it, and have ended.
+    runs_ended: u32,
+    /// How many must have.
+    runs_needed: u32,
+    /// The share of failures and time-outs among them.
+    error_rate: f64,
+    /// The share beyond which the pilot holds.
+    threshold: f64,
+}
+
+impl RolloutDetail {
+    fn of(report: &RolloutReport) -> Self {
+        let RolloutReport { release_id, rollout, observed } = report;
+        let hold = observed.as_ref().and_then(|observed| rollout.hold(observed));
+        Self {
+            release_id: release_id.uuid(),
+            state: RolloutView::of(rollout),
+            current_lane: rollout.current_lane().as_str(),
+            next_lane: rollout.next_lane().map(Lane::as_str),
+            soak_duration_minutes: rollout.plan.soak_minutes(),
+            auto_advance: rollout.plan.pace() == Pace::Automatic,
+            soak_ends_at: rollout.soak_ends_at().to_string(),
+            hold_reason: hold.map(|hold| hold.as_str()),
+            observed: observed.as_ref().map(ObservedView::of),
+        }
+    }
+}
+
+impl ObservedView {
+    fn of(observed: &Observed) -> Self {
+        Self {
+            soak_left_seconds: observed.lane.soak_left,
+            runs_ended: observed.lane.runs.ended,
+            runs_needed: observed.needed,
+            error_rate: observed.lane.runs.error_rate(),
+            threshold: observed.recommendation.threshold,
+        }
+    }
+}
+
+/// Nothing to say: an advance takes the next lane of the plan.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AdvanceRequest {}
+
+/// A rollout that went on.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RolloutAdvance)]
+pub(crate) struct AdvanceView {
+    rollout_state: RolloutView,
+    /// The lane that soaks now; null once all were traversed.
+    advanced_to_lane: Option<&'static str>,
+}
+
+impl AdvanceView {
+    fn of(advanced: &Advanced) -> Self {
+        Self { rollout_state: RolloutView::of(&advanced.rollout), advanced_to_lane: advanced.to.map(Lane::as_str) }
+    }
+}
+
+/// Takes the next lane of a rollout, or completes it after the last. A person may do so before the lane has soaked.
+#[utoipa::path(
+    operation_id = "advance_rollout",
+    tag = "releases",
+    params(("release_id" = Uuid, Path, description = "The release"), KeyParams),
+    request_body = AdvanceRequest,
+    responses((status = 200, description = "The rollout as it is now", body = AdvanceView), WriteRefusals)
+)]
+#[post("/v1/releases/{release_id}/rollout/advance")]
+pub(crate) async fn advance_rollout(
+    api: web::Data<Api>,
+    caller: Identified,
+    release: PathId<ReleaseId>,
+    keyed: Keyed,
+    body: Body<AdvanceRequest>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let done = api.services.advance_rollout(&caller, *release, key.as_ref()).await?;
+    Ok(Answer::once(&done, &AdvanceView::of(&done.value), StatusCode::OK)?.send())
+}
+
+/// The rollout of a release: where it is, what comes next, and why it holds.
+#[utoipa::path(
+    operation_id = "read_rollout",
+    tag = "releases",
+    params(("release_id" = Uuid, Path, description = "The release")),
+    responses((status = 200, description = "The rollout", body = RolloutDetail), ReadRefusals)
+)]
+#[get("/v1/releases/{release_id}/rollout")]
+pub(crate) async fn read_rollout(
+    api: web::Data<Api>,
+    caller: Identified,
+    release: PathId<ReleaseId>,
+) -> Result<HttpResponse, ApiError> {
+    let report = api.services.read_rollout(&caller, *release).await?;
+    Ok(Answer::ok(&RolloutDetail::of(&report)).send())
+}
+
+/// What an activation says of lanes, read together: a plan takes its first lane, so another beside it is a mistake.
+pub(crate) fn taking(fields: &mut Fields, lane: Option<Lane>, plan: Option<&NewPlan>) -> Option<Taking> {
+    let Some(plan) = plan else { return Some(lane.map_or(Taking::All, Taking::One)) };
+    let plan = fields.read(plan.read())?;
+    if lane.is_some_and(|lane| lane != plan.first()) {
+        fields.note([FieldProblem::new("lane", "invalid", "a rollout takes the first lane of its plan")]);
+    }
+    Some(Taking::Planned(plan))
+}

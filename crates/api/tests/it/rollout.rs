@@ -1,0 +1,337 @@
+//! Rollouts: lanes taken one after another, by people and by the pilot.
+
+use fairway_testkit::{
+    TestApp,
+    app::{Answer, Version},
+};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+async fn approved(app: &TestApp, count: usize) -> (String, Vec<String>) {
+    let given = app.given();
+    let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
+    let workload = given.workload("main").await;
+    (workload.clone(), more(app, &workload, &versions, count).await)
+}
+
+async fn more(app: &TestApp, workload: &str, versions: &[Version], count: usize) -> Vec<String> {
+    let mut releases = Vec::new();
+    for _ in 0..count {
+        releases.push(app.given().approved(workload, versions).await);
+    }
+    releases
+}
+
+fn plan(lanes: &[&str], minutes: i64, auto_advance: bool) -> Value {
+    json!({ "lane_sequence": lanes, "soak_duration_minutes": minutes, "auto_advance": auto_advance })
+}
+
+async fn activate(app: &TestApp, release: &str, body: Value) -> Answer {
+    let mut body = body;
+    body["to_state"] = json!("active");
+    app.post(format!("/v1/releases/{release}/transition"), body).await
+}
+
+async fn roll(app: &TestApp, release: &str, plan: Value) -> Value {
+    activate(app, release, json!({ "rollout_plan": plan })).await.expect(200)
+}
+
+async fn advance(app: &TestApp, release: &str) -> Answer {
+    app.post(format!("/v1/releases/{release}/rollout/advance"), json!({})).await
+}
+
+async fn rollout(app: &TestApp, release: &str) -> Value {
+    app.get(format!("/v1/releases/{release}/rollout")).await.expect(200)
+}
+
+async fn status(app: &TestApp, release: &str) -> Value {
+    app.get(format!("/v1/releases/{release}")).await.expect(200)["rollout_state"]["status"].clone()
+}
+
+async fn holders(app: &TestApp, workload: &str) -> Vec<Value> {
+    let lanes = app.get(format!("/v1/workloads/{workload}/lanes?environment=dev")).await.expect(200);
+    lanes.as_array().unwrap().iter().map(|lane| lane["holder"].clone()).collect()
+}
+
+async fn run(app: &TestApp, inputs: Value) -> u16 {
+    let body = json!({ "environment": "dev", "inputs": inputs });
+    app.post("/v1/workloads/by-slug/main/execute", body).await.status
+}
+
+/// What the facts of a kind say, oldest first, with who did it.
+async fn told(app: &TestApp, kind: &str) -> Vec<Value> {
+    let owner = app.database().owner().await.unwrap();
+    let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = $1 ORDER BY fact_id";
+    let rows = owner.query(sql, &[&kind]).await.unwrap();
+    rows.iter().map(|row| serde_json::from_str(row.get::<_, &str>(0)).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_person_walks_a_release_through_three_lanes() {
+    let app = TestApp::start().await;
+    let (workload, releases) = approved(&app, 2).await;
+    let [old, new] = releases.as_slice() else { panic!() };
+    activate(&app, old, json!({})).await.expect(200);
+    assert_eq!(app.get(format!("/v1/releases/{old}")).await.expect(200).get("rollout_state"), None);
+    app.get(format!("/v1/releases/{old}/rollout")).await.refused(404, "not_found");
+    advance(&app, old).await.refused(409, "rollout_not_in_progress");
+
+    let done = roll(&app, new, plan(&["restricted", "guided", "standard"], 60, false)).await;
+    assert_eq!((&done["lane"], &done["state"]), (&json!("restricted"), &json!("active")));
+    let state = &done["rollout_state"];
+    let first = json!({
+        "status": "in_progress", "lane_sequence": ["restricted", "guided", "standard"], "current_lane_index": 0,
+        "soak_started_at": state["soak_started_at"],
+    });
+    assert_eq!(*state, first);
+    assert_eq!(app.get(format!("/v1/releases/{new}")).await.expect(200)["rollout_state"], first);
+    assert_eq!(holders(&app, &workload).await, [json!(new), json!(old), json!(old)]);
+    let seen = rollout(&app, new).await;
+    assert_eq!((&seen["current_lane"], &seen["next_lane"]), (&json!("restricted"), &json!("guided")));
+    assert_eq!((&seen["hold_reason"], &seen["auto_advance"]), (&Value::Null, &json!(false)));
+    let left = seen["observed"]["soak_left_seconds"].as_u64().unwrap();
+    assert!((3_500..=3_600).contains(&left), "{left}");
+    activate(&app, new, json!({ "rollout_plan": plan(&["standard"], 0, false) }))
+        .await
+        .refused(409, "rollout_in_progress");
+
+    for (index, lane) in [(1, "guided"), (2, "standard")] {
+        let done = advance(&app, new).await.expect(200);
+        assert_eq!(
+            (&done["advanced_to_lane"], &done["rollout_state"]["current_lane_index"]),
+            (&json!(lane), &json!(index))
+        );
+        assert_eq!(done["rollout_state"]["status"], "in_progress");
+    }
+    assert_eq!(holders(&app, &workload).await, vec![json!(new); 3]);
+    let done = advance(&app, new).await.expect(200);
+    assert_eq!((&done["advanced_to_lane"], &done["rollout_state"]["status"]), (&Value::Null, &json!("completed")));
+    advance(&app, new).await.refused(409, "rollout_not_in_progress");
+    let seen = rollout(&app, new).await;
+    assert_eq!((&seen["next_lane"], &seen["observed"]), (&Value::Null, &Value::Null));
+
+    // Facts say how much of each soak was left, and who was superseded.
+    let facts = told(&app, "rollout.advanced").await;
+    assert_eq!(facts.len(), 3);
+    for fact in &facts {
+        assert!((3_500..=3_600).contains(&fact["detail"]["soak_left_seconds"].as_u64().unwrap()), "{fact}");
+    }
+    assert_eq!(facts[1]["detail"]["superseded"], json!([old]));
+    assert_eq!(facts[2]["detail"]["to_lane"], Value::Null);
+    let history = app.get(format!("/v1/workloads/{workload}/lanes?environment=dev")).await.expect(200);
+    assert_eq!(history[1]["history"][0]["reason"], "advance");
+
+    // What is complete stays so, whatever happens then.
+    let back = json!({ "reason": "It answers in riddles." });
+    app.post(format!("/v1/releases/{new}/rollback"), back).await.expect(200);
+    assert_eq!(status(&app, new).await, "completed");
+}
+
+#[tokio::test]
+async fn plans_that_are_none_move_nothing() {
+    let app = TestApp::start().await;
+    let (workload, releases) = approved(&app, 1).await;
+    for body in [
+        json!({ "rollout_plan": {} }),
+        json!({ "rollout_plan": plan(&[], 0, false) }),
+        json!({ "rollout_plan": plan(&["express"], 0, false) }),
+        json!({ "rollout_plan": plan(&["guided", "guided"], 0, false) }),
+        json!({ "rollout_plan": plan(&["restricted", "guided", "standard", "guided"], 0, false) }),
+        json!({ "rollout_plan": plan(&["guided"], -1, false) }),
+        json!({ "rollout_plan": plan(&["guided"], 43_201, false) }),
+        json!({ "rollout_plan": plan(&["guided"], 4_294_967_296, false) }),
+        json!({ "rollout_plan": { "lane_sequence": ["guided"], "soak_duration_minutes": 1.5 } }),
+        json!({ "rollout_plan": { "lane_sequence": ["guided"], "soak_duration_minutes": 0, "pace": "fast" } }),
+        json!({ "rollout_plan": plan(&["guided", "standard"], 0, false), "lane": "standard" }),
+    ] {
+        activate(&app, &releases[0], body).await.refused(422, "validation_error");
+    }
+    let elsewhere = json!({ "to_state": "retired", "rollout_plan": plan(&["guided"], 0, false) });
+    app.post(format!("/v1/releases/{}/transition", releases[0]), elsewhere).await.refused(422, "validation_error");
+    assert_eq!(holders(&app, &workload).await, vec![Value::Null; 3]);
+    // The first lane may be named beside its plan.
+    let body = json!({ "rollout_plan": plan(&["guided", "standard"], 43_200, false), "lane": "guided" });
+    activate(&app, &releases[0], body).await.expect(200);
+    app.post(format!("/v1/releases/{}/rollout/advance", releases[0]), json!({ "to": "standard" }))
+        .await
+        .refused(422, "validation_error");
+
+    let body = json!({ "workload_id": workload, "environment": "dev", "target_lane": "guided" });
+    let narrow = app.post("/v1/releases", body).await.expect(201)["release_id"].as_str().unwrap().to_owned();
+    let policy = app.given().policy("narrow").await;
+    let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
+    app.post(format!("/v1/releases/{narrow}/bindings"), body).await.expect(201);
+    app.given().transition(&narrow, "review_ready").await;
+    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": narrow });
+    app.post(format!("/v1/releases/{narrow}/approvals"), verdict).await.expect(201);
+    app.given().transition(&narrow, "approved").await;
+    let beyond = json!({ "rollout_plan": plan(&["guided", "standard"], 0, false) });
+    activate(&app, &narrow, beyond).await.refused(422, "lane_not_targeted");
+    roll(&app, &narrow, plan(&["guided"], 0, false)).await;
+    assert_eq!(status(&app, &releases[0]).await, "rolled_back", "it lost the lane that its rollout was at");
+}
+
+#[tokio::test]
+async fn who_loses_the_lane_it_is_at_is_rolled_out_no_further() {
+    let app = TestApp::start().await;
+    let (workload, releases) = approved(&app, 5).await;
+    let [base, one, two, three, four] = releases.as_slice() else { panic!() };
+    activate(&app, base, json!({})).await.expect(200);
+    roll(&app, one, plan(&["restricted", "guided", "standard"], 0, false)).await;
+    advance(&app, one).await.expect(200);
+    // Another takes a lane that `one` has left behind: `one` goes on, and takes it back by no advance.
+    roll(&app, two, plan(&["restricted", "standard"], 0, false)).await;
+    assert_eq!((status(&app, one).await, status(&app, two).await), (json!("in_progress"), json!("in_progress")));
+    // Somebody takes the lane that `one` is at.
+    activate(&app, three, json!({ "lane": "guided" })).await.expect(200);
+    assert_eq!(status(&app, one).await, "rolled_back");
+    assert_eq!(app.get(format!("/v1/releases/{one}")).await.expect(200)["state"], "superseded");
+    advance(&app, one).await.refused(409, "rollout_not_in_progress");
+    // A rollback ends the rollout of who is taken back, and so does a retirement.
+    app.post(format!("/v1/releases/{two}/rollback"), json!({ "reason": "x" })).await.expect(200);
+    assert_eq!(status(&app, two).await, "rolled_back");
+    advance(&app, two).await.refused(409, "rollout_not_in_progress");
+    roll(&app, four, plan(&["standard", "guided"], 0, false)).await;
+    app.given().transition(four, "retired").await;
+    assert_eq!(status(&app, four).await, "rolled_back");
+    assert_eq!(rollout(&app, four).await["hold_reason"], Value::Null);
+    assert_eq!(holders(&app, &workload).await, [json!(one), json!(three), Value::Null]);
+    // `one` serves again; a plan of its own starts anew.
+    roll(&app, one, plan(&["standard"], 0, false)).await;
+    assert_eq!(status(&app, one).await, "in_progress");
+    assert_eq!(advance(&app, one).await.expect(200)["rollout_state"]["status"], "completed");
+}
+
+#[tokio::test]
+async fn of_two_who_advance_at_once_one_does() {
+    let app = TestApp::start().await;
+    let (_, releases) = approved(&app, 1).await;
+    roll(&app, &releases[0], plan(&["restricted", "guided", "standard"], 0, false)).await;
+    let answers = join_all((0..8).map(|_| advance(&app, &releases[0]))).await;
+    let index = rollout(&app, &releases[0]).await["current_lane_index"].as_u64().unwrap();
+    let complete = status(&app, &releases[0]).await == "completed";
+    let won = answers.iter().filter(|answer| answer.status == 200).count() as u64;
+    // Each step that was taken was somebody's; those who wanted the same one were told.
+    assert_eq!(won, index + u64::from(complete));
+    for answer in answers.iter().filter(|answer| answer.status != 200) {
+        assert_eq!(answer.status, 409, "{answer}");
+        assert!(["invalid_transition", "rollout_not_in_progress"].contains(&answer.code().as_str()), "{answer}");
+    }
+    assert_eq!(told(&app, "rollout.advanced").await.len() as u64, won);
+}
+
+#[tokio::test]
+async fn a_lane_is_taken_only_while_the_release_may_serve() {
+    let app = TestApp::start().await;
+    let (workload, releases) = approved(&app, 1).await;
+    let release = &releases[0];
+    roll(&app, release, plan(&["restricted", "standard"], 0, true)).await;
+    let verdict = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release });
+    app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
+    advance(&app, release).await.refused(422, "approval_required");
+    assert_eq!(holders(&app, &workload).await, [json!(release), Value::Null, Value::Null]);
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_found_again_by_its_key() {
+    let app = TestApp::start().await;
+    let (_, releases) = approved(&app, 1).await;
+    roll(&app, &releases[0], plan(&["restricted", "guided", "standard"], 0, false)).await;
+    let path = format!("/v1/releases/{}/rollout/advance", releases[0]);
+    let first = app.post(&path, json!({})).key("on").await;
+    let again = app.post(&path, json!({})).key("on").await;
+    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (first.expect(200), Some("true")));
+    assert_eq!(told(&app, "rollout.advanced").await.len(), 1);
+}
+
+/// The soak is told by the database's clock, whatever the servers' clocks say.
+#[tokio::test]
+async fn the_pilot_goes_on_after_the_soak_if_enough_runs_went_well() {
+    let app = TestApp::start().await;
+    let (workload, releases) = approved(&app, 1).await;
+    let release = &releases[0];
+    let config = json!({ "interface_config": {
+        "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text" }],
+        "rollout_config": { "sample_size": 4, "error_threshold": 0.25 },
+    } });
+    app.patch(format!("/v1/workloads/{workload}"), config).await.expect(200);
+    roll(&app, release, plan(&["standard", "guided"], 60, true)).await;
+    let pilot = async || {
+        let piloted = app.services().pilot_rollouts().await.unwrap();
+        (piloted.advanced, piloted.held)
+    };
+    for _ in 0..3 {
+        assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+    }
+    assert_eq!(pilot().await, (0, 0), "it soaks");
+    app.database().move_clock(3_590).await.unwrap();
+    assert_eq!(pilot().await, (0, 0), "it soaks still");
+    app.database().move_clock(3_601).await.unwrap();
+    assert_eq!(rollout(&app, release).await["hold_reason"], "too_few_runs");
+    assert_eq!(pilot().await, (0, 1));
+    assert_eq!(pilot().await, (0, 1), "it holds, and says so once");
+    assert_eq!(told(&app, "rollout.held").await.len(), 1);
+    assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+    for _ in 0..2 {
+        assert_eq!(run(&app, json!({})).await, 422);
+    }
+    // Two of the newest four failed.
+    let seen = rollout(&app, release).await;
+    assert_eq!((&seen["hold_reason"], &seen["observed"]["error_rate"]), (&json!("rollback_recommended"), &json!(0.5)));
+    assert_eq!(pilot().await, (0, 1));
+    let reasons: Vec<Value> =
+        told(&app, "rollout.held").await.iter().map(|fact| fact["detail"]["hold_reason"].clone()).collect();
+    assert_eq!(reasons, ["too_few_runs", "rollback_recommended"]);
+    for _ in 0..3 {
+        assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+    }
+    assert_eq!(pilot().await, (1, 0), "one of the newest four failed, which is borne");
+    assert_eq!(holders(&app, &workload).await, [Value::Null, json!(release), json!(release)]);
+    let fact = &told(&app, "rollout.advanced").await[0];
+    assert_eq!((&fact["actor"], &fact["detail"]["to_lane"]), (&json!("system:rollout-pilot"), &json!("guided")));
+    assert_eq!(fact["detail"]["soak_left_seconds"], 0);
+    // The next lane soaks from now on, and has seen nothing yet.
+    assert_eq!(pilot().await, (0, 0));
+    let seen = rollout(&app, release).await;
+    assert_eq!((&seen["observed"]["runs_ended"], &seen["next_lane"]), (&json!(0), &Value::Null));
+}
+
+#[tokio::test]
+async fn many_pilots_take_each_step_once_and_leave_plans_of_people_alone() {
+    let app = TestApp::start().await;
+    let (_, releases) = approved(&app, 2).await;
+    let config = json!({ "interface_config": { "presentation_mode": "form",
+        "input_fields": [{ "name": "ticket", "type": "text" }], "rollout_config": { "sample_size": 1 } } });
+    let workload = app.get(format!("/v1/releases/{}", releases[0])).await.expect(200)["workload_id"].clone();
+    app.patch(format!("/v1/workloads/{}", workload.as_str().unwrap()), config).await.expect(200);
+    roll(&app, &releases[0], plan(&["standard", "guided", "restricted"], 0, false)).await;
+    assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+    app.services().pilot_rollouts().await.unwrap();
+    assert_eq!(rollout(&app, &releases[0]).await["current_lane"], "standard");
+
+    roll(&app, &releases[1], plan(&["standard", "guided", "restricted"], 0, true)).await;
+    assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+    let pilots = join_all((0..6).map(|_| app.services().pilot_rollouts())).await;
+    let advanced: u64 = pilots.into_iter().map(|piloted| piloted.unwrap().advanced).sum();
+    assert_eq!(advanced, 1, "nothing has run on the next lane");
+    assert_eq!(rollout(&app, &releases[1]).await["current_lane"], "guided");
+    assert_eq!(rollout(&app, &releases[1]).await["hold_reason"], "too_few_runs");
+}
+
+#[tokio::test]
+async fn a_hold_ends_with_its_rollout_and_gates_hold_too() {
+    let app = TestApp::start().await;
+    let (workload, releases) = approved(&app, 1).await;
+    let release = &releases[0];
+    let config = json!({ "interface_config": { "presentation_mode": "form",
+        "input_fields": [{ "name": "ticket", "type": "text" }], "rollout_config": { "sample_size": 1 } } });
+    app.patch(format!("/v1/workloads/{workload}"), config).await.expect(200);
+    roll(&app, release, plan(&["standard", "guided"], 0, true)).await;
+    assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+    let verdict = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release });
+    app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
+    assert_eq!(rollout(&app, release).await["hold_reason"], "gate_blocked");
+    assert_eq!(app.services().pilot_rollouts().await.unwrap().held, 1);
+    app.given().transition(release, "retired").await;
+    assert_eq!(app.services().pilot_rollouts().await.unwrap(), Default::default());
+}

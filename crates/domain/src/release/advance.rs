@@ -1,0 +1,99 @@
+//! Rollouts of a release: the next lane, and why the pilot does not take it.
+
+use super::{
+    Release, ReleaseRefusal, State,
+    activate::{Redeployment, Standing},
+    lane::{Deployment, DeploymentChange, Lane, MoveReason, Soak},
+    review::ApprovalRule,
+};
+use crate::{
+    audit::{Fact, FactKind, Stamp},
+    rollout::{Hold, LaneRecord, NextLane, Rollout},
+    store::Change,
+};
+use serde_json::json;
+
+/// Who goes on to the next lane, with what was seen of the present one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advance {
+    /// A person does, whenever they like.
+    Person(LaneRecord),
+    /// The pilot does, once the lane has soaked.
+    Pilot(LaneRecord),
+}
+
+impl Release {
+    /// Takes the next lane of the rollout, or completes it where all lanes were traversed.
+    ///
+    /// # Errors
+    /// When no rollout is in progress, or the release may not take lanes any more.
+    pub fn advance(
+        &self,
+        advance: Advance,
+        deployment: &Deployment,
+        (standing, rule): (&Standing, ApprovalRule),
+        stamp: &Stamp,
+    ) -> Result<DeploymentChange, ReleaseRefusal> {
+        let rollout = self.rollout.as_ref().filter(|rollout| rollout.in_progress());
+        let (State::Active { digest }, Some(rollout)) = (&self.state, rollout) else {
+            return Err(ReleaseRefusal::RolloutNotInProgress);
+        };
+        let next = rollout.next_lane();
+        if next.is_some() {
+            self.check_may_serve(digest, standing, rule)?;
+        }
+        // A lane that it got by other ways soaks like any other, and does not change hands.
+        let taken: Vec<Lane> =
+            next.into_iter().filter(|lane| deployment.holder(*lane) != Some(self.release_id)).collect();
+        let advanced = rollout.advanced(deployment.revision.next(), stamp.at);
+        let mut release = self.moved(self.state.clone(), stamp);
+        release.supersede(&taken, deployment);
+        release.rollout = Some(advanced);
+        let (seen, only_soaked) = match advance {
+            Advance::Person(seen) => (seen, false),
+            Advance::Pilot(seen) => (seen, true),
+        };
+        let redeployment = Redeployment {
+            lanes: &taken,
+            holder: Some(self.release_id),
+            reason: MoveReason::Advance,
+            done: Some(rollout.current_lane()),
+            begun: next,
+            soak: if next.is_some() { Soak::Begun } else { Soak::Kept },
+            only_soaked,
+        };
+        let told = json!({ "to_lane": next, "soak_left_seconds": seen.soak_left });
+        let fact = self.rollout_fact(FactKind::RolloutAdvanced, rollout, stamp).saying(told);
+        Ok(self.redeploy(release, &redeployment, deployment, fact))
+    }
+
+    /// Whether the release may take the next lane of its rollout.
+    #[must_use]
+    pub fn next_lane_gates(&self, standing: &Standing, rule: ApprovalRule) -> NextLane {
+        let next = self.rollout.as_ref().and_then(Rollout::next_lane);
+        match (next, self.state.digest()) {
+            (Some(_), Some(digest)) if self.check_may_serve(digest, standing, rule).is_err() => NextLane::Blocked,
+            (Some(_) | None, _) => NextLane::Open,
+        }
+    }
+
+    /// Notes why the pilot holds; none when it said so already, or no rollout is in progress.
+    #[must_use]
+    pub fn hold(&self, hold: Hold, stamp: &Stamp) -> Option<Change<Self>> {
+        let rollout = self.rollout.as_ref().filter(|rollout| rollout.in_progress() && rollout.held != Some(hold))?;
+        let mut next = self.moved(self.state.clone(), stamp);
+        next.rollout = Some(Rollout { held: Some(hold), ..rollout.clone() });
+        let told = json!({ "hold_reason": hold.as_str() });
+        let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).saying(told);
+        Some(Change::replacing(next, self.revision, fact))
+    }
+
+    fn rollout_fact(&self, kind: FactKind, rollout: &Rollout, stamp: &Stamp) -> Fact {
+        let detail = json!({
+            "workload_id": self.workload_id,
+            "environment": self.environment.as_str(),
+            "from_lane": rollout.current_lane(),
+        });
+        Fact::new(kind, self.subject(), Some(self.workspace_id), stamp, detail)
+    }
+}

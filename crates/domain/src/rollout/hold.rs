@@ -1,0 +1,169 @@
+//! Whether the pilot may take the next lane, and why not.
+
+use super::{Pace, Rollout};
+use crate::{
+    release::recommendation::{EndedRuns, Recommendation},
+    workload::interface::RolloutConfig,
+};
+
+/// Fewest runs that speak for a lane, where the workload does not look at fewer.
+const FEWEST_RUNS: u32 = 5;
+
+/// Why the pilot does not take the next lane, although the present one has soaked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hold {
+    /// The runs of the release speak for taking it back.
+    RollbackRecommended,
+    /// Too few of its runs have ended on the lane since it took it.
+    TooFewRuns,
+    /// Too large a share of them failed.
+    ErrorRate,
+    /// The release may not take the lane: verdicts or something that it needs are missing.
+    GateBlocked,
+}
+
+impl Hold {
+    /// Every reason.
+    pub const ALL: [Self; 4] = [Self::RollbackRecommended, Self::TooFewRuns, Self::ErrorRate, Self::GateBlocked];
+
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RollbackRecommended => "rollback_recommended",
+            Self::TooFewRuns => "too_few_runs",
+            Self::ErrorRate => "error_rate_exceeded",
+            Self::GateBlocked => "gate_blocked",
+        }
+    }
+
+    /// The reason of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|hold| hold.as_str() == text)
+    }
+}
+
+/// Whether a release may take the next lane of its rollout, as its gates stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NextLane {
+    /// It may, or there is none to take.
+    Open,
+    /// Verdicts or something that it needs are missing.
+    Blocked,
+}
+
+/// What the lane of a rollout has seen of the release since it took it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LaneRecord {
+    /// How much of the soak is left, in whole seconds by the database's clock, rounded up.
+    pub soak_left: u64,
+    /// The newest runs of the release on the lane that were accepted and have ended since.
+    pub runs: EndedRuns,
+}
+
+/// All that the pilot looks at.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Observed {
+    /// On the lane.
+    pub lane: LaneRecord,
+    /// Of the release, wherever it runs.
+    pub recommendation: Recommendation,
+    /// Whether the release may take the next lane.
+    pub next: NextLane,
+    /// Runs that must have ended on the lane.
+    pub needed: u32,
+}
+
+impl Observed {
+    /// What was seen, under what the workload says of rollouts.
+    #[must_use]
+    pub fn new(lane: LaneRecord, recommendation: Recommendation, next: NextLane, config: &RolloutConfig) -> Self {
+        Self { lane, recommendation, next, needed: config.sample_size().min(FEWEST_RUNS) }
+    }
+}
+
+impl Rollout {
+    /// Whether the pilot takes the next lane now: nothing holds it, and it is its turn.
+    #[must_use]
+    pub fn is_due(&self, observed: &Observed) -> bool {
+        self.automatic() && observed.lane.soak_left == 0 && self.hold(observed).is_none()
+    }
+
+    /// Why the pilot holds; none while the lane soaks, or where a person takes the next one.
+    #[must_use]
+    pub fn hold(&self, observed: &Observed) -> Option<Hold> {
+        if !self.automatic() || observed.lane.soak_left > 0 {
+            return None;
+        }
+        let Observed { lane, recommendation, next, needed } = observed;
+        if recommendation.recommended {
+            return Some(Hold::RollbackRecommended);
+        }
+        if lane.runs.ended < *needed {
+            return Some(Hold::TooFewRuns);
+        }
+        if lane.runs.error_rate() > recommendation.threshold {
+            return Some(Hold::ErrorRate);
+        }
+        (*next == NextLane::Blocked).then_some(Hold::GateBlocked)
+    }
+
+    fn automatic(&self) -> bool {
+        match self.plan.pace() {
+            Pace::Automatic => self.in_progress(),
+            Pace::Manual => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{release::lane::Lane, rollout::RolloutPlan, store::Revision, time::Timestamp};
+
+    fn rollout(pace: Pace) -> Rollout {
+        let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Standard], 5, pace).unwrap();
+        Rollout::begin(plan, Revision::FIRST, Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH))
+    }
+
+    fn observed(soak_left: u64, (ended, failed): (u32, u32), recommended: bool) -> Observed {
+        let recommendation = Recommendation { recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
+        let lane = LaneRecord { soak_left, runs: EndedRuns { ended, failed } };
+        Observed { lane, recommendation, next: NextLane::Open, needed: 5 }
+    }
+
+    #[test]
+    fn the_pilot_advances_after_the_soak_when_enough_runs_went_well() {
+        let cases = [
+            (observed(0, (5, 1), false), true, None),
+            (observed(1, (5, 0), false), false, None),
+            (observed(0, (4, 0), false), false, Some(Hold::TooFewRuns)),
+            (observed(0, (10, 4), false), false, Some(Hold::ErrorRate)),
+            // A share as large as the threshold is borne.
+            (observed(0, (10, 3), false), true, None),
+            (observed(0, (10, 0), true), false, Some(Hold::RollbackRecommended)),
+            (Observed { next: NextLane::Blocked, ..observed(0, (10, 0), false) }, false, Some(Hold::GateBlocked)),
+        ];
+        for (observed, due, hold) in cases {
+            let automatic = rollout(Pace::Automatic);
+            assert_eq!((automatic.is_due(&observed), automatic.hold(&observed)), (due, hold), "{observed:?}");
+            let manual = rollout(Pace::Manual);
+            assert_eq!((manual.is_due(&observed), manual.hold(&observed)), (false, None));
+            let stopped = automatic.stopped();
+            assert_eq!((stopped.is_due(&observed), stopped.hold(&observed)), (false, None));
+        }
+    }
+
+    #[test]
+    fn a_workload_that_looks_at_few_runs_needs_no_more_of_them() {
+        let lane = LaneRecord { soak_left: 0, runs: EndedRuns { ended: 0, failed: 0 } };
+        let needed = |sample_size: u32| {
+            let config: RolloutConfig =
+                serde_json::from_value(serde_json::json!({ "sample_size": sample_size })).unwrap();
+            let runs = EndedRuns { ended: 0, failed: 0 };
+            Observed::new(lane, runs.judge(&config), NextLane::Open, &config).needed
+        };
+        assert_eq!((needed(20), needed(5), needed(2)), (5, 5, 2));
+    }
+}

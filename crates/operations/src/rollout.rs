@@ -1,0 +1,169 @@
+//! Rollouts: going on to the next lane, and what speaks for it or against it.
+
+mod pilot;
+
+use crate::{
+    Done, Failure, Services,
+    access::Operation,
+    once::keyed,
+    release::{Depth, LOST_GUARDS},
+};
+use fairway_domain::{
+    access::Caller,
+    audit::Stamp,
+    id::{ReleaseId, WorkloadId},
+    idempotency::{KeyedOutcome, RequestKey},
+    release::{ReleaseRefusal, advance::Advance, lane::Lane, ports::PlacedRelease},
+    rollout::{LaneRecord, Observed, Rollout},
+    store::CommitError,
+    tenant::TenantScope,
+    workload::interface::RolloutConfig,
+};
+pub use pilot::{Piloted, pilot_until};
+
+/// A rollout that went on.
+#[derive(Clone, Debug)]
+pub struct Advanced {
+    /// The rollout as it is now.
+    pub rollout: Rollout,
+    /// The lane that soaks now; none once all were traversed.
+    pub to: Option<Lane>,
+}
+
+/// A rollout, and what is seen of it.
+#[derive(Clone, Debug)]
+pub struct RolloutReport {
+    /// The release.
+    pub release_id: ReleaseId,
+    /// Its rollout.
+    pub rollout: Rollout,
+    /// What the pilot would look at; none once nothing is in progress.
+    pub observed: Option<Observed>,
+}
+
+impl Advanced {
+    fn of(rollout: Option<Rollout>) -> Result<Self, Failure> {
+        let rollout = rollout.ok_or(Failure::Corrupt("a rollout that went on and is not there"))?;
+        let to = rollout.in_progress().then(|| rollout.current_lane());
+        Ok(Self { rollout, to })
+    }
+}
+
+impl Services {
+    /// Takes the next lane of a rollout, or completes it. A person may do so before the lane has soaked.
+    ///
+    /// # Errors
+    /// When the release is not found, the caller may not move it, no rollout of it is in progress, or the release may
+    /// not take lanes any more. Of two that advance at once one is refused: nobody skips a lane by asking twice.
+    pub async fn advance_rollout(
+        &self,
+        caller: &Caller,
+        id: ReleaseId,
+        key: Option<&RequestKey>,
+    ) -> Result<Done<Advanced>, Failure> {
+        let (scope, _, first) = self.enter_release(caller, Operation::AdvanceRollout, id).await?;
+        self.once(
+            scope,
+            key,
+            async || {
+                let asked = first.release.rollout.clone();
+                let mut seen = first;
+                for _ in 0..LOST_GUARDS {
+                    let record = self.lane_record(scope, &seen).await?;
+                    let outcome = keyed(key, 200, id.uuid());
+                    let stamp = self.stamp(caller);
+                    match self.advance(scope, &seen, Advance::Person(record), &stamp, outcome.as_ref()).await? {
+                        Some(advanced) => return Ok(advanced),
+                        None => seen = self.still_at(scope, id, asked.as_ref()).await?,
+                    }
+                }
+                Err(Failure::Contended)
+            },
+            async |_| Advanced::of(self.read_release(caller, id).await?.release.rollout),
+        )
+        .await
+    }
+
+    /// The rollout of a release, and what speaks for going on or against it.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the release, or it never had a rollout.
+    pub async fn read_rollout(&self, caller: &Caller, id: ReleaseId) -> Result<RolloutReport, Failure> {
+        let (scope, _, placed) = self.enter_release(caller, Operation::ReadRollout, id).await?;
+        let rollout = placed.release.rollout.clone().ok_or(Failure::NotFound)?;
+        let observed = if rollout.in_progress() { self.observe(scope, &placed).await? } else { None };
+        Ok(RolloutReport { release_id: id, rollout, observed })
+    }
+
+    /// One try to go on; none when somebody moved the lanes or the release meanwhile.
+    async fn advance(
+        &self,
+        scope: TenantScope,
+        seen: &PlacedRelease,
+        advance: Advance,
+        stamp: &Stamp,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<Option<Advanced>, Failure> {
+        let standing = self.standing(scope, &seen.release, Depth::ToDecide).await?;
+        let rule = self.approval_rule(scope, &seen.release).await?;
+        let change = seen.release.advance(advance, &seen.deployment, (&standing, rule), stamp)?;
+        let rollout = change.release.rollout.clone();
+        match self.stores.releases.commit_deployment(scope, change, key).await {
+            Err(CommitError::Stale) => Ok(None),
+            soak => {
+                let soak = soak?;
+                let rollout = rollout
+                    .map(|rollout| Rollout { soak_started_at: soak.unwrap_or(rollout.soak_started_at), ..rollout });
+                Advanced::of(rollout).map(Some)
+            }
+        }
+    }
+
+    /// The release again, if its rollout is still where it was asked to go on from.
+    async fn still_at(
+        &self,
+        scope: TenantScope,
+        id: ReleaseId,
+        asked: Option<&Rollout>,
+    ) -> Result<PlacedRelease, Failure> {
+        let placed = self.stores.releases.find(scope, id).await?.ok_or(Failure::NotFound)?;
+        let place = |rollout: &Rollout| (rollout.status, rollout.since);
+        let now = placed.release.rollout.as_ref();
+        if now.is_some_and(Rollout::in_progress) && now.map(place) != asked.map(place) {
+            let (from, valid) = (placed.release.state.name(), placed.release.valid_transitions(&placed.deployment));
+            return Err(ReleaseRefusal::InvalidTransition { from, valid }.into());
+        }
+        Ok(placed)
+    }
+
+    async fn lane_record(&self, scope: TenantScope, seen: &PlacedRelease) -> Result<LaneRecord, Failure> {
+        let newest = self.rollout_config(scope, seen.release.workload_id).await?.sample_size();
+        let record = self.stores.rollouts.lane_record(scope, seen.release.release_id, newest).await?;
+        record.ok_or_else(|| ReleaseRefusal::RolloutNotInProgress.into())
+    }
+
+    /// What speaks for going on or against it; none when no rollout is in progress any more.
+    async fn observe(&self, scope: TenantScope, seen: &PlacedRelease) -> Result<Option<Observed>, Failure> {
+        let release = &seen.release;
+        let config = self.rollout_config(scope, release.workload_id).await?;
+        let newest = config.sample_size();
+        let Some(lane) = self.stores.rollouts.lane_record(scope, release.release_id, newest).await? else {
+            return Ok(None);
+        };
+        let runs = self.stores.releases.ended_runs(scope, release.release_id, newest).await?;
+        let standing = self.standing(scope, release, Depth::ToDecide).await?;
+        let rule = self.approval_rule(scope, release).await?;
+        let gates = release.next_lane_gates(&standing, rule);
+        Ok(Some(Observed::new(lane, runs.judge(&config), gates, &config)))
+    }
+
+    pub(crate) async fn rollout_config(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+    ) -> Result<RolloutConfig, Failure> {
+        let workload = self.stores.workloads.find(scope, workload).await?;
+        let workload = workload.ok_or(Failure::Corrupt("a release without a workload"))?;
+        Ok(workload.interface_config.map(|interface| interface.rollout_config()).unwrap_or_default())
+    }
+}

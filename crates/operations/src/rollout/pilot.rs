@@ -1,0 +1,130 @@
+//! The rollout pilot: a process of its own that goes on with rollouts once their lanes have soaked and went well.
+
+use crate::{Failure, Services, once::ATTEMPTS};
+use fairway_domain::{
+    access::ActorRef,
+    audit::Stamp,
+    release::{advance::Advance, ports::PlacedRelease},
+    rollout::{Hold, Observed, Rollout, ports::DueRollout},
+    store::CommitError,
+    tenant::TenantScope,
+};
+use std::{pin::pin, time::Duration};
+
+/// How often the pilot looks around.
+const EVERY: Duration = Duration::from_secs(1);
+/// Rollouts of one look at the database.
+const PAGE: u32 = 100;
+/// The name under which the pilot acts.
+const NAME: &str = "rollout-pilot";
+
+/// What one look around did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Piloted {
+    /// Rollouts that went on.
+    pub advanced: u64,
+    /// Rollouts that hold.
+    pub held: u64,
+}
+
+/// Goes on with rollouts until it is told to stop; what it began it ends. Any number of pilots may do so at once: each
+/// step is taken once.
+pub async fn pilot_until(services: &Services, told_to_stop: impl Future<Output = ()>) {
+    let mut told_to_stop = pin!(told_to_stop);
+    loop {
+        match services.pilot_rollouts().await {
+            Ok(Piloted { advanced: 0, .. }) => {}
+            Ok(Piloted { advanced, held }) => tracing::info!(advanced, held, "rollouts went on"),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "rollouts could not be looked through");
+            }
+        }
+        tokio::select! {
+            () = &mut told_to_stop => return,
+            () = tokio::time::sleep(EVERY) => {}
+        }
+    }
+}
+
+impl Services {
+    /// Looks once at every rollout whose lane has soaked.
+    ///
+    /// # Errors
+    /// When the rollouts cannot be listed. One that cannot be moved hinders no other.
+    pub async fn pilot_rollouts(&self) -> Result<Piloted, Failure> {
+        let (mut piloted, mut after) = (Piloted::default(), None);
+        loop {
+            let page = self.stores.rollouts.soaked(after, PAGE).await?;
+            for due in &page {
+                match self.pilot(*due).await {
+                    Ok(Turn::Advanced) => piloted.advanced += 1,
+                    Ok(Turn::Held) => piloted.held += 1,
+                    Ok(Turn::Passed) => {}
+                    Err(error) => {
+                        let (release, error) = (due.release, &error as &dyn std::error::Error);
+                        tracing::warn!(%release, error, "a rollout could not be looked at");
+                    }
+                }
+            }
+            after = page.last().copied();
+            if after.is_none() {
+                return Ok(piloted);
+            }
+        }
+    }
+
+    async fn pilot(&self, due: DueRollout) -> Result<Turn, Failure> {
+        let scope = TenantScope::for_relay(due.tenant);
+        for _ in 0..ATTEMPTS {
+            let Some(seen) = self.stores.releases.find(scope, due.release).await? else { return Ok(Turn::Passed) };
+            let (Some(rollout), Some(observed)) = (&seen.release.rollout, self.observe(scope, &seen).await?) else {
+                return Ok(Turn::Passed);
+            };
+            if let Some(turn) = self.take_turn(scope, &seen, (rollout, &observed)).await? {
+                return Ok(turn);
+            }
+        }
+        // Others are at it; there is another look in a moment.
+        Ok(Turn::Passed)
+    }
+
+    /// One try; none when somebody moved the release meanwhile.
+    async fn take_turn(
+        &self,
+        scope: TenantScope,
+        seen: &PlacedRelease,
+        (rollout, observed): (&Rollout, &Observed),
+    ) -> Result<Option<Turn>, Failure> {
+        if let Some(hold) = rollout.hold(observed) {
+            return self.say_hold(scope, seen, hold).await;
+        }
+        if !rollout.is_due(observed) {
+            return Ok(Some(Turn::Passed));
+        }
+        let by = Advance::Pilot(observed.lane);
+        let advanced = self.advance(scope, seen, by, &self.pilot_stamp(), None).await?;
+        Ok(advanced.map(|_| Turn::Advanced))
+    }
+
+    async fn say_hold(&self, scope: TenantScope, seen: &PlacedRelease, hold: Hold) -> Result<Option<Turn>, Failure> {
+        let Some(change) = seen.release.hold(hold, &self.pilot_stamp()) else { return Ok(Some(Turn::Held)) };
+        match self.stores.rollouts.commit_hold(scope, change).await {
+            Err(CommitError::Stale) => Ok(None),
+            said => {
+                said?;
+                Ok(Some(Turn::Held))
+            }
+        }
+    }
+
+    fn pilot_stamp(&self) -> Stamp {
+        Stamp { fact_id: self.id(), at: self.clock.now(), actor: ActorRef::system(NAME), request_id: self.id() }
+    }
+}
+
+/// What became of one rollout.
+enum Turn {
+    Advanced,
+    Held,
+    Passed,
+}
