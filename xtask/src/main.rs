@@ -9,6 +9,7 @@ mod check;
 mod children;
 mod db;
 mod demo;
+mod docs;
 mod fences;
 mod openapi;
 mod place;
@@ -45,6 +46,8 @@ enum Verb {
     Check,
     /// Write docs/openapi.json
     Openapi,
+    /// Write the tables of documents that are copied from snapshots
+    Docs,
     /// Measure, in release builds; arguments go to the benchmark
     Bench(bench::Arguments),
     /// Seed a running server with the demo
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Verb::Ci => check::ci(&place),
         Verb::Check => check::run(&place),
         Verb::Openapi => openapi::run(&place),
+        Verb::Docs => docs::run(&place),
         Verb::Bench(arguments) => bench::run(&place, &arguments),
         Verb::Demo(arguments) => demo::run(&place, &arguments),
         Verb::Db => db::run(&place),

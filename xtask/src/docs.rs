@@ -1,0 +1,63 @@
+//! `cargo xtask docs`: tables in documents, copied from the snapshots that tests keep true.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use crate::place::Place;
+
+const SNAPSHOT: &str = "crates/domain/src/release/snapshots/fairway_domain__release__tests__moves.snap";
+const DOCUMENT: &str = "docs/release-states.md";
+const BEGIN: &str = "<!-- moves: written by `cargo xtask docs` -->\n";
+const END: &str = "<!-- end of moves -->";
+
+pub(crate) fn run(place: &Place) -> Result<ExitCode> {
+    fs::write(place.root.join(DOCUMENT), written(place)?).with_context(|| format!("writing {DOCUMENT}"))?;
+    println!("wrote {DOCUMENT}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the document says what the snapshot does.
+pub(crate) fn check(place: &Place) -> Result<()> {
+    if read(place, DOCUMENT)? != written(place)? {
+        bail!("{DOCUMENT} is not what the snapshot says: run `cargo xtask docs`");
+    }
+    Ok(())
+}
+
+fn written(place: &Place) -> Result<String> {
+    filled(&read(place, DOCUMENT)?, table(&read(place, SNAPSHOT)?)?)
+}
+
+fn read(place: &Place, path: &str) -> Result<String> {
+    fs::read_to_string(PathBuf::from(&place.root).join(path)).with_context(|| format!("reading {path}"))
+}
+
+/// What a snapshot holds below its head.
+fn table(snapshot: &str) -> Result<&str> {
+    snapshot.splitn(3, "---\n").nth(2).context("a snapshot without a head")
+}
+
+/// The document with another text between the markers.
+fn filled(document: &str, table: &str) -> Result<String> {
+    let (before, rest) = document.split_once(BEGIN).with_context(|| format!("{DOCUMENT} lacks the line {BEGIN}"))?;
+    let (_, after) = rest.split_once(END).with_context(|| format!("{DOCUMENT} lacks the line {END}"))?;
+    Ok(format!("{before}{BEGIN}{}\n{END}{after}", table.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_put_between_its_markers() {
+        let snapshot = "---\nsource: x\n---\n| a |\n|---|\n";
+        let document = format!("# T\n\n{BEGIN}old\n{END}\n\nMore.\n");
+        let expected = format!("# T\n\n{BEGIN}| a |\n|---|\n{END}\n\nMore.\n");
+        assert_eq!(filled(&document, table(snapshot).unwrap()).unwrap(), expected);
+        assert_eq!(filled(&expected, table(snapshot).unwrap()).unwrap(), expected);
+        assert!(filled("# T\n", "| a |").is_err());
+    }
+}
