@@ -14,7 +14,7 @@ use crate::{
 };
 pub use actor::{ActorKind, ActorRef, ActorRefusal, OwnerRef};
 use async_trait::async_trait;
-pub use permission::{Permission, Permissions, Role};
+pub use permission::{Permission, Permissions, Role, Roles};
 pub use rights::{Grant, GrantScope, Place, Rights};
 use serde_json::json;
 use std::sync::Arc;

@@ -37,7 +37,7 @@ impl EnvironmentSettings {
     /// What they ask of approvals.
     #[must_use]
     pub const fn rule(self) -> ApprovalRule {
-        ApprovalRule { min_approvals: self.min_approvals as usize, self_approval: self.self_approval }
+        ApprovalRule::new(self.min_approvals as usize, self.self_approval)
     }
 }
 

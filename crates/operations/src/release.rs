@@ -252,10 +252,11 @@ impl Services {
             key,
             async || {
                 for _ in 0..ATTEMPTS {
-                    let (_, _, placed) = self.enter_release(caller, Operation::ReviewRelease, id).await?;
+                    let (_, place, placed) = self.enter_release(caller, Operation::ReviewRelease, id).await?;
                     let approval_id: ApprovalId = self.id();
                     let said = (verdict, note.clone());
                     let rule = self.approval_rule(scope, &placed.release).await?;
+                    rule.admits(verdict, caller.rights.roles_at(&place))?;
                     let change = placed.release.review(approval_id, said, rule, &self.stamp(caller))?;
                     let reviewed = change.next.clone();
                     let outcome = keyed(key, 201, approval_id.uuid());

@@ -46,7 +46,8 @@ pub(super) const BINDINGS: &str = "(
 pub(super) const APPROVALS: &str = "(
     SELECT coalesce(json_agg(json_build_object(
         'approval_id', approval_id, 'outcome', outcome, 'subject_digest', subject_digest,
-        'approved_by', approved_by, 'approved_at', approved_at, 'note', body) ORDER BY release_revision), '[]')::text
+        'approved_by', approved_by, 'approved_at', approved_at, 'note', body,
+        'age', floor(greatest(extract(epoch FROM fairway_now() - coalesce(recorded_at, approved_at)), 0))) ORDER BY release_revision), '[]')::text
     FROM approval LEFT JOIN approval_note USING (tenant_id, approval_id)
     WHERE approval.tenant_id = release.tenant_id AND approval.release_id = release.release_id) AS approvals";
 
@@ -119,6 +120,7 @@ struct ApprovalRow {
     approved_by: String,
     approved_at: Timestamp,
     note: Option<String>,
+    age: u64,
 }
 
 fn approval(row: ApprovalRow) -> Result<Approval, StoreError> {
@@ -129,6 +131,7 @@ fn approval(row: ApprovalRow) -> Result<Approval, StoreError> {
         at: row.approved_at,
         note: row.note,
         subject_digest: BindingsDigest::stored(row.subject_digest),
+        age: row.age,
     })
 }
 

@@ -40,7 +40,7 @@ use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
 
 /// One approval is enough, and whoever made a release may give it: roles are not what is tested here.
-pub(crate) const RULE: ApprovalRule = ApprovalRule { min_approvals: 1, self_approval: SelfApproval::Allowed };
+pub(crate) const RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
 
 /// A store, and the owner's view behind it.
 pub(crate) struct World {

@@ -7,7 +7,7 @@ use actix_web::http::{
     header::{HeaderValue, WWW_AUTHENTICATE},
 };
 use fairway_domain::{
-    access::GrantRefusal,
+    access::{GrantRefusal, Role},
     asset::{
         AssetRefusal,
         canonical::CanonicalRefusal,
@@ -263,6 +263,11 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
         }
         ReleaseRefusal::SelfApproval => {
             ApiError::new(StatusCode::FORBIDDEN, code, "who made a release may not approve it here")
+        }
+        ReleaseRefusal::RoleDoesNotApprove { needed } => {
+            let roles: Vec<&str> = needed.iter().map(Role::as_str).collect();
+            ApiError::new(StatusCode::FORBIDDEN, code, "what is bound asks for the approval of other roles")
+                .with("roles", roles)
         }
         ReleaseRefusal::ActivationBlocked(missing) => {
             let missing: Vec<Value> = missing.iter().map(|gap| json!(gap)).collect();

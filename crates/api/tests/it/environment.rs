@@ -111,3 +111,33 @@ async fn a_bound_profile_asks_for_more_but_never_for_less() {
     let refused = go(&app, &release, "approved").await.refused(422, "approval_required");
     assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(2), &json!(3)));
 }
+
+#[tokio::test]
+async fn a_bound_profile_says_whose_approval_counts_and_for_how_long() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    for (who, role) in [("user:bob", "approver"), ("user:cy", "workspace_admin"), ("user:cy", "approver")] {
+        given.role(who, role, ("workspace", Some(WORKSPACE))).await;
+    }
+    let workload = given.workload("main").await;
+    let profile =
+        json!({ "risk_tier": "high", "approval_policy": { "roles": ["workspace_admin"], "expires_hours": 2 } });
+    let profile = given.version("workload_profile", "careful", profile).await;
+    let release = given.draft(&workload, &[given.policy("policy").await, profile]).await;
+    go(&app, &release, "review_ready").await.expect(200);
+    let refused = approve(&app, &release, "user:bob").await.refused(403, "approver_role_required");
+    assert_eq!(refused["roles"], json!(["workspace_admin"]));
+    // Anybody who may give verdicts may refuse.
+    let rejected = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release });
+    app.post(format!("/v1/releases/{release}/approvals"), rejected).as_actor("user:bob").await.expect(201);
+    approve(&app, &release, "user:cy").await.expect(201);
+
+    // Two hours by the database's clock.
+    app.database().move_clock(2 * 3_600 - 60).await.unwrap();
+    go(&app, &release, "approved").await.expect(200);
+    app.database().move_clock(2 * 3_600 + 60).await.unwrap();
+    let refused = go(&app, &release, "active").await.refused(422, "approval_required");
+    assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(0), &json!(1)));
+    approve(&app, &release, "user:cy").await.expect(201);
+    go(&app, &release, "active").await.expect(200);
+}

@@ -178,6 +178,41 @@ const WORKSPACE_ADMIN: Permissions = RUNTIME_USER
 const TENANT_ADMIN: Permissions = WORKSPACE_ADMIN.with(Permissions::of(&[P::TenantManage]));
 const PLATFORM_ADMIN: Permissions = Permissions::of(Permission::ALL);
 
+/// A set of roles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Roles(u16);
+
+impl Roles {
+    /// Whether the set holds this one.
+    #[must_use]
+    pub const fn has(self, role: Role) -> bool {
+        self.0 & (1 << (role as u16)) != 0
+    }
+
+    /// What both sets hold.
+    #[must_use]
+    pub const fn common(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Whether the set holds nothing.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The roles of the set, from the narrowest to the widest.
+    pub fn iter(self) -> impl Iterator<Item = Role> {
+        Role::ALL.into_iter().filter(move |role| self.has(*role))
+    }
+}
+
+impl FromIterator<Role> for Roles {
+    fn from_iter<T: IntoIterator<Item = Role>>(roles: T) -> Self {
+        Self(roles.into_iter().fold(0, |bits, role| bits | 1 << (role as u16)))
+    }
+}
+
 impl Role {
     /// Every role, from the narrowest to the widest.
     pub const ALL: [Self; 9] = [

@@ -1,6 +1,6 @@
 //! Grants, the places where they hold, and the one question asked of them.
 
-use super::permission::{Permission, Permissions, Role};
+use super::permission::{Permission, Permissions, Role, Roles};
 use crate::id::{NamespaceId, TenantId, WorkloadId, WorkspaceId};
 use uuid::Uuid;
 
@@ -171,14 +171,10 @@ impl Rights {
         home
     }
 
-    /// The names of the roles that hold in the place, sorted, for policies that ask.
+    /// The roles that hold in the place.
     #[must_use]
-    pub fn roles_at(&self, place: &Place) -> Vec<&'static str> {
-        let mut roles: Vec<Role> =
-            self.grants.iter().filter(|grant| place.is_within(&grant.scope)).map(|grant| grant.role).collect();
-        roles.sort_unstable();
-        roles.dedup();
-        roles.into_iter().map(Role::as_str).collect()
+    pub fn roles_at(&self, place: &Place) -> Roles {
+        self.grants.iter().filter(|grant| place.is_within(&grant.scope)).map(|grant| grant.role).collect()
     }
 
     /// The workspaces and workloads that the grants of a permission are confined to; `None` when a grant covers the

@@ -5,6 +5,7 @@ use super::{
     activate::Missing,
     reference::{REFERENCE_UNRESOLVED, UnresolvedReference},
 };
+use crate::access::Roles;
 
 /// Why a release cannot move or change as asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -48,6 +49,12 @@ pub enum ReleaseRefusal {
     /// Those who made a release may not approve it here.
     #[error("those who made a release may not approve it here")]
     SelfApproval,
+    /// The approval of none of the caller's roles counts.
+    #[error("the approval of none of these roles counts")]
+    RoleDoesNotApprove {
+        /// The roles whose approval does.
+        needed: Roles,
+    },
     /// Something that an active release needs is missing.
     #[error("{} things are missing", .0.len())]
     ActivationBlocked(Vec<Missing>),
@@ -84,6 +91,7 @@ impl ReleaseRefusal {
             Self::InvalidTransition { .. } => "invalid_transition",
             Self::ApprovalRequired { .. } => "approval_required",
             Self::SelfApproval => "self_approval_not_allowed",
+            Self::RoleDoesNotApprove { .. } => "approver_role_required",
             Self::ActivationBlocked(_) => "activation_blocked",
             Self::LaneNotTargeted => "lane_not_targeted",
             Self::RolloutInProgress => "rollout_in_progress",

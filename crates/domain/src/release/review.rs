@@ -2,7 +2,7 @@
 
 use super::{BindingsDigest, Release, ReleaseRefusal, State, lane::Deployment};
 use crate::{
-    access::ActorRef,
+    access::{ActorRef, Role, Roles},
     audit::{Fact, FactKind, Stamp},
     id::ApprovalId,
     number,
@@ -61,6 +61,8 @@ pub struct Approval {
     pub note: Option<String>,
     /// What it was said of.
     pub subject_digest: BindingsDigest,
+    /// How long ago it was recorded, in whole seconds by the store's clock, when it was read.
+    pub age: u64,
 }
 
 /// What an environment asks of approvals.
@@ -70,6 +72,10 @@ pub struct ApprovalRule {
     pub min_approvals: usize,
     /// Whether those who made the release may approve it.
     pub self_approval: SelfApproval,
+    /// The roles of which an approver must have one; any, where none are named.
+    pub roles: Option<Roles>,
+    /// Hours for which an approval counts; for ever, where none are named.
+    pub lasts_hours: Option<u64>,
 }
 
 /// Whether those who made a release may approve it.
@@ -82,6 +88,30 @@ pub enum SelfApproval {
 }
 
 impl ApprovalRule {
+    /// What environments ask: this many people, who made it or not.
+    #[must_use]
+    pub const fn new(min_approvals: usize, self_approval: SelfApproval) -> Self {
+        Self { min_approvals, self_approval, roles: None, lasts_hours: None }
+    }
+
+    /// Whether somebody with these roles may give this verdict. What is bound asks for roles, and is part of what is
+    /// approved: an approval that was taken once had the roles that it needs.
+    ///
+    /// # Errors
+    /// When none of the roles is among those whose approval counts. Refusals are taken from everybody.
+    pub fn admits(&self, verdict: Verdict, roles: Roles) -> Result<(), ReleaseRefusal> {
+        match (verdict, self.roles) {
+            (Verdict::Approved, Some(needed)) if needed.common(roles).is_empty() => {
+                Err(ReleaseRefusal::RoleDoesNotApprove { needed })
+            }
+            (Verdict::Approved | Verdict::Rejected | Verdict::ChangesRequested, _) => Ok(()),
+        }
+    }
+
+    fn counts(&self, approval: &Approval) -> bool {
+        self.lasts_hours.is_none_or(|hours| approval.age < hours.saturating_mul(3_600))
+    }
+
     /// What two rules ask for together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -89,6 +119,11 @@ impl ApprovalRule {
         Self {
             min_approvals: self.min_approvals.max(other.min_approvals),
             self_approval: if refused { SelfApproval::Refused } else { SelfApproval::Allowed },
+            roles: match (self.roles, other.roles) {
+                (Some(ours), Some(theirs)) => Some(ours.common(theirs)),
+                (ours, theirs) => ours.or(theirs),
+            },
+            lasts_hours: [self.lasts_hours, other.lasts_hours].into_iter().flatten().min(),
         }
     }
 
@@ -96,12 +131,14 @@ impl ApprovalRule {
     #[must_use]
     pub fn of_profile(profile: &Value) -> Self {
         let asked = profile.get("approval_policy");
-        let number =
-            asked.and_then(|asked| asked.get("min_approvals")).and_then(Value::as_number).and_then(number::whole);
+        let whole = |name| asked.and_then(|asked| asked.get(name)).and_then(Value::as_number).and_then(number::whole);
+        let roles = asked.and_then(|asked| asked.get("roles")).and_then(Value::as_array);
         let apart = asked.and_then(|asked| asked.get("separation_of_duties")).and_then(Value::as_bool);
         Self {
-            min_approvals: number.and_then(|number| usize::try_from(number).ok()).unwrap_or(1),
+            min_approvals: whole("min_approvals").and_then(|number| usize::try_from(number).ok()).unwrap_or(1),
             self_approval: if apart == Some(true) { SelfApproval::Refused } else { SelfApproval::Allowed },
+            roles: roles.map(|roles| roles.iter().filter_map(Value::as_str).filter_map(Role::parse).collect()),
+            lasts_hours: whole("expires_hours").and_then(|hours| u64::try_from(hours).ok()),
         }
     }
 }
@@ -143,7 +180,8 @@ impl Release {
             "state": state.name().as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseReviewed, self.subject(), Some(self.workspace_id), stamp, detail);
-        let approval = Approval { approval_id, verdict, by: stamp.actor.clone(), at: stamp.at, note, subject_digest };
+        let approval =
+            Approval { approval_id, verdict, by: stamp.actor.clone(), at: stamp.at, note, subject_digest, age: 0 };
         let mut release = self.moved(state, stamp);
         release.approvals.push(approval.clone());
         Ok(Change::replacing(Reviewed { release, approval }, self.revision, fact))
@@ -179,6 +217,9 @@ impl Release {
             match approval.verdict {
                 Verdict::Approved if approval.subject_digest == *digest => {
                     refused = false;
+                    if !rule.counts(approval) {
+                        continue;
+                    }
                     let own = rule.self_approval == SelfApproval::Refused && self.was_made_by(&approval.by);
                     if !own && !approvers.contains(&&approval.by) {
                         approvers.push(&approval.by);

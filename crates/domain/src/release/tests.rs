@@ -15,7 +15,7 @@ use ::time::{OffsetDateTime, macros::datetime};
 use uuid::Uuid;
 
 const NOW: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
-const RULE: ApprovalRule = ApprovalRule { min_approvals: 1, self_approval: SelfApproval::Allowed };
+const RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
 
 fn stamp(who: &str) -> Stamp {
     Stamp {

@@ -431,14 +431,8 @@ fn promises_to_fail_closed_are_named_until_something_keeps_them() {
     assert_eq!(promises(AssetKind::SovereigntyProfile, json!({})), ["/fail_mode"]);
     assert_eq!(promises(AssetKind::EvaluationSuite, json!({"required_for": ["dev", "production"]})), ["/required_for"]);
     assert!(promises(AssetKind::EvaluationSuite, json!({"required_for": ["dev"]})).is_empty());
-    assert!(promises(AssetKind::WorkloadProfile, json!({"approval_policy": {"min_approvals": 2}})).is_empty());
-    assert_eq!(
-        promises(
-            AssetKind::WorkloadProfile,
-            json!({"approval_policy": {"min_approvals": 2, "roles": ["auditor"], "expires_hours": 1}})
-        ),
-        ["/approval_policy/expires_hours", "/approval_policy/roles"]
-    );
+    let all = json!({"approval_policy": {"min_approvals": 2, "roles": ["auditor"], "expires_hours": 1}});
+    assert!(promises(AssetKind::WorkloadProfile, all).is_empty());
     assert!(promises(AssetKind::WorkloadHarness, json!({"permissions": {"deny": []}})).is_empty());
     assert!(promises(AssetKind::ModelPolicy, model_policy()).is_empty());
 }

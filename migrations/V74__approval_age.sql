@@ -1,0 +1,4 @@
+-- When a verdict was recorded, by the database's clock: what is asked of its age is asked of this. Verdicts of before
+-- have the moment that a server told.
+ALTER TABLE approval ADD COLUMN recorded_at timestamptz;
+ALTER TABLE approval ALTER COLUMN recorded_at SET DEFAULT fairway_now();
