@@ -2,14 +2,15 @@
 
 use crate::{
     database::Database,
+    guarded::{Tail, commit_tail},
     listing::{Key, Listing, Values},
     row::{Columns, count, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    audit::{AuditEvent, AuditStore, FactSequencer},
+    audit::{AuditEvent, AuditStore, Fact, FactSequencer},
     id::{FactId, RequestId, WorkspaceId},
-    store::{Listed, Paging, StoreError},
+    store::{CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -31,6 +32,8 @@ struct FactBody {
     actor: String,
     request_id: RequestId,
     occurred_at: Timestamp,
+    #[serde(default)]
+    categories: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -51,6 +54,7 @@ fn event(row: &Row) -> Result<AuditEvent, StoreError> {
         actor: body.actor,
         occurred_at: body.occurred_at,
         request_id: body.request_id,
+        categories: body.categories,
         leaf_hash: row.column("leaf_hash")?,
     })
 }
@@ -74,6 +78,12 @@ impl AuditStore for Database {
         let mut listing = Listing::plain(COLUMNS, Key::Place("index", "index"), FROM, conditions, values);
         listing.beside = Some("JOIN fact USING (tenant_id, fact_id)");
         self.listed(listing, page, event).await
+    }
+
+    async fn commit_refusal(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError> {
+        const SQL: &str = concat!("SELECT fairway_commit(true, ", commit_tail!(), ")");
+        let tail = Tail::new(scope, &fact, None);
+        self.commit(SQL, &tail.with(&[])).await.map(|_| ())
     }
 }
 

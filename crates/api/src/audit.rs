@@ -28,6 +28,9 @@ pub(crate) struct AuditEventView {
     #[schema(format = DateTime)]
     occurred_at: String,
     request_id: Uuid,
+    /// What people choose to be told of: `executions`, `approvals`, `incidents`, `compliance_findings`, `reports`,
+    /// `policy_changes`.
+    categories: Vec<String>,
     /// SHA-256 of the entry as a leaf of a Merkle tree (RFC 6962), in hex.
     leaf_hash: String,
 }
@@ -55,6 +58,7 @@ impl AuditEventView {
             actor: event.actor,
             occurred_at: event.occurred_at.to_string(),
             request_id: event.request_id.uuid(),
+            categories: event.categories,
             leaf_hash,
         }
     }

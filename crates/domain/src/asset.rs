@@ -14,6 +14,7 @@ use crate::{
     access::{ActorRef, OwnerRef},
     audit::{Fact, FactKind, Stamp, Subject},
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
+    notification::Category,
     slug::Slug,
     store::{Change, Revision},
     text::is_prose,
@@ -387,7 +388,9 @@ impl Asset {
         }
         let subject = Subject { kind: "asset_version", id: id.uuid() };
         let detail = json!({ "asset_id": self.asset_id, "checksum": content.canonical.checksum().as_str() });
-        let fact = Fact::new(FactKind::AssetVersionCreated, subject, Some(self.workspace_id), stamp, detail);
+        let decides = matches!(self.kind, AssetKind::PolicyBundle | AssetKind::ModelPolicy);
+        let fact = Fact::new(FactKind::AssetVersionCreated, subject, Some(self.workspace_id), stamp, detail)
+            .concerning(decides.then_some(Category::PolicyChanges));
         Ok(Change::creating(NewVersion::of(self.asset_id, (id, label), content, stamp), fact))
     }
 

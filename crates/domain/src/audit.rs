@@ -3,7 +3,8 @@
 use crate::{
     access::ActorRef,
     id::{FactId, RequestId, TenantId, WorkspaceId},
-    store::{Listed, Paging, StoreError},
+    notification::Category,
+    store::{CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -100,6 +101,8 @@ fact_kinds! {
     RolloutHeld = "rollout.held",
     /// A person gave a verdict on a release.
     ReleaseReviewed = "release.reviewed",
+    /// Somebody wanted to approve a release that they had made, where that is not allowed.
+    SelfApprovalRefused = "release.self_approval_refused",
     /// A run ended.
     ExecutionEnded = "execution.ended",
     /// A run was refused by policy.
@@ -123,6 +126,8 @@ pub struct Fact {
     pub request_id: RequestId,
     /// When.
     pub occurred_at: Timestamp,
+    /// Whom it concerns: what people choose to be told of.
+    pub categories: Vec<Category>,
     /// Codes and digests that say more.
     pub detail: Map<String, Value>,
 }
@@ -149,8 +154,16 @@ impl Fact {
             actor: stamp.actor.clone(),
             request_id: stamp.request_id,
             occurred_at: stamp.at,
+            categories: Vec::new(),
             detail,
         }
+    }
+
+    /// The same fact, of these categories.
+    #[must_use]
+    pub fn concerning(mut self, categories: impl IntoIterator<Item = Category>) -> Self {
+        self.categories.extend(categories);
+        self
     }
 
     /// The same fact, saying more. `more` is an object; anything else adds nothing.
@@ -170,6 +183,7 @@ impl Fact {
         let detail = serde_json_canonicalizer::to_string(&self.detail).unwrap_or_default();
         let entry = Entry {
             actor: self.actor.to_string(),
+            categories: &self.categories,
             detail: RawValue::from_string(detail).unwrap_or_default(),
             fact_id: self.fact_id,
             kind: self.kind.as_str(),
@@ -186,8 +200,10 @@ impl Fact {
 /// A fact as it is stored. INVARIANT: members stand in the order of their names, as RFC 8785 demands, so that the
 /// plain serializer writes the canonical form; a general one would sort them again for every entry.
 #[derive(Serialize)]
-struct Entry {
+struct Entry<'a> {
     actor: String,
+    #[serde(skip_serializing_if = "<[Category]>::is_empty")]
+    categories: &'a [Category],
     detail: Box<RawValue>,
     fact_id: FactId,
     kind: &'static str,
@@ -232,6 +248,8 @@ pub struct AuditEvent {
     pub occurred_at: Timestamp,
     /// In which request.
     pub request_id: RequestId,
+    /// Whom it concerns.
+    pub categories: Vec<String>,
     /// The leaf hash of its stored bytes.
     pub leaf_hash: Vec<u8>,
 }
@@ -246,6 +264,8 @@ pub trait AuditStore: Send + Sync {
         workspace: Option<WorkspaceId>,
         page: Paging,
     ) -> Result<Listed<AuditEvent>, StoreError>;
+    /// Stores the fact that something was refused, which changed nothing else.
+    async fn commit_refusal(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
 }
 
 /// Gives facts their place.

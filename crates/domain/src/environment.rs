@@ -4,6 +4,7 @@ use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
     id::WorkspaceId,
+    notification::Category,
     release::review::{ApprovalRule, SelfApproval},
     slug::Slug,
     store::{Change, CommitError, Revision, StoreError},
@@ -85,6 +86,7 @@ impl Environment {
             "pin_documents": settings.pin_documents,
         });
         let fact = Fact::new(FactKind::EnvironmentConfigured, subject, Some(workspace_id), stamp, detail);
+        let fact = fact.concerning([Category::PolicyChanges]);
         let revision = before.map_or(Revision::FIRST, |before| before.revision.next());
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
         let next = Self { workspace_id, environment, settings, updated_at, updated_by, revision };

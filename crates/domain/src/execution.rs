@@ -8,6 +8,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     evidence::{EvidenceArtifact, RecordedDecision, SnapshotDigest},
     id::{ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
+    notification::Category,
     release::lane::Lane,
     slug::Slug,
     time::Timestamp,
@@ -272,14 +273,20 @@ impl RunRef<'_> {
             "error_code": error_code,
             "output_digest": output_digest,
         });
-        self.fact(FactKind::ExecutionEnded, detail, stamp)
+        let categories: &[Category] = match outcome {
+            Outcome::Failure | Outcome::Timeout => &[Category::Executions],
+            Outcome::Denied => &[Category::Executions, Category::ComplianceFindings],
+            Outcome::Success | Outcome::Cancelled | Outcome::Unknown => &[],
+        };
+        self.fact(FactKind::ExecutionEnded, detail, stamp).concerning(categories.iter().copied())
     }
 
     /// The fact that policy refused the run.
     #[must_use]
     pub fn denied(&self, decision: &RecordedDecision, stamp: &Stamp) -> Fact {
         let detail = json!({ "outcome": Outcome::Denied.as_str(), "reason_code": decision.reason_code });
-        self.fact(FactKind::ExecutionDenied, detail, stamp)
+        let categories = [Category::Executions, Category::ComplianceFindings];
+        self.fact(FactKind::ExecutionDenied, detail, stamp).concerning(categories)
     }
 
     fn fact(&self, kind: FactKind, mut detail: Value, stamp: &Stamp) -> Fact {

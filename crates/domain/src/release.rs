@@ -17,6 +17,7 @@ use crate::{
     asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
     audit::{Fact, FactKind, Stamp, Subject},
     id::{AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
+    notification::Category,
     rollout::Rollout,
     slug::Slug,
     store::{Change, Revision},
@@ -416,7 +417,10 @@ impl Release {
             "to": to.name().as_str(),
             "bindings_digest": to.digest().or_else(|| self.state.digest()).map(BindingsDigest::as_str),
         });
-        Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail)
+        // Who hands a release to reviewers asks them for verdicts.
+        let asked = matches!(to, State::ReviewReady { .. }).then_some(Category::Approvals);
+        let fact = Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail);
+        fact.concerning(asked)
     }
 
     const fn subject(&self) -> Subject {

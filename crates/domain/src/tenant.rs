@@ -5,6 +5,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
+    notification::Category,
     slug::{Slug, SlugRefusal},
     store::{Change, CommitError, Listed, Paging, Revision, StoreError},
     text::is_name,
@@ -218,6 +219,7 @@ impl Tenant {
         .collect();
         let subject = Subject { kind: "tenant", id: self.tenant_id.uuid() };
         let fact = Fact::new(FactKind::TenantConfigured, subject, None, stamp, json!({ "keys": changed }));
+        let fact = fact.concerning([Category::PolicyChanges]);
         let next = Self { settings, revision: self.revision.next(), ..self.clone() };
         Ok(Change::replacing(next, self.revision, fact))
     }

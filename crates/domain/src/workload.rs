@@ -8,6 +8,7 @@ use crate::{
     asset::canonical::Canonical,
     audit::{Fact, FactKind, Stamp, Subject},
     id::{NamespaceId, WorkloadId, WorkspaceId},
+    notification::Category,
     search::Words,
     slug::Slug,
     store::{Change, Revision},
@@ -364,7 +365,9 @@ impl Workload {
             "interface_digest": next.interface_digest(),
             "previous_interface_digest": self.interface_digest(),
         });
-        let fact = Fact::new(FactKind::WorkloadChanged, self.subject(), Some(self.workspace_id), stamp, detail);
+        let suspended = next.status == Status::Suspended && self.status != Status::Suspended;
+        let fact = Fact::new(FactKind::WorkloadChanged, self.subject(), Some(self.workspace_id), stamp, detail)
+            .concerning(suspended.then_some(Category::Incidents));
         Ok(Some(Change::replacing(next, self.revision, fact)))
     }
 

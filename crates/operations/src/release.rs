@@ -27,7 +27,7 @@ use fairway_domain::{
     id::{ApprovalId, AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     release::{
-        BindableVersion, Binding, NewRelease, Release, StateName,
+        BindableVersion, Binding, NewRelease, Release, ReleaseRefusal, StateName,
         lane::TargetLane,
         ports::{PlacedRelease, ReleaseFilter},
         review::{Approval, Verdict},
@@ -257,7 +257,15 @@ impl Services {
                     let said = (verdict, note.clone());
                     let rule = self.approval_rule(scope, &placed.release).await?;
                     rule.admits(verdict, caller.rights.roles_at(&place))?;
-                    let change = placed.release.review(approval_id, said, rule, &self.stamp(caller))?;
+                    let change = match placed.release.review(approval_id, said, rule, &self.stamp(caller)) {
+                        Err(ReleaseRefusal::SelfApproval) => {
+                            let fact = placed.release.self_approval_refused(&self.stamp(caller));
+                            self.stores.audit.commit_refusal(scope, fact).await?;
+                            self.wake.facts();
+                            return Err(ReleaseRefusal::SelfApproval.into());
+                        }
+                        decided => decided?,
+                    };
                     let reviewed = change.next.clone();
                     let outcome = keyed(key, 201, approval_id.uuid());
                     match self.stores.releases.commit_review(scope, change, outcome.as_ref()).await {

@@ -12,7 +12,7 @@ use fairway_domain::{
         kind::AssetKind,
         ports::AssetStore,
     },
-    audit::FactKind,
+    audit::{AuditStore, FactKind},
     environment::{Environment, EnvironmentSettings, EnvironmentStore},
     execution::{
         Acceptance,
@@ -56,7 +56,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 }
 
 /// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 31] = [
+pub(crate) const COMMITS: [Commit; 32] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -85,6 +85,7 @@ pub(crate) const COMMITS: [Commit; 31] = [
     keyed("ReleaseStore::commit_deployment (rollout)", FactKind::ReleaseTransitioned),
     keyed("ReleaseStore::commit_deployment (advance)", FactKind::RolloutAdvanced),
     keyless("RolloutStore::commit_hold", FactKind::RolloutHeld),
+    keyless("AuditStore::commit_refusal", FactKind::SelfApprovalRefused),
     Commit { method: "ExecutionStore::accept", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (refused)", FactKind::ExecutionDenied),
     keyless("ExecutionStore::finish", FactKind::ExecutionEnded),
@@ -161,6 +162,7 @@ impl Commit {
             "ReleaseStore::commit_deployment (rollback)" => rollback(stage).await,
             "ReleaseStore::commit_deployment (rollout)" => rollout(stage).await,
             "ReleaseStore::commit_deployment (advance)" => advance(stage).await,
+            "AuditStore::commit_refusal" => refusal(stage).await,
             "RolloutStore::commit_hold" => hold(stage).await,
             "ExecutionStore::accept" => accept(stage, acceptance).await,
             "ExecutionStore::accept (refused)" => accept(stage, refused).await,
@@ -568,6 +570,13 @@ async fn advance(stage: &Stage) -> Decision {
         .stale(moved(&placed.release))
         .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
         .stale(format!("UPDATE release SET soak_ends_at = fairway_now() + interval '1 s' WHERE release_id = '{id}'"))
+}
+
+async fn refusal(stage: &Stage) -> Decision {
+    let (_, placed) = stage.active().await;
+    let fact = placed.release.self_approval_refused(&stamp());
+    let store = store(stage);
+    Decision::new(async move |_| store.commit_refusal(scope(), fact).await)
 }
 
 async fn hold(stage: &Stage) -> Decision {

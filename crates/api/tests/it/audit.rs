@@ -47,7 +47,8 @@ async fn entries_stand_in_one_order_without_gaps() {
     for event in &events {
         let members: Vec<&str> = event.as_object().unwrap().keys().map(String::as_str).collect();
         let expected: BTreeSet<&str> =
-            ["event_id", "index", "kind", "subject", "actor", "occurred_at", "request_id", "leaf_hash"].into();
+            ["event_id", "index", "kind", "subject", "actor", "occurred_at", "request_id", "categories", "leaf_hash"]
+                .into();
         assert_eq!(members.into_iter().collect::<BTreeSet<_>>(), expected);
         let id = event["event_id"].as_str().unwrap();
         let row = owner.query_one("SELECT body FROM fact WHERE fact_id = $1::text::uuid", &[&id]).await.unwrap();
@@ -66,6 +67,45 @@ async fn entries_stand_in_one_order_without_gaps() {
     assert!(!here.as_array().unwrap().is_empty());
     assert!(here.as_array().unwrap().iter().all(|event| events.contains(event)));
     assert!(here.as_array().unwrap().len() < events.len());
+}
+
+/// Facts say whom they concern when they are made, so that whoever tells people needs no rules of its own.
+#[tokio::test]
+async fn entries_name_the_categories_that_people_choose_from() {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("main").await;
+    let ticket = |ticket: Value| json!({ "environment": "dev", "inputs": ticket });
+    app.post(workload.execute_path(), ticket(json!({}))).await.refused(422, "prompt_argument_missing");
+    app.post(workload.execute_path(), ticket(json!({ "ticket": "a refund" }))).await.expect(200);
+    let next = app.given().approved(&workload.workload_id, &workload.versions).await;
+    app.given().transition(&next, "active").await;
+    app.post(format!("/v1/releases/{next}/rollback"), json!({ "reason": "x" })).await.expect(200);
+    let settings = format!("/v1/workspaces/{}/environments/dev/settings", crate::stage::WORKSPACE);
+    app.put(settings, json!({ "min_approvals": 1, "allow_self_approval": false })).await.expect(200);
+    let own = app.given().draft(&workload.workload_id, &workload.versions).await;
+    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": own });
+    let refused = app.post(format!("/v1/releases/{own}/approvals"), verdict).await;
+    refused.refused(403, "self_approval_not_allowed");
+    app.patch(format!("/v1/workloads/{}", workload.workload_id), json!({ "status": "suspended" })).await.expect(200);
+
+    let events = log(&app).await;
+    let said = |kind: &str| -> BTreeSet<String> {
+        events.iter().filter(|event| event["kind"] == kind).map(|event| event["categories"].to_string()).collect()
+    };
+    let expected = |categories: &[Value]| categories.iter().map(Value::to_string).collect::<BTreeSet<_>>();
+    for (kind, categories) in [
+        ("execution.ended", vec![json!([]), json!(["executions"])]),
+        ("asset_version.created", vec![json!([]), json!(["policy_changes"])]),
+        ("release.transitioned", vec![json!([]), json!(["approvals"])]),
+        ("release.reviewed", vec![json!(["approvals"])]),
+        ("release.rolled_back", vec![json!(["incidents", "reports"])]),
+        ("release.self_approval_refused", vec![json!(["compliance_findings"])]),
+        ("environment.configured", vec![json!(["policy_changes"])]),
+        ("workload.changed", vec![json!(["incidents"])]),
+        ("workload.created", vec![json!([])]),
+    ] {
+        assert_eq!(said(kind), expected(&categories), "{kind}");
+    }
 }
 
 #[tokio::test]

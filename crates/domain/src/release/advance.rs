@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     audit::{Fact, FactKind, Stamp},
+    notification::Category,
     rollout::{Hold, LaneRecord, NextLane, Rollout},
     store::Change,
 };
@@ -84,7 +85,8 @@ impl Release {
         let mut next = self.moved(self.state.clone(), stamp);
         next.rollout = Some(Rollout { held: Some(hold), ..rollout.clone() });
         let told = json!({ "hold_reason": hold.as_str() });
-        let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).saying(told);
+        let advised = (hold == Hold::RollbackRecommended).then_some(Category::Incidents);
+        let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).saying(told).concerning(advised);
         Some(Change::replacing(next, self.revision, fact))
     }
 

@@ -5,6 +5,7 @@ use crate::{
     access::{ActorRef, Role, Roles},
     audit::{Fact, FactKind, Stamp},
     id::ApprovalId,
+    notification::Category,
     number,
     store::Change,
     time::Timestamp,
@@ -180,11 +181,24 @@ impl Release {
             "state": state.name().as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseReviewed, self.subject(), Some(self.workspace_id), stamp, detail);
+        let fact = fact.concerning([Category::Approvals]);
         let approval =
             Approval { approval_id, verdict, by: stamp.actor.clone(), at: stamp.at, note, subject_digest, age: 0 };
         let mut release = self.moved(state, stamp);
         release.approvals.push(approval.clone());
         Ok(Change::replacing(Reviewed { release, approval }, self.revision, fact))
+    }
+
+    /// The fact that one of its makers wanted to approve it, where that is not allowed.
+    #[must_use]
+    pub fn self_approval_refused(&self, stamp: &Stamp) -> Fact {
+        let detail = json!({
+            "workload_id": self.workload_id,
+            "environment": self.environment.as_str(),
+            "bindings_digest": self.bindings_digest().as_str(),
+        });
+        let fact = Fact::new(FactKind::SelfApprovalRefused, self.subject(), Some(self.workspace_id), stamp, detail);
+        fact.concerning([Category::ComplianceFindings])
     }
 
     /// Opens the way to activation.

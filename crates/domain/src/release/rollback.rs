@@ -9,6 +9,7 @@ use crate::{
     asset::canonical::{Canonical, CanonicalRefusal, Checksum},
     audit::{Fact, FactKind, Stamp},
     id::{ArtifactId, ReleaseId},
+    notification::Category,
     rollout::Rollout,
     text::is_prose,
     time::Timestamp,
@@ -156,6 +157,7 @@ impl Release {
             "artifact_checksum": evidence.checksum.as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseRolledBack, self.subject(), Some(self.workspace_id), stamp, detail);
+        let fact = fact.concerning([Category::Incidents, Category::Reports]);
         let moves = lanes
             .iter()
             .map(|back| LaneMove { lane: back.lane, from: Some(self.release_id), to: Some(back.rolled_back_to) })
