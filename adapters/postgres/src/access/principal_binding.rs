@@ -79,7 +79,7 @@ impl PrincipalBindingStore for Database {
         self.listed(Listing::plain(COLUMNS, key, "FROM principal_binding", conditions, values), page, binding).await
     }
 
-    async fn commit_binding(
+    async fn commit_principal(
         &self,
         scope: TenantScope,
         change: Change<PrincipalBinding>,

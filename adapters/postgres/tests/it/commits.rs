@@ -1,11 +1,14 @@
 //! Every commit of every port, ready to be sent, with the ways in which it can come too late.
 
 use crate::stage::{
-    Stage, acceptance, activation, ending, fresh, new_asset, new_release, new_workload, referring, refused, said,
-    scope, slug, stamp,
+    Stage, acceptance, activation, actor, ending, fresh, new_asset, new_release, new_workload, referring, refused,
+    said, scope, slug, stamp,
 };
 use fairway_domain::{
-    access::{AccessStore, ActorRef, Grant, GrantScope, Place, Rights, Role, RoleBinding},
+    access::{
+        AccessStore, ActorRef, Grant, GrantScope, Place, Rights, Role, RoleBinding,
+        principal_binding::{PrincipalBinding, PrincipalBindingStore},
+    },
     asset::{
         Asset, Lifecycle, VersionLabel,
         grant::{AssetGrant, AssetGrantStore, Grantee},
@@ -53,12 +56,15 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 }
 
 /// All of them. `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 28] = [
+pub(crate) const COMMITS: [Commit; 31] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
     keyed("AccessStore::commit_grant", FactKind::RoleBindingCreated),
     keyless("AccessStore::commit_end", FactKind::RoleBindingDeleted),
+    keyed("PrincipalBindingStore::commit_principal (first)", FactKind::PrincipalBindingCreated),
+    keyed("PrincipalBindingStore::commit_principal", FactKind::PrincipalBindingChanged),
+    keyless("PrincipalBindingStore::commit_end", FactKind::PrincipalBindingDeleted),
     keyless("EnvironmentStore::commit_settings (first)", FactKind::EnvironmentConfigured),
     keyless("EnvironmentStore::commit_settings", FactKind::EnvironmentConfigured),
     keyed("AssetStore::commit_new", FactKind::AssetCreated),
@@ -133,6 +139,9 @@ impl Commit {
             "WorkspaceStore::commit_new" => new_workspace(stage),
             "AccessStore::commit_grant" => grant(stage),
             "AccessStore::commit_end" => end_of_grant(stage).await,
+            "PrincipalBindingStore::commit_principal (first)" => first_principal_binding(stage).await,
+            "PrincipalBindingStore::commit_principal" => principal_binding(stage).await,
+            "PrincipalBindingStore::commit_end" => end_of_principal_binding(stage).await,
             "AssetStore::commit_new" => asset(stage).await,
             "AssetStore::commit_move" => life(stage, Lifecycle::Retired).await,
             "AssetStore::commit_move (archive)" => archive(stage).await,
@@ -247,6 +256,54 @@ async fn end_of_grant(stage: &Stage) -> Decision {
     let store = store(stage);
     Decision::new(async move |_| AccessStore::commit_end(&*store, scope(), id, fact).await)
         .stale(format!("DELETE FROM role_binding WHERE role_binding_id = '{id}'"))
+}
+
+async fn first_principal_binding(stage: &Stage) -> Decision {
+    let workload = stage.workload().await;
+    let change = PrincipalBinding::bind(fresh(), &workload, (actor(), Some(Lane::Guided)), &stamp()).unwrap();
+    let (id, principal) = (workload.workload_id, &change.next.principal);
+    let other = format!(
+        "INSERT INTO principal_binding VALUES ('{DEFAULT_TENANT}', '{id}', '{principal}', '{}', NULL, 1, now(),
+         'user:eve', now(), 'user:eve')",
+        Uuid::now_v7()
+    );
+    // By its whole key, as above.
+    let gone = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{id}'");
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_principal(scope(), change, key.as_ref()).await)
+        .stale(other)
+        .conflict(Conflict::MissingReference, gone)
+}
+
+/// A principal that is bound to a workload of its own, and what makes that another binding.
+async fn bound(stage: &Stage) -> (Workload, PrincipalBinding, [String; 3]) {
+    let workload = stage.workload().await;
+    let change = PrincipalBinding::bind(fresh(), &workload, (actor(), None), &stamp()).unwrap();
+    let held = change.next.clone();
+    PrincipalBindingStore::commit_principal(&*stage.store, scope(), change, None).await.unwrap();
+    let (id, which) = (Uuid::now_v7(), format!("WHERE workload_id = '{}'", workload.workload_id));
+    let otherwise = [
+        format!("DELETE FROM principal_binding {which}"),
+        format!("UPDATE principal_binding SET revision = revision + 1 {which}"),
+        format!("UPDATE principal_binding SET principal_binding_id = '{id}' {which}"),
+    ];
+    (workload, held, otherwise)
+}
+
+async fn principal_binding(stage: &Stage) -> Decision {
+    let (workload, held, otherwise) = bound(stage).await;
+    let change = held.rebind(&workload, Some(Lane::Restricted), &stamp());
+    let store = store(stage);
+    let decision = Decision::new(async move |key| store.commit_principal(scope(), change, key.as_ref()).await);
+    otherwise.into_iter().fold(decision, Decision::stale)
+}
+
+async fn end_of_principal_binding(stage: &Stage) -> Decision {
+    let (workload, held, otherwise) = bound(stage).await;
+    let fact = held.fact(FactKind::PrincipalBindingDeleted, &workload, &stamp());
+    let store = store(stage);
+    let decision = Decision::new(async move |_| PrincipalBindingStore::commit_end(&*store, scope(), &held, fact).await);
+    otherwise.into_iter().fold(decision, Decision::stale)
 }
 
 /// A workspace that nothing refers to yet, so that it can go away.

@@ -62,7 +62,8 @@ impl Laned {
         let lane = read["lane"].as_str().unwrap().to_owned();
         assert_eq!((&read["reason_code"], &read["release_id"]), (&json!(lane), &json!(self.releases[lane.as_str()])));
         let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
-        assert_eq!(evidence["lane"], lane.as_str(), "{evidence}");
+        assert_eq!(evidence["policy_decision"]["reason_code"], lane.as_str(), "{evidence}");
+        assert_eq!(evidence["execution"]["release_id"], read["release_id"], "{evidence}");
         lane
     }
 }

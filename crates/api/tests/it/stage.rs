@@ -267,7 +267,12 @@ impl<'a> Stage<'a> {
                 let binding = self.given.role(&principal, "viewer", ("workspace", Some(workspace))).await;
                 return app.delete(format!("/v1/role-bindings/{binding}"));
             }
-            "list_principal_bindings" => self.path("/v1/workloads/{workload_id}/principal-bindings"),
+            "list_principal_bindings" => {
+                let path = self.path("/v1/workloads/{workload_id}/principal-bindings");
+                let bound = app.put(&path, json!({ "principal": self.placeholder("principal") }));
+                bound.in_tenant(&self.tenant).await.expect(200);
+                path
+            }
             "set_principal_binding" => {
                 let path = self.path("/v1/workloads/{workload_id}/principal-bindings");
                 return app.put(path, self.body(operation));

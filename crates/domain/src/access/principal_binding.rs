@@ -155,7 +155,7 @@ pub trait PrincipalBindingStore: Send + Sync {
         page: Paging,
     ) -> Result<Listed<PrincipalBinding>, StoreError>;
     /// Stores a binding and raises the access revision.
-    async fn commit_binding(
+    async fn commit_principal(
         &self,
         scope: TenantScope,
         change: Change<PrincipalBinding>,

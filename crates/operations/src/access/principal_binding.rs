@@ -84,7 +84,7 @@ impl Services {
             };
             let binding = change.next.clone();
             let outcome = keyed(key, 200, binding.principal_binding_id.uuid());
-            match self.stores.principal_bindings.commit_binding(scope, change, outcome.as_ref()).await {
+            match self.stores.principal_bindings.commit_principal(scope, change, outcome.as_ref()).await {
                 Err(CommitError::Stale) => {}
                 committed => return Ok(committed.map(|()| binding)?),
             }
