@@ -1,4 +1,6 @@
-//! Role bindings, and what they say of a principal.
+//! Role bindings, and what is known of a principal.
+
+mod principal_binding;
 
 use crate::{
     database::Database,
@@ -8,10 +10,11 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    access::{AccessStore, ActorRef, Grant, GrantScope, KnownPrincipal, Place, Role, RoleBinding},
+    access::{AccessStore, ActorRef, BoundLane, Grant, GrantScope, KnownPrincipal, Place, Role, RoleBinding},
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
+    release::lane::Lane,
     store::{Change, CommitError, Listed, Paging, Revision, StoreError},
     tenant::{DEFAULT_TENANT, TenantScope},
 };
@@ -31,6 +34,18 @@ fn grant(row: &GrantRow) -> Result<Grant, StoreError> {
         role: known("role", Role::parse(&row.role))?,
         scope: known("scope_kind", GrantScope::from_parts(&row.scope_kind, row.scope_ref))?,
     })
+}
+
+#[derive(Deserialize)]
+struct LaneRow {
+    principal: String,
+    workload_id: Uuid,
+    lane: Lane,
+}
+
+fn bound_lane(row: LaneRow) -> Result<BoundLane, StoreError> {
+    let principal = known("principal", ActorRef::parse(&row.principal).ok())?;
+    Ok(BoundLane { principal, workload_id: row.workload_id.into(), lane: row.lane })
 }
 
 fn binding(row: &Row) -> Result<RoleBinding, StoreError> {
@@ -69,7 +84,13 @@ impl AccessStore for Database {
                         'role', role, 'scope_kind', scope_kind, 'scope_ref', scope_ref)), '[]')::text
                     FROM role_binding
                     WHERE principal = ANY($2) AND (role_binding.tenant_id = tenant.tenant_id OR scope_kind = 'platform')
-                ) AS grants
+                ) AS grants,
+                (
+                    SELECT coalesce(json_agg(json_build_object(
+                        'principal', principal, 'workload_id', workload_id, 'lane', lane)), '[]')::text
+                    FROM principal_binding
+                    WHERE principal_binding.tenant_id = tenant.tenant_id AND principal = ANY($2) AND lane IS NOT NULL
+                ) AS lanes
             FROM home JOIN tenant USING (tenant_id)";
         let names: Vec<String> = principals.iter().map(ToString::to_string).collect();
         let tenant = tenant.map(TenantId::uuid);
@@ -77,10 +98,12 @@ impl AccessStore for Database {
             return Ok(None);
         };
         let grants: Vec<GrantRow> = parsed(row.column("grants")?)?;
+        let lanes: Vec<LaneRow> = parsed(row.column("lanes")?)?;
         Ok(Some(KnownPrincipal {
             tenant: row.id("tenant_id")?,
             ever_bound: row.column("ever_bound")?,
             grants: grants.iter().map(grant).collect::<Result<_, _>>()?,
+            lanes: lanes.into_iter().map(bound_lane).collect::<Result<_, _>>()?,
             access_revision: row.revision("access_revision")?,
         }))
     }

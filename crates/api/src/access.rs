@@ -1,5 +1,7 @@
 //! Roles and who holds them.
 
+pub(crate) mod principal_binding;
+
 use crate::{
     answer::Answer,
     caller::Identified,

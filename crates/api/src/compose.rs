@@ -110,6 +110,7 @@ fn stores(database: &Database) -> Stores {
         workspaces: shared.clone(),
         environments: shared.clone(),
         access: shared.clone(),
+        principal_bindings: shared.clone(),
         assets: shared.clone(),
         asset_grants: shared.clone(),
         impact: shared.clone(),

@@ -5,7 +5,7 @@ use crate::{
     caller::{Claimed, Identified},
     compose::Api,
     document::{ErrorBody, KeyParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem},
+    error::{ApiError, FieldProblem, Fields},
     http::{
         body::Body,
         idempotency::{IDEMPOTENCY_REPLAYED, Keyed},
@@ -13,6 +13,7 @@ use crate::{
         query::Query,
         request_context::request_id,
     },
+    release::lane,
 };
 use actix_web::{
     HttpRequest, HttpResponse, HttpResponseBuilder, get,
@@ -47,6 +48,9 @@ pub(crate) struct Execute {
     /// Field names and values.
     #[schema(value_type = Option<Object>)]
     inputs: Option<Map<String, Value>>,
+    /// `restricted`, `guided` or `standard`: the lane to run on, or the next more general one that is held. Needs
+    /// `release.transition`. Left out, the lane of your principal binding, else `standard`.
+    lane: Option<String>,
 }
 
 /// How a run is to be dispatched.
@@ -197,11 +201,14 @@ pub(crate) async fn execute_workload(
     // What is no slug names no workload.
     let slug = Slug::parse(&slug).map_err(|_| ApiError::not_found())?;
     let key = keyed.of_caller(&claimed.0.actor, || body.digest());
-    let Execute { environment, inputs } = body.into_inner();
+    let Execute { environment, inputs, lane: chosen } = body.into_inner();
     refuse_async(&request, &query)?;
+    let mut fields = Fields::default();
     let environment = Slug::parse(&environment)
-        .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"))?;
-    let wanted = ExecuteRequest { slug, environment, inputs: inputs.unwrap_or_default() };
+        .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"));
+    let (environment, lane) = (fields.read(environment), fields.read(lane(chosen.as_deref())));
+    let inputs = inputs.unwrap_or_default();
+    let wanted = fields.whole(|| Some(ExecuteRequest { slug, environment: environment?, inputs, lane: lane? }))?;
     let run = api.services.execute((api.mode, &claimed.0, request_id()), &wanted, key.as_ref()).await?;
     if !run.replayed {
         api.metrics.execution(run.execution.status);

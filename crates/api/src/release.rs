@@ -129,7 +129,7 @@ fn environment(text: &str) -> Result<Slug, FieldProblem> {
     Slug::parse(text).map_err(refused)
 }
 
-fn lane(text: Option<&str>) -> Result<Option<Lane>, FieldProblem> {
+pub(crate) fn lane(text: Option<&str>) -> Result<Option<Lane>, FieldProblem> {
     text.map(|text| Lane::parse(text).ok_or_else(|| FieldProblem::invalid("lane"))).transpose()
 }
 

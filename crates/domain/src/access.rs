@@ -2,6 +2,7 @@
 
 pub mod actor;
 pub mod permission;
+pub mod principal_binding;
 pub mod rights;
 
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
 pub use actor::{ActorKind, ActorRef, ActorRefusal, OwnerRef};
 use async_trait::async_trait;
 pub use permission::{Permission, Permissions, Role, Roles};
+pub use principal_binding::{BoundLane, CallerLanes};
 pub use rights::{Grant, GrantScope, Place, Rights};
 use serde_json::json;
 use std::sync::Arc;
@@ -30,7 +32,9 @@ pub struct Caller {
     pub groups: Vec<ActorRef>,
     /// What its roles allow.
     pub rights: Arc<Rights>,
-    /// The tenant's access revision that `rights` was read at.
+    /// Which lanes serve it by its principal bindings.
+    pub lanes: Arc<CallerLanes>,
+    /// The tenant's access revision that `rights` and `lanes` were read at.
     pub access_revision: Revision,
     /// The request's identifier.
     pub request_id: RequestId,
@@ -143,6 +147,8 @@ pub struct KnownPrincipal {
     pub ever_bound: bool,
     /// Its grants in that tenant, and platform-wide ones.
     pub grants: Vec<Grant>,
+    /// The lanes that its principal bindings in that tenant name.
+    pub lanes: Vec<BoundLane>,
     /// The tenant's access revision at the time of reading.
     pub access_revision: Revision,
 }
@@ -158,7 +164,8 @@ pub trait AccessStore: Send + Sync {
         principals: &[ActorRef],
     ) -> Result<Option<KnownPrincipal>, StoreError>;
     /// The tenant's access revision now. While it stands, everything that [`Self::principal`] said of anybody whose
-    /// tenant this is stands too: every change of a role raises it in each tenant that may be concerned.
+    /// tenant this is stands too: every change of a role or of a principal binding raises it in each tenant that
+    /// may be concerned.
     async fn access_revision(&self, tenant: TenantId) -> Result<Option<Revision>, StoreError>;
     /// The place of a workload or workspace, with all that surrounds it; `None` when the tenant has no such thing.
     async fn place(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<Place>, StoreError>;

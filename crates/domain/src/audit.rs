@@ -69,6 +69,12 @@ fact_kinds! {
     RoleBindingCreated = "role_binding.created",
     /// A granted role was taken back.
     RoleBindingDeleted = "role_binding.deleted",
+    /// A principal was bound to a workload.
+    PrincipalBindingCreated = "principal_binding.created",
+    /// The lane of a bound principal was settled anew.
+    PrincipalBindingChanged = "principal_binding.changed",
+    /// A principal is not bound to a workload any more.
+    PrincipalBindingDeleted = "principal_binding.deleted",
     /// An asset was made.
     AssetCreated = "asset.created",
     /// An asset was activated, retired or archived.

@@ -42,6 +42,8 @@ ids! {
     WorkspaceId,
     /// One grant of a role to a principal.
     RoleBindingId,
+    /// A principal bound to a workload.
+    PrincipalBindingId,
     /// A governed asset.
     AssetId,
     /// One immutable version of an asset.

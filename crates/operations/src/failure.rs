@@ -1,7 +1,7 @@
 //! Why an operation did not do what was asked.
 
 use fairway_domain::{
-    access::{GrantRefusal, Permission},
+    access::{GrantRefusal, Permission, principal_binding::PrincipalRefusal},
     asset::{
         AssetRefusal,
         canonical::CanonicalRefusal,
@@ -71,6 +71,9 @@ pub enum Failure {
     /// About grants.
     #[error(transparent)]
     Grant(#[from] GrantRefusal),
+    /// About principal bindings.
+    #[error(transparent)]
+    Principal(#[from] PrincipalRefusal),
     /// About assets.
     #[error(transparent)]
     Asset(#[from] AssetRefusal),

@@ -5,7 +5,7 @@ use crate::{
     release::ActiveReleaseCache,
 };
 use fairway_domain::{
-    access::{AccessStore, Caller},
+    access::{AccessStore, Caller, principal_binding::PrincipalBindingStore},
     asset::{
         grant::AssetGrantStore,
         impact::ImpactStore,
@@ -41,6 +41,8 @@ pub struct Stores {
     pub environments: Arc<dyn EnvironmentStore>,
     /// Role bindings.
     pub access: Arc<dyn AccessStore>,
+    /// Principal bindings.
+    pub principal_bindings: Arc<dyn PrincipalBindingStore>,
     /// Assets and versions.
     pub assets: Arc<dyn AssetStore>,
     /// Grants of assets.

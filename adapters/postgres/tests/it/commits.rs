@@ -1,18 +1,22 @@
 //! Every commit of every port, ready to be sent, with the ways in which it can come too late.
 
+mod release;
+
 use crate::stage::{
-    RULE, Stage, acceptance, activation, ending, fresh, new_asset, new_release, new_workload, referring, refused, said,
-    scope, slug, sound, stamp,
+    Stage, acceptance, actor, ending, fresh, new_asset, new_workload, refused, said, scope, slug, stamp,
 };
 use fairway_domain::{
-    access::{AccessStore, ActorRef, Grant, GrantScope, Place, Rights, Role, RoleBinding},
+    access::{
+        AccessStore, ActorRef, Grant, GrantScope, Place, Rights, Role, RoleBinding,
+        principal_binding::{PrincipalBinding, PrincipalBindingStore},
+    },
     asset::{
         Asset, Lifecycle, VersionLabel,
         grant::{AssetGrant, AssetGrantStore, Grantee},
         kind::AssetKind,
         ports::AssetStore,
     },
-    audit::{AuditStore, FactKind},
+    audit::FactKind,
     environment::{Environment, EnvironmentSettings, EnvironmentStore},
     execution::{
         Acceptance,
@@ -20,15 +24,7 @@ use fairway_domain::{
     },
     id::{NamespaceId, WorkspaceId},
     idempotency::KeyedOutcome,
-    release::{
-        Release,
-        activate::Taking,
-        advance::Advance,
-        lane::{DeploymentChange, Lane},
-        ports::{PlacedRelease, ReleaseStore},
-        review::{SelfApproval, Verdict},
-    },
-    rollout::{Hold, Pace, RolloutPlan, ports::RolloutStore},
+    release::{lane::Lane, ports::PlacedRelease, review::SelfApproval},
     slug::Slug,
     store::{Change, CommitError, Conflict},
     tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE, Tenant, TenantSettings, TenantStore, Workspace, WorkspaceStore},
@@ -55,13 +51,17 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
     Commit { method, tells: Some(tells), takes_key: false }
 }
 
-/// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 32] = [
+/// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and
+/// `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
+pub(crate) const COMMITS: [Commit; 35] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
     keyed("AccessStore::commit_grant", FactKind::RoleBindingCreated),
     keyless("AccessStore::commit_end", FactKind::RoleBindingDeleted),
+    keyed("PrincipalBindingStore::commit_principal (first)", FactKind::PrincipalBindingCreated),
+    keyed("PrincipalBindingStore::commit_principal", FactKind::PrincipalBindingChanged),
+    keyless("PrincipalBindingStore::commit_end", FactKind::PrincipalBindingDeleted),
     keyless("EnvironmentStore::commit_settings (first)", FactKind::EnvironmentConfigured),
     keyless("EnvironmentStore::commit_settings", FactKind::EnvironmentConfigured),
     keyed("AssetStore::commit_new", FactKind::AssetCreated),
@@ -140,6 +140,9 @@ impl Commit {
             "WorkspaceStore::commit_new" => new_workspace(stage),
             "AccessStore::commit_grant" => grant(stage),
             "AccessStore::commit_end" => end_of_grant(stage).await,
+            "PrincipalBindingStore::commit_principal (first)" => first_principal_binding(stage).await,
+            "PrincipalBindingStore::commit_principal" => principal_binding(stage).await,
+            "PrincipalBindingStore::commit_end" => end_of_principal_binding(stage).await,
             "AssetStore::commit_new" => asset(stage).await,
             "AssetStore::commit_move" => life(stage, Lifecycle::Retired).await,
             "AssetStore::commit_move (archive)" => archive(stage).await,
@@ -149,21 +152,21 @@ impl Commit {
             "AssetStore::commit_flow" => flow(stage),
             "WorkloadStore::commit_new" => workload(stage).await,
             "WorkloadStore::commit" => workload_change(stage).await,
-            "ReleaseStore::commit_new" => release(stage).await,
+            "ReleaseStore::commit_new" => release::release(stage).await,
             "EnvironmentStore::commit_settings (first)" => environment(stage, 0).await,
             "EnvironmentStore::commit_settings" => environment(stage, 1).await,
-            "ReleaseStore::commit_binding" => binding(stage).await,
-            "ReleaseStore::commit_unbinding" => unbinding(stage).await,
-            "ReleaseStore::commit_review" => review(stage).await,
-            "ReleaseStore::commit_review (live)" => review_of_live(stage).await,
-            "ReleaseStore::commit_transition" => transition(stage).await,
-            "ReleaseStore::commit_transition (submitted)" => submission(stage).await,
-            "ReleaseStore::commit_deployment" => deployment(stage).await,
-            "ReleaseStore::commit_deployment (rollback)" => rollback(stage).await,
-            "ReleaseStore::commit_deployment (rollout)" => rollout(stage).await,
-            "ReleaseStore::commit_deployment (advance)" => advance(stage).await,
-            "AuditStore::commit_refusal" => refusal(stage).await,
-            "RolloutStore::commit_hold" => hold(stage).await,
+            "ReleaseStore::commit_binding" => release::binding(stage).await,
+            "ReleaseStore::commit_unbinding" => release::unbinding(stage).await,
+            "ReleaseStore::commit_review" => release::review(stage).await,
+            "ReleaseStore::commit_review (live)" => release::review_of_live(stage).await,
+            "ReleaseStore::commit_transition" => release::transition(stage).await,
+            "ReleaseStore::commit_transition (submitted)" => release::submission(stage).await,
+            "ReleaseStore::commit_deployment" => release::deployment(stage).await,
+            "ReleaseStore::commit_deployment (rollback)" => release::rollback(stage).await,
+            "ReleaseStore::commit_deployment (rollout)" => release::rollout(stage).await,
+            "ReleaseStore::commit_deployment (advance)" => release::advance(stage).await,
+            "AuditStore::commit_refusal" => release::refusal(stage).await,
+            "RolloutStore::commit_hold" => release::hold(stage).await,
             "ExecutionStore::accept" => accept(stage, acceptance).await,
             "ExecutionStore::accept (refused)" => accept(stage, refused).await,
             "ExecutionStore::finish" => finish(stage).await,
@@ -258,6 +261,54 @@ async fn end_of_grant(stage: &Stage) -> Decision {
     let store = store(stage);
     Decision::new(async move |_| AccessStore::commit_end(&*store, scope(), id, fact).await)
         .stale(format!("DELETE FROM role_binding WHERE role_binding_id = '{id}'"))
+}
+
+async fn first_principal_binding(stage: &Stage) -> Decision {
+    let workload = stage.workload().await;
+    let change = PrincipalBinding::bind(fresh(), &workload, (actor(), Some(Lane::Guided)), &stamp()).unwrap();
+    let (id, principal) = (workload.workload_id, &change.next.principal);
+    let other = format!(
+        "INSERT INTO principal_binding VALUES ('{DEFAULT_TENANT}', '{id}', '{principal}', '{}', NULL, 1, now(),
+         'user:eve', now(), 'user:eve')",
+        Uuid::now_v7()
+    );
+    // By its whole key, as above.
+    let gone = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{id}'");
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_principal(scope(), change, key.as_ref()).await)
+        .stale(other)
+        .conflict(Conflict::MissingReference, gone)
+}
+
+/// A principal that is bound to a workload of its own, and what makes that another binding.
+async fn bound(stage: &Stage) -> (Workload, PrincipalBinding, [String; 3]) {
+    let workload = stage.workload().await;
+    let change = PrincipalBinding::bind(fresh(), &workload, (actor(), None), &stamp()).unwrap();
+    let held = change.next.clone();
+    PrincipalBindingStore::commit_principal(&*stage.store, scope(), change, None).await.unwrap();
+    let (id, which) = (Uuid::now_v7(), format!("WHERE workload_id = '{}'", workload.workload_id));
+    let otherwise = [
+        format!("DELETE FROM principal_binding {which}"),
+        format!("UPDATE principal_binding SET revision = revision + 1 {which}"),
+        format!("UPDATE principal_binding SET principal_binding_id = '{id}' {which}"),
+    ];
+    (workload, held, otherwise)
+}
+
+async fn principal_binding(stage: &Stage) -> Decision {
+    let (workload, held, otherwise) = bound(stage).await;
+    let change = held.rebind(&workload, Some(Lane::Restricted), &stamp());
+    let store = store(stage);
+    let decision = Decision::new(async move |key| store.commit_principal(scope(), change, key.as_ref()).await);
+    otherwise.into_iter().fold(decision, Decision::stale)
+}
+
+async fn end_of_principal_binding(stage: &Stage) -> Decision {
+    let (workload, held, otherwise) = bound(stage).await;
+    let fact = held.fact(FactKind::PrincipalBindingDeleted, &workload, &stamp());
+    let store = store(stage);
+    let decision = Decision::new(async move |_| PrincipalBindingStore::commit_end(&*store, scope(), &held, fact).await);
+    otherwise.into_iter().fold(decision, Decision::stale)
 }
 
 /// A workspace that nothing refers to yet, so that it can go away.
@@ -408,39 +459,6 @@ async fn workload_change(stage: &Stage) -> Decision {
         .stale(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
 }
 
-async fn release(stage: &Stage) -> Decision {
-    let workload = stage.workload().await;
-    let change = Release::draft(new_release(&workload), &stamp());
-    let store = store(stage);
-    Decision::new(async move |key| ReleaseStore::commit_new(&*store, scope(), change, key.as_ref()).await).conflict(
-        Conflict::MissingReference,
-        format!("DELETE FROM workload WHERE workload_id = '{}'", workload.workload_id),
-    )
-}
-
-fn moved(release: &Release) -> String {
-    format!("UPDATE release SET revision = revision + 1 WHERE release_id = '{}'", release.release_id)
-}
-
-async fn binding(stage: &Stage) -> Decision {
-    let draft = stage.draft(&stage.workload().await).await;
-    let version = stage.bindable().await;
-    let change = draft.bind(fresh(), AssetKind::PolicyBundle, &version, &stamp()).unwrap();
-    let id = draft.release_id;
-    let taken = format!(
-        "INSERT INTO release_binding VALUES ('{DEFAULT_TENANT}', '{}', '{id}', 'policy_bundle', '{}', now(),
-         'user:eve')",
-        Uuid::now_v7(),
-        version.asset_version_id
-    );
-    let store = store(stage);
-    Decision::new(async move |key| store.commit_binding(scope(), change, key.as_ref()).await)
-        .stale(moved(&draft))
-        .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{id}'"))
-        .stale(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{}'", version.asset_id))
-        .conflict(Conflict::DuplicateRole, taken)
-}
-
 /// Settles what an environment of its own asks for, after so many who did before.
 async fn environment(stage: &Stage, earlier: u16) -> Decision {
     let name = Slug::parse(&format!("e-{}", Uuid::now_v7().simple())).unwrap();
@@ -462,148 +480,6 @@ async fn environment(stage: &Stage, earlier: u16) -> Decision {
     );
     let store = store(stage);
     Decision::new(async move |_| EnvironmentStore::commit_settings(&*store, scope(), change).await).stale(other)
-}
-
-async fn unbinding(stage: &Stage) -> Decision {
-    let draft = stage.draft(&stage.workload().await).await;
-    let bound = draft.bind(fresh(), AssetKind::PolicyBundle, &stage.bindable().await, &stamp()).unwrap();
-    let (draft, id) = (bound.next.clone(), bound.next.bindings[0].binding_id);
-    stage.store.commit_binding(scope(), bound, None).await.unwrap();
-    let change = draft.unbind(id, &stamp()).unwrap();
-    let store = store(stage);
-    Decision::new(async move |_| store.commit_unbinding(scope(), change, id).await)
-        .stale(moved(&draft))
-        .stale(format!("DELETE FROM release_binding WHERE binding_id = '{id}'"))
-        .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{}'", draft.release_id))
-}
-
-async fn review(stage: &Stage) -> Decision {
-    let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
-    let verdict = (Verdict::ChangesRequested, Some("not yet".to_owned()));
-    let change = placed.release.review(fresh(), verdict, crate::stage::RULE, &stamp()).unwrap();
-    let store = store(stage);
-    Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
-        .stale(moved(&placed.release))
-}
-
-/// A verdict on a release that holds lanes counts their deployment on as well.
-async fn review_of_live(stage: &Stage) -> Decision {
-    let (_, placed) = stage.active().await;
-    let change = placed.release.review(fresh(), (Verdict::Rejected, None), crate::stage::RULE, &stamp()).unwrap();
-    let store = store(stage);
-    Decision::new(async move |key| store.commit_review(scope(), change, key.as_ref()).await)
-        .stale(moved(&placed.release))
-}
-
-async fn transition(stage: &Stage) -> Decision {
-    let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
-    let change = placed.release.reopen(&placed.deployment, &stamp()).unwrap();
-    let store = store(stage);
-    Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
-        .stale(moved(&placed.release))
-}
-
-/// Freezes a reference besides.
-async fn submission(stage: &Stage) -> Decision {
-    let (draft, version) = (stage.draft(&stage.workload().await).await, stage.bindable().await);
-    let placed = stage.placed(&draft).await;
-    let change = placed.release.submit(Ok(vec![referring(&version)]), &placed.deployment, &stamp()).unwrap();
-    let (id, store) = (version.asset_id, store(stage));
-    Decision::new(async move |key| store.commit_transition(scope(), change, key.as_ref()).await)
-        .stale(moved(&placed.release))
-        .stale(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{id}'"))
-        .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
-}
-
-async fn deployment(stage: &Stage) -> Decision {
-    let (workload, holder) = stage.active().await;
-    let next = stage.approved(&workload, &stage.bindable().await).await;
-    let change = activation(&next, None);
-    let store = store(stage);
-    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
-        .stale(moved(&next.release))
-        .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
-        .stale(format!("UPDATE release SET state = 'superseded' WHERE release_id = '{}'", holder.release.release_id))
-}
-
-async fn rollback(stage: &Stage) -> Decision {
-    let (workload, old) = stage.active().await;
-    let next = stage.approved(&workload, &stage.bindable().await).await;
-    stage.store.commit_deployment(scope(), activation(&next, None), None).await.unwrap();
-    let holder = stage.placed(&next.release).await;
-    let back = old.release.release_id;
-    let old = stage.placed(&old.release).await.release;
-    let ways = Lane::ALL.map(|lane| (lane, &old));
-    let told = (fresh(), "It answers in riddles.");
-    let change = holder.release.roll_back(&ways, &holder.deployment, told, &stamp()).unwrap();
-    let store = store(stage);
-    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
-        .stale(moved(&holder.release))
-        .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
-        .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{back}'"))
-}
-
-/// Takes the lane that another rollout is at, so that one ends.
-async fn rollout(stage: &Stage) -> Decision {
-    let (workload, other) = rolling(stage).await;
-    let next = stage.approved(&workload, &stage.bindable().await).await;
-    let change = planned(&stage.placed(&next.release).await);
-    assert_eq!((change.stopped.as_slice(), change.superseded.len()), ([other.release.release_id].as_slice(), 0));
-    let store = store(stage);
-    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
-        .stale(moved(&next.release))
-        .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
-        .stale(format!(
-            "UPDATE release SET rollout_status = 'rolled_back', state = 'retired' WHERE release_id = '{}'",
-            other.release.release_id
-        ))
-}
-
-/// The pilot's: it stands only if the lane has soaked.
-async fn advance(stage: &Stage) -> Decision {
-    let (workload, placed) = rolling(stage).await;
-    let record = stage.store.lane_record(scope(), placed.release.release_id, 20).await.unwrap().unwrap();
-    let by = Advance::Pilot(record);
-    let change = placed.release.advance(by, &placed.deployment, (&sound(), RULE), &stamp()).unwrap();
-    let (id, store) = (placed.release.release_id, store(stage));
-    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
-        .stale(moved(&placed.release))
-        .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
-        .stale(format!("UPDATE release SET soak_ends_at = fairway_now() + interval '1 s' WHERE release_id = '{id}'"))
-}
-
-async fn refusal(stage: &Stage) -> Decision {
-    let (_, placed) = stage.active().await;
-    let fact = placed.release.self_approval_refused(&stamp());
-    let store = store(stage);
-    Decision::new(async move |_| store.commit_refusal(scope(), fact).await)
-}
-
-async fn hold(stage: &Stage) -> Decision {
-    let (_, placed) = rolling(stage).await;
-    let change = placed.release.hold(Hold::TooFewRuns, &stamp()).unwrap();
-    let (id, store) = (placed.release.release_id, store(stage));
-    Decision::new(async move |_| store.commit_hold(scope(), change).await)
-        .stale(moved(&placed.release))
-        .stale(format!("UPDATE release SET rollout_status = 'completed' WHERE release_id = '{id}'"))
-}
-
-/// A release that holds all lanes but `guided`, where its rollout would go next.
-async fn rolling(stage: &Stage) -> (Workload, PlacedRelease) {
-    let workload = stage.workload().await;
-    let approved = stage.approved(&workload, &stage.bindable().await).await;
-    let store = &stage.store;
-    store.commit_deployment(scope(), activation(&approved, Some(Lane::Standard)), None).await.unwrap();
-    let change = planned(&stage.placed(&approved.release).await);
-    store.commit_deployment(scope(), change, None).await.unwrap();
-    let placed = stage.placed(&approved.release).await;
-    (workload, placed)
-}
-
-/// The first lane of a plan without a soak.
-fn planned(placed: &PlacedRelease) -> DeploymentChange {
-    let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 0, Pace::Automatic).unwrap();
-    placed.release.activate(&Taking::Planned(plan), &placed.deployment, (&sound(), RULE), &stamp()).unwrap()
 }
 
 async fn accept(stage: &Stage, run: fn(&PlacedRelease) -> Acceptance) -> Decision {

@@ -8,7 +8,7 @@ use crate::{
     stage::{Stage, acceptance, actor, ending, environment, fresh, open, refused, scope},
 };
 use fairway_domain::{
-    access::{AccessStore, ActorRef, GrantScope, OwnerRef, rights::Reach},
+    access::{AccessStore, ActorRef, GrantScope, OwnerRef, principal_binding::PrincipalBindingStore, rights::Reach},
     asset::{
         Lifecycle,
         grant::AssetGrantStore,
@@ -71,6 +71,8 @@ const FILL: &str = "
         'api', workspace_id, 1, now(), 'user:eve', now(), NULL, '{\"presentation_mode\": \"form\"}',
         array_to_tsvector(ARRAY[workspace.tenant_id || '/word' || n, workspace.tenant_id || '/all'])
         FROM workspace, generate_series(1, 400) AS n WHERE slug IN ('home');
+    INSERT INTO principal_binding SELECT tenant_id, workload_id, 'user:' || row_number() OVER (), gen_random_uuid(),
+        'guided', 1, now(), 'user:eve', now(), 'user:eve' FROM workload;
     INSERT INTO release SELECT tenant_id, gen_random_uuid(), workload_id, workspace_id, 'dev', 'all', 'active', 'x',
         NULL, NULL, 1, now(), 'user:eve', now() FROM workload;
     INSERT INTO release_binding SELECT tenant_id, gen_random_uuid(), release_id, 'policy_bundle', (
@@ -130,6 +132,7 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     let caller = [ActorRef::parse("user:7").unwrap()];
     AccessStore::principal(store, None, &caller).await.unwrap().unwrap();
     AccessStore::principal(store, Some(scope().tenant()), &caller).await.unwrap().unwrap();
+    PrincipalBindingStore::find(store, scope(), workload.workload_id, &actor()).await.unwrap();
     AccessStore::place(store, scope(), &GrantScope::Workload(workload.workload_id)).await.unwrap().unwrap();
     AccessStore::find(store, scope(), fresh()).await.unwrap();
     TenantStore::find(store, scope()).await.unwrap().unwrap();
@@ -206,6 +209,7 @@ async fn list_everything(stage: &Stage, store: &Database) {
     let bound = &placed.release.bindings[0];
     AccessStore::list(store, scope(), None, page).await.unwrap();
     AccessStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), page).await.unwrap();
+    PrincipalBindingStore::list(store, scope(), workload.workload_id, page).await.unwrap();
     WorkspaceStore::list(store, scope(), page).await.unwrap();
     list_assets(store).await;
     AssetGrantStore::list(store, scope(), bound.asset_id, page).await.unwrap();

@@ -64,6 +64,7 @@ impl From<Failure> for ApiError {
                 Self::invalid_field(FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()))
             }
             Failure::Grant(refusal) => of_grant(refusal),
+            Failure::Principal(refusal) => FieldProblem::new("principal", refusal.code(), refusal.to_string()).into(),
             Failure::Asset(refusal) => of_asset(refusal),
             Failure::AssetInUse { shown, hidden } => of_use(&shown, hidden),
             Failure::Content(refusal) => of_content(refusal),

@@ -123,6 +123,8 @@ async fn every_change_has_one_entry_that_names_its_request() {
         ("change_environment_settings", "environment.configured", "workspace"),
         ("create_role_binding", "role_binding.created", "role_binding"),
         ("delete_role_binding", "role_binding.deleted", "role_binding"),
+        ("set_principal_binding", "principal_binding.created", "principal_binding"),
+        ("delete_principal_binding", "principal_binding.deleted", "principal_binding"),
         ("create_asset", "asset.created", "asset"),
         ("create_asset_version", "asset_version.created", "asset_version"),
         ("create_flow", "", ""),

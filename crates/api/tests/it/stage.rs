@@ -100,6 +100,7 @@ impl<'a> Stage<'a> {
             "environment" => "elsewhere".to_owned(),
             "role_binding_id" => self.binding.clone(),
             "asset_id" => self.prompt().asset_id.clone(),
+            "principal" => format!("user:{}-somebody", self.workload.slug),
             "grant_id" => self.grant.clone(),
             "asset_version_id" | "other_version_id" => self.prompt().asset_version_id.clone(),
             "kind" => "skill".to_owned(),
@@ -141,6 +142,7 @@ impl<'a> Stage<'a> {
                 "principal": format!("user:{}", self.fresh()), "role": "viewer", "scope_kind": "workspace",
                 "scope_ref": workspace,
             }),
+            "set_principal_binding" => json!({ "principal": format!("user:{}", self.fresh()), "lane": "guided" }),
             "create_asset" => json!({
                 "slug": self.fresh(), "asset_kind": "prompt_template", "owner_ref": "team:a", "workspace_id": workspace,
             }),
@@ -172,6 +174,9 @@ impl<'a> Stage<'a> {
                 "outcome": "approved", "subject_kind": "release", "subject_ref": self.workload.release_id,
             }),
             "execute_workload" => json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }),
+            "execute_workload_on_lane" => json!({
+                "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": "restricted",
+            }),
             other => panic!("what is the body of {other}?"),
         }
     }
@@ -274,6 +279,22 @@ impl<'a> Stage<'a> {
                 let binding = self.given.role(&principal, "viewer", ("workspace", Some(workspace))).await;
                 return app.delete(format!("/v1/role-bindings/{binding}"));
             }
+            "list_principal_bindings" => {
+                let path = self.path("/v1/workloads/{workload_id}/principal-bindings");
+                let bound = app.put(&path, json!({ "principal": self.placeholder("principal") }));
+                bound.in_tenant(&self.tenant).await.expect(200);
+                path
+            }
+            "set_principal_binding" => {
+                let path = self.path("/v1/workloads/{workload_id}/principal-bindings");
+                return app.put(path, self.body(operation));
+            }
+            "delete_principal_binding" => {
+                let path = self.path("/v1/workloads/{workload_id}/principal-bindings");
+                let bound = app.put(&path, self.body("set_principal_binding")).in_tenant(&self.tenant);
+                let principal = bound.await.expect(200)["principal"].as_str().unwrap().to_owned();
+                return app.delete(format!("{path}/{principal}"));
+            }
             "create_tenant" => return app.post("/v1/tenants", self.body(operation)),
             "change_tenant_settings" => {
                 return app.patch(self.path("/v1/tenants/{tenant_id}/settings"), self.body(operation));
@@ -346,7 +367,9 @@ impl<'a> Stage<'a> {
                 return app.post(format!("/v1/releases/{draft}/transition"), self.body(operation));
             }
             "review_release" => return app.post(format!("/v1/releases/{release}/approvals"), self.body(operation)),
-            "execute_workload" => return app.post(self.workload.execute_path(), self.body(operation)),
+            "execute_workload" | "execute_workload_on_lane" => {
+                return app.post(self.workload.execute_path(), self.body(operation));
+            }
             other => panic!("how is {other} asked for?"),
         };
         app.get(path)

@@ -139,7 +139,7 @@ impl ApprovalRule {
             min_approvals: whole("min_approvals").and_then(|number| usize::try_from(number).ok()).unwrap_or(1),
             self_approval: if apart == Some(true) { SelfApproval::Refused } else { SelfApproval::Allowed },
             roles: roles.map(|roles| roles.iter().filter_map(Value::as_str).filter_map(Role::parse).collect()),
-            lasts_hours: whole("expires_hours").and_then(|hours| u64::try_from(hours).ok()),
+            lasts_hours: whole("expires_hours"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Failure, Services};
 use fairway_domain::{
-    access::{ActorKind, ActorRef, Caller, Grant, GrantScope, KnownPrincipal, Rights, Role},
+    access::{ActorKind, ActorRef, Caller, CallerLanes, Grant, GrantScope, KnownPrincipal, Rights, Role},
     id::{RequestId, TenantId},
     tenant::DEFAULT_TENANT,
 };
@@ -64,6 +64,7 @@ impl Services {
             actor: claims.actor.clone(),
             groups: claims.groups.clone(),
             rights: Arc::new(rights),
+            lanes: Arc::new(CallerLanes::of(&claims.actor, known.lanes)),
             access_revision: known.access_revision,
             request_id,
         })
@@ -101,6 +102,7 @@ mod tests {
             tenant: DEFAULT_TENANT.into(),
             ever_bound,
             grants: Vec::new(),
+            lanes: Vec::new(),
             access_revision: Revision::FIRST,
         }
     }

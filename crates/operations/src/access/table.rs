@@ -76,6 +76,9 @@ operations! {
     ListRoleBindings = "list_role_bindings" => place(P::WorkloadView, P::WorkspaceManage);
     CreateRoleBinding = "create_role_binding" => place(P::WorkspaceManage, P::WorkspaceManage);
     DeleteRoleBinding = "delete_role_binding" => place(P::WorkspaceManage, P::WorkspaceManage);
+    ListPrincipalBindings = "list_principal_bindings" => place(P::WorkloadView, P::WorkspaceManage);
+    SetPrincipalBinding = "set_principal_binding" => place(P::WorkloadView, P::WorkspaceManage);
+    DeletePrincipalBinding = "delete_principal_binding" => place(P::WorkloadView, P::WorkspaceManage);
     ListAssets = "list_assets" => place(P::AssetView, P::AssetView);
     CreateAsset = "create_asset" => place(P::AssetView, P::AssetCreate);
     ReadAsset = "read_asset" => place(P::AssetView, P::AssetView);
@@ -129,6 +132,8 @@ operations! {
     ReviewRelease = "review_release" => place(P::ReleaseView, P::ReleaseApprove);
     ListApprovals = "list_approvals" => place(P::ReleaseView, P::ReleaseView);
     ExecuteWorkload = "execute_workload" => place(P::WorkloadView, P::ExecutionRun);
+    // A run that names its lane goes where its caller's binding would not send it.
+    ChooseLane = "execute_workload_on_lane" => place(P::WorkloadView, P::ReleaseTransition);
     // The submitter may always read its own run; everybody else needs this.
     ReadExecution = "read_execution" => place(P::ExecutionView, P::ExecutionView);
     ReadEvidenceGraph = "read_evidence_graph" => place(P::ExecutionView, P::ExecutionView);
@@ -140,5 +145,5 @@ operations! {
 
 impl Operation {
     /// Parts of another operation that are not routes of their own: the route's body decides which one is meant.
-    pub const PARTS: &[Self] = &[Self::SuspendWorkload, Self::ExposeWorkload, Self::SubmitRelease];
+    pub const PARTS: &[Self] = &[Self::SuspendWorkload, Self::ExposeWorkload, Self::SubmitRelease, Self::ChooseLane];
 }

@@ -13,7 +13,7 @@ use crate::{
     workload::{place_of, with_share_link},
 };
 use fairway_domain::{
-    access::{ActorRef, Caller},
+    access::{ActorRef, Caller, Place},
     evidence::RecordedDecision,
     execution::{
         Acceptance, Admission, Execution, Payload, RunRef,
@@ -40,6 +40,8 @@ pub struct ExecuteRequest {
     pub environment: Slug,
     /// Field names and values.
     pub inputs: Map<String, Value>,
+    /// The lane, where the caller chooses it.
+    pub lane: Option<Lane>,
 }
 
 /// How a run stands when its caller is answered.
@@ -142,6 +144,7 @@ impl Services {
             Status::Retired => return self.unless_known(scope, caller, key, RunRefusal::Retired).await,
         }
         gate::enter(caller, Operation::ExecuteWorkload, &place)?;
+        let wanted = wanted_lane(caller, request, workload, &place)?;
         if let Err(refusal) = with_share_link(workload) {
             return self.unless_known(scope, caller, key, refusal).await;
         }
@@ -149,7 +152,7 @@ impl Services {
             Ok(inputs) => inputs,
             Err(failure) => return self.unless_known(scope, caller, key, failure).await,
         };
-        let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving(Lane::Standard).zip(Some(lanes)));
+        let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving(wanted).zip(Some(lanes)));
         let Some(((lane, release_id), deployment)) = serving else {
             return self.unless_known(scope, caller, key, RunRefusal::NoActiveRelease).await;
         };
@@ -294,6 +297,15 @@ impl Services {
                 Err(RunRefusal::Unsettled(id).into())
             }
         }
+    }
+}
+
+/// The lane that the run asks for: the one that its caller chooses, which takes a permission, else that of its
+/// binding, else the general one.
+fn wanted_lane(caller: &Caller, request: &ExecuteRequest, workload: &Workload, place: &Place) -> Result<Lane, Failure> {
+    match request.lane {
+        Some(chosen) => gate::enter(caller, Operation::ChooseLane, place).map(|_| chosen),
+        None => Ok(caller.lanes.lane(workload.workload_id).unwrap_or(Lane::Standard)),
     }
 }
 

@@ -1,0 +1,144 @@
+//! Principal bindings.
+
+use crate::{
+    database::Database,
+    guarded::{Tail, commit_tail},
+    listing::{Key, Listing, Values},
+    row::{Columns, known},
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    access::{
+        ActorRef,
+        principal_binding::{PrincipalBinding, PrincipalBindingStore},
+    },
+    audit::Fact,
+    id::WorkloadId,
+    idempotency::KeyedOutcome,
+    release::lane::Lane,
+    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
+    tenant::TenantScope,
+};
+use tokio_postgres::Row;
+
+const COLUMNS: &str = "principal_binding_id, workload_id, principal, lane, created_at, created_by, updated_at, \
+    updated_by, revision";
+
+fn binding(row: &Row) -> Result<PrincipalBinding, StoreError> {
+    let lane = row.column::<Option<&str>>("lane")?;
+    Ok(PrincipalBinding {
+        principal_binding_id: row.id("principal_binding_id")?,
+        workload_id: row.id("workload_id")?,
+        principal: row.actor("principal")?,
+        lane: lane.map(|lane| known("lane", Lane::parse(lane))).transpose()?,
+        created_at: row.moment("created_at")?,
+        created_by: row.actor("created_by")?,
+        updated_at: row.moment("updated_at")?,
+        updated_by: row.actor("updated_by")?,
+        revision: row.revision("revision")?,
+    })
+}
+
+/// What the caches of the tenant's callers are proved by, raised where a row of `held` was written.
+macro_rules! raised {
+    () => {
+        "raised AS (
+            UPDATE tenant SET access_revision = access_revision + 1 FROM held WHERE tenant_id = $1
+         )
+         SELECT fairway_commit((SELECT count(*) = 1 FROM held), "
+    };
+}
+
+#[async_trait]
+impl PrincipalBindingStore for Database {
+    async fn find(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        principal: &ActorRef,
+    ) -> Result<Option<PrincipalBinding>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM principal_binding WHERE tenant_id = $1 AND workload_id = $2 AND principal = $3"
+        );
+        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &workload.uuid(), &principal.to_string()]).await?;
+        row.as_ref().map(binding).transpose()
+    }
+
+    async fn list(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        page: Paging,
+    ) -> Result<Listed<PrincipalBinding>, StoreError> {
+        let mut values = Values::default();
+        let conditions = vec![
+            format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
+            format!("workload_id = {}", values.bind(workload.uuid())),
+        ];
+        let key = Key::Id("principal_binding_id", "principal_binding_id");
+        self.listed(Listing::plain(COLUMNS, key, "FROM principal_binding", conditions, values), page, binding).await
+    }
+
+    async fn commit_principal(
+        &self,
+        scope: TenantScope,
+        change: Change<PrincipalBinding>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        const FIRST: &str = concat!(
+            "WITH held AS (
+                INSERT INTO principal_binding (tenant_id, workload_id, principal, lane, updated_at, updated_by, revision,
+                    principal_binding_id, created_at, created_by)
+                VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $16, $17)
+                ON CONFLICT (tenant_id, workload_id, principal) DO NOTHING
+                RETURNING 1
+             ),",
+            raised!(),
+            commit_tail!(),
+            ")"
+        );
+        const NEXT: &str = concat!(
+            "WITH held AS (
+                UPDATE principal_binding SET lane = $15, updated_at = $16, updated_by = $17, revision = $18
+                WHERE tenant_id = $1 AND workload_id = $13 AND principal = $14 AND principal_binding_id = $19
+                    AND revision = $20
+                RETURNING 1
+             ),",
+            raised!(),
+            commit_tail!(),
+            ")"
+        );
+        let Change { next, decided_on, fact } = change;
+        let tail = Tail::new(scope, &fact, key);
+        let (workload, principal) = (next.workload_id.uuid(), next.principal.to_string());
+        let (lane, revision) = (next.lane.map(Lane::as_str), next.revision.get());
+        let (at, by, id) = (next.updated_at.moment(), next.updated_by.to_string(), next.principal_binding_id.uuid());
+        let mut own = tail.with(&[&workload, &principal, &lane, &at, &by, &revision, &id]);
+        match decided_on.map(Revision::get) {
+            None => self.commit(FIRST, &own).await,
+            Some(seen) => {
+                own.push(&seen);
+                self.commit(NEXT, &own).await
+            }
+        }
+        .map(|_| ())
+    }
+
+    async fn commit_end(&self, scope: TenantScope, seen: &PrincipalBinding, fact: Fact) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH held AS (
+                DELETE FROM principal_binding
+                WHERE tenant_id = $1 AND workload_id = $13 AND principal = $14 AND principal_binding_id = $15
+                    AND revision = $16
+                RETURNING 1
+             ),",
+            raised!(),
+            commit_tail!(),
+            ")"
+        );
+        let tail = Tail::new(scope, &fact, None);
+        let (workload, principal) = (seen.workload_id.uuid(), seen.principal.to_string());
+        let (id, revision) = (seen.principal_binding_id.uuid(), seen.revision.get());
+        self.commit(SQL, &tail.with(&[&workload, &principal, &id, &revision])).await.map(|_| ())
+    }
+}

@@ -1,0 +1,137 @@
+//! Who is bound to a workload.
+
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    error::{ApiError, FieldProblem, Fields},
+    http::{
+        body::Body,
+        idempotency::Keyed,
+        paging::{List, Unfiltered},
+        path::{Path, PathId},
+    },
+    release::lane,
+};
+use actix_web::{HttpResponse, delete, get, http::StatusCode, put, web};
+use fairway_domain::{
+    access::{ActorRef, principal_binding::PrincipalBinding},
+    id::WorkloadId,
+    release::lane::Lane,
+};
+use fairway_operations::access::WantedBinding;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A principal that is bound to a workload.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PrincipalBinding)]
+pub(crate) struct PrincipalBindingView {
+    principal_binding_id: Uuid,
+    workload_id: Uuid,
+    principal: String,
+    /// `restricted`, `guided` or `standard`: the lane that serves it; null for none of its own.
+    lane: Option<&'static str>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    created_by: String,
+    #[schema(format = DateTime)]
+    updated_at: String,
+    updated_by: String,
+}
+
+impl PrincipalBindingView {
+    fn of(binding: &PrincipalBinding) -> Self {
+        Self {
+            principal_binding_id: binding.principal_binding_id.uuid(),
+            workload_id: binding.workload_id.uuid(),
+            principal: binding.principal.to_string(),
+            lane: binding.lane.map(Lane::as_str),
+            created_at: binding.created_at.to_string(),
+            created_by: binding.created_by.to_string(),
+            updated_at: binding.updated_at.to_string(),
+            updated_by: binding.updated_by.to_string(),
+        }
+    }
+}
+
+/// A principal to bind, or to bind otherwise.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WantedPrincipalBinding {
+    /// `user:<name>`, `group:<name>` or `service:<name>`.
+    principal: String,
+    /// `restricted`, `guided` or `standard`; null or left out for no lane of its own.
+    lane: Option<String>,
+}
+
+/// The principals that are bound to a workload, newest first.
+#[utoipa::path(
+    operation_id = "list_principal_bindings",
+    tag = "workloads",
+    params(("workload_id" = Uuid, Path, description = "The workload"), PageParams),
+    responses((status = 200, description = "A page of bindings", body = Vec<PrincipalBindingView>), ReadRefusals)
+)]
+#[get("/v1/workloads/{workload_id}/principal-bindings")]
+pub(crate) async fn list_principal_bindings(
+    api: web::Data<Api>,
+    caller: Identified,
+    workload: PathId<WorkloadId>,
+    list: List<Unfiltered>,
+) -> Result<HttpResponse, ApiError> {
+    let bindings = api.services.list_principal_bindings(&caller, *workload, list.paging()).await?;
+    Ok(list.answer(&bindings.map(|binding| PrincipalBindingView::of(&binding))))
+}
+
+/// Binds a principal to a workload, or gives a bound one another lane.
+#[utoipa::path(
+    operation_id = "set_principal_binding",
+    tag = "workloads",
+    params(("workload_id" = Uuid, Path, description = "The workload"), KeyParams),
+    request_body = WantedPrincipalBinding,
+    responses((status = 200, description = "The binding", body = PrincipalBindingView), WriteRefusals)
+)]
+#[put("/v1/workloads/{workload_id}/principal-bindings")]
+pub(crate) async fn set_principal_binding(
+    api: web::Data<Api>,
+    caller: Identified,
+    workload: PathId<WorkloadId>,
+    keyed: Keyed,
+    body: Body<WantedPrincipalBinding>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let mut fields = Fields::default();
+    let principal = fields.read(
+        ActorRef::parse(&body.principal)
+            .map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string())),
+    );
+    let lane = fields.read(lane(body.lane.as_deref()));
+    let wanted = fields.whole(|| Some(WantedBinding { principal: principal?, lane: lane? }))?;
+    let done = api.services.set_principal_binding(&caller, *workload, wanted, key.as_ref()).await?;
+    Ok(Answer::once(&done, &PrincipalBindingView::of(&done.value), StatusCode::OK)?.send())
+}
+
+/// Ends a principal's binding to a workload.
+#[utoipa::path(
+    operation_id = "delete_principal_binding",
+    tag = "workloads",
+    params(
+        ("workload_id" = Uuid, Path, description = "The workload"),
+        ("principal" = String, Path, description = "The principal, such as `user:ada`"),
+    ),
+    responses((status = 204, description = "It is not bound any more"), DeleteRefusals)
+)]
+#[delete("/v1/workloads/{workload_id}/principal-bindings/{principal}")]
+pub(crate) async fn delete_principal_binding(
+    api: web::Data<Api>,
+    caller: Identified,
+    path: Path<(PathId<WorkloadId>, String)>,
+) -> Result<HttpResponse, ApiError> {
+    let (workload, principal) = path.into_inner();
+    // What is no reference is bound nowhere.
+    let principal = ActorRef::parse(&principal).map_err(|_| ApiError::not_found())?;
+    api.services.delete_principal_binding(&caller, *workload, &principal).await?;
+    Ok(HttpResponse::NoContent().finish())
+}

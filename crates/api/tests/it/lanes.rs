@@ -1,0 +1,261 @@
+//! Which lane a run takes: the one that its caller chooses, else that of its binding, else the general one, and from
+//! there the next more general one that is held.
+
+use crate::stage::WORKSPACE;
+use fairway_domain::{access::ActorRef, slug::Slug};
+use fairway_operations::{
+    Failure, RunRefusal,
+    access::{Claims, IdentityMode},
+    execution::ExecuteRequest,
+};
+use fairway_testkit::{
+    TestApp,
+    app::{Answer, Version},
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+const LANES: [&str; 3] = ["restricted", "guided", "standard"];
+
+/// A workload some lanes of which are held, each by a release of its own.
+struct Laned {
+    workload_id: String,
+    slug: String,
+    releases: BTreeMap<&'static str, String>,
+}
+
+impl Laned {
+    async fn hold(app: &TestApp, versions: &[Version], slug: &str, lanes: &[&'static str]) -> Self {
+        let workload_id = app.given().workload(slug).await;
+        let mut releases = BTreeMap::new();
+        for &lane in lanes {
+            let release = app.given().approved(&workload_id, versions).await;
+            let body = json!({ "to_state": "active", "lane": lane });
+            app.post(format!("/v1/releases/{release}/transition"), body).await.expect(200);
+            releases.insert(lane, release);
+        }
+        Self { workload_id, slug: slug.to_owned(), releases }
+    }
+
+    fn bindings(&self) -> String {
+        format!("/v1/workloads/{}/principal-bindings", self.workload_id)
+    }
+
+    async fn bind(&self, app: &TestApp, principal: &str, lane: Option<&str>) {
+        app.put(self.bindings(), json!({ "principal": principal, "lane": lane })).await.expect(200);
+    }
+
+    async fn execute(&self, app: &TestApp, actor: &str, chosen: Option<&str>) -> Answer {
+        let mut body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+        if let Some(lane) = chosen {
+            body["lane"] = lane.into();
+        }
+        app.post(format!("/v1/workloads/by-slug/{}/execute", self.slug), body).as_actor(actor).await
+    }
+
+    /// The lane that served a run. Whatever tells of it says the same: the run, its evidence, the release that holds the
+    /// lane, and the policy, which gives the lane that it saw as its reason.
+    async fn served(&self, app: &TestApp, ran: &Answer) -> String {
+        let id = ran.expect(200)["execution_id"].as_str().unwrap().to_owned();
+        let read = app.get(format!("/v1/executions/{id}")).await.expect(200);
+        let lane = read["lane"].as_str().unwrap().to_owned();
+        assert_eq!((&read["reason_code"], &read["release_id"]), (&json!(lane), &json!(self.releases[lane.as_str()])));
+        let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
+        assert_eq!(evidence["policy_decision"]["reason_code"], lane.as_str(), "{evidence}");
+        assert_eq!(evidence["execution"]["release_id"], read["release_id"], "{evidence}");
+        lane
+    }
+}
+
+/// A release's bindings under a policy that gives the lane as its reason.
+async fn versions(app: &TestApp) -> Vec<Version> {
+    let given = app.given();
+    let rule = |lane: &str| json!({ "id": lane, "condition": format!("lane == '{lane}'"), "outcome": "allow", "reason_code": lane });
+    let policy = given.policy_of("policy", LANES.map(rule).into_iter().collect()).await;
+    vec![given.prompt("prompt").await, given.model_policy("model").await, policy]
+}
+
+#[tokio::test]
+async fn a_run_goes_to_the_next_more_general_lane_and_never_back() {
+    let app = TestApp::start().await;
+    let versions = versions(&app).await;
+    // Every way in which lanes can be held, one bit for each.
+    for held in 1_u8..8 {
+        let lanes: Vec<&str> =
+            LANES.into_iter().enumerate().filter(|(at, _)| held & (1 << at) != 0).map(|(_, lane)| lane).collect();
+        let workload = Laned::hold(&app, &versions, &format!("w-{held}"), &lanes).await;
+        for (at, wanted) in LANES.into_iter().enumerate() {
+            let expected = LANES.into_iter().skip(at).find(|lane| lanes.contains(lane));
+            let bound = format!("user:{wanted}");
+            workload.bind(&app, &bound, Some(wanted)).await;
+            let mut runs = vec![
+                workload.execute(&app, &bound, None).await,
+                workload.execute(&app, "user:local", Some(wanted)).await,
+            ];
+            if wanted == "standard" {
+                // Who is not bound, and who is bound without a lane, is served as everybody.
+                workload.bind(&app, "user:open", None).await;
+                runs.push(workload.execute(&app, "user:open", None).await);
+                runs.push(workload.execute(&app, "user:unbound", None).await);
+            }
+            for ran in runs {
+                match expected {
+                    Some(lane) => assert_eq!(workload.served(&app, &ran).await, lane, "{wanted} of {lanes:?}"),
+                    None => drop(ran.refused(409, "no_active_release")),
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn choosing_a_lane_takes_a_permission_on_that_workload() {
+    let app = TestApp::start().await;
+    let versions = versions(&app).await;
+    let workload = Laned::hold(&app, &versions, "main", &LANES).await;
+    let other = Laned::hold(&app, &versions, "other", &LANES).await;
+    let given = app.given();
+    given.role("user:runner", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    given.role("user:runner", "operator", ("workload", Some(&other.workload_id))).await;
+    workload.bind(&app, "user:runner", Some("guided")).await;
+    // Its own lane is none that it may choose, and neither is the one that it would get anyway.
+    for lane in LANES {
+        let refused = workload.execute(&app, "user:runner", Some(lane)).await.refused(403, "forbidden");
+        assert_eq!(refused["permission"], "release.transition", "{lane}");
+        let ran = other.execute(&app, "user:runner", Some(lane)).await;
+        assert_eq!(other.served(&app, &ran).await, lane);
+    }
+    let runs = "SELECT count(*) FROM execution JOIN workload USING (tenant_id, workload_id) WHERE slug = 'main'";
+    let owner = app.database().owner().await.unwrap();
+    assert_eq!(owner.query_one(runs, &[]).await.unwrap().get::<_, i64>(0), 0);
+    let ran = workload.execute(&app, "user:runner", None).await;
+    assert_eq!(workload.served(&app, &ran).await, "guided");
+    // What is chosen goes before what is bound.
+    workload.bind(&app, "user:local", Some("restricted")).await;
+    let ran = workload.execute(&app, "user:local", Some("standard")).await;
+    assert_eq!(workload.served(&app, &ran).await, "standard");
+    // Who may not even see the workload is told nothing of lanes.
+    app.given().role("user:stranger", "runtime_user", ("workload", Some(&other.workload_id))).await;
+    workload.execute(&app, "user:stranger", Some("guided")).await.refused(404, "not_found");
+    workload.execute(&app, "anonymous", Some("guided")).await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn what_is_no_lane_is_refused_and_null_is_none() {
+    let app = TestApp::start().await;
+    let workload = Laned::hold(&app, &versions(&app).await, "main", &["restricted", "standard"]).await;
+    workload.bind(&app, "user:local", Some("restricted")).await;
+    for lane in ["", "all", "Standard", "standard ", "canary"] {
+        let refused = workload.execute(&app, "user:local", Some(lane)).await.refused(422, "validation_error");
+        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!("lane"), &json!("invalid")));
+    }
+    let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
+    let both = app.post(&path, json!({ "environment": "-", "lane": "canary" })).await;
+    let fields = both.refused(422, "validation_error")["fields"].clone();
+    assert_eq!((&fields[0]["path"], &fields[1]["path"]), (&json!("environment"), &json!("lane")), "{fields}");
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": null });
+    assert_eq!(workload.served(&app, &app.post(&path, body.clone()).await).await, "restricted");
+    // The lane is part of what a key stands for.
+    let first = app.post(&path, body.clone()).key("once").await;
+    assert_eq!(app.post(&path, body).key("once").await.expect(200), first.expect(200));
+    let chosen = json!({ "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": "standard" });
+    app.post(&path, chosen).key("once").await.refused(409, "idempotency_key_conflict");
+}
+
+#[tokio::test]
+async fn a_changed_binding_counts_with_the_next_request_of_every_server() {
+    let app = TestApp::start().await;
+    let beside = TestApp::builder().beside(&app).start().await;
+    let workload = Laned::hold(&app, &versions(&app).await, "main", &LANES).await;
+    let next = async |expected: &str| {
+        // Twice on each, so that the second run is decided on what the first one left in the caches.
+        for server in [&app, &beside, &app, &beside] {
+            let ran = workload.execute(server, "user:ada", None).await;
+            assert_eq!(workload.served(server, &ran).await, expected);
+        }
+    };
+    next("standard").await;
+    for round in 0..2 {
+        let (here, there) = if round == 0 { (&app, &beside) } else { (&beside, &app) };
+        workload.bind(here, "user:ada", Some("restricted")).await;
+        next("restricted").await;
+        workload.bind(there, "user:ada", Some("guided")).await;
+        next("guided").await;
+        workload.bind(here, "user:ada", None).await;
+        next("standard").await;
+        workload.bind(there, "user:ada", Some("restricted")).await;
+        next("restricted").await;
+        // Somebody else's binding says nothing of hers.
+        workload.bind(there, "user:grace", Some("guided")).await;
+        next("restricted").await;
+        here.delete(format!("{}/user:ada", workload.bindings())).await.expect(204);
+        next("standard").await;
+    }
+}
+
+#[tokio::test]
+async fn a_binding_to_another_workload_says_nothing_of_this_one() {
+    let app = TestApp::start().await;
+    let versions = versions(&app).await;
+    let one = Laned::hold(&app, &versions, "one", &LANES).await;
+    let two = Laned::hold(&app, &versions, "two", &LANES).await;
+    one.bind(&app, "user:ada", Some("restricted")).await;
+    two.bind(&app, "user:ada", Some("guided")).await;
+    one.bind(&app, "service:ada", Some("guided")).await;
+    for (workload, actor, expected) in [
+        (&one, "user:ada", "restricted"),
+        (&two, "user:ada", "guided"),
+        (&one, "service:ada", "guided"),
+        (&two, "service:ada", "standard"),
+    ] {
+        let ran = workload.execute(&app, actor, None).await;
+        assert_eq!(workload.served(&app, &ran).await, expected, "{actor} {}", workload.slug);
+    }
+}
+
+#[tokio::test]
+async fn a_group_counts_after_the_actor_and_of_groups_the_most_careful_lane() {
+    let app = TestApp::start().await;
+    let workload = Laned::hold(&app, &versions(&app).await, "main", &LANES).await;
+    // Callers with groups come with tokens, so the operation is asked as it will be then.
+    let served = async |actor: &str, groups: &[&str]| {
+        let reference = |text: &str| ActorRef::parse(text).unwrap();
+        let claims = Claims {
+            actor: reference(actor),
+            groups: groups.iter().map(|group| reference(group)).collect(),
+            tenant: None,
+        };
+        let inputs: Value = json!({ "ticket": "a refund" });
+        let request = ExecuteRequest {
+            slug: Slug::parse("main").unwrap(),
+            environment: Slug::parse("dev").unwrap(),
+            inputs: inputs.as_object().unwrap().clone(),
+            lane: None,
+        };
+        let who = (IdentityMode::Local, &claims, Uuid::now_v7().into());
+        app.services().execute(who, &request, None).await.map(|answer| answer.execution.lane.as_str())
+    };
+    workload.bind(&app, "group:bold", Some("standard")).await;
+    workload.bind(&app, "group:calm", Some("guided")).await;
+    workload.bind(&app, "group:wary", Some("restricted")).await;
+    workload.bind(&app, "group:open", None).await;
+    workload.bind(&app, "user:ada", Some("standard")).await;
+    workload.bind(&app, "user:open", None).await;
+    for (actor, groups, expected) in [
+        ("user:ada", &["group:wary", "group:calm"][..], "standard"),
+        ("user:grace", &["group:bold", "group:wary", "group:calm"], "restricted"),
+        ("user:grace", &["group:calm", "group:bold", "group:open"], "guided"),
+        ("user:grace", &["group:open"], "standard"),
+        ("user:grace", &["group:others"], "standard"),
+        // A binding without a lane leaves it to the groups.
+        ("user:open", &["group:calm"], "guided"),
+    ] {
+        assert_eq!(served(actor, groups).await.unwrap(), expected, "{actor} {groups:?}");
+    }
+    app.post(format!("/v1/releases/{}/transition", workload.releases["standard"]), json!({ "to_state": "retired" }))
+        .await
+        .expect(200);
+    let refused = served("user:ada", &["group:wary"]).await.unwrap_err();
+    assert!(matches!(refused, Failure::Run(RunRefusal::NoActiveRelease)), "{refused:?}");
+}

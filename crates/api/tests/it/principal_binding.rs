@@ -1,0 +1,245 @@
+//! Who is bound to a workload: bound once, told newest first, by those who manage the workspace.
+
+use crate::stage::{Stage, TENANT, WORKSPACE};
+use fairway_testkit::{
+    TestApp,
+    app::{Answer, Request},
+};
+use futures_util::future::{join, join_all};
+use serde_json::{Value, json};
+use std::future::IntoFuture as _;
+
+fn path(workload: &str) -> String {
+    format!("/v1/workloads/{workload}/principal-bindings")
+}
+
+async fn number(app: &TestApp, sql: &str) -> i64 {
+    app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+}
+
+const FACTS: &str = "SELECT count(*) FROM fact WHERE kind LIKE 'principal\\_binding.%'";
+
+async fn access_revision(app: &TestApp) -> i64 {
+    number(app, &format!("SELECT access_revision FROM tenant WHERE tenant_id = '{TENANT}'")).await
+}
+
+#[tokio::test]
+async fn a_principal_is_bound_once_and_bound_otherwise_in_place() {
+    let app = TestApp::start().await;
+    let workload = app.given().workload("main").await;
+    let bindings = path(&workload);
+    assert_eq!(app.get(&bindings).await.expect(200), json!([]));
+    let first = app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200);
+    let id = first["principal_binding_id"].as_str().unwrap().to_owned();
+    let at = first["created_at"].clone();
+    assert_eq!(
+        first,
+        json!({
+            "principal_binding_id": id, "workload_id": workload, "principal": "user:ada", "lane": "guided",
+            "created_at": at, "created_by": "user:local", "updated_at": at, "updated_by": "user:local",
+        })
+    );
+    let (revision, facts) = (access_revision(&app).await, number(&app, FACTS).await);
+    // The same again changes nothing.
+    assert_eq!(app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200), first);
+    assert_eq!((access_revision(&app).await, number(&app, FACTS).await), (revision, facts));
+    let body = json!({ "principal": "user:ada", "lane": "restricted" });
+    let second = app.put(&bindings, body).as_actor("user:grace").await.expect(200);
+    assert_eq!(
+        (&second["principal_binding_id"], &second["lane"], &second["created_at"], &second["created_by"]),
+        (&json!(id), &json!("restricted"), &at, &json!("user:local"))
+    );
+    assert_eq!(second["updated_by"], "user:grace");
+    assert!(second["updated_at"].as_str() > at.as_str(), "{second}");
+    assert_eq!((access_revision(&app).await, number(&app, FACTS).await), (revision + 1, facts + 1));
+    for body in [json!({ "principal": "group:a.b", "lane": null }), json!({ "principal": "service:ci+1@x" })] {
+        let bound = app.put(&bindings, body).await.expect(200);
+        assert_eq!((&bound["lane"], bound["principal"].is_string()), (&Value::Null, true));
+    }
+    let listed = app.get(&bindings).await.expect(200);
+    let told: Vec<(&Value, &Value)> =
+        listed.as_array().unwrap().iter().map(|row| (&row["principal"], &row["lane"])).collect();
+    assert_eq!(
+        told,
+        [
+            (&json!("service:ci+1@x"), &Value::Null),
+            (&json!("group:a.b"), &Value::Null),
+            (&json!("user:ada"), &json!("restricted")),
+        ]
+    );
+    assert_eq!(listed[2], second);
+    // Left out is none: it does not stay as it was.
+    let open = app.put(&bindings, json!({ "principal": "user:ada" })).await.expect(200);
+    assert_eq!(open["lane"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_binding_that_ends_is_gone_and_can_come_back() {
+    let app = TestApp::start().await;
+    let workload = app.given().workload("main").await;
+    let bindings = path(&workload);
+    let bind = async || app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200);
+    let first = bind().await;
+    app.put(&bindings, json!({ "principal": "user:adam" })).await.expect(200);
+    let (revision, facts) = (access_revision(&app).await, number(&app, FACTS).await);
+    // The colon may be written either way.
+    app.delete(format!("{bindings}/user%3Aada")).await.expect(204);
+    assert_eq!((access_revision(&app).await, number(&app, FACTS).await), (revision + 1, facts + 1));
+    for gone in ["user:ada", "user%3aada", "group:ada", "user:nobody", "ada", "user", "system:x", "anonymous"] {
+        app.delete(format!("{bindings}/{gone}")).await.refused(404, "not_found");
+    }
+    assert_eq!((access_revision(&app).await, number(&app, FACTS).await), (revision + 1, facts + 1));
+    assert_eq!(app.get(&bindings).await.expect(200)[0]["principal"], "user:adam");
+    let second = bind().await;
+    assert_ne!(first["principal_binding_id"], second["principal_binding_id"]);
+    app.delete(format!("{bindings}/user:ada")).await.expect(204);
+    // The log tells each step, with the binding's names and no more.
+    let sql = "SELECT kind, convert_from(body, 'UTF8') FROM fact WHERE kind LIKE 'principal\\_binding.%'
+        AND convert_from(body, 'UTF8') LIKE '%user:ada\"%' ORDER BY fact_id";
+    let rows = app.database().owner().await.unwrap().query(sql, &[]).await.unwrap();
+    let kinds: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+    let made_and_gone = ["principal_binding.created", "principal_binding.deleted"];
+    assert_eq!(kinds, [made_and_gone, made_and_gone].concat());
+    for row in &rows {
+        let told: Value = serde_json::from_str(row.get(1)).unwrap();
+        assert_eq!(told["detail"], json!({ "workload_id": workload, "principal": "user:ada", "lane": "guided" }));
+        assert_eq!((&told["subject"]["kind"], &told["workspace_id"]), (&json!("principal_binding"), &json!(WORKSPACE)));
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_bound_is_refused_with_its_field() {
+    let app = TestApp::start().await;
+    let bindings = path(&app.given().workload("main").await);
+    for principal in
+        ["", "ada", "user:", "user:Ada", "team:a", "system:sequencer", "share_link:0", "anonymous", "group:"]
+    {
+        let refused = app.put(&bindings, json!({ "principal": principal })).await.refused(422, "validation_error");
+        let field = &refused["fields"][0];
+        assert_eq!((&field["path"], &field["code"]), (&json!("principal"), &json!("invalid_principal")), "{principal}");
+    }
+    for lane in ["", "all", "Guided", "canary"] {
+        let body = json!({ "principal": "user:ada", "lane": lane });
+        let refused = app.put(&bindings, body).await.refused(422, "validation_error");
+        assert_eq!(refused["fields"][0]["path"], "lane", "{lane}");
+    }
+    for body in [
+        json!({}),
+        json!({ "lane": "guided" }),
+        json!({ "principal": null }),
+        json!({ "principal": "user:ada", "lane": 1 }),
+        json!({ "principal": "user:ada", "lane": ["guided"] }),
+    ] {
+        app.put(&bindings, body).await.refused(422, "validation_error");
+    }
+    // Both at once are told at once.
+    let refused = app.put(&bindings, json!({ "principal": "ada", "lane": "x" })).await.refused(422, "validation_error");
+    assert_eq!(refused["fields"].as_array().unwrap().len(), 2, "{refused}");
+    assert_eq!(app.get(&bindings).await.expect(200), json!([]));
+}
+
+#[tokio::test]
+async fn bindings_are_for_those_who_manage_the_workspace() {
+    let app = TestApp::start().await;
+    let abroad = Stage::set_abroad(&app).await;
+    let given = app.given();
+    let bindings = path(&given.workload("main").await);
+    app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200);
+    given.role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
+    given.role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
+    given.role("user:boss", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    let next_door = given.workspace("next-door", "next-door").await;
+    given.role("user:neighbour", "workspace_admin", ("workspace", Some(&next_door))).await;
+    let body = json!({ "principal": "user:eve", "lane": "restricted" });
+    let requests = || {
+        let ended = format!("{bindings}/user:ada");
+        [app.get(&bindings), app.put(&bindings, body.clone()), app.delete(ended)]
+    };
+    for request in requests().into_iter().flat_map(|request| [(request.clone(), "viewer"), (request, "operator")]) {
+        let (request, who) = request;
+        let refused = request.as_actor(&format!("user:{who}")).await.refused(403, "forbidden");
+        assert_eq!(refused["permission"], "workspace.manage", "{who}");
+    }
+    for request in requests() {
+        request.as_actor("user:neighbour").await.refused(404, "not_found");
+    }
+    // A workload of another tenant and one that nobody has are told apart by nobody.
+    for workload in [abroad.workload.workload_id.as_str(), "00000000-0000-7000-8000-0000000000aa"] {
+        let bindings = path(workload);
+        for request in
+            [app.get(&bindings), app.put(&bindings, body.clone()), app.delete(format!("{bindings}/user:ada"))]
+        {
+            request.as_actor("user:boss").await.refused(404, "not_found");
+        }
+    }
+    assert_eq!(app.get(&bindings).as_actor("user:boss").await.expect(200)[0]["principal"], "user:ada");
+    let [read, bound, ended] = requests();
+    read.as_actor("user:boss").await.expect(200);
+    bound.as_actor("user:boss").await.expect(200);
+    ended.as_actor("user:boss").await.expect(204);
+    // The same name in another tenant is somebody else.
+    let there = path(&abroad.workload.workload_id);
+    assert_eq!(app.get(&there).in_tenant(&abroad.tenant).await.expect(200), json!([]));
+}
+
+#[tokio::test]
+async fn a_key_keeps_what_was_asked_for_once() {
+    let app = TestApp::start().await;
+    let bindings = path(&app.given().workload("main").await);
+    let wanted = |lane: &str| json!({ "principal": "user:ada", "lane": lane });
+    let first = app.put(&bindings, wanted("guided")).key("once").await.expect(200);
+    app.put(&bindings, wanted("restricted")).await.expect(200);
+    // Sent again, it changes nothing back, and answers with what is there now.
+    let again = app.put(&bindings, wanted("guided")).key("once").await;
+    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    let again = again.expect(200);
+    assert_eq!(
+        (&again["lane"], &again["principal_binding_id"]),
+        (&json!("restricted"), &first["principal_binding_id"])
+    );
+    // What is there already is kept under a key too.
+    app.put(&bindings, wanted("restricted")).key("same").await.expect(200);
+    app.put(&bindings, wanted("standard")).key("same").await.refused(409, "idempotency_key_conflict");
+    app.delete(format!("{bindings}/user:ada")).await.expect(204);
+    app.put(&bindings, wanted("guided")).key("once").await.refused(404, "not_found");
+    app.put(&bindings, wanted("standard")).await.expect(200);
+    // Another binding of that name is another one.
+    app.put(&bindings, wanted("guided")).key("once").await.refused(404, "not_found");
+}
+
+/// Sends these at once, and lets none of them write before all have decided.
+async fn at_once(app: &TestApp, requests: Vec<Request>) -> Vec<Answer> {
+    let owner = app.database().owner().await.unwrap();
+    owner.batch_execute("BEGIN; LOCK TABLE principal_binding IN SHARE MODE").await.unwrap();
+    let many = i64::try_from(requests.len()).unwrap();
+    let decided = async {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'principal_binding'::regclass AND NOT granted";
+        while number(app, waiting).await < many {
+            tokio::task::yield_now().await;
+        }
+        owner.batch_execute("COMMIT").await.unwrap();
+    };
+    join(join_all(requests.into_iter().map(Request::into_future)), decided).await.0
+}
+
+#[tokio::test]
+async fn of_many_at_once_each_is_answered_and_one_binding_stays() {
+    let app = TestApp::start().await;
+    let bindings = path(&app.given().workload("main").await);
+    let lanes = ["restricted", "guided", "standard"];
+    let put = |lane| app.put(&bindings, json!({ "principal": "user:ada", "lane": lane }));
+    let answers = at_once(&app, lanes.into_iter().map(put).collect()).await;
+    for answer in &answers {
+        answer.expect(200);
+    }
+    let listed = app.get(&bindings).await.expect(200);
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    assert!(answers.iter().any(|answer| answer.json() == listed[0]), "{listed}");
+    assert_eq!(number(&app, FACTS).await, 3);
+    let path = format!("{bindings}/user:ada");
+    let ended = at_once(&app, (0..3).map(|_| app.delete(&path)).collect()).await;
+    let mut statuses: Vec<u16> = ended.iter().map(|answer| answer.status).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [204, 404, 404], "{ended:?}");
+    assert_eq!(number(&app, FACTS).await, 4);
+}
