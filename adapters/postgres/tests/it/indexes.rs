@@ -21,6 +21,7 @@ use fairway_domain::{
     execution::ports::{Accepted, ExecutionStore, LeaseState},
     idempotency::{IdempotencyStore, RequestKey},
     release::ports::{ReleaseFilter, ReleaseStore},
+    rollout::ports::RolloutStore,
     search::Words,
     store::{Paging, Start},
     tenant::{DEFAULT_NAMESPACE, DEFAULT_WORKSPACE, TenantStore, WorkspaceStore},
@@ -152,6 +153,10 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     ReleaseStore::find(store, scope(), release.release_id).await.unwrap().unwrap();
     ReleaseStore::deployment(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
     ReleaseStore::pulse(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
+    ReleaseStore::lane_history(store, scope(), workload.workload_id, &environment(), 100).await.unwrap();
+    ReleaseStore::ended_runs(store, scope(), release.release_id, 20).await.unwrap();
+    RolloutStore::lane_record(store, scope(), release.release_id, 20).await.unwrap();
+    RolloutStore::soaked(store, None, 100).await.unwrap();
     ExecutionStore::runtime_entry(store, scope(), &workload.slug, &environment()).await.unwrap().unwrap();
     let key = RequestKey {
         key: Uuid::now_v7().to_string(),

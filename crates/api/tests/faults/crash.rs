@@ -74,6 +74,56 @@ async fn activation(remote: &Remote) -> Attempt {
     }
 }
 
+/// An activation that is over before anything crashes.
+async fn activate(remote: &Remote, release: Uuid, body: &Value) {
+    let path = format!("/v1/releases/{release}/transition");
+    assert_eq!(remote.post(&path, body, None).await.unwrap().status, 200);
+}
+
+async fn rollback(remote: &Remote) -> Attempt {
+    let (workload, _) = remote.workload().await;
+    let (one, two) = (remote.approved(workload).await, remote.approved(workload).await);
+    for release in [one, two] {
+        activate(remote, release, &json!({ "to_state": "active" })).await;
+    }
+    Attempt {
+        path: format!("/v1/releases/{two}/rollback"),
+        body: json!({ "reason": "It answers in riddles." }),
+        held: format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE"),
+        // Both releases, three lanes, three moves told of, one document.
+        effect: format!(
+            "SELECT CASE (SELECT count(*) FROM release WHERE (release_id, state) IN (('{one}', 'active'), ('{two}', 'superseded')))
+                + (SELECT count(*) FROM deployment, unnest(ARRAY[restricted_release_id, guided_release_id,
+                    standard_release_id]) AS holder WHERE workload_id = '{workload}' AND holder = '{one}')
+                + (SELECT count(*) FROM deployment_history WHERE workload_id = '{workload}' AND reason = 'rollback')
+                + (SELECT count(*) FROM release_artifact WHERE release_id = '{two}')
+             WHEN 0 THEN 0 WHEN 9 THEN 1 ELSE -1 END::bigint"
+        ),
+        status: 200,
+    }
+}
+
+async fn advance(remote: &Remote) -> Attempt {
+    let (workload, _) = remote.workload().await;
+    let release = remote.approved(workload).await;
+    let plan = json!({ "lane_sequence": ["restricted", "standard"], "soak_duration_minutes": 0 });
+    activate(remote, release, &json!({ "to_state": "active", "rollout_plan": plan })).await;
+    Attempt {
+        path: format!("/v1/releases/{release}/rollout/advance"),
+        body: json!({}),
+        held: format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE"),
+        // The rollout, the lane that soaks, its holder, and the move told of.
+        effect: format!(
+            "SELECT CASE (SELECT count(*) FROM release WHERE release_id = '{release}' AND rollout_index = 1)
+                + (SELECT count(*) FROM deployment WHERE workload_id = '{workload}' AND soaking_lanes = '{{standard}}')
+                + (SELECT count(*) FROM deployment WHERE standard_release_id = '{release}')
+                + (SELECT count(*) FROM deployment_history WHERE workload_id = '{workload}' AND reason = 'advance')
+             WHEN 0 THEN 0 WHEN 4 THEN 1 ELSE -1 END::bigint"
+        ),
+        status: 200,
+    }
+}
+
 async fn count(client: &Client, sql: &str) -> i64 {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
@@ -135,7 +185,15 @@ async fn is_all_or_nothing(decide: impl AsyncFn(&Remote) -> Attempt) {
             let again = server.remote.post(&attempt.path, &attempt.body, Some(&key)).await.unwrap();
             assert_eq!(again.status, attempt.status, "{at:?}: {again:?}");
             let told = first.get_or_insert_with(|| again.clone());
-            for name in ["asset_version_id", "version_label", "release_id", "state", "created_at"] {
+            for name in [
+                "asset_version_id",
+                "version_label",
+                "release_id",
+                "state",
+                "created_at",
+                "artifact_id",
+                "rollout_state",
+            ] {
                 assert_eq!(told.body.get(name), again.body.get(name), "{at:?}: {name}");
             }
         }
@@ -158,4 +216,14 @@ async fn a_release_is_drafted_whole_or_not_at_all() {
 #[tokio::test]
 async fn a_release_goes_live_whole_or_not_at_all() {
     is_all_or_nothing(activation).await;
+}
+
+#[tokio::test]
+async fn a_release_is_taken_back_whole_or_not_at_all() {
+    is_all_or_nothing(rollback).await;
+}
+
+#[tokio::test]
+async fn a_rollout_goes_on_whole_or_not_at_all() {
+    is_all_or_nothing(advance).await;
 }
