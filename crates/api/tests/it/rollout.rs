@@ -1,11 +1,15 @@
 //! Rollouts: lanes taken one after another, by people and by the pilot.
 
 use fairway_testkit::{
-    TestApp,
+    MovableClock, TestApp,
     app::{Answer, Version},
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// In seconds.
+const DAY: i64 = 86_400;
 
 async fn approved(app: &TestApp, count: usize) -> (String, Vec<String>) {
     let given = app.given();
@@ -247,7 +251,8 @@ async fn a_lost_answer_is_found_again_by_its_key() {
 /// The soak is told by the database's clock, whatever the servers' clocks say.
 #[tokio::test]
 async fn the_pilot_goes_on_after_the_soak_if_enough_runs_went_well() {
-    let app = TestApp::start().await;
+    let clock = Arc::new(MovableClock::default());
+    let app = TestApp::builder().clock(clock.clone()).start().await;
     let (workload, releases) = approved(&app, 1).await;
     let release = &releases[0];
     let config = json!({ "interface_config": {
@@ -264,6 +269,9 @@ async fn the_pilot_goes_on_after_the_soak_if_enough_runs_went_well() {
         assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
     }
     assert_eq!(pilot().await, (0, 0), "it soaks");
+    clock.move_to(2 * DAY);
+    assert_eq!(pilot().await, (0, 0), "what the server's clock says does not matter");
+    clock.move_to(-DAY);
     app.database().move_clock(3_590).await.unwrap();
     assert_eq!(pilot().await, (0, 0), "it soaks still");
     app.database().move_clock(3_601).await.unwrap();
