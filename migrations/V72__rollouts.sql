@@ -8,14 +8,19 @@ ALTER TABLE release
     ADD COLUMN rollout_since bigint,
     ADD COLUMN soak_started_at timestamptz,
     ADD COLUMN soak_ends_at timestamptz,
-    ADD COLUMN rollout_hold text,
+    -- Reasons to hold that were told of the present lane.
+    ADD COLUMN rollout_holds text[] NOT NULL DEFAULT '{}',
+    -- Whether its runs spoke for taking it back when somebody last looked.
+    ADD COLUMN rollback_advised boolean NOT NULL DEFAULT false,
     ADD CHECK (num_nonnulls(rollout_status, rollout_lanes, rollout_soak_minutes, rollout_auto_advance, rollout_index,
-        rollout_since, soak_started_at, soak_ends_at) IN (0, 8)),
-    -- Who holds no lane is at none.
-    ADD CHECK (rollout_status <> 'in_progress' OR state = 'active');
+        rollout_since, soak_started_at, soak_ends_at) IN (0, 8));
 -- What the pilot looks through.
 CREATE INDEX release_by_soak ON release (tenant_id, release_id)
     WHERE rollout_status = 'in_progress' AND rollout_auto_advance;
+
+-- What is looked at for advice.
+CREATE INDEX release_that_serves ON release (tenant_id, release_id) WHERE state = 'active';
+INSERT INTO chore (name, due_at) VALUES ('advise_rollbacks', fairway_now());
 
 -- The lanes that the rollouts of their holders are at.
 ALTER TABLE deployment ADD COLUMN soaking_lanes text[] NOT NULL DEFAULT '{}';

@@ -2,3 +2,6 @@
 -- have the moment that a server told.
 ALTER TABLE approval ADD COLUMN recorded_at timestamptz;
 ALTER TABLE approval ALTER COLUMN recorded_at SET DEFAULT fairway_now();
+
+-- Programs beside the servers look whether the schema is theirs.
+GRANT SELECT ON refinery_schema_history TO fairway_service;

@@ -27,4 +27,6 @@ mod together;
 mod workload;
 
 pub use database::{Database, DatabaseOptions};
-pub use migration::{MigrationError, create_database, holds_schema, migrate, prepare_partitions, schema_fingerprint};
+pub use migration::{
+    MigrationError, agrees_with_schema, create_database, holds_schema, migrate, prepare_partitions, schema_fingerprint,
+};

@@ -54,6 +54,19 @@ pub async fn holds_schema(url: &str) -> Result<bool, MigrationError> {
     Ok(client.query_opt(held, &[]).await?.is_some())
 }
 
+/// Whether the schema at this address is the one that this program was built with: a program beside the servers must not
+/// write to another one.
+///
+/// # Errors
+/// When the server cannot be reached or refuses, or the schema is another one.
+pub async fn agrees_with_schema(url: &str) -> Result<bool, MigrationError> {
+    let client = connect(url).await?;
+    let row = client.query_one("SELECT max(version) FROM refinery_schema_history", &[]).await?;
+    let ours =
+        embedded::migrations::runner().get_migrations().iter().map(|migration| i64::from(migration.version())).max();
+    Ok(row.try_get::<_, Option<i32>>(0)?.map(i64::from) == ours)
+}
+
 /// Makes the partitions of the coming months; answers how many were missing. To be run daily by the owner.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! Releases and deployments.
 
+mod deployment;
 mod moves;
 mod rows;
 
@@ -18,7 +19,7 @@ use fairway_domain::{
     release::{
         Release,
         lane::{Deployment, DeploymentChange, Lane, LaneMoved, MoveReason},
-        ports::{DeploymentPulse, PlacedRelease, ReleaseFilter, ReleaseStore},
+        ports::{DeploymentPulse, PlacedRelease, ReleaseFilter, ReleaseOfTenant, ReleaseStore},
         recommendation::EndedRuns,
         review::Reviewed,
         rollback::ReleaseArtifact,
@@ -30,9 +31,8 @@ use fairway_domain::{
 };
 pub(crate) use moves::Moves;
 use moves::Moving;
-pub(crate) use rows::ReleaseRow;
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
-use rows::{RELEASE_COLUMNS, RolloutRow, placed, release};
+use rows::{RELEASE_COLUMNS, ReleaseRow, placed, release};
 use std::collections::HashMap;
 use uuid::Uuid;
 
@@ -60,6 +60,23 @@ impl Look for Releases {
                 let found = placed(row)?;
                 Ok(((row.column("tenant_id")?, found.release.release_id.uuid()), found))
             })
+            .collect()
+    }
+}
+
+impl Database {
+    /// The releases that a statement finds behind `$1` (tenant) and `$2` (release), `$3` at most.
+    pub(crate) async fn releases_behind(
+        &self,
+        sql: &str,
+        after: Option<ReleaseOfTenant>,
+        most: u32,
+    ) -> Result<Vec<ReleaseOfTenant>, StoreError> {
+        let (tenant, release) =
+            after.map_or((Uuid::nil(), Uuid::nil()), |last| (last.tenant.uuid(), last.release.uuid()));
+        let rows = self.read(sql, &[&tenant, &release, &i64::from(most)]).await?;
+        rows.iter()
+            .map(|row| Ok(ReleaseOfTenant { tenant: row.id("tenant_id")?, release: row.id("release_id")? }))
             .collect()
     }
 }
@@ -363,110 +380,42 @@ impl ReleaseStore for Database {
         }
     }
 
+    async fn serving(&self, after: Option<ReleaseOfTenant>, most: u32) -> Result<Vec<ReleaseOfTenant>, StoreError> {
+        const SQL: &str = "SELECT tenant_id, release_id FROM release
+            WHERE state = 'active' AND (tenant_id, release_id) > ($1, $2)
+            ORDER BY tenant_id, release_id LIMIT $3";
+        self.releases_behind(SQL, after, most).await
+    }
+
+    async fn claim_advice(&self) -> Result<bool, StoreError> {
+        const SQL: &str = "UPDATE chore SET due_at = fairway_now() + interval '15 seconds'
+            WHERE name = 'advise_rollbacks' AND due_at <= fairway_now() RETURNING name";
+        Ok(!self.write_repeatable(SQL, &[]).await?.is_empty())
+    }
+
+    async fn commit_advice(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
+        const SQL: &str = concat!(
+            "WITH changed AS (
+                UPDATE release SET rollback_advised = $14
+                WHERE tenant_id = $1 AND release_id = $13 AND state = 'active' AND rollback_advised <> $14
+                RETURNING 1
+             )
+             SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
+            commit_tail!(),
+            ")"
+        );
+        let Change { next, fact, .. } = change;
+        let tail = Tail::new(scope, &fact, None);
+        let own: [Param<'_>; 2] = [&next.release_id.uuid(), &next.rollback_advised];
+        self.commit(SQL, &tail.with(&own)).await.map(|_| ())
+    }
+
     async fn commit_deployment(
         &self,
         scope: TenantScope,
         change: DeploymentChange,
         key: Option<&KeyedOutcome>,
     ) -> Result<Option<Timestamp>, CommitError> {
-        // The deployment's row is locked first and everything else hangs on it, so movers queue up and never deadlock.
-        // Whoever comes back must still be what it was when that was decided: not retired, for one.
-        const SQL: &str = concat!(
-            "WITH lanes AS (
-                UPDATE deployment SET restricted_release_id = $22, guided_release_id = $23, standard_release_id = $24,
-                    revision = $25, soaking_lanes = $47
-                WHERE tenant_id = $1 AND workload_id = $19 AND environment = $20 AND revision = $21
-                RETURNING 1
-             ),
-             changed AS (
-                UPDATE release SET state = $15, bindings_digest = $16, revision = $17, updated_at = $18,
-                    supersedes_release_id = $26, rollout_status = $38, rollout_lanes = $39, rollout_soak_minutes = $40,
-                    rollout_auto_advance = $41, rollout_index = $42, rollout_since = $43, rollout_hold = $44,
-                    soak_started_at = CASE WHEN $45 THEN fairway_now() ELSE soak_started_at END,
-                    soak_ends_at = CASE WHEN $45 THEN fairway_now() + make_interval(mins => $40) ELSE soak_ends_at END
-                FROM lanes
-                WHERE tenant_id = $1 AND release_id = $13 AND revision = $14
-                    AND (NOT $46 OR soak_ends_at <= fairway_now())
-                RETURNING soak_started_at
-             ),
-             displaced AS (
-                UPDATE release SET revision = revision + 1, updated_at = $18,
-                    state = CASE WHEN release_id = ANY($27) THEN 'superseded' ELSE state END,
-                    rollout_status = CASE WHEN release_id = ANY($48) THEN 'rolled_back' ELSE rollout_status END
-                FROM changed
-                WHERE tenant_id = $1 AND release_id = ANY($27::uuid[] || $48::uuid[]) AND state = 'active'
-                RETURNING 1
-             ),
-             returned AS (
-                UPDATE release SET state = 'active', revision = revision + 1, updated_at = $18
-                FROM changed
-                WHERE tenant_id = $1 AND release_id = ANY($33) AND state = 'superseded'
-                RETURNING 1
-             ),
-             kept AS (
-                INSERT INTO release_artifact (tenant_id, release_id, artifact_id, artifact_kind, content, checksum,
-                    created_at, created_by)
-                SELECT $1, $13, $34, $35, $36, $37, $18, $32 FROM changed WHERE $34::uuid IS NOT NULL
-             ),
-             told AS (
-                INSERT INTO deployment_history (tenant_id, workload_id, environment, revision, lane, from_release_id,
-                    to_release_id, reason, actor, moved_at)
-                SELECT $1, $19, $20, $25, moved.lane, moved.from_id, moved.to_id, $31, $32, $18
-                FROM changed, unnest($28::text[], $29::uuid[], $30::uuid[]) AS moved (lane, from_id, to_id)
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM changed)
-                AND (SELECT count(*) FROM displaced) = cardinality(ARRAY(SELECT DISTINCT unnest($27::uuid[] || $48::uuid[])))
-                AND (SELECT count(*) FROM returned) = cardinality($33::uuid[]), ",
-            commit_tail!(),
-            "), (SELECT soak_started_at FROM changed) AS soak_started_at"
-        );
-        let next = &change.deployment;
-        let tail = Tail::new(scope, &change.fact, key);
-        let row = ReleaseRow::of(&change.release, Some(change.release_decided_on));
-        let (workload, environment) = (next.workload_id.uuid(), next.environment.as_str());
-        let (seen, revision) = (change.deployment_decided_on.get(), next.revision.get());
-        let holder = |release: Option<ReleaseId>| release.map(ReleaseId::uuid);
-        let (restricted, guided, standard) = (holder(next.restricted), holder(next.guided), holder(next.standard));
-        let supersedes = holder(change.release.supersedes_release_id);
-        let superseded: Vec<Uuid> = change.superseded.iter().map(|id| id.uuid()).collect();
-        let stopped: Vec<Uuid> = change.stopped.iter().map(|id| id.uuid()).collect();
-        let soaking: Vec<&str> = next.soaking.iter().map(|lane| lane.as_str()).collect();
-        let rollout = RolloutRow::of(&change);
-        let returned: Vec<Uuid> = change.returned.iter().map(|id| id.uuid()).collect();
-        let evidence = change.evidence.as_ref();
-        let artifact = evidence.map(|artifact| artifact.artifact_id.uuid());
-        let kind = evidence.map(|artifact| artifact.kind.as_str());
-        let content = evidence.map(|artifact| artifact.content.as_str());
-        let checksum = evidence.map(|artifact| artifact.checksum.as_str());
-        let lanes: Vec<&str> = change.moves.iter().map(|moved| moved.lane.as_str()).collect();
-        let from: Vec<Option<Uuid>> = change.moves.iter().map(|moved| holder(moved.from)).collect();
-        let to: Vec<Option<Uuid>> = change.moves.iter().map(|moved| holder(moved.to)).collect();
-        let (reason, actor) = (change.reason.as_str(), change.fact.actor.to_string());
-        let mut own = row.params();
-        own.extend_from_slice(&[
-            &workload,
-            &environment,
-            &seen,
-            &restricted,
-            &guided,
-            &standard,
-            &revision,
-            &supersedes,
-            &superseded,
-            &lanes,
-            &from,
-            &to,
-            &reason,
-            &actor,
-            &returned,
-            &artifact,
-            &kind,
-            &content,
-            &checksum,
-        ]);
-        own.extend_from_slice(&rollout.params());
-        own.extend_from_slice(&[&soaking, &stopped]);
-        let rows = self.commit(SQL, &tail.with(&own)).await?;
-        Ok(known("soak_started_at", rows.first())?.optional_moment("soak_started_at")?)
+        deployment::commit(self, scope, &change, key).await
     }
 }

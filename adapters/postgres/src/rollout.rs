@@ -3,21 +3,16 @@
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    release::ReleaseRow,
     row::{Columns, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
     id::ReleaseId,
-    release::{Release, recommendation::EndedRuns},
-    rollout::{
-        Hold, LaneRecord,
-        ports::{DueRollout, RolloutStore},
-    },
+    release::{Release, ports::ReleaseOfTenant, recommendation::EndedRuns},
+    rollout::{LaneRecord, ports::RolloutStore},
     store::{Change, CommitError, StoreError},
     tenant::TenantScope,
 };
-use uuid::Uuid;
 
 #[async_trait]
 impl RolloutStore for Database {
@@ -36,13 +31,13 @@ impl RolloutStore for Database {
                 SELECT count(*) AS ended, count(*) FILTER (WHERE outcome IN ('failure', 'timeout')) AS failed
                 FROM (
                     SELECT outcome FROM (
-                        SELECT outcome, lane, deployment_revision, finished_at FROM execution AS run
+                        SELECT execution_id, outcome, lane, deployment_revision, finished_at FROM execution AS run
                         WHERE run.tenant_id = release.tenant_id AND run.release_id = release.release_id
                         ORDER BY execution_id DESC LIMIT 10000
                     ) AS newest
                     WHERE lane = rollout_lanes[rollout_index + 1] AND deployment_revision >= rollout_since
                         AND finished_at IS NOT NULL
-                    LIMIT $3
+                    ORDER BY execution_id DESC LIMIT $3
                 ) AS of_lane
             ) AS counted
             WHERE tenant_id = $1 AND release_id = $2 AND rollout_status = 'in_progress'";
@@ -55,34 +50,31 @@ impl RolloutStore for Database {
         }))
     }
 
-    async fn soaked(&self, after: Option<DueRollout>, most: u32) -> Result<Vec<DueRollout>, StoreError> {
+    async fn soaked(&self, after: Option<ReleaseOfTenant>, most: u32) -> Result<Vec<ReleaseOfTenant>, StoreError> {
         const SQL: &str = "SELECT tenant_id, release_id FROM release
             WHERE rollout_status = 'in_progress' AND rollout_auto_advance AND soak_ends_at <= fairway_now()
                 AND (tenant_id, release_id) > ($1, $2)
             ORDER BY tenant_id, release_id LIMIT $3";
-        let (tenant, release) = after.map_or((Uuid::nil(), Uuid::nil()), |due| (due.tenant.uuid(), due.release.uuid()));
-        let rows = self.read(SQL, &[&tenant, &release, &i64::from(most)]).await?;
-        rows.iter().map(|row| Ok(DueRollout { tenant: row.id("tenant_id")?, release: row.id("release_id")? })).collect()
+        self.releases_behind(SQL, after, most).await
     }
 
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
         const SQL: &str = concat!(
             "WITH changed AS (
-                UPDATE release SET rollout_hold = $19, revision = $17, updated_at = $18
-                WHERE tenant_id = $1 AND release_id = $13 AND revision = $14 AND state = $15
-                    AND bindings_digest = $16 AND rollout_status = 'in_progress'
+                UPDATE release SET rollout_holds = array_append(rollout_holds, $15)
+                WHERE tenant_id = $1 AND release_id = $13 AND rollout_since = $14 AND rollout_status = 'in_progress'
+                    AND NOT $15 = ANY(rollout_holds)
                 RETURNING 1
              )
              SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
             commit_tail!(),
             ")"
         );
-        let Change { next, decided_on, fact } = change;
+        let Change { next, fact, .. } = change;
+        let told = next.rollout.as_ref().and_then(|rollout| Some((rollout.since.get(), rollout.held.last()?.as_str())));
+        let Some((since, hold)) = told else { return Err(CommitError::Stale) };
         let tail = Tail::new(scope, &fact, None);
-        let row = ReleaseRow::of(&next, decided_on);
-        let hold = next.rollout.as_ref().and_then(|rollout| rollout.held).map(Hold::as_str);
-        let mut own = row.params();
-        own.push(&hold);
+        let own: [Param<'_>; 3] = [&next.release_id.uuid(), &since, &hold];
         self.commit(SQL, &tail.with(&own)).await.map(|_| ())
     }
 }

@@ -190,6 +190,7 @@ impl Process {
         let log = Arc::new(self.relays.clone());
         relays.spawn(fairway_operations::audit::sequence_forever(log, self.services.wake()));
         relays.spawn(fairway_operations::execution::recover_forever(self.services.clone()));
+        relays.spawn(fairway_operations::release::advise_forever(self.services.clone()));
         relays.spawn(fairway_operations::retention::retain_forever(self.services.clone()));
         relays
     }

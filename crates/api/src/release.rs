@@ -381,9 +381,9 @@ pub(crate) async fn transition_release(
 #[utoipa::path(
     operation_id = "review_release",
     tag = "releases",
-    params(("release_id" = Uuid, Path, description = "The release"), KeyParams),
+    params(("release_id" = Uuid, Path, description = "The release"), KeyParams, IfMatchParams),
     request_body = NewApproval,
-    responses((status = 201, description = "The verdict", body = ApprovalView), WriteRefusals)
+    responses((status = 201, description = "The verdict", body = ApprovalView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/releases/{release_id}/approvals")]
 pub(crate) async fn review_release(
@@ -391,6 +391,7 @@ pub(crate) async fn review_release(
     caller: Identified,
     release: PathId<ReleaseId>,
     keyed: Keyed,
+    expected: IfMatch,
     body: Body<NewApproval>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
@@ -408,7 +409,7 @@ pub(crate) async fn review_release(
         fields.note([FieldProblem::new("note", "invalid_text", rule)]);
     }
     let verdict = fields.whole(|| verdict)?;
-    let done = api.services.review_release(&caller, *release, (verdict, new.note), key.as_ref()).await?;
+    let done = api.services.review_release(&caller, *release, (verdict, new.note), &expected, key.as_ref()).await?;
     let (release, approval) = &done.value;
     let view = ApprovalView::of(release.release_id, approval);
     let location = format!("/v1/releases/{}/approvals", release.release_id);

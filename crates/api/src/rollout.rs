@@ -4,9 +4,9 @@ use crate::{
     answer::Answer,
     caller::Identified,
     compose::Api,
-    document::{KeyParams, ReadRefusals, WriteRefusals},
+    document::{IfMatchParams, KeyParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::{ApiError, FieldProblem, Fields},
-    http::{body::Body, idempotency::Keyed, path::PathId},
+    http::{body::Body, etag::IfMatch, idempotency::Keyed, path::PathId},
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
@@ -94,7 +94,7 @@ pub(crate) struct RolloutDetail {
     #[schema(format = DateTime)]
     soak_ends_at: String,
     /// Why the pilot does not go on although the lane has soaked: `rollback_recommended`, `too_few_runs`,
-    /// `error_rate_exceeded` or `gate_blocked`; null where it does, or it is not its turn.
+    /// `error_rate_exceeded`, `gate_blocked` or `workload_stopped`; null where it does, or it is not its turn.
     hold_reason: Option<&'static str>,
     /// What it looks at; null once nothing is in progress.
     observed: Option<ObservedView>,
@@ -166,13 +166,14 @@ impl AdvanceView {
     }
 }
 
-/// Takes the next lane of a rollout, or completes it after the last. A person may do so before the lane has soaked.
+/// Takes the next lane of a rollout, or completes it after the last. A person may do so before the lane has soaked. An
+/// answer that is asked for again by its key tells the rollout as it is by then.
 #[utoipa::path(
     operation_id = "advance_rollout",
     tag = "releases",
-    params(("release_id" = Uuid, Path, description = "The release"), KeyParams),
+    params(("release_id" = Uuid, Path, description = "The release"), KeyParams, IfMatchParams),
     request_body = AdvanceRequest,
-    responses((status = 200, description = "The rollout as it is now", body = AdvanceView), WriteRefusals)
+    responses((status = 200, description = "The rollout as it is now", body = AdvanceView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/releases/{release_id}/rollout/advance")]
 pub(crate) async fn advance_rollout(
@@ -180,11 +181,12 @@ pub(crate) async fn advance_rollout(
     caller: Identified,
     release: PathId<ReleaseId>,
     keyed: Keyed,
+    expected: IfMatch,
     body: Body<AdvanceRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
-    let done = api.services.advance_rollout(&caller, *release, key.as_ref()).await?;
-    Ok(Answer::once(&done, &AdvanceView::of(&done.value), StatusCode::OK)?.send())
+    let done = api.services.advance_rollout(&caller, *release, &expected, key.as_ref()).await?;
+    Ok(Answer::once(&done, &AdvanceView::of(&done.value), StatusCode::OK)?.tagged(done.value.revision).send())
 }
 
 /// The rollout of a release: where it is, what comes next, and why it holds.

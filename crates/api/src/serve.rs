@@ -271,6 +271,9 @@ pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verified> {
 pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
     let database = DatabaseAddress::look(settings).await?;
     let piloted = async {
+        if !fairway_postgres::agrees_with_schema(&database.url).await.context("the schema cannot be looked at")? {
+            anyhow::bail!("the database has the schema of another version: run the pilot of the servers' version");
+        }
         let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         tracing::info!("the rollout pilot looks around");

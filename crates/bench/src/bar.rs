@@ -68,7 +68,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
             Row::Execute { .. } => judged.extend(of_a_run(row, measured, account)),
             Row::ActiveRelease => judged.push(rights(findings)),
             Row::AssetList { page: Depth::Thousandth } => judged.push(flatness(findings)),
-            Row::VersionCreate | Row::Transition | Row::AssetList { page: Depth::First } => {}
+            Row::VersionCreate | Row::Transition | Row::Activation | Row::AssetList { page: Depth::First } => {}
         }
     }
     judged.extend(existence::judge(&findings.existence));
@@ -92,7 +92,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
 fn least_share(row: Row) -> f64 {
     match row {
         Row::ActiveRelease | Row::AssetList { .. } => 0.8,
-        Row::VersionCreate | Row::Transition => 0.4,
+        Row::VersionCreate | Row::Transition | Row::Activation => 0.4,
         Row::Execute { .. } => 0.35,
     }
 }

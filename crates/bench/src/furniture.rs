@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 use crate::catalogue::Catalogue;
-use crate::connection::{Connection, post, with_header};
+use crate::connection::{Connection, get, post, with_header};
 
 /// Workloads with an active release in [`ENVIRONMENT`].
 pub(crate) const WORKLOADS: usize = 100;
@@ -20,6 +20,10 @@ pub(crate) const ENVIRONMENT: &str = "dev";
 const ASSETS: usize = 64;
 /// Releases that move between draft and review: more than clients, for the same reason.
 const DRAFTS: usize = 128;
+/// Pairs of releases that take a lane from each other: more than clients, for the same reason.
+const RIVALS: usize = 64;
+/// The lane that they take.
+pub(crate) const CONTESTED: &str = "guided";
 const OWNER: &str = "team:bench";
 /// The workspace of the furniture, which the first start makes.
 pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
@@ -47,6 +51,23 @@ enum Side {
     Review,
 }
 
+/// Two releases of one workload that each keep a lane and take the third from each other.
+#[derive(Clone)]
+pub(crate) struct Rivals {
+    /// Who takes the lane next, and who has it.
+    turn: Rc<Cell<bool>>,
+    releases: [String; 2],
+}
+
+impl Rivals {
+    /// The release to activate next. Whoever asks must really send it.
+    pub(crate) fn next(&self) -> &str {
+        let second = self.turn.replace(!self.turn.get());
+        let [one, two] = &self.releases;
+        if second { two } else { one }
+    }
+}
+
 /// One thing of each kind that is read by its identifier.
 #[derive(Default)]
 pub(crate) struct Things {
@@ -61,7 +82,7 @@ pub(crate) struct Furniture {
     pub(crate) workloads: Rc<[Workload]>,
     pub(crate) assets: Rc<[String]>,
     pub(crate) drafts: Rc<[Draft]>,
-    /// A hundred thousand assets.
+    pub(crate) rivals: Rc<[Rivals]>,
     /// Many assets, where a row lists them.
     pub(crate) catalogue: Option<Catalogue>,
     /// Things of this tenant.
@@ -116,6 +137,10 @@ impl Furniture {
             let id = maker.release(&workload.id, &parts).await.context("drafting a release")?;
             drafts.push(Draft { id, side: Rc::new(Cell::new(Side::Draft)) });
         }
+        let mut rivals = Vec::with_capacity(RIVALS);
+        for number in 0..RIVALS {
+            rivals.push(maker.rivals(&format!("bench-rivals-{number}"), &parts).await.context("making two rivals")?);
+        }
         let home = maker.things("bench-home", &parts).await.context("making what a neighbour may not see")?;
         let next_door = maker.next_door().await.context("making the workspace of a neighbour")?;
         maker.go_abroad().await.context("making another tenant")?;
@@ -129,6 +154,7 @@ impl Furniture {
             workloads: workloads.into(),
             assets: assets.into(),
             drafts: drafts.into(),
+            rivals: rivals.into(),
             counter: Rc::new(Cell::new(0)),
         })
     }
@@ -231,14 +257,31 @@ impl Maker {
     async fn workload(&mut self, slug: &str, parts: &Parts) -> Result<Workload> {
         let body = json!({"slug": slug, "owner_ref": OWNER, "invocation_mode": "api"});
         let id = text(&self.post_in_workspace("/v1/workloads", body).await?, "workload_id")?;
-        let release = self.release(&id, parts).await?;
+        self.active(&id, parts, json!({"to_state": "active"})).await?;
+        Ok(Workload { slug: slug.to_owned(), id })
+    }
+
+    /// A release that was reviewed, approved and activated as `activation` says.
+    async fn active(&mut self, workload: &str, parts: &Parts, activation: Value) -> Result<String> {
+        let release = self.release(workload, parts).await?;
         let move_to = format!("/v1/releases/{release}/transition");
         self.post(&move_to, json!({"to_state": "review_ready"})).await?;
         let approval = json!({"outcome": "approved", "subject_kind": "release", "subject_ref": release});
         self.post(&format!("/v1/releases/{release}/approvals"), approval).await?;
         self.post(&move_to, json!({"to_state": "approved"})).await?;
-        self.post(&move_to, json!({"to_state": "active"})).await?;
-        Ok(Workload { slug: slug.to_owned(), id })
+        self.post(&move_to, activation).await?;
+        Ok(release)
+    }
+
+    /// A workload with two releases: the second has the lane that they both want.
+    async fn rivals(&mut self, slug: &str, parts: &Parts) -> Result<Rivals> {
+        let one = self.workload(slug, parts).await?;
+        let releases = self.connection.json(get(&format!("/v1/workloads/{}/releases", one.id))).await?;
+        let first = text(releases.get(0).context("a workload without its release")?, "release_id")?;
+        let second = self.active(&one.id, parts, json!({"to_state": "active", "lane": "standard"})).await?;
+        self.post(&format!("/v1/releases/{second}/transition"), json!({"to_state": "active", "lane": CONTESTED}))
+            .await?;
+        Ok(Rivals { turn: Rc::new(Cell::new(false)), releases: [first, second] })
     }
 
     /// A draft with all its bindings.

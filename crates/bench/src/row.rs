@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::connection::{Ready, get, post, post_bytes, with_header};
 use crate::floor;
-use crate::furniture::{ENVIRONMENT, Furniture, prompt};
+use crate::furniture::{CONTESTED, ENVIRONMENT, Furniture, prompt};
 use crate::load::Script;
 
 /// One row.
@@ -21,6 +21,8 @@ pub(crate) enum Row {
     VersionCreate,
     /// A release between draft and review.
     Transition,
+    /// A release that takes a lane from another one.
+    Activation,
     /// A page of the assets of one kind in one state, seen from one workspace, out of a hundred thousand assets.
     AssetList { page: Depth },
     /// A synchronous run.
@@ -63,10 +65,11 @@ pub(crate) enum Floor {
 
 impl Row {
     /// All rows, in the order of the table.
-    pub(crate) const ALL: [Row; 9] = [
+    pub(crate) const ALL: [Row; 10] = [
         Row::ActiveRelease,
         Row::VersionCreate,
         Row::Transition,
+        Row::Activation,
         Row::AssetList { page: Depth::First },
         Row::AssetList { page: Depth::Thousandth },
         Row::Execute { keys: Keys::Off, workloads: Workloads::One },
@@ -80,6 +83,7 @@ impl Row {
             Row::ActiveRelease => "active-release read",
             Row::VersionCreate => "version create",
             Row::Transition => "transition",
+            Row::Activation => "activation",
             Row::AssetList { page: Depth::First } => "list of assets, page 1",
             Row::AssetList { page: Depth::Thousandth } => "list of assets, page 1 000",
             Row::Execute { keys: Keys::Off, workloads: Workloads::One } => "execute, 1 workload",
@@ -93,7 +97,7 @@ impl Row {
     pub(crate) fn floor(self) -> Floor {
         match self {
             Row::ActiveRelease | Row::AssetList { .. } => Floor::Read,
-            Row::VersionCreate | Row::Transition | Row::Execute { .. } => Floor::Commit,
+            Row::VersionCreate | Row::Transition | Row::Activation | Row::Execute { .. } => Floor::Commit,
         }
     }
 
@@ -134,6 +138,15 @@ impl Row {
                     post(&format!("/v1/releases/{}/transition", draft.id), &json!({"to_state": draft.toggle()}))
                 };
                 Ok(Script { next: Box::new(next), expects: "\"previous_state\":" })
+            }
+            Row::Activation => {
+                let own = furniture.rivals.iter().skip(client).step_by(clients);
+                let mut rivals = Turns::of(own.cloned().collect(), 0)?;
+                let next = move || {
+                    let path = format!("/v1/releases/{}/transition", rivals.next().next());
+                    post(&path, &json!({"to_state": "active", "lane": CONTESTED}))
+                };
+                Ok(Script { next: Box::new(next), expects: "\"lane\":\"guided\"" })
             }
             Row::AssetList { page } => {
                 let catalogue = furniture.catalogue.as_ref().context("no catalogue was made")?;
@@ -251,6 +264,7 @@ mod tests {
             workloads: [crate::furniture::Workload { slug: "w".to_owned(), id: "i".to_owned() }].into(),
             assets: [].into(),
             drafts: [].into(),
+            rivals: [].into(),
             catalogue: None,
             home: crate::furniture::Things::default(),
             next_door: String::new(),

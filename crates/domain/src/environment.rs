@@ -14,6 +14,12 @@ use crate::{
 use async_trait::async_trait;
 use serde_json::json;
 
+/// Whether this is the environment in which nothing may look stricter than it is, and nothing may change unseen.
+#[must_use]
+pub fn is_production(environment: &Slug) -> bool {
+    environment.as_str() == "production"
+}
+
 /// Most approvals that an environment can ask for.
 pub const MAX_APPROVALS: u16 = 10;
 
@@ -31,8 +37,8 @@ pub struct EnvironmentSettings {
 impl EnvironmentSettings {
     /// What holds where nobody has said anything.
     #[must_use]
-    pub const fn unsaid(self_approval: SelfApproval) -> Self {
-        Self { min_approvals: 1, self_approval, pin_documents: false }
+    pub fn unsaid(environment: &Slug, self_approval: SelfApproval) -> Self {
+        Self { min_approvals: 1, self_approval, pin_documents: is_production(environment) }
     }
 
     /// What they ask of approvals.
@@ -125,8 +131,11 @@ mod tests {
             request_id: Uuid::nil().into(),
         };
         let place = || (WorkspaceId::from(Uuid::nil()), Slug::parse("dev").unwrap());
-        let asking =
-            |min_approvals| EnvironmentSettings { min_approvals, ..EnvironmentSettings::unsaid(SelfApproval::Refused) };
+        let dev = Slug::parse("dev").unwrap();
+        let asking = |min_approvals| EnvironmentSettings {
+            min_approvals,
+            ..EnvironmentSettings::unsaid(&dev, SelfApproval::Refused)
+        };
         for allowed in [1, MAX_APPROVALS] {
             let first = Environment::configure(place(), None, asking(allowed), &stamp).unwrap();
             assert_eq!((first.decided_on, first.next.revision), (None, Revision::FIRST));

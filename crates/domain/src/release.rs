@@ -205,6 +205,8 @@ pub struct Release {
     pub supersedes_release_id: Option<ReleaseId>,
     /// The newest rollout of it, if it ever had one.
     pub rollout: Option<Rollout>,
+    /// Whether its runs spoke for taking it back when somebody last looked.
+    pub rollback_advised: bool,
     /// What it binds, oldest first.
     pub bindings: Vec<Binding>,
     /// What the references of the bound contents mean; empty in drafts, where they are still open.
@@ -251,6 +253,7 @@ impl Release {
             policy_bundle_id: new.policy_bundle_id,
             supersedes_release_id: None,
             rollout: None,
+            rollback_advised: false,
             bindings: Vec::new(),
             references: Vec::new(),
             approvals: Vec::new(),

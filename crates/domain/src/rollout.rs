@@ -145,15 +145,15 @@ pub struct Rollout {
     pub since: Revision,
     /// When that lane began to soak, by the database's clock.
     pub soak_started_at: Timestamp,
-    /// Why the pilot last said that it holds.
-    pub held: Option<Hold>,
+    /// Why the pilot said that it holds at the present lane: each reason once.
+    pub held: Vec<Hold>,
 }
 
 impl Rollout {
     /// A rollout that begins with the first lane of its plan. The store says when, by its own clock.
     #[must_use]
     pub const fn begin(plan: RolloutPlan, since: Revision, now: Timestamp) -> Self {
-        Self { plan, status: RolloutStatus::InProgress, current: 0, since, soak_started_at: now, held: None }
+        Self { plan, status: RolloutStatus::InProgress, current: 0, since, soak_started_at: now, held: Vec::new() }
     }
 
     /// Whether some lane soaks.
@@ -183,7 +183,7 @@ impl Rollout {
     /// One lane further, or complete after the last. The store says when the next soak begins, by its own clock.
     #[must_use]
     pub(crate) fn advanced(&self, since: Revision, now: Timestamp) -> Self {
-        let next = Self { held: None, ..self.clone() };
+        let next = Self { held: Vec::new(), ..self.clone() };
         match self.next_lane() {
             Some(_) => Self { current: self.current.saturating_add(1), since, soak_started_at: now, ..next },
             None => Self { status: RolloutStatus::Completed, ..next },

@@ -20,7 +20,11 @@ use fairway_domain::{
 };
 
 /// What a local server asks for where nobody has said anything: one approval, and anybody's.
-const LOCAL: EnvironmentSettings = EnvironmentSettings::unsaid(SelfApproval::Allowed);
+const LOCAL: SelfApproval = SelfApproval::Allowed;
+
+fn unsaid(environment: &Slug) -> EnvironmentSettings {
+    EnvironmentSettings::unsaid(environment, LOCAL)
+}
 
 /// What an environment asks for, said or not.
 #[derive(Clone, Debug)]
@@ -46,7 +50,7 @@ impl Services {
         let scope = gate::enter(caller, Operation::ReadEnvironmentSettings, &place)?;
         let said = self.stores.environments.find(scope, workspace, environment).await?;
         Ok(Asked {
-            settings: said.as_ref().map_or(LOCAL, |said| said.settings),
+            settings: said.as_ref().map_or_else(|| unsaid(environment), |said| said.settings),
             revision: said.map(|said| said.revision),
         })
     }
@@ -93,7 +97,7 @@ impl Services {
     /// whichever is stricter.
     pub(crate) async fn approval_rule(&self, scope: TenantScope, release: &Release) -> Result<ApprovalRule, Failure> {
         let said = self.stores.environments.find(scope, release.workspace_id, &release.environment).await?;
-        let rule = said.map_or(LOCAL, |said| said.settings).rule();
+        let rule = said.map_or_else(|| unsaid(&release.environment), |said| said.settings).rule();
         let Some(profile) = release.bindings.iter().find(|binding| binding.role == AssetKind::WorkloadProfile) else {
             return Ok(rule);
         };

@@ -1,6 +1,7 @@
 //! Releases: drafts, bindings, verdicts, moves.
 
 mod active;
+mod advice;
 mod freeze;
 mod gates;
 mod lanes;
@@ -9,6 +10,7 @@ mod standing;
 mod transition;
 
 pub use active::{ActiveRelease, ActiveReleaseCache};
+pub use advice::advise_forever;
 pub use lanes::LaneHistory;
 pub use rollback::RolledBack;
 pub(crate) use standing::Depth;
@@ -16,7 +18,7 @@ pub(crate) use transition::LOST_GUARDS;
 pub use transition::{Transition, Transitioned};
 
 use crate::{
-    Done, Failure, Services,
+    Done, Expected, Failure, Services,
     access::{Operation, gate},
     once::{ATTEMPTS, keyed},
     workload::place_of,
@@ -28,7 +30,7 @@ use fairway_domain::{
     idempotency::RequestKey,
     release::{
         BindableVersion, Binding, NewRelease, Release, ReleaseRefusal, StateName,
-        lane::TargetLane,
+        lane::{Deployment, TargetLane},
         ports::{PlacedRelease, ReleaseFilter},
         review::{Approval, Verdict},
     },
@@ -105,9 +107,11 @@ impl Services {
                 let change = Release::draft(new, &self.stamp(caller));
                 let release = change.next.clone();
                 let outcome = keyed(key, 201, release_id.uuid());
+                // Read before the commit: once that has happened, nothing may fail any more.
+                let (workload_id, environment) = (release.workload_id, release.environment.clone());
+                let lanes = self.stores.releases.deployment(scope, workload_id, &environment).await?;
+                let deployment = lanes.unwrap_or_else(|| Deployment::empty(workload_id, environment));
                 self.stores.releases.commit_new(scope, change, outcome.as_ref()).await?;
-                let lanes = self.stores.releases.deployment(scope, release.workload_id, &release.environment).await?;
-                let deployment = lanes.ok_or(Failure::Corrupt("a release without a deployment"))?;
                 Ok(PlacedRelease { release, deployment })
             },
             async |id| self.read_release(caller, id.into()).await,
@@ -238,41 +242,54 @@ impl Services {
     /// Records a verdict on what is bound now.
     ///
     /// # Errors
-    /// When the release is not found, or the caller may not give verdicts on it.
+    /// When the release is not found, the caller may not give verdicts on it, or it is not as the caller expects.
     pub async fn review_release(
         &self,
         caller: &Caller,
         id: ReleaseId,
         (verdict, note): (Verdict, Option<String>),
+        expected: &Expected,
         key: Option<&RequestKey>,
     ) -> Result<Done<(Release, Approval)>, Failure> {
-        let (scope, _, _) = self.enter_release(caller, Operation::ReviewRelease, id).await?;
+        let (scope, place, first) = self.enter_release(caller, Operation::ReviewRelease, id).await?;
         self.once(
             scope,
             key,
             async || {
+                let reviewed = first.release.bindings_digest();
+                let mut placed = first;
                 for _ in 0..ATTEMPTS {
-                    let (_, place, placed) = self.enter_release(caller, Operation::ReviewRelease, id).await?;
+                    expected.check(placed.release.revision)?;
+                    // What was reviewed is what was there when the verdict came: it is no verdict on anything else.
+                    if placed.release.bindings_digest() != reviewed {
+                        return Err(Failure::Contended);
+                    }
                     let approval_id: ApprovalId = self.id();
-                    let said = (verdict, note.clone());
                     let rule = self.approval_rule(scope, &placed.release).await?;
                     rule.admits(verdict, caller.rights.roles_at(&place))?;
-                    let change = match placed.release.review(approval_id, said, rule, &self.stamp(caller)) {
-                        Err(ReleaseRefusal::SelfApproval) => {
-                            let fact = placed.release.self_approval_refused(&self.stamp(caller));
-                            self.stores.audit.commit_refusal(scope, fact).await?;
-                            self.wake.facts();
-                            return Err(ReleaseRefusal::SelfApproval.into());
-                        }
-                        decided => decided?,
-                    };
-                    let reviewed = change.next.clone();
+                    let change =
+                        match placed.release.review(approval_id, (verdict, note.clone()), rule, &self.stamp(caller)) {
+                            Err(ReleaseRefusal::SelfApproval) => {
+                                let fact = placed.release.self_approval_refused(&self.stamp(caller));
+                                self.stores.audit.commit_refusal(scope, fact).await?;
+                                self.wake.facts();
+                                return Err(ReleaseRefusal::SelfApproval.into());
+                            }
+                            decided => decided?,
+                        };
+                    let said = change.next.clone();
                     let outcome = keyed(key, 201, approval_id.uuid());
                     match self.stores.releases.commit_review(scope, change, outcome.as_ref()).await {
-                        Err(CommitError::Stale) => {}
+                        Err(CommitError::Stale) => match expected.on_stale() {
+                            Some(failure) => return Err(failure),
+                            None => {
+                                let found = self.stores.releases.find(scope, id).await?;
+                                placed = found.ok_or(Failure::NotFound)?;
+                            }
+                        },
                         committed => {
                             committed?;
-                            return Ok((reviewed.release, reviewed.approval));
+                            return Ok((said.release, said.approval));
                         }
                     }
                 }

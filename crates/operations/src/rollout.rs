@@ -3,7 +3,7 @@
 mod pilot;
 
 use crate::{
-    Done, Failure, Services,
+    Done, Expected, Failure, Services,
     access::Operation,
     once::keyed,
     release::{Depth, LOST_GUARDS},
@@ -15,9 +15,9 @@ use fairway_domain::{
     idempotency::{KeyedOutcome, RequestKey},
     release::{ReleaseRefusal, advance::Advance, lane::Lane, ports::PlacedRelease},
     rollout::{LaneRecord, Observed, Rollout},
-    store::CommitError,
+    store::{CommitError, Revision},
     tenant::TenantScope,
-    workload::interface::RolloutConfig,
+    workload::{Workload, interface::RolloutConfig},
 };
 pub use pilot::{Piloted, pilot_until};
 
@@ -28,6 +28,8 @@ pub struct Advanced {
     pub rollout: Rollout,
     /// The lane that soaks now; none once all were traversed.
     pub to: Option<Lane>,
+    /// The release's revision.
+    pub revision: Revision,
 }
 
 /// A rollout, and what is seen of it.
@@ -42,10 +44,10 @@ pub struct RolloutReport {
 }
 
 impl Advanced {
-    fn of(rollout: Option<Rollout>) -> Result<Self, Failure> {
+    fn of(rollout: Option<Rollout>, revision: Revision) -> Result<Self, Failure> {
         let rollout = rollout.ok_or(Failure::Corrupt("a rollout that went on and is not there"))?;
         let to = rollout.in_progress().then(|| rollout.current_lane());
-        Ok(Self { rollout, to })
+        Ok(Self { rollout, to, revision })
     }
 }
 
@@ -53,12 +55,13 @@ impl Services {
     /// Takes the next lane of a rollout, or completes it. A person may do so before the lane has soaked.
     ///
     /// # Errors
-    /// When the release is not found, the caller may not move it, no rollout of it is in progress, or the release may
-    /// not take lanes any more. Of two that advance at once one is refused: nobody skips a lane by asking twice.
+    /// When the release is not found, the caller may not move it, it is not as the caller expects, no rollout of it is
+    /// in progress, or it may not take lanes any more. Of two that advance at once one is refused: nobody skips a lane by asking twice.
     pub async fn advance_rollout(
         &self,
         caller: &Caller,
         id: ReleaseId,
+        expected: &Expected,
         key: Option<&RequestKey>,
     ) -> Result<Done<Advanced>, Failure> {
         let (scope, _, first) = self.enter_release(caller, Operation::AdvanceRollout, id).await?;
@@ -69,17 +72,24 @@ impl Services {
                 let asked = first.release.rollout.clone();
                 let mut seen = first;
                 for _ in 0..LOST_GUARDS {
+                    expected.check(seen.release.revision)?;
                     let record = self.lane_record(scope, &seen).await?;
                     let outcome = keyed(key, 200, id.uuid());
                     let stamp = self.stamp(caller);
                     match self.advance(scope, &seen, Advance::Person(record), &stamp, outcome.as_ref()).await? {
                         Some(advanced) => return Ok(advanced),
-                        None => seen = self.still_at(scope, id, asked.as_ref()).await?,
+                        None => match expected.on_stale() {
+                            Some(failure) => return Err(failure),
+                            None => seen = self.still_at(scope, id, asked.as_ref()).await?,
+                        },
                     }
                 }
                 Err(Failure::Contended)
             },
-            async |_| Advanced::of(self.read_release(caller, id).await?.release.rollout),
+            async |_| {
+                let release = self.read_release(caller, id).await?.release;
+                Advanced::of(release.rollout, release.revision)
+            },
         )
         .await
     }
@@ -107,14 +117,14 @@ impl Services {
         let standing = self.standing(scope, &seen.release, Depth::ToDecide).await?;
         let rule = self.approval_rule(scope, &seen.release).await?;
         let change = seen.release.advance(advance, &seen.deployment, (&standing, rule), stamp)?;
-        let rollout = change.release.rollout.clone();
+        let (rollout, revision) = (change.release.rollout.clone(), change.release.revision);
         match self.stores.releases.commit_deployment(scope, change, key).await {
             Err(CommitError::Stale) => Ok(None),
             soak => {
                 let soak = soak?;
                 let rollout = rollout
                     .map(|rollout| Rollout { soak_started_at: soak.unwrap_or(rollout.soak_started_at), ..rollout });
-                Advanced::of(rollout).map(Some)
+                Advanced::of(rollout, revision).map(Some)
             }
         }
     }
@@ -137,7 +147,7 @@ impl Services {
     }
 
     async fn lane_record(&self, scope: TenantScope, seen: &PlacedRelease) -> Result<LaneRecord, Failure> {
-        let newest = self.rollout_config(scope, seen.release.workload_id).await?.sample_size();
+        let newest = rollout_config(&self.workload_of(scope, seen.release.workload_id).await?).sample_size();
         let record = self.stores.rollouts.lane_record(scope, seen.release.release_id, newest).await?;
         record.ok_or_else(|| ReleaseRefusal::RolloutNotInProgress.into())
     }
@@ -145,7 +155,8 @@ impl Services {
     /// What speaks for going on or against it; none when no rollout is in progress any more.
     async fn observe(&self, scope: TenantScope, seen: &PlacedRelease) -> Result<Option<Observed>, Failure> {
         let release = &seen.release;
-        let config = self.rollout_config(scope, release.workload_id).await?;
+        let workload = self.workload_of(scope, release.workload_id).await?;
+        let config = rollout_config(&workload);
         let newest = config.sample_size();
         let Some(lane) = self.stores.rollouts.lane_record(scope, release.release_id, newest).await? else {
             return Ok(None);
@@ -154,16 +165,16 @@ impl Services {
         let standing = self.standing(scope, release, Depth::ToDecide).await?;
         let rule = self.approval_rule(scope, release).await?;
         let gates = release.next_lane_gates(&standing, rule);
-        Ok(Some(Observed::new(lane, runs.judge(&config), gates, &config)))
+        Ok(Some(Observed::new(lane, runs.judge(&config), (gates, workload.status), &config)))
     }
 
-    pub(crate) async fn rollout_config(
-        &self,
-        scope: TenantScope,
-        workload: WorkloadId,
-    ) -> Result<RolloutConfig, Failure> {
+    pub(crate) async fn workload_of(&self, scope: TenantScope, workload: WorkloadId) -> Result<Workload, Failure> {
         let workload = self.stores.workloads.find(scope, workload).await?;
-        let workload = workload.ok_or(Failure::Corrupt("a release without a workload"))?;
-        Ok(workload.interface_config.map(|interface| interface.rollout_config()).unwrap_or_default())
+        workload.ok_or(Failure::Corrupt("a release without a workload"))
     }
+}
+
+/// What the workload says of rollouts, or the defaults.
+pub(crate) fn rollout_config(workload: &Workload) -> RolloutConfig {
+    workload.interface_config.as_ref().map(|interface| interface.rollout_config()).unwrap_or_default()
 }

@@ -29,7 +29,7 @@ pub(super) const RELEASE_COLUMNS: &str = "release_id, workload_id, release.works
     release.target_lane, release.state, release.bindings_digest, release.policy_bundle_id, \
     release.supersedes_release_id, release.revision, release.created_at, release.created_by, release.updated_at, \
     release.rollout_status, release.rollout_lanes, release.rollout_soak_minutes, release.rollout_auto_advance, \
-    release.rollout_index, release.rollout_since, release.soak_started_at, release.rollout_hold";
+    release.rollout_index, release.rollout_since, release.soak_started_at, release.rollout_holds, release.rollback_advised";
 
 pub(crate) const DEPLOYMENT_COLUMNS: &str = "restricted_release_id, guided_release_id, standard_release_id, \
     soaking_lanes, deployment.revision AS deployment_revision";
@@ -148,6 +148,7 @@ pub(super) fn release(row: &Row) -> Result<Release, StoreError> {
         policy_bundle_id: row.optional_id("policy_bundle_id")?,
         supersedes_release_id: row.optional_id("supersedes_release_id")?,
         rollout: rollout(row)?,
+        rollback_advised: row.column("rollback_advised")?,
         bindings: Vec::new(),
         references: Vec::new(),
         approvals: Vec::new(),
@@ -164,14 +165,14 @@ fn rollout(row: &Row) -> Result<Option<Rollout>, StoreError> {
     let minutes = u32::try_from(row.column::<i32>("rollout_soak_minutes")?).ok();
     let minutes = known("rollout_soak_minutes", minutes)?;
     let pace = if row.column("rollout_auto_advance")? { Pace::Automatic } else { Pace::Manual };
-    let hold = row.column::<Option<String>>("rollout_hold")?;
+    let holds = row.column::<Vec<String>>("rollout_holds")?;
     Ok(Some(Rollout {
         plan: known("rollout_lanes", RolloutPlan::new(&sequence, minutes, pace).ok())?,
         status: known("rollout_status", RolloutStatus::parse(&status))?,
         current: known("rollout_index", u8::try_from(row.column::<i16>("rollout_index")?).ok())?,
         since: row.revision("rollout_since")?,
         soak_started_at: row.moment("soak_started_at")?,
-        held: hold.map(|hold| known("rollout_hold", Hold::parse(&hold))).transpose()?,
+        held: holds.iter().map(|hold| known("rollout_holds", Hold::parse(hold))).collect::<Result<_, _>>()?,
     }))
 }
 
@@ -180,7 +181,7 @@ fn lanes(name: &'static str, spelled: &[String]) -> Result<Vec<Lane>, StoreError
 }
 
 /// What a move of lanes sets of the release's rollout: `$38` status, `$39` lanes, `$40` minutes of soak, `$41` whether it
-/// advances by itself, `$42` index, `$43` revision, `$44` reason to hold, `$45` whether a soak begins, `$46` whether the
+/// advances by itself, `$42` index, `$43` revision, `$44` reasons to hold, `$45` whether a soak begins, `$46` whether the
 /// last one must be over.
 pub(super) struct RolloutRow {
     status: Option<&'static str>,
@@ -189,7 +190,7 @@ pub(super) struct RolloutRow {
     automatic: Option<bool>,
     index: Option<i16>,
     since: Option<i64>,
-    hold: Option<&'static str>,
+    holds: Vec<&'static str>,
     begins: bool,
     only_soaked: bool,
 }
@@ -209,7 +210,7 @@ impl RolloutRow {
             automatic: rollout.map(|rollout| rollout.plan.pace() == Pace::Automatic),
             index: rollout.map(|rollout| i16::from(rollout.current)),
             since: rollout.map(|rollout| rollout.since.get()),
-            hold: rollout.and_then(|rollout| rollout.held).map(Hold::as_str),
+            holds: rollout.map_or_else(Vec::new, |rollout| rollout.held.iter().map(|hold| hold.as_str()).collect()),
             begins,
             only_soaked: change.only_soaked,
         }
@@ -223,7 +224,7 @@ impl RolloutRow {
             &self.automatic,
             &self.index,
             &self.since,
-            &self.hold,
+            &self.holds,
             &self.begins,
             &self.only_soaked,
         ]
@@ -259,7 +260,7 @@ pub(super) fn placed(row: &Row) -> Result<PlacedRelease, StoreError> {
 
 /// What every move of a release sets: `$13` id, `$14` revision seen, `$15` state, `$16` digest, `$17` revision,
 /// `$18` moment.
-pub(crate) struct ReleaseRow<'a> {
+pub(super) struct ReleaseRow<'a> {
     pub(super) id: Uuid,
     pub(super) seen: i64,
     pub(super) state: &'static str,
@@ -269,7 +270,7 @@ pub(crate) struct ReleaseRow<'a> {
 }
 
 impl<'a> ReleaseRow<'a> {
-    pub(crate) fn of(release: &'a Release, decided_on: Option<Revision>) -> Self {
+    pub(super) fn of(release: &'a Release, decided_on: Option<Revision>) -> Self {
         Self {
             id: release.release_id.uuid(),
             seen: decided_on.unwrap_or(release.revision).get(),
@@ -280,7 +281,7 @@ impl<'a> ReleaseRow<'a> {
         }
     }
 
-    pub(crate) fn params(&self) -> Vec<Param<'_>> {
+    pub(super) fn params(&self) -> Vec<Param<'_>> {
         vec![&self.id, &self.seen, &self.state, &self.digest, &self.revision, &self.at]
     }
 }

@@ -53,7 +53,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 
 /// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and
 /// `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 35] = [
+pub(crate) const COMMITS: [Commit; 36] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -85,6 +85,7 @@ pub(crate) const COMMITS: [Commit; 35] = [
     keyed("ReleaseStore::commit_deployment (rollout)", FactKind::ReleaseTransitioned),
     keyed("ReleaseStore::commit_deployment (advance)", FactKind::RolloutAdvanced),
     keyless("RolloutStore::commit_hold", FactKind::RolloutHeld),
+    keyless("ReleaseStore::commit_advice", FactKind::RollbackAdvised),
     keyless("AuditStore::commit_refusal", FactKind::SelfApprovalRefused),
     Commit { method: "ExecutionStore::accept", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (refused)", FactKind::ExecutionDenied),
@@ -165,6 +166,7 @@ impl Commit {
             "ReleaseStore::commit_deployment (rollback)" => release::rollback(stage).await,
             "ReleaseStore::commit_deployment (rollout)" => release::rollout(stage).await,
             "ReleaseStore::commit_deployment (advance)" => release::advance(stage).await,
+            "ReleaseStore::commit_advice" => release::advice(stage).await,
             "AuditStore::commit_refusal" => release::refusal(stage).await,
             "RolloutStore::commit_hold" => release::hold(stage).await,
             "ExecutionStore::accept" => accept(stage, acceptance).await,
@@ -463,8 +465,10 @@ async fn workload_change(stage: &Stage) -> Decision {
 async fn environment(stage: &Stage, earlier: u16) -> Decision {
     let name = Slug::parse(&format!("e-{}", Uuid::now_v7().simple())).unwrap();
     let place = || (DEFAULT_WORKSPACE.into(), name.clone());
-    let asking =
-        |min_approvals| EnvironmentSettings { min_approvals, ..EnvironmentSettings::unsaid(SelfApproval::Refused) };
+    let asking = |min_approvals| EnvironmentSettings {
+        min_approvals,
+        ..EnvironmentSettings::unsaid(&slug("dev"), SelfApproval::Refused)
+    };
     let mut before = None;
     for number in 0..earlier {
         let change = Environment::configure(place(), before.as_ref(), asking(number + 3), &stamp()).unwrap();

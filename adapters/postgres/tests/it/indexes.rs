@@ -157,6 +157,8 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     ReleaseStore::ended_runs(store, scope(), release.release_id, 20).await.unwrap();
     RolloutStore::lane_record(store, scope(), release.release_id, 20).await.unwrap();
     RolloutStore::soaked(store, None, 100).await.unwrap();
+    ReleaseStore::serving(store, None, 10).await.unwrap();
+    ReleaseStore::claim_advice(store).await.unwrap();
     ExecutionStore::runtime_entry(store, scope(), &workload.slug, &environment()).await.unwrap().unwrap();
     let key = RequestKey {
         key: Uuid::now_v7().to_string(),

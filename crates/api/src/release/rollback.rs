@@ -5,10 +5,11 @@ use crate::{
     answer::Answer,
     caller::Identified,
     compose::Api,
-    document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::ApiError,
     http::{
         body::Body,
+        etag::IfMatch,
         idempotency::Keyed,
         paging::{List, Unfiltered},
         path::{Path, PathId},
@@ -137,9 +138,9 @@ pub(crate) struct RecommendationView {
 #[utoipa::path(
     operation_id = "roll_back_release",
     tag = "releases",
-    params(("release_id" = Uuid, Path, description = "The release"), KeyParams),
+    params(("release_id" = Uuid, Path, description = "The release"), KeyParams, IfMatchParams),
     request_body = RollbackRequest,
-    responses((status = 200, description = "Who holds the lanes again", body = RollbackView), WriteRefusals)
+    responses((status = 200, description = "Who holds the lanes again", body = RollbackView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/releases/{release_id}/rollback")]
 pub(crate) async fn roll_back_release(
@@ -147,11 +148,12 @@ pub(crate) async fn roll_back_release(
     caller: Identified,
     release: PathId<ReleaseId>,
     keyed: Keyed,
+    expected: IfMatch,
     body: Body<RollbackRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let asked = (lane(body.lane.as_deref())?, body.reason.as_str());
-    let done = api.services.roll_back_release(&caller, *release, asked, key.as_ref()).await?;
+    let done = api.services.roll_back_release(&caller, *release, asked, &expected, key.as_ref()).await?;
     Ok(Answer::once(&done, &RollbackView::of(&done.value)?, StatusCode::OK)?.send())
 }
 

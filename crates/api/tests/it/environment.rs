@@ -40,7 +40,11 @@ async fn settings_answer_their_defaults_until_they_are_settled() {
     let replaced = app.put(settings("dev"), second).header("If-Match", "\"1\"").await;
     assert_eq!((&replaced.expect(200)["pin_documents"], replaced.header("etag")), (&json!(false), Some("\"2\"")));
     assert_eq!(app.get(settings("dev")).await.expect(200), replaced.json());
-    assert_eq!(app.get(settings("production")).await.expect(200)["min_approvals"], 1);
+    // In production documents are pinned unless somebody says otherwise.
+    let unsaid = app.get(settings("production")).await.expect(200);
+    assert_eq!((&unsaid["min_approvals"], &unsaid["pin_documents"]), (&json!(1), &json!(true)));
+    let quorum = json!({ "min_approvals": 2, "allow_self_approval": true });
+    assert_eq!(app.put(settings("production"), quorum).await.expect(200)["pin_documents"], true);
     for wrong in [
         json!({}),
         json!({ "min_approvals": 0, "allow_self_approval": true }),
@@ -55,7 +59,7 @@ async fn settings_answer_their_defaults_until_they_are_settled() {
     app.get(settings("Dev")).await.refused(404, "not_found");
     let owner = app.database().owner().await.unwrap();
     let told = "SELECT count(*) FROM fact WHERE kind = 'environment.configured'";
-    assert_eq!(owner.query_one(told, &[]).await.unwrap().get::<_, i64>(0), 2);
+    assert_eq!(owner.query_one(told, &[]).await.unwrap().get::<_, i64>(0), 3);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     asset::kind::AssetKind,
     audit::{Fact, Stamp},
+    environment::is_production,
     id::{AssetId, ReleaseId},
     rollout::{Rollout, RolloutPlan},
     slug::Slug,
@@ -149,8 +150,6 @@ pub(super) struct Redeployment<'a> {
     pub(super) only_soaked: bool,
 }
 
-/// The environment in which nothing may look stricter than it is.
-const PRODUCTION: &str = "production";
 /// Most unenforced controls that are named one by one.
 const MAX_NAMED_CONTROLS: usize = 50;
 
@@ -162,7 +161,7 @@ impl Release {
     /// Whether nothing in it may look stricter than it is.
     #[must_use]
     pub fn is_for_production(&self) -> bool {
-        self.environment.as_str() == PRODUCTION
+        is_production(&self.environment)
     }
 
     /// Everything that stands between an approved release and its lanes, all at once.

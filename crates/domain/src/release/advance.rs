@@ -8,7 +8,6 @@ use super::{
 };
 use crate::{
     audit::{Fact, FactKind, Stamp},
-    notification::Category,
     rollout::{Hold, LaneRecord, NextLane, Rollout},
     store::Change,
 };
@@ -78,15 +77,16 @@ impl Release {
         }
     }
 
-    /// Notes why the pilot holds; none when it said so already, or no rollout is in progress.
+    /// Notes why the pilot holds; none when it said so of this lane already, or no rollout is in progress. It is a note and
+    /// changes nothing that people decide on, so the release's revision stays.
     #[must_use]
     pub fn hold(&self, hold: Hold, stamp: &Stamp) -> Option<Change<Self>> {
-        let rollout = self.rollout.as_ref().filter(|rollout| rollout.in_progress() && rollout.held != Some(hold))?;
-        let mut next = self.moved(self.state.clone(), stamp);
-        next.rollout = Some(Rollout { held: Some(hold), ..rollout.clone() });
+        let rollout = self.rollout.as_ref().filter(|rollout| rollout.in_progress() && !rollout.held.contains(&hold))?;
+        let mut noted = rollout.clone();
+        noted.held.push(hold);
+        let next = Self { rollout: Some(noted), ..self.clone() };
         let told = json!({ "hold_reason": hold.as_str() });
-        let advised = (hold == Hold::RollbackRecommended).then_some(Category::Incidents);
-        let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).saying(told).concerning(advised);
+        let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).saying(told);
         Some(Change::replacing(next, self.revision, fact))
     }
 

@@ -111,6 +111,13 @@ pub struct Deployment {
 }
 
 impl Deployment {
+    /// Of a workload that never had a release there.
+    #[must_use]
+    pub const fn empty(workload_id: WorkloadId, environment: Slug) -> Self {
+        let revision = Revision::FIRST;
+        Self { workload_id, environment, restricted: None, guided: None, standard: None, soaking: Vec::new(), revision }
+    }
+
     /// The holder of a lane.
     #[must_use]
     pub const fn holder(&self, lane: Lane) -> Option<ReleaseId> {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     access::rights::Reach,
-    id::{ArtifactId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
+    id::{ArtifactId, BindingId, ReleaseId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     slug::Slug,
     store::{Change, CommitError, Listed, Paging, Revision, StoreError},
@@ -36,6 +36,15 @@ impl PlacedRelease {
         }
         self
     }
+}
+
+/// A release of some tenant, for those who look after all of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ReleaseOfTenant {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The release.
+    pub release: ReleaseId,
 }
 
 /// Which releases a list shows.
@@ -147,6 +156,12 @@ pub trait ReleaseStore: Send + Sync {
     ) -> Result<Listed<ReleaseArtifact>, StoreError>;
     /// The share of runs that failed, among the newest of a release that have ended.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
+    /// Releases of all tenants that hold lanes: a page of them, in a settled order, those behind `after`.
+    async fn serving(&self, after: Option<ReleaseOfTenant>, most: u32) -> Result<Vec<ReleaseOfTenant>, StoreError>;
+    /// Whether it is this process's turn to look for advice: every so often it is somebody's.
+    async fn claim_advice(&self) -> Result<bool, StoreError>;
+    /// Stores that the advice about a release is another one.
+    async fn commit_advice(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
     /// Stores a move of lanes: the deployment, the release with its rollout, those it displaces or brings back, the
     /// history, and the document that tells it. Answers when the present lane of the rollout began to soak, if there is
     /// a rollout.

@@ -1,6 +1,13 @@
 //! Whether the runs of a release speak for taking it back. It is advice: nothing happens by itself.
 
-use crate::workload::interface::RolloutConfig;
+use super::Release;
+use crate::{
+    audit::{Fact, FactKind, Stamp},
+    notification::Category,
+    store::Change,
+    workload::interface::RolloutConfig,
+};
+use serde_json::json;
 
 /// The newest runs of a release that have ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,5 +48,28 @@ impl EndedRuns {
             sample_size: self.ended,
             threshold: config.error_threshold(),
         }
+    }
+}
+
+impl Release {
+    /// Notes that the advice is another one than when somebody last looked; none when it is the same. It is a note and
+    /// changes nothing that people decide on, so the release's revision stays.
+    #[must_use]
+    pub fn advise(&self, recommendation: &Recommendation, stamp: &Stamp) -> Option<Change<Self>> {
+        let advised = recommendation.recommended;
+        if advised == self.rollback_advised {
+            return None;
+        }
+        let detail = json!({
+            "workload_id": self.workload_id,
+            "environment": self.environment.as_str(),
+            "recommended": advised,
+            "error_rate": recommendation.error_rate,
+            "sample_size": recommendation.sample_size,
+            "threshold": recommendation.threshold,
+        });
+        let fact = Fact::new(FactKind::RollbackAdvised, self.subject(), Some(self.workspace_id), stamp, detail)
+            .concerning(advised.then_some(Category::Incidents));
+        Some(Change::replacing(Self { rollback_advised: advised, ..self.clone() }, self.revision, fact))
     }
 }

@@ -49,6 +49,9 @@ pub enum ReleaseRefusal {
     /// Those who made a release may not approve it here.
     #[error("those who made a release may not approve it here")]
     SelfApproval,
+    /// There are as many verdicts on it as there may be.
+    #[error("a release takes 200 verdicts")]
+    TooManyVerdicts,
     /// The approval of none of the caller's roles counts.
     #[error("the approval of none of these roles counts")]
     RoleDoesNotApprove {
@@ -91,6 +94,7 @@ impl ReleaseRefusal {
             Self::InvalidTransition { .. } => "invalid_transition",
             Self::ApprovalRequired { .. } => "approval_required",
             Self::SelfApproval => "self_approval_not_allowed",
+            Self::TooManyVerdicts => "too_many_verdicts",
             Self::RoleDoesNotApprove { .. } => "approver_role_required",
             Self::ActivationBlocked(_) => "activation_blocked",
             Self::LaneNotTargeted => "lane_not_targeted",

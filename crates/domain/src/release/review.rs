@@ -15,6 +15,9 @@ use serde_json::{Value, json};
 /// Longest note to a verdict, in characters.
 pub const MAX_NOTE: usize = 2_000;
 
+/// Most verdicts on a release: each read of it carries them all.
+pub const MAX_VERDICTS: usize = 200;
+
 /// What a person says of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
@@ -138,7 +141,10 @@ impl ApprovalRule {
         Self {
             min_approvals: whole("min_approvals").and_then(|number| usize::try_from(number).ok()).unwrap_or(1),
             self_approval: if apart == Some(true) { SelfApproval::Refused } else { SelfApproval::Allowed },
-            roles: roles.map(|roles| roles.iter().filter_map(Value::as_str).filter_map(Role::parse).collect()),
+            // A list that names nobody asks for nobody in particular.
+            roles: roles
+                .filter(|roles| !roles.is_empty())
+                .map(|roles| roles.iter().filter_map(Value::as_str).filter_map(Role::parse).collect()),
             lasts_hours: whole("expires_hours"),
         }
     }
@@ -157,7 +163,7 @@ impl Release {
     /// Records a verdict. `changes_requested` takes a waiting release back to draft; nothing else moves it.
     ///
     /// # Errors
-    /// When the environment does not let makers approve their own releases.
+    /// When the environment does not let makers approve their own releases, or enough was said of this one.
     pub fn review(
         &self,
         approval_id: ApprovalId,
@@ -168,6 +174,9 @@ impl Release {
         if rule.self_approval == SelfApproval::Refused && verdict == Verdict::Approved && self.was_made_by(&stamp.actor)
         {
             return Err(ReleaseRefusal::SelfApproval);
+        }
+        if self.approvals.len() >= MAX_VERDICTS {
+            return Err(ReleaseRefusal::TooManyVerdicts);
         }
         let subject_digest = self.bindings_digest();
         let state = match (verdict, &self.state) {
@@ -230,12 +239,13 @@ impl Release {
         for approval in &self.approvals {
             match approval.verdict {
                 Verdict::Approved if approval.subject_digest == *digest => {
-                    refused = false;
-                    if !rule.counts(approval) {
+                    let own = rule.self_approval == SelfApproval::Refused && self.was_made_by(&approval.by);
+                    // What does not count outweighs no refusal either.
+                    if own || !rule.counts(approval) {
                         continue;
                     }
-                    let own = rule.self_approval == SelfApproval::Refused && self.was_made_by(&approval.by);
-                    if !own && !approvers.contains(&&approval.by) {
+                    refused = false;
+                    if !approvers.contains(&&approval.by) {
                         approvers.push(&approval.by);
                     }
                 }

@@ -3,7 +3,7 @@
 use super::{Pace, Rollout};
 use crate::{
     release::recommendation::{EndedRuns, Recommendation},
-    workload::interface::RolloutConfig,
+    workload::{Status, interface::RolloutConfig},
 };
 
 /// Fewest runs that speak for a lane, where the workload does not look at fewer.
@@ -20,11 +20,14 @@ pub enum Hold {
     ErrorRate,
     /// The release may not take the lane: verdicts or something that it needs are missing.
     GateBlocked,
+    /// The workload is suspended or retired: what nobody runs proves nothing.
+    WorkloadStopped,
 }
 
 impl Hold {
     /// Every reason.
-    pub const ALL: [Self; 4] = [Self::RollbackRecommended, Self::TooFewRuns, Self::ErrorRate, Self::GateBlocked];
+    pub const ALL: [Self; 5] =
+        [Self::RollbackRecommended, Self::TooFewRuns, Self::ErrorRate, Self::GateBlocked, Self::WorkloadStopped];
 
     /// The spelling on the wire.
     #[must_use]
@@ -34,6 +37,7 @@ impl Hold {
             Self::TooFewRuns => "too_few_runs",
             Self::ErrorRate => "error_rate_exceeded",
             Self::GateBlocked => "gate_blocked",
+            Self::WorkloadStopped => "workload_stopped",
         }
     }
 
@@ -71,6 +75,8 @@ pub struct Observed {
     pub recommendation: Recommendation,
     /// Whether the release may take the next lane.
     pub next: NextLane,
+    /// Whether the workload is run at all.
+    pub workload: Status,
     /// Runs that must have ended on the lane.
     pub needed: u32,
 }
@@ -78,8 +84,13 @@ pub struct Observed {
 impl Observed {
     /// What was seen, under what the workload says of rollouts.
     #[must_use]
-    pub fn new(lane: LaneRecord, recommendation: Recommendation, next: NextLane, config: &RolloutConfig) -> Self {
-        Self { lane, recommendation, next, needed: config.sample_size().min(FEWEST_RUNS) }
+    pub fn new(
+        lane: LaneRecord,
+        recommendation: Recommendation,
+        (next, workload): (NextLane, Status),
+        config: &RolloutConfig,
+    ) -> Self {
+        Self { lane, recommendation, next, workload, needed: config.sample_size().min(FEWEST_RUNS) }
     }
 }
 
@@ -96,7 +107,10 @@ impl Rollout {
         if !self.automatic() || observed.lane.soak_left > 0 {
             return None;
         }
-        let Observed { lane, recommendation, next, needed } = observed;
+        let Observed { lane, recommendation, next, workload, needed } = observed;
+        if *workload != Status::Registered {
+            return Some(Hold::WorkloadStopped);
+        }
         if recommendation.recommended {
             return Some(Hold::RollbackRecommended);
         }
@@ -130,7 +144,7 @@ mod tests {
     fn observed(soak_left: u64, (ended, failed): (u32, u32), recommended: bool) -> Observed {
         let recommendation = Recommendation { recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
         let lane = LaneRecord { soak_left, runs: EndedRuns { ended, failed } };
-        Observed { lane, recommendation, next: NextLane::Open, needed: 5 }
+        Observed { lane, recommendation, next: NextLane::Open, workload: Status::Registered, needed: 5 }
     }
 
     #[test]
@@ -143,6 +157,11 @@ mod tests {
             // A share as large as the threshold is borne.
             (observed(0, (10, 3), false), true, None),
             (observed(0, (10, 0), true), false, Some(Hold::RollbackRecommended)),
+            (
+                Observed { workload: Status::Suspended, ..observed(0, (10, 0), false) },
+                false,
+                Some(Hold::WorkloadStopped),
+            ),
             (Observed { next: NextLane::Blocked, ..observed(0, (10, 0), false) }, false, Some(Hold::GateBlocked)),
         ];
         for (observed, due, hold) in cases {
@@ -162,7 +181,7 @@ mod tests {
             let config: RolloutConfig =
                 serde_json::from_value(serde_json::json!({ "sample_size": sample_size })).unwrap();
             let runs = EndedRuns { ended: 0, failed: 0 };
-            Observed::new(lane, runs.judge(&config), NextLane::Open, &config).needed
+            Observed::new(lane, runs.judge(&config), (NextLane::Open, Status::Registered), &config).needed
         };
         assert_eq!((needed(20), needed(5), needed(2)), (5, 5, 2));
     }

@@ -2,21 +2,12 @@
 
 use super::LaneRecord;
 use crate::{
-    id::{ReleaseId, TenantId},
-    release::Release,
+    id::ReleaseId,
+    release::{Release, ports::ReleaseOfTenant},
     store::{Change, CommitError, StoreError},
     tenant::TenantScope,
 };
 use async_trait::async_trait;
-
-/// A rollout that advances by itself, and whose present lane has soaked.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct DueRollout {
-    /// The tenant.
-    pub tenant: TenantId,
-    /// The release.
-    pub release: ReleaseId,
-}
 
 /// Looks at rollouts, and keeps what was said of them. What moves a lane is committed with the deployment.
 #[async_trait]
@@ -29,9 +20,9 @@ pub trait RolloutStore: Send + Sync {
         release: ReleaseId,
         newest: u32,
     ) -> Result<Option<LaneRecord>, StoreError>;
-    /// Rollouts of all tenants whose lane has soaked and which advance by themselves: a page of them, in a settled
+    /// Releases of all tenants whose rollout advances by itself and whose lane has soaked: a page of them, in a settled
     /// order, those behind `after`.
-    async fn soaked(&self, after: Option<DueRollout>, most: u32) -> Result<Vec<DueRollout>, StoreError>;
+    async fn soaked(&self, after: Option<ReleaseOfTenant>, most: u32) -> Result<Vec<ReleaseOfTenant>, StoreError>;
     /// Stores that the pilot holds, and why.
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
 }

@@ -1,7 +1,7 @@
 //! Taking a release back, the documents that tell it, and the advice to do so.
 
 use super::transition::LOST_GUARDS;
-use crate::{Done, Failure, Services, access::Operation, once::keyed};
+use crate::{Done, Expected, Failure, Services, access::Operation, once::keyed};
 use fairway_domain::{
     access::Caller,
     asset::Lifecycle,
@@ -38,12 +38,14 @@ impl Services {
     /// Takes a release back from one lane, or from all that it holds and that somebody held before it.
     ///
     /// # Errors
-    /// When it is not found, the caller may not, it holds no lanes, or there is nobody to go back to.
+    /// When it is not found, the caller may not, it holds no lanes, there is nobody to go back to, or it is not as the
+    /// caller expects.
     pub async fn roll_back_release(
         &self,
         caller: &Caller,
         id: ReleaseId,
         (lane, reason): (Option<Lane>, &str),
+        expected: &Expected,
         key: Option<&RequestKey>,
     ) -> Result<Done<RolledBack>, Failure> {
         let (scope, _, first) = self.enter_release(caller, Operation::RollBackRelease, id).await?;
@@ -53,18 +55,24 @@ impl Services {
             async || {
                 let mut seen = first;
                 for _ in 0..LOST_GUARDS {
+                    expected.check(seen.release.revision)?;
                     let holders = self.ways_back(scope, &seen, lane).await?;
                     let ways: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
+                    // Read before the commit: once that has happened, nothing may fail any more.
+                    let archived = self.archived(scope, holders.iter().map(|(_, holder)| holder)).await?;
                     let artifact_id: ArtifactId = self.id();
                     let stamp = self.stamp(caller);
                     let told = (artifact_id, reason);
                     let change = seen.release.roll_back(&ways, &seen.deployment, told, &stamp)?;
                     let outcome = keyed(key, 200, artifact_id.uuid());
                     match self.stores.releases.commit_deployment(scope, change, outcome.as_ref()).await {
-                        Err(CommitError::Stale) => {
-                            let found = self.stores.releases.find(scope, id).await?;
-                            seen = found.ok_or(Failure::NotFound)?;
-                        }
+                        Err(CommitError::Stale) => match expected.on_stale() {
+                            Some(failure) => return Err(failure),
+                            None => {
+                                let found = self.stores.releases.find(scope, id).await?;
+                                seen = found.ok_or(Failure::NotFound)?;
+                            }
+                        },
                         committed => {
                             committed?;
                             let back = |(lane, holder): &(Lane, PlacedRelease)| LaneReturned {
@@ -73,7 +81,6 @@ impl Services {
                             };
                             let lanes = holders.iter().map(back).collect();
                             let record = RollbackRecord { release_id: id, reason: reason.to_owned(), lanes };
-                            let archived = self.archived(scope, holders.iter().map(|(_, holder)| holder)).await?;
                             return Ok(RolledBack { record, artifact_id, archived });
                         }
                     }
@@ -185,9 +192,7 @@ impl Services {
     /// Not found when the caller does not see the release.
     pub async fn rollback_recommendation(&self, caller: &Caller, id: ReleaseId) -> Result<Recommendation, Failure> {
         let (scope, _, placed) = self.enter_release(caller, Operation::ReadRollbackRecommendation, id).await?;
-        let config = self.rollout_config(scope, placed.release.workload_id).await?;
-        let runs = self.stores.releases.ended_runs(scope, id, config.sample_size()).await?;
-        Ok(runs.judge(&config))
+        self.recommend(scope, &placed.release).await
     }
 }
 

@@ -9,7 +9,7 @@ use fairway_domain::{
     release::{
         Release, ReleaseRefusal, State, StateName,
         activate::Taking,
-        lane::{DeploymentChange, Lane},
+        lane::{DeploymentChange, Lane, TargetLane},
         ports::PlacedRelease,
     },
     store::{Change, CommitError},
@@ -44,6 +44,16 @@ pub(crate) const LOST_GUARDS: usize = 100;
 enum Move {
     Plain(Box<Change<Release>>),
     Lanes(Box<DeploymentChange>),
+}
+
+impl Transition {
+    /// The lane that is taken, where it is one alone: by what was asked for, or because the release is meant for no other.
+    fn lane(&self, release: &Release) -> Option<Lane> {
+        match (self.to, self.taking.lane(), release.target_lane) {
+            (StateName::Active, None, TargetLane::Only(lane)) => Some(lane),
+            (_, lane, TargetLane::All | TargetLane::Only(_)) => lane,
+        }
+    }
 }
 
 impl Services {
@@ -105,7 +115,8 @@ impl Services {
                         },
                         committed => {
                             let placed = placed.soaking_since(committed?);
-                            return Ok(Transitioned { placed, previous: Some(previous), lane: wanted.taking.lane() });
+                            let lane = wanted.lane(&placed.release);
+                            return Ok(Transitioned { placed, previous: Some(previous), lane });
                         }
                     }
                 }
@@ -113,7 +124,8 @@ impl Services {
             },
             async |_| {
                 let placed = self.read_release(caller, id).await?;
-                Ok(Transitioned { placed, previous: None, lane: wanted.taking.lane() })
+                let lane = wanted.lane(&placed.release);
+                Ok(Transitioned { placed, previous: None, lane })
             },
         )
         .await

@@ -4,12 +4,19 @@ use crate::{Failure, Services, once::ATTEMPTS};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
-    release::{advance::Advance, ports::PlacedRelease},
-    rollout::{Hold, Observed, Rollout, ports::DueRollout},
+    release::{
+        advance::Advance,
+        ports::{PlacedRelease, ReleaseOfTenant},
+    },
+    rollout::{Hold, Observed, Rollout},
     store::CommitError,
     tenant::TenantScope,
 };
-use std::{pin::pin, time::Duration};
+use std::{
+    pin::pin,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 /// How often the pilot looks around.
 const EVERY: Duration = Duration::from_secs(1);
@@ -31,13 +38,25 @@ pub struct Piloted {
 /// step is taken once.
 pub async fn pilot_until(services: &Services, told_to_stop: impl Future<Output = ()>) {
     let mut told_to_stop = pin!(told_to_stop);
+    let stopping = AtomicBool::new(false);
     loop {
-        match services.pilot_rollouts().await {
+        let mut round = pin!(services.pilot_round(&stopping));
+        let (piloted, stopped) = tokio::select! {
+            piloted = &mut round => (piloted, false),
+            () = &mut told_to_stop => {
+                stopping.store(true, Ordering::Relaxed);
+                (round.await, true)
+            }
+        };
+        match piloted {
             Ok(Piloted { advanced: 0, .. }) => {}
             Ok(Piloted { advanced, held }) => tracing::info!(advanced, held, "rollouts went on"),
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "rollouts could not be looked through");
             }
+        }
+        if stopped {
+            return;
         }
         tokio::select! {
             () = &mut told_to_stop => return,
@@ -50,16 +69,24 @@ impl Services {
     /// Looks once at every rollout whose lane has soaked.
     ///
     /// # Errors
-    /// When the rollouts cannot be listed. One that cannot be moved hinders no other.
+    /// When the stores do not answer. A rollout that cannot be moved for other reasons hinders no other.
     pub async fn pilot_rollouts(&self) -> Result<Piloted, Failure> {
+        self.pilot_round(&AtomicBool::new(false)).await
+    }
+
+    async fn pilot_round(&self, stopping: &AtomicBool) -> Result<Piloted, Failure> {
         let (mut piloted, mut after) = (Piloted::default(), None);
         loop {
             let page = self.stores.rollouts.soaked(after, PAGE).await?;
             for due in &page {
+                if stopping.load(Ordering::Relaxed) {
+                    return Ok(piloted);
+                }
                 match self.pilot(*due).await {
                     Ok(Turn::Advanced) => piloted.advanced += 1,
                     Ok(Turn::Held) => piloted.held += 1,
                     Ok(Turn::Passed) => {}
+                    Err(error @ Failure::Store(_)) => return Err(error),
                     Err(error) => {
                         let (release, error) = (due.release, &error as &dyn std::error::Error);
                         tracing::warn!(%release, error, "a rollout could not be looked at");
@@ -73,7 +100,7 @@ impl Services {
         }
     }
 
-    async fn pilot(&self, due: DueRollout) -> Result<Turn, Failure> {
+    async fn pilot(&self, due: ReleaseOfTenant) -> Result<Turn, Failure> {
         let scope = TenantScope::for_relay(due.tenant);
         for _ in 0..ATTEMPTS {
             let Some(seen) = self.stores.releases.find(scope, due.release).await? else { return Ok(Turn::Passed) };

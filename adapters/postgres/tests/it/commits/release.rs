@@ -11,6 +11,7 @@ use fairway_domain::{
         advance::Advance,
         lane::{DeploymentChange, Lane},
         ports::{PlacedRelease, ReleaseStore},
+        recommendation::Recommendation,
         review::Verdict,
     },
     rollout::{Hold, Pace, RolloutPlan, ports::RolloutStore},
@@ -168,12 +169,23 @@ pub(super) async fn refusal(stage: &Stage) -> Decision {
     Decision::new(async move |_| store.commit_refusal(scope(), fact).await)
 }
 
+pub(super) async fn advice(stage: &Stage) -> Decision {
+    let (_, placed) = stage.active().await;
+    let recommendation = Recommendation { recommended: true, error_rate: 0.5, sample_size: 20, threshold: 0.3 };
+    let change = placed.release.advise(&recommendation, &stamp()).unwrap();
+    let (id, store) = (placed.release.release_id, store(stage));
+    Decision::new(async move |_| store.commit_advice(scope(), change).await)
+        .stale(format!("UPDATE release SET rollback_advised = true WHERE release_id = '{id}'"))
+        .stale(format!("UPDATE release SET state = 'superseded' WHERE release_id = '{id}'"))
+}
+
 pub(super) async fn hold(stage: &Stage) -> Decision {
     let (_, placed) = rolling(stage).await;
     let change = placed.release.hold(Hold::TooFewRuns, &stamp()).unwrap();
     let (id, store) = (placed.release.release_id, store(stage));
     Decision::new(async move |_| store.commit_hold(scope(), change).await)
-        .stale(moved(&placed.release))
+        .stale(format!("UPDATE release SET rollout_since = rollout_since + 1 WHERE release_id = '{id}'"))
+        .stale(format!("UPDATE release SET rollout_holds = '{{too_few_runs}}' WHERE release_id = '{id}'"))
         .stale(format!("UPDATE release SET rollout_status = 'completed' WHERE release_id = '{id}'"))
 }
 

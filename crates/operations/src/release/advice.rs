@@ -1,0 +1,76 @@
+//! Looking at what runs: whether a release that serves should be taken back. It is advice, and a new one is told.
+
+use crate::{Failure, Services, rollout::rollout_config};
+use fairway_domain::{
+    access::ActorRef,
+    audit::Stamp,
+    release::{Release, ports::ReleaseOfTenant, recommendation::Recommendation},
+    store::CommitError,
+    tenant::TenantScope,
+};
+use std::time::Duration;
+
+/// How often a process asks whether it is its turn.
+const EVERY: Duration = Duration::from_secs(5);
+/// Releases of one look at the database.
+const PAGE: u32 = 200;
+/// The name under which advice is noted.
+const NAME: &str = "adviser";
+
+/// Looks at all releases that serve, for ever. Of any number of processes one does so at a time.
+pub async fn advise_forever(services: Services) {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        if let Err(error) = services.advise_when_due().await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "releases that serve could not be looked at");
+        }
+    }
+}
+
+impl Services {
+    async fn advise_when_due(&self) -> Result<(), Failure> {
+        if self.stores.releases.claim_advice().await? { self.advise_rollbacks().await } else { Ok(()) }
+    }
+
+    /// Looks once at every release that serves, and notes where the advice is another one than before.
+    ///
+    /// # Errors
+    /// When the stores do not answer.
+    pub async fn advise_rollbacks(&self) -> Result<(), Failure> {
+        let mut after = None;
+        loop {
+            let page = self.stores.releases.serving(after, PAGE).await?;
+            for serving in &page {
+                self.advise(*serving).await?;
+            }
+            after = page.last().copied();
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn advise(&self, serving: ReleaseOfTenant) -> Result<(), Failure> {
+        let scope = TenantScope::for_relay(serving.tenant);
+        let Some(placed) = self.stores.releases.find(scope, serving.release).await? else { return Ok(()) };
+        let recommendation = self.recommend(scope, &placed.release).await?;
+        let (actor, request_id) = (ActorRef::system(NAME), self.id());
+        let stamp = Stamp { fact_id: self.id(), at: self.clock.now(), actor, request_id };
+        let Some(change) = placed.release.advise(&recommendation, &stamp) else { return Ok(()) };
+        match self.stores.releases.commit_advice(scope, change).await {
+            // Somebody took it away or noted the same meanwhile.
+            Err(CommitError::Stale) => Ok(()),
+            noted => {
+                noted?;
+                self.wake.facts();
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) async fn recommend(&self, scope: TenantScope, release: &Release) -> Result<Recommendation, Failure> {
+        let config = rollout_config(&self.workload_of(scope, release.workload_id).await?);
+        let runs = self.stores.releases.ended_runs(scope, release.release_id, config.sample_size()).await?;
+        Ok(runs.judge(&config))
+    }
+}
