@@ -1,6 +1,7 @@
 //! Histories from seeds: short of them in every run, a million where somebody asks for it.
 
 use crate::{
+    asked, is_long,
     memory::{Given, Memory, Stale},
     model::{Fate, History, Model, Operation, Step, Taking, difference, seed_of, start_of, unsound},
 };
@@ -9,15 +10,8 @@ use std::{
     thread,
 };
 
-const FEW: u64 = 20_000;
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a run asks for its length and its seed; the domain itself asks for nothing"
-)]
-fn asked(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
+const SHORT: u64 = 20_000;
+const LONG: u64 = 1_000_000;
 
 /// Runs a history and says where the product and the model part.
 fn run(history: &History, given: &Given) -> Result<(), String> {
@@ -96,7 +90,7 @@ fn run_all(start: u64, count: u64) -> (u64, Option<(History, String)>) {
 #[test]
 fn histories_go_as_the_model_tells_them() {
     let start = start_of(asked("FAIRWAY_TEST_SEED").as_deref());
-    let count = asked("FAIRWAY_TEST_HISTORIES").map_or(FEW, |count| count.parse().unwrap());
+    let count = if is_long() { LONG } else { SHORT };
     let (requests, failed) = run_all(start, count);
     if let Some((history, why)) = failed {
         panic!("{why}\n{history}");

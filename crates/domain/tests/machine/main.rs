@@ -10,3 +10,15 @@ mod memory;
 #[cfg(test)]
 #[path = "model.rs"]
 mod model;
+
+/// What a run was asked for: its seed (`FAIRWAY_TEST_SEED`), and to be a long one (`FAIRWAY_TEST_LONG`).
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the domain itself asks its environment for nothing")]
+fn asked(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+#[cfg(test)]
+fn is_long() -> bool {
+    asked("FAIRWAY_TEST_LONG").is_some()
+}

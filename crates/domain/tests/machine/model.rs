@@ -12,7 +12,7 @@ mod product;
 use fairway_domain::release::{StateName, lane::MoveReason, review::Verdict};
 use fairway_domain::rollout::RolloutStatus;
 pub(crate) use history::{Fate, History, Operation, Step, Taking, seed_of, start_of};
-pub(crate) use product::{Decision, Fresh, Seen, decide, difference, unsound};
+pub(crate) use product::{Before, Decision, Fresh, Seen, decide, difference, unsound};
 use std::collections::BTreeSet;
 
 /// A release, by its place among those of the history.
