@@ -10,6 +10,7 @@ mod children;
 mod db;
 mod demo;
 mod fences;
+mod model;
 mod openapi;
 mod place;
 mod postgres;
@@ -39,6 +40,8 @@ enum Verb {
     Up(up::Arguments),
     /// Run every test, or those that the arguments (handed to nextest) select, with a private PostgreSQL and an S3 server
     Test(test::Arguments),
+    /// Run the tests that draw from a seed at their full length: histories beside their model, and lanes under load
+    Model(model::Arguments),
     /// All that a change must pass: `check`, then the test command of the README
     Ci,
     /// Format, lints, fences and dependencies
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
     let result = Place::find().and_then(|place| match verb {
         Verb::Up(arguments) => up::run(&place, &arguments),
         Verb::Test(arguments) => test::run(&place, &arguments),
+        Verb::Model(arguments) => model::run(&place, &arguments),
         Verb::Ci => check::ci(&place),
         Verb::Check => check::run(&place),
         Verb::Openapi => openapi::run(&place),

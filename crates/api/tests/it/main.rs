@@ -30,6 +30,7 @@ mod heavy;
 mod idempotency;
 mod impact;
 mod interface;
+mod lanes_under_load;
 mod openapi;
 mod pages;
 mod paths;
