@@ -10,10 +10,13 @@ use crate::{
 use fairway_domain::release::{StateName, review::Verdict};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// A release's state, its rollout with the lanes ahead, whom it replaced, and whether it is approved.
+type ReleaseKey = (&'static str, Option<(u8, Vec<Place>)>, Option<Number>, bool);
+
 /// All that decides what can happen from here on: two histories with one key go on alike.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    releases: Vec<(&'static str, Option<(u8, Vec<Place>)>, Option<Number>, bool)>,
+    releases: Vec<ReleaseKey>,
     holders: [Option<Number>; 3],
     /// Who held each lane, and who was taken back from it.
     former: [(Vec<Number>, BTreeSet<Number>); 3],
@@ -128,7 +131,7 @@ fn explore(releases: usize, plans: &[Vec<Place>], depth: usize) -> Explored {
             assert_eq!(told, Ok(()), "{operation:?} behind {way:?}");
             explored.moves += 1;
             if known.insert(Key::of(&next)) {
-                ahead.push_back((moved, next, [way.as_slice(), &[operation.clone()]].concat()));
+                ahead.push_back((moved, next, [way.as_slice(), std::slice::from_ref(operation)].concat()));
             }
         }
     }

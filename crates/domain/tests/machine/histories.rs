@@ -3,7 +3,7 @@
 use crate::{
     asked, is_long,
     memory::{Given, Memory, Stale},
-    model::{Fate, History, Model, Operation, Step, Taking, difference, seed_of, start_of, unsound},
+    model::{Before, Fate, History, Model, Operation, Step, Taking, difference, seed_of, start_of, unsound},
 };
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -25,7 +25,7 @@ fn run(history: &History, given: &Given) -> Result<(), String> {
 
 fn take(step: &Step, memory: &mut Memory, model: &mut Model, given: &Given) -> Result<(), String> {
     let ask = |memory: &mut Memory, model: &mut Model, operation: &Operation| {
-        let before = memory.seen.before();
+        let before: Before = memory.seen.before();
         memory.follow(model, operation, given)?;
         difference(model, &memory.seen)?;
         unsound(&before, &memory.seen)

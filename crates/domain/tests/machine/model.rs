@@ -342,7 +342,7 @@ impl Model {
                 StateName::Retired => StateName::Retired,
                 _ if holds => StateName::Active,
                 StateName::Active => StateName::Superseded,
-                other => other,
+                StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Superseded => record.state,
             };
             let rolling = record.rolling.as_ref().filter(|it| it.status == Rolling::IN_PROGRESS);
             let lost = rolling.is_some_and(|it| self.holders[it.plan[it.index]] != Some(number));
