@@ -15,7 +15,7 @@ const LONG_VARIABLE: &str = "FAIRWAY_TEST_LONG";
 const SEED_VARIABLE: &str = "FAIRWAY_TEST_SEED";
 
 /// The tests that have one: releases, lanes and rollouts beside their model, the same kept by PostgreSQL, and many
-/// clients over HTTP. One after another, as each of them takes all processors.
+/// clients over HTTP. Their output is shown, and so they run one after another: each takes all processors.
 const SELECTED: &str = "binary_id(fairway-domain::machine) | test(/^lockstep::/) | test(/^lanes_under_load::/)";
 
 #[derive(Args)]
@@ -31,7 +31,7 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
         None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
     };
     println!("from seed {seed}");
-    let nextest = ["--profile", "long", "--test-threads", "1", "--no-capture", "-E", SELECTED];
+    let nextest = ["--profile", "long", "--no-capture", "-E", SELECTED];
     let asked = [(LONG_VARIABLE, "1".to_owned()), (SEED_VARIABLE, seed.to_string())];
     test::select(place, &nextest.map(str::to_owned), &asked)
 }
