@@ -11,6 +11,7 @@ mod db;
 mod demo;
 mod docs;
 mod fences;
+mod model;
 mod openapi;
 mod place;
 mod postgres;
@@ -40,6 +41,8 @@ enum Verb {
     Up(up::Arguments),
     /// Run every test, or those that the arguments (handed to nextest) select, with a private PostgreSQL and an S3 server
     Test(test::Arguments),
+    /// Run the tests that draw from a seed at their full length: histories beside their model, and lanes under load
+    Model(model::Arguments),
     /// All that a change must pass: `check`, then the test command of the README
     Ci,
     /// Format, lints, fences and dependencies
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
     let result = Place::find().and_then(|place| match verb {
         Verb::Up(arguments) => up::run(&place, &arguments),
         Verb::Test(arguments) => test::run(&place, &arguments),
+        Verb::Model(arguments) => model::run(&place, &arguments),
         Verb::Ci => check::ci(&place),
         Verb::Check => check::run(&place),
         Verb::Openapi => openapi::run(&place),

@@ -27,6 +27,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
+    select(place, &arguments.nextest, &[])
+}
+
+/// The tests that nextest's arguments select, with these variables besides.
+pub(crate) fn select(place: &Place, arguments: &[String], variables: &[(&str, String)]) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     tools::ensure_nextest(place)?;
     let binaries = postgres::ensure()?;
@@ -41,9 +46,9 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
 
     let mut nextest = place.cargo();
     // At the top of a workspace, all packages are meant unless the arguments name some.
-    nextest.args(["nextest", "run"]).args(&arguments.nextest);
+    nextest.args(["nextest", "run"]).args(arguments).envs(variables.iter().cloned());
     let tested = children::run(with_database(nextest), &signals)?;
-    if !tested.success() || !arguments.nextest.is_empty() {
+    if !tested.success() || !arguments.is_empty() {
         return Ok(children::exit_code(tested));
     }
     let documented: Vec<Package> =

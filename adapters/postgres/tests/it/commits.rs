@@ -467,7 +467,7 @@ async fn environment(stage: &Stage, earlier: u16) -> Decision {
     let place = || (DEFAULT_WORKSPACE.into(), name.clone());
     let asking = |min_approvals| EnvironmentSettings {
         min_approvals,
-        ..EnvironmentSettings::unsaid(&slug("dev"), SelfApproval::Refused)
+        ..EnvironmentSettings::unsaid(&slug(), SelfApproval::Refused)
     };
     let mut before = None;
     for number in 0..earlier {

@@ -25,7 +25,12 @@ mod interfaces;
 #[cfg(test)]
 mod labels;
 #[cfg(test)]
+mod lockstep;
+#[cfg(test)]
 mod migrations;
+#[cfg(test)]
+#[path = "../../../../crates/domain/tests/machine/model.rs"]
+mod model;
 #[cfg(test)]
 mod order;
 #[cfg(test)]

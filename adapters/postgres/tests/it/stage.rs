@@ -126,7 +126,12 @@ impl World {
 
     /// A policy bundle that can be bound.
     pub(crate) async fn bindable(&self) -> BindableVersion {
-        let asset = self.asset(AssetKind::PolicyBundle).await;
+        self.bindable_as(AssetKind::PolicyBundle).await
+    }
+
+    /// A version that can be bound in this role.
+    pub(crate) async fn bindable_as(&self, kind: AssetKind) -> BindableVersion {
+        let asset = self.asset(kind).await;
         let version = self.version(&asset, None).await;
         BindableVersion {
             asset_version_id: version.asset_version_id,

@@ -31,6 +31,7 @@ mod idempotency;
 mod impact;
 mod interface;
 mod lanes;
+mod lanes_under_load;
 mod openapi;
 mod pages;
 mod paths;

@@ -1,0 +1,172 @@
+//! A store in memory: it commits what was decided if nothing moved under the decision, as the real one does.
+
+use crate::model::{Decision, Fresh, Model, Operation, Place, Refused, Seen, decide};
+use fairway_domain::{
+    access::ActorRef,
+    asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
+    audit::Stamp,
+    id::{ReleaseId, RequestId},
+    release::{
+        BindableVersion, NewRelease, Release, State,
+        lane::{Deployment, DeploymentChange, Lane, LaneMoved, TargetLane},
+    },
+    rollout::RolloutStatus,
+    slug::Slug,
+    store::{Change, Revision},
+    time::Timestamp,
+};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// A decision that came too late.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Stale;
+
+/// What is stored.
+#[derive(Clone)]
+pub(crate) struct Memory {
+    pub(crate) seen: Seen,
+}
+
+/// What every history binds. It is made once, as it takes longer than a decision.
+pub(crate) struct Given {
+    stamp: Stamp,
+    policy: BindableVersion,
+    knowledge: BindableVersion,
+}
+
+impl Given {
+    pub(crate) fn new() -> Self {
+        let stamp = Stamp {
+            fact_id: Uuid::from_u128(1).into(),
+            at: Timestamp::new(OffsetDateTime::UNIX_EPOCH),
+            actor: ActorRef::parse("user:ada").unwrap(),
+            request_id: RequestId::from(Uuid::from_u128(2)),
+        };
+        let version = |kind, number: u128| BindableVersion {
+            asset_version_id: Uuid::from_u128(number).into(),
+            checksum: Checksum::parse(&format!("blake3:{number:064x}")).unwrap(),
+            version_label: VersionLabel::parse("v1").unwrap(),
+            asset_id: Uuid::from_u128(number + 1).into(),
+            asset_slug: Slug::parse("thing").unwrap(),
+            kind,
+            lifecycle: Lifecycle::Active,
+        };
+        Self { stamp, policy: version(AssetKind::PolicyBundle, 10), knowledge: version(AssetKind::KnowledgeBase, 20) }
+    }
+
+    fn fresh(&self) -> Fresh<'_> {
+        Fresh { stamp: self.stamp.clone(), id: Uuid::from_u128(3), version: &self.knowledge }
+    }
+
+    /// Drafts that bind a policy.
+    pub(crate) fn memory(&self, targets: &[Option<Place>]) -> Memory {
+        let (workload_id, environment) = (Uuid::from_u128(4).into(), Slug::parse("dev").unwrap());
+        let draft = |(number, target): (u128, &Option<Place>)| {
+            let new = NewRelease {
+                release_id: Uuid::from_u128(number).into(),
+                workload_id,
+                workspace_id: Uuid::from_u128(5).into(),
+                environment: environment.clone(),
+                target_lane: target.map_or(TargetLane::All, |lane| TargetLane::Only(Lane::ALL[lane])),
+                policy_bundle_id: None,
+            };
+            let made = Release::draft(new, &self.stamp).next;
+            made.bind(Uuid::from_u128(6).into(), AssetKind::PolicyBundle, &self.policy, &self.stamp).unwrap().next
+        };
+        let releases = (100..).zip(targets).map(draft).collect();
+        let deployment = Deployment {
+            workload_id,
+            environment: environment.clone(),
+            restricted: None,
+            guided: None,
+            standard: None,
+            soaking: Vec::new(),
+            revision: Revision::FIRST,
+        };
+        Memory { seen: Seen { releases, deployment, moves: Vec::new() } }
+    }
+}
+
+impl Memory {
+    pub(crate) fn decide(&self, operation: &Operation, given: &Given) -> Result<Decision, Refused> {
+        decide(&self.seen, operation, &given.fresh())
+    }
+
+    /// Decides and commits at once, and says where the model disagrees.
+    pub(crate) fn follow(&mut self, model: &mut Model, operation: &Operation, given: &Given) -> Result<(), String> {
+        let decided = self.decide(operation, given);
+        let expected = model.apply(operation);
+        match (decided, expected) {
+            (Ok(decision), Ok(())) => {
+                self.commit(decision).map_err(|Stale| "nothing moved, and it is stale".to_owned())
+            }
+            (Err(product), Err(model)) if product == model => Ok(()),
+            (decided, expected) => {
+                let product = decided.map(|_| ());
+                Err(format!("{operation:?}: the model says {expected:?}, the product {product:?}"))
+            }
+        }
+    }
+
+    pub(crate) fn commit(&mut self, decision: Decision) -> Result<(), Stale> {
+        match decision {
+            Decision::Binding(change) | Decision::Move(change) => self.replace(change),
+            Decision::Verdict(Change { next, decided_on, fact }) => {
+                let live = next.release.state.holds_lanes();
+                self.replace(Change { next: next.release, decided_on, fact })?;
+                if live {
+                    self.seen.deployment.revision = self.seen.deployment.revision.next();
+                }
+                Ok(())
+            }
+            Decision::Lanes(change) => self.redeploy(*change),
+        }
+    }
+
+    fn replace(&mut self, Change { next, decided_on, fact: _ }: Change<Release>) -> Result<(), Stale> {
+        let stored = self.release(next.release_id);
+        if Some(stored.revision) != decided_on {
+            return Err(Stale);
+        }
+        *stored = next;
+        Ok(())
+    }
+
+    fn redeploy(&mut self, change: DeploymentChange) -> Result<(), Stale> {
+        let id = change.release.release_id;
+        let moved = self.seen.deployment.revision != change.deployment_decided_on
+            || self.release(id).revision != change.release_decided_on
+            || change.returned.iter().any(|id| !matches!(self.release(*id).state, State::Superseded { .. }));
+        if moved {
+            return Err(Stale);
+        }
+        let at = change.release.updated_at;
+        *self.release(id) = change.release;
+        for other in self.seen.releases.iter_mut() {
+            let id = other.release_id;
+            let touched = [&change.superseded, &change.stopped, &change.returned].iter().any(|ids| ids.contains(&id));
+            let Some(digest) = other.state.digest().cloned().filter(|_| touched) else { continue };
+            other.revision = other.revision.next();
+            if change.superseded.contains(&id) {
+                other.state = State::Superseded { digest };
+            } else if change.returned.contains(&id) {
+                other.state = State::Active { digest };
+            }
+            if let Some(rollout) = other.rollout.as_mut().filter(|_| change.stopped.contains(&id)) {
+                rollout.status = RolloutStatus::RolledBack;
+            }
+        }
+        for moved in change.moves {
+            let revision = change.deployment.revision;
+            let (lane, from, to) = (moved.lane, moved.from, moved.to);
+            self.seen.moves.insert(0, LaneMoved { revision, lane, from, to, reason: change.reason, at });
+        }
+        self.seen.deployment = change.deployment;
+        Ok(())
+    }
+
+    fn release(&mut self, id: ReleaseId) -> &mut Release {
+        self.seen.releases.iter_mut().find(|release| release.release_id == id).unwrap()
+    }
+}

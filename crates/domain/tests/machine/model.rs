@@ -1,0 +1,386 @@
+//! What releases, lanes and rollouts may do, told a second time: small data, and rules written down from what is
+//! promised, without a look at the code that decides. Wherever the two tell different stories, one of them is wrong.
+//!
+//! The stores' tests include this file too, by its path. It belongs in no library: the domain's own tests would have to
+//! build everything that the testkit stands on to reach it there.
+
+#[path = "model/history.rs"]
+mod history;
+#[path = "model/product.rs"]
+mod product;
+
+use fairway_domain::release::{StateName, lane::MoveReason, review::Verdict};
+use fairway_domain::rollout::RolloutStatus;
+pub(crate) use history::{Fate, History, Operation, Step, Taking, seed_of, start_of};
+pub(crate) use product::{Before, Decision, Fresh, Seen, decide, difference, unsound};
+use std::collections::BTreeSet;
+
+/// A release, by its place among those of the history.
+pub(crate) type Number = usize;
+/// A lane, by its place from the most careful to the most general.
+pub(crate) type Place = usize;
+pub(crate) const PLACES: [Place; 3] = [0, 1, 2];
+
+/// Why something is refused: the code, the state, and where the state leads. The last two stand beside one code alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Refused {
+    pub(crate) code: &'static str,
+    pub(crate) from: Option<(StateName, Vec<StateName>)>,
+}
+
+impl Refused {
+    pub(crate) const fn plain(code: &'static str) -> Self {
+        Self { code, from: None }
+    }
+}
+
+/// How far a release has come with its plan.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Rolling {
+    pub(crate) plan: Vec<Place>,
+    pub(crate) index: usize,
+    /// 0 in progress, 1 completed, 2 rolled back.
+    pub(crate) status: u8,
+}
+
+impl Rolling {
+    pub(crate) const IN_PROGRESS: u8 = 0;
+    const COMPLETED: u8 = 1;
+    const ROLLED_BACK: u8 = 2;
+
+    pub(crate) const fn told(&self) -> RolloutStatus {
+        match self.status {
+            Self::IN_PROGRESS => RolloutStatus::InProgress,
+            Self::COMPLETED => RolloutStatus::Completed,
+            _ => RolloutStatus::RolledBack,
+        }
+    }
+}
+
+/// A release.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) state: StateName,
+    /// The one lane that it is meant for, if it is meant for one.
+    pub(crate) target: Option<Place>,
+    pub(crate) rolling: Option<Rolling>,
+    pub(crate) supersedes: Option<Number>,
+    /// Counts what was bound: a verdict speaks of one edition.
+    edition: u32,
+    verdicts: Vec<(Verdict, u32)>,
+    /// Counts its changes.
+    pub(crate) changes: i64,
+}
+
+/// A lane that changed hands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Moved {
+    pub(crate) lane: Place,
+    pub(crate) from: Option<Number>,
+    pub(crate) to: Option<Number>,
+    pub(crate) reason: MoveReason,
+    pub(crate) revision: i64,
+}
+
+/// All releases of one workload in one environment.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    pub(crate) releases: Vec<Record>,
+    pub(crate) holders: [Option<Number>; 3],
+    /// Oldest first.
+    pub(crate) moves: Vec<Moved>,
+    /// Counts the changes of who holds which lane, and of what soaks there.
+    pub(crate) revision: i64,
+}
+
+/// What a decision was made on, as far as another change can take it away.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Ground {
+    release: i64,
+    lanes: Option<i64>,
+    returned: Vec<(Number, StateName)>,
+}
+
+impl Model {
+    /// Drafts that bind one thing each. One that is meant for a lane alone goes nowhere else.
+    pub(crate) fn new(targets: &[Option<Place>]) -> Self {
+        let draft = |target: &Option<Place>| Record {
+            state: StateName::Draft,
+            target: *target,
+            rolling: None,
+            supersedes: None,
+            edition: 0,
+            verdicts: Vec::new(),
+            // It was made, and then something was bound.
+            changes: 2,
+        };
+        Self { releases: targets.iter().map(draft).collect(), holders: [None; 3], moves: Vec::new(), revision: 1 }
+    }
+
+    /// Does what is asked, or refuses it and leaves all as it was.
+    pub(crate) fn apply(&mut self, operation: &Operation) -> Result<(), Refused> {
+        let before = (self.holders, self.soaking());
+        match operation {
+            Operation::Edit(release) => self.edit(*release)?,
+            Operation::Submit(release) => self.step(*release, StateName::Draft, StateName::ReviewReady)?,
+            Operation::Reopen(release) => self.step(*release, StateName::ReviewReady, StateName::Draft)?,
+            Operation::Say(release, verdict) => self.say(*release, *verdict),
+            Operation::Approve(release) => self.approve(*release)?,
+            Operation::Activate(release, taking) => self.activate(*release, taking)?,
+            Operation::Advance(release) => self.advance(*release)?,
+            Operation::Retire(release) => self.retire(*release)?,
+            Operation::RollBack(release, lane) => self.roll_back(*release, *lane)?,
+        }
+        if (self.holders, self.soaking()) != before {
+            self.revision += 1;
+        }
+        Ok(())
+    }
+
+    /// What a decision of this operation stands on now. Once it is another, the decision comes too late.
+    pub(crate) fn ground(&self, operation: &Operation) -> Ground {
+        let (release, lanes, returned) = match operation {
+            Operation::Edit(release)
+            | Operation::Submit(release)
+            | Operation::Reopen(release)
+            | Operation::Say(release, _)
+            | Operation::Approve(release) => (*release, false, Vec::new()),
+            Operation::Activate(release, _) | Operation::Advance(release) | Operation::Retire(release) => {
+                (*release, true, Vec::new())
+            }
+            Operation::RollBack(release, lane) => (*release, true, self.ways_back(*release, *lane)),
+        };
+        let returned = returned.into_iter().map(|(_, to)| (to, self.releases[to].state)).collect();
+        Ground { release: self.releases[release].changes, lanes: lanes.then_some(self.revision), returned }
+    }
+
+    /// The lanes at which a rollout in progress is.
+    pub(crate) fn soaking(&self) -> BTreeSet<Place> {
+        let rolling = self.releases.iter().filter_map(|record| record.rolling.as_ref());
+        rolling.filter(|it| it.status == Rolling::IN_PROGRESS).map(|it| it.plan[it.index]).collect()
+    }
+
+    /// Who held the lane, the latest last, without those who were ever taken back from it.
+    pub(crate) fn former(&self, lane: Place) -> Vec<Number> {
+        let mut former: Vec<Number> = Vec::new();
+        for moved in self.moves.iter().filter(|moved| moved.lane == lane) {
+            if let Some(to) = moved.to {
+                former.retain(|other| *other != to);
+                former.push(to);
+            }
+        }
+        former.retain(|other| !self.taken_back(*other, lane));
+        former
+    }
+
+    pub(crate) fn taken_back(&self, release: Number, lane: Place) -> bool {
+        let back = |moved: &Moved| moved.reason == MoveReason::Rollback && moved.from == Some(release);
+        self.moves.iter().any(|moved| moved.lane == lane && back(moved))
+    }
+
+    /// Whether what is bound now was approved, and nobody spoke against the release since.
+    pub(crate) fn is_approved(&self, release: Number) -> bool {
+        let Record { edition, verdicts, .. } = &self.releases[release];
+        let counts = |(verdict, of): &&(Verdict, u32)| *verdict != Verdict::Approved || of == edition;
+        verdicts.iter().rev().find(counts).is_some_and(|(verdict, _)| *verdict == Verdict::Approved)
+    }
+
+    fn edit(&mut self, release: Number) -> Result<(), Refused> {
+        let record = &mut self.releases[release];
+        if record.state != StateName::Draft {
+            return Err(Refused::plain("release_not_editable"));
+        }
+        record.edition += 1;
+        record.changes += 1;
+        Ok(())
+    }
+
+    fn step(&mut self, release: Number, from: StateName, to: StateName) -> Result<(), Refused> {
+        if self.releases[release].state != from {
+            return Err(self.no_way(release));
+        }
+        self.releases[release].state = to;
+        self.releases[release].changes += 1;
+        Ok(())
+    }
+
+    fn say(&mut self, release: Number, verdict: Verdict) {
+        let record = &mut self.releases[release];
+        record.verdicts.push((verdict, record.edition));
+        record.changes += 1;
+        if record.state == StateName::ReviewReady && verdict == Verdict::ChangesRequested {
+            record.state = StateName::Draft;
+        }
+        // What is said of a release that serves is part of what is answered for its lanes.
+        if record.state == StateName::Active {
+            self.revision += 1;
+        }
+    }
+
+    fn approve(&mut self, release: Number) -> Result<(), Refused> {
+        if self.releases[release].state == StateName::ReviewReady && !self.is_approved(release) {
+            return Err(Refused::plain("approval_required"));
+        }
+        self.step(release, StateName::ReviewReady, StateName::Approved)
+    }
+
+    fn activate(&mut self, release: Number, taking: &Taking) -> Result<(), Refused> {
+        let Record { state, target, rolling, .. } = &self.releases[release];
+        if ![StateName::Approved, StateName::Active].contains(state) {
+            return Err(self.no_way(release));
+        }
+        let meant = |lane: &Place| target.is_none_or(|target| target == *lane);
+        let (named, wanted): (&[Place], Vec<Place>) = match taking {
+            Taking::All => (&[], PLACES.into_iter().filter(meant).collect()),
+            Taking::One(lane) => (std::slice::from_ref(lane), vec![*lane]),
+            Taking::Plan(plan) => (plan, vec![plan[0]]),
+        };
+        if !named.iter().all(meant) {
+            return Err(Refused::plain("lane_not_targeted"));
+        }
+        let wanted: Vec<Place> = wanted.into_iter().filter(|lane| self.holders[*lane] != Some(release)).collect();
+        if wanted.is_empty() {
+            return Err(self.no_way(release));
+        }
+        let planned = matches!(taking, Taking::Plan(_));
+        if planned && rolling.as_ref().is_some_and(|it| it.status == Rolling::IN_PROGRESS) {
+            return Err(Refused::plain("rollout_in_progress"));
+        }
+        if !self.is_approved(release) {
+            return Err(Refused::plain("approval_required"));
+        }
+        if let Taking::Plan(plan) = taking {
+            let begun = Rolling { plan: plan.clone(), index: 0, status: Rolling::IN_PROGRESS };
+            self.releases[release].rolling = Some(begun);
+        }
+        self.take(release, &wanted, MoveReason::Activation);
+        Ok(())
+    }
+
+    fn advance(&mut self, release: Number) -> Result<(), Refused> {
+        let rolling = self.releases[release].rolling.as_ref();
+        let Some(now) = rolling.filter(|it| it.status == Rolling::IN_PROGRESS) else {
+            return Err(Refused::plain("rollout_not_in_progress"));
+        };
+        let Some(next) = now.plan.get(now.index + 1).copied() else {
+            self.set_status(release, Rolling::COMPLETED);
+            self.releases[release].changes += 1;
+            return Ok(());
+        };
+        if !self.is_approved(release) {
+            return Err(Refused::plain("approval_required"));
+        }
+        if let Some(rolling) = &mut self.releases[release].rolling {
+            rolling.index += 1;
+        }
+        let wanted: &[Place] = if self.holders[next] == Some(release) { &[] } else { &[next] };
+        self.take(release, wanted, MoveReason::Advance);
+        Ok(())
+    }
+
+    fn retire(&mut self, release: Number) -> Result<(), Refused> {
+        if self.releases[release].state == StateName::Retired {
+            return Err(self.no_way(release));
+        }
+        for lane in PLACES.into_iter().filter(|lane| self.holders[*lane] == Some(release)).collect::<Vec<_>>() {
+            self.move_lane(lane, None, MoveReason::Retirement);
+        }
+        self.releases[release].state = StateName::Retired;
+        self.settle(release);
+        Ok(())
+    }
+
+    fn roll_back(&mut self, release: Number, lane: Option<Place>) -> Result<(), Refused> {
+        if self.releases[release].state != StateName::Active {
+            return Err(self.no_way(release));
+        }
+        let ways = self.ways_back(release, lane);
+        if ways.is_empty() {
+            return Err(Refused::plain("no_previous_release"));
+        }
+        for (lane, to) in ways {
+            self.move_lane(lane, Some(to), MoveReason::Rollback);
+        }
+        // Wherever the rollout is: whoever takes a release back does not want it to go on.
+        self.stop(release);
+        self.settle(release);
+        Ok(())
+    }
+
+    /// The lanes that go back, and to whom: the latest who held it, was not taken back from it and is not over.
+    fn ways_back(&self, release: Number, lane: Option<Place>) -> Vec<(Place, Number)> {
+        let held = PLACES.into_iter().filter(|it| lane.is_none_or(|lane| lane == *it));
+        let held = held.filter(|it| self.holders[*it] == Some(release));
+        let back = |lane: Place| {
+            let fit = |to: &Number| *to != release && self.releases[*to].state != StateName::Retired;
+            self.former(lane).into_iter().rev().find(fit).map(|to| (lane, to))
+        };
+        held.filter_map(back).collect()
+    }
+
+    fn take(&mut self, release: Number, lanes: &[Place], reason: MoveReason) {
+        for lane in lanes {
+            let replaced = self.holders[*lane];
+            self.releases[release].supersedes = self.releases[release].supersedes.or(replaced);
+            self.move_lane(*lane, Some(release), reason);
+        }
+        self.settle(release);
+    }
+
+    fn move_lane(&mut self, lane: Place, to: Option<Number>, reason: MoveReason) {
+        let from = std::mem::replace(&mut self.holders[lane], to);
+        self.moves.push(Moved { lane, from, to, reason, revision: self.revision + 1 });
+    }
+
+    /// What follows from who holds which lane: who holds one is active, who lost all is superseded, and who lost the
+    /// lane that its rollout was at has no rollout any more.
+    fn settle(&mut self, acting: Number) {
+        for number in 0..self.releases.len() {
+            let holds = self.holders.contains(&Some(number));
+            let record = &self.releases[number];
+            let state = match record.state {
+                StateName::Retired => StateName::Retired,
+                _ if holds => StateName::Active,
+                StateName::Active => StateName::Superseded,
+                StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Superseded => record.state,
+            };
+            let rolling = record.rolling.as_ref().filter(|it| it.status == Rolling::IN_PROGRESS);
+            let lost = rolling.is_some_and(|it| self.holders[it.plan[it.index]] != Some(number));
+            if state != record.state || lost || number == acting {
+                self.releases[number].changes += 1;
+            }
+            self.releases[number].state = state;
+            if lost {
+                self.stop(number);
+            }
+        }
+    }
+
+    fn stop(&mut self, release: Number) {
+        if self.releases[release].rolling.as_ref().is_some_and(|it| it.status == Rolling::IN_PROGRESS) {
+            self.set_status(release, Rolling::ROLLED_BACK);
+        }
+    }
+
+    fn set_status(&mut self, release: Number, status: u8) {
+        if let Some(rolling) = &mut self.releases[release].rolling {
+            rolling.status = status;
+        }
+    }
+
+    fn no_way(&self, release: Number) -> Refused {
+        let Record { state, target, .. } = &self.releases[release];
+        let held = |lane: &Place| self.holders[*lane] == Some(release);
+        let holds_all = PLACES.iter().filter(|lane| target.is_none_or(|it| it == **lane)).all(held);
+        let leads = match state {
+            StateName::Draft => vec![StateName::ReviewReady, StateName::Retired],
+            StateName::ReviewReady => vec![StateName::Approved, StateName::Draft, StateName::Retired],
+            StateName::Approved => vec![StateName::Active, StateName::Retired],
+            StateName::Active if holds_all => vec![StateName::Retired],
+            StateName::Active => vec![StateName::Active, StateName::Retired],
+            StateName::Superseded => vec![StateName::Retired],
+            StateName::Retired => Vec::new(),
+        };
+        Refused { code: "invalid_transition", from: Some((*state, leads)) }
+    }
+}

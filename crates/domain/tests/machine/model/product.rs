@@ -1,0 +1,255 @@
+//! The product's side: what it decides, and how what it stores is compared with the model.
+
+use super::{Model, Moved, Number, Operation, Place, Refused, Taking};
+use fairway_domain::{
+    asset::kind::AssetKind,
+    audit::Stamp,
+    id::ReleaseId,
+    release::recommendation::EndedRuns,
+    release::{
+        BindableVersion, Release, ReleaseRefusal, StateName,
+        activate::{self, FlowStanding, Standing},
+        advance::Advance,
+        lane::{Deployment, DeploymentChange, Lane, LaneMoved, MoveReason},
+        review::{ApprovalRule, Reviewed, SelfApproval},
+        rollback::{WayBack, earlier_holders, lanes_by_age},
+    },
+    rollout::{LaneRecord, Pace, Rollout, RolloutPlan, RolloutStatus},
+    store::Change,
+};
+use std::{collections::BTreeSet, fmt};
+use uuid::Uuid;
+
+const RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
+
+/// All that is stored of the releases of a history.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// In the order of their numbers.
+    pub(crate) releases: Vec<Release>,
+    pub(crate) deployment: Deployment,
+    /// Newest first.
+    pub(crate) moves: Vec<LaneMoved>,
+}
+
+/// A decision that awaits its commit.
+#[derive(Clone)]
+pub(crate) enum Decision {
+    Binding(Change<Release>),
+    Move(Change<Release>),
+    Verdict(Change<Reviewed>),
+    Lanes(Box<DeploymentChange>),
+}
+
+/// What a decision is given besides what is stored.
+pub(crate) struct Fresh<'a> {
+    pub(crate) stamp: Stamp,
+    /// For whatever the decision makes.
+    pub(crate) id: Uuid,
+    /// What an edit binds.
+    pub(crate) version: &'a BindableVersion,
+}
+
+/// Decides as the operations do on what they read.
+pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &Fresh<'_>) -> Result<Decision, Refused> {
+    let Seen { releases, deployment, moves } = seen;
+    let Fresh { stamp, id, version } = fresh;
+    let standing = Standing {
+        primary_route: None,
+        flow: FlowStanding::Absent,
+        unavailable_obligations: Vec::new(),
+        unenforced_controls: Vec::new(),
+    };
+    let may_serve = (&standing, RULE);
+    let decided = match operation {
+        Operation::Edit(release) => {
+            let bound = releases[*release].bind((*id).into(), AssetKind::KnowledgeBase, version, stamp);
+            bound.map(Decision::Binding)
+        }
+        Operation::Submit(release) => releases[*release].submit(Ok(Vec::new()), deployment, stamp).map(Decision::Move),
+        Operation::Reopen(release) => releases[*release].reopen(deployment, stamp).map(Decision::Move),
+        Operation::Say(release, verdict) => {
+            releases[*release].review((*id).into(), (*verdict, None), RULE, stamp).map(Decision::Verdict)
+        }
+        Operation::Approve(release) => releases[*release].approve(RULE, deployment, stamp).map(Decision::Move),
+        Operation::Activate(release, taking) => {
+            releases[*release].activate(&taken(taking), deployment, may_serve, stamp).map(lanes)
+        }
+        Operation::Advance(release) => {
+            let record = LaneRecord { soak_left: 60, runs: EndedRuns { ended: 0, failed: 0 } };
+            releases[*release].advance(Advance::Person(record), deployment, may_serve, stamp).map(lanes)
+        }
+        Operation::Retire(release) => releases[*release].retire(deployment, stamp).map(lanes),
+        Operation::RollBack(release, lane) => {
+            let asked = lane.map(|lane| Lane::ALL[lane]);
+            let own = releases[*release].release_id;
+            let held = lanes_by_age(moves, deployment, own);
+            let back = |held: Lane| -> Option<WayBack<'_>> {
+                let earlier = earlier_holders(moves, held, own);
+                let known = |id: ReleaseId| releases.iter().find(|release| release.release_id == id);
+                earlier.into_iter().filter_map(known).find(|to| to.can_hold_again()).map(|to| (held, to))
+            };
+            let ways: Vec<WayBack<'_>> =
+                held.into_iter().filter(|held| asked.is_none_or(|lane| lane == *held)).filter_map(back).collect();
+            releases[*release].roll_back(&ways, deployment, ((*id).into(), "It answers in riddles."), stamp).map(lanes)
+        }
+    };
+    decided.map_err(|refusal| refused(&refusal))
+}
+
+fn lanes(change: DeploymentChange) -> Decision {
+    Decision::Lanes(Box::new(change))
+}
+
+fn taken(taking: &Taking) -> activate::Taking {
+    match taking {
+        Taking::All => activate::Taking::All,
+        Taking::One(lane) => activate::Taking::One(Lane::ALL[*lane]),
+        Taking::Plan(plan) => {
+            let lanes: Vec<Lane> = plan.iter().map(|lane| Lane::ALL[*lane]).collect();
+            activate::Taking::Planned(RolloutPlan::new(&lanes, 1, Pace::Manual).unwrap())
+        }
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "one refusal alone says more than its code here")]
+fn refused(refusal: &ReleaseRefusal) -> Refused {
+    match refusal {
+        ReleaseRefusal::InvalidTransition { from, valid } => {
+            Refused { code: refusal.code(), from: Some((*from, valid.clone())) }
+        }
+        _ => Refused::plain(refusal.code()),
+    }
+}
+
+impl Seen {
+    pub(crate) fn before(&self) -> Before {
+        let status = |release: &Release| release.rollout.as_ref().map(|rollout| rollout.status);
+        self.releases.iter().map(|release| (release.state.name(), status(release))).collect()
+    }
+
+    fn number(&self, id: Option<ReleaseId>) -> Option<Number> {
+        id.map(|id| self.releases.iter().position(|release| release.release_id == id).unwrap())
+    }
+
+    fn moved(&self, moved: &LaneMoved) -> Moved {
+        Moved {
+            lane: place(moved.lane),
+            from: self.number(moved.from),
+            to: self.number(moved.to),
+            reason: moved.reason,
+            revision: moved.revision.get(),
+        }
+    }
+}
+
+fn place(lane: Lane) -> Place {
+    Lane::ALL.into_iter().position(|other| other == lane).unwrap()
+}
+
+/// The first thing that the product and the model tell differently.
+pub(crate) fn difference(model: &Model, seen: &Seen) -> Result<(), String> {
+    for (number, (record, release)) in model.releases.iter().zip(&seen.releases).enumerate() {
+        same(|| format!("state of {number}"), &record.state, &release.state.name())?;
+        let rolling = record.rolling.as_ref().map(|it| (it.told(), it.index, it.plan.clone()));
+        let told = |it: &Rollout| (it.status, usize::from(it.current), it.plan.lanes().map(place).collect::<Vec<_>>());
+        same(|| format!("rollout of {number}"), &rolling, &release.rollout.as_ref().map(told))?;
+        let supersedes = seen.number(release.supersedes_release_id);
+        same(|| format!("whom {number} replaced"), &record.supersedes, &supersedes)?;
+        same(|| format!("revision of {number}"), &record.changes, &release.revision.get())?;
+    }
+    let deployment = &seen.deployment;
+    let holders = Lane::ALL.map(|lane| seen.number(deployment.holder(lane)));
+    same(|| "holders".to_owned(), &model.holders, &holders)?;
+    let soaking: BTreeSet<Place> = deployment.soaking.iter().copied().map(place).collect();
+    same(|| "soaking".to_owned(), &model.soaking(), &soaking)?;
+    same(|| "the lanes' revision".to_owned(), &model.revision, &deployment.revision.get())?;
+    for lane in super::PLACES {
+        let expected = model.moves.iter().rev().filter(|moved| moved.lane == lane);
+        let told = seen.moves.iter().filter(|moved| place(moved.lane) == lane).map(|moved| seen.moved(moved));
+        let (expected, told): (Vec<Moved>, Vec<Moved>) = (expected.copied().collect(), told.collect());
+        same(|| format!("history of lane {lane}"), &expected, &told)?;
+    }
+    Ok(())
+}
+
+fn same<T: PartialEq + fmt::Debug>(what: impl Fn() -> String, model: &T, product: &T) -> Result<(), String> {
+    if model == product {
+        Ok(())
+    } else {
+        Err(format!("{}: the model says {model:?}, the product {product:?}", what()))
+    }
+}
+
+/// What each release was before a step, as far as that settles what it may be behind it.
+pub(crate) type Before = Vec<(StateName, Option<RolloutStatus>)>;
+
+/// What must hold after a step, whatever the model says of it.
+pub(crate) fn unsound(before: &Before, after: &Seen) -> Result<(), String> {
+    let deployment = &after.deployment;
+    for (number, release) in after.releases.iter().enumerate() {
+        let holds = deployment.is_held_by(release.release_id);
+        if holds != (release.state.name() == StateName::Active) {
+            return Err(format!("{number} is {:?}, and that it holds a lane is {holds}", release.state.name()));
+        }
+        let first = replaced_first(after, release.release_id);
+        if release.supersedes_release_id != first || first == Some(release.release_id) {
+            let told = release.supersedes_release_id;
+            return Err(format!("{number} replaced {first:?} first and names {told:?}"));
+        }
+        let (was, rollout_was) = before[number];
+        if was == StateName::Retired && release.state.name() != was {
+            return Err(format!("{number} was retired and is {:?}", release.state.name()));
+        }
+        let status = release.rollout.as_ref().map(|rollout| rollout.status);
+        let begun = release.rollout.as_ref().is_some_and(|it| it.in_progress() && it.current == 0);
+        if rollout_was == Some(RolloutStatus::Completed) && status != rollout_was && !begun {
+            return Err(format!("the completed rollout of {number} is {status:?}"));
+        }
+    }
+    for lane in Lane::ALL {
+        let holder = after.releases.iter().find(|release| deployment.holder(lane) == Some(release.release_id));
+        let at = |rollout: &Rollout| rollout.in_progress() && rollout.current_lane() == lane;
+        let soaks = holder.is_some_and(|holder| holder.rollout.as_ref().is_some_and(at));
+        if soaks != deployment.soaking.contains(&lane) {
+            return Err(format!("{lane:?} soaks by its holder's rollout: {soaks}"));
+        }
+        is_one_path(after, lane)?;
+    }
+    let adrift = |release: &&Release| {
+        let rollout = release.rollout.as_ref().filter(|rollout| rollout.in_progress());
+        rollout.is_some_and(|rollout| deployment.holder(rollout.current_lane()) != Some(release.release_id))
+    };
+    let adrift = after.releases.iter().find(adrift);
+    adrift.map_or(Ok(()), |release| Err(format!("{} does not hold the lane that it is at", release.release_id)))
+}
+
+/// The holder that a release replaced first, as the history of the lanes tells it.
+fn replaced_first(seen: &Seen, release: ReleaseId) -> Option<ReleaseId> {
+    let own = |moved: &&LaneMoved| {
+        moved.to == Some(release)
+            && moved.from.is_some()
+            && [MoveReason::Activation, MoveReason::Advance].contains(&moved.reason)
+    };
+    seen.moves.iter().filter(own).min_by_key(|moved| (moved.revision, moved.lane)).and_then(|moved| moved.from)
+}
+
+/// Whether each move of a lane begins where the one before ended, the last ends at the holder, and nobody gets the lane
+/// back who was taken back from it.
+fn is_one_path(seen: &Seen, lane: Lane) -> Result<(), String> {
+    let mut holder = None;
+    let mut taken_back = BTreeSet::new();
+    for moved in seen.moves.iter().rev().filter(|moved| moved.lane == lane) {
+        if moved.from != holder {
+            return Err(format!("{lane:?} went from {:?} to {:?} when {holder:?} held it", moved.from, moved.to));
+        }
+        if moved.reason == MoveReason::Rollback {
+            taken_back.extend(moved.from);
+            if moved.to.is_none_or(|to| taken_back.contains(&to)) {
+                return Err(format!("{lane:?} went back to {:?}, who was taken back from it", moved.to));
+            }
+        }
+        holder = moved.to;
+    }
+    if holder == seen.deployment.holder(lane) { Ok(()) } else { Err(format!("{lane:?} is not where its history ends")) }
+}
