@@ -36,5 +36,6 @@ mod order;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]
+mod rollouts;
 mod stage;
 mod together;

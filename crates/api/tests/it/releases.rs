@@ -155,3 +155,33 @@ async fn lanes_tell_who_held_them_and_when() {
     assert!(only["to"].as_str().unwrap() > only["from"].as_str().unwrap());
     app.get(format!("/v1/workloads/{workload}/lanes")).await.refused(422, "validation_error");
 }
+
+/// A verdict is of what was there when it came: it is none on what somebody binds while it waits.
+#[tokio::test]
+async fn a_verdict_that_is_overtaken_by_other_bindings_counts_for_none() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let workload = given.workload("main").await;
+    let release = given.draft(&workload, &[given.policy("policy").await, given.prompt("prompt").await]).await;
+    given.transition(&release, "review_ready").await;
+    let (other, owner) = (app.database().owner().await.unwrap(), app.database().owner().await.unwrap());
+    other.batch_execute("BEGIN").await.unwrap();
+    // Somebody takes it back and unbinds the prompt, and has not committed yet.
+    let changed = format!(
+        "UPDATE release SET state = 'draft', revision = revision + 2 WHERE release_id = '{release}';
+         DELETE FROM release_binding WHERE release_id = '{release}' AND role = 'prompt_template'"
+    );
+    other.batch_execute(&changed).await.unwrap();
+    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
+    let sent = async { app.post(format!("/v1/releases/{release}/approvals"), verdict).await };
+    let it_waits = async {
+        let waiting =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while owner.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) < 1 {}
+        other.batch_execute("COMMIT").await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(sent, it_waits);
+    answer.refused(409, "concurrent_change");
+    let said = app.get(format!("/v1/releases/{release}/approvals")).await.expect(200);
+    assert_eq!(said, json!([]));
+}

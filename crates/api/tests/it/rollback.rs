@@ -222,8 +222,26 @@ async fn enough_failures_advise_a_rollback() {
     assert_eq!(run(json!({ "ticket": "a refund" })).await, 200);
     let advice = app.get(&path).await.expect(200);
     assert_eq!(advice, json!({ "recommended": true, "error_rate": 0.75, "sample_size": 4, "threshold": 0.5 }));
+    // Whoever looks after what serves tells it once, as an incident, and when it is over.
+    for _ in 0..2 {
+        app.services().advise_rollbacks().await.unwrap();
+    }
     // Half of the newest four is borne.
     assert_eq!(run(json!({ "ticket": "a refund" })).await, 200);
     let advice = app.get(&path).await.expect(200);
     assert_eq!((&advice["recommended"], &advice["error_rate"]), (&json!(false), &json!(0.5)));
+    app.services().advise_rollbacks().await.unwrap();
+    let owner = app.database().owner().await.unwrap();
+    let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'release.rollback_advised' ORDER BY fact_id";
+    let told: Vec<Value> = owner
+        .query(sql, &[])
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| serde_json::from_str(row.get::<_, &str>(0)).unwrap())
+        .collect();
+    assert_eq!(told.len(), 2);
+    assert_eq!((&told[0]["categories"], &told[0]["detail"]["error_rate"]), (&json!(["incidents"]), &json!(0.75)));
+    assert_eq!((told[1].get("categories"), &told[1]["detail"]["recommended"]), (None, &json!(false)));
+    assert_eq!(told[0]["actor"], "system:adviser");
 }

@@ -206,22 +206,74 @@ async fn who_loses_the_lane_it_is_at_is_rolled_out_no_further() {
     assert_eq!(advance(&app, one).await.expect(200)["rollout_state"]["status"], "completed");
 }
 
+/// Both have read the rollout before either moves it: one goes on, and the other is told.
 #[tokio::test]
 async fn of_two_who_advance_at_once_one_does() {
     let app = TestApp::start().await;
-    let (_, releases) = approved(&app, 1).await;
+    let (workload, releases) = approved(&app, 1).await;
     roll(&app, &releases[0], plan(&["restricted", "guided", "standard"], 0, false)).await;
-    let answers = join_all((0..8).map(|_| advance(&app, &releases[0]))).await;
-    let index = rollout(&app, &releases[0]).await["current_lane_index"].as_u64().unwrap();
-    let complete = status(&app, &releases[0]).await == "completed";
-    let won = answers.iter().filter(|answer| answer.status == 200).count() as u64;
-    // Each step that was taken was somebody's; those who wanted the same one were told.
-    assert_eq!(won, index + u64::from(complete));
-    for answer in answers.iter().filter(|answer| answer.status != 200) {
-        assert_eq!(answer.status, 409, "{answer}");
-        assert!(["invalid_transition", "rollout_not_in_progress"].contains(&answer.code().as_str()), "{answer}");
+    let (holder, owner) = (app.database().owner().await.unwrap(), app.database().owner().await.unwrap());
+    holder.batch_execute("BEGIN").await.unwrap();
+    let held = format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE");
+    holder.batch_execute(&held).await.unwrap();
+    let sent = join_all((0..2).map(|_| advance(&app, &releases[0])));
+    let both_wait = async {
+        let waiting =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while owner.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) < 2 {}
+        holder.batch_execute("COMMIT").await.unwrap();
+    };
+    let (answers, ()) = tokio::join!(sent, both_wait);
+    let mut statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 409]);
+    for answer in answers.iter().filter(|answer| answer.status == 409) {
+        assert_eq!(answer.code(), "invalid_transition", "{answer}");
     }
-    assert_eq!(told(&app, "rollout.advanced").await.len() as u64, won);
+    assert_eq!(rollout(&app, &releases[0]).await["current_lane"], "guided");
+    assert_eq!(told(&app, "rollout.advanced").await.len(), 1);
+}
+
+#[tokio::test]
+async fn whoever_names_a_revision_moves_nothing_that_has_moved() {
+    let app = TestApp::start().await;
+    let (_, releases) = approved(&app, 2).await;
+    activate(&app, &releases[0], json!({})).await.expect(200);
+    roll(&app, &releases[1], plan(&["restricted", "standard"], 0, false)).await;
+    let read = app.get(format!("/v1/releases/{}", releases[1])).await;
+    let seen = read.header("etag").unwrap().to_owned();
+    let advanced = format!("/v1/releases/{}/rollout/advance", releases[1]);
+    let first = app.post(&advanced, json!({})).header("If-Match", &seen).await;
+    first.expect(200);
+    assert_ne!(first.header("etag"), Some(seen.as_str()));
+    app.post(&advanced, json!({})).header("If-Match", &seen).await.refused(412, "precondition_failed");
+    let back = format!("/v1/releases/{}/rollback", releases[1]);
+    app.post(&back, json!({ "reason": "x" })).header("If-Match", &seen).await.refused(412, "precondition_failed");
+    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": releases[1] });
+    let said = format!("/v1/releases/{}/approvals", releases[1]);
+    app.post(&said, verdict).header("If-Match", &seen).await.refused(412, "precondition_failed");
+    let now = first.header("etag").unwrap().to_owned();
+    app.post(&back, json!({ "reason": "x" })).header("If-Match", &now).await.expect(200);
+}
+
+/// A suspended workload runs nothing, so its release proves nothing: what ran before does not carry it further.
+#[tokio::test]
+async fn the_pilot_leaves_a_suspended_workload_alone() {
+    let app = TestApp::start().await;
+    let (workload, releases) = approved(&app, 1).await;
+    let config = json!({ "interface_config": { "presentation_mode": "form",
+        "input_fields": [{ "name": "ticket", "type": "text" }], "rollout_config": { "sample_size": 1 } } });
+    app.patch(format!("/v1/workloads/{workload}"), config).await.expect(200);
+    roll(&app, &releases[0], plan(&["standard", "guided"], 0, true)).await;
+    assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
+    app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "suspended" })).await.expect(200);
+    assert_eq!(app.services().pilot_rollouts().await.unwrap().held, 1);
+    assert_eq!(rollout(&app, &releases[0]).await["hold_reason"], "workload_stopped");
+    // A note is in nobody's way: the release is as it was for those who read it.
+    let read = app.get(format!("/v1/releases/{}", releases[0])).await;
+    app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "registered" })).await.expect(200);
+    let advanced = app.post(format!("/v1/releases/{}/rollout/advance", releases[0]), json!({}));
+    advanced.header("If-Match", read.header("etag").unwrap()).await.expect(200);
 }
 
 #[tokio::test]

@@ -419,3 +419,22 @@ fn a_reference_that_means_nothing_keeps_the_release_in_draft() {
     let refusal = retired.submit(Err(vec![unresolved(REFERENCE_UNRESOLVED)]), &empty(), &stamp("user:ada"));
     assert_eq!(refusal.unwrap_err().code(), "invalid_transition");
 }
+
+#[test]
+fn what_does_not_count_clears_no_refusal_and_verdicts_have_an_end() {
+    let (ready, _) = in_state(StateName::ReviewReady);
+    let by = stamp("user:ops");
+    let hours = ApprovalRule { lasts_hours: Some(1), ..RULE };
+    let refused = review(&ready, "user:eve", Verdict::Rejected);
+    let mut stale = review(&refused, "user:bob", Verdict::Approved);
+    assert!(stale.approve(hours, &empty(), &by).is_ok());
+    stale.approvals[1].age = 3_600;
+    let blocked = stale.approve(hours, &empty(), &by).map(|_| ());
+    assert_eq!(blocked, Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: true }));
+    let mut full = ready;
+    for _ in 0..review::MAX_VERDICTS {
+        full = review(&full, "user:bob", Verdict::Approved);
+    }
+    let more = full.review(Uuid::from_u128(31).into(), (Verdict::Approved, None), RULE, &by);
+    assert_eq!(more.map(|_| ()), Err(ReleaseRefusal::TooManyVerdicts));
+}

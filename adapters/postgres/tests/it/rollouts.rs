@@ -1,0 +1,55 @@
+//! What the lane of a rollout has seen.
+
+use crate::stage::{RULE, Stage, acceptance, activation, ending, scope, sound, stamp};
+use fairway_domain::{
+    execution::{
+        Acceptance,
+        ports::{Accepted, ExecutionStore},
+    },
+    release::{activate::Taking, lane::Lane, ports::ReleaseStore, recommendation::EndedRuns},
+    rollout::{Pace, RolloutPlan, ports::RolloutStore},
+    workload::Workload,
+};
+
+/// A run on a lane, let in as things are now.
+async fn run(stage: &Stage, workload: &Workload, release: &fairway_domain::release::Release, lane: Lane) -> Acceptance {
+    let placed = stage.placed(release).await;
+    let run = Acceptance { lane, ..acceptance(&placed) };
+    let on = stage.accepted_on(workload, &placed).await;
+    assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), Accepted::Yes);
+    run
+}
+
+#[tokio::test]
+async fn it_is_judged_by_its_own_runs_since_it_was_taken() {
+    let stage = Stage::new().await;
+    let workload = stage.workload().await;
+    let release = stage.approved(&workload, &stage.bindable().await).await.release;
+    let placed = stage.placed(&release).await;
+    stage.store.commit_deployment(scope(), activation(&placed, Some(Lane::Standard)), None).await.unwrap();
+    let record = async || stage.store.lane_record(scope(), release.release_id, 20).await.unwrap();
+    assert_eq!(record().await, None, "no rollout is in progress");
+
+    let before = run(&stage, &workload, &release, Lane::Restricted).await;
+    let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 60, Pace::Automatic).unwrap();
+    let placed = stage.placed(&release).await;
+    let taking = Taking::Planned(plan);
+    let change = placed.release.activate(&taking, &placed.deployment, (&sound(), RULE), &stamp()).unwrap();
+    let began = stage.store.commit_deployment(scope(), change, None).await.unwrap();
+    assert_eq!(stage.placed(&release).await.release.rollout.unwrap().soak_started_at, began.unwrap());
+    let elsewhere = run(&stage, &workload, &release, Lane::Standard).await;
+    let counted = run(&stage, &workload, &release, Lane::Restricted).await;
+    run(&stage, &workload, &release, Lane::Restricted).await;
+    for ended in [&before, &elsewhere] {
+        stage.store.finish(scope(), &ending(ended)).await.unwrap();
+        assert_eq!(record().await.unwrap().runs, EndedRuns { ended: 0, failed: 0 });
+    }
+    stage.store.finish(scope(), &ending(&counted)).await.unwrap();
+    let seen = record().await.unwrap();
+    assert_eq!(seen.runs.ended, 1, "neither another lane's, nor one of before, nor one that goes on");
+    assert!((3_500..=3_600).contains(&seen.soak_left), "{}", seen.soak_left);
+    assert_eq!(stage.store.soaked(None, 10).await.unwrap(), []);
+    stage.database.move_clock(3_600).await.unwrap();
+    assert_eq!(record().await.unwrap().soak_left, 0);
+    assert_eq!(stage.store.soaked(None, 10).await.unwrap().len(), 1);
+}
