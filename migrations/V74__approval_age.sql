@@ -4,4 +4,8 @@ ALTER TABLE approval ADD COLUMN recorded_at timestamptz;
 ALTER TABLE approval ALTER COLUMN recorded_at SET DEFAULT fairway_now();
 
 -- Programs beside the servers look whether the schema is theirs.
-GRANT SELECT ON refinery_schema_history TO fairway_service;
+DO $$ BEGIN
+    IF to_regclass('refinery_schema_history') IS NOT NULL THEN
+        GRANT SELECT ON refinery_schema_history TO fairway_service;
+    END IF;
+END $$;

@@ -4,6 +4,7 @@ mod grant;
 mod impact;
 mod ledger;
 mod list;
+mod route;
 mod versions;
 
 use crate::{
@@ -27,6 +28,7 @@ use fairway_domain::{
     store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
 };
+pub(crate) use route::Routes;
 use std::collections::HashMap;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -256,21 +258,15 @@ impl AssetStore for Database {
         self.listed(list::versions(scope, asset), page, version).await
     }
 
-    async fn withdraws_route_after(
+    async fn route_stands(
         &self,
         scope: TenantScope,
         asset: AssetId,
         version: AssetVersionId,
         route_id: &str,
     ) -> Result<bool, StoreError> {
-        // A version that is not there is before all others.
-        const SQL: &str = "SELECT EXISTS (
-                SELECT FROM withdrawn_route
-                WHERE tenant_id = $1 AND asset_id = $2 AND route_id = $4 AND ordinal > coalesce((
-                    SELECT ordinal FROM asset_version WHERE tenant_id = $1 AND asset_version_id = $3), 0)
-            ) AS withdrawn";
-        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &asset.uuid(), &version.uuid(), &route_id]).await?;
-        known("withdrawn", row)?.column("withdrawn")
+        let route = (scope.tenant().uuid(), asset.uuid(), version.uuid(), route_id.to_owned());
+        Ok(self.routes.now(route).await?.unwrap_or(false))
     }
 
     async fn find_by_slug(

@@ -1,7 +1,8 @@
 //! The pool, and how a statement is sent.
 
 use crate::{
-    asset::{Assets, NewVersions, Referring},
+    asset::{Assets, NewVersions, Referring, Routes},
+    environment::Environments,
     execution::{Accepts, Finishes},
     failure,
     gather::Gather,
@@ -62,6 +63,8 @@ pub struct Database {
     pub(crate) deployment_pulses: Arc<Gather<Looks<DeploymentPulses>>>,
     pub(crate) assets: Arc<Gather<Looks<Assets>>>,
     pub(crate) referring: Arc<Gather<Looks<Referring>>>,
+    pub(crate) routes: Arc<Gather<Looks<Routes>>>,
+    pub(crate) environments: Arc<Gather<Looks<Environments>>>,
     pub(crate) releases: Arc<Gather<Looks<Releases>>>,
     pub(crate) accepts: Arc<Gather<Commits<Accepts>>>,
     pub(crate) finishes: Arc<Gather<Commits<Finishes>>>,
@@ -85,6 +88,8 @@ impl Database {
             deployment_pulses: Gather::over(Looks(DeploymentPulses(points.clone()))),
             assets: Gather::over(Looks(Assets(points.clone()))),
             referring: Gather::over(Looks(Referring(points.clone()))),
+            routes: Gather::over(Looks(Routes(points.clone()))),
+            environments: Gather::over(Looks(Environments(points.clone()))),
             releases: Gather::over(Looks(Releases(points.clone()))),
             accepts: Gather::over(Commits::of(Accepts(points.clone()))),
             finishes: Gather::over(Commits::of(Finishes(points.clone()))),

@@ -1,11 +1,13 @@
 //! What environments ask for.
 
 use crate::{
-    database::Database,
+    database::{Database, read},
     guarded::{Tail, commit_tail},
+    look::Look,
     row::{Columns, known},
 };
 use async_trait::async_trait;
+use deadpool_postgres::Pool;
 use fairway_domain::{
     environment::{Environment, EnvironmentSettings, EnvironmentStore},
     id::WorkspaceId,
@@ -14,7 +16,9 @@ use fairway_domain::{
     store::{Change, CommitError, StoreError},
     tenant::TenantScope,
 };
+use std::collections::HashMap;
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 fn environment(row: &Row) -> Result<Environment, StoreError> {
     let allowed: bool = row.column("allow_self_approval")?;
@@ -32,6 +36,35 @@ fn environment(row: &Row) -> Result<Environment, StoreError> {
     })
 }
 
+/// What environments ask for, by tenant, workspace and name.
+pub(crate) struct Environments(pub(crate) Pool);
+
+type EnvironmentKey = (Uuid, Uuid, String);
+
+#[async_trait]
+impl Look for Environments {
+    type Key = EnvironmentKey;
+    type Found = Environment;
+
+    async fn look(&self, places: &[EnvironmentKey]) -> Result<HashMap<EnvironmentKey, Environment>, StoreError> {
+        const SQL: &str =
+            "SELECT tenant_id, workspace_id, environment, min_approvals, allow_self_approval, pin_documents,
+                revision, updated_at, updated_by
+            FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS asked (tenant_id, workspace_id, environment)
+            JOIN environment_settings USING (tenant_id, workspace_id, environment)";
+        let tenants: Vec<Uuid> = places.iter().map(|(tenant, ..)| *tenant).collect();
+        let workspaces: Vec<Uuid> = places.iter().map(|(_, workspace, _)| *workspace).collect();
+        let names: Vec<&str> = places.iter().map(|(.., name)| name.as_str()).collect();
+        let rows = read(&self.0, SQL, &[&tenants, &workspaces, &names]).await?;
+        rows.iter()
+            .map(|row| {
+                let key = (row.column("tenant_id")?, row.column("workspace_id")?, row.column("environment")?);
+                Ok((key, environment(row)?))
+            })
+            .collect()
+    }
+}
+
 #[async_trait]
 impl EnvironmentStore for Database {
     async fn find(
@@ -40,12 +73,7 @@ impl EnvironmentStore for Database {
         workspace: WorkspaceId,
         name: &Slug,
     ) -> Result<Option<Environment>, StoreError> {
-        const SQL: &str =
-            "SELECT workspace_id, environment, min_approvals, allow_self_approval, pin_documents, revision,
-                updated_at, updated_by
-            FROM environment_settings WHERE tenant_id = $1 AND workspace_id = $2 AND environment = $3";
-        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &workspace.uuid(), &name.as_str()]).await?;
-        row.as_ref().map(environment).transpose()
+        self.environments.now((scope.tenant().uuid(), workspace.uuid(), name.to_string())).await
     }
 
     async fn commit_settings(&self, scope: TenantScope, change: Change<Environment>) -> Result<(), CommitError> {

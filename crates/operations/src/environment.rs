@@ -101,7 +101,6 @@ impl Services {
         let Some(profile) = release.bindings.iter().find(|binding| binding.role == AssetKind::WorkloadProfile) else {
             return Ok(rule);
         };
-        let content = self.bound_content(scope, profile).await?;
-        Ok(rule.and(ApprovalRule::of_profile(&content)))
+        Ok(rule.and(self.profile_rule(scope, profile).await?))
     }
 }

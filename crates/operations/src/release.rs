@@ -13,7 +13,7 @@ pub use active::{ActiveRelease, ActiveReleaseCache};
 pub use advice::advise_forever;
 pub use lanes::LaneHistory;
 pub use rollback::RolledBack;
-pub(crate) use standing::Depth;
+pub(crate) use standing::{Depth, Said};
 pub(crate) use transition::LOST_GUARDS;
 pub use transition::{Transition, Transitioned};
 

@@ -2,7 +2,7 @@
 
 use crate::{
     execution::{live::LiveRuns, plan::PlanCache},
-    release::ActiveReleaseCache,
+    release::{ActiveReleaseCache, Said},
 };
 use fairway_domain::{
     access::{AccessStore, Caller, principal_binding::PrincipalBindingStore},
@@ -15,7 +15,7 @@ use fairway_domain::{
     audit::{AuditStore, Stamp},
     environment::EnvironmentStore,
     execution::{ports::ExecutionStore, provider::Provider},
-    id::{Ids, NamespaceId, WorkspaceId},
+    id::{AssetVersionId, Ids, NamespaceId, TenantId, WorkspaceId},
     idempotency::IdempotencyStore,
     release::ports::ReleaseStore,
     rollout::ports::RolloutStore,
@@ -29,6 +29,9 @@ use tokio::sync::Notify;
 
 /// Workspaces whose namespace is remembered.
 const PLACES: u64 = 100_000;
+
+/// Versions of which it is remembered what they say to the rules of releases.
+const SAID: u64 = 10_000;
 
 /// The stores of one process or of one worker thread.
 #[derive(Clone)]
@@ -105,6 +108,8 @@ pub struct Services {
     pub(crate) active: Arc<ActiveReleaseCache>,
     /// A workspace's namespace never changes.
     pub(crate) places: Cache<WorkspaceId, NamespaceId>,
+    /// What versions say to the rules of releases. A version never changes.
+    pub(crate) said: Cache<(TenantId, AssetVersionId), Arc<Said>>,
     pub(crate) wake: Arc<Wake>,
     pub(crate) live: Arc<LiveRuns>,
 }
@@ -129,6 +134,7 @@ impl Services {
             plans: Arc::new(PlanCache::new()),
             active: Arc::new(ActiveReleaseCache::new()),
             places: Cache::new(PLACES),
+            said: Cache::new(SAID),
             wake: Arc::default(),
             live: Arc::default(),
         }

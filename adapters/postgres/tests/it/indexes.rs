@@ -143,7 +143,7 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     AssetStore::find_version(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
     AssetStore::source_text(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
     let (asset, version) = (bound.asset_id, bound.asset_version_id);
-    assert!(!AssetStore::withdraws_route_after(store, scope(), asset, version, "primary").await.unwrap());
+    assert!(AssetStore::route_stands(store, scope(), asset, version, "primary").await.unwrap());
     AssetGrantStore::granted(store, scope(), &[asset], &caller, &Reach::default()).await.unwrap();
     for label in [None, Some(&bound.version_label)] {
         AssetStore::find_by_slug(store, scope(), &bound.asset_slug, label).await.unwrap().unwrap().1.unwrap();

@@ -37,5 +37,7 @@ mod order;
 mod partitions;
 #[cfg(test)]
 mod rollouts;
+#[cfg(test)]
 mod stage;
+#[cfg(test)]
 mod together;

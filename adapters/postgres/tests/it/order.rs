@@ -147,9 +147,8 @@ async fn a_route_is_taken_back_by_the_version_that_is_committed_later() {
     let (smaller, bigger) = two();
     stage.adds(&asset, bigger, &json!({ "provider_route": route("primary", "approved") })).await;
     stage.adds(&asset, smaller, &json!({ "provider_route": route("primary", "suspended") })).await;
-    let withdrawn = async |version, route: &str| {
-        stage.store.withdraws_route_after(scope(), asset.asset_id, version, route).await.unwrap()
-    };
+    let withdrawn =
+        async |version, route: &str| !stage.store.route_stands(scope(), asset.asset_id, version, route).await.unwrap();
     assert!(withdrawn(bigger, "primary").await);
     assert!(!withdrawn(smaller, "primary").await, "a version does not come after itself");
     assert!(!withdrawn(bigger, "other").await);
@@ -162,7 +161,7 @@ async fn routes_are_taken_back_where_routes_stand_and_nowhere_else() {
     let first = stage.adds(&asset, fresh(), &json!({ "provider_route": route("a", "approved") })).await;
     let after = async |route: &str| {
         let store = &stage.store;
-        store.withdraws_route_after(scope(), asset.asset_id, first.asset_version_id, route).await.unwrap()
+        !store.route_stands(scope(), asset.asset_id, first.asset_version_id, route).await.unwrap()
     };
     let harmless = json!({
         "provider_route": route("b", "approved"),

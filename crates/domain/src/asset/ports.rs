@@ -236,8 +236,9 @@ pub trait AssetStore: Send + Sync {
         asset: AssetId,
         page: Paging,
     ) -> Result<Listed<AssetVersion>, StoreError>;
-    /// Whether a version of the model policy that was committed after this one suspends or retires the route.
-    async fn withdraws_route_after(
+    /// Whether the model policy is active, and no version of it that was committed after this one suspends or retires the
+    /// route.
+    async fn route_stands(
         &self,
         scope: TenantScope,
         asset: AssetId,

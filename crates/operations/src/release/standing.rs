@@ -3,7 +3,6 @@
 use crate::{Failure, Services};
 use fairway_domain::{
     asset::{
-        Lifecycle,
         content::{self, CheckedContent},
         kind::AssetKind,
     },
@@ -12,11 +11,12 @@ use fairway_domain::{
     release::{
         Binding, Release,
         activate::{FlowStanding, RouteStanding, Standing, UnenforcedControl},
+        review::ApprovalRule,
     },
     tenant::TenantScope,
 };
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Obligations that this server fulfils. A policy that may impose another one is not activated: a control that is not
 /// enforced must not look as if it were.
@@ -69,10 +69,16 @@ impl Services {
         let mut legacy = None;
         for binding in &release.bindings {
             match binding.role {
-                AssetKind::OrchestrationFlow => standing.flow = self.flow_standing(scope, binding).await?,
+                AssetKind::OrchestrationFlow => {
+                    if let Said::Flow(flow) = &*self.said(scope, binding).await? {
+                        standing.flow = flow.clone();
+                    }
+                }
                 AssetKind::ModelPolicy => standing.primary_route = Some(self.route_standing(scope, binding).await?),
                 AssetKind::PolicyBundle => {
-                    standing.unavailable_obligations = self.unfulfilled(scope, binding).await?;
+                    if let Said::Obligations(names) = &*self.said(scope, binding).await? {
+                        standing.unavailable_obligations.clone_from(names);
+                    }
                 }
                 AssetKind::ModelConfig => legacy = Some(binding),
                 AssetKind::PromptTemplate
@@ -124,55 +130,111 @@ impl Services {
         Ok(controls)
     }
 
-    async fn flow_standing(&self, scope: TenantScope, binding: &Binding) -> Result<FlowStanding, Failure> {
-        let content = self.bound_content(scope, binding).await?;
-        let Ok(flow) = Flow::from_content(&content) else {
-            return Ok(FlowStanding::Broken);
-        };
-        Ok(FlowStanding::Sound {
-            provider_routed: flow.uses_provider_routes(),
-            refers_to: flow.release_roles().into_iter().collect(),
-            unavailable: unavailable_steps(&flow),
-        })
-    }
-
     /// A route stands if the bound version approves it, its asset is active, and no later version takes it back.
     async fn route_standing(&self, scope: TenantScope, binding: &Binding) -> Result<RouteStanding, Failure> {
-        let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
-        let (asset, version) = found.ok_or(Failure::Corrupt("a binding without a version"))?;
-        let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
-        let Ok(CheckedContent::ModelPolicy(policy)) = content::read(asset.kind, &content) else {
-            return Ok(RouteStanding::NotApproved);
-        };
-        let route = &policy.provider_route;
-        if !route.is_approved() || asset.lifecycle != Lifecycle::Active {
-            return Ok(RouteStanding::NotApproved);
-        }
-        let (asset, version) = (asset.asset_id, version.asset_version_id);
-        if self.stores.assets.withdraws_route_after(scope, asset, version, &route.route_id).await? {
-            return Ok(RouteStanding::NotApproved);
-        }
-        Ok(RouteStanding::Approved)
+        let said = self.said(scope, binding).await?;
+        let Said::Route(Some(route)) = &*said else { return Ok(RouteStanding::NotApproved) };
+        let stands = self.stores.assets.route_stands(scope, binding.asset_id, binding.asset_version_id, route).await?;
+        Ok(if stands { RouteStanding::Approved } else { RouteStanding::NotApproved })
     }
 
-    async fn unfulfilled(&self, scope: TenantScope, binding: &Binding) -> Result<Vec<String>, Failure> {
-        let content = self.bound_content(scope, binding).await?;
-        let Ok(CheckedContent::PolicyBundle(policy)) = content::read(AssetKind::PolicyBundle, &content) else {
-            return Err(Failure::Corrupt("a stored policy bundle that does not compile"));
-        };
-        let mut names: Vec<String> = policy
-            .obligations()
-            .filter(|obligation| !FULFILLED.contains(obligation))
-            .map(|obligation| obligation.as_str().to_owned())
-            .collect();
-        names.sort_unstable();
-        names.dedup();
-        Ok(names)
+    /// What a workload profile asks of approvals.
+    pub(crate) async fn profile_rule(&self, scope: TenantScope, binding: &Binding) -> Result<ApprovalRule, Failure> {
+        match &*self.said(scope, binding).await? {
+            Said::Profile(rule) => Ok(*rule),
+            Said::Flow(_) | Said::Route(_) | Said::Obligations(_) | Said::Nothing => {
+                Err(Failure::Corrupt("a workload profile that is none"))
+            }
+        }
     }
 
+    /// The content of a bound version.
     pub(crate) async fn bound_content(&self, scope: TenantScope, binding: &Binding) -> Result<Value, Failure> {
         let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
         let (_, version) = found.ok_or(Failure::Corrupt("a binding without a version"))?;
         version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))
     }
+
+    /// What a bound version says, read once: a version never changes.
+    async fn said(&self, scope: TenantScope, binding: &Binding) -> Result<Arc<Said>, Failure> {
+        let key = (scope.tenant(), binding.asset_version_id);
+        if let Some(said) = self.said.get(&key) {
+            return Ok(said);
+        }
+        let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
+        let (asset, version) = found.ok_or(Failure::Corrupt("a binding without a version"))?;
+        let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+        let said = Arc::new(Said::of(asset.kind, &content)?);
+        self.said.insert(key, Arc::clone(&said));
+        Ok(said)
+    }
+}
+
+/// What the rules of releases ask of one version's content.
+#[derive(Clone, Debug)]
+pub(crate) enum Said {
+    /// How a flow stands.
+    Flow(FlowStanding),
+    /// The primary route of a model policy, if the version itself approves it.
+    Route(Option<String>),
+    /// Obligations that a policy may impose and this server cannot fulfil.
+    Obligations(Vec<String>),
+    /// What a workload profile asks of approvals.
+    Profile(ApprovalRule),
+    /// Nothing.
+    Nothing,
+}
+
+impl Said {
+    fn of(kind: AssetKind, content: &Value) -> Result<Self, Failure> {
+        Ok(match kind {
+            AssetKind::OrchestrationFlow => Self::Flow(flow_standing(content)),
+            AssetKind::ModelPolicy | AssetKind::ModelConfig => Self::Route(approved_route(kind, content)),
+            AssetKind::PolicyBundle => Self::Obligations(unfulfilled(content)?),
+            AssetKind::WorkloadProfile => Self::Profile(ApprovalRule::of_profile(content)),
+            AssetKind::PromptTemplate
+            | AssetKind::KnowledgeBase
+            | AssetKind::ToolDefinition
+            | AssetKind::HookDefinition
+            | AssetKind::McpServer
+            | AssetKind::Skill
+            | AssetKind::Agent
+            | AssetKind::Memory
+            | AssetKind::EvaluationSuite
+            | AssetKind::GuardrailConfig
+            | AssetKind::ConnectorDefinition
+            | AssetKind::SovereigntyProfile
+            | AssetKind::SandboxProfile
+            | AssetKind::WorkloadHarness => Self::Nothing,
+        })
+    }
+}
+
+fn flow_standing(content: &Value) -> FlowStanding {
+    let Ok(flow) = Flow::from_content(content) else { return FlowStanding::Broken };
+    FlowStanding::Sound {
+        provider_routed: flow.uses_provider_routes(),
+        refers_to: flow.release_roles().into_iter().collect(),
+        unavailable: unavailable_steps(&flow),
+    }
+}
+
+fn approved_route(kind: AssetKind, content: &Value) -> Option<String> {
+    let Ok(CheckedContent::ModelPolicy(policy)) = content::read(kind, content) else { return None };
+    let route = policy.provider_route;
+    route.is_approved().then_some(route.route_id)
+}
+
+fn unfulfilled(content: &Value) -> Result<Vec<String>, Failure> {
+    let Ok(CheckedContent::PolicyBundle(policy)) = content::read(AssetKind::PolicyBundle, content) else {
+        return Err(Failure::Corrupt("a stored policy bundle that does not compile"));
+    };
+    let mut names: Vec<String> = policy
+        .obligations()
+        .filter(|obligation| !FULFILLED.contains(obligation))
+        .map(|obligation| obligation.as_str().to_owned())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
 }

@@ -1,0 +1,49 @@
+//! Whether routes of model policies stand.
+
+use crate::{database::read, look::Look, row::Columns};
+use async_trait::async_trait;
+use deadpool_postgres::Pool;
+use fairway_domain::store::StoreError;
+use std::collections::HashMap;
+use uuid::Uuid;
+
+/// Routes by tenant, asset, version and name: whether they stand.
+pub(crate) struct Routes(pub(crate) Pool);
+
+type RouteKey = (Uuid, Uuid, Uuid, String);
+
+#[async_trait]
+impl Look for Routes {
+    type Key = RouteKey;
+    type Found = bool;
+
+    async fn look(&self, routes: &[RouteKey]) -> Result<HashMap<RouteKey, bool>, StoreError> {
+        // A version that is not there is before all others.
+        const SQL: &str = "SELECT tenant_id, asset_id, asked.version_id, asked.route_id,
+                asset.lifecycle_state = 'active' AND NOT EXISTS (
+                    SELECT FROM withdrawn_route AS withdrawn
+                    WHERE withdrawn.tenant_id = asked.tenant_id AND withdrawn.asset_id = asked.asset_id
+                        AND withdrawn.route_id = asked.route_id AND withdrawn.ordinal > coalesce((
+                            SELECT ordinal FROM asset_version AS bound
+                            WHERE bound.tenant_id = asked.tenant_id AND bound.asset_version_id = asked.version_id), 0)
+                ) AS stands
+            FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[]) AS asked (tenant_id, asset_id, version_id, route_id)
+            JOIN asset USING (tenant_id, asset_id)";
+        let tenants: Vec<Uuid> = routes.iter().map(|(tenant, ..)| *tenant).collect();
+        let assets: Vec<Uuid> = routes.iter().map(|(_, asset, ..)| *asset).collect();
+        let versions: Vec<Uuid> = routes.iter().map(|(_, _, version, _)| *version).collect();
+        let names: Vec<&str> = routes.iter().map(|(.., name)| name.as_str()).collect();
+        let rows = read(&self.0, SQL, &[&tenants, &assets, &versions, &names]).await?;
+        rows.iter()
+            .map(|row| {
+                let key = (
+                    row.column("tenant_id")?,
+                    row.column("asset_id")?,
+                    row.column("version_id")?,
+                    row.column("route_id")?,
+                );
+                Ok((key, row.column("stands")?))
+            })
+            .collect()
+    }
+}
