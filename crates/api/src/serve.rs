@@ -12,11 +12,16 @@ pub use actix_server::ServerHandle;
 use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
 use actix_web::{dev::AppConfig, rt::net::TcpStream, web};
 use anyhow::Context as _;
-use fairway_operations::asset::Verified;
+use fairway_operations::{
+    asset::Verified,
+    rollout::{Landed, pilot_until},
+};
+use fairway_postgres::agrees_with_schema as agrees;
 use fairway_private_postgres::{Binaries, Options, PrivateServer, StartError, state};
 use std::{
     net::TcpListener,
     path::Path,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -102,6 +107,21 @@ impl DatabaseAddress {
         }
     }
 
+    /// The service's address of the database of the settings, where a private one runs already: its server has it started.
+    ///
+    /// # Errors
+    /// When no private server runs there.
+    pub async fn of_running(settings: &Settings) -> anyhow::Result<String> {
+        match &settings.database {
+            Database::Url(url) => Ok(url.expose().to_owned()),
+            Database::Embedded => {
+                let data_dir = settings.data_dir.clone();
+                let find = move || anyhow::Ok(PrivateServer::url_of_running(&private(&data_dir)?.data_dir, DATABASE)?);
+                tokio::task::spawn_blocking(find).await?.context("no server runs here").context(WHERE)
+            }
+        }
+    }
+
     /// Stops the private server, if there is one.
     ///
     /// # Errors
@@ -112,6 +132,9 @@ impl DatabaseAddress {
         Ok(())
     }
 }
+
+/// How long a pilot waits before it looks again for a database that is away.
+const AWAY: Duration = Duration::from_secs(1);
 
 /// What to do where a database was to be looked at and is not there.
 const WHERE: &str = "run this where the server runs, or name its data in FAIRWAY_DATA_DIR or FAIRWAY_DATABASE_URL";
@@ -264,32 +287,47 @@ pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verified> {
     verified
 }
 
-/// Goes on with rollouts until SIGTERM or SIGINT, beside the servers of the same database.
+/// Goes on with rollouts until SIGTERM or SIGINT, beside the servers of the same database. A private PostgreSQL is its
+/// server's: it is never started here, and looked for anew when it was started again at another address.
 ///
 /// # Errors
-/// When the database cannot be reached, or there is none.
+/// When no server has run there since this one was started, or its schema is another one.
 pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
-    let database = DatabaseAddress::look(settings).await?;
-    let piloted = async {
-        if !fairway_postgres::agrees_with_schema(&database.url).await.context("the schema cannot be looked at")? {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let told = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let mut told = pin!(told);
+    let mut address = DatabaseAddress::of_running(settings).await?;
+    let mut agreed = agrees(&address).await.context("the database cannot be looked at")?;
+    loop {
+        if !agreed {
             anyhow::bail!("the database has the schema of another version: run the pilot of the servers' version");
         }
-        let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
-        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let process = Process::new(settings, address.clone(), Parts::of(settings)?)?;
         tracing::info!("the rollout pilot looks around");
-        let told = async {
+        if pilot_until(process.services(), told.as_mut()).await == Landed::Told {
+            tracing::info!("the rollout pilot has stopped");
+            return Ok(());
+        }
+        // It may be back, and elsewhere: a private one has another port each time.
+        while let Err(error) = async {
+            address = DatabaseAddress::of_running(settings).await?;
+            agreed = agrees(&address).await?;
+            anyhow::Ok(())
+        }
+        .await
+        {
+            tracing::warn!(error = format!("{error:#}"), "the database is away");
             tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+                () = told.as_mut() => return Ok(()),
+                () = tokio::time::sleep(AWAY) => {}
             }
-        };
-        fairway_operations::rollout::pilot_until(process.services(), told).await;
-        tracing::info!("the rollout pilot has stopped");
-        anyhow::Ok(())
-    };
-    let piloted = piloted.await;
-    database.close().await?;
-    piloted
+        }
+    }
 }
 
 async fn stop(

@@ -19,7 +19,7 @@ use fairway_domain::{
     tenant::TenantScope,
     workload::{Workload, interface::RolloutConfig},
 };
-pub use pilot::{Piloted, pilot_until};
+pub use pilot::{Landed, Piloted, pilot_until};
 
 /// A rollout that went on.
 #[derive(Clone, Debug)]

@@ -266,7 +266,7 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
             ApiError::new(StatusCode::FORBIDDEN, code, "who made a release may not approve it here")
         }
         ReleaseRefusal::TooManyVerdicts => {
-            ApiError::new(StatusCode::CONFLICT, code, "a release takes 200 verdicts, and this one has them")
+            ApiError::new(StatusCode::CONFLICT, code, "a release takes 50 verdicts of one person")
         }
         ReleaseRefusal::RoleDoesNotApprove { needed } => {
             let roles: Vec<&str> = needed.iter().map(Role::as_str).collect();
@@ -278,18 +278,18 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release cannot be active yet")
                 .with("missing", missing)
         }
-        ReleaseRefusal::NoPreviousRelease => {
-            ApiError::new(StatusCode::CONFLICT, code, "no release held the lane before that could hold it again")
-        }
+        ReleaseRefusal::NoPreviousRelease => ApiError::new(
+            StatusCode::CONFLICT,
+            code,
+            "the release does not hold the lane, or none before it could hold it again",
+        ),
         ReleaseRefusal::RolloutInProgress => {
             ApiError::new(StatusCode::CONFLICT, code, "a rollout of the release is in progress")
         }
         ReleaseRefusal::RolloutNotInProgress => {
             ApiError::new(StatusCode::CONFLICT, code, "no rollout of the release is in progress")
         }
-        ReleaseRefusal::Reason => {
-            FieldProblem::new("reason", code, "a reason has 1 to 2000 characters, all of which show").into()
-        }
+        ReleaseRefusal::Reason => FieldProblem::new("reason", code, ReleaseRefusal::Reason.to_string()).into(),
         ReleaseRefusal::LaneNotTargeted => {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release is meant for another lane")
         }

@@ -14,6 +14,7 @@ mod drain;
 mod embedded;
 mod kill;
 mod outage;
+mod pilot;
 mod process;
 mod remote;
 mod rolling;

@@ -86,11 +86,20 @@ impl Place {
 
     /// Starts the server; it may not be ready yet.
     pub(crate) fn spawn(&self) -> Server {
-        let log = self.home.path().join(format!("server-{}.log", self.address.port()));
+        self.spawn_as("serve")
+    }
+
+    /// Starts a rollout pilot beside the servers.
+    pub(crate) fn pilot(&self) -> Server {
+        self.spawn_as("rollout-pilot")
+    }
+
+    fn spawn_as(&self, role: &str) -> Server {
+        let log = self.home.path().join(format!("{role}-{}.log", self.address.port()));
         let file = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
         self.prepare(&mut command);
-        command.arg("serve").stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+        command.arg(role).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         Server { child: command.spawn().unwrap(), remote: Remote::to(self.address), log }
     }
 

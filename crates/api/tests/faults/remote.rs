@@ -65,6 +65,10 @@ impl Remote {
         self.send(Method::POST, path, Some(body), key).await
     }
 
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Heard {
+        self.send(Method::PATCH, path, Some(body), None).await
+    }
+
     /// Bytes that claim to be JSON.
     pub(crate) async fn post_bytes(&self, path: &str, body: Vec<u8>) -> Heard {
         let request = self.client.post(format!("{}{path}", self.base)).header("Content-Type", "application/json");

@@ -205,7 +205,7 @@ pub(super) mod tests {
     use crate::meter::Cost;
     use crate::report::Machine;
     use crate::revocation::Seen;
-    use crate::row::Row;
+    use crate::row::{Keys, Row, Workloads};
     use crate::run::Idle;
     use crate::stage::FirstAnswers;
 
@@ -226,7 +226,7 @@ pub(super) mod tests {
                 ..Cost::default()
             },
         };
-        let row = Row::ALL[5];
+        let row = Row::Execute { keys: Keys::Off, workloads: Workloads::One };
         let first = FirstAnswers { health: Duration::from_millis(120), read: Duration::from_millis(150) };
         let statement = Statement { text: "SELECT 1".to_owned(), calls: 400, milliseconds: 8.0, log_bytes: 10 };
         Findings {

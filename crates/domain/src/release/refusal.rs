@@ -37,7 +37,7 @@ pub enum ReleaseRefusal {
         valid: Vec<StateName>,
     },
     /// Verdicts are missing or speak against it.
-    #[error("{counted} of {needed} approvals")]
+    #[error("{}", missing_approvals(*counted, *needed, *refused))]
     ApprovalRequired {
         /// How many people approved what is bound now.
         counted: usize,
@@ -49,8 +49,8 @@ pub enum ReleaseRefusal {
     /// Those who made a release may not approve it here.
     #[error("those who made a release may not approve it here")]
     SelfApproval,
-    /// There are as many verdicts on it as there may be.
-    #[error("a release takes 200 verdicts")]
+    /// The person has given as many verdicts on it as one may.
+    #[error("a release takes 50 verdicts of one person")]
     TooManyVerdicts,
     /// The approval of none of the caller's roles counts.
     #[error("the approval of none of these roles counts")]
@@ -108,4 +108,11 @@ impl ReleaseRefusal {
             }
         }
     }
+}
+
+fn missing_approvals(counted: usize, needed: usize, refused: bool) -> String {
+    if refused {
+        return "the newest verdict is a refusal".to_owned();
+    }
+    format!("{counted} of {needed} people have approved what is bound now")
 }

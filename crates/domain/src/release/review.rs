@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 /// Longest note to a verdict, in characters.
 pub const MAX_NOTE: usize = 2_000;
 
-/// Most verdicts on a release: each read of it carries them all.
-pub const MAX_VERDICTS: usize = 200;
+/// Most verdicts of one person on a release: each read of it carries them all, and nobody takes another's place.
+pub const MAX_VERDICTS: usize = 50;
 
 /// What a person says of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,7 +175,7 @@ impl Release {
         {
             return Err(ReleaseRefusal::SelfApproval);
         }
-        if self.approvals.len() >= MAX_VERDICTS {
+        if self.approvals.iter().filter(|said| said.by == stamp.actor).count() >= MAX_VERDICTS {
             return Err(ReleaseRefusal::TooManyVerdicts);
         }
         let subject_digest = self.bindings_digest();

@@ -457,6 +457,7 @@ fn what_does_not_count_clears_no_refusal_and_verdicts_have_an_end() {
     for _ in 0..review::MAX_VERDICTS {
         full = review(&full, "user:bob", Verdict::Approved);
     }
-    let more = full.review(Uuid::from_u128(31).into(), (Verdict::Approved, None), RULE, &by);
-    assert_eq!(more.map(|_| ()), Err(ReleaseRefusal::TooManyVerdicts));
+    let more = |who| full.review(Uuid::from_u128(31).into(), (Verdict::Rejected, None), RULE, &stamp(who)).map(|_| ());
+    assert_eq!(more("user:bob"), Err(ReleaseRefusal::TooManyVerdicts));
+    assert_eq!(more("user:eve"), Ok(()), "nobody takes another's place");
 }

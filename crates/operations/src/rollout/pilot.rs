@@ -13,7 +13,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use std::{
-    pin::pin,
+    pin::{Pin, pin},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -34,10 +34,22 @@ pub struct Piloted {
     pub held: u64,
 }
 
-/// Goes on with rollouts until it is told to stop; what it began it ends. Any number of pilots may do so at once: each
-/// step is taken once.
-pub async fn pilot_until(services: &Services, told_to_stop: impl Future<Output = ()>) {
-    let mut told_to_stop = pin!(told_to_stop);
+/// Rounds in a row that fail before the pilot looks for its database anew.
+const LOST: u32 = 5;
+
+/// Why a pilot has stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Landed {
+    /// It was told to.
+    Told,
+    /// The database has not answered for some time.
+    Lost,
+}
+
+/// Goes on with rollouts until it is told to stop, or the database is lost; what it began it ends. Any number of pilots may
+/// do so at once: each step is taken once.
+pub async fn pilot_until(services: &Services, mut told_to_stop: Pin<&mut impl Future<Output = ()>>) -> Landed {
+    let mut failed = 0_u32;
     let stopping = AtomicBool::new(false);
     loop {
         let mut round = pin!(services.pilot_round(&stopping));
@@ -51,15 +63,19 @@ pub async fn pilot_until(services: &Services, told_to_stop: impl Future<Output =
         match piloted {
             Ok(Piloted { advanced: 0, .. }) => {}
             Ok(Piloted { advanced, held }) => tracing::info!(advanced, held, "rollouts went on"),
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "rollouts could not be looked through");
+            Err(ref error) => {
+                tracing::warn!(error = error as &dyn std::error::Error, "rollouts could not be looked through");
             }
         }
+        failed = if piloted.is_ok() { 0 } else { failed.saturating_add(1) };
         if stopped {
-            return;
+            return Landed::Told;
+        }
+        if failed >= LOST {
+            return Landed::Lost;
         }
         tokio::select! {
-            () = &mut told_to_stop => return,
+            () = &mut told_to_stop => return Landed::Told,
             () = tokio::time::sleep(EVERY) => {}
         }
     }
