@@ -55,6 +55,8 @@ async fn a_pilot_finds_its_database_again_and_goes_on() {
     let place = Place::new("embedded");
     let mut server = place.start().await;
     let mut pilot = place.pilot();
+    // One that finds no server when it begins ends at once.
+    until("the pilot looks around", PATIENCE, async || pilot.said().contains("looks around")).await;
     server.kill();
     let server = place.start().await;
     let (release, slug) = rolling(&server.remote).await;
