@@ -8,7 +8,7 @@ use crate::{
     gather::Gather,
     look::Looks,
     pulse::{AccessRevisions, DeploymentPulses},
-    release::{Moves, Releases},
+    release::{Deployments, Moves, Releases},
     row::Columns,
     together::Commits,
 };
@@ -70,6 +70,7 @@ pub struct Database {
     pub(crate) finishes: Arc<Gather<Commits<Finishes>>>,
     pub(crate) new_versions: Arc<Gather<Commits<NewVersions>>>,
     pub(crate) moves: Arc<Gather<Commits<Moves>>>,
+    pub(crate) lanes: Arc<Gather<Commits<Deployments>>>,
 }
 
 /// A value that a statement takes.
@@ -95,6 +96,7 @@ impl Database {
             finishes: Gather::over(Commits::of(Finishes(points.clone()))),
             new_versions: Gather::over(Commits::of(NewVersions(points.clone()))),
             moves: Gather::over(Commits::of(Moves(points.clone()))),
+            lanes: Gather::over(Commits::of(Deployments(points.clone()))),
             points,
             lists: pool(&options.url, lists, ENTER_LISTS)?,
         })

@@ -13,6 +13,8 @@ use crate::{
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
+pub(crate) use deployment::Deployments;
+use deployment::MovingLanes;
 use fairway_domain::{
     id::{ArtifactId, BindingId, ReleaseId, WorkloadId},
     idempotency::KeyedOutcome,
@@ -416,6 +418,9 @@ impl ReleaseStore for Database {
         change: DeploymentChange,
         key: Option<&KeyedOutcome>,
     ) -> Result<Option<Timestamp>, CommitError> {
-        deployment::commit(self, scope, &change, key).await
+        match key {
+            None => self.lanes.commit(MovingLanes { scope, change }).await,
+            Some(_) => deployment::alone(&self.lanes.batch.one.0, scope, &change, key).await,
+        }
     }
 }

@@ -2,19 +2,28 @@
 
 use super::rows::{ReleaseRow, RolloutRow};
 use crate::{
-    database::Database,
-    guarded::{Tail, commit_tail},
+    database::{Param, commit, commit_together},
+    guarded::{Facts, Tail, commit_tail, fact_columns, fact_names, told},
     row::{Columns, known},
+    together::Commit,
 };
+use async_trait::async_trait;
+use deadpool_postgres::Pool;
 use fairway_domain::{
-    id::ReleaseId, idempotency::KeyedOutcome, release::lane::DeploymentChange, store::CommitError, tenant::TenantScope,
+    id::ReleaseId,
+    idempotency::KeyedOutcome,
+    release::lane::{DeploymentChange, Soak},
+    store::{CommitError, StoreError},
+    tenant::TenantScope,
     time::Timestamp,
 };
+use std::collections::HashSet;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// Stores the move; answers when the present lane of the release's rollout began to soak.
-pub(super) async fn commit(
-    database: &Database,
+pub(super) async fn alone(
+    pool: &Pool,
     scope: TenantScope,
     change: &DeploymentChange,
     key: Option<&KeyedOutcome>,
@@ -117,6 +126,197 @@ pub(super) async fn commit(
     ]);
     own.extend_from_slice(&rollout.params());
     own.extend_from_slice(&[&soaking, &stopped]);
-    let rows = database.commit(SQL, &tail.with(&own)).await?;
+    let rows = commit(pool, SQL, &tail.with(&own)).await?;
     Ok(known("soak_started_at", rows.first())?.optional_moment("soak_started_at")?)
+}
+
+/// The same for many that supersede nobody, bring nobody back and have to do with no rollout: such are most moves of single
+/// lanes. Who is still what the decision saw is told first, and locked, so that the rest happens for all of these or for
+/// none. Deployments are taken in one order by everybody.
+const SQL: &str = concat!(
+    "WITH asked AS MATERIALIZED (
+        SELECT * FROM unnest(",
+    fact_columns!(),
+    ", $7::uuid[], $8::bigint[], $9::text[], $10::text[], $11::bigint[], $12::timestamptz[], $13::uuid[], $14::uuid[],
+            $15::text[], $16::bigint[], $17::uuid[], $18::uuid[], $19::uuid[], $20::bigint[])
+            AS asked (",
+    fact_names!(),
+    ", release_id, seen, state, digest, revision, moved_at, supersedes, workload_id, environment, lanes_seen, restricted,
+            guided, standard, lanes_revision)
+        ORDER BY tenant_id, workload_id, environment
+    ),
+    held AS MATERIALIZED (
+        SELECT asked.* FROM asked
+        JOIN deployment AS lanes ON lanes.tenant_id = asked.tenant_id AND lanes.workload_id = asked.workload_id
+            AND lanes.environment = asked.environment AND lanes.revision = asked.lanes_seen
+        JOIN release AS moved ON moved.tenant_id = asked.tenant_id AND moved.release_id = asked.release_id
+            AND moved.revision = asked.seen
+        FOR UPDATE OF lanes, moved
+    ),
+    lanes AS (
+        UPDATE deployment SET restricted_release_id = held.restricted, guided_release_id = held.guided,
+            standard_release_id = held.standard, revision = held.lanes_revision
+        FROM held
+        WHERE deployment.tenant_id = held.tenant_id AND deployment.workload_id = held.workload_id
+            AND deployment.environment = held.environment
+    ),
+    changed AS (
+        UPDATE release SET state = held.state, bindings_digest = held.digest, revision = held.revision,
+            updated_at = held.moved_at, supersedes_release_id = held.supersedes
+        FROM held
+        WHERE release.tenant_id = held.tenant_id AND release.release_id = held.release_id
+    ),
+    history AS (
+        INSERT INTO deployment_history (tenant_id, workload_id, environment, revision, lane, from_release_id,
+            to_release_id, reason, actor, moved_at)
+        SELECT tenant_id, workload_id, environment, lanes_revision, lane, from_id, to_id, reason, actor, moved_at
+        FROM held
+        JOIN unnest($21::uuid[], $22::text[], $23::uuid[], $24::uuid[], $25::text[], $26::text[])
+            AS moved (fact_id, lane, from_id, to_id, reason, actor) USING (fact_id)
+    ),
+    ",
+    told!("held"),
+    " SELECT fact_id FROM held"
+);
+
+/// The moves of lanes of one process's worker.
+pub(crate) struct Deployments(pub(crate) Pool);
+
+/// Lanes that ask to be moved.
+pub(crate) struct MovingLanes {
+    pub(super) scope: TenantScope,
+    pub(super) change: DeploymentChange,
+}
+
+impl MovingLanes {
+    /// Whose lanes.
+    fn place(&self) -> (Uuid, Uuid, &str) {
+        let deployment = &self.change.deployment;
+        (self.scope.tenant().uuid(), deployment.workload_id.uuid(), deployment.environment.as_str())
+    }
+}
+
+#[async_trait]
+impl Commit for Deployments {
+    type Item = MovingLanes;
+    type Done = Option<Timestamp>;
+    const WHAT: &'static str = "moves of lanes";
+
+    fn shares(moving: &MovingLanes, in_front: &[&MovingLanes]) -> bool {
+        let change = &moving.change;
+        let alone = change.superseded.is_empty() && change.returned.is_empty() && change.evidence.is_none();
+        let rolls = change.release.rollout.is_some()
+            || change.soak != Soak::Kept
+            || change.only_soaked
+            || !change.stopped.is_empty()
+            || !change.deployment.soaking.is_empty();
+        alone && !rolls && in_front.iter().all(|other| other.place() != moving.place())
+    }
+
+    /// Identifiers, states and digests: none of its texts may be long where it shares a statement.
+    fn weight(_: &MovingLanes) -> usize {
+        0
+    }
+
+    async fn together(
+        &self,
+        moving: &[&MovingLanes],
+    ) -> Result<Option<Vec<Result<Option<Timestamp>, CommitError>>>, StoreError> {
+        let mut many = Many::default();
+        for moving in moving {
+            many.push(moving);
+        }
+        let Some(rows) = commit_together(&self.0, SQL, &many.facts.with(&many.own())).await? else { return Ok(None) };
+        let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
+        let answer = |moving: &&MovingLanes| {
+            moved.contains(&moving.change.fact.fact_id.uuid()).then_some(None).ok_or(CommitError::Stale)
+        };
+        Ok(Some(moving.iter().map(answer).collect()))
+    }
+
+    async fn alone(&self, moving: &MovingLanes) -> Result<Option<Timestamp>, CommitError> {
+        alone(&self.0, moving.scope, &moving.change, None).await
+    }
+}
+
+/// Moves of lanes, column by column.
+#[derive(Default)]
+struct Many<'a> {
+    facts: Facts,
+    releases: Vec<Uuid>,
+    seen: Vec<i64>,
+    states: Vec<&'static str>,
+    digests: Vec<Option<&'a str>>,
+    revisions: Vec<i64>,
+    moments: Vec<OffsetDateTime>,
+    supersedes: Vec<Option<Uuid>>,
+    workloads: Vec<Uuid>,
+    environments: Vec<&'a str>,
+    lanes_seen: Vec<i64>,
+    restricted: Vec<Option<Uuid>>,
+    guided: Vec<Option<Uuid>>,
+    standard: Vec<Option<Uuid>>,
+    lanes_revisions: Vec<i64>,
+    told: Vec<Uuid>,
+    lanes: Vec<&'static str>,
+    from: Vec<Option<Uuid>>,
+    to: Vec<Option<Uuid>>,
+    reasons: Vec<&'static str>,
+    actors: Vec<String>,
+}
+
+impl<'a> Many<'a> {
+    fn push(&mut self, moving: &'a MovingLanes) {
+        let change = &moving.change;
+        let (row, next) = (ReleaseRow::of(&change.release, Some(change.release_decided_on)), &change.deployment);
+        let holder = |release: Option<ReleaseId>| release.map(ReleaseId::uuid);
+        self.facts.push(moving.scope, &change.fact);
+        self.releases.push(row.id);
+        self.seen.push(row.seen);
+        self.states.push(row.state);
+        self.digests.push(row.digest);
+        self.revisions.push(row.revision);
+        self.moments.push(row.at);
+        self.supersedes.push(holder(change.release.supersedes_release_id));
+        self.workloads.push(next.workload_id.uuid());
+        self.environments.push(next.environment.as_str());
+        self.lanes_seen.push(change.deployment_decided_on.get());
+        self.restricted.push(holder(next.restricted));
+        self.guided.push(holder(next.guided));
+        self.standard.push(holder(next.standard));
+        self.lanes_revisions.push(next.revision.get());
+        for moved in &change.moves {
+            self.told.push(change.fact.fact_id.uuid());
+            self.lanes.push(moved.lane.as_str());
+            self.from.push(holder(moved.from));
+            self.to.push(holder(moved.to));
+            self.reasons.push(change.reason.as_str());
+            self.actors.push(change.fact.actor.to_string());
+        }
+    }
+
+    fn own(&self) -> [Param<'_>; 20] {
+        [
+            &self.releases,
+            &self.seen,
+            &self.states,
+            &self.digests,
+            &self.revisions,
+            &self.moments,
+            &self.supersedes,
+            &self.workloads,
+            &self.environments,
+            &self.lanes_seen,
+            &self.restricted,
+            &self.guided,
+            &self.standard,
+            &self.lanes_revisions,
+            &self.told,
+            &self.lanes,
+            &self.from,
+            &self.to,
+            &self.reasons,
+            &self.actors,
+        ]
+    }
 }

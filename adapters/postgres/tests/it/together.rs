@@ -1,6 +1,6 @@
 //! Changes of different things at the same time go in a few statements, and each still gets its own answer.
 
-use crate::stage::{Stage, content, fresh, said, scope, stamp};
+use crate::stage::{Stage, activation, content, fresh, said, scope, stamp};
 use fairway_domain::{
     asset::{
         AssetVersion, Lifecycle,
@@ -9,7 +9,7 @@ use fairway_domain::{
         ports::{ArtifactPath, AssetStore},
     },
     id::ReleaseId,
-    release::{StateName, ports::ReleaseStore},
+    release::{StateName, lane::Lane, ports::ReleaseStore},
     store::CommitError,
 };
 use serde_json::json;
@@ -25,6 +25,66 @@ async fn transactions(stage: &Stage, kind: &str) -> i64 {
 
 async fn facts(stage: &Stage, kind: &str) -> i64 {
     stage.number(&format!("SELECT count(*) FROM fact JOIN fact_pending USING (fact_id) WHERE kind = '{kind}'")).await
+}
+
+/// Every fourth move was decided on lanes that have moved, every fourth on a release that has: nothing of these is written,
+/// and the others go live.
+#[tokio::test]
+async fn lanes_that_are_moved_together_do_not_hinder_one_another() {
+    let stage = Arc::new(Stage::new().await);
+    let version = stage.bindable().await;
+    let mut approved = Vec::new();
+    for _ in 0..MANY {
+        approved.push(stage.approved(&stage.workload().await, &version).await.release);
+    }
+    let kind = "release.transitioned";
+    let before = (facts(&stage, kind).await, transactions(&stage, kind).await);
+    let mut movers = JoinSet::new();
+    for (number, release) in approved.iter().enumerate() {
+        let (stage, release) = (Arc::clone(&stage), release.clone());
+        movers.spawn(async move {
+            let placed = stage.placed(&release).await;
+            let mut change = activation(&placed, Some(Lane::ALL[number % 3]));
+            match number % 4 {
+                1 => change.deployment_decided_on = change.deployment_decided_on.next(),
+                2 => change.release_decided_on = change.release_decided_on.next(),
+                _ => {}
+            }
+            (number, placed, stage.store.commit_deployment(scope(), change, None).await)
+        });
+    }
+    let mut moved = 0;
+    for (number, before, answer) in movers.join_all().await {
+        let now = stage.placed(&before.release).await;
+        let lane = Lane::ALL[number % 3];
+        let told = format!(
+            "SELECT count(*) FROM deployment_history WHERE workload_id = '{}' AND lane = '{}' AND to_release_id = '{}'
+                AND from_release_id IS NULL AND reason = 'activation' AND actor = 'user:ada'",
+            before.release.workload_id,
+            lane.as_str(),
+            before.release.release_id
+        );
+        if matches!(number % 4, 1 | 2) {
+            assert!(matches!(answer, Err(CommitError::Stale)), "{number}: {answer:?}");
+            assert_eq!((&now.release.state, &now.deployment), (&before.release.state, &before.deployment), "{number}");
+            assert_eq!((now.release.revision, stage.number(&told).await), (before.release.revision, 0), "{number}");
+            continue;
+        }
+        assert!(matches!(answer, Ok(None)), "{number}: {answer:?}");
+        assert_eq!(now.release.state.name(), StateName::Active);
+        assert_eq!(
+            (now.release.revision, now.deployment.revision),
+            (before.release.revision.next(), before.deployment.revision.next())
+        );
+        for other in Lane::ALL {
+            assert_eq!(now.deployment.holder(other), (other == lane).then_some(before.release.release_id));
+        }
+        assert_eq!(stage.number(&told).await, 1, "{number}");
+        moved += 1;
+    }
+    assert_eq!(facts(&stage, kind).await - before.0, moved);
+    let transactions = transactions(&stage, kind).await - before.1;
+    assert!(transactions < moved / 2, "{moved} moves in {transactions} statements");
 }
 
 #[tokio::test]
