@@ -22,6 +22,9 @@ use std::{collections::BTreeSet, sync::Arc};
 /// enforced must not look as if it were.
 pub(crate) const FULFILLED: &[Obligation] = &[];
 
+/// A role is always the kind of the asset. What it means otherwise is not guessed: a control would be passed over.
+const OTHER_KIND: Failure = Failure::Corrupt("a binding whose role is not the kind of its asset");
+
 /// The step types and actions of a flow that this server cannot run, by name.
 pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
     let mut names: Vec<String> = flow
@@ -70,15 +73,15 @@ impl Services {
         for binding in &release.bindings {
             match binding.role {
                 AssetKind::OrchestrationFlow => {
-                    if let Said::Flow(flow) = &*self.said(scope, binding).await? {
-                        standing.flow = flow.clone();
-                    }
+                    let said = self.said(scope, binding).await?;
+                    let Said::Flow(flow) = &*said else { return Err(OTHER_KIND) };
+                    standing.flow = flow.clone();
                 }
                 AssetKind::ModelPolicy => standing.primary_route = Some(self.route_standing(scope, binding).await?),
                 AssetKind::PolicyBundle => {
-                    if let Said::Obligations(names) = &*self.said(scope, binding).await? {
-                        standing.unavailable_obligations.clone_from(names);
-                    }
+                    let said = self.said(scope, binding).await?;
+                    let Said::Obligations(names) = &*said else { return Err(OTHER_KIND) };
+                    standing.unavailable_obligations.clone_from(names);
                 }
                 AssetKind::ModelConfig => legacy = Some(binding),
                 AssetKind::PromptTemplate
@@ -140,12 +143,9 @@ impl Services {
 
     /// What a workload profile asks of approvals.
     pub(crate) async fn profile_rule(&self, scope: TenantScope, binding: &Binding) -> Result<ApprovalRule, Failure> {
-        match &*self.said(scope, binding).await? {
-            Said::Profile(rule) => Ok(*rule),
-            Said::Flow(_) | Said::Route(_) | Said::Obligations(_) | Said::Nothing => {
-                Err(Failure::Corrupt("a workload profile that is none"))
-            }
-        }
+        let said = self.said(scope, binding).await?;
+        let Said::Profile(rule) = &*said else { return Err(OTHER_KIND) };
+        Ok(*rule)
     }
 
     /// The content of a bound version.
