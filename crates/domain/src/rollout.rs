@@ -156,6 +156,12 @@ impl Rollout {
         Self { plan, status: RolloutStatus::InProgress, current: 0, since, soak_started_at: now, held: Vec::new() }
     }
 
+    /// The same, with the moment at which its present lane began to soak, where the store tells one.
+    #[must_use]
+    pub fn soaking_since(self, moment: Option<Timestamp>) -> Self {
+        Self { soak_started_at: moment.unwrap_or(self.soak_started_at), ..self }
+    }
+
     /// Whether some lane soaks.
     #[must_use]
     pub fn in_progress(&self) -> bool {

@@ -122,9 +122,7 @@ impl Services {
             Err(CommitError::Stale) => Ok(None),
             soak => {
                 let soak = soak?;
-                let rollout = rollout
-                    .map(|rollout| Rollout { soak_started_at: soak.unwrap_or(rollout.soak_started_at), ..rollout });
-                Advanced::of(rollout, revision).map(Some)
+                Advanced::of(rollout.map(|rollout| rollout.soaking_since(soak)), revision).map(Some)
             }
         }
     }

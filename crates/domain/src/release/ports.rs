@@ -31,9 +31,7 @@ impl PlacedRelease {
     /// The same, with the moment at which the present lane of its rollout began to soak, as the store tells it.
     #[must_use]
     pub fn soaking_since(mut self, moment: Option<Timestamp>) -> Self {
-        if let (Some(rollout), Some(moment)) = (&mut self.release.rollout, moment) {
-            rollout.soak_started_at = moment;
-        }
+        self.release.rollout = self.release.rollout.map(|rollout| rollout.soaking_since(moment));
         self
     }
 }
