@@ -27,9 +27,9 @@ pub(crate) struct Stage<'a> {
     counter: AtomicU32,
 }
 
-/// A flow that returns what it was given.
 /// No binding of an active release, whose bindings stay, and no document of one.
 const NOBODYS: &str = "00000000-0000-7000-8000-0000000000bb";
+/// A flow that returns what it was given.
 pub(crate) const ECHO_FLOW: &str = "\
 name: Echo
 description: Returns the ticket.
