@@ -4,11 +4,11 @@ mod accept;
 mod accept_many;
 mod evidence;
 mod finish;
-mod finish_many;
 mod lease;
+mod lineage;
 
 pub(crate) use accept_many::Accepts;
-pub(crate) use finish_many::Finishes;
+pub(crate) use finish::Finishes;
 
 use crate::{
     database::{Database, Param},
@@ -18,12 +18,15 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    evidence::{EvidenceRecord, Snapshot},
+    evidence::{
+        ArtifactDocument, EvidenceRecord, Snapshot,
+        lineage::{LineageFilter, LineagePage},
+    },
     execution::{
-        Acceptance, Ending, Execution, Outcome, RunError, Status,
+        Acceptance, Ending, Execution, Outcome, RunError, Status, StepRow,
         ports::{Accepted, AcceptedOn, ExecutionStore, LapsedRun, LeaseState, RuntimeEntry},
     },
-    id::ExecutionId,
+    id::{ArtifactId, ExecutionId},
     idempotency::RequestKey,
     release::lane::Lane,
     slug::Slug,
@@ -112,7 +115,7 @@ impl ExecutionStore for Database {
     }
 
     async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
-        self.finishes.commit(finish_many::Asking { scope, ending: ending.clone() }).await
+        self.finishes.commit(finish::Asking { scope, ending: ending.clone() }).await
     }
 
     async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError> {
@@ -133,6 +136,27 @@ impl ExecutionStore for Database {
         );
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
         row.as_ref().map(execution).transpose()
+    }
+
+    async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError> {
+        lineage::steps(self, scope, id).await
+    }
+
+    async fn lineage(
+        &self,
+        scope: TenantScope,
+        id: ExecutionId,
+        page: (LineageFilter, u32, u32),
+    ) -> Result<Option<LineagePage>, StoreError> {
+        lineage::lineage(self, scope, id, page).await
+    }
+
+    async fn artifact(
+        &self,
+        scope: TenantScope,
+        document: (ExecutionId, ArtifactId),
+    ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
+        evidence::artifact(self, scope, document).await
     }
 
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError> {

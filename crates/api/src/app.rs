@@ -91,6 +91,8 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(release::list_approvals)
         .service(execution::read_execution)
         .service(evidence::read_evidence_graph)
+        .service(evidence::read_evidence_artifact)
+        .service(evidence::read_context_lineage)
         .service(audit::list_audit_events);
 }
 

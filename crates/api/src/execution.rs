@@ -24,13 +24,13 @@ use actix_web::{
     post, web,
 };
 use fairway_domain::{
-    execution::{Execution, RunError, Status},
+    execution::{Execution, RunError, Status, StepRow},
     id::ExecutionId,
     slug::Slug,
 };
 use fairway_operations::{
     Failure, RunRefusal,
-    execution::{Answer as Run, ExecuteRequest},
+    execution::{Answer as Run, ExecuteRequest, ReadExecution},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -122,8 +122,33 @@ pub(crate) struct ExecutionView {
     started_at: String,
     #[schema(format = DateTime)]
     completed_at: Option<String>,
+    /// What its steps did, in order; null to a submitter who may not see executions there.
+    steps: Option<Vec<StepView>>,
     /// The answer, for its submitter alone.
     queued_result: Option<QueuedResult>,
+}
+
+/// What one step did.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ExecutionStep)]
+struct StepView {
+    step_id: String,
+    /// `task`, `llm_call` or `return`.
+    step_type: String,
+    /// With which code it failed; null where it did not.
+    error_code: Option<String>,
+    duration_us: u64,
+}
+
+impl StepView {
+    fn of(step: &StepRow) -> Self {
+        Self {
+            step_id: step.step_id.clone(),
+            step_type: step.step_type.clone(),
+            error_code: step.failure.clone(),
+            duration_us: u64::try_from(step.duration.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
 }
 
 /// The answer of a run.
@@ -147,7 +172,8 @@ fn stored(execution: &Execution) -> Result<Option<StoredOutput>, ApiError> {
 }
 
 impl ExecutionView {
-    fn of(execution: &Execution) -> Result<Self, ApiError> {
+    fn of(read: &ReadExecution) -> Result<Self, ApiError> {
+        let ReadExecution { execution, steps } = read;
         let completed_at = execution.finished_at.map(|at| at.to_string());
         let queued_result = stored(execution)?
             .zip(completed_at.clone())
@@ -165,6 +191,7 @@ impl ExecutionView {
             reason_code: execution.reason_code.clone(),
             started_at: execution.started_at.to_string(),
             completed_at,
+            steps: steps.as_ref().map(|steps| steps.iter().map(StepView::of).collect()),
             queued_result,
         })
     }
@@ -301,6 +328,6 @@ pub(crate) async fn read_execution(
     caller: Identified,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
-    let execution = api.services.read_execution(&caller, *execution).await?;
+    let execution = api.services.execution_detail(&caller, *execution).await?;
     Ok(Answer::ok(&ExecutionView::of(&execution)?).send())
 }

@@ -9,17 +9,19 @@ use std::collections::BTreeSet;
 use tokio_postgres::{Client, error::SqlState};
 
 /// What is only ever appended to.
-const APPEND_ONLY: [&str; 13] = [
+const APPEND_ONLY: [&str; 15] = [
     "approval",
     "asset_reference",
     "asset_version",
     "asset_version_source",
+    "context_lineage",
     "deployment_history",
     "evidence_artifact",
     "evidence_snapshot",
     "execution_step",
     "fact",
     "fact_order",
+    "obligation_fulfilment",
     "policy_decision",
     "release_reference",
     "withdrawn_route",

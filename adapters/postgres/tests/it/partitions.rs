@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 const DAY: i64 = 24 * 60 * 60;
 /// Families that are cut by month.
-const FAMILIES: i64 = 6;
+const FAMILIES: i64 = 10;
 
 async fn bounds(stage: &Stage) -> Vec<(String, String, String)> {
     let sql = "SELECT parent.relname::text, child.relname::text, pg_get_expr(child.relpartbound, child.oid)

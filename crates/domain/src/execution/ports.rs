@@ -1,9 +1,12 @@
 //! Where executions are kept.
 
-use super::{Acceptance, Ending, Execution};
+use super::{Acceptance, Ending, Execution, StepRow};
 use crate::{
-    evidence::{EvidenceRecord, Snapshot},
-    id::ExecutionId,
+    evidence::{
+        ArtifactDocument, EvidenceRecord, Snapshot,
+        lineage::{LineageFilter, LineagePage},
+    },
+    id::{ArtifactId, ExecutionId},
     idempotency::RequestKey,
     release::lane::Deployment,
     slug::Slug,
@@ -101,6 +104,21 @@ pub trait ExecutionStore: Send + Sync {
     async fn take_lapsed(&self, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError>;
     /// One execution, with its answer while that is kept.
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError>;
+    /// What the steps of one execution did, in order.
+    async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError>;
+    /// A page of what the steps of one execution read, newest first.
+    async fn lineage(
+        &self,
+        scope: TenantScope,
+        id: ExecutionId,
+        page: (LineageFilter, u32, u32),
+    ) -> Result<Option<LineagePage>, StoreError>;
+    /// One document of an execution's evidence, with the execution.
+    async fn artifact(
+        &self,
+        scope: TenantScope,
+        document: (ExecutionId, ArtifactId),
+    ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError>;
     /// All that stands behind one execution.
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError>;
 }

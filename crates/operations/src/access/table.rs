@@ -137,6 +137,8 @@ operations! {
     // The submitter may always read its own run; everybody else needs this.
     ReadExecution = "read_execution" => place(P::ExecutionView, P::ExecutionView);
     ReadEvidenceGraph = "read_evidence_graph" => place(P::ExecutionView, P::ExecutionView);
+    ReadEvidenceArtifact = "read_evidence_artifact" => place(P::ExecutionView, P::ExecutionView);
+    ReadContextLineage = "read_context_lineage" => place(P::ExecutionView, P::ExecutionView);
     ListAuditEvents = "list_audit_events" => place(P::AuditView, P::AuditView);
     Healthz = "healthz" => Nothing;
     Readyz = "readyz" => Nothing;
