@@ -50,6 +50,8 @@ pub struct Settings {
     pub execution_deadline: Duration,
     /// How long a worker may be silent before its work is given to another.
     pub worker_lease: Duration,
+    /// How long the answers of runs are shown after their end, and what people and models said is kept.
+    pub result_retention: Duration,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Whether traces go to a collector.
@@ -129,6 +131,7 @@ impl Settings {
             sync_wait: raw.read(&setting::SYNC_WAIT, value::duration)?,
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
+            result_retention: raw.read(&setting::RESULT_RETENTION, value::duration)?,
             log: LogSettings {
                 filter: raw.read(&setting::LOG, value::log_filter)?,
                 format: raw.read(&setting::LOG_FORMAT, value::log_format)?,

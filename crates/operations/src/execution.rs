@@ -8,6 +8,6 @@ mod recovery;
 mod run;
 mod start;
 
-pub use evidence::FlatEvidence;
+pub use evidence::{ExecutionQuery, FlatEvidence};
 pub use recovery::recover_forever;
 pub use start::{Answer, ExecuteRequest};

@@ -1,6 +1,6 @@
 //! All that stands behind one execution, in one read.
 
-use super::{ANSWER_COLUMNS, EXECUTION_COLUMNS, execution};
+use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE, execution};
 use crate::{
     database::Database,
     row::{Columns, parsed},
@@ -62,7 +62,7 @@ pub(super) async fn evidence(
     id: ExecutionId,
 ) -> Result<Option<EvidenceRecord>, StoreError> {
     let sql = format!(
-        "SELECT {EXECUTION_COLUMNS}, {ANSWER_COLUMNS}, evidence_snapshot.body AS chain,
+        "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE}, evidence_snapshot.body AS chain,
             {STRICTEST}, {ARTIFACTS}, {NOTES}
          FROM execution
          JOIN evidence_snapshot ON evidence_snapshot.tenant_id = execution.tenant_id

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use tokio_postgres::{Client, error::SqlState};
 
 /// What is only ever appended to.
-const APPEND_ONLY: [&str; 13] = [
+const APPEND_ONLY: [&str; 15] = [
     "approval",
     "asset_reference",
     "asset_version",

@@ -49,6 +49,8 @@ pub(super) const SYNC_WAIT: Setting = plain("sync_wait", "FAIRWAY_SYNC_WAIT", "3
 pub(super) const EXECUTION_DEADLINE: Setting = plain("execution_deadline", "FAIRWAY_EXECUTION_DEADLINE", "10m");
 /// Longest silence of a worker.
 pub(super) const WORKER_LEASE: Setting = plain("worker_lease", "FAIRWAY_WORKER_LEASE", "30s");
+/// How long answers are kept.
+pub(super) const RESULT_RETENTION: Setting = plain("result_retention", "FAIRWAY_RESULT_RETENTION", "30d");
 /// Log directives.
 pub(super) const LOG: Setting = plain("log.filter", "FAIRWAY_LOG", "info");
 /// Form of a log line.
@@ -70,6 +72,7 @@ pub const SETTINGS: &[Setting] = &[
     SYNC_WAIT,
     EXECUTION_DEADLINE,
     WORKER_LEASE,
+    RESULT_RETENTION,
     LOG,
     LOG_FORMAT,
 ];

@@ -7,9 +7,11 @@ use crate::{
 use fairway_domain::{
     access::{ActorKind, Caller, Place},
     evidence::{ArtifactRow, Chain, DecisionRow, EvidenceRecord},
-    execution::Execution,
-    id::{ApprovalId, ExecutionId},
+    execution::{Execution, Status, ports::ExecutionFilter},
+    id::{ApprovalId, ExecutionId, ReleaseId, WorkloadId},
+    store::{Listed, Paging},
     tenant::TenantScope,
+    time::Timestamp,
 };
 
 /// The governance chain of one execution, section by section.
@@ -24,6 +26,21 @@ pub struct FlatEvidence {
     /// Documents kept as evidence.
     pub artifacts: Vec<ArtifactRow>,
     notes: Vec<(ApprovalId, String)>,
+}
+
+/// Which executions to list.
+#[derive(Clone, Debug, Default)]
+pub struct ExecutionQuery {
+    /// Those of this workload.
+    pub workload_id: Option<WorkloadId>,
+    /// Those under this release.
+    pub release_id: Option<ReleaseId>,
+    /// Those in this status.
+    pub status: Option<Status>,
+    /// Those made at this moment or later.
+    pub since: Option<Timestamp>,
+    /// Those made before this moment.
+    pub until: Option<Timestamp>,
 }
 
 impl FlatEvidence {
@@ -50,6 +67,22 @@ impl Services {
         let place = self.place_of_run(caller, &execution).await?;
         gate::enter(caller, Operation::ReadExecution, &place)?;
         Ok(Execution { output: None, ..execution })
+    }
+
+    /// Executions without their answers, newest first: those that the caller may see, its own ones no further.
+    ///
+    /// # Errors
+    /// When the caller sees no executions at all.
+    pub async fn list_executions(
+        &self,
+        caller: &Caller,
+        query: ExecutionQuery,
+        page: Paging,
+    ) -> Result<Listed<Execution>, Failure> {
+        let (scope, reach) = gate::enter_list(caller, Operation::ListExecutions)?;
+        let ExecutionQuery { workload_id: workload, release_id: release, status, since, until } = query;
+        let filter = ExecutionFilter { workload, release, status, since, until, reach };
+        Ok(self.stores.executions.list(scope, &filter, page).await?)
     }
 
     /// All that stands behind one execution.
