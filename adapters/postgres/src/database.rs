@@ -49,6 +49,8 @@ pub struct DatabaseOptions {
     pub url: String,
     /// Most connections of this pool.
     pub connections: usize,
+    /// How long the answers of runs are shown after their end, by the database's clock.
+    pub result_retention: Duration,
 }
 
 /// A pool of connections that work under the service role.
@@ -59,6 +61,7 @@ pub struct DatabaseOptions {
 pub struct Database {
     points: Pool,
     lists: Pool,
+    pub(crate) result_retention: Duration,
     pub(crate) access_revisions: Arc<Gather<Looks<AccessRevisions>>>,
     pub(crate) deployment_pulses: Arc<Gather<Looks<DeploymentPulses>>>,
     pub(crate) assets: Arc<Gather<Looks<Assets>>>,
@@ -97,6 +100,7 @@ impl Database {
             new_versions: Gather::over(Commits::of(NewVersions(points.clone()))),
             moves: Gather::over(Commits::of(Moves(points.clone()))),
             lanes: Gather::over(Commits::of(Deployments(points.clone()))),
+            result_retention: options.result_retention,
             points,
             lists: pool(&options.url, lists, ENTER_LISTS)?,
         })

@@ -6,6 +6,7 @@ mod evidence;
 mod finish;
 mod lease;
 mod lineage;
+mod list;
 
 pub(crate) use accept_many::Accepts;
 pub(crate) use finish::Finishes;
@@ -24,13 +25,13 @@ use fairway_domain::{
     },
     execution::{
         Acceptance, Ending, Execution, Outcome, RunError, Status, StepRow,
-        ports::{Accepted, AcceptedOn, ExecutionStore, LapsedRun, LeaseState, RuntimeEntry},
+        ports::{Accepted, AcceptedOn, ExecutionFilter, ExecutionStore, LapsedRun, LeaseState, RuntimeEntry},
     },
     id::{ArtifactId, ExecutionId},
     idempotency::RequestKey,
     release::lane::Lane,
     slug::Slug,
-    store::{CommitError, StoreError},
+    store::{CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
 };
 use tokio_postgres::Row;
@@ -40,10 +41,17 @@ const EXECUTION_COLUMNS: &str = "execution.execution_id, execution.workload_id, 
     execution.release_id, execution.environment, execution.lane, execution.submitter, execution.status, \
     execution.outcome, execution.error_code, execution.error_message, execution.error_offset, execution.started_at, execution.finished_at";
 
-/// The answer, while it is kept, and the reason code of the decision that let the run in or not.
-const ANSWER_COLUMNS: &str = "
+/// The answer, while it is kept: for `$3` seconds after the end, by the database's clock alone.
+const ANSWER: &str = "
     (SELECT body FROM execution_result AS result
-     WHERE result.tenant_id = execution.tenant_id AND result.execution_id = execution.execution_id) AS output,
+     WHERE result.tenant_id = execution.tenant_id AND result.execution_id = execution.execution_id
+        AND execution.finished_at + make_interval(secs => $3) > fairway_now()) AS output";
+
+/// Where the answer is nobody's business.
+const NO_ANSWER: &str = "NULL::text AS output";
+
+/// The reason code of the decision that let the run in or not.
+const REASON_CODE: &str = "
     (SELECT reason_code FROM policy_decision AS decision
      WHERE decision.tenant_id = execution.tenant_id AND decision.execution_id = execution.execution_id
      ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
@@ -132,9 +140,11 @@ impl ExecutionStore for Database {
 
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError> {
         let sql = format!(
-            "SELECT {EXECUTION_COLUMNS}, {ANSWER_COLUMNS} FROM execution WHERE tenant_id = $1 AND execution_id = $2"
+            "SELECT {EXECUTION_COLUMNS}, {ANSWER}, {REASON_CODE} FROM execution
+             WHERE tenant_id = $1 AND execution_id = $2"
         );
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+        let kept = self.result_retention.as_secs_f64();
+        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid(), &kept]).await?;
         row.as_ref().map(execution).transpose()
     }
 
@@ -157,6 +167,13 @@ impl ExecutionStore for Database {
         document: (ExecutionId, ArtifactId),
     ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
         evidence::artifact(self, scope, document).await
+    async fn list(
+        &self,
+        scope: TenantScope,
+        filter: &ExecutionFilter,
+        page: Paging,
+    ) -> Result<Listed<Execution>, StoreError> {
+        list::list(self, scope, filter, page).await
     }
 
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError> {

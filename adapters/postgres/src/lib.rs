@@ -28,5 +28,6 @@ mod workload;
 
 pub use database::{Database, DatabaseOptions};
 pub use migration::{
-    MigrationError, agrees_with_schema, create_database, holds_schema, migrate, prepare_partitions, schema_fingerprint,
+    Expired, MigrationError, agrees_with_schema, create_database, expire_payloads, holds_schema, migrate,
+    prepare_partitions, schema_fingerprint,
 };

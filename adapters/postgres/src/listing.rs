@@ -93,7 +93,7 @@ pub(crate) struct Listing {
     pub(crate) columns: &'static str,
     pub(crate) key: Key,
     /// Joined to the rows of the page alone, where they need more than what lists are cut from.
-    pub(crate) beside: Option<&'static str>,
+    pub(crate) beside: Option<String>,
     /// What a row weighs in bytes, where rows can be so heavy that a page is bounded by their weight as well.
     pub(crate) weight: Option<&'static str>,
     /// Disjoint: no row is in two of them.
@@ -151,7 +151,7 @@ impl Listing {
             .collect();
         let (all, order) = (branches.join(" UNION ALL "), self.key.outside());
         let page = format!("SELECT * FROM ({all}) AS found ORDER BY {order} DESC LIMIT {rows} OFFSET {skipped}");
-        match (self.beside, self.weight) {
+        match (&self.beside, self.weight) {
             (None, None) => format!("{} {page}", self.with),
             // The first row is always among them, however heavy, and so is one more than are shown.
             (None, Some(weight)) => format!(
@@ -188,10 +188,9 @@ pub(crate) fn within(
 ) -> (String, Vec<Branch>) {
     let with = workspaces_of(reach, values);
     let workloads: Vec<Uuid> = reach.workloads.iter().map(|id| id.uuid()).collect();
-    let single = [
-        format!("{workload} = ANY({})", values.bind(workloads)),
-        format!("NOT EXISTS (SELECT FROM seen WHERE seen_id = {workspace})"),
-    ];
+    let mine = format!("(SELECT DISTINCT unnest({}::uuid[]) AS mine_id) AS mine", values.bind(workloads));
+    let single =
+        [format!("{workload} = mine.mine_id"), format!("NOT EXISTS (SELECT FROM seen WHERE seen_id = {workspace})")];
     let and = |more: &[String]| conditions.iter().chain(more).cloned().collect();
     let branches = vec![
         Branch {
@@ -199,26 +198,64 @@ pub(crate) fn within(
             conditions: and(&[format!("{workspace} = seen.seen_id")]),
             each: Some("seen".to_owned()),
         },
-        Branch { from: from.to_owned(), conditions: and(&single), each: None },
+        // Each by itself, because an index has the things of one workload in order and not those of several.
+        Branch { from: from.to_owned(), conditions: and(&single), each: Some(mine) },
     ];
     (with, branches)
 }
 
+/// How often a list is planned.
+#[derive(Clone, Copy)]
+enum Planned {
+    /// For the values at hand.
+    EachTime,
+    /// For whatever values.
+    Once,
+}
+
 impl Database {
+    async fn asked(&self, planned: Planned, sql: &str, values: &Values) -> Result<Vec<Row>, StoreError> {
+        match planned {
+            Planned::EachTime => self.list(sql, &values.params()).await,
+            Planned::Once => self.read(sql, &values.params()).await,
+        }
+    }
+
     /// Reads a page of a list.
     pub(crate) async fn listed<T>(
+        &self,
+        listing: Listing,
+        page: Paging,
+        read: impl Fn(&Row) -> Result<T, StoreError>,
+    ) -> Result<Listed<T>, StoreError> {
+        self.paged(listing, page, read, Planned::EachTime).await
+    }
+
+    /// The same over tables that are cut by month: planned once for a connection and not with every page, because a plan
+    /// for each of the months takes longer than the rows of the page do.
+    pub(crate) async fn listed_by_month<T>(
+        &self,
+        listing: Listing,
+        page: Paging,
+        read: impl Fn(&Row) -> Result<T, StoreError>,
+    ) -> Result<Listed<T>, StoreError> {
+        self.paged(listing, page, read, Planned::Once).await
+    }
+
+    async fn paged<T>(
         &self,
         mut listing: Listing,
         page: Paging,
         read: impl Fn(&Row) -> Result<T, StoreError>,
+        planned: Planned,
     ) -> Result<Listed<T>, StoreError> {
-        let total = count(&self.list(&listing.counted(), &listing.values.params()).await?)?;
+        let total = count(&self.asked(planned, &listing.counted(), &listing.values).await?)?;
         let behind = match page.start {
             Start::Skip(_) => None,
             Start::Behind(mark) => Some(listing.key.bind(mark, &mut listing.values)),
         };
         let sql = listing.page(page, behind.as_deref());
-        let mut found = self.list(&sql, &listing.values.params()).await?;
+        let mut found = self.asked(planned, &sql, &listing.values).await?;
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let fetched = match (listing.weight, found.first()) {
             (Some(_), Some(row)) => usize::try_from(row.column::<i64>("fetched")?).unwrap_or(usize::MAX),

@@ -1,7 +1,7 @@
 //! Bringing a database up to date, and keeping partitions ahead of time.
 
 use crate::database::tls;
-use std::str::FromStr;
+use std::{str::FromStr, time::Duration};
 use tokio_postgres::{Client, Config, error::SqlState};
 
 mod embedded {
@@ -75,6 +75,38 @@ pub async fn prepare_partitions(owner_url: &str) -> Result<i32, MigrationError> 
     let client = connect(owner_url).await?;
     let row = client.query_one("SELECT fairway_make_partitions($1)", &[&MONTHS_AHEAD]).await?;
     Ok(row.try_get(0)?)
+}
+
+/// What became of payloads whose time is over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Expired {
+    /// The months that were dropped, oldest first.
+    pub months: Vec<String>,
+    /// Whether somebody was in the way, so that more may be left: to be tried again later.
+    pub busy: bool,
+}
+
+/// Drops the months of what people and models said that ended longer than `kept` ago, each in a transaction of its own.
+/// To be run daily by the owner; several at once do no harm.
+///
+/// # Errors
+/// When the database cannot be reached or refuses.
+pub async fn expire_payloads(owner_url: &str, kept: Duration) -> Result<Expired, MigrationError> {
+    const SQL: &str = "SELECT fairway_expire_payloads(make_interval(secs => $1))";
+    let client = connect(owner_url).await?;
+    let mut months = Vec::new();
+    loop {
+        match client.query_one(SQL, &[&kept.as_secs_f64()]).await {
+            Ok(row) => match row.try_get(0)? {
+                Some(month) => months.push(month),
+                None => return Ok(Expired { months, busy: false }),
+            },
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                return Ok(Expired { months, busy: true });
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// A number that tells one set of migrations from another, for templates and caches.

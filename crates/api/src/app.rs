@@ -89,6 +89,7 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(release::transition_release)
         .service(release::review_release)
         .service(release::list_approvals)
+        .service(execution::list_executions)
         .service(execution::read_execution)
         .service(evidence::read_evidence_graph)
         .service(evidence::read_evidence_artifact)

@@ -15,7 +15,7 @@ use fairway_domain::{
 use fairway_operations::{Failure, Services, Settings as RunSettings, Stores, access::IdentityMode};
 use fairway_postgres::{Database, DatabaseOptions};
 use fairway_providers::{Accounts, Local};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, task::JoinSet};
 
 /// Connections of one worker thread. More of them only queue inside PostgreSQL: the machine's cores are what is short.
@@ -65,6 +65,7 @@ pub struct Process {
     url: String,
     services: Services,
     relays: Database,
+    result_retention: Duration,
     mode: IdentityMode,
     metrics: Metrics,
     cursor_key: Arc<OnceCell<CursorKey>>,
@@ -132,7 +133,9 @@ impl Process {
     /// # Errors
     /// When the address cannot be read.
     pub fn new(settings: &Settings, url: String, parts: Parts) -> anyhow::Result<Self> {
-        let relays = Database::new(&DatabaseOptions { url: url.clone(), connections: RELAY_CONNECTIONS })?;
+        let result_retention = settings.result_retention;
+        let options = DatabaseOptions { url: url.clone(), connections: RELAY_CONNECTIONS, result_retention };
+        let relays = Database::new(&options)?;
         let runs = RunSettings {
             sync_wait: settings.sync_wait,
             execution_deadline: settings.execution_deadline,
@@ -148,6 +151,7 @@ impl Process {
             url,
             services,
             relays,
+            result_retention,
             mode,
             metrics: Metrics::new()?,
             cursor_key: Arc::default(),
@@ -175,7 +179,11 @@ impl Process {
     /// # Errors
     /// When the address cannot be read.
     pub fn worker(&self) -> anyhow::Result<Api> {
-        let options = DatabaseOptions { url: self.url.clone(), connections: CONNECTIONS_PER_WORKER };
+        let options = DatabaseOptions {
+            url: self.url.clone(),
+            connections: CONNECTIONS_PER_WORKER,
+            result_retention: self.result_retention,
+        };
         let database = Database::new(&options)?;
         Ok(Api {
             services: self.services.over(stores(&database)),

@@ -52,6 +52,8 @@ pub struct Settings {
     pub worker_lease: Duration,
     /// Schemes of national identifiers that are masked where a policy wants outputs redacted.
     pub national_ids: Vec<NationalId>,
+    /// How long the answers of runs are shown after their end, and what people and models said is kept.
+    pub result_retention: Duration,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Whether traces go to a collector.
@@ -132,6 +134,7 @@ impl Settings {
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, value::national_ids)?,
+            result_retention: raw.read(&setting::RESULT_RETENTION, value::duration)?,
             log: LogSettings {
                 filter: raw.read(&setting::LOG, value::log_filter)?,
                 format: raw.read(&setting::LOG_FORMAT, value::log_format)?,

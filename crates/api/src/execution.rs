@@ -4,11 +4,12 @@ use crate::{
     answer::Answer,
     caller::{Claimed, Identified},
     compose::Api,
-    document::{ErrorBody, KeyParams, ReadRefusals, WriteRefusals},
+    document::{ErrorBody, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, Fields},
     http::{
         body::Body,
         idempotency::{IDEMPOTENCY_REPLAYED, Keyed},
+        paging::List,
         path::PathId,
         query::Query,
         request_context::request_id,
@@ -27,13 +28,15 @@ use fairway_domain::{
     execution::{Execution, RunError, Status, StepRow},
     id::ExecutionId,
     slug::Slug,
+    time::Timestamp,
 };
 use fairway_operations::{
     Failure, RunRefusal,
-    execution::{Answer as Run, ExecuteRequest, ReadExecution},
+    execution::{Answer as Run, ExecuteRequest, ExecutionQuery, ReadExecution},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -79,6 +82,24 @@ pub(crate) struct ExecutionResult {
     completed_at: Option<String>,
 }
 
+/// Which runs to list.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ExecutionListQuery {
+    /// Those of this workload.
+    workload_id: Option<Uuid>,
+    /// Those under this release.
+    release_id: Option<Uuid>,
+    /// Those in this status.
+    status: Option<String>,
+    /// Those that began at this moment or later, to the millisecond.
+    #[param(format = DateTime)]
+    since: Option<String>,
+    /// Those that began before this moment, to the millisecond.
+    #[param(format = DateTime)]
+    until: Option<String>,
+}
+
 /// A run that goes on.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct QueuedExecution {
@@ -122,7 +143,7 @@ pub(crate) struct ExecutionView {
     started_at: String,
     #[schema(format = DateTime)]
     completed_at: Option<String>,
-    /// What its steps did, in order; null to a submitter who may not see executions there.
+    /// What its steps did, in order; null in lists, and to a submitter who may not see executions there.
     steps: Option<Vec<StepView>>,
     /// The answer, for its submitter alone.
     queued_result: Option<QueuedResult>,
@@ -172,8 +193,7 @@ fn stored(execution: &Execution) -> Result<Option<StoredOutput>, ApiError> {
 }
 
 impl ExecutionView {
-    fn of(read: &ReadExecution) -> Result<Self, ApiError> {
-        let ReadExecution { execution, steps } = read;
+    fn of(execution: &Execution, steps: Option<&[StepRow]>) -> Result<Self, ApiError> {
         let completed_at = execution.finished_at.map(|at| at.to_string());
         let queued_result = stored(execution)?
             .zip(completed_at.clone())
@@ -191,7 +211,7 @@ impl ExecutionView {
             reason_code: execution.reason_code.clone(),
             started_at: execution.started_at.to_string(),
             completed_at,
-            steps: steps.as_ref().map(|steps| steps.iter().map(StepView::of).collect()),
+            steps: steps.map(|steps| steps.iter().map(StepView::of).collect()),
             queued_result,
         })
     }
@@ -315,6 +335,45 @@ fn marked(run: &Run, mut response: HttpResponseBuilder) -> HttpResponseBuilder {
     response
 }
 
+fn moment(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, FieldProblem> {
+    let read = |text| OffsetDateTime::parse(text, &Rfc3339).map(Timestamp::new);
+    let rule = "a moment is written as RFC 3339 says, such as 2026-01-31T12:00:00Z";
+    text.map(read).transpose().map_err(|_| FieldProblem::new(name, "invalid", rule))
+}
+
+/// Runs without their answers, newest first.
+#[utoipa::path(
+    operation_id = "list_executions",
+    tag = "executions",
+    params(ExecutionListQuery, PageParams),
+    responses((status = 200, description = "A page of runs", body = Vec<ExecutionView>), ReadRefusals)
+)]
+#[get("/v1/executions")]
+pub(crate) async fn list_executions(
+    api: web::Data<Api>,
+    caller: Identified,
+    list: List<ExecutionListQuery>,
+) -> Result<HttpResponse, ApiError> {
+    let asked = &list.filter;
+    let status = asked.status.as_deref();
+    let status = status.map(|text| Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))).transpose();
+    let mut fields = Fields::default();
+    let status = fields.read(status);
+    let since = fields.read(moment("since", asked.since.as_deref()));
+    let until = fields.read(moment("until", asked.until.as_deref()));
+    let query = fields.whole(|| {
+        Some(ExecutionQuery {
+            workload_id: asked.workload_id.map(Into::into),
+            release_id: asked.release_id.map(Into::into),
+            status: status?,
+            since: since?,
+            until: until?,
+        })
+    })?;
+    let executions = api.services.list_executions(&caller, query, list.paging()).await?;
+    Ok(list.answer(&executions.try_map(|execution| ExecutionView::of(&execution, None))?))
+}
+
 /// How a run stands.
 #[utoipa::path(
     operation_id = "read_execution",
@@ -328,6 +387,6 @@ pub(crate) async fn read_execution(
     caller: Identified,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
-    let execution = api.services.execution_detail(&caller, *execution).await?;
-    Ok(Answer::ok(&ExecutionView::of(&execution)?).send())
+    let ReadExecution { execution, steps } = api.services.execution_detail(&caller, *execution).await?;
+    Ok(Answer::ok(&ExecutionView::of(&execution, steps.as_deref())?).send())
 }

@@ -45,8 +45,11 @@ const DRAIN: u64 = 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// How long a client may take to close its side once it was told to.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How often partitions are made ahead of time.
+/// How often partitions are made ahead of time, and those whose time is over are dropped.
 const UPKEEP: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often payloads are tried to be dropped while somebody is in the way, and how long between.
+const EXPIRY_TRIES: u32 = 20;
+const EXPIRY_PAUSE: Duration = Duration::from_secs(15);
 
 /// The two addresses of the database, and the private server behind them if it is ours.
 pub struct DatabaseAddress {
@@ -252,7 +255,7 @@ pub async fn serve(settings: &Settings) -> anyhow::Result<()> {
 async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: TcpListener) -> anyhow::Result<()> {
     fairway_postgres::migrate(&database.owner_url).await.context("the database cannot be brought up to date")?;
     let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
-    tokio::spawn(keep_partitions(database.owner_url.clone()));
+    tokio::spawn(keep_partitions(database.owner_url.clone(), settings.result_retention));
     let Listening { server, handle, mut relays } = listen(settings, &process, listener)?;
     tracing::info!(bind = %settings.bind, "Fairway listens");
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -343,8 +346,9 @@ async fn stop(
     Ok(server.await??)
 }
 
-async fn keep_partitions(owner_url: String) {
+async fn keep_partitions(owner_url: String, kept: Duration) {
     loop {
+        expire_payloads(&owner_url, kept).await;
         tokio::time::sleep(UPKEEP).await;
         match fairway_postgres::prepare_partitions(&owner_url).await {
             Ok(made) => tracing::info!(made, "partitions are made ahead"),
@@ -353,4 +357,26 @@ async fn keep_partitions(owner_url: String) {
             }
         }
     }
+}
+
+/// Somebody who reads for long, such as a backup, is in the way; nobody waits behind a drop that waits for that.
+async fn expire_payloads(owner_url: &str, kept: Duration) {
+    for _ in 0..EXPIRY_TRIES {
+        match fairway_postgres::expire_payloads(owner_url, kept).await {
+            Ok(expired) => {
+                if !expired.months.is_empty() {
+                    tracing::info!(months = expired.months.join(", "), "payloads whose time is over are dropped");
+                }
+                if !expired.busy {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "payloads could not be dropped");
+                return;
+            }
+        }
+        tokio::time::sleep(EXPIRY_PAUSE).await;
+    }
+    tracing::warn!("payloads whose time is over are in use; they are dropped another day");
 }

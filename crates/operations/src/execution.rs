@@ -10,6 +10,6 @@ mod start;
 
 pub(crate) use plan::source;
 
-pub use evidence::{Disclosure, ReadExecution};
+pub use evidence::{Disclosure, ExecutionQuery, ReadExecution};
 pub use recovery::recover_forever;
 pub use start::{Answer, ExecuteRequest};

@@ -1,6 +1,6 @@
 //! All that stands behind one execution, in one read, and the documents that it names.
 
-use super::{ANSWER_COLUMNS, EXECUTION_COLUMNS, execution};
+use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE, execution};
 use crate::{
     database::Database,
     row::{Columns, known, parsed},
@@ -93,7 +93,7 @@ pub(super) async fn evidence(
     id: ExecutionId,
 ) -> Result<Option<EvidenceRecord>, StoreError> {
     let sql = format!(
-        "SELECT {EXECUTION_COLUMNS}, {ANSWER_COLUMNS}, input_digest, output_digest, evidence_snapshot.body AS chain,
+        "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE}, input_digest, output_digest, evidence_snapshot.body AS chain,
             {DECISIONS}, {FULFILMENTS}, {ARTIFACTS}, {NOTES}
          FROM execution
          JOIN evidence_snapshot ON evidence_snapshot.tenant_id = execution.tenant_id
@@ -136,7 +136,7 @@ pub(super) async fn artifact(
     (id, artifact): (ExecutionId, ArtifactId),
 ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
     let sql = format!(
-        "SELECT {EXECUTION_COLUMNS}, {ANSWER_COLUMNS}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
+        "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
             artifact.body, artifact.created_at, payload.body AS payload
          FROM execution
          JOIN evidence_artifact AS artifact ON artifact.tenant_id = execution.tenant_id

@@ -1,6 +1,6 @@
 //! Runs: accepted on what still holds, ended once, by whoever holds the lease.
 
-use crate::stage::{Stage, acceptance, actor, ending, fresh, lease_of, refused, run_ref, scope, stamp};
+use crate::stage::{RETENTION, Stage, acceptance, actor, ending, fresh, lease_of, refused, run_ref, scope, stamp};
 use fairway_domain::{
     evidence::lineage::LineageFilter,
     execution::{
@@ -424,4 +424,18 @@ async fn the_pulse_moves_with_lanes_and_rights() {
     (grant.unwrap().decide(&stage).await.send)(None).await.unwrap();
     let third = stage.store.pulse(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
     assert_eq!((third.deployment, third.access), (second.deployment, second.access.next()));
+}
+
+#[tokio::test]
+async fn an_answer_is_shown_for_its_time_by_the_database_s_clock_and_not_after() {
+    let stage = Stage::new().await;
+    let run = accepted(&stage).await;
+    stage.store.finish(scope(), &ending(&run)).await.unwrap();
+    let kept = i64::try_from(RETENTION.as_secs()).unwrap();
+    for (seconds, shown) in [(0, true), (kept - 60, true), (kept + 1, false), (10 * kept, false)] {
+        stage.database.move_clock(seconds).await.unwrap();
+        let found = read(&stage, &run).await;
+        assert_eq!(found.output.is_some(), shown, "{seconds} s later");
+        assert_eq!((found.status, found.outcome), (Status::Completed, Some(Outcome::Success)));
+    }
 }

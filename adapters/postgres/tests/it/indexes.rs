@@ -43,7 +43,7 @@ const BIG: i64 = 2_000;
 /// fifty and more.
 const FEW: i64 = 10;
 /// More than the five after which PostgreSQL may settle on one plan for all values.
-const TURNS: usize = 8;
+pub(crate) const TURNS: usize = 8;
 
 /// Twenty tenants, a few hundred of everything in each.
 const FILL: &str = "
@@ -116,7 +116,7 @@ const FILL: &str = "
     ANALYZE;";
 
 /// Ends when nobody but the asker is connected: a connection hands its counts in when it ends at the latest.
-async fn alone(database: &TestDatabase) -> tokio_postgres::Client {
+pub(crate) async fn alone(database: &TestDatabase) -> tokio_postgres::Client {
     let client = database.owner().await.unwrap();
     let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
@@ -287,13 +287,13 @@ async fn a_rare_mode_is_not_looked_for_among_all_interfaces() {
 
 /// What a table was asked for, as PostgreSQL counted it.
 #[derive(Debug)]
-struct Asked {
+pub(crate) struct Asked {
     /// Scans of the table from end to end.
     whole: i64,
     /// Scans of its indexes, and rows written.
     touches: i64,
     /// Blocks of it and of its indexes that were looked at.
-    blocks: i64,
+    pub(crate) blocks: i64,
 }
 
 impl Asked {
@@ -303,7 +303,7 @@ impl Asked {
 }
 
 /// The counts of the big tables for some work.
-async fn asked(
+pub(crate) async fn asked(
     database: TestDatabase,
     work: impl AsyncFn(&Stage, &Database),
 ) -> (TestDatabase, BTreeMap<String, Asked>) {
@@ -326,7 +326,7 @@ async fn asked(
     (database, counts)
 }
 
-fn assert_nothing_is_read_whole(counts: &BTreeMap<String, Asked>) {
+pub(crate) fn assert_nothing_is_read_whole(counts: &BTreeMap<String, Asked>) {
     let whole: Vec<_> = counts.iter().filter(|(_, asked)| asked.whole > 0).collect();
     assert!(whole.is_empty(), "read from end to end: {whole:?}");
 }

@@ -38,6 +38,8 @@ mod partitions;
 #[cfg(test)]
 mod rollouts;
 #[cfg(test)]
+mod run_lists;
+#[cfg(test)]
 mod stage;
 #[cfg(test)]
 mod together;

@@ -1,8 +1,9 @@
 //! Months: made ahead, found by identifiers of their time, and missed in time.
 
-use crate::stage::Stage;
-use fairway_postgres::prepare_partitions;
-use std::collections::BTreeSet;
+use crate::stage::{RETENTION, Stage, acceptance, connected, ending, scope};
+use fairway_domain::execution::{Acceptance, ports::ExecutionStore};
+use fairway_postgres::{Expired, expire_payloads, prepare_partitions};
+use std::{collections::BTreeSet, time::Duration};
 
 const DAY: i64 = 24 * 60 * 60;
 /// Families that are cut by month.
@@ -100,4 +101,141 @@ async fn identifiers_lie_in_the_month_of_their_time_to_the_millisecond() {
         .get(0);
     let ours = uuid::Builder::from_unix_timestamp_millis(seconds * 1_000, &[0; 10]).into_uuid();
     assert_eq!(floor.as_bytes()[..6], ours.as_bytes()[..6]);
+}
+
+#[tokio::test]
+async fn readiness_ends_when_a_family_of_payloads_runs_out() {
+    let stage = Stage::new().await;
+    assert_eq!(stage.number("SELECT cardinality(fairway_payload_families())::bigint").await, 3);
+    let ahead = "SELECT child FROM (SELECT inhrelid::regclass::text AS child FROM pg_inherits
+        WHERE inhparent = 'evidence_payload'::regclass) AS months ORDER BY child DESC LIMIT 4";
+    for row in stage.owner.query(ahead, &[]).await.unwrap() {
+        stage.run(&format!("DROP TABLE {}", row.get::<_, String>(0))).await;
+    }
+    assert!(!stage.store.partitions_reach_far().await.unwrap());
+    assert_eq!(prepare_partitions(&stage.database.url()).await.unwrap(), 4);
+    assert!(stage.store.partitions_reach_far().await.unwrap());
+}
+
+/// A run that ended with an answer, and what of it is there: rows of payloads, and rows of evidence.
+async fn ended(stage: &Stage) -> Acceptance {
+    let (workload, placed) = stage.active().await;
+    let run = acceptance(&placed);
+    let on = stage.accepted_on(&workload, &placed).await;
+    stage.store.accept(scope(), &run, on, None).await.unwrap();
+    stage.store.finish(scope(), &ending(&run)).await.unwrap();
+    run
+}
+
+async fn kept(stage: &Stage) -> (i64, i64) {
+    let payloads = "SELECT (SELECT count(*) FROM execution_input) + (SELECT count(*) FROM execution_result)";
+    let evidence = "SELECT (SELECT count(*) FROM execution) + (SELECT count(*) FROM policy_decision)
+        + (SELECT count(*) FROM execution_step) + (SELECT count(*) FROM evidence_artifact)";
+    (stage.number(payloads).await, stage.number(evidence).await)
+}
+
+/// Moves the database's clock to so many days after the month of the runs ended.
+async fn move_past_month(stage: &Stage, days: i64) {
+    let to_end = "SELECT extract(epoch FROM (date_trunc('month', now() AT TIME ZONE 'UTC') + interval '1 month')
+        AT TIME ZONE 'UTC' - now())::bigint";
+    stage.database.move_clock(stage.number(to_end).await + days * DAY).await.unwrap();
+}
+
+#[tokio::test]
+async fn payloads_go_by_the_month_when_their_time_is_over_and_evidence_stays() {
+    let stage = Stage::new().await;
+    let run = ended(&stage).await;
+    let url = stage.database.url();
+    let (payloads, evidence) = kept(&stage).await;
+    assert_eq!(payloads, 2);
+    let families = bounds(&stage).await;
+    let nothing = Expired { months: Vec::new(), busy: false };
+    assert_eq!(expire_payloads(&url, RETENTION).await.unwrap(), nothing);
+    // The month ended 30 days ago, and a day is added for those that began in its last hours.
+    move_past_month(&stage, 30).await;
+    prepare_partitions(&url).await.unwrap();
+    let before = bounds(&stage).await;
+    assert!(before.len() > families.len());
+    // The month before that of the runs is over already, and empty.
+    assert_eq!(expire_payloads(&url, RETENTION).await.unwrap().months.len(), 3);
+    assert_eq!(kept(&stage).await, (payloads, evidence));
+    move_past_month(&stage, 32).await;
+    let both = tokio::join!(expire_payloads(&url, RETENTION), expire_payloads(&url, RETENTION));
+    let (one, other) = (both.0.unwrap(), both.1.unwrap());
+    let mut dropped: Vec<String> = one.months.into_iter().chain(other.months).collect();
+    let busy = one.busy || other.busy;
+    if busy {
+        dropped.extend(expire_payloads(&url, RETENTION).await.unwrap().months);
+    }
+    assert_eq!(dropped.len(), 3, "each family's month, once: {dropped:?}");
+    assert_eq!(kept(&stage).await, (0, evidence));
+    let after: BTreeSet<String> = bounds(&stage).await.into_iter().map(|(_, name, _)| name).collect();
+    let gone: BTreeSet<String> =
+        before.into_iter().map(|(_, name, _)| name).filter(|name| !after.contains(name)).collect();
+    assert!(
+        gone.iter().all(|name| ["execution_input_2", "execution_result_2", "evidence_payload_2"]
+            .iter()
+            .any(|family| name.starts_with(family))),
+        "{gone:?}"
+    );
+    assert_eq!(expire_payloads(&url, RETENTION).await.unwrap(), nothing);
+    // Making months again makes none of those that went.
+    prepare_partitions(&url).await.unwrap();
+    assert!(bounds(&stage).await.iter().all(|(_, name, _)| !gone.contains(name)));
+    assert!(stage.store.partitions_reach_far().await.unwrap());
+    let read = stage.store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
+    assert_eq!((read.artifacts.len(), read.execution.status.as_str()), (1, "completed"));
+    let found = ExecutionStore::find(&*stage.store, scope(), run.execution_id).await.unwrap().unwrap();
+    assert_eq!(found.output, None);
+}
+
+#[tokio::test]
+async fn last_month_stays_however_short_answers_are_kept() {
+    let stage = Stage::new().await;
+    ended(&stage).await;
+    let (url, second) = (stage.database.url(), Duration::from_secs(1));
+    assert_eq!(expire_payloads(&url, second).await.unwrap().months, [""; 0]);
+    move_past_month(&stage, 3).await;
+    prepare_partitions(&url).await.unwrap();
+    assert_eq!(expire_payloads(&url, second).await.unwrap().months.len(), 3, "the month before");
+    assert_eq!(kept(&stage).await.0, 2);
+}
+
+#[tokio::test]
+async fn a_month_in_use_is_left_for_later_and_nobody_waits_behind_it() {
+    let stage = Stage::new().await;
+    ended(&stage).await;
+    move_past_month(&stage, 40).await;
+    let url = stage.database.url();
+    let reader = connected(&url).await;
+    reader.batch_execute("BEGIN; SELECT FROM execution_result").await.unwrap();
+    let expired = expire_payloads(&url, RETENTION).await.unwrap();
+    assert!(expired.busy, "{expired:?}");
+    assert!(expired.months.iter().all(|month| !month.starts_with("execution_result")), "{expired:?}");
+    // Somebody who comes while it waits gets through within the second that a statement may take.
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let (expired, read) = tokio::join!(
+            expire_payloads(&url, RETENTION),
+            stage.owner.batch_execute("SET statement_timeout = '1s'; SELECT FROM execution_result"),
+        );
+        told.push((expired.unwrap().busy, read.is_ok()));
+    }
+    assert_eq!(told, [(true, true); 3]);
+    reader.batch_execute("COMMIT").await.unwrap();
+    assert!(!expire_payloads(&url, RETENTION).await.unwrap().busy);
+    assert_eq!(kept(&stage).await.0, 0);
+}
+
+#[tokio::test]
+async fn a_month_that_was_taken_out_stays() {
+    let stage = Stage::new().await;
+    ended(&stage).await;
+    move_past_month(&stage, 40).await;
+    let month = "SELECT tableoid::regclass::text FROM execution_result";
+    let month: String = stage.owner.query_one(month, &[]).await.unwrap().get(0);
+    stage.run(&format!("ALTER TABLE execution_result DETACH PARTITION {month}")).await;
+    expire_payloads(&stage.database.url(), RETENTION).await.unwrap();
+    assert_eq!(stage.number(&format!("SELECT count(*) FROM {month}")).await, 1);
+    assert_eq!(stage.number("SELECT count(*) FROM execution_input").await, 0);
 }

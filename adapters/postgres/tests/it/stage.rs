@@ -206,8 +206,11 @@ pub(crate) async fn connected(url: &str) -> Client {
     client
 }
 
+/// How long the tests' stores show answers.
+pub(crate) const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 pub(crate) fn open(url: &str, connections: usize) -> Arc<Database> {
-    Arc::new(Database::new(&DatabaseOptions { url: url.to_owned(), connections }).unwrap())
+    Arc::new(Database::new(&DatabaseOptions { url: url.to_owned(), connections, result_retention: RETENTION }).unwrap())
 }
 
 pub(crate) fn scope() -> TenantScope {

@@ -55,6 +55,8 @@ pub(super) const NATIONAL_IDS: Setting = plain(
     "FAIRWAY_REDACTION_NATIONAL_IDS",
     "us_ssn, uk_nino, de_steuer_id, fr_insee, es_dni, es_nie",
 );
+/// How long answers are kept.
+pub(super) const RESULT_RETENTION: Setting = plain("result_retention", "FAIRWAY_RESULT_RETENTION", "30d");
 /// Log directives.
 pub(super) const LOG: Setting = plain("log.filter", "FAIRWAY_LOG", "info");
 /// Form of a log line.
@@ -77,6 +79,7 @@ pub const SETTINGS: &[Setting] = &[
     EXECUTION_DEADLINE,
     WORKER_LEASE,
     NATIONAL_IDS,
+    RESULT_RETENTION,
     LOG,
     LOG_FORMAT,
 ];

@@ -18,7 +18,7 @@ fn has_defaults() {
     assert_eq!(settings.artifacts, Location::Directory("./.fairway/artifacts".into()));
     assert_eq!(settings.auth_mode, AuthMode::Local);
     assert_eq!((settings.sync_wait.as_secs(), settings.execution_deadline.as_secs()), (30, 600));
-    assert_eq!(settings.worker_lease.as_secs(), 30);
+    assert_eq!((settings.worker_lease.as_secs(), settings.result_retention.as_secs()), (30, 30 * 86_400));
     assert_eq!(settings.log, LogSettings { filter: "info".to_owned(), format: LogFormat::Json });
     assert!(settings.providers.is_empty() && settings.allowed_hosts.is_empty() && !settings.export_traces);
 }

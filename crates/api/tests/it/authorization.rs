@@ -97,6 +97,7 @@ const TABLE: &[(&str, &str)] = &[
     ("list_approvals", "+ . + + + + + + + . . ."),
     ("execute_workload", "f + + f + f + + + . . ."),
     ("execute_workload_on_lane", "f f f f + f + + + . . ."),
+    ("list_executions", "+ f + + + + + + + f e e"),
     ("read_execution", "+ . + + + + + + + . . ."),
     ("read_evidence_graph", "+ . + + + + + + + . . ."),
     ("read_evidence_artifact", "+ . + + + + + + + . . ."),

@@ -43,6 +43,7 @@ mod reference;
 mod releases;
 mod rollback;
 mod rollout;
+mod run_list;
 mod runtime;
 mod service;
 mod slugs;

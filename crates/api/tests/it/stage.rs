@@ -270,6 +270,7 @@ impl<'a> Stage<'a> {
             "read_release_gates" => format!("/v1/releases/{}/gates", self.given.draft(workload, &[]).await),
             "list_lanes" => format!("{}?environment=dev", self.path("/v1/workloads/{workload_id}/lanes")),
             "list_approvals" => self.path("/v1/releases/{release_id}/approvals"),
+            "list_executions" => format!("/v1/executions?workload_id={workload}"),
             "read_execution" => self.path("/v1/executions/{execution_id}"),
             "read_evidence_graph" => self.path("/v1/executions/{execution_id}/evidence-graph"),
             "read_evidence_artifact" => {

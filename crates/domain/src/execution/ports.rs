@@ -1,17 +1,19 @@
 //! Where executions are kept.
 
-use super::{Acceptance, Ending, Execution, StepRow};
+use super::{Acceptance, Ending, Execution, Status, StepRow};
 use crate::{
+    access::rights::Reach,
     evidence::{
         ArtifactDocument, EvidenceRecord, Snapshot,
         lineage::{LineageFilter, LineagePage},
     },
-    id::{ArtifactId, ExecutionId},
+    id::{ArtifactId, ExecutionId, ReleaseId, WorkloadId},
     idempotency::RequestKey,
     release::lane::Deployment,
     slug::Slug,
-    store::{CommitError, Revision, StoreError},
+    store::{CommitError, Listed, Paging, Revision, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
     workload::Workload,
 };
 use async_trait::async_trait;
@@ -74,6 +76,23 @@ pub enum Accepted {
     Moved,
 }
 
+/// Which executions a list shows.
+#[derive(Clone, Debug, Default)]
+pub struct ExecutionFilter {
+    /// Those of this workload.
+    pub workload: Option<WorkloadId>,
+    /// Those under this release.
+    pub release: Option<ReleaseId>,
+    /// Those in this status.
+    pub status: Option<Status>,
+    /// Those whose identifier was made at this moment or later, to the millisecond.
+    pub since: Option<Timestamp>,
+    /// Those whose identifier was made before this moment, to the millisecond.
+    pub until: Option<Timestamp>,
+    /// Those that the caller's grants reach; `None` for all of the tenant.
+    pub reach: Option<Reach>,
+}
+
 /// Keeps executions.
 #[async_trait]
 pub trait ExecutionStore: Send + Sync {
@@ -119,6 +138,13 @@ pub trait ExecutionStore: Send + Sync {
         scope: TenantScope,
         document: (ExecutionId, ArtifactId),
     ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError>;
+    /// A page of executions without their answers, newest first.
+    async fn list(
+        &self,
+        scope: TenantScope,
+        filter: &ExecutionFilter,
+        page: Paging,
+    ) -> Result<Listed<Execution>, StoreError>;
     /// All that stands behind one execution.
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError>;
 }

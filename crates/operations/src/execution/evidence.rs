@@ -10,9 +10,11 @@ use fairway_domain::{
         ArtifactDocument, EvidenceRecord,
         lineage::{LineageFilter, LineagePage},
     },
-    execution::{Execution, StepRow},
-    id::{ArtifactId, ExecutionId, WorkspaceId},
+    execution::{Execution, Status, StepRow, ports::ExecutionFilter},
+    id::{ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
+    store::{Listed, Paging},
     tenant::TenantScope,
+    time::Timestamp,
 };
 
 /// How much of what people and models said a reader is shown.
@@ -31,6 +33,21 @@ pub struct ReadExecution {
     pub execution: Execution,
     /// What its steps did; `None` to a submitter who may not see executions there.
     pub steps: Option<Vec<StepRow>>,
+}
+
+/// Which executions to list.
+#[derive(Clone, Debug, Default)]
+pub struct ExecutionQuery {
+    /// Those of this workload.
+    pub workload_id: Option<WorkloadId>,
+    /// Those under this release.
+    pub release_id: Option<ReleaseId>,
+    /// Those in this status.
+    pub status: Option<Status>,
+    /// Those made at this moment or later.
+    pub since: Option<Timestamp>,
+    /// Those made before this moment.
+    pub until: Option<Timestamp>,
 }
 
 impl Services {
@@ -63,6 +80,22 @@ impl Services {
         let place = self.place_of_run(caller, &execution).await?;
         gate::enter(caller, Operation::ReadExecution, &place)?;
         Ok(Execution { output: None, ..execution })
+    }
+
+    /// Executions without their answers, newest first: those that the caller may see, its own ones no further.
+    ///
+    /// # Errors
+    /// When the caller sees no executions at all.
+    pub async fn list_executions(
+        &self,
+        caller: &Caller,
+        query: ExecutionQuery,
+        page: Paging,
+    ) -> Result<Listed<Execution>, Failure> {
+        let (scope, reach) = gate::enter_list(caller, Operation::ListExecutions)?;
+        let ExecutionQuery { workload_id: workload, release_id: release, status, since, until } = query;
+        let filter = ExecutionFilter { workload, release, status, since, until, reach };
+        Ok(self.stores.executions.list(scope, &filter, page).await?)
     }
 
     /// All that stands behind one execution. Notes to approvals are for operators.

@@ -1,0 +1,197 @@
+//! Lists of executions. Each combination of filters walks the index that has it in order, in the months that it can lie
+//! in alone.
+//!
+//! The many ended with an answer; the few others are found by rows of their own, because an index by status would move
+//! with every end of a run. A run that has not ended is found by its lease: nobody queues or waits for a review yet.
+
+use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE, execution};
+use crate::{
+    database::Database,
+    listing::{Branch, Key, Listing, Values, within, workspaces_of},
+};
+use fairway_domain::{
+    access::rights::Reach,
+    execution::{Execution, Status, ports::ExecutionFilter},
+    store::{Listed, Paging, StoreError},
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use uuid::Uuid;
+
+const COLUMNS: &str = "entry.execution_id AS listed_id";
+const KEY: Key = Key::Id("entry.execution_id", "listed_id");
+
+/// What a list is cut from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Walk {
+    /// The runs themselves.
+    Runs,
+    /// The rows of those that ended otherwise than with an answer.
+    Exceptions,
+    /// The leases of those that have not ended.
+    Leases,
+}
+
+impl Walk {
+    const fn of(status: Option<Status>) -> Self {
+        match status {
+            None | Some(Status::Completed) => Self::Runs,
+            Some(Status::Failed | Status::Denied | Status::Cancelled | Status::Unknown) => Self::Exceptions,
+            Some(Status::Queued | Status::Running | Status::AwaitingReview) => Self::Leases,
+        }
+    }
+
+    const fn table(self) -> &'static str {
+        match self {
+            Self::Runs => "execution",
+            Self::Exceptions => "execution_exception",
+            Self::Leases => "execution_lease",
+        }
+    }
+
+    /// Where the columns of the run stand.
+    const fn run(self) -> &'static str {
+        match self {
+            Self::Runs => "entry",
+            Self::Exceptions | Self::Leases => "run",
+        }
+    }
+}
+
+/// The run of an entry by its key. The fence (`OFFSET`) keeps PostgreSQL from reading all runs to join them with the
+/// entries.
+const RUN_OF_ENTRY: &str = ", LATERAL (
+    SELECT workspace_id, workload_id, release_id, status FROM execution
+    WHERE execution.tenant_id = entry.tenant_id AND execution.execution_id = entry.execution_id OFFSET 0) AS run";
+
+pub(super) async fn list(
+    database: &Database,
+    scope: TenantScope,
+    filter: &ExecutionFilter,
+    page: Paging,
+) -> Result<Listed<Execution>, StoreError> {
+    database.listed_by_month(listing(scope, filter), page, execution).await
+}
+
+fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
+    let walk = Walk::of(filter.status);
+    let run = walk.run();
+    let mut values = Values::default();
+    let mut conditions = vec![format!("entry.tenant_id = {}", values.bind(scope.tenant().uuid()))];
+    if let Some(since) = filter.since {
+        conditions.push(format!("entry.execution_id >= {}", values.bind(floor(since))));
+    }
+    if let Some(until) = filter.until {
+        conditions.push(format!("entry.execution_id < {}", values.bind(floor(until))));
+    }
+    if let Some(status) = filter.status {
+        let of = if walk == Walk::Exceptions { "entry" } else { run };
+        conditions.push(format!("{of}.status = {}", values.bind(status.as_str())));
+    }
+    let mut from = format!("FROM {} AS entry", walk.table());
+    let is_narrowed = filter.release.is_some() || filter.workload.is_some() || filter.reach.is_some();
+    if walk == Walk::Leases || walk == Walk::Exceptions && is_narrowed {
+        from.push_str(RUN_OF_ENTRY);
+    }
+    let (with, branches) = seen(filter, &from, run, conditions, &mut values);
+    let beside = format!(
+        "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE} FROM execution
+            WHERE execution.tenant_id = $1 AND execution.execution_id = listed_id OFFSET 0) AS told ON true"
+    );
+    Listing { with, columns: COLUMNS, key: KEY, beside: Some(beside), weight: None, branches, values }
+}
+
+/// What is asked for and may be seen. Where a release or a workload is asked for, all of its runs are seen or none:
+/// that is settled once and not for each run, because of somebody who sees none all would be read to find that out.
+fn seen(
+    filter: &ExecutionFilter,
+    from: &str,
+    run: &str,
+    mut conditions: Vec<String>,
+    values: &mut Values,
+) -> (String, Vec<Branch>) {
+    let asked = match (filter.release, filter.workload) {
+        (Some(release), _) => Some(("release", release.uuid())),
+        (None, Some(workload)) => Some(("workload", workload.uuid())),
+        (None, None) => None,
+    };
+    let one = |with, conditions| (with, vec![Branch { from: from.to_owned(), conditions, each: None }]);
+    let Some((noun, id)) = asked else {
+        return match &filter.reach {
+            None => one(String::new(), conditions),
+            Some(reach) if run == Walk::Runs.run() => {
+                within(reach, from, ("entry.workspace_id", "entry.workload_id"), &conditions, values)
+            }
+            Some(reach) => {
+                let with = workspaces_of(reach, values);
+                conditions.push(reached(reach, run, values));
+                one(with, conditions)
+            }
+        };
+    };
+    let id = values.bind(id);
+    conditions.push(format!("{run}.{noun}_id = {id}"));
+    let mut settled = vec!["tenant_id = $1".to_owned(), format!("{noun}_id = {id}")];
+    if let Some(workload) = filter.workload.filter(|_| filter.release.is_some()) {
+        settled.push(format!("workload_id = {}", values.bind(workload.uuid())));
+    }
+    let with = filter.reach.as_ref().map(|reach| {
+        let with = workspaces_of(reach, values);
+        settled.push(reached(reach, noun, values));
+        with
+    });
+    if settled.len() > 2 {
+        conditions.push(format!("EXISTS (SELECT FROM {noun} WHERE {})", settled.join(" AND ")));
+    }
+    one(with.unwrap_or_default(), conditions)
+}
+
+fn reached(reach: &Reach, of: &str, values: &mut Values) -> String {
+    let workloads: Vec<Uuid> = reach.workloads.iter().map(|id| id.uuid()).collect();
+    let workloads = values.bind(workloads);
+    format!("({of}.workspace_id IN (SELECT seen_id FROM seen) OR {of}.workload_id = ANY({workloads}))")
+}
+
+/// The smallest UUIDv7 of a moment, as `fairway_uuid_floor` makes it; before 1970 there are none.
+fn floor(moment: Timestamp) -> Uuid {
+    let millis = u128::try_from(moment.micros().div_euclid(1_000)).unwrap_or(0);
+    Uuid::from_u128(millis << 80)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairway_domain::tenant::DEFAULT_TENANT;
+
+    fn text(filter: &ExecutionFilter) -> String {
+        let listing = listing(TenantScope::for_relay(DEFAULT_TENANT.into()), filter);
+        let branches = listing.branches.iter().map(|branch| {
+            let from = branch.from.split_whitespace().collect::<Vec<_>>().join(" ");
+            format!("{from} WHERE {} EACH {:?}", branch.conditions.join(" AND "), branch.each)
+        });
+        branches.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn each_status_is_looked_for_where_it_is_found() {
+        for status in Status::ALL {
+            let text = text(&ExecutionFilter { status: Some(status), ..ExecutionFilter::default() });
+            let table = Walk::of(Some(status)).table();
+            assert!(text.starts_with(&format!("FROM {table} AS entry")), "{text}");
+            assert!(text.contains("status = $2"), "{text}");
+        }
+        assert_eq!(text(&ExecutionFilter::default()), "FROM execution AS entry WHERE entry.tenant_id = $1 EACH None");
+    }
+
+    #[test]
+    fn a_moment_is_the_smallest_identifier_of_its_millisecond() {
+        let at = |nanos| Timestamp::new(time::OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap());
+        assert_eq!(floor(at(0)), Uuid::nil());
+        assert_eq!(floor(at(-1_000_000_000)), Uuid::nil(), "nothing was made before 1970");
+        let moment = 1_780_000_000_123_999_000;
+        let made = uuid::Builder::from_unix_timestamp_millis(1_780_000_000_123, &[0; 10]).into_uuid();
+        assert!(floor(at(moment)) < made);
+        let before = uuid::Builder::from_unix_timestamp_millis(1_780_000_000_122, &[0xff; 10]).into_uuid();
+        assert!(before < floor(at(moment)));
+    }
+}

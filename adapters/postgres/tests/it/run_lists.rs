@@ -1,0 +1,247 @@
+//! Lists of runs: every combination of filters shows what a plain look through all runs would, at the cost of a page.
+
+use crate::{
+    indexes::{TURNS, alone, asked, assert_nothing_is_read_whole},
+    stage::{Stage, scope},
+};
+use fairway_domain::{
+    access::rights::Reach,
+    execution::{
+        Execution, Status,
+        ports::{ExecutionFilter, ExecutionStore},
+    },
+    store::{Paging, Start},
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use fairway_postgres::Database;
+use fairway_testkit::TestDatabase;
+use std::cell::Cell;
+use time::{Duration, OffsetDateTime};
+use uuid::Uuid;
+
+/// In two tenants three workspaces, two of them in one namespace; a workload in each and a second one in the third; two
+/// releases of each workload. Identifiers say what they are of: `a` a workspace, `e` a namespace, `b` a workload and `c` a
+/// release, and their numbers.
+const FILL: &str = "
+    SELECT fairway_make_partitions(3, 12);
+    INSERT INTO tenant SELECT '00000000-0000-7000-8000-0000000000ff', 'abroad', 'x', true, false, '{}', 1, 1, now(),
+        'user:eve';
+    CREATE TABLE place AS SELECT tenant_id, lpad('a' || n, 32, '0')::uuid AS workspace_id,
+            lpad('e' || least(n, 2), 32, '0')::uuid AS namespace_id, n
+        FROM tenant, generate_series(1, 3) AS n;
+    INSERT INTO namespace SELECT DISTINCT tenant_id, namespace_id, 'home-' || least(n, 2) FROM place;
+    INSERT INTO workspace SELECT tenant_id, workspace_id, namespace_id, 'home-' || n, 'x', now(), 'user:eve' FROM place;
+    INSERT INTO workload SELECT tenant_id, lpad('b' || w, 32, '0')::uuid, 'w-' || w, 'x', '', 'team:x', 'registered',
+        'api', lpad('a' || least(w, 3), 32, '0')::uuid, 1, now(), 'user:eve', now()
+        FROM tenant, generate_series(1, 4) AS w;
+    INSERT INTO release SELECT tenant_id, lpad('c' || w || r, 32, '0')::uuid, workload_id, workspace_id, 'dev', 'all',
+        'active', 'x', NULL, NULL, 1, now(), 'user:eve', now()
+        FROM workload, substr(workload_id::text, 36, 1) AS w, generate_series(1, 2) AS r WHERE slug LIKE 'w-_';
+    DROP TABLE place;";
+
+/// Runs of all releases, so many of each, spread evenly over eleven months. Most are completed; with every twentieth one
+/// comes one in every other status that there is today.
+const RUNS: &str = "
+    CREATE TABLE told AS
+        SELECT *, fairway_uuid_floor(at) AS execution_id FROM (
+            SELECT tenant_id, workspace_id, workload_id, release_id, told.status, sha256('x') AS snapshot,
+                now() - interval '11 months' * n / MANY - interval '1 ms' * row_number() OVER () AS at
+            FROM release, generate_series(1, MANY) AS n,
+                unnest(CASE WHEN n % 20 = 0 THEN ARRAY['failed', 'denied', 'cancelled', 'unknown', 'running', 'completed']
+                    ELSE ARRAY['completed'] END) AS told (status)
+        ) AS told;";
+
+fn numbered(letter: char, number: &str) -> Uuid {
+    Uuid::parse_str(&format!("{:0>32}", format!("{letter}{number}"))).unwrap()
+}
+
+fn some<T: From<Uuid>>(letter: char, number: &str) -> Option<T> {
+    Some(numbered(letter, number).into())
+}
+
+/// Stores `many` runs of each release.
+async fn fill(database: &TestDatabase, many: u32) {
+    let owner = database.owner().await.unwrap();
+    owner.batch_execute(FILL).await.unwrap();
+    let told = RUNS.replace("MANY", &many.to_string());
+    owner.batch_execute(&told).await.unwrap();
+    owner
+        .batch_execute(
+            "INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane,
+                    submitter, snapshot, input_digest, status, outcome, started_at, finished_at)
+                SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, 'dev', 'standard', 'user:eve',
+                    snapshot, '\\x00', status,
+                    CASE status WHEN 'running' THEN NULL WHEN 'completed' THEN 'success' WHEN 'failed' THEN 'failure'
+                        ELSE status END,
+                    at, CASE WHEN status <> 'running' THEN at END
+                FROM told;
+             INSERT INTO execution_exception SELECT tenant_id, status, execution_id FROM told
+                WHERE status NOT IN ('running', 'completed');
+             INSERT INTO execution_lease SELECT tenant_id, execution_id, gen_random_uuid(), interval '30 s',
+                now() + interval '1 day', now() + interval '1 day' FROM told WHERE status = 'running';
+             INSERT INTO policy_decision SELECT tenant_id, execution_id, gen_random_uuid(), 'allow', 'usual', '{}', '{}',
+                at FROM told;
+             DROP TABLE told;",
+        )
+        .await
+        .unwrap();
+    owner.batch_execute("VACUUM ANALYZE").await.unwrap();
+}
+
+/// Every reach that is told apart: everything, a workspace, a namespace of two, a single workload, some of each that
+/// overlap, nothing.
+fn reaches() -> Vec<Option<Reach>> {
+    let workspaces = vec![numbered('a', "1").into()];
+    let workloads = vec![numbered('b', "1").into(), numbered('b', "3").into(), numbered('b', "3").into()];
+    let namespaces = vec![numbered('e', "2").into()];
+    vec![
+        None,
+        Some(Reach { workspaces: workspaces.clone(), ..Reach::default() }),
+        Some(Reach { namespaces, ..Reach::default() }),
+        Some(Reach { workloads: workloads.clone(), ..Reach::default() }),
+        Some(Reach { workspaces, workloads, ..Reach::default() }),
+        Some(Reach::default()),
+    ]
+}
+
+/// The combinations of filters, and of the statuses one of each sort.
+fn filters(now: OffsetDateTime) -> Vec<ExecutionFilter> {
+    let months = |count: i64| Some(Timestamp::new(now - Duration::days(count * 30)));
+    let asked = [
+        (None, None),
+        (some('b', "1"), None),
+        (some('b', "4"), None),
+        (None, some('c', "11")),
+        (None, some('c', "32")),
+        (some('b', "1"), some('c', "11")),
+        (some('b', "1"), some('c', "32")),
+    ];
+    let statuses = [None, Some(Status::Completed), Some(Status::Failed), Some(Status::Running), Some(Status::Queued)];
+    let mut filters = Vec::new();
+    for reach in reaches() {
+        for (workload, release) in asked {
+            for status in statuses {
+                for (since, until) in [(None, None), (months(6), months(3))] {
+                    let reach = reach.clone();
+                    filters.push(ExecutionFilter { workload, release, status, since, until, reach });
+                }
+            }
+        }
+    }
+    filters
+}
+
+/// What a look at each run by itself says of it.
+fn shows(filter: &ExecutionFilter, run: &Execution) -> bool {
+    // The second workspace of the fill lies in a namespace with the third.
+    let namespace = if run.workspace_id == numbered('a', "1").into() { "1" } else { "2" };
+    let at = run.started_at;
+    let reached = filter.reach.as_ref().is_none_or(|reach| {
+        reach.workspaces.contains(&run.workspace_id)
+            || reach.workloads.contains(&run.workload_id)
+            || reach.namespaces.contains(&numbered('e', namespace).into())
+    });
+    reached
+        && filter.workload.is_none_or(|id| id == run.workload_id)
+        && filter.release.is_none_or(|id| id == run.release_id)
+        && filter.status.is_none_or(|status| status == run.status)
+        && filter.since.is_none_or(|since| since <= at)
+        && filter.until.is_none_or(|until| at < until)
+}
+
+/// All pages of a list, and what it said of its length.
+async fn walked(store: &Database, scope: TenantScope, filter: &ExecutionFilter, limit: u32) -> (Vec<Execution>, u64) {
+    let (mut rows, mut start) = (Vec::new(), Start::Skip(0));
+    loop {
+        let page = ExecutionStore::list(store, scope, filter, Paging { limit, start }).await.unwrap();
+        rows.extend(page.rows);
+        match page.next {
+            Some(mark) => start = Start::Behind(mark),
+            None => return (rows, page.total),
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_combination_of_filters_shows_its_runs_and_no_others() {
+    let database = TestDatabase::create().await.unwrap();
+    fill(&database, 20).await;
+    let stage = Stage::over(database, 1).await;
+    let (all, total) = walked(&stage.store, scope(), &ExecutionFilter::default(), 200).await;
+    assert_eq!((all.len(), total), (200, 200), "eight releases, of each 25 runs");
+    assert!(all.windows(2).all(|pair| pair[0].execution_id > pair[1].execution_id), "newest first");
+    assert!(all.iter().all(|run| run.output.is_none() && run.reason_code == "usual"));
+    let mut seen = 0;
+    for filter in filters(OffsetDateTime::now_utc()) {
+        let wanted: Vec<&Execution> = all.iter().filter(|run| shows(&filter, run)).collect();
+        let (found, total) = walked(&stage.store, scope(), &filter, 90).await;
+        assert_eq!(found.iter().collect::<Vec<_>>(), wanted, "{filter:?}");
+        assert_eq!(total, u64::try_from(wanted.len()).unwrap(), "{filter:?}");
+        let middle = Paging { limit: 2, start: Start::Skip(3) };
+        let middle = ExecutionStore::list(&*stage.store, scope(), &filter, middle).await.unwrap().rows;
+        assert_eq!(middle.iter().collect::<Vec<_>>(), wanted.iter().skip(3).take(2).copied().collect::<Vec<_>>());
+        seen += usize::from(!wanted.is_empty());
+    }
+    assert!(seen > 100, "{seen} lists had something to show");
+    // Another tenant has runs of the same workloads and releases, and of its own time.
+    let abroad = TenantScope::for_relay(Uuid::from_u128(0x7000_8000_0000_0000_00ff).into());
+    let (theirs, _) = walked(&stage.store, abroad, &ExecutionFilter::default(), 200).await;
+    assert_eq!(theirs.len(), 200);
+    assert!(theirs.iter().all(|run| all.iter().all(|ours| ours.execution_id != run.execution_id)));
+}
+
+/// Most blocks that the page of a narrow list may look at, with its count: twenty rows with their decisions, each from
+/// the root of an index.
+const NARROW: i64 = 600;
+
+#[tokio::test]
+async fn no_combination_of_filters_reads_a_month_from_end_to_end() {
+    let database = TestDatabase::create().await.unwrap();
+    fill(&database, 4_000).await;
+    let filters = filters(OffsetDateTime::now_utc());
+    // Each once: they are planned for whatever values from the beginning.
+    let turn = Cell::new(0);
+    let (mut database, counts) = asked(database, async |_, store| {
+        for filter in filters.iter().skip(turn.replace(turn.get() + 1)).step_by(TURNS) {
+            let first = ExecutionStore::list(store, scope(), filter, Paging::first(20)).await.unwrap();
+            if let Some(next) = first.next {
+                let page = Paging { limit: 20, start: Start::Behind(next) };
+                ExecutionStore::list(store, scope(), filter, page).await.unwrap();
+            }
+        }
+    })
+    .await;
+    assert!(counts.keys().filter(|table| table.starts_with("execution_20")).count() >= 11, "{counts:?}");
+    assert_nothing_is_read_whole(&counts);
+
+    // What is rare is not looked for among what is not.
+    let month = |count: i64| Some(Timestamp::new(OffsetDateTime::now_utc() - Duration::days(count)));
+    let (stranger, abroad) = (Uuid::now_v7(), Some(numbered('c', "42").into()));
+    let elsewhere = Some(Reach { workspaces: vec![numbered('a', "2").into()], ..Reach::default() });
+    let nothing = ExecutionFilter::default;
+    for filter in [
+        ExecutionFilter { since: month(2), ..nothing() },
+        ExecutionFilter { until: month(325), ..nothing() },
+        ExecutionFilter { since: month(101), until: month(100), status: Some(Status::Completed), ..nothing() },
+        ExecutionFilter { since: month(60), until: month(40), status: Some(Status::Failed), ..nothing() },
+        ExecutionFilter { since: month(40), until: month(30), workload: some('b', "2"), ..nothing() },
+        ExecutionFilter { release: Some(stranger.into()), ..nothing() },
+        ExecutionFilter { workload: Some(stranger.into()), ..nothing() },
+        // A release that is not the workload's, and one that is not the caller's.
+        ExecutionFilter { release: abroad, workload: some('b', "1"), ..nothing() },
+        ExecutionFilter { release: abroad, reach: elsewhere.clone(), ..nothing() },
+        ExecutionFilter { workload: some('b', "1"), reach: elsewhere, ..nothing() },
+        ExecutionFilter { reach: Some(Reach::default()), ..nothing() },
+    ] {
+        alone(&database).await.batch_execute("VACUUM ANALYZE execution").await.unwrap();
+        let (same, counts) = asked(database, async |_, store| {
+            ExecutionStore::list(store, scope(), &filter, Paging::first(20)).await.unwrap();
+        })
+        .await;
+        database = same;
+        let blocks: i64 = counts.values().map(|asked| asked.blocks).sum();
+        let each = blocks / i64::try_from(TURNS).unwrap();
+        assert!(each <= NARROW, "{each} blocks for {filter:?}: {counts:?}");
+    }
+}

@@ -1,0 +1,197 @@
+//! The list of runs: whose are shown to whom, which filters there are, and pages while new runs arrive.
+
+use crate::{
+    execution::run,
+    pages::walked,
+    stage::{Stage, WORKSPACE},
+};
+use fairway_domain::execution::provider::ProviderError;
+use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
+use serde_json::{Value, json};
+
+async fn ran(app: &TestApp, workload: &ActiveWorkload) -> String {
+    run(app, workload).await.expect(200)["execution_id"].as_str().unwrap().to_owned()
+}
+
+fn ids(rows: &[Value]) -> Vec<&str> {
+    rows.iter().map(|row| row["execution_id"].as_str().unwrap()).collect()
+}
+
+async fn seen_by(app: &TestApp, actor: &str, query: &str) -> Vec<String> {
+    let list = app.get(format!("/v1/executions{query}")).as_actor(actor).await.expect(200);
+    ids(list.as_array().unwrap()).into_iter().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn each_caller_sees_the_runs_of_its_places_and_no_answers() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let next_door = given.workspace("next-door", "next-door").await;
+    let (one, two) = (given.active_workload("one").await, given.active_workload("two").await);
+    let three = given.in_workspace(&next_door).active_workload("three").await;
+    let abroad = Stage::set_abroad(&app).await;
+    let (first, second, third) = (ran(&app, &one).await, ran(&app, &two).await, ran(&app, &three).await);
+
+    given.role("user:here", "viewer", ("workspace", Some(WORKSPACE))).await;
+    given.role("user:there", "viewer", ("workspace", Some(&next_door))).await;
+    given.role("user:single", "viewer", ("workload", Some(&two.workload_id))).await;
+    given.role("user:both", "viewer", ("workspace", Some(WORKSPACE))).await;
+    given.role("user:both", "viewer", ("workload", Some(&one.workload_id))).await;
+    given.role("user:both", "viewer", ("workload", Some(&three.workload_id))).await;
+    given.role("user:runs", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    for (actor, seen) in [
+        ("user:local", vec![&third, &second, &first]),
+        ("user:here", vec![&second, &first]),
+        ("user:there", vec![&third]),
+        ("user:single", vec![&second]),
+        ("user:both", vec![&third, &second, &first]),
+    ] {
+        assert_eq!(seen_by(&app, actor, "").await.iter().collect::<Vec<_>>(), seen, "{actor}");
+        for (workload, id) in [(&one, &first), (&two, &second), (&three, &third)] {
+            let seen = if seen.contains(&id) { vec![id.clone()] } else { Vec::new() };
+            for query in [
+                format!("?workload_id={}", workload.workload_id),
+                format!("?release_id={}", workload.release_id),
+                format!("?workload_id={}&release_id={}", workload.workload_id, workload.release_id),
+                format!("?release_id={}&status=completed", workload.release_id),
+            ] {
+                assert_eq!(seen_by(&app, actor, &query).await, seen, "{actor} {query}");
+            }
+        }
+        let apart = format!("?workload_id={}&release_id={}", one.workload_id, two.release_id);
+        assert!(seen_by(&app, actor, &apart).await.is_empty(), "a release that is not the workload's");
+    }
+    // Whoever runs may read its own runs and not look through those of others.
+    app.get("/v1/executions").as_actor("user:runs").await.refused(403, "forbidden");
+    app.get("/v1/executions").as_actor("anonymous").await.refused(403, "forbidden");
+    // Another tenant sees its own and nothing of ours, whatever it asks for.
+    let theirs = app.get("/v1/executions").in_tenant(&abroad.tenant).await.expect(200);
+    assert_eq!(ids(theirs.as_array().unwrap()), [&abroad.execution]);
+    let foreign = format!("/v1/executions?release_id={}", one.release_id);
+    assert_eq!(app.get(foreign).in_tenant(&abroad.tenant).await.expect(200), json!([]));
+    let foreign = format!("/v1/executions?workload_id={}", abroad.workload.workload_id);
+    assert_eq!(app.get(foreign).await.expect(200), json!([]));
+
+    let list = app.get("/v1/executions").await.expect(200);
+    for row in list.as_array().unwrap() {
+        let mut read = app.get(format!("/v1/executions/{}", row["execution_id"].as_str().unwrap())).await.expect(200);
+        assert!(read["queued_result"]["result"].is_string(), "the submitter reads it one by one");
+        read["queued_result"] = Value::Null;
+        assert_eq!(*row, read);
+    }
+}
+
+#[tokio::test]
+async fn runs_are_found_by_status_and_by_time() {
+    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let given = app.given();
+    let rules = json!([
+        { "id": "yes", "condition": "always", "outcome": "allow", "reason_code": "usual" },
+        { "id": "no", "condition": "inputs.ticket == 'no'", "outcome": "deny", "reason_code": "no" },
+    ]);
+    let workload = given.active_under("main", given.policy_of("strict", rules).await).await;
+    let completed = ran(&app, &workload).await;
+    provider.becomes(Behaviour::Fails(ProviderError::Unavailable));
+    let failed = ran(&app, &workload).await;
+    let no = json!({ "environment": "dev", "inputs": { "ticket": "no" } });
+    let refused = app.post(workload.execute_path(), no).await.refused(403, "policy_denied");
+    let denied = refused["execution_id"].as_str().unwrap().to_owned();
+    let by_status = [("completed", vec![&completed]), ("running", vec![]), ("queued", vec![]), ("unknown", vec![])];
+    for (status, expected) in by_status {
+        let seen = seen_by(&app, "user:local", &format!("?status={status}")).await;
+        assert_eq!(seen.iter().collect::<Vec<_>>(), expected, "{status}");
+    }
+
+    let list = app.get("/v1/executions").await.expect(200);
+    let began: Vec<&str> = list.as_array().unwrap().iter().map(|row| row["started_at"].as_str().unwrap()).collect();
+    assert_eq!(began.len(), 3);
+    for (query, expected) in [
+        (format!("?since={}", "2020-01-01T00:00:00Z"), vec![&denied, &failed, &completed]),
+        (format!("?until={}", "2020-01-01T00:00:00%2B02:00"), vec![]),
+        (format!("?since={}", "9999-12-31T23:59:59Z"), vec![]),
+        (format!("?until={}", "9999-12-31T23:59:59.999999999Z"), vec![&denied, &failed, &completed]),
+        ("?since=1960-01-01T00:00:00Z".to_owned(), vec![&denied, &failed, &completed]),
+        ("?since=2030-01-01T00:00:00Z&until=2020-01-01T00:00:00Z".to_owned(), vec![]),
+    ] {
+        let seen = seen_by(&app, "user:local", &query).await;
+        assert_eq!(seen.iter().collect::<Vec<_>>(), expected, "{query}");
+    }
+    for (name, value) in [
+        ("status", "done"),
+        ("status", ""),
+        ("since", "yesterday"),
+        ("since", "2026-01-01"),
+        ("since", "2026-01-01T00:00:00"),
+        ("until", "1767225600"),
+        ("until", "2026-02-30T00:00:00Z"),
+        ("until", "2026-01-01T00:00:00+02:00"),
+        ("workload_id", "x"),
+        ("release_id", "x"),
+    ] {
+        let refused = app.get(format!("/v1/executions?{name}={value}")).await.refused(422, "validation_error");
+        assert_eq!(refused["fields"][0]["path"], name, "{value}");
+    }
+    let both = app.get("/v1/executions?since=x&until=y&status=z").await.refused(422, "validation_error");
+    assert_eq!(both["fields"].as_array().unwrap().len(), 3, "all that is wrong at once");
+}
+
+/// One moment ends a window and begins the next: each run is in one of them.
+#[tokio::test]
+async fn windows_that_meet_share_no_run_and_miss_none() {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("main").await;
+    for _ in 0..6 {
+        ran(&app, &workload).await;
+    }
+    let list = app.get("/v1/executions").await.expect(200);
+    for row in list.as_array().unwrap() {
+        let edge = row["started_at"].as_str().unwrap();
+        let earlier = seen_by(&app, "user:local", &format!("?until={edge}")).await;
+        let later = seen_by(&app, "user:local", &format!("?since={edge}")).await;
+        let all: Vec<&str> = later.iter().chain(&earlier).map(String::as_str).collect();
+        assert_eq!(all, ids(list.as_array().unwrap()), "{edge}");
+    }
+}
+
+#[tokio::test]
+async fn a_walk_through_runs_is_not_moved_by_those_that_arrive() {
+    let app = TestApp::start().await;
+    let (one, two) = (app.active_workload("one").await, app.active_workload("two").await);
+    let mut old = Vec::new();
+    for number in 0..7 {
+        old.push(ran(&app, if number % 2 == 0 { &one } else { &two }).await);
+    }
+    old.reverse();
+    for filter in ["limit=3".to_owned(), format!("limit=2&workload_id={}", one.workload_id)] {
+        let first = app.get(format!("/v1/executions?{filter}")).await;
+        let mut seen = first.expect(200).as_array().unwrap().clone();
+        let newest = ids(&seen).first().map(|id| (*id).to_owned()).unwrap();
+        ran(&app, &one).await;
+        ran(&app, &two).await;
+        let link = first.header("link").unwrap();
+        let next = link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap();
+        seen.extend(walked(&app, next.to_owned()).await);
+        let whole = app.get(format!("/v1/executions?{}&limit=200", filter.split_once('&').map_or("", |of| of.1))).await;
+        let whole = whole.expect(200);
+        let behind = whole.as_array().unwrap().iter().skip_while(|row| row["execution_id"] != newest.as_str());
+        assert_eq!(seen, behind.cloned().collect::<Vec<_>>(), "{filter}");
+    }
+    assert_eq!(app.get("/v1/executions").await.header("x-total-count"), Some("11"));
+}
+
+#[tokio::test]
+async fn the_submitter_reads_its_answer_for_as_long_as_is_set_and_no_longer() {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("main").await;
+    let path = format!("/v1/executions/{}", ran(&app, &workload).await);
+    let day = 24 * 60 * 60;
+    let before = app.get(&path).await.expect(200);
+    assert!(before["queued_result"]["result"].is_string());
+    app.database().move_clock(30 * day - 60).await.unwrap();
+    assert_eq!(app.get(&path).await.expect(200), before);
+    app.database().move_clock(30 * day + 60).await.unwrap();
+    let after = app.get(&path).await.expect(200);
+    assert_eq!((&after["queued_result"], &after["status"]), (&Value::Null, &json!("completed")));
+    app.get(format!("{path}/evidence-graph")).await.expect(200);
+}
