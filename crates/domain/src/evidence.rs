@@ -240,23 +240,20 @@ impl EvidenceRecord {
         self.decisions.iter().max_by_key(|decision| decision.outcome)
     }
 
-    /// What the run owed: everything that any of its decisions imposed, unless it was denied.
+    /// What the run owed: everything that any of its decisions imposed, also where a later one denied it.
     #[must_use]
     pub fn obligations(&self) -> Vec<OwedObligation> {
         let mut owed: Vec<OwedObligation> = Vec::new();
-        let last = self.decision().filter(|decision| decision.outcome == Outcome::AllowWithObligations);
-        let names = last
-            .into_iter()
-            .flat_map(|_| &self.decisions)
-            .flat_map(|decision| decision.obligations.iter().map(|name| (name, decision.decision_id)));
-        for (name, decision_id) in names {
-            match owed.iter_mut().find(|known| known.name == *name) {
-                Some(known) => known.decisions.push(decision_id),
-                None => owed.push(OwedObligation {
-                    name: name.clone(),
-                    fulfilled_at: self.fulfilled.iter().find(|(known, _)| known == name).map(|(_, at)| *at),
-                    decisions: vec![decision_id],
-                }),
+        for decision in &self.decisions {
+            for name in &decision.obligations {
+                match owed.iter_mut().find(|known| known.name == *name) {
+                    Some(known) => known.decisions.push(decision.decision_id),
+                    None => owed.push(OwedObligation {
+                        name: name.clone(),
+                        fulfilled_at: self.fulfilled.iter().find(|(known, _)| known == name).map(|(_, at)| *at),
+                        decisions: vec![decision.decision_id],
+                    }),
+                }
             }
         }
         owed

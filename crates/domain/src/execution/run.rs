@@ -196,6 +196,8 @@ pub struct Run<'a> {
     metadata: Map<String, Value>,
     transcript: Vec<Value>,
     keeps_transcript: bool,
+    /// What any decision of the run imposed, the first first.
+    owed: Vec<Obligation>,
     waiting: Option<Waiting<'a>>,
     ended: Ended,
 }
@@ -204,6 +206,7 @@ impl<'a> Run<'a> {
     /// A run that was let in under a decision.
     #[must_use]
     pub fn new(subject: Subject<'a>, decision: PolicyDecision, outside: Outside<'a>) -> Self {
+        let owed = decision.obligations.clone();
         let ended = Ended {
             status: Status::Failed,
             outcome: Outcome::Failure,
@@ -225,6 +228,7 @@ impl<'a> Run<'a> {
             allowance: Allowance::of(VALUE_BYTES),
             metadata: Map::new(),
             transcript: Vec::new(),
+            owed,
             waiting: None,
             ended,
         }
@@ -376,6 +380,11 @@ impl<'a> Run<'a> {
         self.ended.decisions.push(RecordedDecision::of(id, &decision, now));
         let told = json!({ "outcome": decision.outcome.as_str(), "reason_code": decision.reason_code });
         let denied = decision.outcome == policy::Outcome::Deny;
+        for obligation in &decision.obligations {
+            if !self.owed.contains(obligation) {
+                self.owed.push(*obligation);
+            }
+        }
         self.ended.decision = policy::strictest(self.ended.decision.clone(), decision);
         if denied { Err(StepFailure::Denied) } else { Ok(told) }
     }

@@ -5,20 +5,16 @@ use crate::{
     asset::ports::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{Outcome, Payload, RunError, Status, digest_text},
-    policy::{self, Obligation},
+    policy::Obligation,
     time::Timestamp,
 };
 use serde_json::{Map, Value, json};
 
 impl Run<'_> {
-    /// Fulfils what the strictest decision of the run imposes. An obligation that cannot be fulfilled ends the run without
-    /// an answer, whatever it had found.
+    /// Fulfils what any decision of the run imposed, also where a later one denied it: what was said until then was said
+    /// under that. An obligation that cannot be fulfilled ends the run without an answer, whatever it had found.
     pub(super) fn fulfil(&mut self) {
-        if self.ended.decision.outcome != policy::Outcome::AllowWithObligations {
-            return;
-        }
-        let owed = self.ended.decision.obligations.clone();
-        for obligation in owed {
+        for obligation in std::mem::take(&mut self.owed) {
             let now = self.outside.clock.now();
             let fulfilled = match obligation {
                 Obligation::RecordTranscript => self.record_transcript(now),

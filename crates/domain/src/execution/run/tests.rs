@@ -220,3 +220,24 @@ fn without_the_obligation_nothing_that_was_said_is_kept() {
     assert!(ended.artifacts.iter().all(|artifact| artifact.payload.is_none()));
     assert_eq!(ended.artifacts.len(), 1);
 }
+
+/// What was said before a denial was said under the decisions before it.
+#[test]
+fn a_run_that_is_denied_on_its_way_still_owes_what_it_owed() {
+    let rules = json!([
+        { "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "watched",
+            "obligations": ["record_transcript"] },
+        { "id": "no", "condition": "has(inputs.said)", "outcome": "deny", "reason_code": "seen_enough" },
+    ]);
+    let steps = json!([
+        { "id": "ask", "type": "llm_call", "inputs": { "prompt": "one" } },
+        { "id": "check", "type": "task", "action": "evaluate_policy", "inputs": { "said": "{{steps.ask.output}}" } },
+        { "id": "end", "type": "return", "output": "{{steps.ask.output}}" },
+    ]);
+    let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
+    let content = json!({ "name": "f", "trigger": trigger, "entry_step": "ask", "steps": steps });
+    let ended = run(&plan(policy(rules), Flow::from_content(&content).unwrap()), "x", None);
+    assert_eq!((ended.status, ended.outcome), (Status::Denied, Outcome::Denied));
+    assert!(ended.artifacts.iter().any(|artifact| artifact.kind == "transcript"));
+    assert_eq!(ended.fulfilled.len(), 1);
+}
