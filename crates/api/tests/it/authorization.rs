@@ -99,6 +99,8 @@ const TABLE: &[(&str, &str)] = &[
     ("execute_workload_on_lane", "f f f f + f + + + . . ."),
     ("read_execution", "+ . + + + + + + + . . ."),
     ("read_evidence_graph", "+ . + + + + + + + . . ."),
+    ("read_evidence_artifact", "+ . + + + + + + + . . ."),
+    ("read_context_lineage", "+ . + + + + + + + . . ."),
     ("list_audit_events", "f f f f f + + + + . f ."),
     ("healthz", "+ + + + + + + + + + + +"),
     ("readyz", "+ + + + + + + + + + + +"),
