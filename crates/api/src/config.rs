@@ -15,7 +15,7 @@ pub use value::{LogFormat, Secret};
 
 use crate::http::site_guard::{HostName, Scheme, SiteRules};
 use fairway_artifacts::Location;
-use fairway_domain::access::ActorRef;
+use fairway_domain::{access::ActorRef, redaction::NationalId};
 use reading::Raw;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -50,6 +50,8 @@ pub struct Settings {
     pub execution_deadline: Duration,
     /// How long a worker may be silent before its work is given to another.
     pub worker_lease: Duration,
+    /// Schemes of national identifiers that are masked where a policy wants outputs redacted.
+    pub national_ids: Vec<NationalId>,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Whether traces go to a collector.
@@ -129,6 +131,7 @@ impl Settings {
             sync_wait: raw.read(&setting::SYNC_WAIT, value::duration)?,
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
+            national_ids: raw.read(&setting::NATIONAL_IDS, value::national_ids)?,
             log: LogSettings {
                 filter: raw.read(&setting::LOG, value::log_filter)?,
                 format: raw.read(&setting::LOG_FORMAT, value::log_format)?,

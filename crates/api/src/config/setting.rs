@@ -49,6 +49,12 @@ pub(super) const SYNC_WAIT: Setting = plain("sync_wait", "FAIRWAY_SYNC_WAIT", "3
 pub(super) const EXECUTION_DEADLINE: Setting = plain("execution_deadline", "FAIRWAY_EXECUTION_DEADLINE", "10m");
 /// Longest silence of a worker.
 pub(super) const WORKER_LEASE: Setting = plain("worker_lease", "FAIRWAY_WORKER_LEASE", "30s");
+/// Schemes of national identifiers that are masked.
+pub(super) const NATIONAL_IDS: Setting = plain(
+    "redaction.national_ids",
+    "FAIRWAY_REDACTION_NATIONAL_IDS",
+    "us_ssn, uk_nino, de_steuer_id, fr_insee, es_dni, es_nie",
+);
 /// Log directives.
 pub(super) const LOG: Setting = plain("log.filter", "FAIRWAY_LOG", "info");
 /// Form of a log line.
@@ -70,6 +76,7 @@ pub const SETTINGS: &[Setting] = &[
     SYNC_WAIT,
     EXECUTION_DEADLINE,
     WORKER_LEASE,
+    NATIONAL_IDS,
     LOG,
     LOG_FORMAT,
 ];

@@ -139,7 +139,7 @@ async fn what_a_run_owed_is_shown_with_when_it_was_done() {
     let owner = app.database().owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8')::json FROM fact WHERE kind = 'execution.ended'";
     let fact: Value = owner.query_one(sql, &[]).await.unwrap().get(0);
-    assert_eq!(fact["detail"]["notify"], "team:support");
+    assert_eq!(fact["detail"]["notify"], "team:tests");
     assert!(fact["categories"].as_array().unwrap().contains(&json!("reports")), "{fact}");
     assert!(!fact.to_string().contains("4111"), "facts hold no payload");
     // A run that failed shows what it still did.

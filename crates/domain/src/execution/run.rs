@@ -26,6 +26,7 @@ use crate::{
     id::{DecisionId, ExecutionId, Ids},
     policy::{self, Obligation, PolicyDecision},
     prompt::PromptRefusal,
+    redaction::Redactor,
     time::{Clock, Timestamp},
 };
 use call::Asked;
@@ -63,6 +64,8 @@ pub struct Outside<'a> {
     pub clock: &'a dyn Clock,
     /// Fresh identifiers and salts.
     pub ids: &'a dyn Ids,
+    /// Masks personal data.
+    pub redactor: &'a Redactor,
 }
 
 /// What a run needs to go on.

@@ -65,7 +65,11 @@ impl Running {
 
     async fn to_end(&self) -> Ended {
         let services = &self.services;
-        let outside = Outside { clock: services.clock.as_ref(), ids: services.ids.as_ref() };
+        let outside = Outside {
+            clock: services.clock.as_ref(),
+            ids: services.ids.as_ref(),
+            redactor: &services.settings.redactor,
+        };
         let accepted = &self.acceptance;
         let subject = Subject {
             execution_id: accepted.execution_id,

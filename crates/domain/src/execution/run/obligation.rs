@@ -24,7 +24,8 @@ impl Run<'_> {
                 Obligation::RecordTranscript => self.record_transcript(now),
                 // The fact that tells the run's end names the owner.
                 Obligation::NotifyOwner => true,
-                Obligation::RedactOutput | Obligation::RequireCitation | Obligation::HumanReview => {
+                Obligation::RedactOutput => self.redact_output(now),
+                Obligation::RequireCitation | Obligation::HumanReview => {
                     self.refuse();
                     false
                 }
@@ -55,6 +56,18 @@ impl Run<'_> {
             ("size_bytes".to_owned(), json!(payload.body.len())),
         ]);
         self.keep("transcript", "transcript.json", (body, Some(payload)), now);
+        true
+    }
+
+    /// Masks personal data in the answer and in what providers said of it. Without an answer nothing is masked.
+    fn redact_output(&mut self, now: Timestamp) -> bool {
+        let Some((output, metadata)) = &mut self.ended.output else { return false };
+        let mut masked = self.outside.redactor.redact(output);
+        for said in metadata.values_mut() {
+            masked.add(&self.outside.redactor.redact(said));
+        }
+        let body = Map::from_iter([("masked".to_owned(), json!(masked))]);
+        self.keep("redaction", "redaction.json", (body, None), now);
         true
     }
 

@@ -95,7 +95,7 @@ fn facts() -> RunFacts {
 
 /// Runs a plan with a provider that says the same again and again, and stops it at a question where it is told to.
 fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Cut)>) -> Ended {
-    let (facts, steady) = (facts(), Steady::default());
+    let (facts, steady, redactor) = (facts(), Steady::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
     let sent = Payload { body: Value::Object(inputs.clone()).to_string(), salt: [1; 16] };
     let subject = Subject {
@@ -107,7 +107,7 @@ fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Cut)>) -> Ended {
         sent_digest: sent.digest(),
     };
     let decision = facts.decide(plan, &inputs, steady.now());
-    let mut run = Run::new(subject, decision, Outside { clock: &steady, ids: &steady });
+    let mut run = Run::new(subject, decision, Outside { clock: &steady, ids: &steady, redactor: &redactor });
     let mut turn = run.start();
     let mut asked = 0;
     while let Turn::Ask(_) = turn {
@@ -188,6 +188,20 @@ fn what_was_said_until_a_run_was_cut_is_recorded() {
     assert_eq!(said["calls"][1]["system_prompt"], "two");
     let fulfilled: Vec<Obligation> = ended.fulfilled.iter().map(|(obligation, _)| *obligation).collect();
     assert_eq!(fulfilled, [Obligation::RecordTranscript, Obligation::NotifyOwner]);
+}
+
+#[test]
+fn an_answer_is_masked_and_what_is_told_of_it_is_numbers() {
+    let masked = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+        "reason_code": "masked", "obligations": ["redact_output"] }]);
+    let plan = plan(policy(masked), calls(&["one"]));
+    let ended = run(&plan, "write to mia@example.com", None);
+    assert_eq!(ended.output.unwrap().0, "write to [email]");
+    let told = ended.artifacts.iter().find(|artifact| artifact.kind == "redaction").unwrap();
+    assert_eq!(told.body["masked"], json!({ "email": 1 }));
+    assert_eq!(ended.fulfilled.len(), 1);
+    let cut = run(&plan, "x", Some((1, Cut::Overdue)));
+    assert!(cut.fulfilled.is_empty(), "where there is no answer nothing was masked");
 }
 
 #[test]
