@@ -18,6 +18,7 @@ use fairway_domain::{
         PromptTemplate,
         composition::{Body, ComposedPrompt},
     },
+    redaction::Redactor,
     release::lane::Lane,
     time::{Clock, Timestamp},
 };
@@ -204,7 +205,8 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
         sent: &sent,
         sent_digest: sent.digest(),
     };
-    let mut run = Run::new(subject, decision, Outside { clock: &outside, ids: &outside });
+    let redactor = Redactor::default();
+    let mut run = Run::new(subject, decision, Outside { clock: &outside, ids: &outside, redactor: &redactor });
     let answers: Vec<Answer> = scenario.json("answers.json").unwrap_or_default();
     let mut answers = answers.into_iter();
     let mut turn = run.start();
@@ -272,7 +274,7 @@ fn tell_end(ended: &Ended, told: &mut String) {
     }
     for artifact in &ended.artifacts {
         let field = |name: &str| artifact.body.get(name).map(|value| format!(" {name} {value}")).unwrap_or_default();
-        let fields: String = ["step_id", "tokens_in", "tokens_out", "attempts", "calls", "found"].map(field).concat();
+        let fields: String = ["step_id", "tokens_in", "tokens_out", "attempts", "calls", "masked"].map(field).concat();
         writeln!(told, "kept: {}{fields}", artifact.kind).unwrap();
         if let Some(payload) = &artifact.payload {
             tell_text("  with", &payload.body, told);
