@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 const SECTIONS: [&str; 8] = [
     "policy.json",
     "flow.yaml",
-    "flow.json",
     "prompt.json",
+    "included.json",
     "model_policy.json",
     "run.json",
     "answers.json",

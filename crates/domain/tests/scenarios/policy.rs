@@ -95,8 +95,8 @@ pub(crate) fn policy(scenario: &Scenario) -> Result<CompiledPolicy, String> {
 }
 
 /// A decision, with the rules that led to it.
-pub(crate) fn tell(decision: &PolicyDecision, told: &mut String) {
-    writeln!(told, "decided: {}, {}", decision.outcome.as_str(), decision.reason_code).unwrap();
+pub(crate) fn tell(which: &str, decision: &PolicyDecision, told: &mut String) {
+    writeln!(told, "{which}: {}, {}", decision.outcome.as_str(), decision.reason_code).unwrap();
     if !decision.matched_rules.is_empty() {
         writeln!(told, "  matched: {}", decision.matched_rules.join(", ")).unwrap();
     }
@@ -117,7 +117,7 @@ pub(crate) fn told(scenario: &Scenario) -> String {
         if runs.len() > 1 {
             writeln!(told, "run {}", index + 1).unwrap();
         }
-        tell(&run.decision(&policy), &mut told);
+        tell("decided", &run.decision(&policy), &mut told);
     }
     told
 }
