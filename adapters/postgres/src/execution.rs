@@ -167,6 +167,8 @@ impl ExecutionStore for Database {
         document: (ExecutionId, ArtifactId),
     ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
         evidence::artifact(self, scope, document).await
+    }
+
     async fn list(
         &self,
         scope: TenantScope,

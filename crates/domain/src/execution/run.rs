@@ -73,7 +73,7 @@ pub struct Outside<'a> {
 #[must_use]
 pub enum Turn {
     /// A model's answer.
-    Ask(ProviderCall),
+    Ask(Box<ProviderCall>),
     /// Nothing: it has ended.
     Ended,
 }
@@ -259,9 +259,22 @@ impl<'a> Run<'a> {
             let (status, outcome, code, message) = cut.told();
             (self.ended.status, self.ended.outcome, self.ended.output) = (status, outcome, None);
             self.ended.error = Some(RunError::new(code, message));
+            self.leave_unanswered(code);
         }
         self.fulfil();
         self.ended
+    }
+
+    /// Notes the question that the run was cut at: it was asked, and nobody waits for what is answered.
+    fn leave_unanswered(&mut self, code: &str) {
+        let Some(Waiting { step, began, asked }) = self.waiting.take() else { return };
+        self.keep_unanswered(step, *asked);
+        self.ended.steps.push(StepRecord {
+            step_id: step.id.clone(),
+            step_type: step.kind.as_str(),
+            failure: Some(code.to_owned()),
+            duration: span(began, self.outside.clock.now()),
+        });
     }
 
     /// Takes steps until one asks, or the run ends.
@@ -274,7 +287,7 @@ impl<'a> Run<'a> {
             let done = match self.take(step) {
                 Ok(Reached::Asks(call, asked)) => {
                     self.waiting = Some(Waiting { step, began, asked });
-                    return Turn::Ask(*call);
+                    return Turn::Ask(call);
                 }
                 Ok(Reached::Done(value)) => Ok(value),
                 Err(failure) => Err(failure),

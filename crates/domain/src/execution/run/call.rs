@@ -24,6 +24,14 @@ pub(super) struct Asked {
     said: Option<Map<String, Value>>,
 }
 
+/// What became of a question.
+#[derive(Clone, Copy)]
+enum Answered<'a> {
+    With(&'a Completion),
+    Failed(ProviderError),
+    Never,
+}
+
 struct AskedRoute {
     route_id: String,
     provider: String,
@@ -68,7 +76,7 @@ impl<'a> Run<'a> {
         asked: Asked,
         answer: Result<Completion, ProviderError>,
     ) -> Result<Value, StepFailure> {
-        self.keep_call(step, &asked, &answer);
+        self.keep_call(step, &asked, answer.as_ref().map_or_else(|error| Answered::Failed(*error), Answered::With));
         if let Some(mut said) = asked.said {
             if let Ok(completion) = &answer {
                 let text = Value::String(completion.text.clone());
@@ -88,6 +96,12 @@ impl<'a> Run<'a> {
         self.allowance.take_for(&metadata)?;
         self.metadata.insert(step.id.clone(), metadata);
         Ok(answer)
+    }
+
+    /// What is left of a question that nobody waits for any more.
+    pub(super) fn keep_unanswered(&mut self, step: &Step, asked: Asked) {
+        self.keep_call(step, &asked, Answered::Never);
+        self.transcript.extend(asked.said.map(Value::Object));
     }
 
     /// The rendered prompt. Arguments come from the step's inputs, else from the run's.
@@ -153,7 +167,7 @@ impl<'a> Run<'a> {
     }
 
     /// What was asked of whom, and how it went: counts and codes, never what was said.
-    fn keep_call(&mut self, step: &Step, asked: &Asked, answer: &Result<Completion, ProviderError>) {
+    fn keep_call(&mut self, step: &Step, asked: &Asked, answered: Answered<'_>) {
         let now = self.outside.clock.now();
         let AskedRoute { route_id, provider, model, account_slot } = &asked.route;
         let latency = u64::try_from(span(asked.at, now).as_micros()).unwrap_or(u64::MAX);
@@ -164,15 +178,16 @@ impl<'a> Run<'a> {
         body.insert("model".to_owned(), json!(model));
         body.insert("account_slot".to_owned(), json!(account_slot));
         body.insert("latency_us".to_owned(), json!(latency));
-        let attempt = match answer {
-            Ok(completion) => {
+        let result = match answered {
+            Answered::With(completion) => {
                 body.insert("tokens_in".to_owned(), json!(completion.tokens_in));
                 body.insert("tokens_out".to_owned(), json!(completion.tokens_out));
-                json!({ "route_id": route_id, "result": "answered" })
+                "answered"
             }
-            Err(error) => json!({ "route_id": route_id, "result": error.code() }),
+            Answered::Failed(error) => error.code(),
+            Answered::Never => "not_waited_for",
         };
-        body.insert("attempts".to_owned(), json!([attempt]));
+        body.insert("attempts".to_owned(), json!([{ "route_id": route_id, "result": result }]));
         let artifact_id = self.outside.ids.fresh().into();
         self.ended.artifacts.push(EvidenceArtifact {
             artifact_id,

@@ -183,7 +183,11 @@ fn what_was_said_until_a_run_was_cut_is_recorded() {
     let transcript = ended.artifacts.iter().find(|artifact| artifact.kind == "transcript").unwrap();
     assert!(!Value::Object(transcript.body.clone()).to_string().contains("secret"), "{:?}", transcript.body);
     let said: Value = serde_json::from_str(&transcript.payload.as_ref().unwrap().body).unwrap();
-    assert_eq!(said["calls"].as_array().unwrap().len(), 2, "the third was not answered");
+    assert_eq!(said["calls"].as_array().unwrap().len(), 3);
+    assert_eq!((&said["calls"][2]["system_prompt"], said["calls"][2].get("answer")), (&json!("three"), None));
+    assert_eq!(ended.steps.last().unwrap().failure.as_deref(), Some("deadline_exceeded"));
+    let calls: Vec<&Value> = ended.artifacts.iter().filter_map(|artifact| artifact.body.get("attempts")).collect();
+    assert_eq!(calls[2][0]["result"], "not_waited_for");
     assert_eq!(said["calls"][1]["answer"], "secret words");
     assert_eq!(said["calls"][1]["system_prompt"], "two");
     let fulfilled: Vec<Obligation> = ended.fulfilled.iter().map(|(obligation, _)| *obligation).collect();
