@@ -14,9 +14,11 @@ const LONG_VARIABLE: &str = "FAIRWAY_TEST_LONG";
 /// Where they start.
 const SEED_VARIABLE: &str = "FAIRWAY_TEST_SEED";
 
-/// The tests that have one: releases, lanes and rollouts beside their model, the same kept by PostgreSQL, and many
-/// clients over HTTP. Their output is shown, and so they run one after another: each takes all processors.
-const SELECTED: &str = "binary_id(fairway-domain::machine) | test(/^lockstep::/) | test(/^lanes_under_load::/)";
+/// The tests that have one: releases, lanes and rollouts beside their model, the same kept by PostgreSQL, many clients
+/// over HTTP, and everything that writes over a line to the database that breaks. Their output is shown, and so they run
+/// one after another: each takes all processors.
+const SELECTED: &str = "binary_id(fairway-domain::machine) | test(/^lockstep::/) | test(/^lanes_under_load::/) \
+    | test(/^faulty_line::what_was/)";
 
 #[derive(Args)]
 pub(crate) struct Arguments {

@@ -17,11 +17,11 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
-use tracing::{Span, Subscriber};
+use tracing::{Level, Metadata, Span, Subscriber};
 use tracing_opentelemetry::{OpenTelemetrySpanExt as _, SetParentError};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
-    filter::{LevelFilter, ParseError},
+    filter::{FilterExt as _, FilterFn, LevelFilter, ParseError},
     fmt::{self, MakeWriter},
     layer::SubscriberExt as _,
     registry::LookupSpan,
@@ -30,6 +30,8 @@ use tracing_subscriber::{
 
 /// The name of this service in traces, unless `OTEL_SERVICE_NAME` says otherwise.
 const SERVICE: &str = "fairway-server";
+/// What the targets of our own lines begin with.
+const OURS: &str = "fairway";
 /// The header of W3C Trace Context without which there is no parent.
 const TRACE_PARENT: &str = "traceparent";
 /// Whether this process exports traces.
@@ -74,7 +76,7 @@ impl Telemetry {
         });
         Registry::default()
             .with(traces)
-            .with(lines(settings.format, io::stderr).with_filter(filter))
+            .with(lines(settings.format, io::stderr).with_filter(filter.and(discreet())))
             .try_init()
             .map_err(TelemetryError::Twice)?;
         EXPORTING.store(provider.is_some(), Ordering::Relaxed);
@@ -137,6 +139,16 @@ fn exporter() -> Result<SdkTracerProvider, TelemetryError> {
         resource = resource.with_service_name(SERVICE);
     }
     Ok(SdkTracerProvider::builder().with_batch_exporter(spans).with_resource(resource.build()).build())
+}
+
+/// What the log takes whatever its filter asks for: below `INFO`, nothing from libraries. They show what they work
+/// with there, such as the values of every statement, and that is what people wrote.
+fn discreet() -> FilterFn {
+    FilterFn::new(is_discreet as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::TRACE)
+}
+
+fn is_discreet(line: &Metadata<'_>) -> bool {
+    line.target().starts_with(OURS) || *line.level() <= Level::INFO
 }
 
 fn lines<S, W>(format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>

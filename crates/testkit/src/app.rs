@@ -8,7 +8,7 @@ mod given;
 pub use client::{Answer, Client, Request};
 pub use given::{ActiveWorkload, Given, Version};
 
-use crate::{FaultyArtifacts, TestDatabase};
+use crate::{FaultyArtifacts, FaultyLine, TestDatabase};
 use anyhow::Context as _;
 use fairway_api::{
     compose::{Parts, Process},
@@ -35,6 +35,8 @@ pub struct TestApp {
     running: Option<Running>,
     database: Arc<TestDatabase>,
     home: Arc<TempDir>,
+    /// Carries as long as the server runs.
+    _line: Option<Arc<FaultyLine>>,
 }
 
 /// The server's thread. A runtime of its own, so that a test that blocks or ends does not stop the relays half-way.
@@ -48,6 +50,7 @@ struct Running {
 pub struct Builder {
     settings: Vec<(&'static str, String)>,
     shared: Option<(Arc<TestDatabase>, Arc<TempDir>)>,
+    line: Option<Arc<FaultyLine>>,
     faults: Option<Arc<FaultyArtifacts>>,
     artifacts: Option<Arc<dyn ArtifactStore>>,
     provider: Option<Arc<dyn Provider>>,
@@ -91,6 +94,13 @@ impl Builder {
         self
     }
 
+    /// Speaks to its database over this line.
+    #[must_use]
+    pub fn over(mut self, line: &Arc<FaultyLine>) -> Self {
+        self.line = Some(Arc::clone(line));
+        self
+    }
+
     /// Tells the server the time.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -121,10 +131,11 @@ impl Builder {
             Some(shared) => shared,
             None => (Arc::new(TestDatabase::create().await?), Arc::new(tempfile::tempdir()?)),
         };
+        let url = self.line.as_ref().map_or_else(|| database.url(), |line| line.url().to_owned());
         let fixed = [
             ("FAIRWAY_BIND", "127.0.0.1:0".to_owned()),
             ("FAIRWAY_DATA_DIR", home.path().display().to_string()),
-            ("FAIRWAY_DATABASE_URL", database.url()),
+            ("FAIRWAY_DATABASE_URL", url.clone()),
         ];
         let variables = fixed.into_iter().chain(self.settings);
         let settings =
@@ -138,12 +149,19 @@ impl Builder {
             faults.stand_before(Arc::clone(&parts.artifacts));
             parts.artifacts = faults;
         }
-        let process = Process::new(&settings, database.url(), parts.clone())?;
+        let process = Process::new(&settings, url, parts.clone())?;
         let listener = TcpListener::bind(settings.bind)?;
         let address = listener.local_addr()?;
         let services = Process::new(&settings, database.url(), parts)?.services().clone();
         let running = Running::start(settings, process, listener).context("its listener")?;
-        Ok(TestApp { client: Client::new(address)?, services, running: Some(running), database, home })
+        Ok(TestApp {
+            client: Client::new(address)?,
+            services,
+            running: Some(running),
+            database,
+            home,
+            _line: self.line,
+        })
     }
 }
 

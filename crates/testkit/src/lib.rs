@@ -7,6 +7,7 @@ mod bucket;
 mod clock;
 mod database;
 mod documented;
+mod line;
 mod provider;
 
 pub use app::TestApp;
@@ -15,6 +16,7 @@ pub use bucket::{ACCESS_KEY, BucketServer};
 pub use clock::MovableClock;
 pub use database::{TestDatabase, connect};
 pub use documented::assert_documented;
+pub use line::{Cut, FaultyLine, LineFault, Made};
 pub use provider::{Behaviour, StubProvider};
 
 /// One provider of cryptography for everything that speaks TLS; once per process is enough.

@@ -1,6 +1,7 @@
 //! The audit log: an entry for every change, in one order, with nothing in it that people wrote.
 
-use crate::stage::Stage;
+use crate::{document::routes, stage::Stage};
+use fairway_operations::access::Operation;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -108,54 +109,77 @@ async fn entries_name_the_categories_that_people_choose_from() {
     }
 }
 
+/// The kind of the entry that an operation leaves, and of its subject.
+fn told(operation: &str) -> (&'static str, &'static str) {
+    match operation {
+        "create_tenant" => ("tenant.created", "tenant"),
+        "change_tenant_settings" => ("tenant.configured", "tenant"),
+        "create_workspace" => ("workspace.created", "workspace"),
+        "change_environment_settings" => ("environment.configured", "workspace"),
+        "create_role_binding" => ("role_binding.created", "role_binding"),
+        "delete_role_binding" => ("role_binding.deleted", "role_binding"),
+        "set_principal_binding" => ("principal_binding.created", "principal_binding"),
+        "delete_principal_binding" => ("principal_binding.deleted", "principal_binding"),
+        "create_asset" => ("asset.created", "asset"),
+        "activate_asset" | "retire_asset" | "archive_asset" => ("asset.moved", "asset"),
+        "create_asset_grant" => ("asset_grant.created", "asset_grant"),
+        "delete_asset_grant" => ("asset_grant.deleted", "asset_grant"),
+        "create_asset_version" | "create_flow_version" => ("asset_version.created", "asset_version"),
+        "create_flow" => ("flow.created", "asset"),
+        "create_workload" => ("workload.created", "workload"),
+        "change_workload" | "change_workload_access" => ("workload.changed", "workload"),
+        "create_release" => ("release.created", "release"),
+        "bind_version" => ("release.binding_added", "release"),
+        "unbind_version" => ("release.binding_removed", "release"),
+        "submit_release" | "transition_release" => ("release.transitioned", "release"),
+        "review_release" => ("release.reviewed", "release"),
+        "advance_rollout" => ("rollout.advanced", "release"),
+        "roll_back_release" => ("release.rolled_back", "release"),
+        "execute_workload" | "execute_workload_on_lane" => ("execution.ended", "execution"),
+        other => panic!("what does {other} leave in the log?"),
+    }
+}
+
+/// Every operation of the document that changes something, and the parts that the authorisation table knows besides.
+fn changes() -> Vec<(String, bool)> {
+    let all = routes().into_iter().filter(|route| route.method != "get" && route.id() != "validate_flow");
+    let mut all: Vec<(String, bool)> =
+        all.map(|route| (route.id().to_owned(), route.has_parameter("Idempotency-Key"))).collect();
+    // To the status that a workload has already is no change.
+    let parts = Operation::PARTS.iter().filter(|part| **part != Operation::SuspendWorkload);
+    all.extend(parts.map(|part| (part.id().to_owned(), false)));
+    assert!(all.len() >= 30, "{all:?}");
+    all
+}
+
 #[tokio::test]
 async fn every_change_has_one_entry_that_names_its_request() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     let mut known: BTreeSet<String> = BTreeSet::new();
-    for event in log(&app).await {
-        known.insert(event["event_id"].to_string());
-    }
-    for (operation, kind, subject) in [
-        ("create_tenant", "tenant.created", "tenant"),
-        ("change_tenant_settings", "tenant.configured", "tenant"),
-        ("create_workspace", "workspace.created", "workspace"),
-        ("change_environment_settings", "environment.configured", "workspace"),
-        ("create_role_binding", "role_binding.created", "role_binding"),
-        ("delete_role_binding", "role_binding.deleted", "role_binding"),
-        ("set_principal_binding", "principal_binding.created", "principal_binding"),
-        ("delete_principal_binding", "principal_binding.deleted", "principal_binding"),
-        ("create_asset", "asset.created", "asset"),
-        ("create_asset_version", "asset_version.created", "asset_version"),
-        ("create_flow", "", ""),
-        ("create_workload", "workload.created", "workload"),
-        ("change_workload", "workload.", "workload"),
-        ("create_release", "release.created", "release"),
-        ("bind_version", "", ""),
-        ("unbind_version", "", ""),
-        ("submit_release", "release.", "release"),
-        ("transition_release", "release.", "release"),
-        ("review_release", "", ""),
-        ("advance_rollout", "rollout.advanced", "release"),
-        ("roll_back_release", "release.rolled_back", "release"),
-        ("execute_workload", "execution.", "execution"),
-    ] {
-        let mut request = stage.request(operation).await;
+    for (operation, keyed) in changes() {
+        let mut request = stage.request(&operation).await;
         if operation == "change_tenant_settings" {
             request = request.json(json!({ "advanced_notifications_enabled": true }));
         }
+        if keyed {
+            request = request.key("once");
+        }
         // What the request's target needed is known before the request itself.
         known.extend(log(&app).await.iter().map(|event| event["event_id"].to_string()));
-        let answer = request.as_actor("user:local").await;
+        let answer = request.clone().as_actor("user:local").await;
         assert!((200..300).contains(&answer.status), "{answer}");
+        if keyed {
+            let again = request.as_actor("user:local").await;
+            assert_eq!(again.header("idempotency-replayed"), Some("true"), "{again}");
+        }
         let fresh: Vec<Value> =
             log(&app).await.into_iter().filter(|event| !known.contains(&event["event_id"].to_string())).collect();
         assert_eq!(fresh.len(), 1, "{operation}: {fresh:?}");
-        let event = &fresh[0];
+        let (event, (kind, subject)) = (&fresh[0], told(&operation));
         assert_eq!(event["request_id"].as_str(), answer.header("x-request-id"), "{operation}");
         assert_eq!(event["actor"], "user:local", "{operation}");
-        assert!(event["kind"].as_str().unwrap().starts_with(kind), "{operation}: {event}");
-        assert!(event["subject"]["kind"].as_str().unwrap().starts_with(subject), "{operation}: {event}");
+        assert_eq!((&event["kind"], &event["subject"]["kind"]), (&json!(kind), &json!(subject)), "{operation}");
     }
     // What changes nothing and what is refused leaves no entry.
     let before = log(&app).await.len();
@@ -166,6 +190,71 @@ async fn every_change_has_one_entry_that_names_its_request() {
         stage.request(operation).await.await.expect(200);
     }
     assert_eq!(log(&app).await.len(), before);
+}
+
+/// Decided at the door, by what cannot be decided, or half-way: each denial is one entry, and one that is told again
+/// is none.
+#[tokio::test]
+async fn every_denial_has_one_entry_that_names_its_request() {
+    const ASKS: &str = "\
+name: Asks
+description: Asks the policy about what it sends on.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: check
+steps:
+  - id: check
+    type: task
+    action: evaluate_policy
+    inputs: { stage: checked }
+    on_success: answer
+    on_failure: answer
+  - id: answer
+    type: return
+    output: done
+";
+    let app = TestApp::start().await;
+    let given = app.given();
+    let rule = |id: &str, condition: &str, outcome: &str| json!({ "id": id, "condition": condition, "outcome": outcome, "reason_code": id });
+    let mut expected = Vec::new();
+    for (slug, condition, flow, reason) in [
+        ("door", "inputs.ticket == 'x'", false, "no"),
+        ("unclear", "inputs.nothing > 3", false, "policy_evaluation_error"),
+        ("half-way", "has(inputs.stage)", true, "no"),
+    ] {
+        let rules = json!([rule("yes", "always", "allow"), rule("no", condition, "deny")]);
+        let mut versions = vec![given.policy_of(&format!("{slug}-policy"), rules).await];
+        if flow {
+            versions.push(given.flow(&format!("{slug}-flow"), ASKS).await);
+        } else {
+            versions.push(given.prompt(&format!("{slug}-prompt")).await);
+            versions.push(given.model_policy(&format!("{slug}-model")).await);
+        }
+        let workload = given.active_with(slug, versions).await;
+        let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+        for key in [None, Some("once")] {
+            let run = app.post(workload.execute_path(), body.clone());
+            let run = key.map_or_else(|| run.clone(), |key| run.clone().key(key));
+            let answer = run.clone().await;
+            let detail = answer.refused(403, "policy_denied");
+            assert_eq!(detail["reason_code"], reason, "{slug}");
+            expected.push((detail["execution_id"].clone(), answer.header("x-request-id").unwrap().to_owned()));
+            if key.is_some() {
+                assert_eq!(run.await.refused(403, "policy_denied"), detail, "{slug}");
+            }
+        }
+    }
+    let mut denials: Vec<(Value, String)> = log(&app)
+        .await
+        .into_iter()
+        .filter(|event| event["kind"] == "execution.denied")
+        .map(|event| (event["subject"]["id"].clone(), event["request_id"].as_str().unwrap().to_owned()))
+        .collect();
+    denials.reverse();
+    assert_eq!(denials, expected);
+    let owner = app.database().owner().await.unwrap();
+    let denied = "SELECT count(*) FROM policy_decision WHERE outcome = 'deny'";
+    let denied: i64 = owner.query_one(denied, &[]).await.unwrap().get(0);
+    assert_eq!(usize::try_from(denied).unwrap(), expected.len());
 }
 
 #[tokio::test]

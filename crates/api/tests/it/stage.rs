@@ -1,10 +1,7 @@
 //! One of everything in a workspace, and a request that succeeds for every operation.
 
 use crate::document::Route;
-use fairway_testkit::{
-    TestApp,
-    app::{ActiveWorkload, Given, Request, Version},
-};
+use fairway_testkit::app::{ActiveWorkload, Client, Given, Request, Version};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,7 +12,7 @@ pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
 /// One of everything in one workspace.
 pub(crate) struct Stage<'a> {
-    pub(crate) app: &'a TestApp,
+    pub(crate) app: &'a Client,
     pub(crate) given: Given,
     pub(crate) tenant: String,
     pub(crate) workspace: String,
@@ -43,20 +40,20 @@ steps:
 
 impl<'a> Stage<'a> {
     /// In the default tenant, in a workspace and a namespace of its own.
-    pub(crate) async fn set(app: &'a TestApp) -> Self {
+    pub(crate) async fn set(app: &'a Client) -> Self {
         let workspace = app.given().workspace("here", "here").await;
         Self::set_in(app, app.given().in_workspace(&workspace), (TENANT, &workspace), "main").await
     }
 
     /// In another tenant.
-    pub(crate) async fn set_abroad(app: &'a TestApp) -> Self {
+    pub(crate) async fn set_abroad(app: &'a Client) -> Self {
         let tenant = app.given().tenant("abroad").await;
         let workspace = app.given().in_tenant(&tenant, WORKSPACE).workspace("there", "there").await;
         let given = app.given().in_tenant(&tenant, &workspace);
         Self::set_in(app, given, (&tenant, &workspace), "foreign").await
     }
 
-    async fn set_in(app: &'a TestApp, given: Given, (tenant, workspace): (&str, &str), slug: &str) -> Self {
+    async fn set_in(app: &'a Client, given: Given, (tenant, workspace): (&str, &str), slug: &str) -> Self {
         let workload = given.active_workload(slug).await;
         let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
         let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });

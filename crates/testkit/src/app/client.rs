@@ -50,7 +50,11 @@ pub struct Answer {
 }
 
 impl Client {
-    pub(super) fn new(address: SocketAddr) -> anyhow::Result<Self> {
+    /// Speaks to the server at this address.
+    ///
+    /// # Errors
+    /// When this system has no room for a client.
+    pub fn new(address: SocketAddr) -> anyhow::Result<Self> {
         crate::init();
         let http = reqwest::Client::builder()
             .no_proxy()
@@ -151,6 +155,12 @@ impl Client {
 }
 
 impl Request {
+    /// To another server.
+    pub fn at(mut self, other: &Client) -> Self {
+        self.client = other.clone();
+        self
+    }
+
     /// As this actor instead of the person in front of the server.
     pub fn as_actor(self, actor: &str) -> Self {
         self.header("X-Actor-Ref", actor)

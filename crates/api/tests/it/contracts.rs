@@ -1,0 +1,243 @@
+//! R16: an access contract of a knowledge base that is malformed anywhere is refused when it is made, so that nobody
+//! ever has to guess what it allows.
+
+use crate::stage::WORKSPACE;
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// A contract that says all that there is to say.
+fn sound() -> Value {
+    json!({
+        "contract_id": "handbook",
+        "version": "1.0",
+        "default_decision": "deny",
+        "allowed_principals": ["service:ticket-desk"],
+        "allowed_groups": ["support"],
+        "allowed_workspaces": ["00000000-0000-7000-8000-000000000003"],
+        "allowed_access_modes": ["retrieve"],
+        "citation_required": true,
+        "revoked": false,
+        "revoked_at": null,
+    })
+}
+
+/// What no member may be, by the JSON type that it has.
+fn of_another_type(member: &str) -> Vec<Value> {
+    let all = [
+        json!(null),
+        json!(true),
+        json!(0),
+        json!(-1.5),
+        json!("true"),
+        json!(""),
+        json!({}),
+        json!({ "deny": true }),
+        json!([]),
+        json!([null]),
+        json!([7]),
+        json!([true]),
+        json!([""]),
+        json!([[]]),
+        json!([{}]),
+    ];
+    let may_be = |value: &Value| match member {
+        "contract_id" | "version" => value == "true",
+        "revoked_at" => value.is_null(),
+        "citation_required" | "revoked" => value.is_boolean(),
+        "default_decision" => false,
+        _ => *value == json!([]),
+    };
+    all.into_iter().filter(|value| !may_be(value)).collect()
+}
+
+/// What has the right type and is nothing that may stand there.
+const WRONG: &[(&str, &[&str])] = &[
+    ("contract_id", &[" x", "x ", "-x", "a/b", "x\n", "x\0", "ä", "a b", "../x"]),
+    ("version", &[" 1", "1 ", "-1", "1\n", "1/2", "ä", "1:2"]),
+    (
+        "default_decision",
+        &[
+            "allow",
+            "ALLOW",
+            "Allow",
+            "Deny",
+            "DENY",
+            " deny",
+            "deny ",
+            "deny\n",
+            "de\u{200b}ny",
+            "none",
+            "permit",
+            "dеny",
+        ],
+    ),
+    (
+        "allowed_principals",
+        &["*", "ada", "user:", "USER:ada", "User:ada", "user:*", "user:ada ", "user:ada\n", "user: ada", "robot:ada"],
+    ),
+    ("allowed_groups", &["*", "Support", "group:", "group:*", "support ", "support\n", "user:ada", "-x"]),
+    (
+        "allowed_workspaces",
+        &[
+            "*",
+            "here",
+            "00000000000070008000000000000003",
+            "{00000000-0000-7000-8000-000000000003}",
+            "urn:uuid:00000000-0000-7000-8000-000000000003",
+            "00000000-0000-7000-8000-00000000000g",
+            "00000000-0000-7000-8000-000000000003\n",
+        ],
+    ),
+    ("allowed_access_modes", &["*", "Retrieve", "RETRIEVE", "retrieve ", "retrieve\n", "read", "memory-replay", "all"]),
+    (
+        "revoked_at",
+        &[
+            // Moments, of which there is none where nothing is revoked.
+            "2020-01-01T00:00:00Z",
+            "2099-01-01T00:00:00Z",
+            "now",
+            "0",
+            "null",
+        ],
+    ),
+];
+
+/// What is no moment at which a contract can have been revoked.
+const NO_MOMENT: &[&str] = &[
+    "yesterday",
+    "2026-02-30T00:00:00Z",
+    "2026-13-01T00:00:00Z",
+    "2026-01-01T24:30:00Z",
+    "2026-01-01T00:00:00",
+    "2026-01-01",
+    "2026-01-01 00:00:00Z",
+    "2026-01-01T00:00:00Z ",
+    "20260101T000000Z",
+    "1767225600",
+];
+
+/// Members that are none of a contract's, though somebody might take them for one.
+const STRANGERS: &[&str] = &[
+    "default_decison",
+    "Default_decision",
+    "defaultDecision",
+    "default",
+    "decision",
+    "allow",
+    "allow_all",
+    "allowed_principal",
+    "allowedPrincipals",
+    "principals",
+    "denied_principals",
+    "allowed_roles",
+    "revoked_on",
+    "Revoked",
+    "expires_at",
+    "__proto__",
+    "revoked ",
+    "",
+];
+
+/// Contracts with something wrong in one place.
+fn mutants() -> Vec<(String, Value)> {
+    let mut mutants = Vec::new();
+    let mut add = |what: String, change: &dyn Fn(&mut Value)| {
+        let mut contract = sound();
+        change(&mut contract);
+        mutants.push((what, contract));
+    };
+    for (member, said) in sound().as_object().unwrap() {
+        for value in of_another_type(member) {
+            add(format!("{member} = {value}"), &|contract| contract[member] = value.clone());
+        }
+        if let Some(items) = said.as_array() {
+            add(format!("{member} with an item twice"), &|contract| {
+                contract[member] = json!([items[0], items[0]]);
+            });
+            add(format!("{member} with too many"), &|contract| {
+                let many = (0..=1_000).map(|number| json!(format!("{}{number}", items[0].as_str().unwrap())));
+                contract[member] = many.collect();
+            });
+        }
+    }
+    for member in ["contract_id", "version", "default_decision", "allowed_workspaces", "allowed_access_modes"] {
+        add(format!("no {member}"), &|contract| drop(contract.as_object_mut().unwrap().remove(member)));
+    }
+    for (member, values) in WRONG {
+        for value in *values {
+            let value = if sound()[*member].is_array() { json!([value]) } else { json!(value) };
+            add(format!("{member} = {value}"), &|contract| contract[*member] = value.clone());
+        }
+    }
+    for (member, longest) in [("contract_id", 128), ("version", 64)] {
+        add(format!("{member} too long"), &|contract| contract[member] = json!("x".repeat(longest + 1)));
+    }
+    for moment in NO_MOMENT {
+        add(format!("revoked at {moment}"), &|contract| {
+            contract["revoked"] = json!(true);
+            contract["revoked_at"] = json!(moment);
+        });
+    }
+    add("revoked and nobody knows when".to_owned(), &|contract| contract["revoked"] = json!(true));
+    add("a moment, and not whether".to_owned(), &|contract| {
+        contract.as_object_mut().unwrap().remove("revoked");
+        contract["revoked_at"] = json!("2020-01-01T00:00:00Z");
+    });
+    for stranger in STRANGERS {
+        add(format!("{stranger:?} besides"), &|contract| contract[*stranger] = json!("deny"));
+    }
+    for whole in [json!(null), json!(true), json!(7), json!("deny"), json!([]), json!([sound()]), json!({})] {
+        add(format!("{whole} for a contract"), &|contract| *contract = whole.clone());
+    }
+    mutants
+}
+
+/// The content of a knowledge base under this contract.
+fn content(contract: &Value) -> Value {
+    json!({ "content": { "source_type": "inline", "access_contract": contract } })
+}
+
+#[tokio::test]
+async fn a_malformed_contract_is_refused_when_it_is_made() {
+    let app = TestApp::start().await;
+    let path = format!("/v1/assets/{}/versions", app.given().asset("knowledge_base", "handbook").await);
+    // Other spellings of the same are the same.
+    for same in [
+        json!({}),
+        json!({ "revoked_at": null }),
+        json!({ "allowed_workspaces": ["00000000-0000-7000-8000-00000000000A"] }),
+    ] {
+        let mut contract = sound();
+        contract.as_object_mut().unwrap().extend(same.as_object().unwrap().clone());
+        app.post(&path, content(&contract)).await.expect(201);
+    }
+    let kept = async || app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200).as_array().unwrap().len();
+    let made = kept().await;
+
+    let mutants = mutants();
+    assert!(mutants.len() > 250, "{}", mutants.len());
+    let mut codes: BTreeMap<String, usize> = BTreeMap::new();
+    for (what, contract) in &mutants {
+        let answer = app.post(&path, content(contract)).await;
+        assert_eq!(answer.status, 400, "{what}: {answer}");
+        *codes.entry(answer.code()).or_default() += 1;
+    }
+    let malformed = codes.remove("malformed_json").unwrap_or_default();
+    assert_eq!((malformed, codes.remove("invalid_content")), (1, Some(mutants.len() - 1)), "{codes:?}");
+
+    // Said twice is not said.
+    let text = content(&sound()).to_string();
+    for (once, twice) in [
+        (r#""default_decision":"deny""#, r#""default_decision":"allow","default_decision":"deny""#),
+        (r#""revoked":false"#, r#""revoked":true,"revoked":false"#),
+        (r#""access_contract":{"#, r#""access_contract":null,"access_contract":{"#),
+    ] {
+        assert!(text.contains(once), "{text}");
+        let twice = text.replace(once, twice);
+        app.post(&path, Value::Null).bytes("application/json", twice).await.refused(400, "malformed_json");
+    }
+    let bare = json!({ "content": { "source_type": "inline" } });
+    app.post(&path, bare).await.refused(400, "invalid_content");
+    assert_eq!(kept().await, made, "nothing of it is kept");
+}

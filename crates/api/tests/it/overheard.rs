@@ -1,0 +1,136 @@
+//! A server in a process of its own, overheard: every line that it logs, and every span that it sends.
+
+use fairway_private_postgres::deathbound::{self, Farewell};
+use fairway_testkit::{TestDatabase, app::Client};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+use std::{
+    env,
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::{Child, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// How long the server may take until it is ready, and until it has ended.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A server that runs, logs as much as anybody may ask of it, and traces.
+pub(crate) struct Overheard {
+    pub(crate) client: Client,
+    pub(crate) database: TestDatabase,
+    child: Child,
+    home: TempDir,
+    spans: Arc<Mutex<Vec<u8>>>,
+}
+
+/// What it said until it ended.
+pub(crate) struct Said {
+    pub(crate) log: String,
+    /// The bodies that the collector got. Texts stand in them as they are.
+    pub(crate) spans: String,
+}
+
+impl Overheard {
+    pub(crate) async fn start(log: &str) -> Self {
+        let database = TestDatabase::create().await.unwrap();
+        let home = tempfile::tempdir().unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (collector, spans) = collect();
+        let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
+        for (name, _) in env::vars_os() {
+            let name = name.to_string_lossy().into_owned();
+            if name.starts_with("FAIRWAY_") || name.starts_with("OTEL_") {
+                command.env_remove(name);
+            }
+        }
+        let file = File::create(home.path().join("log")).unwrap();
+        command
+            .arg("serve")
+            .current_dir(home.path())
+            .env("FAIRWAY_BIND", address.to_string())
+            .env("FAIRWAY_DATABASE_URL", database.url())
+            .env("FAIRWAY_DATA_DIR", home.path().join("data"))
+            .env("FAIRWAY_LOG", log)
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{collector}"))
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file);
+        let child = command.spawn().unwrap();
+        let mut server = Self { client: Client::new(address).unwrap(), database, child, home, spans };
+        server.ready(address).await;
+        server
+    }
+
+    async fn ready(&mut self, address: SocketAddr) {
+        let since = Instant::now();
+        while TcpStream::connect(address).is_err() || self.client.get("/readyz").await.status != 200 {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none() && since.elapsed() < PATIENCE, "{ended:?}: {}", self.log());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn log(&self) -> String {
+        String::from_utf8(fs::read(self.home.path().join("log")).unwrap()).unwrap()
+    }
+
+    /// Ends it in order, so that the last spans go out.
+    pub(crate) async fn end(mut self) -> (Said, TestDatabase) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
+        let since = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(since.elapsed() < PATIENCE, "{}", self.log());
+            tokio::time::sleep(LOOK).await;
+        }
+        let spans = String::from_utf8_lossy(&self.spans.lock().unwrap()).into_owned();
+        (Said { log: self.log(), spans }, self.database)
+    }
+}
+
+impl Said {
+    /// Every line, each of which is one JSON object.
+    #[track_caller]
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        let line = |line: &str| match serde_json::from_str(line) {
+            Ok(Value::Object(members)) => Value::Object(members),
+            other => panic!("no line of ours: {line:?}: {other:?}"),
+        };
+        self.log.lines().map(line).collect()
+    }
+}
+
+/// A collector that takes everything, and what it got. It ends with the test's process.
+fn collect() -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let spans = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&spans);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut reader = BufReader::new(stream.unwrap());
+            let (mut line, mut length) = (String::new(), 0);
+            while reader.read_line(&mut line).unwrap() > 2 {
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            kept.lock().unwrap().extend_from_slice(&body);
+            let answer = "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\
+                Connection: close\r\n\r\n";
+            reader.get_mut().write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    (address, spans)
+}

@@ -1,0 +1,340 @@
+//! R18 and T46: what people write is found nowhere but where they put it, and nothing that they write fakes a line of
+//! the log or makes a series of its own among the metrics.
+
+use crate::{
+    document::{document, routes},
+    overheard::{Overheard, Said},
+    stage::{ECHO_FLOW, Stage},
+};
+use fairway_domain::execution::Status;
+use fairway_testkit::app::{Answer, Client, Request};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Looks like a secret, and like nothing that a name or an identifier may be.
+const CANARY: &str = "sk_live_CANARYqxzw~7781";
+/// The same with letters written as escapes.
+const ESCAPED: &str = "sk\\u005flive_CANARY\\u0071xzw~7781";
+/// No clock and no count comes near it.
+const NUMBER: u64 = 8_412_973_650_417_239;
+/// What may not be found.
+const TRACES: [&str; 4] = ["CANARY", "qxzw", "u0071xzw", "8412973650417239"];
+
+#[track_caller]
+fn is_clean(what: &str, text: &str) {
+    for trace in TRACES {
+        let found = text.lines().find(|line| line.contains(trace));
+        assert!(found.is_none(), "{what}: {found:?}");
+    }
+}
+
+/// The places that a secret may stand in, each once for every member of a body.
+fn poisoned(body: &Value) -> Vec<Vec<u8>> {
+    let mut bodies = Vec::new();
+    let values = [
+        json!(CANARY),
+        json!(NUMBER),
+        json!({ CANARY: { "nested": [CANARY, { "deep": NUMBER }] } }),
+        json!([CANARY, NUMBER]),
+        json!("placeholder"),
+    ];
+    for name in body.as_object().unwrap().keys() {
+        for value in &values {
+            let mut poisoned = body.clone();
+            poisoned[name] = value.clone();
+            bodies.push(poisoned.to_string().replace("\"placeholder\"", &format!("\"{ESCAPED}\"")).into_bytes());
+        }
+    }
+    bodies
+}
+
+/// Bodies that are good, with secrets wherever people may write what they like.
+fn told(stage: &Stage<'_>, operation: &str) -> Vec<Value> {
+    let body = stage.body(operation);
+    let with = |members: &[(&str, Value)]| {
+        let mut body = body.clone();
+        for (name, value) in members {
+            body[*name] = value.clone();
+        }
+        body
+    };
+    let inputs = json!({
+        "ticket": CANARY, "secret": NUMBER, CANARY: { "nested": [CANARY, NUMBER, { CANARY: CANARY }] },
+    });
+    let flow = ECHO_FLOW.replace("Returns the ticket.", CANARY);
+    match operation {
+        "create_tenant" | "create_workspace" => vec![with(&[("name", json!(CANARY))])],
+        "create_workload" | "change_workload" => {
+            vec![with(&[("name", json!(CANARY)), ("description", json!(CANARY))])]
+        }
+        "create_asset_version" => vec![with(&[
+            (
+                "content",
+                json!({
+                    "system_prompt": format!("{CANARY} {NUMBER}"), "description": CANARY, "labels": { "a": CANARY },
+                }),
+            ),
+            ("change_note", json!(CANARY)),
+        ])],
+        "create_flow" | "create_flow_version" => {
+            vec![with(&[("content_yaml", json!(flow))])]
+        }
+        "roll_back_release" => vec![with(&[("reason", json!(CANARY))])],
+        "review_release" => vec![with(&[("note", json!(CANARY))])],
+        "execute_workload" | "execute_workload_on_lane" => vec![
+            with(&[("inputs", inputs)]),
+            with(&[("inputs", json!({ "ticket": NUMBER, CANARY: 1 }))]),
+            with(&[("inputs", json!({ "ticket": [CANARY] }))]),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// What an answer says about what went wrong, if anything did.
+fn refusal(answer: &Answer) -> String {
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    // A caller is told the names that it gave to fields: they say where the fault is.
+    let paths = ["fields", "errors"].map(|list| body["detail"][list].clone());
+    let named: BTreeSet<&str> =
+        paths.iter().filter_map(Value::as_array).flatten().filter_map(|field| field["path"].as_str()).collect();
+    let text = if answer.status < 400 { body["error"].to_string() } else { answer.text() };
+    let shown = |path: &str| serde_json::to_string(path).unwrap();
+    named.iter().fold(text, |text, path| text.replace(&shown(path), ""))
+}
+
+/// The same request with other bytes for its body.
+fn saying(request: &Request, bytes: Vec<u8>) -> Request {
+    request.clone().bytes("application/json", bytes)
+}
+
+/// Whatever runs do with secrets: the policy looks at them, the flow hands them on, steps fail over them.
+async fn runs(stage: &Stage<'_>, asked: &mut Vec<Answer>) {
+    let given = &stage.given;
+    for (slug, condition, template) in [
+        ("denied", "inputs.ticket == 'never'", "{{trigger.ticket}}"),
+        ("failed", "always", "{{trigger.nothing}}"),
+        ("unclear", "inputs.ticket > 3", "{{trigger.ticket}}"),
+        ("answered", "always", "{{trigger.ticket}}"),
+    ] {
+        let condition = if condition == "always" {
+            json!(condition)
+        } else {
+            json!(format!("{condition} && '{CANARY}' != inputs.ticket"))
+        };
+        let rules = json!([{
+            "id": "r", "condition": condition, "outcome": "allow", "reason_code": "ok", "description": CANARY,
+        }]);
+        let policy = given.policy_of(&format!("{slug}-policy"), rules).await;
+        let yaml = ECHO_FLOW.replace("ticket: string", "ticket: string, nothing: string");
+        let yaml = yaml.replace("Returns the ticket.", CANARY).replace("{{trigger.ticket}}", template);
+        let flow = given.flow(&format!("{slug}-flow"), &yaml).await;
+        let workload = given.active_with(slug, vec![policy, flow]).await;
+        for ticket in [json!(CANARY), json!(NUMBER), json!({ CANARY: [CANARY] })] {
+            let body = json!({ "environment": "dev", "inputs": { "ticket": ticket, CANARY: CANARY } });
+            asked.push(stage.app.post(workload.execute_path(), body).key(CANARY).await);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_people_write_is_found_nowhere_else() {
+    let server = Overheard::start("trace").await;
+    let stage = Stage::set(&server.client).await;
+    let mut asked = Vec::new();
+    let (mut good, mut bad) = (0, 0);
+    for route in routes().iter().filter(|route| route.method != "get") {
+        if !route.takes_body() {
+            continue;
+        }
+        for body in told(&stage, route.id()) {
+            let request = stage.request(route.id()).await.json(body);
+            let answer = request.await;
+            assert!(answer.status < 300 || answer.code().starts_with("prompt_argument"), "{answer}");
+            good += 1;
+            asked.push(answer);
+        }
+        let request = stage.request(route.id()).await;
+        let body = stage.body(route.id());
+        for bytes in poisoned(&body) {
+            asked.push(saying(&request, bytes).await);
+            bad += 1;
+        }
+        let mut more = body.clone();
+        more[CANARY] = json!(CANARY);
+        saying(&request, more.to_string().into_bytes()).key("unknown").await.refused(422, "validation_error");
+        for broken in [format!("{{\"{CANARY}\": {CANARY}"), format!("\"{ESCAPED}\""), format!("[{NUMBER}]")] {
+            asked.push(saying(&request, broken.into_bytes()).await);
+        }
+    }
+    assert!(good > 10 && bad > 200, "{good}, {bad}");
+    runs(&stage, &mut asked).await;
+    for route in routes().iter().filter(|route| route.method == "get" && route.path.starts_with("/v1/")) {
+        for query in [format!("?{CANARY}={CANARY}"), format!("?limit={CANARY}"), format!("?environment={CANARY}")] {
+            asked.push(server.client.get(format!("{}{query}", stage.path(&route.path))).await);
+        }
+    }
+    for answer in &asked {
+        assert_ne!(answer.status, 500, "{answer}");
+        is_clean("an answer", &refusal(answer));
+    }
+
+    let metrics = server.client.get("/metrics").await.text();
+    is_clean("metrics", &metrics);
+    let mut entries = 0;
+    loop {
+        let page = server.client.get(format!("/v1/audit/events?limit=200&offset={entries}")).await;
+        let many = page.expect(200).as_array().unwrap().len();
+        if many == 0 {
+            break;
+        }
+        entries += many;
+        is_clean("the audit log", &page.text());
+    }
+    assert!(entries > 50, "{entries}");
+    let (said, database) = server.end().await;
+    for row in database.owner().await.unwrap().query("SELECT convert_from(body, 'UTF8') FROM fact", &[]).await.unwrap()
+    {
+        is_clean("a fact", row.get(0));
+    }
+    assert!(said.lines().len() > asked.len(), "{}", said.lines().len());
+    is_clean("the log", &said.log);
+    assert!(said.spans.contains("execute") && said.spans.len() > 10_000, "{}", said.spans.len());
+    is_clean("spans", &said.spans);
+}
+
+/// Ends a line, begins one of its own, and colours it.
+const FORGERY: &str = "a\r\n{\"level\":\"ERROR\",\"message\":\"forged\"}\u{1b}[31m\u{9b}31m\u{7f}\0b";
+/// The same as it stands in a path.
+const ENCODED: &str = "a%0d%0a%7B%22level%22:%22ERROR%22,%22message%22:%22forged%22%7D%1b%5b31m%c2%9b31m%7f%00b";
+/// Different names that are asked for.
+const NAMES: usize = 300;
+
+/// The series of a page of metrics: name and labels, without the value.
+fn series(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in metrics.lines().filter(|line| !line.starts_with('#')) {
+        let (name, _) = line.rsplit_once(' ').unwrap();
+        let Some((_, pairs)) = name.split_once('{') else { continue };
+        for pair in pairs.trim_end_matches('}').split("\",") {
+            let (label, value) = pair.split_once("=\"").unwrap();
+            labels.entry(label.to_owned()).or_default().insert(value.trim_end_matches('"').to_owned());
+        }
+    }
+    labels
+}
+
+/// Labels are of closed sets, whatever was asked for.
+#[track_caller]
+fn labels_are_closed(metrics: &str) {
+    let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let of = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<BTreeSet<String>>();
+    known.insert("method", of(&["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"]));
+    let statuses = Status::ALL.iter().map(|status| status.as_str().to_owned());
+    known.insert("status", of(&["1xx", "2xx", "3xx", "4xx", "5xx"]).into_iter().chain(statuses).collect());
+    let paths = document()["paths"].as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
+    known.insert("route", paths.into_iter().chain(of(&["unmatched", "/docs", "/docs/{_:.*}"])).collect());
+    let mut seen = series(metrics);
+    let buckets = seen.remove("le").unwrap();
+    assert_eq!(buckets.len(), 13, "{buckets:?}");
+    for (label, values) in seen {
+        let strange: Vec<&String> = values.difference(&known[label.as_str()]).collect();
+        assert!(strange.is_empty(), "{label}: {strange:?}");
+    }
+}
+
+/// A request in bytes, with one more header line.
+fn raw(client: &Client, (method, path): (&str, &str), header: &[u8]) -> Vec<u8> {
+    let mut bytes = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", client.address());
+    if method != "GET" {
+        bytes += "Content-Type: application/json\r\nContent-Length: 2\r\n";
+    }
+    let mut bytes = bytes.into_bytes();
+    bytes.extend_from_slice(header);
+    bytes.extend_from_slice(b"\r\n\r\n");
+    if method != "GET" {
+        bytes.extend_from_slice(b"{}");
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn nothing_that_is_sent_fakes_a_line_or_makes_a_label() {
+    let server = Overheard::start("trace").await;
+    let client = &server.client;
+    let stage = Stage::set(client).await;
+    let mut answers = BTreeMap::new();
+    let mut count = |answer: &Answer| {
+        assert_ne!(answer.status, 500, "{answer}");
+        assert!(!answer.text().contains("forged"), "{answer}");
+        *answers.entry(answer.status).or_insert(0) += 1;
+    };
+    for header in
+        ["X-Request-Id", "traceparent", "tracestate", "User-Agent", "Idempotency-Key", "X-Actor-Ref", "X-Tenant-Id"]
+    {
+        for value in
+            [FORGERY.as_bytes(), b"a\x1b[31mb", b"a\0b", b"a\rb", b"a\nforged: b", b"a\r\n b", b"\xff\xfe", b"\x9b31m"]
+        {
+            for target in [("GET", "/v1/workspaces"), ("POST", "/v1/assets")] {
+                let line = [header.as_bytes(), b": ", value].concat();
+                count(&client.raw(raw(client, target, &line)).await);
+            }
+        }
+    }
+    let path = stage.workload.execute_path();
+    for place in ["/v1/assets", "/v1/workloads/by-slug", "/v1/executions", "/v1/tenants", "", "/docs", &path] {
+        for path in
+            [format!("{place}/{ENCODED}"), format!("{place}?environment={ENCODED}"), format!("{place}?{ENCODED}=1")]
+        {
+            for method in ["GET", "POST", "BREW"] {
+                count(&client.raw(raw(client, (method, &path), b"Accept: */*")).await);
+            }
+        }
+        count(&client.raw(raw(client, ("GET", &format!("{place}/a\u{1b}[31m\u{9b}")), b"Accept: */*")).await);
+    }
+    for route in routes().iter().filter(|route| route.takes_body()) {
+        let request = stage.request(route.id()).await;
+        let body = stage.body(route.id());
+        for name in body.as_object().unwrap().keys() {
+            let mut hostile = body.clone();
+            hostile[name] = json!(FORGERY);
+            count(&saying(&request, hostile.to_string().into_bytes()).await);
+        }
+        let mut hostile = body.clone();
+        hostile[FORGERY] = json!(1);
+        assert!(saying(&request, hostile.to_string().into_bytes()).await.status < 500);
+    }
+    let before = client.get("/metrics").await.text();
+    for number in 0..NAMES {
+        let slug = format!("name-nobody-has-{number}");
+        count(&client.get(format!("/v1/workloads/by-slug/{slug}?environment=dev")).await);
+        count(&client.post(format!("/v1/workloads/by-slug/{slug}/execute"), json!({ "environment": slug })).await);
+        count(&client.get(format!("/{slug}")).await);
+        count(&client.request(format!("BREW{number}").parse().unwrap(), "/v1/assets").await);
+    }
+    let metrics = client.get("/metrics").await.text();
+    labels_are_closed(&metrics);
+    assert!(!metrics.contains("name-nobody-has") && !metrics.contains("BREW"), "{metrics}");
+    let many = |metrics: &str| metrics.lines().count();
+    assert!(many(&metrics) <= many(&before) + 100, "{} after {}", many(&metrics), many(&before));
+    assert!([400, 404, 422].iter().all(|status| answers.contains_key(status)), "{answers:?}");
+
+    let (said, _) = server.end().await;
+    is_untouched(&said);
+}
+
+/// Each line is one of ours, no span carries what was asked for by name, and no control character came through.
+fn is_untouched(said: &Said) {
+    let lines = said.lines();
+    assert!(lines.len() > NAMES, "{}", lines.len());
+    for line in &lines {
+        let known = ["timestamp", "level", "target"].iter().all(|name| line[*name].is_string());
+        assert!(known && line["message"] != "forged", "{line}");
+    }
+    let control = |letter: &char| letter.is_control() && *letter != '\n';
+    let steering = said.log.lines().find(|line| line.chars().any(|letter| control(&letter)));
+    assert!(steering.is_none(), "{steering:?}");
+    assert!(said.spans.len() > 10_000, "{}", said.spans.len());
+    for forged in ["forged", "[31m", "name-nobody-has", "BREW"] {
+        assert!(!said.spans.contains(forged), "{forged}");
+    }
+}

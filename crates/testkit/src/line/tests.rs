@@ -1,0 +1,86 @@
+use super::*;
+use crate::connect;
+
+/// Whether the statement was answered.
+async fn tried(line: &FaultyLine, sql: &str) -> bool {
+    let Ok(client) = connect(line.url()).await else { return false };
+    client.batch_execute(sql).await.is_ok()
+}
+
+async fn rows(database: &TestDatabase) -> i64 {
+    database.owner().await.unwrap().query_one("SELECT count(*) FROM tried", &[]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn each_cut_is_what_it_says() {
+    let database = TestDatabase::create().await.unwrap();
+    database.owner().await.unwrap().batch_execute("CREATE TABLE tried (time int)").await.unwrap();
+    let mut met = HashMap::new();
+    for seed in 0..24 {
+        let line = FaultyLine::to(&database, seed);
+        assert!(tried(&line, "SELECT 1").await, "a line holds until it is told otherwise");
+        let before = rows(&database).await;
+        line.becomes(LineFault::Drawn(10_000));
+        assert!(!tried(&line, "INSERT INTO tried VALUES (1)").await, "a cut connection answers nothing");
+        line.settled().await;
+        let made = line.made();
+        assert_eq!(made.len(), 1, "{made:?}");
+        assert_eq!(made[0].statement, "INSERT INTO tried VALUES (1)");
+        let happened = rows(&database).await - before;
+        assert_eq!(happened, i64::from(made[0].cut != Cut::Before), "{:?}", made[0].cut);
+        *met.entry(made[0].cut).or_insert(0) += 1;
+    }
+    assert_eq!(met.len(), CUTS.len(), "{met:?}");
+}
+
+#[tokio::test]
+async fn a_seed_shows_the_same_again_and_odds_are_odds() {
+    let database = TestDatabase::create().await.unwrap();
+    let mut told = Vec::new();
+    for seed in [7, 7, 8] {
+        let line = FaultyLine::to(&database, seed);
+        line.becomes(LineFault::Drawn(500));
+        let mut answers = Vec::new();
+        for _ in 0..200 {
+            answers.push(tried(&line, "SELECT 1").await);
+        }
+        told.push(answers);
+    }
+    assert_eq!(told[0], told[1]);
+    assert_ne!(told[0], told[2]);
+    let refused = told[0].iter().filter(|answered| !**answered).count();
+    assert!((1..40).contains(&refused), "{refused} of 200 at 5 %");
+}
+
+#[tokio::test]
+async fn one_cut_is_one() {
+    let database = TestDatabase::create().await.unwrap();
+    let line = FaultyLine::to(&database, 1);
+    for cut in CUTS {
+        let client = connect(line.url()).await.unwrap();
+        line.becomes(LineFault::Once("meant", cut));
+        client.query("SELECT 1", &[]).await.unwrap();
+        let meant = client.prepare("SELECT 2 AS meant").await.expect("preparing it is not yet doing it");
+        assert!(client.query(&meant, &[]).await.is_err());
+        assert!(tried(&line, "SELECT 2 AS meant").await);
+        assert_eq!(line.made().last().map(|made| made.cut), Some(cut));
+    }
+    assert_eq!(line.made().len(), CUTS.len());
+}
+
+#[tokio::test]
+async fn prepared_statements_are_known_by_their_text() {
+    let database = TestDatabase::create().await.unwrap();
+    let line = FaultyLine::to(&database, 1);
+    let client = connect(line.url()).await.unwrap();
+    let (harmless, meant) =
+        (client.prepare("SELECT 1").await.unwrap(), client.prepare("SELECT 2 AS meant").await.unwrap());
+    line.becomes(LineFault::At("meant"));
+    client.query(&harmless, &[]).await.unwrap();
+    assert!(client.query(&meant, &[]).await.is_err());
+    assert!(client.query(&harmless, &[]).await.is_err(), "the connection is gone");
+    assert!(connect(line.url()).await.is_ok());
+    line.becomes(LineFault::Down);
+    let refused = tokio::time::timeout(Duration::from_secs(5), connect(line.url())).await;
+    assert!(refused.unwrap().is_err(), "nobody connects while the line is down");
+}
