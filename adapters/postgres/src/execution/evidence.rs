@@ -36,12 +36,13 @@ struct NoteBody {
     body: String,
 }
 
-/// Of a run's decisions the strictest counts, and of equally strict ones the latest.
+/// The run is named as a value and not as the column of the row beside: see `reason_code`. Of a run's decisions the
+/// strictest counts, and of equally strict ones the latest.
 const STRICTEST: &str = "
     (SELECT json_build_object('outcome', outcome, 'reason_code', reason_code, 'obligations', obligations,
         'evaluated_at', evaluated_at)::text
      FROM policy_decision AS decision
-     WHERE decision.tenant_id = execution.tenant_id AND decision.execution_id = execution.execution_id
+     WHERE decision.tenant_id = $1 AND decision.execution_id = $2
      ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
      LIMIT 1) AS decision";
 
@@ -49,7 +50,7 @@ const ARTIFACTS: &str = "
     (SELECT coalesce(json_agg(json_build_object('artifact_id', artifact_id, 'artifact_kind', artifact_kind,
         'storage_ref', storage_ref, 'created_at', created_at) ORDER BY artifact_id), '[]')::text
      FROM evidence_artifact AS artifact
-     WHERE artifact.tenant_id = execution.tenant_id AND artifact.execution_id = execution.execution_id) AS artifacts";
+     WHERE artifact.tenant_id = $1 AND artifact.execution_id = $2) AS artifacts";
 
 const NOTES: &str = "
     (SELECT coalesce(json_agg(json_build_object('approval_id', approval_id, 'body', body)), '[]')::text

@@ -25,6 +25,7 @@ mod errors;
 mod execution;
 mod flow;
 mod grants;
+mod growth;
 mod guide;
 mod heavy;
 mod idempotency;
