@@ -4,12 +4,12 @@ mod accept;
 mod accept_many;
 mod evidence;
 mod finish;
-mod finish_many;
 mod lease;
+mod lineage;
 mod list;
 
 pub(crate) use accept_many::Accepts;
-pub(crate) use finish_many::Finishes;
+pub(crate) use finish::Finishes;
 
 use crate::{
     database::{Database, Param},
@@ -19,12 +19,15 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    evidence::{EvidenceRecord, Snapshot},
+    evidence::{
+        ArtifactDocument, EvidenceRecord, Snapshot,
+        lineage::{LineageFilter, LineagePage},
+    },
     execution::{
-        Acceptance, Ending, Execution, Outcome, RunError, Status,
+        Acceptance, Ending, Execution, Outcome, RunError, Status, StepRow,
         ports::{Accepted, AcceptedOn, ExecutionFilter, ExecutionStore, LapsedRun, LeaseState, RuntimeEntry},
     },
-    id::ExecutionId,
+    id::{ArtifactId, ExecutionId},
     idempotency::RequestKey,
     release::lane::Lane,
     slug::Slug,
@@ -134,7 +137,7 @@ impl ExecutionStore for Database {
     }
 
     async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
-        self.finishes.commit(finish_many::Asking { scope, ending: ending.clone() }).await
+        self.finishes.commit(finish::Asking { scope, ending: ending.clone() }).await
     }
 
     async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError> {
@@ -157,6 +160,27 @@ impl ExecutionStore for Database {
         let kept = self.result_retention.as_secs_f64();
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid(), &kept]).await?;
         row.as_ref().map(execution).transpose()
+    }
+
+    async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError> {
+        lineage::steps(self, scope, id).await
+    }
+
+    async fn lineage(
+        &self,
+        scope: TenantScope,
+        id: ExecutionId,
+        page: (LineageFilter, u32, u32),
+    ) -> Result<Option<LineagePage>, StoreError> {
+        lineage::lineage(self, scope, id, page).await
+    }
+
+    async fn artifact(
+        &self,
+        scope: TenantScope,
+        document: (ExecutionId, ArtifactId),
+    ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
+        evidence::artifact(self, scope, document).await
     }
 
     async fn list(

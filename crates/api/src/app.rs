@@ -92,6 +92,8 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(execution::list_executions)
         .service(execution::read_execution)
         .service(evidence::read_evidence_graph)
+        .service(evidence::read_evidence_artifact)
+        .service(evidence::read_context_lineage)
         .service(audit::list_audit_events);
 }
 

@@ -9,7 +9,9 @@ use crate::{
 };
 use anyhow::Context as _;
 use fairway_artifacts::Artifacts;
-use fairway_domain::{asset::ports::ArtifactStore, execution::provider::Provider, id::Ids, time::Clock};
+use fairway_domain::{
+    asset::ports::ArtifactStore, execution::provider::Provider, id::Ids, redaction::Redactor, time::Clock,
+};
 use fairway_operations::{Failure, Services, Settings as RunSettings, Stores, access::IdentityMode};
 use fairway_postgres::{Database, DatabaseOptions};
 use fairway_providers::{Accounts, Local};
@@ -138,6 +140,7 @@ impl Process {
             sync_wait: settings.sync_wait,
             execution_deadline: settings.execution_deadline,
             lease: settings.worker_lease,
+            redactor: Arc::new(Redactor::new(&settings.national_ids)),
         };
         let Parts { artifacts, provider, clock, ids } = parts;
         let services = Services::new(stores(&relays), artifacts, provider, (clock, ids), runs);

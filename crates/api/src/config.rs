@@ -15,7 +15,7 @@ pub use value::{LogFormat, Secret};
 
 use crate::http::site_guard::{HostName, Scheme, SiteRules};
 use fairway_artifacts::Location;
-use fairway_domain::access::ActorRef;
+use fairway_domain::{access::ActorRef, redaction::NationalId};
 use reading::Raw;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -50,6 +50,8 @@ pub struct Settings {
     pub execution_deadline: Duration,
     /// How long a worker may be silent before its work is given to another.
     pub worker_lease: Duration,
+    /// Schemes of national identifiers that are masked where a policy wants outputs redacted.
+    pub national_ids: Vec<NationalId>,
     /// How long the answers of runs are shown after their end, and what people and models said is kept.
     pub result_retention: Duration,
     /// What is logged, and how.
@@ -131,6 +133,7 @@ impl Settings {
             sync_wait: raw.read(&setting::SYNC_WAIT, value::duration)?,
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
+            national_ids: raw.read(&setting::NATIONAL_IDS, value::national_ids)?,
             result_retention: raw.read(&setting::RESULT_RETENTION, value::duration)?,
             log: LogSettings {
                 filter: raw.read(&setting::LOG, value::log_filter)?,

@@ -1,5 +1,12 @@
 //! What stands behind a run.
 
+mod artifact;
+mod graph;
+mod lineage;
+
+pub(crate) use artifact::*;
+pub(crate) use lineage::*;
+
 use crate::{
     answer::Answer,
     caller::Identified,
@@ -9,8 +16,15 @@ use crate::{
     http::{path::PathId, query::Query},
 };
 use actix_web::{HttpResponse, get, web};
-use fairway_domain::id::ExecutionId;
-use fairway_operations::execution::FlatEvidence;
+use fairway_domain::{
+    evidence::{
+        ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord,
+        OwedObligation,
+    },
+    execution::{Outcome, digest_text},
+    id::ExecutionId,
+};
+use graph::GraphEvidenceView;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -22,6 +36,7 @@ pub(crate) struct FlatEvidenceView {
     release: ReleaseSection,
     workload: WorkloadSection,
     bindings: Vec<BindingSection>,
+    /// The strictest of the run; of equally strict ones the last.
     policy_decision: DecisionSection,
     obligations: Vec<ObligationSection>,
     retrieval_events: Vec<RetrievalSection>,
@@ -39,6 +54,17 @@ struct ExecutionSection {
     #[schema(format = DateTime)]
     finished_at: Option<String>,
     status: &'static str,
+    /// `success`, `failure`, `denied`, `cancelled`, `timeout` or `unknown`; null until it ended.
+    outcome: Option<&'static str>,
+    /// Why it has no answer.
+    error_code: Option<String>,
+    environment: String,
+    lane: &'static str,
+    submitted_by: String,
+    /// Digest of what was sent, salted: it says nothing once that is erased.
+    input_digest: String,
+    /// Digest of the answer, likewise; null without one.
+    output_digest: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -64,9 +90,12 @@ struct BindingSection {
 
 #[derive(Serialize, ToSchema)]
 struct DecisionSection {
+    decision_id: Uuid,
     /// `allow`, `deny` or `allow_with_obligations`.
-    outcome: String,
+    outcome: &'static str,
     reason_code: String,
+    /// Ids of the rules that matched, in the order of the bundle.
+    rules: Vec<String>,
     #[schema(format = DateTime)]
     evaluated_at: String,
 }
@@ -74,6 +103,7 @@ struct DecisionSection {
 #[derive(Serialize, ToSchema)]
 struct ObligationSection {
     obligation_name: String,
+    /// Null where the run did not fulfil it.
     #[schema(format = DateTime)]
     fulfilled_at: Option<String>,
 }
@@ -103,81 +133,134 @@ struct ApprovalSection {
     approved_by: String,
     #[schema(format = DateTime)]
     approved_at: String,
+    /// Only to holders of `execution.kill`, and while it is kept.
     note: Option<String>,
 }
 
-impl FlatEvidenceView {
-    fn of(evidence: FlatEvidence) -> Self {
-        let approvals = evidence
-            .chain
-            .approvals
-            .iter()
-            .map(|approval| ApprovalSection {
-                approval_id: approval.approval_id.uuid(),
-                approved_by: approval.approved_by.clone(),
-                approved_at: approval.approved_at.to_string(),
-                note: evidence.note(approval.approval_id).map(str::to_owned),
-            })
-            .collect();
-        let FlatEvidence { execution, chain, decision, artifacts, .. } = evidence;
+impl ExecutionSection {
+    fn of(record: &EvidenceRecord) -> Self {
+        let run = &record.execution;
         Self {
-            execution: ExecutionSection {
-                execution_id: execution.execution_id.uuid(),
-                workload_id: execution.workload_id.uuid(),
-                release_id: execution.release_id.uuid(),
-                started_at: execution.started_at.to_string(),
-                finished_at: execution.finished_at.map(|at| at.to_string()),
-                status: execution.status.as_str(),
-            },
-            release: ReleaseSection {
-                release_id: chain.release.release_id.uuid(),
-                environment: chain.release.environment,
-                lifecycle_state: chain.release.lifecycle_state,
-            },
-            workload: WorkloadSection {
-                workload_id: chain.workload.workload_id.uuid(),
-                slug: chain.workload.slug,
-                owner_ref: chain.workload.owner_ref,
-            },
-            bindings: chain
-                .bindings
-                .into_iter()
-                .map(|binding| BindingSection {
-                    role: binding.role,
-                    asset_version_id: binding.asset_version_id.uuid(),
-                    asset_slug: binding.asset_slug,
-                })
-                .collect(),
-            obligations: decision
-                .obligations
-                .into_iter()
-                .map(|obligation_name| ObligationSection { obligation_name, fulfilled_at: None })
-                .collect(),
-            policy_decision: DecisionSection {
-                outcome: decision.outcome,
-                reason_code: decision.reason_code,
-                evaluated_at: decision.evaluated_at.to_string(),
-            },
-            retrieval_events: Vec::new(),
-            evidence_artifacts: artifacts
-                .into_iter()
-                .map(|artifact| ArtifactSection {
-                    artifact_id: artifact.artifact_id.uuid(),
-                    artifact_kind: artifact.artifact_kind,
-                    storage_ref: artifact.storage_ref,
-                    created_at: artifact.created_at.to_string(),
-                })
-                .collect(),
-            approvals,
+            execution_id: run.execution_id.uuid(),
+            workload_id: run.workload_id.uuid(),
+            release_id: run.release_id.uuid(),
+            started_at: run.started_at.to_string(),
+            finished_at: run.finished_at.map(|at| at.to_string()),
+            status: run.status.as_str(),
+            outcome: run.outcome.map(Outcome::as_str),
+            error_code: run.error.as_ref().map(|error| error.code.clone()),
+            environment: run.environment.to_string(),
+            lane: run.lane.as_str(),
+            submitted_by: run.submitter.to_string(),
+            input_digest: digest_text(&record.input_digest),
+            output_digest: record.output_digest.as_ref().map(digest_text),
         }
     }
+}
+
+impl ReleaseSection {
+    fn of(release: &ChainRelease) -> Self {
+        Self {
+            release_id: release.release_id.uuid(),
+            environment: release.environment.clone(),
+            lifecycle_state: release.lifecycle_state.clone(),
+        }
+    }
+}
+
+impl WorkloadSection {
+    fn of(workload: &ChainWorkload) -> Self {
+        Self {
+            workload_id: workload.workload_id.uuid(),
+            slug: workload.slug.clone(),
+            owner_ref: workload.owner_ref.clone(),
+        }
+    }
+}
+
+impl BindingSection {
+    fn of(binding: &ChainBinding) -> Self {
+        Self {
+            role: binding.role.clone(),
+            asset_version_id: binding.asset_version_id.uuid(),
+            asset_slug: binding.asset_slug.clone(),
+        }
+    }
+}
+
+impl DecisionSection {
+    fn of(decision: &DecisionRow) -> Self {
+        Self {
+            decision_id: decision.decision_id.uuid(),
+            outcome: decision.outcome.as_str(),
+            reason_code: decision.reason_code.clone(),
+            rules: decision.rules.clone(),
+            evaluated_at: decision.evaluated_at.to_string(),
+        }
+    }
+}
+
+impl ObligationSection {
+    fn of(owed: &OwedObligation) -> Self {
+        Self { obligation_name: owed.name.clone(), fulfilled_at: owed.fulfilled_at.map(|at| at.to_string()) }
+    }
+}
+
+impl ArtifactSection {
+    fn of(artifact: &ArtifactRow) -> Self {
+        Self {
+            artifact_id: artifact.artifact_id.uuid(),
+            artifact_kind: artifact.artifact_kind.clone(),
+            storage_ref: artifact.storage_ref.clone(),
+            created_at: artifact.created_at.to_string(),
+        }
+    }
+}
+
+impl ApprovalSection {
+    fn of(approval: &ChainApproval, record: &EvidenceRecord) -> Self {
+        let note = record.notes.iter().find(|(id, _)| *id == approval.approval_id);
+        Self {
+            approval_id: approval.approval_id.uuid(),
+            approved_by: approval.approved_by.clone(),
+            approved_at: approval.approved_at.to_string(),
+            note: note.map(|(_, note)| note.clone()),
+        }
+    }
+}
+
+impl FlatEvidenceView {
+    fn of(record: &EvidenceRecord) -> Result<Self, ApiError> {
+        // Every run was let in or refused by a decision.
+        let decision = record.decision().ok_or_else(ApiError::internal)?;
+        let chain = &record.chain;
+        Ok(Self {
+            execution: ExecutionSection::of(record),
+            release: ReleaseSection::of(&chain.release),
+            workload: WorkloadSection::of(&chain.workload),
+            bindings: chain.bindings.iter().map(BindingSection::of).collect(),
+            policy_decision: DecisionSection::of(decision),
+            obligations: record.obligations().iter().map(ObligationSection::of).collect(),
+            retrieval_events: Vec::new(),
+            evidence_artifacts: record.artifacts.iter().map(ArtifactSection::of).collect(),
+            approvals: chain.approvals.iter().map(|approval| ApprovalSection::of(approval, record)).collect(),
+        })
+    }
+}
+
+/// What stands behind a run, in the form that was asked for.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum EvidenceView {
+    Flat(FlatEvidenceView),
+    Graph(GraphEvidenceView),
 }
 
 /// In which form evidence is read.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EvidenceQuery {
-    /// `flat`, which is also what is answered without it.
+    /// `flat`, which is also what is answered without it, or `graph`.
     format: Option<String>,
 }
 
@@ -186,7 +269,7 @@ pub(crate) struct EvidenceQuery {
     operation_id = "read_evidence_graph",
     tag = "executions",
     params(("execution_id" = Uuid, Path, description = "The run"), EvidenceQuery),
-    responses((status = 200, description = "Its governance chain", body = FlatEvidenceView), ReadRefusals)
+    responses((status = 200, description = "Its governance chain", body = EvidenceView), ReadRefusals)
 )]
 #[get("/v1/executions/{execution_id}/evidence-graph")]
 pub(crate) async fn read_evidence_graph(
@@ -195,10 +278,16 @@ pub(crate) async fn read_evidence_graph(
     execution: PathId<ExecutionId>,
     query: Query<EvidenceQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    match query.format.as_deref() {
-        None | Some("flat") => {}
-        Some(_) => return Err(FieldProblem::new("format", "invalid", "the form here is `flat`").into()),
-    }
-    let evidence = api.services.evidence(&caller, *execution).await?;
-    Ok(Answer::ok(&FlatEvidenceView::of(evidence)).send())
+    let as_graph = match query.format.as_deref() {
+        None | Some("flat") => false,
+        Some("graph") => true,
+        Some(_) => return Err(FieldProblem::new("format", "invalid", "the form is `flat` or `graph`").into()),
+    };
+    let record = api.services.evidence(&caller, *execution).await?;
+    let view = if as_graph {
+        EvidenceView::Graph(GraphEvidenceView::of(&record))
+    } else {
+        EvidenceView::Flat(FlatEvidenceView::of(&record)?)
+    };
+    Ok(Answer::ok(&view).send())
 }

@@ -25,14 +25,14 @@ use actix_web::{
     post, web,
 };
 use fairway_domain::{
-    execution::{Execution, RunError, Status},
+    execution::{Execution, RunError, Status, StepRow},
     id::ExecutionId,
     slug::Slug,
     time::Timestamp,
 };
 use fairway_operations::{
     Failure, RunRefusal,
-    execution::{Answer as Run, ExecuteRequest, ExecutionQuery},
+    execution::{Answer as Run, ExecuteRequest, ExecutionQuery, ReadExecution},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -143,8 +143,33 @@ pub(crate) struct ExecutionView {
     started_at: String,
     #[schema(format = DateTime)]
     completed_at: Option<String>,
+    /// What its steps did, in order; null in lists, and to a submitter who may not see executions there.
+    steps: Option<Vec<StepView>>,
     /// The answer, for its submitter alone.
     queued_result: Option<QueuedResult>,
+}
+
+/// What one step did.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ExecutionStep)]
+struct StepView {
+    step_id: String,
+    /// `task`, `llm_call` or `return`.
+    step_type: String,
+    /// With which code it failed; null where it did not.
+    error_code: Option<String>,
+    duration_us: u64,
+}
+
+impl StepView {
+    fn of(step: &StepRow) -> Self {
+        Self {
+            step_id: step.step_id.clone(),
+            step_type: step.step_type.clone(),
+            error_code: step.failure.clone(),
+            duration_us: u64::try_from(step.duration.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
 }
 
 /// The answer of a run.
@@ -168,7 +193,7 @@ fn stored(execution: &Execution) -> Result<Option<StoredOutput>, ApiError> {
 }
 
 impl ExecutionView {
-    fn of(execution: &Execution) -> Result<Self, ApiError> {
+    fn of(execution: &Execution, steps: Option<&[StepRow]>) -> Result<Self, ApiError> {
         let completed_at = execution.finished_at.map(|at| at.to_string());
         let queued_result = stored(execution)?
             .zip(completed_at.clone())
@@ -186,6 +211,7 @@ impl ExecutionView {
             reason_code: execution.reason_code.clone(),
             started_at: execution.started_at.to_string(),
             completed_at,
+            steps: steps.map(|steps| steps.iter().map(StepView::of).collect()),
             queued_result,
         })
     }
@@ -345,7 +371,7 @@ pub(crate) async fn list_executions(
         })
     })?;
     let executions = api.services.list_executions(&caller, query, list.paging()).await?;
-    Ok(list.answer(&executions.try_map(|execution| ExecutionView::of(&execution))?))
+    Ok(list.answer(&executions.try_map(|execution| ExecutionView::of(&execution, None))?))
 }
 
 /// How a run stands.
@@ -361,6 +387,6 @@ pub(crate) async fn read_execution(
     caller: Identified,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
-    let execution = api.services.read_execution(&caller, *execution).await?;
-    Ok(Answer::ok(&ExecutionView::of(&execution)?).send())
+    let ReadExecution { execution, steps } = api.services.execution_detail(&caller, *execution).await?;
+    Ok(Answer::ok(&ExecutionView::of(&execution, steps.as_deref())?).send())
 }

@@ -76,6 +76,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
             | Row::Activation
             | Row::AssetList { page: Depth::First }
             | Row::Evidence
+            | Row::Lineage
             | Row::RunList { .. }
             | Row::AuditList
             | Row::Recommendation
@@ -106,7 +107,12 @@ fn least_share(row: Row) -> Option<f64> {
         Row::VersionCreate | Row::Transition | Row::Activation => Some(0.4),
         Row::Execute { .. } => Some(0.35),
         Row::Evidence => Some(0.25),
-        Row::AssetList { .. } | Row::RunList { .. } | Row::AuditList | Row::Recommendation | Row::ExecuteSteps => None,
+        Row::AssetList { .. }
+        | Row::Lineage
+        | Row::RunList { .. }
+        | Row::AuditList
+        | Row::Recommendation
+        | Row::ExecuteSteps => None,
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::connection::{Ready, get, post, post_bytes, with_header};
 use crate::floor;
-use crate::furniture::{CONTESTED, ENVIRONMENT, Furniture, prompt};
+use crate::furniture::{CONTESTED, ENVIRONMENT, Furniture, WORKSPACE, prompt};
 use crate::growth::Grown;
 use crate::load::Script;
 
@@ -28,6 +28,8 @@ pub(crate) enum Row {
     AssetList { page: Depth },
     /// What stands behind a run, out of many runs.
     Evidence,
+    /// What went into the answer of a run, out of many runs.
+    Lineage,
     /// A page of runs.
     RunList { which: Runs },
     /// The first page of the audit log.
@@ -87,7 +89,7 @@ pub(crate) enum Floor {
 
 impl Row {
     /// All rows, in the order of the table.
-    pub(crate) const ALL: [Row; 17] = [
+    pub(crate) const ALL: [Row; 18] = [
         Row::ActiveRelease,
         Row::VersionCreate,
         Row::Transition,
@@ -95,6 +97,7 @@ impl Row {
         Row::AssetList { page: Depth::First },
         Row::AssetList { page: Depth::Thousandth },
         Row::Evidence,
+        Row::Lineage,
         Row::RunList { which: Runs::Newest },
         Row::RunList { which: Runs::Deep },
         Row::RunList { which: Runs::Failed },
@@ -116,6 +119,7 @@ impl Row {
             Row::AssetList { page: Depth::First } => "list of assets, page 1",
             Row::AssetList { page: Depth::Thousandth } => "list of assets, page 1 000",
             Row::Evidence => "evidence graph, flat",
+            Row::Lineage => "context lineage",
             Row::RunList { which: Runs::Newest } => "list of runs, page 1",
             Row::RunList { which: Runs::Deep } => "list of runs, page 10 000",
             Row::RunList { which: Runs::Failed } => "list of failed runs, page 1",
@@ -135,6 +139,7 @@ impl Row {
             Row::ActiveRelease
             | Row::AssetList { .. }
             | Row::Evidence
+            | Row::Lineage
             | Row::RunList { .. }
             | Row::AuditList
             | Row::Recommendation => Floor::Read,
@@ -151,7 +156,7 @@ impl Row {
 
     /// Whether it reads runs that are stored before.
     pub(crate) fn needs_runs(self) -> bool {
-        matches!(self, Row::Evidence | Row::RunList { .. } | Row::AuditList | Row::Recommendation)
+        matches!(self, Row::Evidence | Row::Lineage | Row::RunList { .. } | Row::AuditList | Row::Recommendation)
     }
 
     /// Whether what it reads is there. The deep page is only where a year was stored.
@@ -210,13 +215,18 @@ impl Row {
                 };
                 Ok(Script { next: Box::new(move || get(&path)), expects: "\"asset_kind\":" })
             }
-            Row::Evidence => {
-                let path = |id: &String| format!("/v1/executions/{id}/evidence-graph");
+            Row::Evidence | Row::Lineage => {
+                let (route, expects) = if self == Row::Evidence {
+                    ("evidence-graph".to_owned(), "\"policy_decision\":")
+                } else {
+                    (format!("context-lineage?workspace_id={WORKSPACE}"), "\"influence_role\":")
+                };
+                let path = |id: &String| format!("/v1/executions/{id}/{route}");
                 let grown = grown(furniture)?;
                 // Each client reads runs of its own, in an order that has nothing to do with their age.
                 let start = client * grown.executions.len() / clients.max(1);
                 let mut paths = Turns::of(grown.executions.iter().map(path).collect(), start)?;
-                Ok(Script { next: Box::new(move || get(paths.next())), expects: "\"policy_decision\":" })
+                Ok(Script { next: Box::new(move || get(paths.next())), expects })
             }
             Row::RunList { which } => {
                 let (path, expects) = match which {

@@ -1,8 +1,11 @@
 //! Evidence: what stands behind an execution, as it stood when it ran.
 
+pub mod graph;
+pub mod lineage;
+
 use crate::{
     asset::ports::ArtifactPath,
-    execution::Execution,
+    execution::{Execution, Payload},
     id::{ApprovalId, ArtifactId, AssetVersionId, DecisionId, ReleaseId, WorkloadId},
     policy::{Outcome, PolicyDecision},
     release::{Release, review::Verdict},
@@ -160,7 +163,8 @@ impl RecordedDecision {
     }
 }
 
-/// A document kept as evidence. Its body holds codes, counts and digests, never payloads.
+/// A document kept as evidence. Its body holds codes, counts and digests, never payloads; those lie beside it, where they
+/// can be erased.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EvidenceArtifact {
     /// Its identifier.
@@ -171,6 +175,8 @@ pub struct EvidenceArtifact {
     pub storage_ref: ArtifactPath,
     /// The document.
     pub body: Map<String, Value>,
+    /// What people and models said, if the document is about that.
+    pub payload: Option<Payload>,
     /// When it was made.
     pub created_at: Timestamp,
 }
@@ -182,8 +188,14 @@ pub struct EvidenceRecord {
     pub execution: Execution,
     /// The chain as the run found it.
     pub chain: Chain,
-    /// The strictest decision taken for the run.
-    pub decision: DecisionRow,
+    /// Digest of what was sent.
+    pub input_digest: [u8; 32],
+    /// Digest of the answer, if there was one.
+    pub output_digest: Option<[u8; 32]>,
+    /// Every decision taken for the run, oldest first.
+    pub decisions: Vec<DecisionRow>,
+    /// Obligations that the run fulfilled, and when.
+    pub fulfilled: Vec<(String, Timestamp)>,
     /// Documents, oldest first.
     pub artifacts: Vec<ArtifactRow>,
     /// Notes to approvals that still exist.
@@ -193,12 +205,16 @@ pub struct EvidenceRecord {
 /// A decision as evidence shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DecisionRow {
+    /// Its identifier.
+    pub decision_id: DecisionId,
     /// What was decided.
-    pub outcome: String,
+    pub outcome: Outcome,
     /// Why.
     pub reason_code: String,
     /// What had to be done besides.
     pub obligations: Vec<String>,
+    /// Ids of the rules that matched.
+    pub rules: Vec<String>,
     /// When.
     pub evaluated_at: Timestamp,
 }
@@ -214,4 +230,54 @@ pub struct ArtifactRow {
     pub storage_ref: String,
     /// When it was made.
     pub created_at: Timestamp,
+}
+
+impl EvidenceRecord {
+    /// The decision that counts: the strictest of the run, and of equally strict ones the latest, because a later one
+    /// saw more.
+    #[must_use]
+    pub fn decision(&self) -> Option<&DecisionRow> {
+        self.decisions.iter().max_by_key(|decision| decision.outcome)
+    }
+
+    /// What the run owed: everything that any of its decisions imposed, also where a later one denied it.
+    #[must_use]
+    pub fn obligations(&self) -> Vec<OwedObligation> {
+        let mut owed: Vec<OwedObligation> = Vec::new();
+        for decision in &self.decisions {
+            for name in &decision.obligations {
+                match owed.iter_mut().find(|known| known.name == *name) {
+                    Some(known) => known.decisions.push(decision.decision_id),
+                    None => owed.push(OwedObligation {
+                        name: name.clone(),
+                        fulfilled_at: self.fulfilled.iter().find(|(known, _)| known == name).map(|(_, at)| *at),
+                        decisions: vec![decision.decision_id],
+                    }),
+                }
+            }
+        }
+        owed
+    }
+}
+
+/// Something that a run owed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OwedObligation {
+    /// Its name.
+    pub name: String,
+    /// When it was fulfilled, if it was.
+    pub fulfilled_at: Option<Timestamp>,
+    /// The decisions that imposed it.
+    pub decisions: Vec<DecisionId>,
+}
+
+/// A document of evidence with what it says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ArtifactDocument {
+    /// Which document.
+    pub artifact: ArtifactRow,
+    /// Codes, counts and digests.
+    pub body: Map<String, Value>,
+    /// What people and models said, while it is kept.
+    pub payload: Option<Value>,
 }

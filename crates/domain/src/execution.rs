@@ -1,14 +1,17 @@
 //! Executions: runs of a workload, from acceptance to their one end.
 
+pub mod plan;
 pub mod ports;
 pub mod provider;
+pub mod run;
 
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    evidence::{EvidenceArtifact, RecordedDecision, SnapshotDigest},
+    evidence::{EvidenceArtifact, RecordedDecision, SnapshotDigest, lineage::LineageItem},
     id::{ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     notification::Category,
+    policy::Obligation,
     release::lane::Lane,
     slug::Slug,
     time::Timestamp,
@@ -227,6 +230,10 @@ pub struct Ending {
     pub decisions: Vec<RecordedDecision>,
     /// Documents kept as evidence.
     pub artifacts: Vec<EvidenceArtifact>,
+    /// What its steps read.
+    pub lineage: Vec<LineageItem>,
+    /// Obligations that it fulfilled, and when.
+    pub fulfilled: Vec<(Obligation, Timestamp)>,
     /// When it ended.
     pub finished_at: Timestamp,
     /// The one fact of it.
@@ -241,6 +248,19 @@ pub struct StepRecord {
     /// Its type.
     pub step_type: &'static str,
     /// Whether it succeeded, and with which code it failed.
+    pub failure: Option<String>,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// What one step did, as it is read back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StepRow {
+    /// The step's id in the flow.
+    pub step_id: String,
+    /// Its type.
+    pub step_type: String,
+    /// With which code it failed, if it did.
     pub failure: Option<String>,
     /// How long it took.
     pub duration: Duration,

@@ -64,6 +64,8 @@ ids! {
     DecisionId,
     /// A document kept as evidence of a run.
     ArtifactId,
+    /// One thing that a step of a run read.
+    LineageId,
     /// One entry of the audit log.
     FactId,
     /// One HTTP request.

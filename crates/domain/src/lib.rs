@@ -16,6 +16,7 @@ pub mod notification;
 mod number;
 pub mod policy;
 pub mod prompt;
+pub mod redaction;
 pub mod release;
 pub mod rollout;
 pub mod search;

@@ -1,6 +1,6 @@
 //! Running a workload: accept, run, end. At most two commits and two round trips for a synchronous run.
 
-pub mod engine;
+mod engine;
 mod evidence;
 pub(crate) mod live;
 pub mod plan;
@@ -8,6 +8,8 @@ mod recovery;
 mod run;
 mod start;
 
-pub use evidence::{ExecutionQuery, FlatEvidence};
+pub(crate) use plan::source;
+
+pub use evidence::{Disclosure, ExecutionQuery, ReadExecution};
 pub use recovery::recover_forever;
 pub use start::{Answer, ExecuteRequest};

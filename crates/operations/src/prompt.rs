@@ -1,9 +1,10 @@
 //! Assets that prompts include: looked up when a version is made, and put together for runs.
 
-use crate::{Failure, Services, reference::Unresolved};
+use crate::{Failure, Services, execution::source, reference::Unresolved};
 use fairway_domain::{
     access::{Caller, Place},
     asset::{Asset, AssetVersion, Lifecycle, VersionLabel},
+    execution::plan::Source,
     prompt::{
         AssetReference, MAX_RENDERED, PromptRefusal, PromptTemplate,
         composition::{Body, BodyRefusal, ComposedPrompt},
@@ -61,25 +62,29 @@ impl Services {
         Ok(body.map(|body| (asset, version, body)))
     }
 
-    /// The prompt that a release binds, with the bodies of exactly the versions that were frozen for it.
+    /// The prompt that a release binds, with the bodies of exactly the versions that were frozen for it, and those versions.
     pub(crate) async fn compose(
         &self,
         scope: TenantScope,
         (release, binding): (&Release, &Binding),
         prompt: PromptTemplate,
-    ) -> Result<ComposedPrompt, Failure> {
+    ) -> Result<(ComposedPrompt, Vec<Source>), Failure> {
         let mut bodies: BTreeMap<AssetReference, Body> = BTreeMap::new();
+        let mut sources: Vec<Source> = Vec::new();
         for (reference, _) in prompt.included() {
             let frozen = meant_by(&release.references, binding, &reference.slug, reference.label.as_deref());
             let frozen = frozen.ok_or(Failure::Corrupt("a live release with an open reference"))?;
             let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
             let (asset, version) = found.ok_or(Failure::Corrupt("a frozen reference without a version"))?;
             let body = body_of(&asset, &version)?;
+            let source = source(&asset.slug, &version);
+            if !sources.contains(&source) {
+                sources.push(source);
+            }
             bodies.insert(reference.clone(), body.map_err(|_| Failure::Corrupt("a frozen reference without a body"))?);
         }
-        prompt
-            .compose(|reference| bodies.get(reference).cloned())
-            .map_err(|_| Failure::Corrupt("a frozen prompt that cannot be composed"))
+        let composed = prompt.compose(|reference| bodies.get(reference).cloned());
+        Ok((composed.map_err(|_| Failure::Corrupt("a frozen prompt that cannot be composed"))?, sources))
     }
 }
 

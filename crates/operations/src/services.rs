@@ -17,6 +17,7 @@ use fairway_domain::{
     execution::{ports::ExecutionStore, provider::Provider},
     id::{AssetVersionId, Ids, NamespaceId, TenantId, WorkspaceId},
     idempotency::IdempotencyStore,
+    redaction::Redactor,
     release::ports::ReleaseStore,
     rollout::ports::RolloutStore,
     tenant::{TenantStore, WorkspaceStore},
@@ -69,7 +70,7 @@ pub struct Stores {
 }
 
 /// What can be set about operations.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// How long a synchronous run may keep its caller waiting.
     pub sync_wait: Duration,
@@ -77,6 +78,8 @@ pub struct Settings {
     pub execution_deadline: Duration,
     /// How long a run's lease lasts unless renewed.
     pub lease: Duration,
+    /// Masks personal data in the outputs of runs whose policy wants it.
+    pub redactor: Arc<Redactor>,
 }
 
 /// Tells the sequencer that facts wait. One wake is enough for any number of them.

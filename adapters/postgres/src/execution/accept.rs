@@ -88,14 +88,15 @@ macro_rules! lease_sql {
     };
 }
 
-/// A run that is refused has its fact.
+/// A run that is refused has its fact, and is one of those that have no answer.
 macro_rules! fact_sql {
     () => {
         "told AS (
             INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash)
             SELECT $1, $26, $8, $27, $28, $29 FROM go
          ),
-         waiting AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT $1, $26 FROM go) "
+         waiting AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT $1, $26 FROM go),
+         exception AS (INSERT INTO execution_exception (tenant_id, status, execution_id) SELECT $1, $14, $7 FROM go) "
     };
 }
 

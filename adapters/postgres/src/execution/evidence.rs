@@ -1,25 +1,43 @@
-//! All that stands behind one execution, in one read.
+//! All that stands behind one execution, in one read, and the documents that it names.
 
 use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE, execution};
 use crate::{
     database::Database,
-    row::{Columns, parsed},
+    row::{Columns, known, parsed},
 };
 use fairway_domain::{
-    evidence::{ArtifactRow, DecisionRow, EvidenceRecord},
-    id::{ApprovalId, ArtifactId, ExecutionId},
+    evidence::{ArtifactDocument, ArtifactRow, DecisionRow, EvidenceRecord},
+    execution::Execution,
+    id::{ApprovalId, ArtifactId, DecisionId, ExecutionId},
+    policy::Outcome,
     store::StoreError,
     tenant::TenantScope,
     time::Timestamp,
 };
 use serde::Deserialize;
+use tokio_postgres::Row;
 
 #[derive(Deserialize)]
 struct DecisionBody {
+    decision_id: DecisionId,
     outcome: String,
     reason_code: String,
     obligations: Vec<String>,
+    rules: Vec<String>,
     evaluated_at: Timestamp,
+}
+
+impl DecisionBody {
+    fn read(self) -> Result<DecisionRow, StoreError> {
+        Ok(DecisionRow {
+            decision_id: self.decision_id,
+            outcome: known("decisions", Outcome::parse(&self.outcome))?,
+            reason_code: self.reason_code,
+            obligations: self.obligations,
+            rules: self.rules,
+            evaluated_at: self.evaluated_at,
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -31,31 +49,45 @@ struct ArtifactBody {
 }
 
 #[derive(Deserialize)]
+struct FulfilmentBody {
+    obligation: String,
+    fulfilled_at: Timestamp,
+}
+
+#[derive(Deserialize)]
 struct NoteBody {
     approval_id: ApprovalId,
     body: String,
 }
 
-/// The run is named as a value and not as the column of the row beside: see `reason_code`. Of a run's decisions the
-/// strictest counts, and of equally strict ones the latest.
-const STRICTEST: &str = "
-    (SELECT json_build_object('outcome', outcome, 'reason_code', reason_code, 'obligations', obligations,
-        'evaluated_at', evaluated_at)::text
+// The run is named as a value and not as the column of the row beside: see `reason_code`.
+
+const DECISIONS: &str = "
+    (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', outcome, 'reason_code', reason_code,
+        'obligations', obligations, 'rules', rules, 'evaluated_at', evaluated_at) ORDER BY decision_id)::text
      FROM policy_decision AS decision
-     WHERE decision.tenant_id = $1 AND decision.execution_id = $2
-     ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
-     LIMIT 1) AS decision";
+     WHERE decision.tenant_id = $1 AND decision.execution_id = $2) AS decisions";
+
+const FULFILMENTS: &str = "
+    (SELECT json_agg(json_build_object('obligation', obligation, 'fulfilled_at', fulfilled_at))::text
+     FROM obligation_fulfilment AS owed
+     WHERE owed.tenant_id = $1 AND owed.execution_id = $2) AS fulfilments";
 
 const ARTIFACTS: &str = "
-    (SELECT coalesce(json_agg(json_build_object('artifact_id', artifact_id, 'artifact_kind', artifact_kind,
-        'storage_ref', storage_ref, 'created_at', created_at) ORDER BY artifact_id), '[]')::text
+    (SELECT json_agg(json_build_object('artifact_id', artifact_id, 'artifact_kind', artifact_kind,
+        'storage_ref', storage_ref, 'created_at', created_at) ORDER BY artifact_id)::text
      FROM evidence_artifact AS artifact
      WHERE artifact.tenant_id = $1 AND artifact.execution_id = $2) AS artifacts";
 
 const NOTES: &str = "
-    (SELECT coalesce(json_agg(json_build_object('approval_id', approval_id, 'body', body)), '[]')::text
+    (SELECT json_agg(json_build_object('approval_id', approval_id, 'body', body))::text
      FROM approval JOIN approval_note USING (tenant_id, approval_id)
      WHERE approval.tenant_id = execution.tenant_id AND approval.release_id = execution.release_id) AS notes";
+
+/// Rows that were put together as JSON; null where there are none.
+fn rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Result<Vec<T>, StoreError> {
+    row.column::<Option<&str>>(name)?.map(parsed).transpose().map(Option::unwrap_or_default)
+}
 
 pub(super) async fn evidence(
     database: &Database,
@@ -63,8 +95,8 @@ pub(super) async fn evidence(
     id: ExecutionId,
 ) -> Result<Option<EvidenceRecord>, StoreError> {
     let sql = format!(
-        "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE}, evidence_snapshot.body AS chain,
-            {STRICTEST}, {ARTIFACTS}, {NOTES}
+        "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE}, input_digest, output_digest, evidence_snapshot.body AS chain,
+            {DECISIONS}, {FULFILMENTS}, {ARTIFACTS}, {NOTES}
          FROM execution
          JOIN evidence_snapshot ON evidence_snapshot.tenant_id = execution.tenant_id
             AND evidence_snapshot.digest = execution.snapshot
@@ -73,18 +105,20 @@ pub(super) async fn evidence(
     let Some(row) = database.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await? else {
         return Ok(None);
     };
-    let decision: DecisionBody = parsed(row.column("decision")?)?;
-    let artifacts: Vec<ArtifactBody> = parsed(row.column("artifacts")?)?;
-    let notes: Vec<NoteBody> = parsed(row.column("notes")?)?;
+    let digest = |name: &'static str| -> Result<Option<[u8; 32]>, StoreError> {
+        row.column::<Option<&[u8]>>(name)?.map(|bytes| known(name, bytes.try_into().ok())).transpose()
+    };
+    let decisions: Vec<DecisionBody> = rows(&row, "decisions")?;
+    let fulfilled: Vec<FulfilmentBody> = rows(&row, "fulfilments")?;
+    let artifacts: Vec<ArtifactBody> = rows(&row, "artifacts")?;
+    let notes: Vec<NoteBody> = rows(&row, "notes")?;
     Ok(Some(EvidenceRecord {
         execution: execution(&row)?,
+        input_digest: known("input_digest", digest("input_digest")?)?,
+        output_digest: digest("output_digest")?,
         chain: parsed(row.column("chain")?)?,
-        decision: DecisionRow {
-            outcome: decision.outcome,
-            reason_code: decision.reason_code,
-            obligations: decision.obligations,
-            evaluated_at: decision.evaluated_at,
-        },
+        decisions: decisions.into_iter().map(DecisionBody::read).collect::<Result<_, _>>()?,
+        fulfilled: fulfilled.into_iter().map(|owed| (owed.obligation, owed.fulfilled_at)).collect(),
         artifacts: artifacts
             .into_iter()
             .map(|artifact| ArtifactRow {
@@ -96,4 +130,34 @@ pub(super) async fn evidence(
             .collect(),
         notes: notes.into_iter().map(|note| (note.approval_id, note.body)).collect(),
     }))
+}
+
+pub(super) async fn artifact(
+    database: &Database,
+    scope: TenantScope,
+    (id, artifact): (ExecutionId, ArtifactId),
+) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
+    let sql = format!(
+        "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
+            artifact.body, artifact.created_at, payload.body AS payload
+         FROM execution
+         JOIN evidence_artifact AS artifact ON artifact.tenant_id = execution.tenant_id
+            AND artifact.execution_id = execution.execution_id
+         LEFT JOIN evidence_payload AS payload ON payload.tenant_id = execution.tenant_id
+            AND payload.execution_id = execution.execution_id AND payload.artifact_id = artifact.artifact_id
+         WHERE execution.tenant_id = $1 AND execution.execution_id = $2 AND artifact.artifact_id = $3"
+    );
+    let params: [crate::database::Param<'_>; 3] = [&scope.tenant().uuid(), &id.uuid(), &artifact.uuid()];
+    let Some(row) = database.read_one(&sql, &params).await? else { return Ok(None) };
+    let document = ArtifactDocument {
+        artifact: ArtifactRow {
+            artifact_id: row.id("artifact_id")?,
+            artifact_kind: row.column("artifact_kind")?,
+            storage_ref: row.column("storage_ref")?,
+            created_at: row.moment("created_at")?,
+        },
+        body: parsed(row.column("body")?)?,
+        payload: row.column::<Option<&str>>("payload")?.map(parsed).transpose()?,
+    };
+    Ok(Some((execution(&row)?, document)))
 }

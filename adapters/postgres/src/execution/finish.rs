@@ -1,153 +1,183 @@
-//! Ending a run: whoever takes the lease's row away writes the end, and nobody else can.
+//! Ending runs: whoever takes a lease's row away writes the end, and nobody else can. Those that are done at the same time
+//! are ended in one statement.
+
+mod columns;
 
 use crate::{
-    database::{Param, commit},
-    row::{Columns, known},
+    database::{Param, commit, commit_together},
+    guarded::{fact_columns, fact_names, told},
+    row::Columns,
+    together::Commit,
 };
+use async_trait::async_trait;
+use columns::Many;
 use deadpool_postgres::Pool;
-use fairway_domain::{audit::leaf_hash, execution::Ending, id::WorkspaceId, store::CommitError, tenant::TenantScope};
+use fairway_domain::{
+    execution::{Ending, Status},
+    store::{CommitError, StoreError},
+    tenant::TenantScope,
+};
+use std::collections::HashSet;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// The end of a run, and `$more`: what only some runs have. What every list beside it costs is paid by every run.
+/// The ends of runs, and `$more`: what only some runs have. What every list beside it costs is paid by every run.
 ///
 /// The fact is written here and not by `fairway_commit`, because no key is claimed and everything selects from `ended`
-/// anyway: without the lease nothing is written, and the count says so.
+/// anyway: without its lease a run writes nothing, and none hinders another.
 macro_rules! finish_sql {
     ($more:literal) => {
         concat!(
-            "WITH held AS (
-                DELETE FROM execution_lease WHERE tenant_id = $1 AND execution_id = $2 AND token = $3 RETURNING 1
+            "WITH asked AS MATERIALIZED (
+                SELECT * FROM unnest(",
+            fact_columns!(),
+            ",
+                    $7::uuid[], $8::uuid[], $9::text[], $10::text[], $11::text[], $12::text[], $13::timestamptz[],
+                    $14::bigint[], $15::bytea[], $16::text[], $17::bytea[])
+                    AS asked (",
+            fact_names!(),
+            ", execution_id, token, status, outcome, error_code, error_message, finished_at, error_offset, salt, output,
+                    output_digest)
+             ),
+             held AS (
+                DELETE FROM execution_lease AS lease USING asked
+                WHERE lease.tenant_id = asked.tenant_id AND lease.execution_id = asked.execution_id
+                    AND lease.token = asked.token
+                RETURNING asked.*
              ),
              ended AS (
-                UPDATE execution SET status = $4, outcome = $5, error_code = $6, error_message = $7, finished_at = $8,
-                    error_offset = $9
-                FROM held WHERE tenant_id = $1 AND execution_id = $2
-                RETURNING 1
+                UPDATE execution
+                SET status = held.status, outcome = held.outcome, error_code = held.error_code,
+                    error_message = held.error_message, finished_at = held.finished_at,
+                    error_offset = held.error_offset, output_digest = held.output_digest
+                FROM held WHERE execution.tenant_id = held.tenant_id AND execution.execution_id = held.execution_id
+                RETURNING held.*
              ),
              answer AS (
                 INSERT INTO execution_result (tenant_id, execution_id, salt, body)
-                SELECT $1, $2, $10, $11 FROM ended WHERE $11::text IS NOT NULL
+                SELECT tenant_id, execution_id, salt, output FROM ended WHERE output IS NOT NULL
              ),
              steps AS (
                 INSERT INTO execution_step (tenant_id, execution_id, position, step_id, step_type, failure, duration_us)
-                SELECT $1, $2, step.position, step.step_id, step.step_type, step.failure, step.duration_us
-                FROM ended, unnest($12::text[], $13::text[], $14::text[], $15::bigint[]) WITH ORDINALITY
-                    AS step (step_id, step_type, failure, duration_us, position)
+                SELECT ended.tenant_id, execution_id, position, step_id, step_type, failure, duration_us
+                FROM unnest($18::uuid[], $19::smallint[], $20::text[], $21::text[], $22::text[], $23::bigint[])
+                    AS step (execution_id, position, step_id, step_type, failure, duration_us)
+                JOIN ended USING (execution_id)
              ),
              artifacts AS (
                 INSERT INTO evidence_artifact (tenant_id, execution_id, artifact_id, artifact_kind, storage_ref, body,
                     created_at)
-                SELECT $1, $2, kept.artifact_id, kept.kind, kept.storage_ref, kept.body, kept.created_at
-                FROM ended, unnest($16::uuid[], $17::text[], $18::text[], $19::text[], $20::timestamptz[])
-                    AS kept (artifact_id, kind, storage_ref, body, created_at)
+                SELECT ended.tenant_id, execution_id, artifact_id, kept.kind, storage_ref, kept.body, created_at
+                FROM unnest($24::uuid[], $25::uuid[], $26::text[], $27::text[], $28::text[], $29::timestamptz[])
+                    AS kept (execution_id, artifact_id, kind, storage_ref, body, created_at)
+                JOIN ended USING (execution_id)
+             ),
+             lineage AS (
+                INSERT INTO context_lineage (tenant_id, execution_id, lineage_id, origin, influence_role, action_class,
+                    ref, digest, size_bytes, untrusted_reason, created_at)
+                SELECT ended.tenant_id, execution_id, lineage_id, origin, influence_role, action_class, ref, digest,
+                    size_bytes, untrusted_reason, created_at
+                FROM unnest($30::uuid[], $31::uuid[], $32::text[], $33::text[], $34::text[], $35::text[], $36::bytea[],
+                    $37::bigint[], $38::text[], $39::timestamptz[])
+                    AS item (execution_id, lineage_id, origin, influence_role, action_class, ref, digest, size_bytes,
+                    untrusted_reason, created_at)
+                JOIN ended USING (execution_id)
              ),",
             $more,
-            "told AS (
-                INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash)
-                SELECT $1, $21, $22, $23, $24, $25 FROM ended
-             ),
-             waiting AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT $1, $21 FROM ended)
-             SELECT count(*) AS ended FROM ended"
+            told!("ended"),
+            " SELECT execution_id FROM ended"
         )
     };
 }
 
+/// For runs that ended with an answer, owed nothing, and whose flows did not decide again.
 const SQL: &str = finish_sql!("");
 
-/// For runs whose flow decided again.
-const WITH_DECISIONS: &str = finish_sql!(
+/// For all others.
+const WITH_MORE: &str = finish_sql!(
     "decisions AS (
         INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
             evaluated_at)
-        SELECT $1, $2, taken.decision_id, taken.outcome, taken.reason_code,
-            ARRAY(SELECT jsonb_array_elements_text(taken.lists -> 'obligations')),
-            ARRAY(SELECT jsonb_array_elements_text(taken.lists -> 'rules')), taken.evaluated_at
-        FROM ended, unnest($26::uuid[], $27::text[], $28::text[], $29::jsonb[], $30::timestamptz[])
-            AS taken (decision_id, outcome, reason_code, lists, evaluated_at)
+        SELECT ended.tenant_id, execution_id, decision_id, taken.outcome, reason_code,
+            ARRAY(SELECT jsonb_array_elements_text(lists -> 'obligations')),
+            ARRAY(SELECT jsonb_array_elements_text(lists -> 'rules')), evaluated_at
+        FROM unnest($40::uuid[], $41::uuid[], $42::text[], $43::text[], $44::jsonb[], $45::timestamptz[])
+            AS taken (execution_id, decision_id, outcome, reason_code, lists, evaluated_at)
+        JOIN ended USING (execution_id)
+     ),
+     fulfilled AS (
+        INSERT INTO obligation_fulfilment (tenant_id, execution_id, obligation, fulfilled_at)
+        SELECT ended.tenant_id, execution_id, obligation, fulfilled_at
+        FROM unnest($46::uuid[], $47::text[], $48::timestamptz[]) AS owed (execution_id, obligation, fulfilled_at)
+        JOIN ended USING (execution_id)
+     ),
+     payloads AS (
+        INSERT INTO evidence_payload (tenant_id, execution_id, artifact_id, salt, body)
+        SELECT ended.tenant_id, execution_id, artifact_id, said.salt, said.body
+        FROM unnest($49::uuid[], $50::uuid[], $51::bytea[], $52::text[]) AS said (execution_id, artifact_id, salt, body)
+        JOIN ended USING (execution_id)
+     ),
+     exceptions AS (
+        INSERT INTO execution_exception (tenant_id, status, execution_id)
+        SELECT tenant_id, status, execution_id FROM ended WHERE status <> 'completed'
      ),"
 );
 
-pub(super) async fn finish(points: &Pool, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
-    let tenant = scope.tenant().uuid();
-    let fact = &ending.fact;
-    let body = fact.canonical_bytes(scope.tenant());
-    let leaf = leaf_hash(&body);
-    let leaf = leaf.as_slice();
-    let (fact_id, kind) = (fact.fact_id.uuid(), fact.kind.as_str());
-    let workspace = fact.workspace_id.map(WorkspaceId::uuid);
-    let execution = ending.execution_id.uuid();
-    let (status, outcome) = (ending.status.as_str(), ending.outcome.as_str());
-    let code = ending.error.as_ref().map(|error| error.code.as_str());
-    let message = ending.error.as_ref().map(|error| error.message.as_str());
-    let offset = ending.error.as_ref().and_then(|error| error.offset).map(i64::from);
-    let finished = ending.finished_at.moment();
-    let salt = ending.output.as_ref().map(|output| output.salt.as_slice());
-    let output = ending.output.as_ref().map(|output| output.body.as_str());
+/// The ends of one process's worker.
+pub(crate) struct Finishes(pub(crate) Pool);
 
-    let step_ids: Vec<&str> = ending.steps.iter().map(|step| step.step_id.as_str()).collect();
-    let step_types: Vec<&str> = ending.steps.iter().map(|step| step.step_type).collect();
-    let failures: Vec<Option<&str>> = ending.steps.iter().map(|step| step.failure.as_deref()).collect();
-    // A duration beyond what the column holds is some 292 000 years.
-    let durations: Vec<i64> =
-        ending.steps.iter().map(|step| i64::try_from(step.duration.as_micros()).unwrap_or(i64::MAX)).collect();
-
-    let artifacts = &ending.artifacts;
-    let artifact_ids: Vec<Uuid> = artifacts.iter().map(|artifact| artifact.artifact_id.uuid()).collect();
-    let kinds: Vec<&str> = artifacts.iter().map(|artifact| artifact.kind).collect();
-    let refs: Vec<&str> = artifacts.iter().map(|artifact| artifact.storage_ref.as_str()).collect();
-    let bodies: Vec<String> =
-        artifacts.iter().map(|artifact| serde_json::Value::Object(artifact.body.clone()).to_string()).collect();
-    let made: Vec<time::OffsetDateTime> = artifacts.iter().map(|artifact| artifact.created_at.moment()).collect();
-
-    let mut params: Vec<Param<'_>> = vec![
-        &tenant,
-        &execution,
-        &ending.lease,
-        &status,
-        &outcome,
-        &code,
-        &message,
-        &finished,
-        &offset,
-        &salt,
-        &output,
-        &step_ids,
-        &step_types,
-        &failures,
-        &durations,
-        &artifact_ids,
-        &kinds,
-        &refs,
-        &bodies,
-        &made,
-        &fact_id,
-        &workspace,
-        &kind,
-        &body,
-        &leaf,
-    ];
-    if ending.decisions.is_empty() {
-        return ended(commit(points, SQL, &params).await?.first());
-    }
-    let decisions = &ending.decisions;
-    let decision_ids: Vec<Uuid> = decisions.iter().map(|decision| decision.decision_id.uuid()).collect();
-    let verdicts: Vec<&str> = decisions.iter().map(|decision| decision.outcome.as_str()).collect();
-    let reasons: Vec<&str> = decisions.iter().map(|decision| decision.reason_code.as_str()).collect();
-    let lists: Vec<serde_json::Value> = decisions
-        .iter()
-        .map(|decision| serde_json::json!({ "obligations": decision.obligations, "rules": decision.rules }))
-        .collect();
-    let evaluated: Vec<time::OffsetDateTime> =
-        decisions.iter().map(|decision| decision.evaluated_at.moment()).collect();
-
-    params.extend_from_slice(&[&decision_ids, &verdicts, &reasons, &lists, &evaluated]);
-    ended(commit(points, WITH_DECISIONS, &params).await?.first())
+/// A run that asks to be ended.
+pub(crate) struct Asking {
+    pub(super) scope: TenantScope,
+    pub(super) ending: Ending,
 }
 
-fn ended(row: Option<&Row>) -> Result<(), CommitError> {
-    match known("ended", row)?.column::<i64>("ended")? {
-        0 => Err(CommitError::Stale),
-        _ => Ok(()),
+impl Asking {
+    /// Whether it has what only some runs have.
+    fn has_more(&self) -> bool {
+        let Ending { status, decisions, fulfilled, artifacts, .. } = &self.ending;
+        *status != Status::Completed
+            || !decisions.is_empty()
+            || !fulfilled.is_empty()
+            || artifacts.iter().any(|artifact| artifact.payload.is_some())
     }
+}
+
+#[async_trait]
+impl Commit for Finishes {
+    type Item = Asking;
+    type Done = ();
+    const WHAT: &'static str = "ends of runs";
+
+    /// Of two ends of one run the second has to find the first's, or both would be told that they were stored.
+    fn shares(asking: &Asking, in_front: &[&Asking]) -> bool {
+        let run = asking.ending.execution_id;
+        in_front.iter().all(|other| other.ending.execution_id != run)
+    }
+
+    fn weight(asking: &Asking) -> usize {
+        let Ending { output, artifacts, .. } = &asking.ending;
+        let said = artifacts.iter().filter_map(|artifact| artifact.payload.as_ref());
+        output.iter().chain(said).map(|payload| payload.body.len()).sum()
+    }
+
+    async fn together(&self, asking: &[&Asking]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
+        let many = Many::of(asking);
+        let (sql, params) = statement(asking, &many);
+        let Some(rows) = commit_together(&self.0, sql, &params).await? else { return Ok(None) };
+        let ended: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;
+        let stored = |asking: &&Asking| ended.contains(&asking.ending.execution_id.uuid());
+        Ok(Some(asking.iter().map(|asking| stored(asking).then_some(()).ok_or(CommitError::Stale)).collect()))
+    }
+
+    async fn alone(&self, asking: &Asking) -> Result<(), CommitError> {
+        let many = Many::of(&[asking]);
+        let (sql, params) = statement(&[asking], &many);
+        let rows: Vec<Row> = commit(&self.0, sql, &params).await?;
+        rows.first().map(|_| ()).ok_or(CommitError::Stale)
+    }
+}
+
+fn statement<'m>(asking: &[&Asking], many: &'m Many<'_>) -> (&'static str, Vec<Param<'m>>) {
+    if asking.iter().any(|asking| asking.has_more()) { (WITH_MORE, many.with_more()) } else { (SQL, many.params()) }
 }

@@ -2,8 +2,9 @@
 
 use crate::stage::{RETENTION, Stage, acceptance, actor, ending, fresh, lease_of, refused, run_ref, scope, stamp};
 use fairway_domain::{
+    evidence::lineage::LineageFilter,
     execution::{
-        Acceptance, Ending, Execution, Outcome, RunError, Status,
+        Acceptance, Ending, Execution, Outcome, Payload, RunError, Status,
         ports::{Accepted, AcceptedOn, ExecutionStore, LeaseState},
     },
     idempotency::{IdempotencyStore, Known, RequestKey},
@@ -85,8 +86,24 @@ async fn an_accepted_run_is_read_back_and_ends_once() {
     let evidence = stage.store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
     assert_eq!(evidence.chain.release.release_id, run.release_id);
     assert_eq!(evidence.artifacts.len(), 1);
-    assert_eq!((evidence.decision.outcome.as_str(), evidence.notes.len()), ("allow", 1));
+    assert_eq!(
+        (evidence.decision().unwrap().outcome.as_str(), evidence.decisions.len(), evidence.notes.len()),
+        ("allow", 2, 1)
+    );
     assert_eq!(evidence.execution, found);
+    assert_eq!(evidence.input_digest, run.inputs.digest());
+    assert_eq!(evidence.output_digest, end.output.as_ref().map(Payload::digest));
+    assert_eq!(evidence.fulfilled, [("record_transcript".to_owned(), end.fulfilled[0].1)]);
+    let document = (run.execution_id, end.artifacts[0].artifact_id);
+    let (of, document) = stage.store.artifact(scope(), document).await.unwrap().unwrap();
+    assert_eq!((of, document.body["tokens"].as_u64()), (found.clone(), Some(3)));
+    assert_eq!(document.payload, Some(serde_json::json!({ "calls": [] })));
+    let page = (LineageFilter::default(), 50, 0);
+    let lineage = stage.store.lineage(scope(), run.execution_id, page).await.unwrap().unwrap();
+    assert_eq!((lineage.execution, lineage.total, lineage.items.len()), (found, 1, 1));
+    assert_eq!(lineage.items[0].digest, fairway_domain::execution::digest_text(&run.inputs.digest()));
+    assert!(!lineage.items[0].redacted);
+    assert_eq!(stage.store.steps(scope(), run.execution_id).await.unwrap().len(), 1);
     let again = stage.store.finish(scope(), &end).await.unwrap_err();
     assert!(matches!(again, CommitError::Stale));
     assert_eq!(terminal_facts(&stage, &run).await, 1);

@@ -10,7 +10,10 @@ use fairway_domain::{
         reference::AssetReference,
     },
     audit::Stamp,
-    evidence::{Chain, EvidenceArtifact, RecordedDecision, Snapshot},
+    evidence::{
+        Chain, EvidenceArtifact, RecordedDecision, Snapshot,
+        lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
+    },
     execution::{
         Acceptance, Admission, Ending, Outcome, Payload, RunRef, Status, StepRecord,
         ports::{AcceptedOn, ExecutionStore},
@@ -389,7 +392,8 @@ pub(crate) fn lease_of(run: &Acceptance) -> Uuid {
     }
 }
 
-/// A success with an answer, a step, a second decision and a document.
+/// A success with an answer, a step, a second decision, a document about what was said, an obligation that was fulfilled,
+/// and something that was read.
 pub(crate) fn ending(run: &Acceptance) -> Ending {
     let output = Payload { body: json!({ "output": "billing", "metadata": {} }).to_string(), salt: [2; 16] };
     let artifact_id = fresh();
@@ -411,8 +415,21 @@ pub(crate) fn ending(run: &Acceptance) -> Ending {
             kind: "provider_call",
             storage_ref: ArtifactPath::of_evidence(run.execution_id, artifact_id, "provider_call.json"),
             body: Map::from_iter([("tokens".to_owned(), json!(3))]),
+            payload: Some(Payload { body: r#"{"calls":[]}"#.to_owned(), salt: [3; 16] }),
             created_at: now(),
         }],
+        lineage: vec![LineageItem {
+            lineage_id: fresh(),
+            origin: Origin::UserInput,
+            influence_role: InfluenceRole::Input,
+            action_class: ActionClass::Generate,
+            reference: "inputs".to_owned(),
+            digest: run.inputs.digest(),
+            size_bytes: 2,
+            untrusted: Some(UntrustedReason::UserSupplied),
+            created_at: now(),
+        }],
+        fulfilled: vec![(policy::Obligation::RecordTranscript, now())],
         finished_at: now(),
         fact: run_ref(run).ended(Outcome::Success, None, Some(&output), &stamp()),
         output: Some(output),

@@ -49,6 +49,12 @@ pub(super) const SYNC_WAIT: Setting = plain("sync_wait", "FAIRWAY_SYNC_WAIT", "3
 pub(super) const EXECUTION_DEADLINE: Setting = plain("execution_deadline", "FAIRWAY_EXECUTION_DEADLINE", "10m");
 /// Longest silence of a worker.
 pub(super) const WORKER_LEASE: Setting = plain("worker_lease", "FAIRWAY_WORKER_LEASE", "30s");
+/// Schemes of national identifiers that are masked.
+pub(super) const NATIONAL_IDS: Setting = plain(
+    "redaction.national_ids",
+    "FAIRWAY_REDACTION_NATIONAL_IDS",
+    "us_ssn, uk_nino, de_steuer_id, fr_insee, es_dni, es_nie",
+);
 /// How long answers are kept.
 pub(super) const RESULT_RETENTION: Setting = plain("result_retention", "FAIRWAY_RESULT_RETENTION", "30d");
 /// Log directives.
@@ -72,6 +78,7 @@ pub const SETTINGS: &[Setting] = &[
     SYNC_WAIT,
     EXECUTION_DEADLINE,
     WORKER_LEASE,
+    NATIONAL_IDS,
     RESULT_RETENTION,
     LOG,
     LOG_FORMAT,

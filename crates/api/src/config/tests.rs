@@ -126,6 +126,11 @@ fn wrong_values_are_named_and_secrets_are_not() {
         ),
         (
             "",
+            &[("FAIRWAY_REDACTION_NATIONAL_IDS", "us_ssn, shoe_size")],
+            "`FAIRWAY_REDACTION_NATIONAL_IDS` must list schemes out of us_ssn, uk_nino, de_steuer_id, fr_insee, es_dni, es_nie (it is `us_ssn, shoe_size`)",
+        ),
+        (
+            "",
             &[("FAIRWAY_ALLOWED_HOSTS", "http://a")],
             "`FAIRWAY_ALLOWED_HOSTS` must list host names, with or without a port (it is `http://a`)",
         ),

@@ -3,7 +3,10 @@
 use super::{AuthMode, Database};
 use crate::http::site_guard::{HostName, Scheme};
 use fairway_artifacts::Location;
-use fairway_domain::access::{ActorKind, ActorRef};
+use fairway_domain::{
+    access::{ActorKind, ActorRef},
+    redaction::NationalId,
+};
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 use tracing_subscriber::EnvFilter;
 
@@ -108,6 +111,13 @@ pub(super) fn services(text: &str) -> Result<Vec<ActorRef>, String> {
         actor.ok_or("must list services as `service:<name>`")
     };
     Ok(list(text).map(service).collect::<Result<_, _>>()?)
+}
+
+pub(super) fn national_ids(text: &str) -> Result<Vec<NationalId>, String> {
+    let known = || NationalId::ALL.map(NationalId::as_str).join(", ");
+    list(text)
+        .map(|name| NationalId::parse(name).ok_or_else(|| format!("must list schemes out of {}", known())))
+        .collect()
 }
 
 /// `250ms`, `30s`, `10m`, `12h`, `30d`: more than nothing, and at most ten years.

@@ -149,6 +149,16 @@ fn start(offset: Option<u64>, cursor: Option<&str>, seal: &Seal) -> Result<Start
     }
 }
 
+/// Limit and offset of a list that has an envelope and no cursor.
+pub(crate) fn within(asked_limit: Option<u64>, offset: Option<u64>) -> Result<(u32, u32), ApiError> {
+    let limit = limit(asked_limit)?;
+    match offset.map(u32::try_from) {
+        None => Ok((limit, 0)),
+        Some(Ok(offset)) if offset <= DEEPEST_OFFSET => Ok((limit, offset)),
+        Some(Ok(_) | Err(_)) => Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "offset_too_deep", OFFSET_RULE)),
+    }
+}
+
 /// A parameter that is no number at all is told the same as one that is out of bounds. One that is given twice is not
 /// wrong in itself, and keeps its own message.
 fn with_bounds(problem: FieldProblem) -> FieldProblem {

@@ -100,6 +100,8 @@ const TABLE: &[(&str, &str)] = &[
     ("list_executions", "+ f + + + + + + + f e e"),
     ("read_execution", "+ . + + + + + + + . . ."),
     ("read_evidence_graph", "+ . + + + + + + + . . ."),
+    ("read_evidence_artifact", "+ . + + + + + + + . . ."),
+    ("read_context_lineage", "+ . + + + + + + + . . ."),
     ("list_audit_events", "f f f f f + + + + . f ."),
     ("healthz", "+ + + + + + + + + + + +"),
     ("readyz", "+ + + + + + + + + + + +"),

@@ -12,10 +12,11 @@ use std::{
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The chapters in the order of reading, and words that stand in what each of them shows at its end.
-const CHAPTERS: [(&str, &[&str]); 3] = [
+const CHAPTERS: [(&str, &[&str]); 4] = [
     ("first-answer.md", &["policy_decision", "approvals", "bindings", "evidence_artifacts"]),
     ("content.md", &["versions compared, 0 with something wrong"]),
     ("rollout.md", &["release.rolled_back", "completed"]),
+    ("evidence.md", &["mia@example.com", "execution.ended"]),
 ];
 
 /// All commands of a chapter, in order.

@@ -22,6 +22,7 @@ mod demo;
 mod document;
 mod environment;
 mod errors;
+mod evidence;
 mod execution;
 mod flow;
 mod grants;

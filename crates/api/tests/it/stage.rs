@@ -273,6 +273,15 @@ impl<'a> Stage<'a> {
             "list_executions" => format!("/v1/executions?workload_id={workload}"),
             "read_execution" => self.path("/v1/executions/{execution_id}"),
             "read_evidence_graph" => self.path("/v1/executions/{execution_id}/evidence-graph"),
+            "read_evidence_artifact" => {
+                let graph = self.path("/v1/executions/{execution_id}/evidence-graph");
+                let evidence = app.get(graph).in_tenant(&self.tenant).await.expect(200);
+                let artifact = evidence["evidence_artifacts"][0]["artifact_id"].as_str().unwrap().to_owned();
+                format!("{}/{artifact}", self.path("/v1/executions/{execution_id}/evidence-artifacts"))
+            }
+            "read_context_lineage" => {
+                format!("{}?workspace_id={workspace}", self.path("/v1/executions/{execution_id}/context-lineage"))
+            }
             "list_audit_events" => format!("/v1/audit/events?{from}"),
             "healthz" | "readyz" | "metrics" => format!("/{operation}"),
             "delete_role_binding" => {

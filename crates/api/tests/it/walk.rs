@@ -246,10 +246,12 @@ async fn from_an_empty_database_to_the_evidence() {
             "execution_id": execution_id, "workload_id": workload_id, "release_id": release_id, "environment": "dev",
             "lane": "standard", "submitted_by": "user:grace", "status": "completed", "outcome": "success",
             "error": null, "reason_code": "short_ticket", "started_at": answer["started_at"],
-            "completed_at": answer["completed_at"],
+            "completed_at": answer["completed_at"], "steps": read["steps"],
             "queued_result": { "result": { "category": "billing" }, "result_at": answer["completed_at"] },
         })
     );
+    let steps: Vec<&Value> = read["steps"].as_array().unwrap().iter().map(|step| &step["step_id"]).collect();
+    assert_eq!(steps, ["check", "classify", "answer"]);
     let foreign = app.get(format!("/v1/executions/{execution_id}")).as_actor("user:ada").await.expect(200);
     assert_eq!(foreign["queued_result"], Value::Null);
 
@@ -272,6 +274,9 @@ async fn from_an_empty_database_to_the_evidence() {
         json!({
             "execution_id": execution_id, "workload_id": workload_id, "release_id": release_id,
             "started_at": answer["started_at"], "finished_at": answer["completed_at"], "status": "completed",
+            "outcome": "success", "error_code": null, "environment": "dev", "lane": "standard",
+            "submitted_by": read["submitted_by"], "input_digest": evidence["execution"]["input_digest"],
+            "output_digest": evidence["execution"]["output_digest"],
         })
     );
     assert_eq!(
@@ -294,7 +299,7 @@ async fn from_an_empty_database_to_the_evidence() {
     }
     assert_eq!(shown, expected);
     let decision = &evidence["policy_decision"];
-    assert_eq!(members(decision), ["evaluated_at", "outcome", "reason_code"]);
+    assert_eq!(members(decision), ["decision_id", "evaluated_at", "outcome", "reason_code", "rules"]);
     assert_eq!((&decision["outcome"], &decision["reason_code"]), (&json!("allow"), &json!("short_ticket")));
     moment(&decision["evaluated_at"]);
     assert_eq!(evidence["obligations"], json!([]));

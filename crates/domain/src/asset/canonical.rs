@@ -125,6 +125,14 @@ impl Checksum {
         (digits.len() == 64 && hexadecimal).then(|| Self(text.to_owned()))
     }
 
+    /// The digest itself, without its prefix.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; 32] {
+        let digits = self.0.strip_prefix(PREFIX).unwrap_or_default();
+        // INVARIANT: a checksum is `blake3:` and 64 hexadecimal digits.
+        blake3::Hash::from_hex(digits).map_or([0; 32], Into::into)
+    }
+
     /// The checksum as text.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -1,10 +1,13 @@
 //! Where executions are kept.
 
-use super::{Acceptance, Ending, Execution, Status};
+use super::{Acceptance, Ending, Execution, Status, StepRow};
 use crate::{
     access::rights::Reach,
-    evidence::{EvidenceRecord, Snapshot},
-    id::{ExecutionId, ReleaseId, WorkloadId},
+    evidence::{
+        ArtifactDocument, EvidenceRecord, Snapshot,
+        lineage::{LineageFilter, LineagePage},
+    },
+    id::{ArtifactId, ExecutionId, ReleaseId, WorkloadId},
     idempotency::RequestKey,
     release::lane::Deployment,
     slug::Slug,
@@ -120,6 +123,21 @@ pub trait ExecutionStore: Send + Sync {
     async fn take_lapsed(&self, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError>;
     /// One execution, with its answer while that is kept.
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError>;
+    /// What the steps of one execution did, in order.
+    async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError>;
+    /// A page of what the steps of one execution read, newest first.
+    async fn lineage(
+        &self,
+        scope: TenantScope,
+        id: ExecutionId,
+        page: (LineageFilter, u32, u32),
+    ) -> Result<Option<LineagePage>, StoreError>;
+    /// One document of an execution's evidence, with the execution.
+    async fn artifact(
+        &self,
+        scope: TenantScope,
+        document: (ExecutionId, ArtifactId),
+    ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError>;
     /// A page of executions without their answers, newest first.
     async fn list(
         &self,

@@ -21,6 +21,17 @@ pub enum MessageRole {
     Assistant,
 }
 
+impl MessageRole {
+    /// The spelling in messages.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Assistant => "assistant",
+        }
+    }
+}
+
 /// One request to a provider.
 #[derive(Clone, Debug)]
 pub struct ProviderCall {

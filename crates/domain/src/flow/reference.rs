@@ -303,6 +303,15 @@ impl Template {
         }
     }
 
+    /// Whether it says anything itself, beside what its references do.
+    #[must_use]
+    pub fn has_words(&self) -> bool {
+        match self {
+            Self::Text(text) => text.parts.iter().any(|part| matches!(part, Part::Literal(_))),
+            Self::Plain(_) | Self::List(_) | Self::Object(_) => true,
+        }
+    }
+
     /// Every reference in the value.
     #[must_use]
     pub fn references(&self) -> Vec<&Reference> {

@@ -138,6 +138,8 @@ operations! {
     ReadExecution = "read_execution" => place(P::ExecutionView, P::ExecutionView);
     ListExecutions = "list_executions" => place(P::ExecutionView, P::ExecutionView);
     ReadEvidenceGraph = "read_evidence_graph" => place(P::ExecutionView, P::ExecutionView);
+    ReadEvidenceArtifact = "read_evidence_artifact" => place(P::ExecutionView, P::ExecutionView);
+    ReadContextLineage = "read_context_lineage" => place(P::ExecutionView, P::ExecutionView);
     ListAuditEvents = "list_audit_events" => place(P::AuditView, P::AuditView);
     Healthz = "healthz" => Nothing;
     Readyz = "readyz" => Nothing;

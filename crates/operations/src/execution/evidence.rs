@@ -5,27 +5,34 @@ use crate::{
     access::{Operation, gate},
 };
 use fairway_domain::{
-    access::{ActorKind, Caller, Place},
-    evidence::{ArtifactRow, Chain, DecisionRow, EvidenceRecord},
-    execution::{Execution, Status, ports::ExecutionFilter},
-    id::{ApprovalId, ExecutionId, ReleaseId, WorkloadId},
+    access::{ActorKind, Caller, Permission, Place},
+    evidence::{
+        ArtifactDocument, EvidenceRecord,
+        lineage::{LineageFilter, LineagePage},
+    },
+    execution::{Execution, Status, StepRow, ports::ExecutionFilter},
+    id::{ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     store::{Listed, Paging},
     tenant::TenantScope,
     time::Timestamp,
 };
 
-/// The governance chain of one execution, section by section.
+/// How much of what people and models said a reader is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disclosure {
+    /// Names, codes, digests, lengths.
+    Summary,
+    /// Notes, transcripts and the reasons behind as well: to whoever may stop runs where the workload is.
+    Operator,
+}
+
+/// One execution as its reader may see it.
 #[derive(Clone, Debug)]
-pub struct FlatEvidence {
-    /// The execution.
+pub struct ReadExecution {
+    /// The execution, with its answer for its submitter alone.
     pub execution: Execution,
-    /// Release, workload, bindings and approvals as the run found them.
-    pub chain: Chain,
-    /// The strictest decision of the run.
-    pub decision: DecisionRow,
-    /// Documents kept as evidence.
-    pub artifacts: Vec<ArtifactRow>,
-    notes: Vec<(ApprovalId, String)>,
+    /// What its steps did; `None` to a submitter who may not see executions there.
+    pub steps: Option<Vec<StepRow>>,
 }
 
 /// Which executions to list.
@@ -43,15 +50,21 @@ pub struct ExecutionQuery {
     pub until: Option<Timestamp>,
 }
 
-impl FlatEvidence {
-    /// The note to an approval, while it is kept.
-    #[must_use]
-    pub fn note(&self, approval: ApprovalId) -> Option<&str> {
-        self.notes.iter().find(|(id, _)| *id == approval).map(|(_, note)| note.as_str())
-    }
-}
-
 impl Services {
+    /// One execution, to its submitter or to others who may see executions there.
+    ///
+    /// # Errors
+    /// Not found when the caller may not see it.
+    pub async fn execution_detail(&self, caller: &Caller, id: ExecutionId) -> Result<ReadExecution, Failure> {
+        let execution = self.read_execution(caller, id).await?;
+        let place = self.place_of_run(caller, &execution).await?;
+        let steps = match gate::enter(caller, Operation::ReadExecution, &place) {
+            Ok(scope) => Some(self.stores.executions.steps(scope, id).await?),
+            Err(_) => None,
+        };
+        Ok(ReadExecution { execution, steps })
+    }
+
     /// One execution: to its submitter with the answer, to others who may see executions there without.
     ///
     /// # Errors
@@ -85,20 +98,67 @@ impl Services {
         Ok(self.stores.executions.list(scope, &filter, page).await?)
     }
 
-    /// All that stands behind one execution.
+    /// All that stands behind one execution. Notes to approvals are for operators.
     ///
     /// # Errors
     /// Not found when the caller may not see executions there.
-    pub async fn evidence(&self, caller: &Caller, id: ExecutionId) -> Result<FlatEvidence, Failure> {
+    pub async fn evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
         let scope = TenantScope::of(caller);
-        let EvidenceRecord { execution, chain, decision, artifacts, notes } =
-            self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
-        let place = self.place_of_run(caller, &execution).await?;
+        let mut record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
+        let place = self.place_of_run(caller, &record.execution).await?;
         gate::enter(caller, Operation::ReadEvidenceGraph, &place)?;
-        Ok(FlatEvidence { execution, chain, decision, artifacts, notes })
+        if disclosure(caller, &place) == Disclosure::Summary {
+            record.notes.clear();
+        }
+        Ok(record)
+    }
+
+    /// One document of an execution's evidence. What people and models said is for operators.
+    ///
+    /// # Errors
+    /// Not found when there is none, or the caller may not see executions there.
+    pub async fn evidence_artifact(
+        &self,
+        caller: &Caller,
+        document: (ExecutionId, ArtifactId),
+    ) -> Result<(ArtifactDocument, Disclosure), Failure> {
+        let scope = TenantScope::of(caller);
+        let found = self.stores.executions.artifact(scope, document).await?;
+        let (execution, mut artifact) = found.ok_or(Failure::NotFound)?;
+        let place = self.place_of_run(caller, &execution).await?;
+        gate::enter(caller, Operation::ReadEvidenceArtifact, &place)?;
+        let disclosure = disclosure(caller, &place);
+        if disclosure == Disclosure::Summary {
+            artifact.payload = None;
+        }
+        Ok((artifact, disclosure))
+    }
+
+    /// A page of what the steps of one execution read.
+    ///
+    /// # Errors
+    /// Not found when the execution is not in that workspace, or the caller may not see executions there.
+    pub async fn context_lineage(
+        &self,
+        caller: &Caller,
+        (id, workspace): (ExecutionId, WorkspaceId),
+        page: (LineageFilter, u32, u32),
+    ) -> Result<(LineagePage, Disclosure), Failure> {
+        let scope = TenantScope::of(caller);
+        let lineage = self.stores.executions.lineage(scope, id, page).await?.ok_or(Failure::NotFound)?;
+        if lineage.execution.workspace_id != workspace {
+            return Err(Failure::NotFound);
+        }
+        let place = self.place_of_run(caller, &lineage.execution).await?;
+        gate::enter(caller, Operation::ReadContextLineage, &place)?;
+        Ok((lineage, disclosure(caller, &place)))
     }
 
     async fn place_of_run(&self, caller: &Caller, execution: &Execution) -> Result<Place, Failure> {
         self.place_of_workload(caller, execution.workspace_id, execution.workload_id).await
     }
+}
+
+fn disclosure(caller: &Caller, place: &Place) -> Disclosure {
+    if caller.rights.allow(Permission::ExecutionKill, place) { Disclosure::Operator } else { Disclosure::Summary }
 }

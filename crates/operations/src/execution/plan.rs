@@ -3,14 +3,14 @@
 use crate::{Failure, Services};
 use fairway_domain::{
     asset::{
-        content::{self, CheckedContent, ModelPolicy},
+        AssetVersion,
+        content::{self, CheckedContent},
         kind::AssetKind,
     },
     evidence::{Chain, Snapshot},
+    execution::plan::{BoundAsset, RunPlan, Source},
     flow::Flow,
     id::{ReleaseId, TenantId},
-    policy::CompiledPolicy,
-    prompt::composition::ComposedPrompt,
     release::Release,
     slug::Slug,
     store::Revision,
@@ -28,42 +28,16 @@ const PARSED: usize = 4;
 /// Workloads whose lanes are kept.
 const ENTRIES: u64 = 10_000;
 
-/// Everything that a run needs. A release that holds a lane never becomes a draft again, so its bindings and with them
-/// its plan never change. The workload's revision is part of the key because the evidence shows its owner and slug, the
-/// deployment's because the evidence shows verdicts, and one on an active release moves it.
+/// The plan of a release, as it is kept. A release that holds a lane never becomes a draft again, so its bindings and with
+/// them its plan never change. The workload's revision is part of the key because the evidence shows its owner and slug,
+/// the deployment's because the evidence shows verdicts, and one on an active release moves it.
 #[derive(Debug)]
-pub struct RunPlan {
-    /// The bound policy.
-    pub policy: CompiledPolicy,
-    /// The bound flow, or the one step that stands for none.
-    pub flow: Flow,
-    /// The bound prompt, with the bodies of what it includes.
-    pub prompt: Option<ComposedPrompt>,
-    /// The bound model policy; without one, what a bound legacy configuration says.
-    pub model_policy: Option<ModelPolicy>,
+pub struct KeptPlan {
+    /// What runs go by.
+    pub plan: RunPlan,
     /// The governance chain, already kept.
     pub snapshot: Snapshot,
-    /// Texts that policies read over and over.
-    pub names: PlanNames,
-    slugs: Vec<(AssetKind, String)>,
     weight: u32,
-}
-
-impl RunPlan {
-    /// The slug of the asset bound in a role.
-    #[must_use]
-    pub fn bound_slug(&self, role: AssetKind) -> Option<String> {
-        self.slugs.iter().find(|(bound, _)| *bound == role).map(|(_, slug)| slug.clone())
-    }
-}
-
-/// Texts that policies read over and over.
-#[derive(Debug)]
-pub struct PlanNames {
-    /// The release's identifier.
-    pub release_id: String,
-    /// The workload's identifier.
-    pub workload_id: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -85,14 +59,14 @@ pub(crate) struct EntryKey {
 /// nothing when a revision has moved.
 #[derive(Debug)]
 pub struct PlanCache {
-    plans: Cache<PlanKey, Arc<RunPlan>>,
+    plans: Cache<PlanKey, Arc<KeptPlan>>,
     pub(crate) entries: Cache<EntryKey, Arc<fairway_domain::execution::ports::RuntimeEntry>>,
     pub(crate) callers: Cache<crate::access::Claims, Arc<fairway_domain::access::Caller>>,
 }
 
 impl PlanCache {
     pub(crate) fn new() -> Self {
-        let weigh = |_: &PlanKey, plan: &Arc<RunPlan>| plan.weight;
+        let weigh = |_: &PlanKey, kept: &Arc<KeptPlan>| kept.weight;
         let plans = Cache::builder().max_capacity(PLAN_BYTES).weigher(weigh).build();
         Self { plans, entries: Cache::new(ENTRIES), callers: Cache::new(ENTRIES) }
     }
@@ -106,7 +80,7 @@ impl Services {
         workload: &Workload,
         release: ReleaseId,
         deployment: Revision,
-    ) -> Result<Arc<RunPlan>, Failure> {
+    ) -> Result<Arc<KeptPlan>, Failure> {
         let key = PlanKey { tenant: scope.tenant(), release, workload: workload.revision, deployment };
         if let Some(plan) = self.plans.plans.get(&key) {
             return Ok(plan);
@@ -122,9 +96,10 @@ impl Services {
         Ok(plan)
     }
 
-    async fn make_plan(&self, scope: TenantScope, workload: &Workload, release: &Release) -> Result<RunPlan, Failure> {
+    async fn make_plan(&self, scope: TenantScope, workload: &Workload, release: &Release) -> Result<KeptPlan, Failure> {
         let (mut policy, mut flow, mut prompt) = (None, None, None);
         let (mut model_policy, mut legacy_policy) = (None, None);
+        let (mut bound, mut included) = (Vec::new(), Vec::new());
         let (mut text, mut compiled) = (1_024_usize, 0_usize);
         for binding in &release.bindings {
             let runs = matches!(
@@ -135,11 +110,16 @@ impl Services {
                     | AssetKind::ModelPolicy
                     | AssetKind::ModelConfig
             );
+            let mut asset = BoundAsset { role: binding.role, slug: binding.asset_slug.to_string(), source: None };
             if !runs {
+                bound.push(asset);
                 continue;
             }
-            let content = self.bound_content(scope, binding).await?;
-            text = text.saturating_add(content.to_string().len());
+            let version = self.bound_version(scope, binding).await?;
+            let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+            text = text.saturating_add(version.canonical.len());
+            asset.source = Some(source(&binding.asset_slug, &version));
+            bound.push(asset);
             let read = content::read(binding.role, &content);
             match read.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))? {
                 CheckedContent::PolicyBundle(content) => {
@@ -148,7 +128,8 @@ impl Services {
                 }
                 CheckedContent::Flow(content) => flow = Some(content),
                 CheckedContent::PromptTemplate(content) => {
-                    let composed = self.compose(scope, (release, binding), content).await?;
+                    let (composed, sources) = self.compose(scope, (release, binding), content).await?;
+                    included = sources;
                     text = text.saturating_add(composed.included_bytes());
                     compiled = compiled.saturating_add(composed.schema_bytes());
                     prompt = Some(composed);
@@ -158,19 +139,29 @@ impl Services {
                 CheckedContent::Plain => {}
             }
         }
-        Ok(RunPlan {
-            policy: policy.ok_or(Failure::Corrupt("an active release without a policy"))?,
-            flow: flow.unwrap_or_else(Flow::implicit),
-            prompt,
-            model_policy: model_policy.or(legacy_policy),
-            snapshot: Chain::of(release, workload).snapshot(),
-            names: PlanNames {
+        Ok(KeptPlan {
+            plan: RunPlan {
+                policy: policy.ok_or(Failure::Corrupt("an active release without a policy"))?,
+                flow: flow.unwrap_or_else(Flow::implicit),
+                prompt,
+                model_policy: model_policy.or(legacy_policy),
+                bound,
+                included,
                 release_id: release.release_id.to_string(),
                 workload_id: workload.workload_id.to_string(),
             },
-            slugs: release.bindings.iter().map(|binding| (binding.role, binding.asset_slug.to_string())).collect(),
+            snapshot: Chain::of(release, workload).snapshot(),
             weight: weight(text, compiled),
         })
+    }
+}
+
+/// A version as what runs read of it is named.
+pub(crate) fn source(slug: &Slug, version: &AssetVersion) -> Source {
+    Source {
+        reference: format!("{slug}@{}", version.version_label),
+        checksum: version.checksum.clone(),
+        size_bytes: u64::try_from(version.canonical.len()).unwrap_or(u64::MAX),
     }
 }
 

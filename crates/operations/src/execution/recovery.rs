@@ -95,6 +95,8 @@ impl Services {
             steps: Vec::new(),
             decisions: Vec::new(),
             artifacts: Vec::new(),
+            lineage: Vec::new(),
+            fulfilled: Vec::new(),
             finished_at,
             fact: named.ended(outcome, Some(code), None, &stamp),
         }

@@ -1,15 +1,18 @@
 //! From acceptance to the one end: the run's task, its heartbeat, its deadline, and storing how it ended.
 
-use super::{
-    engine::{Ended, Outside, Run, RunFacts},
-    plan::RunPlan,
-};
+use super::{engine::run_to_end, plan::KeptPlan};
 use crate::Services;
 use fairway_domain::{
     audit::Stamp,
-    execution::{Acceptance, Ending, Execution, Outcome, Payload, RunError, RunRef, Status, ports::LeaseState},
+    execution::{
+        Acceptance, Ending, Execution, Outcome, Payload, RunRef, Status,
+        plan::RunFacts,
+        ports::LeaseState,
+        run::{Cut, Ended, Outside, Run, Subject},
+    },
     id::RequestId,
-    policy::PolicyDecision,
+    notification::Category,
+    policy::{Obligation, PolicyDecision},
     store::CommitError,
     tenant::TenantScope,
     time::Timestamp,
@@ -23,38 +26,17 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Why a run is stopped before its end.
-#[derive(Clone, Copy)]
-enum Cut {
-    Overdue,
-    LeaseLost,
-    Suspended,
-}
-
-impl Cut {
-    const fn told(self) -> (Status, Outcome, &'static str, &'static str) {
-        match self {
-            Self::Overdue => {
-                (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")
-            }
-            Self::LeaseLost => (Status::Failed, Outcome::Failure, "interrupted", "the run lost its lease"),
-            Self::Suspended => {
-                (Status::Cancelled, Outcome::Cancelled, "workload_suspended", "the workload was suspended")
-            }
-        }
-    }
-}
-
 /// A run that was accepted and has a lease.
 pub(super) struct Running {
     pub(super) services: Services,
     pub(super) scope: TenantScope,
-    pub(super) plan: Arc<RunPlan>,
+    pub(super) plan: Arc<KeptPlan>,
     pub(super) facts: RunFacts,
     pub(super) lease: Uuid,
     pub(super) decision: PolicyDecision,
     pub(super) acceptance: Acceptance,
     pub(super) inputs: Map<String, Value>,
+    pub(super) input_digest: [u8; 32],
     pub(super) request_id: RequestId,
 }
 
@@ -82,26 +64,30 @@ impl Running {
     }
 
     async fn to_end(&self) -> Ended {
+        let services = &self.services;
         let outside = Outside {
-            provider: self.services.provider.as_ref(),
-            clock: self.services.clock.as_ref(),
-            ids: self.services.ids.as_ref(),
+            clock: services.clock.as_ref(),
+            ids: services.ids.as_ref(),
+            redactor: &services.settings.redactor,
         };
-        let execution_id = self.acceptance.execution_id;
-        let mut run = Run::new(execution_id, (&self.plan, &self.facts), &self.inputs, self.decision.clone(), outside);
+        let accepted = &self.acceptance;
+        let subject = Subject {
+            execution_id: accepted.execution_id,
+            plan: &self.plan.plan,
+            facts: &self.facts,
+            inputs: &self.inputs,
+            sent: &accepted.inputs,
+            sent_digest: self.input_digest,
+        };
+        let mut run = Run::new(subject, self.decision.clone(), outside);
+        let going = run_to_end(&mut run, services.provider.as_ref());
         let cut = tokio::select! {
-            in_time = tokio::time::timeout(self.services.settings.execution_deadline, run.run_to_end()) => {
+            in_time = tokio::time::timeout(services.settings.execution_deadline, going) => {
                 in_time.err().map(|_| Cut::Overdue)
             }
             cut = self.keep_lease() => Some(cut),
         };
-        let mut ended = run.into_ended();
-        if let Some(cut) = cut {
-            let (status, outcome, code, message) = cut.told();
-            (ended.status, ended.outcome, ended.output) = (status, outcome, None);
-            ended.error = Some(RunError::new(code, message));
-        }
-        ended
+        run.conclude(cut)
     }
 
     /// Prolongs the lease at a third of its time. Comes back only when the run has to stop.
@@ -133,7 +119,7 @@ impl Running {
             workspace_id: accepted.workspace_id,
             release_id: accepted.release_id,
             environment: &accepted.environment,
-            input_digest: accepted.inputs.digest(),
+            input_digest: self.input_digest,
         };
         let stamp = Stamp {
             fact_id: self.services.id(),
@@ -141,13 +127,16 @@ impl Running {
             actor: accepted.submitter.clone(),
             request_id: self.request_id,
         };
-        let fact = match (ended.outcome, ended.decisions.last()) {
+        let mut fact = match (ended.outcome, ended.decisions.last()) {
             (Outcome::Denied, Some(decision)) => run.denied(decision, &stamp),
             (outcome, _) => {
                 let code = ended.error.as_ref().map(|error| error.code.as_str());
                 run.ended(outcome, code, output.as_ref(), &stamp)
             }
         };
+        if ended.fulfilled.iter().any(|(obligation, _)| *obligation == Obligation::NotifyOwner) {
+            fact = fact.concerning([Category::Reports]).saying(json!({ "notify": self.facts.owner_ref }));
+        }
         Ending {
             execution_id: accepted.execution_id,
             lease: self.lease,
@@ -158,6 +147,8 @@ impl Running {
             steps: ended.steps,
             decisions: ended.decisions,
             artifacts: ended.artifacts,
+            lineage: ended.lineage,
+            fulfilled: ended.fulfilled,
             finished_at,
             fact,
         }

@@ -1,8 +1,7 @@
 //! Executing a workload by slug: everything is decided on what is cached, and the accept statement proves it.
 
 use super::{
-    engine::RunFacts,
-    plan::{EntryKey, RunPlan},
+    plan::{EntryKey, KeptPlan},
     run::Running,
 };
 use crate::{
@@ -17,6 +16,7 @@ use fairway_domain::{
     evidence::RecordedDecision,
     execution::{
         Acceptance, Admission, Execution, Payload, RunRef,
+        plan::RunFacts,
         ports::{Accepted, AcceptedOn, RuntimeEntry},
     },
     id::{DecisionId, ExecutionId, RequestId},
@@ -160,24 +160,23 @@ impl Services {
             Err(Failure::Contended) => return Ok(None),
             plan => plan?,
         };
-        let runnable = plan.bound_slug(fairway_domain::asset::kind::AssetKind::OrchestrationFlow).is_some()
-            || (plan.prompt.is_some() && plan.model_policy.is_some());
-        if !runnable {
+        if !plan.plan.is_runnable() {
             return Err(RunRefusal::NothingToRun.into());
         }
         let facts = self.facts_of(caller, entry, &request.environment, lane);
-        let decision = facts.decide((&plan.policy, &plan), &inputs, self.clock.as_ref());
+        let decision = facts.decide(&plan.plan, &inputs, self.clock.now());
         let execution_id: ExecutionId = self.id();
         let started_at = self.clock.now();
         let recorded = RecordedDecision::of(self.id::<DecisionId>(), &decision, started_at);
         let sent = Payload { body: Value::Object(Map::clone(&inputs)).to_string(), salt: self.ids.salt() };
+        let input_digest = sent.digest();
         let run = RunRef {
             execution_id,
             workload_id: workload.workload_id,
             workspace_id: workload.workspace_id,
             release_id,
             environment: &request.environment,
-            input_digest: sent.digest(),
+            input_digest,
         };
         let lease = self.ids.fresh();
         let admission = match decision.outcome {
@@ -220,12 +219,13 @@ impl Services {
                         let running = Running {
                             services: self.clone(),
                             scope,
-                            plan: Arc::<RunPlan>::clone(&plan),
+                            plan: Arc::<KeptPlan>::clone(&plan),
                             facts,
                             lease,
                             decision,
                             acceptance,
                             inputs: inputs.into_owned(),
+                            input_digest,
                             request_id: caller.request_id,
                         };
                         running.wait().await

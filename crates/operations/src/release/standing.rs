@@ -3,11 +3,12 @@
 use crate::{Failure, Services};
 use fairway_domain::{
     asset::{
+        AssetVersion,
         content::{self, CheckedContent},
         kind::AssetKind,
     },
+    execution::plan::{FULFILLED, runs},
     flow::{Flow, StepKind},
-    policy::Obligation,
     release::{
         Binding, Release,
         activate::{FlowStanding, RouteStanding, Standing, UnenforcedControl},
@@ -18,10 +19,6 @@ use fairway_domain::{
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Obligations that this server fulfils. A policy that may impose another one is not activated: a control that is not
-/// enforced must not look as if it were.
-pub(crate) const FULFILLED: &[Obligation] = &[];
-
 /// A role is always the kind of the asset. What it means otherwise is not guessed: a control would be passed over.
 const OTHER_KIND: Failure = Failure::Corrupt("a binding whose role is not the kind of its asset");
 
@@ -31,7 +28,7 @@ pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
         .steps()
         .iter()
         .filter_map(|step| match &step.kind {
-            StepKind::Task { action } if !crate::execution::engine::runs(*action) => Some(action.as_str()),
+            StepKind::Task { action } if !runs(*action) => Some(action.as_str()),
             StepKind::Agent { .. } | StepKind::Embedding { .. } => Some(step.kind.as_str()),
             StepKind::Task { .. } | StepKind::LlmCall { .. } | StepKind::Return { .. } => None,
         })
@@ -148,11 +145,10 @@ impl Services {
         Ok(*rule)
     }
 
-    /// The content of a bound version.
-    pub(crate) async fn bound_content(&self, scope: TenantScope, binding: &Binding) -> Result<Value, Failure> {
+    /// A bound version.
+    pub(crate) async fn bound_version(&self, scope: TenantScope, binding: &Binding) -> Result<AssetVersion, Failure> {
         let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
-        let (_, version) = found.ok_or(Failure::Corrupt("a binding without a version"))?;
-        version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))
+        found.map(|(_, version)| version).ok_or(Failure::Corrupt("a binding without a version"))
     }
 
     /// What a bound version says, read once: a version never changes.

@@ -1,0 +1,258 @@
+//! Ends of runs, column by column.
+
+use super::Asking;
+use crate::{database::Param, guarded::Facts};
+use fairway_domain::{
+    evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem},
+    execution::{Ending, Payload, StepRecord},
+};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// The values of the statement that ends runs.
+#[derive(Default)]
+pub(super) struct Many<'a> {
+    facts: Facts,
+    executions: Vec<Uuid>,
+    tokens: Vec<Uuid>,
+    statuses: Vec<&'static str>,
+    outcomes: Vec<&'static str>,
+    error_codes: Vec<Option<&'a str>>,
+    error_messages: Vec<Option<&'a str>>,
+    finished: Vec<OffsetDateTime>,
+    error_offsets: Vec<Option<i64>>,
+    salts: Vec<Option<&'a [u8]>>,
+    outputs: Vec<Option<&'a str>>,
+    output_digests: Vec<Option<Vec<u8>>>,
+    steps: Steps<'a>,
+    artifacts: Artifacts<'a>,
+    lineage: Lineage<'a>,
+    decisions: Decisions<'a>,
+    fulfilments: Fulfilments,
+    payloads: Payloads<'a>,
+}
+
+#[derive(Default)]
+struct Steps<'a> {
+    of: Vec<Uuid>,
+    positions: Vec<i16>,
+    ids: Vec<&'a str>,
+    types: Vec<&'static str>,
+    failures: Vec<Option<&'a str>>,
+    durations: Vec<i64>,
+}
+
+#[derive(Default)]
+struct Artifacts<'a> {
+    of: Vec<Uuid>,
+    ids: Vec<Uuid>,
+    kinds: Vec<&'static str>,
+    refs: Vec<&'a str>,
+    bodies: Vec<String>,
+    made: Vec<OffsetDateTime>,
+}
+
+#[derive(Default)]
+struct Lineage<'a> {
+    of: Vec<Uuid>,
+    ids: Vec<Uuid>,
+    origins: Vec<&'static str>,
+    roles: Vec<&'static str>,
+    classes: Vec<&'static str>,
+    refs: Vec<&'a str>,
+    digests: Vec<&'a [u8]>,
+    sizes: Vec<i64>,
+    reasons: Vec<Option<&'static str>>,
+    made: Vec<OffsetDateTime>,
+}
+
+#[derive(Default)]
+struct Decisions<'a> {
+    of: Vec<Uuid>,
+    ids: Vec<Uuid>,
+    outcomes: Vec<&'static str>,
+    reasons: Vec<&'a str>,
+    lists: Vec<Value>,
+    evaluated: Vec<OffsetDateTime>,
+}
+
+#[derive(Default)]
+struct Fulfilments {
+    of: Vec<Uuid>,
+    names: Vec<&'static str>,
+    at: Vec<OffsetDateTime>,
+}
+
+#[derive(Default)]
+struct Payloads<'a> {
+    of: Vec<Uuid>,
+    artifacts: Vec<Uuid>,
+    salts: Vec<&'a [u8]>,
+    bodies: Vec<&'a str>,
+}
+
+impl<'a> Many<'a> {
+    pub(super) fn of(asking: &[&'a Asking]) -> Self {
+        let mut many = Self::default();
+        for asking in asking {
+            many.facts.push(asking.scope, &asking.ending.fact);
+            many.push(&asking.ending);
+        }
+        many
+    }
+
+    fn push(&mut self, ending: &'a Ending) {
+        let id = ending.execution_id.uuid();
+        self.executions.push(id);
+        self.tokens.push(ending.lease);
+        self.statuses.push(ending.status.as_str());
+        self.outcomes.push(ending.outcome.as_str());
+        let error = ending.error.as_ref();
+        self.error_codes.push(error.map(|error| error.code.as_str()));
+        self.error_messages.push(error.map(|error| error.message.as_str()));
+        self.error_offsets.push(error.and_then(|error| error.offset).map(i64::from));
+        self.finished.push(ending.finished_at.moment());
+        let output = ending.output.as_ref();
+        self.salts.push(output.map(|output| output.salt.as_slice()));
+        self.outputs.push(output.map(|output| output.body.as_str()));
+        self.output_digests.push(output.map(|output| output.digest().to_vec()));
+        for (position, step) in (1_i16..).zip(&ending.steps) {
+            self.steps.push(id, position, step);
+        }
+        for artifact in &ending.artifacts {
+            self.artifacts.push(id, artifact);
+            if let Some(payload) = &artifact.payload {
+                self.payloads.push(id, artifact.artifact_id.uuid(), payload);
+            }
+        }
+        ending.lineage.iter().for_each(|item| self.lineage.push(id, item));
+        ending.decisions.iter().for_each(|decision| self.decisions.push(id, decision));
+        for (obligation, at) in &ending.fulfilled {
+            self.fulfilments.of.push(id);
+            self.fulfilments.names.push(obligation.as_str());
+            self.fulfilments.at.push(at.moment());
+        }
+    }
+
+    pub(super) fn params(&self) -> Vec<Param<'_>> {
+        let (steps, artifacts, lineage) = (&self.steps, &self.artifacts, &self.lineage);
+        self.facts.with(&[
+            &self.executions,
+            &self.tokens,
+            &self.statuses,
+            &self.outcomes,
+            &self.error_codes,
+            &self.error_messages,
+            &self.finished,
+            &self.error_offsets,
+            &self.salts,
+            &self.outputs,
+            &self.output_digests,
+            &steps.of,
+            &steps.positions,
+            &steps.ids,
+            &steps.types,
+            &steps.failures,
+            &steps.durations,
+            &artifacts.of,
+            &artifacts.ids,
+            &artifacts.kinds,
+            &artifacts.refs,
+            &artifacts.bodies,
+            &artifacts.made,
+            &lineage.of,
+            &lineage.ids,
+            &lineage.origins,
+            &lineage.roles,
+            &lineage.classes,
+            &lineage.refs,
+            &lineage.digests,
+            &lineage.sizes,
+            &lineage.reasons,
+            &lineage.made,
+        ])
+    }
+
+    /// The same, and what only some runs have.
+    pub(super) fn with_more(&self) -> Vec<Param<'_>> {
+        let (decisions, fulfilments, payloads) = (&self.decisions, &self.fulfilments, &self.payloads);
+        let mut params = self.params();
+        let more: [Param<'_>; 13] = [
+            &decisions.of,
+            &decisions.ids,
+            &decisions.outcomes,
+            &decisions.reasons,
+            &decisions.lists,
+            &decisions.evaluated,
+            &fulfilments.of,
+            &fulfilments.names,
+            &fulfilments.at,
+            &payloads.of,
+            &payloads.artifacts,
+            &payloads.salts,
+            &payloads.bodies,
+        ];
+        params.extend_from_slice(&more);
+        params
+    }
+}
+
+impl<'a> Steps<'a> {
+    fn push(&mut self, of: Uuid, position: i16, step: &'a StepRecord) {
+        self.of.push(of);
+        self.positions.push(position);
+        self.ids.push(&step.step_id);
+        self.types.push(step.step_type);
+        self.failures.push(step.failure.as_deref());
+        // A duration beyond what the column holds is some 292 000 years.
+        self.durations.push(i64::try_from(step.duration.as_micros()).unwrap_or(i64::MAX));
+    }
+}
+
+impl<'a> Artifacts<'a> {
+    fn push(&mut self, of: Uuid, artifact: &'a EvidenceArtifact) {
+        self.of.push(of);
+        self.ids.push(artifact.artifact_id.uuid());
+        self.kinds.push(artifact.kind);
+        self.refs.push(artifact.storage_ref.as_str());
+        self.bodies.push(Value::Object(artifact.body.clone()).to_string());
+        self.made.push(artifact.created_at.moment());
+    }
+}
+
+impl<'a> Lineage<'a> {
+    fn push(&mut self, of: Uuid, item: &'a LineageItem) {
+        self.of.push(of);
+        self.ids.push(item.lineage_id.uuid());
+        self.origins.push(item.origin.as_str());
+        self.roles.push(item.influence_role.as_str());
+        self.classes.push(item.action_class.as_str());
+        self.refs.push(&item.reference);
+        self.digests.push(&item.digest);
+        // A run's values have sixteen mebibytes in all.
+        self.sizes.push(i64::try_from(item.size_bytes).unwrap_or(i64::MAX));
+        self.reasons.push(item.untrusted.map(fairway_domain::evidence::lineage::UntrustedReason::as_str));
+        self.made.push(item.created_at.moment());
+    }
+}
+
+impl<'a> Decisions<'a> {
+    fn push(&mut self, of: Uuid, decision: &'a RecordedDecision) {
+        self.of.push(of);
+        self.ids.push(decision.decision_id.uuid());
+        self.outcomes.push(decision.outcome.as_str());
+        self.reasons.push(&decision.reason_code);
+        self.lists.push(json!({ "obligations": decision.obligations, "rules": decision.rules }));
+        self.evaluated.push(decision.evaluated_at.moment());
+    }
+}
+
+impl<'a> Payloads<'a> {
+    fn push(&mut self, of: Uuid, artifact: Uuid, payload: &'a Payload) {
+        self.of.push(of);
+        self.artifacts.push(artifact);
+        self.salts.push(&payload.salt);
+        self.bodies.push(&payload.body);
+    }
+}

@@ -1,0 +1,77 @@
+//! Reading one document of evidence.
+
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::ReadRefusals,
+    error::ApiError,
+    http::path::{Path, PathId},
+};
+use actix_web::{HttpResponse, get, web};
+use fairway_domain::{
+    evidence::ArtifactDocument,
+    id::{ArtifactId, ExecutionId},
+};
+use fairway_operations::execution::Disclosure;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A document kept as evidence of a run.
+#[derive(Serialize, ToSchema)]
+#[schema(as = EvidenceArtifact)]
+pub(crate) struct ArtifactView {
+    artifact_id: Uuid,
+    /// `provider_call`, `transcript` or `redaction`.
+    artifact_kind: String,
+    storage_ref: String,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// Names, codes, counts and digests.
+    #[schema(value_type = Object)]
+    content: Map<String, Value>,
+    /// What people and models said, where the document is about that: to holders of `execution.kill`, while it is kept.
+    payload: Value,
+    /// Whether there may be more to it than this reader is shown.
+    payload_withheld: bool,
+}
+
+impl ArtifactView {
+    fn of(document: ArtifactDocument, disclosure: Disclosure) -> Self {
+        let ArtifactDocument { artifact, body, payload } = document;
+        // Every document about what was said carries the digest of it.
+        let has_payload = body.contains_key("digest");
+        Self {
+            artifact_id: artifact.artifact_id.uuid(),
+            artifact_kind: artifact.artifact_kind,
+            storage_ref: artifact.storage_ref,
+            created_at: artifact.created_at.to_string(),
+            content: body,
+            payload: payload.unwrap_or_default(),
+            payload_withheld: has_payload && disclosure == Disclosure::Summary,
+        }
+    }
+}
+
+/// One document kept as evidence of a run.
+#[utoipa::path(
+    operation_id = "read_evidence_artifact",
+    tag = "executions",
+    params(
+        ("execution_id" = Uuid, Path, description = "The run"),
+        ("artifact_id" = Uuid, Path, description = "The document"),
+    ),
+    responses((status = 200, description = "The document", body = ArtifactView), ReadRefusals)
+)]
+#[get("/v1/executions/{execution_id}/evidence-artifacts/{artifact_id}")]
+pub(crate) async fn read_evidence_artifact(
+    api: web::Data<Api>,
+    caller: Identified,
+    path: Path<(PathId<ExecutionId>, PathId<ArtifactId>)>,
+) -> Result<HttpResponse, ApiError> {
+    let (execution, artifact) = path.into_inner();
+    let (document, disclosure) = api.services.evidence_artifact(&caller, (*execution, *artifact)).await?;
+    Ok(Answer::ok(&ArtifactView::of(document, disclosure)).send())
+}

@@ -1,0 +1,100 @@
+//! Evidence as nodes and edges.
+
+use super::{
+    ApprovalSection, ArtifactSection, BindingSection, DecisionSection, ExecutionSection, ObligationSection,
+    ReleaseSection, WorkloadSection,
+};
+use fairway_domain::evidence::{
+    EvidenceRecord,
+    graph::{Graph, Node},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// The governance chain of one execution as nodes and edges.
+#[derive(Serialize, ToSchema)]
+#[schema(as = GraphEvidence)]
+pub(crate) struct GraphEvidenceView {
+    /// `graph`.
+    format: &'static str,
+    nodes: Vec<NodeView>,
+    edges: Vec<EdgeView>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = EvidenceNode)]
+struct NodeView {
+    /// Its name in this graph.
+    id: String,
+    /// `execution`, `release`, `workload`, `binding`, `asset`, `policy_decision`, `obligation`, `retrieval_event`,
+    /// `evidence_artifact` or `approval`.
+    r#type: &'static str,
+    /// What the section of that name says of it in the flat form.
+    data: NodeData,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = EvidenceNodeData)]
+#[serde(untagged)]
+enum NodeData {
+    Execution(Box<ExecutionSection>),
+    Release(ReleaseSection),
+    Workload(WorkloadSection),
+    Binding(BindingSection),
+    Asset(AssetSection),
+    PolicyDecision(DecisionSection),
+    Obligation(ObligationSection),
+    EvidenceArtifact(ArtifactSection),
+    Approval(ApprovalSection),
+}
+
+/// An asset of which the release binds a version.
+#[derive(Serialize, ToSchema)]
+struct AssetSection {
+    asset_slug: String,
+    /// Its kind, which is the role that it is bound in.
+    asset_kind: String,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = EvidenceEdge)]
+struct EdgeView {
+    source: String,
+    target: String,
+    /// `executed_under`, `belongs_to`, `binds`, `governed_by`, `requires`, `retrieved`, `produced` or `approved_by`.
+    relationship: &'static str,
+}
+
+impl GraphEvidenceView {
+    pub(super) fn of(record: &EvidenceRecord) -> Self {
+        let owed = record.obligations();
+        let graph = Graph::of(record, &owed);
+        let nodes = graph.nodes.iter().map(|node| NodeView {
+            id: node.id(),
+            r#type: node.type_name(),
+            data: data(node, record),
+        });
+        let edges = graph.edges.iter().map(|edge| EdgeView {
+            source: edge.source.clone(),
+            target: edge.target.clone(),
+            relationship: edge.relationship.as_str(),
+        });
+        Self { format: "graph", nodes: nodes.collect(), edges: edges.collect() }
+    }
+}
+
+fn data(node: &Node<'_>, record: &EvidenceRecord) -> NodeData {
+    match node {
+        Node::Execution(record) => NodeData::Execution(Box::new(ExecutionSection::of(record))),
+        Node::Release(release) => NodeData::Release(ReleaseSection::of(release)),
+        Node::Workload(workload) => NodeData::Workload(WorkloadSection::of(workload)),
+        Node::Binding(binding) => NodeData::Binding(BindingSection::of(binding)),
+        Node::Asset(binding) => {
+            NodeData::Asset(AssetSection { asset_slug: binding.asset_slug.clone(), asset_kind: binding.role.clone() })
+        }
+        Node::PolicyDecision(decision) => NodeData::PolicyDecision(DecisionSection::of(decision)),
+        Node::Obligation(owed) => NodeData::Obligation(ObligationSection::of(owed)),
+        Node::EvidenceArtifact(artifact) => NodeData::EvidenceArtifact(ArtifactSection::of(artifact)),
+        Node::Approval(approval) => NodeData::Approval(ApprovalSection::of(approval, record)),
+    }
+}

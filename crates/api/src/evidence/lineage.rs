@@ -1,0 +1,154 @@
+//! Context lineage: what the steps of a run read.
+
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::ReadRefusals,
+    error::{ApiError, FieldProblem, Fields},
+    http::{paging, path::PathId, query::Query},
+};
+use actix_web::{HttpResponse, get, web};
+use fairway_domain::{
+    evidence::lineage::{ActionClass, InfluenceRole, LineageFilter, LineageRow, Origin},
+    id::ExecutionId,
+    policy::Outcome,
+};
+use fairway_operations::execution::Disclosure;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+/// A page of what the steps of a run read, newest first. What is not here may still have been there: details go with
+/// retention and erasure, and what a step hands on is not kept.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ContextLineage)]
+pub(crate) struct LineageView {
+    /// How many there are that the filters let through.
+    total: u64,
+    offset: u32,
+    limit: u32,
+    items: Vec<ItemView>,
+}
+
+/// One thing that one step read.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ContextLineageItem)]
+struct ItemView {
+    lineage_id: Uuid,
+    /// `user_input`, `prompt_template`, `knowledge_base`, `memory`, `tool_result` or `system`.
+    origin: &'static str,
+    /// `instruction`, `evidence`, `input` or `example`.
+    influence_role: &'static str,
+    /// `read`, `generate`, `tool_call` or `write`.
+    action_class: &'static str,
+    /// A version as `<slug>@<label>`, `inputs`, or `steps.<id>.output`.
+    r#ref: String,
+    /// The checksum of a version; of all else a digest that is salted like that of the inputs.
+    digest: String,
+    size_bytes: u64,
+    /// `trusted` or `untrusted`.
+    trust: &'static str,
+    /// Whether the text itself cannot be read, because it was erased or never kept.
+    redacted: bool,
+    #[schema(format = DateTime)]
+    created_at: String,
+    #[serde(flatten)]
+    disclosed: Option<DisclosedView>,
+}
+
+/// What operators are told besides.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ContextLineageDisclosure)]
+struct DisclosedView {
+    /// The policy's answer under which the step acted: `allow` or `allow_with_obligations`.
+    action_posture: Option<&'static str>,
+    /// Why it is not to be trusted: `user_supplied` or `model_output`; null where it is.
+    untrusted_reason: Option<String>,
+    /// The decisions that had been taken by then, the latest first; at most ten.
+    decision_evidence_refs: Vec<Uuid>,
+}
+
+/// Most decisions that are named at one item.
+const DECISIONS_NAMED: usize = 10;
+
+impl ItemView {
+    fn of(row: LineageRow, disclosure: Disclosure) -> Self {
+        let disclosed = match disclosure {
+            Disclosure::Summary => None,
+            Disclosure::Operator => Some(DisclosedView {
+                action_posture: row.posture().map(Outcome::as_str),
+                untrusted_reason: row.untrusted.clone(),
+                decision_evidence_refs: row.decisions.iter().map(|(id, _)| id.uuid()).take(DECISIONS_NAMED).collect(),
+            }),
+        };
+        Self {
+            lineage_id: row.lineage_id.uuid(),
+            origin: row.origin.as_str(),
+            influence_role: row.influence_role.as_str(),
+            action_class: row.action_class.as_str(),
+            r#ref: row.reference,
+            digest: row.digest,
+            size_bytes: row.size_bytes,
+            trust: if row.untrusted.is_some() { "untrusted" } else { "trusted" },
+            redacted: row.redacted,
+            created_at: row.created_at.to_string(),
+            disclosed,
+        }
+    }
+}
+
+/// Which part of a lineage is read.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LineageQuery {
+    /// The workspace that the run must be in.
+    workspace_id: Uuid,
+    /// Only this origin.
+    origin: Option<String>,
+    /// Only this role.
+    influence_role: Option<String>,
+    /// Only this class.
+    action_class: Option<String>,
+    /// 1 to 200; 50 without.
+    limit: Option<u64>,
+    /// 0 to 10 000; 0 without.
+    offset: Option<u64>,
+}
+
+/// One of a closed set of words, or the problem that it is none.
+fn word<T>(
+    name: &'static str,
+    text: Option<&String>,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, FieldProblem> {
+    text.map(|text| parse(text).ok_or_else(|| FieldProblem::invalid(name))).transpose()
+}
+
+/// What went into the answer of a run.
+#[utoipa::path(
+    operation_id = "read_context_lineage",
+    tag = "executions",
+    params(("execution_id" = Uuid, Path, description = "The run"), LineageQuery),
+    responses((status = 200, description = "What its steps read", body = LineageView), ReadRefusals)
+)]
+#[get("/v1/executions/{execution_id}/context-lineage")]
+pub(crate) async fn read_context_lineage(
+    api: web::Data<Api>,
+    caller: Identified,
+    execution: PathId<ExecutionId>,
+    query: Query<LineageQuery>,
+) -> Result<HttpResponse, ApiError> {
+    let (limit, offset) = paging::within(query.limit, query.offset)?;
+    let mut fields = Fields::default();
+    let origin = fields.read(word("origin", query.origin.as_ref(), Origin::parse));
+    let influence_role = fields.read(word("influence_role", query.influence_role.as_ref(), InfluenceRole::parse));
+    let action_class = fields.read(word("action_class", query.action_class.as_ref(), ActionClass::parse));
+    let filter = fields.whole(|| {
+        Some(LineageFilter { origin: origin?, influence_role: influence_role?, action_class: action_class? })
+    })?;
+    let asked = (*execution, query.workspace_id.into());
+    let (page, disclosure) = api.services.context_lineage(&caller, asked, (filter, limit, offset)).await?;
+    let items = page.items.into_iter().map(|row| ItemView::of(row, disclosure)).collect();
+    Ok(Answer::ok(&LineageView { total: page.total, offset, limit, items }).send())
+}

@@ -1,0 +1,313 @@
+//! What stands behind a run: as a graph, document by document, and what went into its answer.
+
+use crate::{execution::run, stage::WORKSPACE};
+use fairway_testkit::{
+    Behaviour, StubProvider, TestApp,
+    app::{ActiveWorkload, Version},
+};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the model says, and nobody may read who only looks on.
+const SAID: &str = "call 4111 1111 1111 1111";
+const FLOW: &str = "\
+name: Checked and shortened
+description: Asks the policy, asks the model, asks it again about what it said.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: check
+steps:
+  - id: check
+    type: task
+    action: evaluate_policy
+    inputs: { stage: second }
+    on_success: sort
+  - id: sort
+    type: llm_call
+    inputs: { prompt: '{{release.prompt_template}}' }
+    next: shorten
+  - id: shorten
+    type: llm_call
+    inputs: { prompt: 'Shorten this', message: '{{steps.sort.output}}' }
+    next: done
+  - id: done
+    type: return
+    output: '{{steps.shorten.output}}'
+";
+
+/// A workload whose runs owe a transcript from the start, and a word to the owner once the flow asked again.
+async fn watched(app: &TestApp) -> ActiveWorkload {
+    let given = app.given();
+    let owed = |id: &str, condition: &str, obligation: &str| {
+        json!({ "id": id, "condition": condition, "outcome": "allow_with_obligations", "reason_code": id,
+            "obligations": [obligation] })
+    };
+    let rules = json!([
+        owed("watched", "always", "record_transcript"),
+        owed("told", "has(inputs.stage) && inputs.stage == 'second'", "notify_owner"),
+    ]);
+    let versions: Vec<Version> = vec![
+        given.prompt("prompt").await,
+        given.model_policy("model").await,
+        given.policy_of("policy", rules).await,
+        given.flow("flow", FLOW).await,
+    ];
+    given.active_with("main", versions).await
+}
+
+async fn stage() -> (TestApp, ActiveWorkload, String) {
+    let provider = StubProvider::new(Behaviour::Answers(SAID.to_owned()));
+    let app = TestApp::builder().provider(provider).start().await;
+    let workload = watched(&app).await;
+    let answer = run(&app, &workload).await.expect(200);
+    let id = answer["execution_id"].as_str().unwrap().to_owned();
+    app.given().role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.given().role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
+    (app, workload, id)
+}
+
+fn lineage(id: &str) -> String {
+    format!("/v1/executions/{id}/context-lineage?workspace_id={WORKSPACE}")
+}
+
+/// Which types of nodes the specification lets each relationship join.
+const RELATIONSHIPS: [(&str, &str, &str); 7] = [
+    ("executed_under", "execution", "release"),
+    ("belongs_to", "release", "workload"),
+    ("binds", "release", "asset"),
+    ("governed_by", "execution", "policy_decision"),
+    ("requires", "policy_decision", "obligation"),
+    ("produced", "execution", "evidence_artifact"),
+    ("approved_by", "release", "approval"),
+];
+
+#[tokio::test]
+async fn the_graph_says_what_the_sections_say_and_how_things_stand_to_each_other() {
+    let (app, workload, id) = stage().await;
+    let path = format!("/v1/executions/{id}/evidence-graph");
+    let flat = app.get(format!("{path}?format=flat")).await.expect(200);
+    let graph = app.get(format!("{path}?format=graph")).await.expect(200);
+    assert_eq!(graph["format"], "graph");
+    let mut types: BTreeMap<String, String> = BTreeMap::new();
+    let mut data: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for node in graph["nodes"].as_array().unwrap() {
+        let (id, name) = (node["id"].as_str().unwrap().to_owned(), node["type"].as_str().unwrap().to_owned());
+        assert_eq!(types.insert(id, name.clone()), None, "two nodes of one id: {node}");
+        data.entry(name).or_default().push(node["data"].clone());
+    }
+    let mut joined: BTreeSet<(String, String, String)> = BTreeSet::new();
+    for edge in graph["edges"].as_array().unwrap() {
+        let end = |side: &str| types[edge[side].as_str().unwrap()].clone();
+        joined.insert((edge["relationship"].as_str().unwrap().to_owned(), end("source"), end("target")));
+    }
+    let all = RELATIONSHIPS.map(|(name, from, to)| (name.to_owned(), from.to_owned(), to.to_owned()));
+    assert_eq!(joined, all.into(), "each relationship is there, between what it may join");
+    // The data of a node is the section of its type.
+    for (section, name) in [
+        ("bindings", "binding"),
+        ("obligations", "obligation"),
+        ("evidence_artifacts", "evidence_artifact"),
+        ("approvals", "approval"),
+    ] {
+        assert_eq!(flat[section], json!(data[name]), "{section}");
+    }
+    for section in ["execution", "release", "workload"] {
+        assert_eq!(json!([flat[section]]), json!(data[section]));
+    }
+    assert_eq!(data["asset"].len(), 4);
+    // Two decisions in the graph, the one that counts in the sections.
+    let decisions: Vec<&Value> = data["policy_decision"].iter().map(|decision| &decision["rules"]).collect();
+    assert_eq!(decisions, [&json!(["watched"]), &json!(["watched", "told"])]);
+    assert_eq!(flat["policy_decision"], data["policy_decision"][1]);
+    assert_eq!(flat["release"]["release_id"], workload.release_id);
+    // Whoever imposes something is named.
+    let requires = |edge: &&Value| edge["relationship"] == "requires";
+    let required: Vec<&Value> = graph["edges"].as_array().unwrap().iter().filter(requires).collect();
+    assert_eq!(required.len(), 3, "the transcript twice, the word to the owner once: {required:?}");
+}
+
+#[tokio::test]
+async fn what_a_run_owed_is_shown_with_when_it_was_done() {
+    let (app, _, id) = stage().await;
+    let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
+    let owed: Vec<&Value> = evidence["obligations"].as_array().unwrap().iter().collect();
+    assert_eq!(owed.len(), 2);
+    for (obligation, name) in owed.iter().zip(["record_transcript", "notify_owner"]) {
+        assert_eq!(obligation["obligation_name"], name);
+        assert!(obligation["fulfilled_at"].as_str().unwrap().ends_with('Z'));
+    }
+    // The owner is told by the fact that tells the end.
+    let owner = app.database().owner().await.unwrap();
+    let sql = "SELECT convert_from(body, 'UTF8')::json FROM fact WHERE kind = 'execution.ended'";
+    let fact: Value = owner.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(fact["detail"]["notify"], "team:tests");
+    assert!(fact["categories"].as_array().unwrap().contains(&json!("reports")), "{fact}");
+    assert!(!fact.to_string().contains("4111"), "facts hold no payload");
+    // A run that failed shows what it still did.
+    let read = app.get(format!("/v1/executions/{id}")).await.expect(200);
+    let steps: Vec<&Value> = read["steps"].as_array().unwrap().iter().map(|step| &step["step_id"]).collect();
+    assert_eq!(steps, ["check", "sort", "shorten", "done"]);
+}
+
+#[tokio::test]
+async fn documents_are_read_by_whoever_sees_runs_and_what_was_said_by_operators() {
+    let (app, workload, id) = stage().await;
+    let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
+    let artifacts = evidence["evidence_artifacts"].as_array().unwrap();
+    let kinds: Vec<&Value> = artifacts.iter().map(|artifact| &artifact["artifact_kind"]).collect();
+    assert_eq!(kinds, ["provider_call", "provider_call", "transcript"]);
+    let path = |artifact: &Value| {
+        format!("/v1/executions/{id}/evidence-artifacts/{}", artifact["artifact_id"].as_str().unwrap())
+    };
+    let call = app.get(path(&artifacts[0])).as_actor("user:viewer").await.expect(200);
+    assert_eq!((&call["content"]["step_id"], &call["payload_withheld"]), (&json!("sort"), &json!(false)));
+    assert_eq!(call["storage_ref"], artifacts[0]["storage_ref"]);
+    assert!(call["content"]["latency_us"].is_u64());
+
+    let transcript = path(&artifacts[2]);
+    let seen = app.get(&transcript).as_actor("user:viewer").await.expect(200);
+    assert_eq!((&seen["payload"], &seen["payload_withheld"]), (&Value::Null, &json!(true)));
+    assert!(!seen.to_string().contains("4111"), "{seen}");
+    let whole = app.get(&transcript).as_actor("user:operator").await.expect(200);
+    assert_eq!(whole["payload_withheld"], false);
+    let calls = whole["payload"]["calls"].as_array().unwrap();
+    assert_eq!((calls.len(), &calls[1]["answer"]), (2, &json!(SAID)));
+    assert_eq!(calls[1]["messages"], json!([{ "role": "user", "content": SAID }]));
+
+    // What was said can go; that it was said stays.
+    let owner = app.database().owner().await.unwrap();
+    owner.execute("DELETE FROM evidence_payload", &[]).await.unwrap();
+    let erased = app.get(&transcript).as_actor("user:operator").await.expect(200);
+    assert_eq!((&erased["payload"], &erased["content"]), (&Value::Null, &whole["content"]));
+    assert_eq!(erased["payload_withheld"], false);
+
+    // A document belongs to one run.
+    let other = run(&app, &workload).await.expect(200);
+    let elsewhere = transcript.replace(&id, other["execution_id"].as_str().unwrap());
+    app.get(elsewhere).await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn notes_to_approvals_are_for_operators() {
+    let (app, _, id) = stage().await;
+    let path = format!("/v1/executions/{id}/evidence-graph");
+    let owner = app.database().owner().await.unwrap();
+    let note = "INSERT INTO approval_note (tenant_id, approval_id, body)
+        SELECT tenant_id, approval_id, 'looked at it with Grace' FROM approval
+        ON CONFLICT (tenant_id, approval_id) DO UPDATE SET body = excluded.body";
+    owner.execute(note, &[]).await.unwrap();
+    for format in ["flat", "graph"] {
+        let seen = app.get(format!("{path}?format={format}")).as_actor("user:viewer").await.expect(200);
+        assert!(!seen.to_string().contains("Grace"), "{seen}");
+        let whole = app.get(format!("{path}?format={format}")).as_actor("user:operator").await.expect(200);
+        assert!(whole.to_string().contains("looked at it with Grace"), "{whole}");
+    }
+}
+
+#[tokio::test]
+async fn digests_are_of_what_was_sent_and_answered() {
+    let (app, _, id) = stage().await;
+    let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
+    let owner = app.database().owner().await.unwrap();
+    for (table, name) in [("execution_input", "input_digest"), ("execution_result", "output_digest")] {
+        let row = owner.query_one(&format!("SELECT salt, body FROM {table}"), &[]).await.unwrap();
+        let (salt, body): (Vec<u8>, String) = (row.get(0), row.get(1));
+        let digest = blake3::Hasher::new().update(&salt).update(body.as_bytes()).finalize();
+        assert_eq!(evidence["execution"][name], format!("blake3:{}", digest.to_hex()), "{name}");
+    }
+    owner.batch_execute("DELETE FROM execution_input; DELETE FROM execution_result").await.unwrap();
+    let later = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
+    assert_eq!(later, evidence, "the evidence stays when what was said goes");
+}
+
+#[tokio::test]
+async fn the_lineage_names_what_went_into_the_answer() {
+    let (app, _, id) = stage().await;
+    let whole = app.get(lineage(&id)).await.expect(200);
+    let members: BTreeSet<&str> = whole.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(members, ["items", "limit", "offset", "total"].into());
+    let items = whole["items"].as_array().unwrap();
+    let named: Vec<String> = items
+        .iter()
+        .rev()
+        .map(|item| {
+            let word = |name: &str| item[name].as_str().unwrap();
+            format!(
+                "{} {} {} {} {}",
+                word("origin"),
+                word("influence_role"),
+                word("action_class"),
+                word("trust"),
+                word("ref")
+            )
+        })
+        .collect();
+    assert_eq!(
+        named,
+        [
+            "user_input input read untrusted inputs",
+            "prompt_template instruction generate trusted prompt@v1",
+            "user_input input generate untrusted inputs",
+            "system instruction generate trusted flow@v1#steps.shorten",
+            "user_input input generate untrusted inputs",
+            "tool_result evidence generate untrusted steps.sort.output",
+        ]
+    );
+    assert_eq!((&whole["total"], &whole["limit"], &whole["offset"]), (&json!(6), &json!(50), &json!(0)));
+    let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
+    assert_eq!(items[5]["digest"], evidence["execution"]["input_digest"]);
+    assert_eq!((&items[5]["redacted"], &items[0]["redacted"]), (&json!(false), &json!(true)));
+    assert!(!whole.to_string().contains("refund") && !whole.to_string().contains("4111"), "{whole}");
+
+    for (filter, count) in [
+        ("origin=user_input", 3),
+        ("influence_role=instruction", 2),
+        ("action_class=read", 1),
+        ("origin=user_input&action_class=generate", 2),
+        ("origin=memory", 0),
+    ] {
+        let page = app.get(format!("{}&{filter}", lineage(&id))).await.expect(200);
+        assert_eq!((page["items"].as_array().unwrap().len(), page["total"].as_u64()), (count, Some(count as u64)));
+    }
+    let page = app.get(format!("{}&limit=2&offset=1", lineage(&id))).await.expect(200);
+    assert_eq!((&page["items"], &page["total"]), (&json!(items[1..3]), &json!(6)));
+    for query in
+        ["limit=0", "limit=201", "limit=x", "offset=-1", "limit=1&limit=1", "origin=web", "action_class=", "q=x"]
+    {
+        app.get(format!("{}&{query}", lineage(&id))).await.refused(422, "validation_error");
+    }
+    app.get(format!("{}&offset=1000000000000000000", lineage(&id))).await.refused(422, "offset_too_deep");
+    app.get(format!("/v1/executions/{id}/context-lineage")).await.refused(422, "validation_error");
+
+    // Without the inputs nobody can say what they were, and the lineage says that it cannot.
+    let owner = app.database().owner().await.unwrap();
+    owner.execute("DELETE FROM execution_input", &[]).await.unwrap();
+    let later = app.get(format!("{}&origin=user_input", lineage(&id))).await.expect(200);
+    assert!(later["items"].as_array().unwrap().iter().all(|item| item["redacted"] == true));
+}
+
+#[tokio::test]
+async fn a_lineage_tells_operators_more_and_other_workspaces_nothing() {
+    let (app, _, id) = stage().await;
+    let operators = ["action_posture", "untrusted_reason", "decision_evidence_refs"];
+    let seen = app.get(lineage(&id)).as_actor("user:viewer").await.expect(200);
+    for item in seen["items"].as_array().unwrap() {
+        assert!(operators.iter().all(|field| item.get(field).is_none()), "{item}");
+    }
+    let whole = app.get(lineage(&id)).as_actor("user:operator").await.expect(200);
+    let items = whole["items"].as_array().unwrap();
+    assert_eq!(items[0]["untrusted_reason"], "model_output");
+    assert_eq!((&items[4]["untrusted_reason"], &items[4]["trust"]), (&Value::Null, &json!("trusted")));
+    assert_eq!(items[0]["action_posture"], "allow_with_obligations");
+    let refs = |item: &Value| item["decision_evidence_refs"].as_array().unwrap().len();
+    assert_eq!((refs(&items[5]), refs(&items[0])), (1, 2), "what was decided by then, and no later decision");
+    let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
+    assert_eq!(items[0]["decision_evidence_refs"][0], evidence["policy_decision"]["decision_id"]);
+
+    let other = app.given().workspace("other", "default").await;
+    app.given().role("user:elsewhere", "operator", ("workspace", Some(&other))).await;
+    let there = format!("/v1/executions/{id}/context-lineage?workspace_id={other}");
+    for actor in ["user:operator", "user:elsewhere"] {
+        app.get(&there).as_actor(actor).await.refused(404, "not_found");
+    }
+    app.get(lineage(&id)).as_actor("user:elsewhere").await.refused(404, "not_found");
+}

@@ -1,0 +1,132 @@
+//! What a run goes by: the bound contents, read once for a release, and who asks.
+
+use crate::{
+    asset::{canonical::Checksum, content::ModelPolicy, kind::AssetKind},
+    flow::{Action, Flow},
+    policy::{CompiledPolicy, Obligation, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
+    prompt::composition::ComposedPrompt,
+    release::lane::Lane,
+    time::Timestamp,
+};
+use serde_json::{Map, Value};
+
+/// Obligations that a run fulfils. A policy that may impose another one is not activated: a control that is not enforced
+/// must not look as if it were.
+pub const FULFILLED: &[Obligation] = &[Obligation::RecordTranscript, Obligation::RedactOutput, Obligation::NotifyOwner];
+
+/// Whether a run can do what a task asks for.
+#[must_use]
+pub const fn runs(action: Action) -> bool {
+    match action {
+        Action::EvaluatePolicy => true,
+        Action::RetrieveDocuments => false,
+    }
+}
+
+/// Everything that the runs of one release go by.
+#[derive(Debug)]
+pub struct RunPlan {
+    /// The bound policy.
+    pub policy: CompiledPolicy,
+    /// The bound flow, or the one step that stands for none.
+    pub flow: Flow,
+    /// The bound prompt, with the bodies of what it includes.
+    pub prompt: Option<ComposedPrompt>,
+    /// The bound model policy; without one, what a bound legacy configuration says.
+    pub model_policy: Option<ModelPolicy>,
+    /// What the release binds, by role.
+    pub bound: Vec<BoundAsset>,
+    /// What the prompt includes, each version once.
+    pub included: Vec<Source>,
+    /// The release's identifier, as policies read it.
+    pub release_id: String,
+    /// The workload's identifier, as policies read it.
+    pub workload_id: String,
+}
+
+/// A version that is bound in a role.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BoundAsset {
+    /// The role.
+    pub role: AssetKind,
+    /// The asset's slug.
+    pub slug: String,
+    /// The version, where runs read what it says.
+    pub source: Option<Source>,
+}
+
+/// A version whose text goes into runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// Slug and label, as in `triage-prompt@v2`.
+    pub reference: String,
+    /// The checksum of its content.
+    pub checksum: Checksum,
+    /// Length of its canonical bytes.
+    pub size_bytes: u64,
+}
+
+impl RunPlan {
+    /// What is bound in a role.
+    #[must_use]
+    pub fn bound(&self, role: AssetKind) -> Option<&BoundAsset> {
+        self.bound.iter().find(|asset| asset.role == role)
+    }
+
+    /// Whether there is anything to run: a flow, or what its one step needs that stands for none.
+    #[must_use]
+    pub fn is_runnable(&self) -> bool {
+        self.bound(AssetKind::OrchestrationFlow).is_some() || (self.prompt.is_some() && self.model_policy.is_some())
+    }
+
+    /// Whether some decision of a run may impose this.
+    pub(super) fn may_impose(&self, obligation: Obligation) -> bool {
+        self.policy.obligations().any(|imposed| imposed == obligation)
+    }
+}
+
+/// Who runs what: the words that policies read.
+#[derive(Clone, Debug)]
+pub struct RunFacts {
+    /// Who asks, such as `user:ada`.
+    pub actor: String,
+    /// What that is, such as `user`.
+    pub actor_kind: &'static str,
+    /// The groups of who asks.
+    pub groups: Vec<String>,
+    /// The roles of who asks, where the workload is.
+    pub roles: Vec<String>,
+    /// The workload's slug.
+    pub workload_slug: String,
+    /// Who answers for the workload.
+    pub owner_ref: String,
+    /// In which environment.
+    pub environment: String,
+    /// On which lane.
+    pub lane: Lane,
+}
+
+impl RunFacts {
+    /// Asks the policy of a plan about a run with these inputs.
+    #[must_use]
+    pub fn decide(&self, plan: &RunPlan, inputs: &Map<String, Value>, now: Timestamp) -> PolicyDecision {
+        plan.policy.decide(&PolicyInput {
+            actor: PolicyActor {
+                reference: &self.actor,
+                kind: self.actor_kind,
+                groups: &self.groups,
+                roles: &self.roles,
+            },
+            workload: PolicyWorkload {
+                slug: &self.workload_slug,
+                owner_ref: &self.owner_ref,
+                workload_id: &plan.workload_id,
+            },
+            release: PolicyRelease { release_id: &plan.release_id, state: "active", environment: &self.environment },
+            inputs,
+            environment: &self.environment,
+            lane: self.lane.as_str(),
+            now,
+        })
+    }
+}

@@ -1,0 +1,409 @@
+//! One run, from its first step to its end: a state machine that asks for what is outside and never reaches out itself.
+//!
+//! [`Run::start`] and [`Run::answered`] go on until the run needs a model's answer or has ended. Whoever drives it asks the
+//! provider, keeps time and leases, and may stop at any question: what the run did until then is in it.
+
+mod call;
+mod lineage;
+mod obligation;
+mod scope;
+
+#[cfg(test)]
+mod tests;
+
+use super::{
+    Outcome, Payload, RunError, Status, StepRecord,
+    plan::{RunFacts, RunPlan},
+    provider::{Completion, ProviderCall, ProviderError},
+};
+use crate::{
+    evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem},
+    flow::{
+        Action, Next, Output, Step, StepKind,
+        allowance::{Allowance, Exhausted},
+        reference::{Template, Unresolvable},
+    },
+    id::{DecisionId, ExecutionId, Ids},
+    policy::{self, Obligation, PolicyDecision},
+    prompt::PromptRefusal,
+    redaction::Redactor,
+    time::{Clock, Timestamp},
+};
+use call::Asked;
+use scope::Known;
+use serde_json::{Map, Value, json};
+use std::{collections::BTreeMap, time::Duration};
+
+/// Steps that one run may take. A sound flow has no cycle and at most 200 steps; this holds even if it had.
+pub const STEP_BUDGET: usize = 1_000;
+/// Room for the values of one run, in bytes: sixteen times the longest request, four times the longest prompt, and as
+/// much as thirty runs can have in a server that is promised half a gibibyte.
+pub const VALUE_BYTES: usize = 16 << 20;
+
+/// What a run is about.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The run.
+    pub execution_id: ExecutionId,
+    /// What it goes by.
+    pub plan: &'a RunPlan,
+    /// Who asks.
+    pub facts: &'a RunFacts,
+    /// What was sent.
+    pub inputs: &'a Map<String, Value>,
+    /// The same as it is kept.
+    pub sent: &'a Payload,
+    /// Its digest.
+    pub sent_digest: [u8; 32],
+}
+
+/// What comes from outside without being asked for.
+#[derive(Clone, Copy)]
+pub struct Outside<'a> {
+    /// The present moment.
+    pub clock: &'a dyn Clock,
+    /// Fresh identifiers and salts.
+    pub ids: &'a dyn Ids,
+    /// Masks personal data.
+    pub redactor: &'a Redactor,
+}
+
+/// What a run needs to go on.
+#[derive(Debug)]
+#[must_use]
+pub enum Turn {
+    /// A model's answer.
+    Ask(Box<ProviderCall>),
+    /// Nothing: it has ended.
+    Ended,
+}
+
+/// Why a run is stopped before its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// It took longer than a run may.
+    Overdue,
+    /// Somebody else ends it.
+    LeaseLost,
+    /// Its workload was suspended or retired.
+    Suspended,
+}
+
+impl Cut {
+    const fn told(self) -> (Status, Outcome, &'static str, &'static str) {
+        match self {
+            Self::Overdue => {
+                (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")
+            }
+            Self::LeaseLost => (Status::Failed, Outcome::Failure, "interrupted", "the run lost its lease"),
+            Self::Suspended => {
+                (Status::Cancelled, Outcome::Cancelled, "workload_suspended", "the workload was suspended")
+            }
+        }
+    }
+}
+
+/// How a run ended, and all that it leaves behind.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Where it is now.
+    pub status: Status,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why it has no answer.
+    pub error: Option<RunError>,
+    /// The answer and what its providers said of it.
+    pub output: Option<(Value, Map<String, Value>)>,
+    /// What its steps did, in order.
+    pub steps: Vec<StepRecord>,
+    /// Decisions taken on the way.
+    pub decisions: Vec<RecordedDecision>,
+    /// Documents kept as evidence.
+    pub artifacts: Vec<EvidenceArtifact>,
+    /// What its steps read.
+    pub lineage: Vec<LineageItem>,
+    /// Obligations that were fulfilled, and when.
+    pub fulfilled: Vec<(Obligation, Timestamp)>,
+    /// The strictest decision of the run.
+    pub decision: PolicyDecision,
+}
+
+/// Why a step did not succeed.
+enum StepFailure {
+    /// A failure that `on_failure` may catch.
+    Failed(RunError),
+    /// A denial, which nothing catches.
+    Denied,
+    /// The run has no room left. Nothing catches that either: there is none for the step that would.
+    NoRoom,
+}
+
+impl From<Exhausted> for StepFailure {
+    fn from(_: Exhausted) -> Self {
+        Self::NoRoom
+    }
+}
+
+impl From<Unresolvable> for StepFailure {
+    fn from(refusal: Unresolvable) -> Self {
+        match refusal {
+            Unresolvable::Missing(_) => Self::of("reference_missing", "a value that a step refers to does not exist"),
+            Unresolvable::TooLarge(_) => Self::NoRoom,
+        }
+    }
+}
+
+impl StepFailure {
+    fn of(code: &str, message: &str) -> Self {
+        Self::Failed(RunError::new(code, message))
+    }
+
+    fn of_prompt(refusal: PromptRefusal) -> Self {
+        let offset = refusal.offset().and_then(|offset| u32::try_from(offset).ok());
+        Self::Failed(RunError { offset, ..RunError::new(refusal.code(), &refusal.to_string()) })
+    }
+
+    fn code(&self) -> String {
+        match self {
+            Self::Failed(error) => error.code.clone(),
+            Self::Denied => "policy_denied".to_owned(),
+            Self::NoRoom => "value_too_large".to_owned(),
+        }
+    }
+}
+
+/// How far a step got.
+enum Reached {
+    /// Its end.
+    Done(Value),
+    /// A question.
+    Asks(Box<ProviderCall>, Box<Asked>),
+}
+
+/// A step that waits for an answer.
+struct Waiting<'a> {
+    step: &'a Step,
+    began: Timestamp,
+    asked: Box<Asked>,
+}
+
+/// One run under way.
+pub struct Run<'a> {
+    subject: Subject<'a>,
+    outside: Outside<'a>,
+    outputs: BTreeMap<String, Value>,
+    allowance: Allowance,
+    metadata: Map<String, Value>,
+    transcript: Vec<Value>,
+    keeps_transcript: bool,
+    /// What any decision of the run imposed, the first first.
+    owed: Vec<Obligation>,
+    waiting: Option<Waiting<'a>>,
+    ended: Ended,
+}
+
+impl<'a> Run<'a> {
+    /// A run that was let in under a decision.
+    #[must_use]
+    pub fn new(subject: Subject<'a>, decision: PolicyDecision, outside: Outside<'a>) -> Self {
+        let owed = decision.obligations.clone();
+        let ended = Ended {
+            status: Status::Failed,
+            outcome: Outcome::Failure,
+            error: None,
+            output: None,
+            steps: Vec::new(),
+            decisions: Vec::new(),
+            artifacts: Vec::new(),
+            lineage: Vec::new(),
+            fulfilled: Vec::new(),
+            decision,
+        };
+        Self {
+            // Which decision counts is known at the end alone, and then it is too late to listen.
+            keeps_transcript: subject.plan.may_impose(Obligation::RecordTranscript),
+            subject,
+            outside,
+            outputs: BTreeMap::new(),
+            allowance: Allowance::of(VALUE_BYTES),
+            metadata: Map::new(),
+            transcript: Vec::new(),
+            owed,
+            waiting: None,
+            ended,
+        }
+    }
+
+    /// Begins.
+    pub fn start(&mut self) -> Turn {
+        match self.subject.plan.flow.entry() {
+            Some(step) => self.walk(step),
+            None => self.fail(RunError::new("flow_invalid", "the flow has no entry")),
+        }
+    }
+
+    /// Goes on with the answer to the last question. An answer to no question changes nothing.
+    pub fn answered(&mut self, answer: Result<Completion, ProviderError>) -> Turn {
+        let Some(Waiting { step, began, asked }) = self.waiting.take() else { return Turn::Ended };
+        let produced = self.take_answer(step, *asked, answer).and_then(|value| self.produced(step, value));
+        match self.leave(step, began, produced) {
+            Ok(next) => self.walk(next),
+            Err(turn) => turn,
+        }
+    }
+
+    /// Ends the run where it is, and fulfils what it owes.
+    #[must_use]
+    pub fn conclude(mut self, cut: Option<Cut>) -> Ended {
+        if let Some(cut) = cut {
+            let (status, outcome, code, message) = cut.told();
+            (self.ended.status, self.ended.outcome, self.ended.output) = (status, outcome, None);
+            self.ended.error = Some(RunError::new(code, message));
+            self.leave_unanswered(code);
+        }
+        self.fulfil();
+        self.ended
+    }
+
+    /// Notes the question that the run was cut at: it was asked, and nobody waits for what is answered.
+    fn leave_unanswered(&mut self, code: &str) {
+        let Some(Waiting { step, began, asked }) = self.waiting.take() else { return };
+        self.keep_unanswered(step, *asked);
+        self.ended.steps.push(StepRecord {
+            step_id: step.id.clone(),
+            step_type: step.kind.as_str(),
+            failure: Some(code.to_owned()),
+            duration: span(began, self.outside.clock.now()),
+        });
+    }
+
+    /// Takes steps until one asks, or the run ends.
+    fn walk(&mut self, mut step: &'a Step) -> Turn {
+        loop {
+            if self.ended.steps.len() >= STEP_BUDGET {
+                return self.fail(RunError::new("step_budget_exceeded", "the run took more steps than a run may"));
+            }
+            let began = self.outside.clock.now();
+            let done = match self.take(step) {
+                Ok(Reached::Asks(call, asked)) => {
+                    self.waiting = Some(Waiting { step, began, asked });
+                    return Turn::Ask(call);
+                }
+                Ok(Reached::Done(value)) => Ok(value),
+                Err(failure) => Err(failure),
+            };
+            match self.leave(step, began, done) {
+                Ok(next) => step = next,
+                Err(turn) => return turn,
+            }
+        }
+    }
+
+    /// Notes how a step went, and finds the next one.
+    fn leave(&mut self, step: &Step, began: Timestamp, done: Result<Value, StepFailure>) -> Result<&'a Step, Turn> {
+        let plan = self.subject.plan;
+        self.ended.steps.push(StepRecord {
+            step_id: step.id.clone(),
+            step_type: step.kind.as_str(),
+            failure: done.as_ref().err().map(StepFailure::code),
+            duration: span(began, self.outside.clock.now()),
+        });
+        let (succeeded, error) = match done {
+            Ok(value) => {
+                self.outputs.insert(step.id.clone(), value);
+                (true, None)
+            }
+            Err(StepFailure::Failed(error)) => (false, Some(error)),
+            Err(StepFailure::Denied) => {
+                (self.ended.status, self.ended.outcome) = (Status::Denied, Outcome::Denied);
+                return Err(Turn::Ended);
+            }
+            Err(StepFailure::NoRoom) => {
+                let message = "the values of the run take more room than a run has";
+                return Err(self.fail(RunError::new("value_too_large", message)));
+            }
+        };
+        match (plan.flow.next_after(step, succeeded), error) {
+            (Next::Step(next), _) => Ok(next),
+            (Next::Returns, None) => Err(self.complete(&step.id)),
+            (Next::Returns | Next::Fails, Some(error)) => Err(self.fail(error)),
+            (Next::Fails, None) => Err(self.fail(RunError::new("flow_invalid", "the flow leads nowhere from here"))),
+        }
+    }
+
+    fn complete(&mut self, returned: &str) -> Turn {
+        (self.ended.status, self.ended.outcome) = (Status::Completed, Outcome::Success);
+        let value = self.outputs.remove(returned).unwrap_or(Value::Null);
+        self.ended.output = Some((value, std::mem::take(&mut self.metadata)));
+        Turn::Ended
+    }
+
+    fn fail(&mut self, error: RunError) -> Turn {
+        self.ended.error = Some(error);
+        Turn::Ended
+    }
+
+    fn take(&mut self, step: &'a Step) -> Result<Reached, StepFailure> {
+        let mut inputs = Map::new();
+        for (name, template) in &step.inputs {
+            // The prompt is resolved where it is rendered: the bound one is a template of its own.
+            if name != "prompt" {
+                inputs.insert(name.clone(), self.resolve(template, None)?);
+            }
+        }
+        let produced = match &step.kind {
+            StepKind::Task { action: Action::EvaluatePolicy } => {
+                self.note_reading(step);
+                self.evaluate_policy(inputs)?
+            }
+            StepKind::LlmCall { .. } => return self.question(step, &inputs),
+            StepKind::Return { output } => return self.resolve(output, None).map(Reached::Done),
+            StepKind::Task { action: Action::RetrieveDocuments }
+            | StepKind::Agent { .. }
+            | StepKind::Embedding { .. } => {
+                return Err(StepFailure::of("step_type_unavailable", "this server cannot run steps of this type"));
+            }
+        };
+        self.produced(step, produced).map(Reached::Done)
+    }
+
+    /// What later steps see of what a step produced.
+    fn produced(&mut self, step: &Step, value: Value) -> Result<Value, StepFailure> {
+        match &step.output {
+            // A name is another way to read the whole (see `scope::member`).
+            None | Some(Output::Named(_)) => Ok(value),
+            Some(Output::Mapped(template)) => self.resolve(template, Some((&step.id, value))),
+        }
+    }
+
+    fn resolve(&mut self, template: &Template, own: Option<(&str, Value)>) -> Result<Value, StepFailure> {
+        let Subject { plan, inputs, .. } = self.subject;
+        let known = Known { plan, inputs, outputs: &self.outputs, own };
+        Ok(template.resolve(&known, &mut self.allowance)?)
+    }
+
+    /// Decides again with the step's inputs laid over the run's. The strictest decision of a run counts.
+    fn evaluate_policy(&mut self, inputs: Map<String, Value>) -> Result<Value, StepFailure> {
+        let Subject { plan, facts, inputs: sent, .. } = self.subject;
+        let mut merged = sent.clone();
+        merged.extend(inputs);
+        let now = self.outside.clock.now();
+        let decision = facts.decide(plan, &merged, now);
+        let id = DecisionId::from(self.outside.ids.fresh());
+        self.ended.decisions.push(RecordedDecision::of(id, &decision, now));
+        let told = json!({ "outcome": decision.outcome.as_str(), "reason_code": decision.reason_code });
+        let denied = decision.outcome == policy::Outcome::Deny;
+        for obligation in &decision.obligations {
+            if !self.owed.contains(obligation) {
+                self.owed.push(*obligation);
+            }
+        }
+        self.ended.decision = policy::strictest(self.ended.decision.clone(), decision);
+        if denied { Err(StepFailure::Denied) } else { Ok(told) }
+    }
+}
+
+/// From one moment to another; none where a clock was set back.
+fn span(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::from_micros(u64::try_from(to.micros().saturating_sub(from.micros())).unwrap_or(0))
+}

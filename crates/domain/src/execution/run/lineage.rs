@@ -1,0 +1,139 @@
+//! What the steps of a run read, noted when they read it.
+
+use super::{Run, call::asks_for_bound_prompt};
+use crate::{
+    asset::kind::AssetKind,
+    evidence::lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
+    execution::{Payload, plan::Source},
+    flow::{
+        Step, StepKind,
+        reference::{Reference, Template},
+    },
+};
+use std::collections::BTreeSet;
+
+/// Most things that are noted of one run: far more than any real flow reads, and few enough to be kept.
+pub(super) const MAX_LINEAGE: usize = 1_000;
+/// What stands for those beyond.
+const TRUNCATED: &str = "lineage_truncated";
+
+/// One thing that is read: where it is from, what it is to the step, and what it is called.
+struct Read {
+    origin: Origin,
+    influence_role: InfluenceRole,
+    reference: String,
+    digest: [u8; 32],
+    size_bytes: u64,
+    untrusted: Option<UntrustedReason>,
+}
+
+impl Read {
+    /// A version: approved with its release, and therefore trusted.
+    fn version(origin: Origin, source: &Source, reference: String) -> Self {
+        Self {
+            origin,
+            influence_role: InfluenceRole::Instruction,
+            reference,
+            digest: source.checksum.bytes(),
+            size_bytes: source.size_bytes,
+            untrusted: None,
+        }
+    }
+}
+
+impl Run<'_> {
+    /// What a step reads that decides something.
+    pub(super) fn note_reading(&mut self, step: &Step) {
+        let mut read = vec![self.sent()];
+        read.extend(self.outputs_read(step));
+        self.note(ActionClass::Read, read);
+    }
+
+    /// What a model is asked with: the prompt and all that it includes, the text of the flow around it, the run's inputs,
+    /// which are the prompt's arguments and the conversation where the step names no others, and outputs of earlier steps.
+    pub(super) fn note_call(&mut self, step: &Step) {
+        let plan = self.subject.plan;
+        let template = step.inputs.get("prompt");
+        let mut read = Vec::new();
+        if asks_for_bound_prompt(template) {
+            let bound = plan.bound(AssetKind::PromptTemplate).and_then(|asset| asset.source.as_ref());
+            let sources = bound.into_iter().chain(&plan.included);
+            read.extend(sources.map(|source| Read::version(Origin::PromptTemplate, source, source.reference.clone())));
+        }
+        let own_words = template.is_some_and(Template::has_words);
+        let flow = plan.bound(AssetKind::OrchestrationFlow).and_then(|asset| asset.source.as_ref());
+        if let (true, Some(flow)) = (own_words, flow) {
+            let reference = format!("{}#steps.{}", flow.reference, step.id);
+            read.push(Read::version(Origin::System, flow, reference));
+        }
+        read.push(self.sent());
+        read.extend(self.outputs_read(step));
+        self.note(ActionClass::Generate, read);
+    }
+
+    fn sent(&self) -> Read {
+        let sent = self.subject.sent;
+        Read {
+            origin: Origin::UserInput,
+            influence_role: InfluenceRole::Input,
+            reference: "inputs".to_owned(),
+            digest: self.subject.sent_digest,
+            size_bytes: length(sent.body.len()),
+            untrusted: Some(UntrustedReason::UserSupplied),
+        }
+    }
+
+    /// The outputs of earlier steps that a step refers to, each once.
+    fn outputs_read(&self, step: &Step) -> Vec<Read> {
+        let named: BTreeSet<&str> = step
+            .inputs
+            .values()
+            .flat_map(|template| template.references())
+            .filter_map(|reference| match reference {
+                Reference::Step { step, .. } => Some(step.as_str()),
+                Reference::Trigger { .. } | Reference::Release { .. } => None,
+            })
+            .collect();
+        named.into_iter().filter_map(|id| self.output_read(id)).collect()
+    }
+
+    fn output_read(&self, id: &str) -> Option<Read> {
+        let body = self.outputs.get(id)?.to_string();
+        let routed = self.subject.plan.flow.step(id).is_some_and(|step| match step.kind {
+            StepKind::LlmCall { .. } | StepKind::Agent { .. } | StepKind::Embedding { .. } => true,
+            StepKind::Task { .. } | StepKind::Return { .. } => false,
+        });
+        let (origin, untrusted) =
+            if routed { (Origin::ToolResult, Some(UntrustedReason::ModelOutput)) } else { (Origin::System, None) };
+        let size_bytes = length(body.len());
+        let digest = Payload { body, salt: self.subject.sent.salt }.digest();
+        let reference = format!("steps.{id}.output");
+        Some(Read { origin, influence_role: InfluenceRole::Evidence, reference, digest, size_bytes, untrusted })
+    }
+
+    fn note(&mut self, action_class: ActionClass, read: Vec<Read>) {
+        let created_at = self.outside.clock.now();
+        for read in read {
+            let noted = self.ended.lineage.len();
+            if noted > MAX_LINEAGE {
+                return;
+            }
+            let reference = if noted == MAX_LINEAGE { TRUNCATED.to_owned() } else { read.reference };
+            self.ended.lineage.push(LineageItem {
+                lineage_id: self.outside.ids.fresh().into(),
+                origin: if noted == MAX_LINEAGE { Origin::System } else { read.origin },
+                influence_role: read.influence_role,
+                action_class,
+                reference,
+                digest: read.digest,
+                size_bytes: read.size_bytes,
+                untrusted: read.untrusted,
+                created_at,
+            });
+        }
+    }
+}
+
+fn length(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}

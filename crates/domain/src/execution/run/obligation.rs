@@ -1,0 +1,81 @@
+//! What a run owes beside its answer, done at its end.
+
+use super::Run;
+use crate::{
+    asset::ports::ArtifactPath,
+    evidence::EvidenceArtifact,
+    execution::{Outcome, Payload, RunError, Status, digest_text},
+    policy::Obligation,
+    time::Timestamp,
+};
+use serde_json::{Map, Value, json};
+
+impl Run<'_> {
+    /// Fulfils what any decision of the run imposed, also where a later one denied it: what was said until then was said
+    /// under that. An obligation that cannot be fulfilled ends the run without an answer, whatever it had found.
+    pub(super) fn fulfil(&mut self) {
+        for obligation in std::mem::take(&mut self.owed) {
+            let now = self.outside.clock.now();
+            let fulfilled = match obligation {
+                Obligation::RecordTranscript => self.record_transcript(now),
+                // The fact that tells the run's end names the owner.
+                Obligation::NotifyOwner => true,
+                Obligation::RedactOutput => self.redact_output(now),
+                Obligation::RequireCitation | Obligation::HumanReview => {
+                    self.refuse();
+                    false
+                }
+            };
+            if fulfilled {
+                self.ended.fulfilled.push((obligation, now));
+            }
+        }
+    }
+
+    fn refuse(&mut self) {
+        self.ended.output = None;
+        if self.ended.outcome == Outcome::Success {
+            (self.ended.status, self.ended.outcome) = (Status::Failed, Outcome::Failure);
+            let message = "the policy asks for something that this server cannot do";
+            self.ended.error = Some(RunError::new("obligation_unavailable", message));
+        }
+    }
+
+    /// Whatever was said until the end, however the run ended.
+    fn record_transcript(&mut self, now: Timestamp) -> bool {
+        let said = std::mem::take(&mut self.transcript);
+        let (calls, payload) = (said.len(), json!({ "calls": said }).to_string());
+        let payload = Payload { body: payload, salt: self.outside.ids.salt() };
+        let body = Map::from_iter([
+            ("calls".to_owned(), json!(calls)),
+            ("digest".to_owned(), json!(digest_text(&payload.digest()))),
+            ("size_bytes".to_owned(), json!(payload.body.len())),
+        ]);
+        self.keep("transcript", "transcript.json", (body, Some(payload)), now);
+        true
+    }
+
+    /// Masks personal data in the answer and in what providers said of it. Without an answer nothing is masked.
+    fn redact_output(&mut self, now: Timestamp) -> bool {
+        let Some((output, metadata)) = &mut self.ended.output else { return false };
+        let mut masked = self.outside.redactor.redact(output);
+        for said in metadata.values_mut() {
+            masked.add(&self.outside.redactor.redact(said));
+        }
+        let body = Map::from_iter([("masked".to_owned(), json!(masked))]);
+        self.keep("redaction", "redaction.json", (body, None), now);
+        true
+    }
+
+    fn keep(
+        &mut self,
+        kind: &'static str,
+        name: &'static str,
+        (body, payload): (Map<String, Value>, Option<Payload>),
+        created_at: Timestamp,
+    ) {
+        let artifact_id = self.outside.ids.fresh().into();
+        let storage_ref = ArtifactPath::of_evidence(self.subject.execution_id, artifact_id, name);
+        self.ended.artifacts.push(EvidenceArtifact { artifact_id, kind, storage_ref, body, payload, created_at });
+    }
+}

@@ -1,0 +1,72 @@
+//! The values that references of a run have.
+
+use super::RunPlan;
+use crate::{
+    asset::kind::AssetKind,
+    flow::{
+        Flow, Output,
+        reference::{Reference, ReferenceScope},
+    },
+};
+use serde_json::{Map, Value};
+use std::{borrow::Cow, collections::BTreeMap};
+
+/// Everything that a step may refer to.
+pub(super) struct Known<'r> {
+    pub(super) plan: &'r RunPlan,
+    pub(super) inputs: &'r Map<String, Value>,
+    pub(super) outputs: &'r BTreeMap<String, Value>,
+    /// A step and what it produced, while its output is mapped.
+    pub(super) own: Option<(&'r str, Value)>,
+}
+
+impl ReferenceScope for Known<'_> {
+    fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>> {
+        match reference {
+            Reference::Trigger { input } => self.inputs.get(input).map(Cow::Borrowed),
+            Reference::Step { step, fields } => {
+                let whole = match &self.own {
+                    Some((id, value)) if id == step => value,
+                    Some(_) | None => self.outputs.get(step)?,
+                };
+                member(&self.plan.flow, step, whole, fields).map(Cow::Borrowed)
+            }
+            // A role stands for the bound asset's name where nothing else is meant by it.
+            Reference::Release { role } => {
+                self.plan.bound(*role).map(|asset| Cow::Owned(Value::String(asset.slug.clone())))
+            }
+        }
+    }
+}
+
+/// Follows names into an output. A step that named its output is also read under that name.
+fn member<'v>(flow: &Flow, step: &str, whole: &'v Value, fields: &[String]) -> Option<&'v Value> {
+    let (mut value, mut rest) = (whole, fields);
+    if let Some((first, tail)) = fields.split_first() {
+        let output = flow.step(step).and_then(|step| step.output.as_ref());
+        if matches!(output, Some(Output::Named(name)) if name == first) {
+            rest = tail;
+        }
+    }
+    for field in rest {
+        value = value.get(field)?;
+    }
+    Some(value)
+}
+
+/// The same, where the bound prompt stands for its rendering.
+pub(super) struct WithPrompt<'r> {
+    pub(super) known: Known<'r>,
+    pub(super) prompt: Value,
+}
+
+impl ReferenceScope for WithPrompt<'_> {
+    fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>> {
+        match reference {
+            Reference::Release { role: AssetKind::PromptTemplate } => Some(Cow::Borrowed(&self.prompt)),
+            Reference::Release { .. } | Reference::Trigger { .. } | Reference::Step { .. } => {
+                self.known.value(reference)
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What only shows from inside: flows that no check lets through, and what is noted on the way. How sound flows run is told
+//! by the scenario files (`crates/domain/tests/scenarios`).
+
+use super::*;
+use crate::{
+    asset::{canonical::Canonical, content, content::CheckedContent, kind::AssetKind},
+    evidence::lineage::{Origin, UntrustedReason},
+    execution::plan::{BoundAsset, Source},
+    flow::Flow,
+    policy::CompiledPolicy,
+    release::lane::Lane,
+};
+use ::time::OffsetDateTime;
+use std::sync::atomic::{AtomicU64, Ordering};
+use uuid::Uuid;
+
+/// Each look at the clock is a millisecond later, and each identifier follows the one before.
+#[derive(Default)]
+struct Steady(AtomicU64);
+
+impl Clock for Steady {
+    fn now(&self) -> Timestamp {
+        let passed = self.0.fetch_add(1, Ordering::Relaxed);
+        Timestamp::new(OffsetDateTime::UNIX_EPOCH).after(Duration::from_millis(passed))
+    }
+}
+
+impl Ids for Steady {
+    fn fresh(&self) -> Uuid {
+        Uuid::from_u128(u128::from(self.0.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    fn salt(&self) -> [u8; 16] {
+        [9; 16]
+    }
+}
+
+fn policy(rules: Value) -> CompiledPolicy {
+    CompiledPolicy::compile(&json!({ "rules": rules })).unwrap()
+}
+
+fn allowing() -> CompiledPolicy {
+    policy(json!([{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "open" }]))
+}
+
+fn source(text: &str, content: &Value) -> Source {
+    let canonical = Canonical::of(content).unwrap();
+    Source { reference: text.to_owned(), checksum: canonical.checksum().clone(), size_bytes: 10 }
+}
+
+fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
+    let prompt = json!({ "system_prompt": "Sort: $arg:text", "variables": [
+        { "name": "text", "description": "The ticket.", "type": "string" },
+    ] });
+    let CheckedContent::PromptTemplate(template) = content::read(AssetKind::PromptTemplate, &prompt).unwrap() else {
+        panic!("a prompt is read as one");
+    };
+    let route = json!({ "route_id": "primary", "provider": "local", "model": "m", "account_slot": "local", "state": "approved" });
+    let model = json!({ "provider_route": route });
+    let CheckedContent::ModelPolicy(model_policy) = content::read(AssetKind::ModelPolicy, &model).unwrap() else {
+        panic!("a model policy is read as one");
+    };
+    let bound = |role, slug: &str, content: &Value| BoundAsset {
+        role,
+        slug: slug.to_owned(),
+        source: Some(source(&format!("{slug}@v1"), content)),
+    };
+    RunPlan {
+        policy,
+        bound: vec![
+            bound(AssetKind::PromptTemplate, "sorting", &prompt),
+            bound(AssetKind::OrchestrationFlow, "steps", &flow.to_content()),
+        ],
+        flow,
+        prompt: Some(template.compose(|_| None).unwrap()),
+        model_policy: Some(model_policy),
+        included: vec![source("manners@v3", &json!({}))],
+        release_id: "r".to_owned(),
+        workload_id: "w".to_owned(),
+    }
+}
+
+fn facts() -> RunFacts {
+    RunFacts {
+        actor: "user:ada".to_owned(),
+        actor_kind: "user",
+        groups: Vec::new(),
+        roles: Vec::new(),
+        workload_slug: "tickets".to_owned(),
+        owner_ref: "team:support".to_owned(),
+        environment: "dev".to_owned(),
+        lane: Lane::Standard,
+    }
+}
+
+/// Runs a plan with a provider that says the same again and again, and stops it at a question where it is told to.
+fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Cut)>) -> Ended {
+    let (facts, steady, redactor) = (facts(), Steady::default(), Redactor::default());
+    let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
+    let sent = Payload { body: Value::Object(inputs.clone()).to_string(), salt: [1; 16] };
+    let subject = Subject {
+        execution_id: Uuid::from_u128(7).into(),
+        plan,
+        facts: &facts,
+        inputs: &inputs,
+        sent: &sent,
+        sent_digest: sent.digest(),
+    };
+    let decision = facts.decide(plan, &inputs, steady.now());
+    let mut run = Run::new(subject, decision, Outside { clock: &steady, ids: &steady, redactor: &redactor });
+    let mut turn = run.start();
+    let mut asked = 0;
+    while let Turn::Ask(_) = turn {
+        asked += 1;
+        if let Some((at, cut)) = cut_at
+            && at == asked
+        {
+            return run.conclude(Some(cut));
+        }
+        let (text, metadata) = (answer.to_owned(), Map::new());
+        turn = run.answered(Ok(Completion { text, tokens_in: 1, tokens_out: 1, metadata }));
+    }
+    run.conclude(None)
+}
+
+fn calls(prompts: &[&str]) -> Flow {
+    let mut steps: Vec<Value> = prompts
+        .iter()
+        .enumerate()
+        .map(|(index, prompt)| json!({ "id": format!("s{index}"), "type": "llm_call", "inputs": { "prompt": prompt } }))
+        .collect();
+    let last = format!("{{{{steps.s{}.output}}}}", prompts.len() - 1);
+    steps.push(json!({ "id": "end", "type": "return", "output": last }));
+    let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
+    let content = json!({ "name": "f", "trigger": trigger, "entry_step": "s0", "steps": steps });
+    Flow::from_content(&content).unwrap()
+}
+
+/// T14: no check lets a circle through, and if one did, the run would still end.
+#[test]
+fn a_flow_that_goes_round_in_circles_is_stopped() {
+    let plan = plan(allowing(), calls(&["a", "b"]).leading_back_to_its_entry());
+    let ended = run(&plan, "x", None);
+    assert_eq!(ended.error.unwrap().code, "step_budget_exceeded");
+    assert_eq!((ended.status, ended.outcome, ended.steps.len()), (Status::Failed, Outcome::Failure, STEP_BUDGET));
+    assert_eq!(ended.lineage.len(), lineage::MAX_LINEAGE + 1, "and what it noted is bounded too");
+    assert_eq!(ended.lineage.last().unwrap().reference, "lineage_truncated");
+}
+
+#[test]
+fn what_a_model_is_asked_with_is_noted_with_its_trust() {
+    let plan = plan(allowing(), calls(&["{{release.prompt_template}}", "Shorten: {{steps.s0.output}}"]));
+    let ended = run(&plan, "billing", None);
+    let noted: Vec<(&str, &str, Option<UntrustedReason>)> =
+        ended.lineage.iter().map(|item| (item.origin.as_str(), item.reference.as_str(), item.untrusted)).collect();
+    let (prompt, input) = (Origin::PromptTemplate.as_str(), Origin::UserInput.as_str());
+    assert_eq!(
+        noted,
+        [
+            (prompt, "sorting@v1", None),
+            (prompt, "manners@v3", None),
+            (input, "inputs", Some(UntrustedReason::UserSupplied)),
+            (Origin::System.as_str(), "steps@v1#steps.s1", None),
+            (input, "inputs", Some(UntrustedReason::UserSupplied)),
+            (Origin::ToolResult.as_str(), "steps.s0.output", Some(UntrustedReason::ModelOutput)),
+        ]
+    );
+    // Nobody who has the digest alone can try what was said until it fits.
+    let output = ended.lineage.last().unwrap();
+    assert_ne!(output.digest, <[u8; 32]>::from(blake3::hash(br#""billing""#)));
+    assert_eq!(output.size_bytes, 9);
+    assert_eq!(ended.lineage[0].digest, plan.bound[0].source.as_ref().unwrap().checksum.bytes());
+}
+
+#[test]
+fn what_was_said_until_a_run_was_cut_is_recorded() {
+    let recording = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+        "reason_code": "watched", "obligations": ["record_transcript", "notify_owner"] }]);
+    let plan = plan(policy(recording), calls(&["one", "two", "three"]));
+    let ended = run(&plan, "secret words", Some((3, Cut::Overdue)));
+    assert_eq!((ended.status, ended.outcome), (Status::Failed, Outcome::Timeout));
+    assert!(ended.output.is_none());
+    let transcript = ended.artifacts.iter().find(|artifact| artifact.kind == "transcript").unwrap();
+    assert!(!Value::Object(transcript.body.clone()).to_string().contains("secret"), "{:?}", transcript.body);
+    let said: Value = serde_json::from_str(&transcript.payload.as_ref().unwrap().body).unwrap();
+    assert_eq!(said["calls"].as_array().unwrap().len(), 3);
+    assert_eq!((&said["calls"][2]["system_prompt"], said["calls"][2].get("answer")), (&json!("three"), None));
+    assert_eq!(ended.steps.last().unwrap().failure.as_deref(), Some("deadline_exceeded"));
+    let calls: Vec<&Value> = ended.artifacts.iter().filter_map(|artifact| artifact.body.get("attempts")).collect();
+    assert_eq!(calls[2][0]["result"], "not_waited_for");
+    assert_eq!(said["calls"][1]["answer"], "secret words");
+    assert_eq!(said["calls"][1]["system_prompt"], "two");
+    let fulfilled: Vec<Obligation> = ended.fulfilled.iter().map(|(obligation, _)| *obligation).collect();
+    assert_eq!(fulfilled, [Obligation::RecordTranscript, Obligation::NotifyOwner]);
+}
+
+#[test]
+fn an_answer_is_masked_and_what_is_told_of_it_is_numbers() {
+    let masked = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+        "reason_code": "masked", "obligations": ["redact_output"] }]);
+    let plan = plan(policy(masked), calls(&["one"]));
+    let ended = run(&plan, "write to mia@example.com", None);
+    assert_eq!(ended.output.unwrap().0, "write to [email]");
+    let told = ended.artifacts.iter().find(|artifact| artifact.kind == "redaction").unwrap();
+    assert_eq!(told.body["masked"], json!({ "email": 1 }));
+    assert_eq!(ended.fulfilled.len(), 1);
+    let cut = run(&plan, "x", Some((1, Cut::Overdue)));
+    assert!(cut.fulfilled.is_empty(), "where there is no answer nothing was masked");
+}
+
+#[test]
+fn what_cannot_be_fulfilled_leaves_no_answer() {
+    let cited = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+        "reason_code": "cited", "obligations": ["require_citation"] }]);
+    let ended = run(&plan(policy(cited), calls(&["one"])), "x", None);
+    assert_eq!((ended.status, ended.output), (Status::Failed, None));
+    assert_eq!(ended.error.unwrap().code, "obligation_unavailable");
+    assert!(ended.fulfilled.is_empty());
+}
+
+#[test]
+fn without_the_obligation_nothing_that_was_said_is_kept() {
+    let ended = run(&plan(allowing(), calls(&["one"])), "secret words", None);
+    assert!(ended.artifacts.iter().all(|artifact| artifact.payload.is_none()));
+    assert_eq!(ended.artifacts.len(), 1);
+}
+
+/// What was said before a denial was said under the decisions before it.
+#[test]
+fn a_run_that_is_denied_on_its_way_still_owes_what_it_owed() {
+    let rules = json!([
+        { "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "watched",
+            "obligations": ["record_transcript"] },
+        { "id": "no", "condition": "has(inputs.said)", "outcome": "deny", "reason_code": "seen_enough" },
+    ]);
+    let steps = json!([
+        { "id": "ask", "type": "llm_call", "inputs": { "prompt": "one" } },
+        { "id": "check", "type": "task", "action": "evaluate_policy", "inputs": { "said": "{{steps.ask.output}}" } },
+        { "id": "end", "type": "return", "output": "{{steps.ask.output}}" },
+    ]);
+    let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
+    let content = json!({ "name": "f", "trigger": trigger, "entry_step": "ask", "steps": steps });
+    let ended = run(&plan(policy(rules), Flow::from_content(&content).unwrap()), "x", None);
+    assert_eq!((ended.status, ended.outcome), (Status::Denied, Outcome::Denied));
+    assert!(ended.artifacts.iter().any(|artifact| artifact.kind == "transcript"));
+    assert_eq!(ended.fulfilled.len(), 1);
+}

@@ -1,0 +1,55 @@
+//! Numbers of payment cards (ISO/IEC 7812): 13 to 19 digits of a known range with a check digit by Luhn.
+
+use super::place::{Place, SEPARATORS};
+
+const SHORTEST: usize = 13;
+const LONGEST: usize = 19;
+/// How digits are grouped on cards and by those who copy them.
+const LAYOUTS: [&[usize]; 7] =
+    [&[4, 4, 5], &[4, 4, 4, 4], &[4, 4, 4, 4, 1], &[4, 4, 4, 4, 2], &[4, 4, 4, 4, 3], &[4, 6, 4], &[4, 6, 5]];
+
+/// Where a card number that begins here ends.
+pub(super) fn begins(place: Place<'_>) -> Option<usize> {
+    // Digits behind a full stop are a fraction.
+    if !place.begins_word() || place.before() == Some('.') {
+        return None;
+    }
+    let first = place.digits(place.at(), LONGEST)?;
+    if first.digits.len() >= SHORTEST {
+        return (is_card(first.digits) && place.ends_word(first.end)).then_some(first.end);
+    }
+    let separator = place.character(first.end).filter(|separator| SEPARATORS.contains(separator))?;
+    let is_printed = LAYOUTS.iter().any(|layout| layout.starts_with(&[first.digits.len()]));
+    if !is_printed || !is_issued(first.digits) {
+        return None;
+    }
+    let (mut written, mut lengths, mut end) = (first.digits.to_owned(), vec![first.digits.len()], first.end);
+    let mut longest = None;
+    while LAYOUTS.iter().any(|layout| layout.starts_with(&lengths)) {
+        if LAYOUTS.contains(&lengths.as_slice()) && is_card(&written) && place.ends_word(end) {
+            longest = Some(end);
+        }
+        if place.character(end) != Some(separator) {
+            break;
+        }
+        let Some(group) = place.digits(end + separator.len_utf8(), LONGEST) else { break };
+        written.push_str(group.digits);
+        lengths.push(group.digits.len());
+        end = group.end;
+    }
+    longest
+}
+
+fn is_card(digits: &str) -> bool {
+    (SHORTEST..=LONGEST).contains(&digits.len()) && is_issued(digits) && luhn3::valid(digits.as_bytes())
+}
+
+/// Whether cards are issued in the range of these digits. One number in ten passes Luhn, and years and times in
+/// milliseconds are not to be taken for cards.
+fn is_issued(digits: &str) -> bool {
+    match digits.as_bytes() {
+        [b'4' | b'5' | b'6', ..] | [b'3', b'0' | b'4'..=b'9', ..] | [b'8', b'1' | b'2', ..] => true,
+        [b'2', ..] => digits.get(..4).is_some_and(|range| ("2200"..="2720").contains(&range)),
+        _ => false,
+    }
+}

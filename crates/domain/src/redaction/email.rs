@@ -1,0 +1,82 @@
+//! E-mail addresses: found by their sign, and read in both directions from there.
+
+use super::{Class, Counts};
+
+/// Masks every address of a text. Each character is read at most twice: no address reaches over another's sign.
+pub(super) fn mask(text: &str, found: &mut Counts) -> String {
+    let mut masked = String::with_capacity(text.len());
+    let mut done = 0;
+    for (sign, _) in text.match_indices('@') {
+        let local = text.get(done..sign).and_then(begin).map(|begin| done + begin);
+        let domain = text.get(sign + 1..).and_then(end).map(|end| sign + 1 + end);
+        let (Some(begin), Some(end)) = (local, domain) else { continue };
+        masked.push_str(text.get(done..begin).unwrap_or_default());
+        masked.push_str(Class::Email.mask());
+        found.count(Class::Email);
+        done = end;
+    }
+    masked.push_str(text.get(done..).unwrap_or_default());
+    masked
+}
+
+/// Where the local part begins that ends this text.
+fn begin(text: &str) -> Option<usize> {
+    let outside = |character: char| !is_local(character);
+    let local = text.rsplit(outside).next()?;
+    let begun = local.trim_start_matches(|character: char| !character.is_alphanumeric());
+    (!begun.is_empty()).then(|| text.len() - begun.len())
+}
+
+/// More is allowed in a local part; these are the signs that people have in theirs.
+fn is_local(character: char) -> bool {
+    character.is_alphanumeric() || matches!(character, '.' | '_' | '-' | '+' | '%' | '\'' | '&' | '~')
+}
+
+/// Where the domain ends that begins this text: as late as there is a last label of letters behind a full stop.
+fn end(text: &str) -> Option<usize> {
+    let mut latest = None;
+    let mut label = Label::default();
+    let mut labels = 0_usize;
+    let mut characters = text.char_indices().peekable();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '.' if label.length > 0 => {
+                labels += 1;
+                label = Label::default();
+            }
+            '-' if label.length > 0 => label.push(character),
+            _ if character.is_alphanumeric() => label.push(character),
+            _ => break,
+        }
+        let word_ends = !characters.peek().is_some_and(|(_, next)| next.is_alphanumeric());
+        if labels > 0 && word_ends && label.may_be_last() {
+            latest = Some(at + character.len_utf8());
+        }
+    }
+    latest
+}
+
+/// A label under way.
+#[derive(Default)]
+struct Label {
+    length: usize,
+    others: usize,
+    /// Whether it begins with `xn--`, which stands for letters beyond ASCII.
+    encoded: usize,
+}
+
+impl Label {
+    fn push(&mut self, character: char) {
+        if "xn--".chars().nth(self.length).is_some_and(|expected| expected == character.to_ascii_lowercase()) {
+            self.encoded += 1;
+        }
+        self.length += 1;
+        if !character.is_alphabetic() {
+            self.others += 1;
+        }
+    }
+
+    fn may_be_last(&self) -> bool {
+        self.length >= 2 && (self.others == 0 || (self.encoded == 4 && self.length > 4))
+    }
+}

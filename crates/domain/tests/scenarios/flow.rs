@@ -1,0 +1,312 @@
+//! What a run does: the steps of its flow, with a provider that answers by script.
+
+use crate::{
+    file::Scenario,
+    policy::{self, RunAsked},
+};
+use fairway_domain::{
+    asset::{canonical::Checksum, content::ModelPolicy, kind::AssetKind},
+    execution::{
+        Payload,
+        plan::{BoundAsset, RunFacts, RunPlan, Source},
+        provider::{Completion, ProviderCall, ProviderError},
+        run::{Cut, Ended, Outside, Run, Subject, Turn},
+    },
+    flow::{Flow, FlowProblem, parse_yaml},
+    id::{ExecutionId, Ids},
+    prompt::{
+        PromptTemplate,
+        composition::{Body, ComposedPrompt},
+    },
+    redaction::Redactor,
+    release::lane::Lane,
+    time::{Clock, Timestamp},
+};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::atomic::{AtomicU64, Ordering},
+};
+use uuid::Uuid;
+
+/// Texts are told in full up to here.
+const TOLD: usize = 400;
+
+/// What the scripted provider says to one question.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answer {
+    text: Option<String>,
+    /// How often the text stands there, for answers that are too long to be written down.
+    #[serde(default = "once")]
+    times: usize,
+    #[serde(default)]
+    tokens: (u64, u64),
+    #[serde(default)]
+    metadata: Map<String, Value>,
+    error: Option<String>,
+    /// Why the run is stopped while it waits for this.
+    cut: Option<String>,
+}
+
+const fn once() -> usize {
+    1
+}
+
+impl Answer {
+    fn given(self) -> Result<Completion, ProviderError> {
+        let errors = [ProviderError::UnknownAccount, ProviderError::Unavailable, ProviderError::Refused];
+        match self.error {
+            Some(code) => Err(errors.into_iter().find(|error| error.code() == code).unwrap()),
+            None => {
+                let text = self.text.unwrap().repeat(self.times);
+                let (tokens_in, tokens_out) = self.tokens;
+                Ok(Completion { text, tokens_in, tokens_out, metadata: self.metadata })
+            }
+        }
+    }
+}
+
+fn cut_of(name: &str) -> Cut {
+    match name {
+        "overdue" => Cut::Overdue,
+        "lease_lost" => Cut::LeaseLost,
+        "suspended" => Cut::Suspended,
+        _ => panic!("there is no such cut: {name}"),
+    }
+}
+
+/// A clock that stands, and identifiers that count.
+struct Still {
+    now: Timestamp,
+    count: AtomicU64,
+}
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+}
+
+impl Ids for Still {
+    fn fresh(&self) -> Uuid {
+        Uuid::from_u64_pair(0x7000, self.count.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn salt(&self) -> [u8; 16] {
+        [7; 16]
+    }
+}
+
+/// Whether a scenario is about more than its policy.
+pub(crate) fn is_meant(scenario: &Scenario) -> bool {
+    ["flow.yaml", "prompt.json", "model_policy.json", "answers.json"]
+        .iter()
+        .any(|name| scenario.section(name).is_some())
+}
+
+/// What a run does from its decision to its end.
+pub(crate) fn told(scenario: &Scenario) -> String {
+    let plan = match plan(scenario) {
+        Ok(plan) => plan,
+        Err(refused) => return refused,
+    };
+    let (runs, mut told) = (policy::runs(scenario), String::new());
+    for (index, asked) in runs.iter().enumerate() {
+        if runs.len() > 1 {
+            writeln!(told, "run {}", index + 1).unwrap();
+        }
+        run(scenario, &plan, asked, &mut told);
+    }
+    told
+}
+
+/// What the release binds; everything that is refused when it is made.
+fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
+    let mut refused = String::new();
+    let policy = policy::policy(scenario).map_err(|told| refused.push_str(&told));
+    let flow = scenario.section("flow.yaml").map_or_else(|| Ok(Flow::implicit()), parse_yaml);
+    let flow = flow.map_err(|problems| problems.iter().for_each(|problem| tell_problem(problem, &mut refused)));
+    let prompt = scenario.json::<Value>("prompt.json").map(|content| prompt(scenario, &content, &mut refused));
+    let model_policy: Option<Value> = scenario.json("model_policy.json");
+    let model_policy = model_policy.map(|content| ModelPolicy::parse(&content).unwrap());
+    let (Ok(policy), Ok(flow), true) = (policy, flow, refused.is_empty()) else { return Err(refused) };
+    let bound = [
+        (AssetKind::PolicyBundle, "policy.json"),
+        (AssetKind::OrchestrationFlow, "flow.yaml"),
+        (AssetKind::PromptTemplate, "prompt.json"),
+        (AssetKind::ModelPolicy, "model_policy.json"),
+    ];
+    let bound = bound.into_iter().filter_map(|(role, name)| {
+        let text = scenario.section(name)?;
+        let slug = format!("desk-{}", name.split('.').next().unwrap().replace('_', "-"));
+        let source = Source {
+            reference: format!("{slug}@v1"),
+            checksum: Checksum::of(text.as_bytes()),
+            size_bytes: u64::try_from(text.len()).unwrap(),
+        };
+        Some(BoundAsset { role, slug, source: Some(source) })
+    });
+    Ok(RunPlan {
+        policy,
+        flow,
+        prompt: prompt.flatten(),
+        model_policy,
+        bound: bound.collect(),
+        included: Vec::new(),
+        release_id: "r-1".to_owned(),
+        workload_id: "w-1".to_owned(),
+    })
+}
+
+fn prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<ComposedPrompt> {
+    let bodies: BTreeMap<String, Value> = scenario.json("included.json").unwrap_or_default();
+    let composed = PromptTemplate::parse(content).and_then(|template| {
+        template.compose(|reference| Body::of(AssetKind::PromptTemplate, bodies.get(reference.slug.as_str())?).ok())
+    });
+    let refusal = |refusal: fairway_domain::prompt::PromptRefusal| {
+        let offset = refusal.offset().unwrap_or_default();
+        writeln!(refused, "refused: {} in the prompt at byte {offset}", refusal.code()).unwrap();
+    };
+    composed.map_err(refusal).ok()
+}
+
+fn tell_problem(problem: &FlowProblem, told: &mut String) {
+    let (line, column) = (problem.line.unwrap_or_default(), problem.column.unwrap_or_default());
+    writeln!(told, "refused: {} in the flow at {line}:{column}: {}", problem.code, problem.message).unwrap();
+}
+
+fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String) {
+    let facts = RunFacts {
+        actor: asked.actor.clone(),
+        actor_kind: asked.kind().to_owned().leak(),
+        groups: asked.groups.clone(),
+        roles: asked.roles.clone(),
+        workload_slug: asked.workload.clone(),
+        owner_ref: asked.owner.clone(),
+        environment: asked.environment.clone(),
+        lane: Lane::parse(&asked.lane).unwrap(),
+    };
+    let decision = facts.decide(plan, &asked.inputs, asked.now);
+    policy::tell("decided", &decision, told);
+    if decision.outcome == fairway_domain::policy::Outcome::Deny {
+        writeln!(told, "ended: denied before it began").unwrap();
+        return;
+    }
+    let outside = Still { now: asked.now, count: AtomicU64::new(0) };
+    let sent = Payload { body: Value::Object(asked.inputs.clone()).to_string(), salt: [7; 16] };
+    let subject = Subject {
+        execution_id: ExecutionId::from(outside.fresh()),
+        plan,
+        facts: &facts,
+        inputs: &asked.inputs,
+        sent: &sent,
+        sent_digest: sent.digest(),
+    };
+    let redactor = Redactor::default();
+    let mut run = Run::new(subject, decision, Outside { clock: &outside, ids: &outside, redactor: &redactor });
+    let answers: Vec<Answer> = scenario.json("answers.json").unwrap_or_default();
+    let mut answers = answers.into_iter();
+    let mut turn = run.start();
+    while let Turn::Ask(call) = turn {
+        tell_call(&call, told);
+        let Some(answer) = answers.next() else {
+            writeln!(told, "(the script has no answer to this)").unwrap();
+            return;
+        };
+        if let Some(cut) = &answer.cut {
+            writeln!(told, "stopped: {cut}").unwrap();
+            return tell_end(&run.conclude(Some(cut_of(cut))), told);
+        }
+        let answer = answer.given();
+        match &answer {
+            Ok(completion) => {
+                let (read, written) = (completion.tokens_in, completion.tokens_out);
+                tell_text(&format!("answered ({read} tokens in, {written} out)"), &completion.text, told);
+            }
+            Err(error) => writeln!(told, "answered: {}", error.code()).unwrap(),
+        }
+        turn = run.answered(answer);
+    }
+    tell_end(&run.conclude(None), told);
+    let unused = answers.count();
+    if unused > 0 {
+        writeln!(told, "answers that nobody asked for: {unused}").unwrap();
+    }
+}
+
+fn tell_call(call: &ProviderCall, told: &mut String) {
+    write!(told, "asked: {} of {} by account {}", call.model, call.provider, call.account_slot).unwrap();
+    if let Some(temperature) = call.temperature {
+        write!(told, ", temperature {temperature}").unwrap();
+    }
+    if let Some(most) = call.max_tokens {
+        write!(told, ", at most {most} tokens").unwrap();
+    }
+    told.push('\n');
+    tell_text("  system", &call.system_prompt, told);
+    for message in &call.messages {
+        tell_text(&format!("  {}", message.role.as_str()), &message.content, told);
+    }
+}
+
+/// A text on one line, or its length where it is long.
+fn tell_text(name: &str, text: &str, told: &mut String) {
+    if text.len() > TOLD {
+        writeln!(told, "{name}: {} bytes", text.len()).unwrap();
+    } else {
+        writeln!(told, "{name}: {}", text.replace('\n', "\\n")).unwrap();
+    }
+}
+
+fn tell_end(ended: &Ended, told: &mut String) {
+    tell_steps(ended, told);
+    for decision in &ended.decisions {
+        writeln!(told, "decided again: {}, {}", decision.outcome.as_str(), decision.reason_code).unwrap();
+    }
+    for item in &ended.lineage {
+        let trust = item.untrusted.map_or("trusted", |reason| reason.as_str());
+        let (origin, role) = (item.origin.as_str(), item.influence_role.as_str());
+        writeln!(told, "read: {} ({origin}) as {role} to {}, {trust}", item.reference, item.action_class.as_str())
+            .unwrap();
+    }
+    for artifact in &ended.artifacts {
+        let field = |name: &str| artifact.body.get(name).map(|value| format!(" {name} {value}")).unwrap_or_default();
+        let fields: String = ["step_id", "tokens_in", "tokens_out", "attempts", "calls", "masked"].map(field).concat();
+        writeln!(told, "kept: {}{fields}", artifact.kind).unwrap();
+        if let Some(payload) = &artifact.payload {
+            tell_text("  with", &payload.body, told);
+        }
+    }
+    for (obligation, _) in &ended.fulfilled {
+        writeln!(told, "fulfilled: {}", obligation.as_str()).unwrap();
+    }
+    if !ended.decisions.is_empty() {
+        policy::tell("strictest", &ended.decision, told);
+    }
+    writeln!(told, "ended: {}, {}", ended.status.as_str(), ended.outcome.as_str()).unwrap();
+    if let Some(error) = &ended.error {
+        let offset = error.offset.map(|offset| format!(" at byte {offset}")).unwrap_or_default();
+        writeln!(told, "  error: {}{offset}", error.code).unwrap();
+    }
+    if let Some((output, metadata)) = &ended.output {
+        tell_text("  output", &output.to_string(), told);
+        if metadata.values().any(|said| said.as_object().is_none_or(|said| !said.is_empty())) {
+            tell_text("  metadata", &Value::Object(metadata.clone()).to_string(), told);
+        }
+    }
+}
+
+/// Each step once; a long row of them by its length.
+fn tell_steps(ended: &Ended, told: &mut String) {
+    const MOST: usize = 20;
+    for step in ended.steps.iter().take(MOST) {
+        let how = step.failure.as_ref().map_or_else(|| "done".to_owned(), |code| format!("failed, {code}"));
+        writeln!(told, "step {} ({}): {how}", step.step_id, step.step_type).unwrap();
+    }
+    if ended.steps.len() > MOST {
+        writeln!(told, "and more: {} steps in all", ended.steps.len()).unwrap();
+    }
+}

@@ -1,0 +1,82 @@
+//! Situations of policies and flows, offline: what is written in goes in, and what is told of it is compared line by line.
+//!
+//! A scenario is a file in `cases/`: a sentence that says what it shows, then sections. `FAIRWAY_ACCEPT=1` writes the
+//! transcripts anew; what changed is then for a person to read.
+
+#[cfg(test)]
+mod file;
+#[cfg(test)]
+mod flow;
+#[cfg(test)]
+mod policy;
+
+#[cfg(test)]
+mod tests {
+    use super::{file::Scenario, flow, policy};
+    use std::collections::BTreeSet;
+
+    const FEWEST: usize = 40;
+
+    /// What happens in a scenario, line by line.
+    fn told(scenario: &Scenario) -> String {
+        if flow::is_meant(scenario) { flow::told(scenario) } else { policy::told(scenario) }
+    }
+
+    fn compared(scenario: &Scenario) -> Result<(), String> {
+        let (told, expected) = (told(scenario), scenario.transcript());
+        let mut lines = told.lines().zip(expected.lines().chain(std::iter::repeat("(nothing)"))).enumerate();
+        if told == expected {
+            return Ok(());
+        }
+        let first = lines.find(|(_, (told, expected))| told != expected);
+        let (at, (_, expected)) = first.unwrap_or((told.lines().count(), ("", "(more)")));
+        Err(format!("{}: line {} should be `{expected}`\n{told}", scenario.path.display(), at + 1))
+    }
+
+    #[test]
+    fn every_scenario_goes_as_it_is_told() {
+        if accepts() {
+            Scenario::all().iter().for_each(|scenario| scenario.accept(&told(scenario)));
+        }
+        let wrong: Vec<String> = Scenario::all().iter().filter_map(|scenario| compared(scenario).err()).collect();
+        assert!(wrong.is_empty(), "{}\n(`FAIRWAY_ACCEPT=1` writes them anew)", wrong.join("\n\n"));
+    }
+
+    #[test]
+    fn there_are_enough_and_each_shows_something_else() {
+        if accepts() {
+            return;
+        }
+        let all = Scenario::all();
+        assert!(all.len() >= FEWEST, "there are {}", all.len());
+        for scenario in &all {
+            assert!(scenario.transcript().lines().any(|line| !line.trim().is_empty()), "{}", scenario.path.display());
+            assert!(scenario.shows().ends_with('.'), "{} begins with a sentence", scenario.path.display());
+        }
+        let sentences: BTreeSet<&str> = all.iter().map(Scenario::shows).collect();
+        assert_eq!(sentences.len(), all.len(), "two scenarios show the same");
+    }
+
+    #[test]
+    fn a_damaged_transcript_is_noticed() {
+        if accepts() {
+            return;
+        }
+        for scenario in Scenario::all() {
+            assert!(compared(&scenario).is_ok(), "{}", scenario.path.display());
+            let lines: Vec<&str> = scenario.transcript().lines().collect();
+            let without_first = lines.iter().skip(1).fold(String::new(), |text, line| text + line + "\n");
+            let without_last = lines.iter().rev().skip(1).rev().fold(String::new(), |text, line| text + line + "\n");
+            let with_more = scenario.transcript().to_owned() + "and more\n";
+            let changed = scenario.transcript().replacen(':', ";", 1);
+            for damaged in [without_first, without_last, with_more, changed, String::new()] {
+                assert!(compared(&scenario.with(&damaged)).is_err(), "{}:\n{damaged}", scenario.path.display());
+            }
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the domain itself asks its environment for nothing")]
+    fn accepts() -> bool {
+        std::env::var_os("FAIRWAY_ACCEPT").is_some()
+    }
+}
