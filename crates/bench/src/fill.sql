@@ -116,8 +116,8 @@ INSERT INTO context_lineage (tenant_id, execution_id, lineage_id, origin, influe
     SELECT tenant_id, execution_id, pg_temp.id_of(started_at), origin, influence_role, action_class, ref,
         sha256(int8send(nth * 4 + part)), 200 + nth % 4000, reason, started_at
     FROM fill_run, (VALUES (0, 'prompt_template', 'instruction', 'generate', 'bench-prompt-template@v1', NULL),
-            (1, 'user_input', 'input', 'generate', 'text', 'written by the caller'),
-            (2, 'knowledge_base', 'evidence', 'read', 'bench-handbook@v1', 'written by others'))
+            (1, 'user_input', 'input', 'generate', 'inputs', 'user_supplied'),
+            (2, 'tool_result', 'evidence', 'read', 'sort', 'model_output'))
         AS source (part, origin, influence_role, action_class, ref, reason)
     WHERE steps > 0 AND (part < 2 OR nth % 3 = 0) ORDER BY nth, part;
 

@@ -38,8 +38,9 @@ async fn runs_of_a_year_are_listed_and_their_evidence_is_read() {
     for status in ["completed", "failed", "denied", "cancelled"] {
         let list = app.get(format!("/v1/executions?limit=5&status={status}")).as_actor("user:fill").await.expect(200);
         let list = list.as_array().unwrap();
-        assert!(!list.is_empty(), "{status}");
-        for row in list {
+        assert!(list.len() > 1, "{status}");
+        // The one that came through the API is somebody else's.
+        for row in list.iter().filter(|row| row["submitted_by"] == "user:fill") {
             assert_eq!(row["status"], status);
             let path = format!("/v1/executions/{}", row["execution_id"].as_str().unwrap());
             let mut read = app.get(&path).as_actor("user:fill").await.expect(200);
