@@ -41,21 +41,35 @@ const EXECUTION_COLUMNS: &str = "execution.execution_id, execution.workload_id, 
     execution.release_id, execution.environment, execution.lane, execution.submitter, execution.status, \
     execution.outcome, execution.error_code, execution.error_message, execution.error_offset, execution.started_at, execution.finished_at";
 
-/// The answer, while it is kept: for `$3` seconds after the end, by the database's clock alone.
+/// The answer of the run `$2`, while it is kept: for `$3` seconds after the end, by the database's clock alone.
 const ANSWER: &str = "
     (SELECT body FROM execution_result AS result
-     WHERE result.tenant_id = execution.tenant_id AND result.execution_id = execution.execution_id
+     WHERE result.tenant_id = $1 AND result.execution_id = $2
         AND execution.finished_at + make_interval(secs => $3) > fairway_now()) AS output";
 
 /// Where the answer is nobody's business.
 const NO_ANSWER: &str = "NULL::text AS output";
 
-/// The reason code of the decision that let the run in or not.
-const REASON_CODE: &str = "
-    (SELECT reason_code FROM policy_decision AS decision
-     WHERE decision.tenant_id = execution.tenant_id AND decision.execution_id = execution.execution_id
-     ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
-     LIMIT 1) AS reason_code";
+/// The reason code of the decision that let the run in or not; of the run `execution` names, as a value where there is
+/// one. PostgreSQL then opens the one month that it lies in; for a column it opens all of them, in case.
+macro_rules! reason_code {
+    ($tenant:literal, $execution:literal) => {
+        concat!(
+            "(SELECT reason_code FROM policy_decision AS decision
+              WHERE decision.tenant_id = ",
+            $tenant,
+            " AND decision.execution_id = ",
+            $execution,
+            " ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
+              LIMIT 1) AS reason_code"
+        )
+    };
+}
+
+/// Of the run `$2`.
+const REASON_CODE: &str = reason_code!("$1", "$2");
+/// Of whatever run the row is.
+const REASON_CODE_OF_EACH: &str = reason_code!("execution.tenant_id", "execution.execution_id");
 
 fn execution(row: &Row) -> Result<Execution, StoreError> {
     let outcome: Option<&str> = row.column("outcome")?;

@@ -125,15 +125,11 @@ impl Listing {
         format!("{} SELECT count(*) FROM (SELECT FROM ({all}) AS found LIMIT {COUNTED}) AS few", self.with)
     }
 
-    /// The rows of a page and one more, which tells whether the list goes on. `behind` is the placeholder of a mark.
-    fn page(&self, page: Paging, behind: Option<&str>) -> String {
+    /// The rows of a page and one more, which tells whether the list goes on.
+    fn page(&self, bounds: &Bounds) -> String {
         let (key, columns) = (self.key.inside(), self.columns);
-        let skipped = match page.start {
-            Start::Skip(rows) => rows,
-            Start::Behind(_) => 0,
-        };
-        let (rows, deep) = (page.limit.saturating_add(1), page.limit.saturating_add(1).saturating_add(skipped));
-        let behind = behind.map(|mark| format!(" AND {key} < {mark}")).unwrap_or_default();
+        let Bounds { rows, deep, skipped, behind } = bounds;
+        let behind = behind.as_ref().map(|mark| format!(" AND {key} < {mark}")).unwrap_or_default();
         let branches: Vec<String> = self
             .branches
             .iter()
@@ -163,6 +159,30 @@ impl Listing {
             ),
             (Some(join), _) => format!("{} SELECT * FROM ({page}) AS page {join} ORDER BY {order} DESC", self.with),
         }
+    }
+}
+
+/// Where a page begins and ends, as placeholders: a statement for each number of rows would be kept on each connection
+/// for as long as that lives.
+struct Bounds {
+    /// Rows of the page and one more.
+    rows: String,
+    /// The same with those that are skipped.
+    deep: String,
+    skipped: String,
+    /// The mark that the page begins behind.
+    behind: Option<String>,
+}
+
+impl Bounds {
+    fn bind(page: Paging, key: Key, values: &mut Values) -> Self {
+        let (skipped, behind) = match page.start {
+            Start::Skip(rows) => (rows, None),
+            Start::Behind(mark) => (0, Some(key.bind(mark, values))),
+        };
+        let (rows, skipped) = (i64::from(page.limit).saturating_add(1), i64::from(skipped));
+        let deep = values.bind(rows.saturating_add(skipped));
+        Self { rows: values.bind(rows), deep, skipped: values.bind(skipped), behind }
     }
 }
 
@@ -250,11 +270,8 @@ impl Database {
         planned: Planned,
     ) -> Result<Listed<T>, StoreError> {
         let total = count(&self.asked(planned, &listing.counted(), &listing.values).await?)?;
-        let behind = match page.start {
-            Start::Skip(_) => None,
-            Start::Behind(mark) => Some(listing.key.bind(mark, &mut listing.values)),
-        };
-        let sql = listing.page(page, behind.as_deref());
+        let bounds = Bounds::bind(page, listing.key, &mut listing.values);
+        let sql = listing.page(&bounds);
         let mut found = self.asked(planned, &sql, &listing.values).await?;
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let fetched = match (listing.weight, found.first()) {
@@ -283,9 +300,14 @@ mod tests {
 
     #[test]
     fn limits_and_marks_stand_where_the_index_is_walked() {
-        let page = Paging { limit: 20, start: Start::Skip(40) };
-        insta::assert_snapshot!(listing(None).page(page, None).trim(), @"SELECT * FROM ((SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 ORDER BY thing_id DESC LIMIT 61)) AS found ORDER BY thing_id DESC LIMIT 21 OFFSET 40");
-        insta::assert_snapshot!(listing(Some("seen")).page(Paging::first(20), Some("$3")).trim(), @"SELECT * FROM ((SELECT item.* FROM seen CROSS JOIN LATERAL (SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 AND thing_id < $3 ORDER BY thing_id DESC LIMIT 21) AS item)) AS found ORDER BY thing_id DESC LIMIT 21 OFFSET 0");
+        let bounds = |behind: Option<&str>| Bounds {
+            rows: "$4".to_owned(),
+            deep: "$5".to_owned(),
+            skipped: "$6".to_owned(),
+            behind: behind.map(str::to_owned),
+        };
+        insta::assert_snapshot!(listing(None).page(&bounds(None)).trim(), @"SELECT * FROM ((SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 ORDER BY thing_id DESC LIMIT $5)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
+        insta::assert_snapshot!(listing(Some("seen")).page(&bounds(Some("$3"))).trim(), @"SELECT * FROM ((SELECT item.* FROM seen CROSS JOIN LATERAL (SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 AND thing_id < $3 ORDER BY thing_id DESC LIMIT $5) AS item)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
         insta::assert_snapshot!(listing(None).counted().trim(), @"SELECT count(*) FROM (SELECT FROM ((SELECT FROM thing WHERE tenant_id = $1 AND kind = $2 LIMIT 10001)) AS found LIMIT 10001) AS few");
     }
 }

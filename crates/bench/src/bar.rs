@@ -17,6 +17,8 @@ const TRIPS: f64 = 2.05;
 const LOG: f64 = 12.0 * 1_024.0;
 /// Most that a deep page may take of the first, and the other way round.
 const FLAT: f64 = 1.3;
+/// Most that a year of runs may slow a row down.
+const GROWN: f64 = 1.3;
 /// Longest cold start.
 const COLD: Duration = Duration::from_millis(300);
 /// Most memory of an idle server.
@@ -61,14 +63,24 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
         let account =
             findings.accounts.iter().find(|(other, _)| *other == row).and_then(|(_, account)| account.as_ref());
         // A page of fifty rows is no share of one point read; lists are judged against themselves.
-        if !matches!(row, Row::AssetList { .. }) {
-            judged.push(share(row, measured));
+        if let Some(least) = least_share(row) {
+            judged.push(share(row, least, measured));
         }
+        judged.extend(growth(row, findings, measured));
         match row {
             Row::Execute { .. } => judged.extend(of_a_run(row, measured, account)),
             Row::ActiveRelease => judged.push(rights(findings)),
             Row::AssetList { page: Depth::Thousandth } => judged.push(flatness(findings)),
-            Row::VersionCreate | Row::Transition | Row::Activation | Row::AssetList { page: Depth::First } => {}
+            Row::VersionCreate
+            | Row::Transition
+            | Row::Activation
+            | Row::AssetList { page: Depth::First }
+            | Row::Evidence
+            | Row::Lineage
+            | Row::RunList { .. }
+            | Row::AuditList
+            | Row::Recommendation
+            | Row::ExecuteSteps => {}
         }
     }
     judged.extend(existence::judge(&findings.existence));
@@ -88,17 +100,36 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
     judged
 }
 
-/// The least share of the floor.
-fn least_share(row: Row) -> f64 {
+/// The least share of the floor, where there is one.
+fn least_share(row: Row) -> Option<f64> {
     match row {
-        Row::ActiveRelease | Row::AssetList { .. } => 0.8,
-        Row::VersionCreate | Row::Transition | Row::Activation => 0.4,
-        Row::Execute { .. } => 0.35,
+        Row::ActiveRelease => Some(0.8),
+        Row::VersionCreate | Row::Transition | Row::Activation => Some(0.4),
+        Row::Execute { .. } => Some(0.35),
+        Row::Evidence => Some(0.25),
+        Row::AssetList { .. }
+        | Row::Lineage
+        | Row::RunList { .. }
+        | Row::AuditList
+        | Row::Recommendation
+        | Row::ExecuteSteps => None,
     }
 }
 
-fn share(row: Row, measured: Option<&Measured>) -> Judged {
-    let least = least_share(row);
+/// The row beside a year of runs against itself before. Each is taken as a share of the floors around it, so that what
+/// else the machine does falls on both.
+fn growth(row: Row, findings: &Findings, grown: Option<&Measured>) -> Option<Judged> {
+    let young = findings.young.iter().find(|one| one.row == row && one.clients == CLIENTS)?;
+    let ratio = grown.and_then(|grown| grown.slower_than(young));
+    Some(Judged {
+        what: format!("{}: time beside a year of runs against before", row.name()),
+        bar: format!("at most {GROWN} times"),
+        measured: ratio.map_or_else(absent, |ratio| format!("{ratio:.2}")),
+        verdict: ratio.map_or(Verdict::NotMeasured, |ratio| Verdict::of(ratio <= GROWN)),
+    })
+}
+
+fn share(row: Row, least: f64, measured: Option<&Measured>) -> Judged {
     let share = measured.and_then(|measured| measured.share_of(row.floor()));
     Judged {
         what: format!("{}: share of the {}", row.name(), row.floor().name()),
@@ -233,6 +264,12 @@ impl Measured {
         self.floor_processor(floor).filter(|_| own > 0.0).map(|floor| floor / own)
     }
 
+    /// How many times the time of `other` a request takes, measured by the floors around both.
+    pub(crate) fn slower_than(&self, other: &Measured) -> Option<f64> {
+        let floor = self.row.floor();
+        self.share_of(floor).zip(other.share_of(floor)).filter(|(own, _)| *own > 0.0).map(|(own, other)| other / own)
+    }
+
     pub(crate) fn around(&self, floor: Floor) -> impl Iterator<Item = &Stretch> {
         self.floors.iter().filter(move |(other, _)| *other == floor).map(|(_, stretch)| stretch)
     }
@@ -274,13 +311,27 @@ mod tests {
         assert!((measured.share_of(Floor::Commit).unwrap() - 0.5).abs() < 1e-9);
         assert_eq!(measured.share_of(Floor::Read), None);
         assert!((measured.fairway.log_bytes_per_request() - 2_048.0).abs() < 1e-9);
-        assert_eq!(share(Row::Transition, Some(&measured)).verdict, Verdict::Met);
-        assert_eq!(share(Row::ActiveRelease, Some(&measured)).verdict, Verdict::NotMeasured);
+        assert_eq!(share(Row::Transition, 0.4, Some(&measured)).verdict, Verdict::Met);
+        assert_eq!(share(Row::ActiveRelease, 0.8, Some(&measured)).verdict, Verdict::NotMeasured);
+    }
+
+    #[test]
+    fn growth_is_measured_by_the_floors_around_it() {
+        let measured = |requests: u64, floor: u64| Measured {
+            row: Row::AuditList,
+            clients: CLIENTS,
+            fairway: stretch(requests),
+            floors: vec![(Floor::Read, stretch(floor))],
+        };
+        // Half as fast on a machine that was half as fast: nothing has grown.
+        let (young, grown) = (measured(500, 1_000), measured(250, 500));
+        assert!((grown.slower_than(&young).unwrap() - 1.0).abs() < 1e-9);
+        assert!((measured(250, 1_000).slower_than(&young).unwrap() - 2.0).abs() < 1e-9);
     }
 
     #[test]
     fn a_run_has_four_bars_besides_its_share() {
-        let row = Row::ALL[8];
+        let row = *Row::ALL.last().unwrap();
         let judged = of_a_run(row, None, None);
         assert_eq!(judged.len(), 4);
         assert!(judged.iter().all(|one| one.verdict == Verdict::NotMeasured));

@@ -1,5 +1,6 @@
--- Twelve months of runs, so that what a young database answers can be held against what a grown one does. Run by the owner
--- with `fairway_fill.runs` set. Every other run is one of the default tenant's, under the releases that are active there;
+-- Months of runs, so that what a young database answers can be held against what a grown one does. Run by the owner with
+-- these set: `fairway_fill.runs`, how many; `fairway_fill.days`, over how many days up to now, at most a year;
+-- `fairway_fill.name`, which tenants and assets of this filling begin with. Every other run is one of the default tenant's, under the releases that are active there;
 -- the others lie in 49 tenants that are made here. Runs come in the order of their time, so their tables and indexes are
 -- filled as they are by a year of service.
 
@@ -14,24 +15,24 @@ CREATE FUNCTION pg_temp.told(moment timestamptz) RETURNS text LANGUAGE sql
 RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 
 CREATE TEMP TABLE fill_tenant AS
-    SELECT number, pg_temp.id_of(now() - interval '364 days') AS tenant_id,
-        pg_temp.id_of(now() - interval '364 days') AS namespace_id, pg_temp.id_of(now() - interval '364 days') AS workspace_id
+    SELECT number, pg_temp.id_of(now() - interval '365 days') AS tenant_id,
+        pg_temp.id_of(now() - interval '365 days') AS namespace_id, pg_temp.id_of(now() - interval '365 days') AS workspace_id
     FROM generate_series(1, 49) AS number;
 INSERT INTO tenant (tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, public_hosts, revision,
         created_at, created_by)
-    SELECT tenant_id, 'fill-' || number, 'Fill ' || number, true, false, '{}', 1, now(), 'system:fill' FROM fill_tenant;
+    SELECT tenant_id, current_setting('fairway_fill.name') || '-' || number, 'Filled', true, false, '{}', 1, now(), 'system:fill' FROM fill_tenant;
 INSERT INTO namespace (tenant_id, namespace_id, slug) SELECT tenant_id, namespace_id, 'fill' FROM fill_tenant;
 INSERT INTO workspace (tenant_id, workspace_id, namespace_id, slug, name, created_at, created_by)
     SELECT tenant_id, workspace_id, namespace_id, 'fill', 'Fill', now(), 'system:fill' FROM fill_tenant;
 INSERT INTO fact_log (tenant_id, size) SELECT tenant_id, 0 FROM fill_tenant;
 INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode, workspace_id,
         revision, created_at, created_by, updated_at)
-    SELECT tenant_id, pg_temp.id_of(now() - interval '364 days'), 'fill-' || nth, 'Fill', '', 'team:fill', 'registered',
+    SELECT tenant_id, pg_temp.id_of(now() - interval '365 days'), 'fill-' || nth, 'Fill', '', 'team:fill', 'registered',
         'api', workspace_id, 1, now(), 'system:fill', now()
     FROM fill_tenant, generate_series(1, 8) AS nth;
 INSERT INTO release (tenant_id, release_id, workload_id, workspace_id, environment, target_lane, state, bindings_digest,
         revision, created_at, created_by, updated_at)
-    SELECT tenant_id, pg_temp.id_of(now() - interval '364 days'), workload_id, workspace_id, 'dev', 'all', 'active', 'fill',
+    SELECT tenant_id, pg_temp.id_of(now() - interval '365 days'), workload_id, workspace_id, 'dev', 'all', 'active', 'fill',
         1, now(), 'system:fill', now()
     FROM workload JOIN fill_tenant USING (tenant_id, workspace_id);
 
@@ -72,12 +73,13 @@ CREATE TEMP TABLE fill_run AS
         CASE WHEN status = 'denied' THEN 'not_on_sundays' ELSE 'within_bounds' END AS reason_code,
         CASE WHEN status = 'denied' THEN 0 WHEN nth % 10 = 0 THEN 1 ELSE 3 END AS steps
     FROM (
-        SELECT nth, now() - interval '364 days' * (runs - nth + 1) / runs AS started_at,
+        SELECT nth, now() - interval '1 day' * days * (runs - nth + 1) / runs AS started_at,
             CASE WHEN nth % 2 = 0 THEN 0 ELSE 1 + floor(random() * 49)::integer END AS number, random() ^ 3 AS skew,
             CASE WHEN fate < 0.025 THEN 'failed' WHEN fate < 0.035 THEN 'denied' WHEN fate < 0.0395 THEN 'cancelled'
                 WHEN fate < 0.04 THEN 'unknown' ELSE 'completed' END AS status
-        FROM (SELECT nth, runs, random() AS fate
-            FROM (SELECT current_setting('fairway_fill.runs')::bigint AS runs) AS wanted, generate_series(1, runs) AS nth
+        FROM (SELECT nth, runs, days, random() AS fate
+            FROM (SELECT current_setting('fairway_fill.runs')::bigint AS runs,
+                current_setting('fairway_fill.days')::integer AS days) AS wanted, generate_series(1, runs) AS nth
         ) AS fated
     ) AS drawn
     JOIN fill_release AS release ON release.number = drawn.number AND place = floor(skew * places)
@@ -114,8 +116,8 @@ INSERT INTO context_lineage (tenant_id, execution_id, lineage_id, origin, influe
     SELECT tenant_id, execution_id, pg_temp.id_of(started_at), origin, influence_role, action_class, ref,
         sha256(int8send(nth * 4 + part)), 200 + nth % 4000, reason, started_at
     FROM fill_run, (VALUES (0, 'prompt_template', 'instruction', 'generate', 'bench-prompt-template@v1', NULL),
-            (1, 'user_input', 'input', 'generate', 'text', 'written by the caller'),
-            (2, 'knowledge_base', 'evidence', 'read', 'bench-handbook@v1', 'written by others'))
+            (1, 'user_input', 'input', 'generate', 'inputs', 'user_supplied'),
+            (2, 'tool_result', 'evidence', 'read', 'sort', 'model_output'))
         AS source (part, origin, influence_role, action_class, ref, reason)
     WHERE steps > 0 AND (part < 2 OR nth % 3 = 0) ORDER BY nth, part;
 
@@ -139,7 +141,7 @@ CREATE TEMP TABLE fill_asset AS
     FROM generate_series(1, greatest(current_setting('fairway_fill.runs')::bigint / 400, 1)) AS nth;
 INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, workspace_id,
         namespace_id, last_label, last_ordinal, revision, created_at, created_by)
-    SELECT '00000000-0000-7000-8000-000000000001', asset_id, 'fill-' || nth, 'prompt_template', 'team:fill', 'active',
+    SELECT '00000000-0000-7000-8000-000000000001', asset_id, current_setting('fairway_fill.name') || '-' || nth, 'prompt_template', 'team:fill', 'active',
         'workspace', '00000000-0000-7000-8000-000000000003', '00000000-0000-7000-8000-000000000002', 40, 40, 41, now(),
         'system:fill'
     FROM fill_asset;

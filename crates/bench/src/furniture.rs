@@ -11,6 +11,7 @@ use tokio_postgres::Client;
 
 use crate::catalogue::Catalogue;
 use crate::connection::{Connection, get, post, with_header};
+use crate::growth::Grown;
 
 /// Workloads with an active release in [`ENVIRONMENT`].
 pub(crate) const WORKLOADS: usize = 100;
@@ -80,6 +81,10 @@ pub(crate) struct Things {
 /// Everything that was made.
 pub(crate) struct Furniture {
     pub(crate) workloads: Rc<[Workload]>,
+    /// One whose runs take three steps.
+    pub(crate) steps: Workload,
+    /// Runs that were stored before, where a row reads them.
+    pub(crate) grown: Option<Grown>,
     pub(crate) assets: Rc<[String]>,
     pub(crate) drafts: Rc<[Draft]>,
     pub(crate) rivals: Rc<[Rivals]>,
@@ -141,6 +146,7 @@ impl Furniture {
         for number in 0..RIVALS {
             rivals.push(maker.rivals(&format!("bench-rivals-{number}"), &parts).await.context("making two rivals")?);
         }
+        let steps = maker.of_three_steps("bench-steps", &parts).await.context("making a workload of three steps")?;
         let home = maker.things("bench-home", &parts).await.context("making what a neighbour may not see")?;
         let next_door = maker.next_door().await.context("making the workspace of a neighbour")?;
         maker.go_abroad().await.context("making another tenant")?;
@@ -148,6 +154,8 @@ impl Furniture {
         let abroad = maker.things("bench-abroad", &parts).await.context("making what is another tenant's")?;
         Ok(Furniture {
             catalogue,
+            steps,
+            grown: None,
             home,
             next_door,
             abroad,
@@ -261,6 +269,19 @@ impl Maker {
         Ok(Workload { slug: slug.to_owned(), id })
     }
 
+    /// The same with a flow that asks the policy again before it asks the model.
+    async fn of_three_steps(&mut self, slug: &str, parts: &Parts) -> Result<Workload> {
+        let asset = self.asset(&format!("{slug}-flow"), "orchestration_flow").await?;
+        let version = self.post(&format!("/v1/assets/{asset}/versions"), json!({"content": three_steps()})).await?;
+        let version = text(&version, "asset_version_id")?;
+        let versions = parts
+            .versions
+            .iter()
+            .map(|(role, other)| (*role, if *role == "orchestration_flow" { version.clone() } else { other.clone() }));
+        let parts = Parts { versions: versions.collect(), policy_bundle: parts.policy_bundle.clone() };
+        self.workload(slug, &parts).await
+    }
+
     /// A release that was reviewed, approved and activated as `activation` says.
     async fn active(&mut self, workload: &str, parts: &Parts, activation: Value) -> Result<String> {
         let release = self.release(workload, parts).await?;
@@ -350,6 +371,27 @@ fn flow() -> Value {
                 "model_policy": "{{release.model_policy}}", "next": "done",
             },
             {"id": "done", "type": "return", "output": {"class": "{{steps.sort.output}}"}},
+        ],
+    })
+}
+
+fn three_steps() -> Value {
+    json!({
+        "name": "check-and-sort-ticket", "description": "Asks the policy, then the model, and returns what it says.",
+        "trigger": {"type": "api_request", "inputs_schema": {"text": "string"}},
+        "entry_step": "check",
+        "steps": [
+            {
+                "id": "check", "type": "task", "action": "evaluate_policy", "inputs": {"text": "{{trigger.text}}"},
+                "on_success": "sort", "on_failure": "stop",
+            },
+            {
+                "id": "sort", "type": "llm_call",
+                "inputs": {"prompt": "{{release.prompt_template}}", "text": "{{trigger.text}}"},
+                "model_policy": "{{release.model_policy}}", "next": "done",
+            },
+            {"id": "done", "type": "return", "output": {"class": "{{steps.sort.output}}"}},
+            {"id": "stop", "type": "return", "output": "stopped"},
         ],
     })
 }

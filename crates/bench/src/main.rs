@@ -14,6 +14,7 @@ mod connection;
 mod existence;
 mod floor;
 mod furniture;
+mod growth;
 mod load;
 mod meter;
 mod report;
@@ -61,6 +62,9 @@ pub(crate) struct Plan {
     /// Only rows whose name contains this
     #[arg(long)]
     only: Option<String>,
+    /// Measure everything a second time beside a year of runs, so many of them
+    #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = growth::RUNS)]
+    fill: Option<u64>,
     /// A setting of PostgreSQL beside its defaults, as `name=value`, for experiments; may be repeated
     #[arg(long)]
     postgres: Vec<String>,

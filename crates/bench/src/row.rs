@@ -5,11 +5,12 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::connection::{Ready, get, post, post_bytes, with_header};
 use crate::floor;
-use crate::furniture::{CONTESTED, ENVIRONMENT, Furniture, prompt};
+use crate::furniture::{CONTESTED, ENVIRONMENT, Furniture, WORKSPACE, prompt};
+use crate::growth::Grown;
 use crate::load::Script;
 
 /// One row.
@@ -25,6 +26,18 @@ pub(crate) enum Row {
     Activation,
     /// A page of the assets of one kind in one state, seen from one workspace, out of a hundred thousand assets.
     AssetList { page: Depth },
+    /// What stands behind a run, out of many runs.
+    Evidence,
+    /// What went into the answer of a run, out of many runs.
+    Lineage,
+    /// A page of runs.
+    RunList { which: Runs },
+    /// The first page of the audit log.
+    AuditList,
+    /// Whether a release should be taken back, by its last runs.
+    Recommendation,
+    /// A synchronous run of three steps.
+    ExecuteSteps,
     /// A synchronous run.
     Execute { keys: Keys, workloads: Workloads },
 }
@@ -43,6 +56,17 @@ pub(crate) enum Depth {
     First,
     /// Its thousandth, by cursor.
     Thousandth,
+}
+
+/// Which runs a list shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Runs {
+    /// The newest.
+    Newest,
+    /// Those half a million runs back, by cursor, or as far back as there are any.
+    Deep,
+    /// The newest that failed.
+    Failed,
 }
 
 /// Over how many workloads requests are spread.
@@ -65,13 +89,21 @@ pub(crate) enum Floor {
 
 impl Row {
     /// All rows, in the order of the table.
-    pub(crate) const ALL: [Row; 10] = [
+    pub(crate) const ALL: [Row; 18] = [
         Row::ActiveRelease,
         Row::VersionCreate,
         Row::Transition,
         Row::Activation,
         Row::AssetList { page: Depth::First },
         Row::AssetList { page: Depth::Thousandth },
+        Row::Evidence,
+        Row::Lineage,
+        Row::RunList { which: Runs::Newest },
+        Row::RunList { which: Runs::Deep },
+        Row::RunList { which: Runs::Failed },
+        Row::AuditList,
+        Row::Recommendation,
+        Row::ExecuteSteps,
         Row::Execute { keys: Keys::Off, workloads: Workloads::One },
         Row::Execute { keys: Keys::On, workloads: Workloads::One },
         Row::Execute { keys: Keys::Off, workloads: Workloads::All },
@@ -86,6 +118,14 @@ impl Row {
             Row::Activation => "activation",
             Row::AssetList { page: Depth::First } => "list of assets, page 1",
             Row::AssetList { page: Depth::Thousandth } => "list of assets, page 1 000",
+            Row::Evidence => "evidence graph, flat",
+            Row::Lineage => "context lineage",
+            Row::RunList { which: Runs::Newest } => "list of runs, page 1",
+            Row::RunList { which: Runs::Deep } => "list of runs, page 10 000",
+            Row::RunList { which: Runs::Failed } => "list of failed runs, page 1",
+            Row::AuditList => "audit log, page 1",
+            Row::Recommendation => "rollback recommendation",
+            Row::ExecuteSteps => "execute, 3 steps",
             Row::Execute { keys: Keys::Off, workloads: Workloads::One } => "execute, 1 workload",
             Row::Execute { keys: Keys::On, workloads: Workloads::One } => "execute with key, 1 workload",
             Row::Execute { keys: Keys::Off, workloads: Workloads::All } => "execute, 100 workloads",
@@ -96,14 +136,33 @@ impl Row {
     /// The floor that the row's bar is a share of.
     pub(crate) fn floor(self) -> Floor {
         match self {
-            Row::ActiveRelease | Row::AssetList { .. } => Floor::Read,
-            Row::VersionCreate | Row::Transition | Row::Activation | Row::Execute { .. } => Floor::Commit,
+            Row::ActiveRelease
+            | Row::AssetList { .. }
+            | Row::Evidence
+            | Row::Lineage
+            | Row::RunList { .. }
+            | Row::AuditList
+            | Row::Recommendation => Floor::Read,
+            Row::VersionCreate | Row::Transition | Row::Activation | Row::ExecuteSteps | Row::Execute { .. } => {
+                Floor::Commit
+            }
         }
     }
 
     /// Whether it lists what takes a while to make.
     pub(crate) fn needs_catalogue(self) -> bool {
         matches!(self, Row::AssetList { .. })
+    }
+
+    /// Whether it reads runs that are stored before.
+    pub(crate) fn needs_runs(self) -> bool {
+        matches!(self, Row::Evidence | Row::Lineage | Row::RunList { .. } | Row::AuditList | Row::Recommendation)
+    }
+
+    /// Whether what it reads is there. The deep page is only where a year was stored.
+    pub(crate) fn is_there(self, furniture: &Furniture) -> bool {
+        let deep = || furniture.grown.as_ref().is_some_and(|grown| grown.deep.is_some());
+        self != Row::RunList { which: Runs::Deep } || deep()
     }
 
     /// A script for each client. Clients share nothing that they would wait for each other on, but for the workload.
@@ -156,6 +215,39 @@ impl Row {
                 };
                 Ok(Script { next: Box::new(move || get(&path)), expects: "\"asset_kind\":" })
             }
+            Row::Evidence | Row::Lineage => {
+                let (route, expects) = if self == Row::Evidence {
+                    ("evidence-graph".to_owned(), "\"policy_decision\":")
+                } else {
+                    (format!("context-lineage?workspace_id={WORKSPACE}"), "\"influence_role\":")
+                };
+                let path = |id: &String| format!("/v1/executions/{id}/{route}");
+                let grown = grown(furniture)?;
+                // Each client reads runs of its own, in an order that has nothing to do with their age.
+                let start = client * grown.executions.len() / clients.max(1);
+                let mut paths = Turns::of(grown.executions.iter().map(path).collect(), start)?;
+                Ok(Script { next: Box::new(move || get(paths.next())), expects })
+            }
+            Row::RunList { which } => {
+                let (path, expects) = match which {
+                    Runs::Newest => (Grown::first(), "\"execution_id\":"),
+                    Runs::Deep => (grown(furniture)?.deep.clone().context("no year was stored")?, "\"execution_id\":"),
+                    Runs::Failed => (format!("{}&status=failed", Grown::first()), "\"status\":\"failed\""),
+                };
+                Ok(Script { next: Box::new(move || get(&path)), expects })
+            }
+            Row::AuditList => {
+                Ok(Script { next: Box::new(|| get("/v1/audit/events?limit=50")), expects: "\"leaf_hash\":" })
+            }
+            Row::Recommendation => {
+                let path = format!("/v1/releases/{}/rollback-recommendation", grown(furniture)?.release);
+                Ok(Script { next: Box::new(move || get(&path)), expects: "\"recommended\":" })
+            }
+            Row::ExecuteSteps => {
+                let path = format!("/v1/workloads/by-slug/{}/execute", furniture.steps.slug);
+                let next = move || post(&path, &ticket(number()));
+                Ok(Script { next: Box::new(next), expects: "\"status\":\"completed\"" })
+            }
             Row::Execute { keys, workloads } => {
                 let taken = match workloads {
                     Workloads::One => 1,
@@ -166,9 +258,7 @@ impl Row {
                 let mut paths = Turns::of(paths, client)?;
                 let next = move || {
                     let number = number();
-                    let text = format!("Ticket {number}: I was charged twice for one invoice and want a refund.");
-                    let body = json!({"environment": ENVIRONMENT, "inputs": {"text": text}});
-                    let request = post(paths.next(), &body);
+                    let request = post(paths.next(), &ticket(number));
                     match keys {
                         Keys::Off => request,
                         Keys::On => with_header(request, "idempotency-key", &format!("bench-{number}")),
@@ -178,6 +268,15 @@ impl Row {
             }
         }
     }
+}
+
+fn grown(furniture: &Furniture) -> Result<&Grown> {
+    furniture.grown.as_ref().context("no runs were stored")
+}
+
+fn ticket(number: u64) -> Value {
+    let text = format!("Ticket {number}: I was charged twice for one invoice and want a refund.");
+    json!({"environment": ENVIRONMENT, "inputs": {"text": text}})
 }
 
 impl Floor {
@@ -262,6 +361,8 @@ mod tests {
     fn keyed_requests_never_repeat_a_key() {
         let furniture = crate::furniture::Furniture {
             workloads: [crate::furniture::Workload { slug: "w".to_owned(), id: "i".to_owned() }].into(),
+            steps: crate::furniture::Workload { slug: "s".to_owned(), id: "j".to_owned() },
+            grown: None,
             assets: [].into(),
             drafts: [].into(),
             rivals: [].into(),

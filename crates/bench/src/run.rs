@@ -1,5 +1,6 @@
 //! One run: everything started, every row measured between its floors, everything stopped.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -11,6 +12,7 @@ use crate::child::Running;
 use crate::cold_start::{self, ColdStart};
 use crate::existence::{self, Compared};
 use crate::furniture::Furniture;
+use crate::growth::{self, Filling, Grown};
 use crate::load::{self, Script, Span, Tally};
 use crate::meter::{Cost, Meter, resident};
 use crate::report::{Machine, Report};
@@ -56,6 +58,8 @@ pub(crate) struct Findings {
     pub(crate) cold_start: ColdStart,
     pub(crate) idle: Idle,
     pub(crate) measured: Vec<Measured>,
+    /// The same before a year was stored; empty where none was.
+    pub(crate) young: Vec<Measured>,
     pub(crate) accounts: Vec<(Row, Option<Account>)>,
     /// Whether changed rights showed at once, where the row that promises it was measured.
     pub(crate) rights: Option<Seen>,
@@ -100,6 +104,7 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
                 cold_start,
                 idle,
                 measured: Vec::new(),
+                young: Vec::new(),
                 accounts: Vec::new(),
                 rights: None,
                 existence: Vec::new(),
@@ -120,14 +125,23 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    async fn rows(self, rows: &[Row], mut findings: Findings) -> Result<Report> {
-        for row in rows {
-            for clients in &self.plan.clients {
-                say(&format!("{}, {clients} clients", row.name()));
-                let measured = self.measure(*row, *clients).await;
-                let measured = measured.with_context(|| format!("{}, {clients} clients", row.name()))?;
-                findings.measured.push(measured);
+    async fn rows(mut self, rows: &[Row], mut findings: Findings) -> Result<Report> {
+        if self.plan.fill.is_some() || rows.iter().any(|row| row.needs_runs()) {
+            self.grow(growth::YOUNG, None).await?;
+        }
+        if let Some(runs) = self.plan.fill {
+            for row in rows {
+                findings.young.extend(self.measured(*row).await?);
             }
+            let address = self.server.address;
+            self.grow(Filling::year(runs), Some(address)).await?;
+        }
+        for row in rows {
+            let measured = self.measured(*row).await?;
+            if measured.is_empty() {
+                continue;
+            }
+            findings.measured.extend(measured);
             let account = self.account(*row).await.with_context(|| format!("{}, counted", row.name()))?;
             findings.accounts.push((*row, account));
             if *row == Row::ActiveRelease {
@@ -145,6 +159,26 @@ impl Bench<'_> {
         }
         self.floor.stop().await?;
         Ok(Report::of(findings))
+    }
+
+    /// Stores runs, and finds those that are read.
+    async fn grow(&mut self, filling: Filling, walk: Option<SocketAddr>) -> Result<()> {
+        say(&format!("storing {} runs of {} days", filling.runs, filling.days));
+        let [fairway, _] = &self.databases;
+        filling.store(fairway).await?;
+        self.furniture.grown = Some(Grown::find(fairway, walk).await?);
+        Ok(())
+    }
+
+    /// The row at each number of clients; nothing where what it reads is not there.
+    async fn measured(&self, row: Row) -> Result<Vec<Measured>> {
+        let mut all = Vec::new();
+        for clients in self.plan.clients.iter().filter(|_| row.is_there(&self.furniture)) {
+            say(&format!("{}, {clients} clients", row.name()));
+            let measured = self.measure(row, *clients).await;
+            all.push(measured.with_context(|| format!("{}, {clients} clients", row.name()))?);
+        }
+        Ok(all)
     }
 
     /// Floors before and after, so that whatever else the machine does hits both.

@@ -60,22 +60,24 @@ struct NoteBody {
     body: String,
 }
 
+// The run is named as a value and not as the column of the row beside: see `reason_code`.
+
 const DECISIONS: &str = "
     (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', outcome, 'reason_code', reason_code,
         'obligations', obligations, 'rules', rules, 'evaluated_at', evaluated_at) ORDER BY decision_id)::text
      FROM policy_decision AS decision
-     WHERE decision.tenant_id = execution.tenant_id AND decision.execution_id = execution.execution_id) AS decisions";
+     WHERE decision.tenant_id = $1 AND decision.execution_id = $2) AS decisions";
 
 const FULFILMENTS: &str = "
     (SELECT json_agg(json_build_object('obligation', obligation, 'fulfilled_at', fulfilled_at))::text
      FROM obligation_fulfilment AS owed
-     WHERE owed.tenant_id = execution.tenant_id AND owed.execution_id = execution.execution_id) AS fulfilments";
+     WHERE owed.tenant_id = $1 AND owed.execution_id = $2) AS fulfilments";
 
 const ARTIFACTS: &str = "
     (SELECT json_agg(json_build_object('artifact_id', artifact_id, 'artifact_kind', artifact_kind,
         'storage_ref', storage_ref, 'created_at', created_at) ORDER BY artifact_id)::text
      FROM evidence_artifact AS artifact
-     WHERE artifact.tenant_id = execution.tenant_id AND artifact.execution_id = execution.execution_id) AS artifacts";
+     WHERE artifact.tenant_id = $1 AND artifact.execution_id = $2) AS artifacts";
 
 const NOTES: &str = "
     (SELECT json_agg(json_build_object('approval_id', approval_id, 'body', body))::text

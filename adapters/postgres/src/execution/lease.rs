@@ -1,6 +1,6 @@
 //! Leases: by the database's clock alone.
 
-use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE, execution};
+use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE_OF_EACH, execution};
 use crate::{
     database::Database,
     row::{Columns, known},
@@ -60,7 +60,7 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<
                 AND execution_lease.execution_id = lapsed.execution_id
             RETURNING execution_lease.tenant_id, execution_lease.execution_id, deadline_at < fairway_now() AS overdue
          )
-         SELECT taken.tenant_id, taken.overdue, execution.input_digest, {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE}
+         SELECT taken.tenant_id, taken.overdue, execution.input_digest, {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE_OF_EACH}
          FROM taken JOIN execution ON execution.tenant_id = taken.tenant_id
             AND execution.execution_id = taken.execution_id"
     );

@@ -4,7 +4,7 @@
 //! The many ended with an answer; the few others are found by rows of their own, because an index by status would move
 //! with every end of a run. A run that has not ended is found by its lease: nobody queues or waits for a review yet.
 
-use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE, execution};
+use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE_OF_EACH, execution};
 use crate::{
     database::Database,
     listing::{Branch, Key, Listing, Values, within, workspaces_of},
@@ -95,7 +95,7 @@ fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
     }
     let (with, branches) = seen(filter, &from, run, conditions, &mut values);
     let beside = format!(
-        "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE} FROM execution
+        "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE_OF_EACH} FROM execution
             WHERE execution.tenant_id = $1 AND execution.execution_id = listed_id OFFSET 0) AS told ON true"
     );
     Listing { with, columns: COLUMNS, key: KEY, beside: Some(beside), weight: None, branches, values }

@@ -28,6 +28,7 @@ mod execution;
 mod faulty_line;
 mod flow;
 mod grants;
+mod growth;
 mod guide;
 mod heavy;
 mod idempotency;

@@ -43,6 +43,7 @@ async fn every_list_is_walked_by_cursor_whole_and_once() {
         stage.request("create_asset_grant").await.await.expect(201);
         stage.request("review_release").await.await.expect(201);
         stage.request("set_principal_binding").await.await.expect(200);
+        stage.request("execute_workload").await.await.expect(200);
     }
     let mut lists = 0;
     for route in routes().into_iter().filter(|route| route.has_parameter("cursor")) {

@@ -76,7 +76,7 @@ async fn each_caller_sees_the_runs_of_its_places_and_no_answers() {
     for row in list.as_array().unwrap() {
         let mut read = app.get(format!("/v1/executions/{}", row["execution_id"].as_str().unwrap())).await.expect(200);
         assert!(read["queued_result"]["result"].is_string(), "the submitter reads it one by one");
-        read["queued_result"] = Value::Null;
+        (read["queued_result"], read["steps"]) = (Value::Null, Value::Null);
         assert_eq!(*row, read);
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::accounting::Account;
 use crate::bar::Judged;
-use crate::run::{Findings, Stretch};
+use crate::run::{Findings, Measured, Stretch};
 use crate::stage::FirstAnswers;
 
 /// Durations are in milliseconds, memory and log in bytes, rates a second.
@@ -34,13 +34,8 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
             "read": one.name(), "foreign_ms": millis(one.foreign), "random_ms": millis(one.random),
             "apart": one.apart(),
         })).collect::<Vec<_>>(),
-        "rows": findings.measured.iter().map(|one| json!({
-            "row": one.row.name(), "clients": one.clients, "fairway": stretch(&one.fairway),
-            "floors": one.floors.iter().map(|(floor, measured)| {
-                json!({"floor": floor.name(), "measured": stretch(measured)})
-            }).collect::<Vec<_>>(),
-            "share": one.share_of(one.row.floor()), "share_by_cpu": one.share_by_processor(one.row.floor()),
-        })).collect::<Vec<_>>(),
+        "rows": findings.measured.iter().map(row).collect::<Vec<_>>(),
+        "rows_before_a_year_of_runs": findings.young.iter().map(row).collect::<Vec<_>>(),
         "accounts": findings.accounts.iter().map(|(row, counted)| {
             json!({"row": row.name(), "counted": counted.as_ref().map(account)})
         }).collect::<Vec<_>>(),
@@ -52,6 +47,16 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
 
 fn first(answers: FirstAnswers) -> Value {
     json!({"health_ms": millis(answers.health), "read_ms": millis(answers.read)})
+}
+
+fn row(one: &Measured) -> Value {
+    json!({
+        "row": one.row.name(), "clients": one.clients, "fairway": stretch(&one.fairway),
+        "floors": one.floors.iter().map(|(floor, measured)| {
+            json!({"floor": floor.name(), "measured": stretch(measured)})
+        }).collect::<Vec<_>>(),
+        "share": one.share_of(one.row.floor()), "share_by_cpu": one.share_by_processor(one.row.floor()),
+    })
 }
 
 fn stretch(measured: &Stretch) -> Value {

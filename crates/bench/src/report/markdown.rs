@@ -14,6 +14,7 @@ pub(super) fn write(findings: &Findings, judged: &[Judged]) -> String {
     let mut out = String::new();
     machine(&mut out, findings);
     rates(&mut out, &findings.measured);
+    growth(&mut out, findings);
     floors(&mut out, &findings.measured);
     requests(&mut out, findings);
     process(&mut out, findings);
@@ -57,6 +58,38 @@ fn rates(out: &mut String, measured: &[Measured]) {
             number(one.share_of(floor), 2),
             number(one.share_by_processor(floor), 2),
             number(one.share_of(Floor::CommitAtOnce), 2),
+        );
+    }
+    out.push('\n');
+}
+
+/// Each row before a year of runs and beside it.
+fn growth(out: &mut String, findings: &Findings) {
+    if findings.young.is_empty() {
+        return;
+    }
+    out.push_str(
+        "| row before and beside a year of runs | clients | requests/s | | p50 ms | | times | share of floor | | times |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for young in &findings.young {
+        let is_same = |one: &&Measured| one.row == young.row && one.clients == young.clients;
+        let Some(grown) = findings.measured.iter().find(is_same) else { continue };
+        let medians = (latency(&young.fairway, 0.5), latency(&grown.fairway, 0.5));
+        let floor = young.row.floor();
+        let _ = writeln!(
+            out,
+            "| {} | {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {} | {} | {} |",
+            young.row.name(),
+            young.clients,
+            young.fairway.rate(),
+            grown.fairway.rate(),
+            medians.0,
+            medians.1,
+            medians.1 / medians.0.max(f64::EPSILON),
+            number(young.share_of(floor), 2),
+            number(grown.share_of(floor), 2),
+            number(grown.slower_than(young), 2),
         );
     }
     out.push('\n');
@@ -240,6 +273,12 @@ pub(super) mod tests {
                 fairway: stretch(500),
                 floors: vec![(Floor::Commit, stretch(1_000)), (Floor::Commit, stretch(1_000))],
             }],
+            young: vec![Measured {
+                row,
+                clients: 32,
+                fairway: stretch(600),
+                floors: vec![(Floor::Commit, stretch(1_000))],
+            }],
             accounts: vec![(row, Some(Account { requests: 200, statements: vec![statement] }))],
             rights: Some(Seen { rounds: 50, late: 0 }),
             existence: vec![compared(Noun::Workload, 500, 520)],
@@ -254,7 +293,7 @@ pub(super) mod tests {
         let text = write(&findings, &judged);
         let widths = |table: &str| table.lines().map(|line| line.matches('|').count()).collect::<Vec<_>>();
         let tables: Vec<&str> = text.split("\n\n").filter(|part| part.starts_with('|')).collect();
-        assert_eq!(tables.len(), 6);
+        assert_eq!(tables.len(), 7);
         for table in tables {
             let widths = widths(table);
             assert!(widths.windows(2).all(|pair| pair[0] == pair[1]), "{table}");

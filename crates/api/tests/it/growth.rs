@@ -1,0 +1,142 @@
+//! A year of runs, stored past the API for the benchmark, reads as if it had come through it.
+
+use crate::{
+    execution::run,
+    stage::{TENANT, WORKSPACE},
+};
+use fairway_testkit::{TestApp, app::ActiveWorkload};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio_postgres::Client;
+
+const FILL: &str = include_str!("../../../bench/src/fill.sql");
+const RUNS: i64 = 8_000;
+
+/// A workload, and a year of runs of it and of others.
+async fn grown(app: &TestApp) -> (ActiveWorkload, Client) {
+    let workload = app.active_workload("main").await;
+    run(app, &workload).await.expect(200);
+    let owner = app.database().owner().await.unwrap();
+    let set = format!("SET fairway_fill.runs = {RUNS}; SET fairway_fill.days = 364; SET fairway_fill.name = 'grown'");
+    owner.batch_execute(&set).await.unwrap();
+    owner.batch_execute(FILL).await.unwrap();
+    (workload, owner)
+}
+
+async fn number(owner: &Client, sql: &str) -> i64 {
+    owner.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn runs_of_a_year_are_listed_and_their_evidence_is_read() {
+    let app = TestApp::start().await;
+    let (workload, owner) = grown(&app).await;
+    let whole = app.get("/v1/executions?limit=1").await;
+    assert_eq!(whole.header("x-total-count"), Some((RUNS / 2 + 1).to_string().as_str()));
+    let of_it = app.get(format!("/v1/executions?limit=1&workload_id={}", workload.workload_id)).await;
+    assert_eq!(of_it.header("x-total-count"), whole.header("x-total-count"));
+    for status in ["completed", "failed", "denied", "cancelled"] {
+        let list = app.get(format!("/v1/executions?limit=5&status={status}")).as_actor("user:fill").await.expect(200);
+        let list = list.as_array().unwrap();
+        assert!(list.len() > 1, "{status}");
+        // The one that came through the API is somebody else's.
+        for row in list.iter().filter(|row| row["submitted_by"] == "user:fill") {
+            assert_eq!(row["status"], status);
+            let path = format!("/v1/executions/{}", row["execution_id"].as_str().unwrap());
+            let mut read = app.get(&path).as_actor("user:fill").await.expect(200);
+            assert_eq!(read["queued_result"]["result"]["class"].is_string(), status == "completed", "{read}");
+            assert_eq!(read["steps"].as_array().unwrap().is_empty(), status == "denied");
+            (read["queued_result"], read["steps"]) = (Value::Null, Value::Null);
+            assert_eq!(read, *row);
+            let evidence = app.get(format!("{path}/evidence-graph")).await.expect(200);
+            assert_eq!(evidence["execution"]["status"], status);
+            assert_eq!(evidence["policy_decision"]["outcome"], if status == "denied" { "deny" } else { "allow" });
+            assert_eq!(evidence["release"]["release_id"], workload.release_id);
+            assert_eq!(evidence["workload"]["slug"], "main");
+            let (bindings, approvals) = (&evidence["bindings"], &evidence["approvals"]);
+            assert_eq!((bindings.as_array().unwrap().len(), approvals.as_array().unwrap().len()), (3, 1));
+            let artifacts = evidence["evidence_artifacts"].as_array().unwrap();
+            assert_eq!(artifacts.len(), usize::from(status != "denied"));
+            let lineage = format!("{path}/context-lineage?workspace_id={WORKSPACE}");
+            let items = app.get(lineage).await.expect(200)["total"].as_u64().unwrap();
+            assert_eq!(items >= 2, status != "denied", "{items}");
+        }
+    }
+    // Of the first month everything is there but what people and models said.
+    let until = "SELECT to_char((now() - interval '300 days') AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
+    let until: String = owner.query_one(until, &[]).await.unwrap().get(0);
+    let old = app.get(format!("/v1/executions?limit=3&status=completed&until={until}")).await.expect(200);
+    for row in old.as_array().unwrap() {
+        let path = format!("/v1/executions/{}", row["execution_id"].as_str().unwrap());
+        let read = app.get(&path).as_actor("user:fill").await.expect(200);
+        assert_eq!((&read["queued_result"], &read["status"]), (&Value::Null, &json!("completed")));
+        app.get(format!("{path}/evidence-graph")).await.expect(200);
+    }
+    assert_eq!(old.as_array().unwrap().len(), 3);
+    let advice = app.get(format!("/v1/releases/{}/rollback-recommendation", workload.release_id)).await.expect(200);
+    assert_eq!(advice["recommended"], false);
+    // Months are cut as they would have been: no run lies where its identifier does not say.
+    assert_eq!(number(&owner, "SELECT count(*) FROM execution").await, RUNS + 1);
+    assert!(number(&owner, "SELECT count(DISTINCT tableoid) FROM execution").await >= 12);
+    let tenants = "SELECT count(DISTINCT tenant_id) FROM execution";
+    assert_eq!(number(&owner, tenants).await, 50);
+}
+
+#[tokio::test]
+async fn the_log_of_a_year_is_whole_and_goes_on() {
+    let app = TestApp::start().await;
+    let (workload, owner) = grown(&app).await;
+    let whole = "SELECT count(*) FROM fact_log WHERE size <> (
+        SELECT count(*) FROM fact_order WHERE fact_order.tenant_id = fact_log.tenant_id)";
+    let gaps = "SELECT count(*) FROM fact_log WHERE size <> (
+        SELECT coalesce(max(index), -1) + 1 FROM fact_order WHERE fact_order.tenant_id = fact_log.tenant_id)";
+    let alien = "SELECT count(*) FROM fact WHERE leaf_hash <> sha256('\\x00'::bytea || body)";
+    for sql in [
+        whole,
+        gaps,
+        alien,
+        "SELECT count(*) FROM fact_order LEFT JOIN fact USING (tenant_id, fact_id)
+        WHERE fact.fact_id IS NULL OR fact.workspace_id IS DISTINCT FROM fact_order.workspace_id",
+    ] {
+        assert_eq!(number(&owner, sql).await, 0, "{sql}");
+    }
+    run(&app, &workload).await.expect(200);
+    let mut newest = app.get("/v1/audit/events?limit=200").await.expect(200);
+    // The sequencer places the last run's entry in a moment.
+    let size = format!("SELECT size FROM fact_log WHERE tenant_id = '{TENANT}'");
+    while number(&owner, "SELECT count(*) FROM fact_pending").await > 0 {
+        tokio::task::yield_now().await;
+    }
+    if newest[0]["index"].as_i64() != Some(number(&owner, &size).await - 1) {
+        newest = app.get("/v1/audit/events?limit=200").await.expect(200);
+    }
+    let events = newest.as_array().unwrap();
+    assert_eq!(events[0]["index"].as_i64().unwrap(), number(&owner, &size).await - 1);
+    assert_eq!((&events[0]["kind"], &events[0]["actor"]), (&json!("execution.ended"), &json!("user:local")));
+    assert!(events.windows(2).all(|pair| pair[0]["index"].as_u64().unwrap() == pair[1]["index"].as_u64().unwrap() + 1));
+    assert!(events.iter().any(|event| event["kind"] == "execution.denied" || !event["categories"][0].is_null()));
+    for event in events {
+        let id = event["event_id"].as_str().unwrap();
+        let row = owner.query_one("SELECT body FROM fact WHERE fact_id = $1::text::uuid", &[&id]).await.unwrap();
+        let body: Vec<u8> = row.get(0);
+        let leaf = Sha256::new().chain_update([0]).chain_update(&body).finalize();
+        let hex: String = leaf.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(event["leaf_hash"], hex);
+        let said: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(said.to_string().as_bytes(), body, "what is hashed is canonical");
+    }
+}
+
+#[tokio::test]
+async fn versions_of_a_year_are_counted_as_those_of_the_service() {
+    let app = TestApp::start().await;
+    let (_, owner) = grown(&app).await;
+    let asset = "SELECT asset_id::text FROM asset WHERE slug = 'grown-7'";
+    let asset: String = owner.query_one(asset, &[]).await.unwrap().get(0);
+    let path = format!("/v1/assets/{asset}/versions");
+    let versions = app.get(format!("{path}?limit=200&workspace_id={}", WORKSPACE)).await;
+    assert_eq!(versions.header("x-total-count"), Some("40"));
+    assert_eq!(versions.expect(200)[0]["version_label"], "v40");
+    let next = app.post(path, json!({ "content": { "system_prompt": "One more." } })).await.expect(201);
+    assert_eq!(next["version_label"], "v41");
+}
