@@ -252,7 +252,7 @@ impl FlatEvidenceView {
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum EvidenceView {
-    Flat(FlatEvidenceView),
+    Flat(Box<FlatEvidenceView>),
     Graph(GraphEvidenceView),
 }
 
@@ -287,7 +287,7 @@ pub(crate) async fn read_evidence_graph(
     let view = if as_graph {
         EvidenceView::Graph(GraphEvidenceView::of(&record))
     } else {
-        EvidenceView::Flat(FlatEvidenceView::of(&record)?)
+        EvidenceView::Flat(Box::new(FlatEvidenceView::of(&record)?))
     };
     Ok(Answer::ok(&view).send())
 }
