@@ -92,7 +92,7 @@ async fn an_accepted_run_is_read_back_and_ends_once() {
     );
     assert_eq!(
         evidence.execution,
-        Execution { output: None, ..found },
+        Execution { output: None, ..found.clone() },
         "evidence is no way around who may read answers"
     );
     assert_eq!(evidence.input_digest, run.inputs.digest());
