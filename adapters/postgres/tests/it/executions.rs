@@ -90,11 +90,9 @@ async fn an_accepted_run_is_read_back_and_ends_once() {
         (evidence.decision().unwrap().outcome.as_str(), evidence.decisions.len(), evidence.notes.len()),
         ("allow", 2, 1)
     );
-    assert_eq!(
-        evidence.execution,
-        Execution { output: None, ..found.clone() },
-        "evidence is no way around who may read answers"
-    );
+    // Evidence is no way around who may read answers.
+    let found = Execution { output: None, ..found };
+    assert_eq!(evidence.execution, found);
     assert_eq!(evidence.input_digest, run.inputs.digest());
     assert_eq!(evidence.output_digest, end.output.as_ref().map(Payload::digest));
     assert_eq!(evidence.fulfilled, [("record_transcript".to_owned(), end.fulfilled[0].1)]);
