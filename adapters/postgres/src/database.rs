@@ -29,7 +29,8 @@ const WAIT_FOR_CONNECTION: Duration = Duration::from_millis(900);
 const ENTER_POINTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1700ms'; \
     SET lock_timeout = '1500ms'; \
     SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
-    SET enable_hashjoin = off; SET enable_mergejoin = off; SET cpu_index_tuple_cost = 1";
+    SET enable_hashjoin = off; SET enable_mergejoin = off; SET cpu_index_tuple_cost = 1; \
+    SET max_parallel_workers_per_gather = 0";
 /// What a connection for lists says first. Their filters come and go, so they are planned for the values at hand.
 const ENTER_LISTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1700ms'; SET jit = off; \
     SET plan_cache_mode = force_custom_plan";

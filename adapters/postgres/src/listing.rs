@@ -19,6 +19,10 @@ use uuid::Uuid;
 /// Counting ends here: a longer list is told to be longer than ten thousand.
 const COUNTED: u32 = 10_001;
 
+/// More rows than a page has and one more: what a walk that is planned once is told to end at. It ends sooner, with the
+/// page.
+const WALKED: u32 = 201;
+
 /// Most bytes of a page whose rows are weighed; a row that is heavier stands alone.
 const HEAVIEST: u32 = 2 << 20;
 
@@ -175,13 +179,18 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn bind(page: Paging, key: Key, values: &mut Values) -> Self {
+    fn bind(page: Paging, key: Key, planned: Planned, values: &mut Values) -> Self {
         let (skipped, behind) = match page.start {
             Start::Skip(rows) => (rows, None),
             Start::Behind(mark) => (0, Some(key.bind(mark, values))),
         };
         let (rows, skipped) = (i64::from(page.limit).saturating_add(1), i64::from(skipped));
-        let deep = values.bind(rows.saturating_add(skipped));
+        let deep = match (planned, page.start) {
+            (Planned::EachTime, _) => values.bind(rows.saturating_add(skipped)),
+            // A plan for whatever number would be one for a tenth of the rows, and sort them all.
+            (Planned::Once, Start::Behind(_) | Start::Skip(0)) => WALKED.to_string(),
+            (Planned::Once, Start::Skip(_)) => (WALKED + COUNTED).to_string(),
+        };
         Self { rows: values.bind(rows), deep, skipped: values.bind(skipped), behind }
     }
 }
@@ -270,7 +279,7 @@ impl Database {
         planned: Planned,
     ) -> Result<Listed<T>, StoreError> {
         let total = count(&self.asked(planned, &listing.counted(), &listing.values).await?)?;
-        let bounds = Bounds::bind(page, listing.key, &mut listing.values);
+        let bounds = Bounds::bind(page, listing.key, planned, &mut listing.values);
         let sql = listing.page(&bounds);
         let mut found = self.asked(planned, &sql, &listing.values).await?;
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);

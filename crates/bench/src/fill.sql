@@ -8,10 +8,10 @@ SELECT setseed(0.5);
 SELECT fairway_make_partitions(3, 12);
 
 -- A UUIDv7 of that moment.
-CREATE FUNCTION pg_temp.id_of(moment timestamptz) RETURNS uuid LANGUAGE sql
+CREATE OR REPLACE FUNCTION pg_temp.id_of(moment timestamptz) RETURNS uuid LANGUAGE sql
 RETURN (substr(fairway_uuid_floor(moment)::text, 1, 14) || '7' || substr(gen_random_uuid()::text, 16))::uuid;
 
-CREATE FUNCTION pg_temp.told(moment timestamptz) RETURNS text LANGUAGE sql
+CREATE OR REPLACE FUNCTION pg_temp.told(moment timestamptz) RETURNS text LANGUAGE sql
 RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 
 CREATE TEMP TABLE fill_tenant AS
