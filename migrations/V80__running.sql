@@ -44,9 +44,15 @@ CREATE TABLE execution_exception (
     tenant_id uuid NOT NULL,
     status text NOT NULL CHECK (status IN ('failed', 'denied', 'cancelled', 'unknown')),
     execution_id uuid NOT NULL,
+    workload_id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    release_id uuid NOT NULL,
     PRIMARY KEY (tenant_id, status, execution_id)
 ) PARTITION BY RANGE (execution_id);
-GRANT SELECT, INSERT, DELETE ON execution_exception TO fairway_service;
+CREATE INDEX execution_exception_by_release ON execution_exception (tenant_id, release_id, status, execution_id);
+CREATE INDEX execution_exception_by_workload ON execution_exception (tenant_id, workload_id, status, execution_id);
+CREATE INDEX execution_exception_by_workspace ON execution_exception (tenant_id, workspace_id, status, execution_id);
+GRANT SELECT, INSERT ON execution_exception TO fairway_service;
 
 -- The digest of the answer stays when the answer goes.
 ALTER TABLE execution ADD COLUMN output_digest bytea CHECK (length(output_digest) = 32);
@@ -66,22 +72,25 @@ CREATE FUNCTION fairway_payload_families() RETURNS text[]
 LANGUAGE sql IMMUTABLE
 RETURN ARRAY['execution_input', 'execution_result', 'evidence_payload'];
 
--- As before, and as many months behind as are asked for: one, because a clock may lag.
-DROP FUNCTION fairway_make_partitions(integer);
-CREATE FUNCTION fairway_make_partitions(months_ahead integer, months_behind integer DEFAULT 1) RETURNS integer
-LANGUAGE plpgsql AS $$
+-- Makes the first month that is missing of a family, and answers with its name; null when none is. Months behind are for
+-- clocks that lag. To be asked again until it says so, each time in a transaction of its own: a family that gets a month is
+-- closed to everybody else until the end of it, and whoever comes while this waits for its readers waits behind it. So it
+-- gives up soon (55P03) and is asked again later.
+CREATE FUNCTION fairway_make_partition(months_ahead integer, months_behind integer) RETURNS text
+LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
     family text;
     partition text;
     start timestamptz;
-    made integer := 0;
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtext('fairway_make_partitions'));
     FOREACH family IN ARRAY fairway_partitioned_families() LOOP
         FOR ahead IN -months_behind..months_ahead LOOP
             start := (date_trunc('month', fairway_now() AT TIME ZONE 'UTC') + make_interval(months => ahead)) AT TIME ZONE 'UTC';
             partition := family || to_char(start AT TIME ZONE 'UTC', '"_"YYYYMM');
             IF to_regclass(partition) IS NULL THEN
+                PERFORM pg_advisory_xact_lock(hashtext('fairway_make_partitions'));
+                -- Somebody else may have made it while this waited.
+                CONTINUE WHEN to_regclass(partition) IS NOT NULL;
                 EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)', partition, family,
                     fairway_uuid_floor(start),
                     fairway_uuid_floor((start AT TIME ZONE 'UTC' + interval '1 month') AT TIME ZONE 'UTC'));
@@ -91,9 +100,24 @@ BEGIN
                 IF family = 'execution' THEN
                     EXECUTE format('ALTER TABLE %I SET (fillfactor = 70)', partition);
                 END IF;
-                made := made + 1;
+                RETURN partition;
             END IF;
         END LOOP;
+    END LOOP;
+    RETURN NULL;
+END
+$$;
+REVOKE ALL ON FUNCTION fairway_make_partition(integer, integer) FROM PUBLIC;
+
+-- All of them at once, where nobody reads yet.
+DROP FUNCTION fairway_make_partitions(integer);
+CREATE FUNCTION fairway_make_partitions(months_ahead integer, months_behind integer DEFAULT 1) RETURNS integer
+LANGUAGE plpgsql AS $$
+DECLARE
+    made integer := 0;
+BEGIN
+    WHILE fairway_make_partition(months_ahead, months_behind) IS NOT NULL LOOP
+        made := made + 1;
     END LOOP;
     RETURN made;
 END
@@ -112,5 +136,5 @@ BEGIN
         PERFORM fairway_make_partitions(0, greatest(behind, 1));
     END IF;
 END $$;
-INSERT INTO execution_exception (tenant_id, status, execution_id)
-SELECT tenant_id, status, execution_id FROM execution WHERE status IN ('failed', 'denied', 'cancelled', 'unknown');
+INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
+SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM execution WHERE status IN ('failed', 'denied', 'cancelled', 'unknown');

@@ -15,12 +15,13 @@ DECLARE
     month timestamp := date_trunc('month', fairway_now() AT TIME ZONE 'UTC');
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtext('fairway_make_partitions'));
-    SELECT child INTO over FROM (
-        SELECT pg_class.relname AS child, 
-            to_date(right(pg_class.relname, 6), 'YYYYMM')::timestamp AS start
-        FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
+    -- Listed first: a plan is free to read the month out of any relation's name before it knows whose child that is.
+    WITH children AS MATERIALIZED (
+        SELECT pg_class.relname AS child FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
         WHERE inhparent = ANY(fairway_payload_families()::regclass[])
-    ) AS months
+    )
+    SELECT child INTO over
+    FROM (SELECT child, to_date(right(child, 6), 'YYYYMM')::timestamp AS start FROM children) AS months
     WHERE start < month - interval '1 month'
         AND (start + interval '1 month') AT TIME ZONE 'UTC' + interval '1 day' + kept < fairway_now()
     ORDER BY start, child LIMIT 1;

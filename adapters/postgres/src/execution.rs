@@ -50,7 +50,7 @@ const ANSWER: &str = "
 /// Where the answer is nobody's business.
 const NO_ANSWER: &str = "NULL::text AS output";
 
-/// The reason code of the decision that let the run in or not; of the run `execution` names, as a value where there is
+/// The reason code of the strictest decision of a run, and of equally strict ones of the last; of the run `execution` names, as a value where there is
 /// one. PostgreSQL then opens the one month that it lies in; for a column it opens all of them, in case.
 macro_rules! reason_code {
     ($tenant:literal, $execution:literal) => {

@@ -10,6 +10,10 @@ mod embedded {
 
 /// Keeps two starting servers from migrating at once; any fixed number does.
 const MIGRATION_LOCK: i64 = 0x00FA_14A7;
+/// How often a month is tried while somebody reads the family that it is for.
+const MONTH_TRIES: u32 = 20;
+/// How long is waited between two tries: those who had to wait get their turn.
+const MONTH_PAUSE: Duration = Duration::from_millis(250);
 /// Partitions are made this many months ahead.
 const MONTHS_AHEAD: i32 = 3;
 
@@ -34,7 +38,7 @@ pub async fn migrate(owner_url: &str) -> Result<(), MigrationError> {
     client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK]).await?;
     // The lock ends with the connection, whatever happens in between.
     embedded::migrations::runner().run_async(&mut client).await.map_err(Box::new)?;
-    client.execute("SELECT fairway_make_partitions($1)", &[&MONTHS_AHEAD]).await?;
+    make_months(&client).await?;
     client.batch_execute("GRANT fairway_service TO CURRENT_USER").await?;
     client.batch_execute(FIRST_TENANT).await?;
     Ok(())
@@ -72,9 +76,28 @@ pub async fn agrees_with_schema(url: &str) -> Result<bool, MigrationError> {
 /// # Errors
 /// When the database cannot be reached or refuses.
 pub async fn prepare_partitions(owner_url: &str) -> Result<i32, MigrationError> {
-    let client = connect(owner_url).await?;
-    let row = client.query_one("SELECT fairway_make_partitions($1)", &[&MONTHS_AHEAD]).await?;
-    Ok(row.try_get(0)?)
+    make_months(&connect(owner_url).await?).await
+}
+
+/// Makes the missing months, each in a transaction of its own, so that no family is closed for longer than that takes. Who
+/// reads for long is waited for a little; what is still missing then is made another day, months before it is needed.
+async fn make_months(client: &Client) -> Result<i32, MigrationError> {
+    let (mut made, mut busy) = (0, 0);
+    loop {
+        match client.query_one("SELECT fairway_make_partition($1, 1)", &[&MONTHS_AHEAD]).await {
+            Ok(row) if row.try_get::<_, Option<&str>>(0)?.is_none() => return Ok(made),
+            Ok(_) => made += 1,
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) && busy < MONTH_TRIES => {
+                busy += 1;
+                tokio::time::sleep(MONTH_PAUSE).await;
+            }
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                tracing::warn!("somebody reads for long; months that are missing are made another day");
+                return Ok(made);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// What became of payloads whose time is over.

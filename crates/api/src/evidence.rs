@@ -135,6 +135,8 @@ struct ApprovalSection {
     approved_at: String,
     /// Only to holders of `execution.kill`, and while it is kept.
     note: Option<String>,
+    /// Whether a note may be there that this reader is not shown.
+    note_withheld: bool,
 }
 
 impl ExecutionSection {
@@ -225,6 +227,7 @@ impl ApprovalSection {
             approved_by: approval.approved_by.clone(),
             approved_at: approval.approved_at.to_string(),
             note: note.map(|(_, note)| note.clone()),
+            note_withheld: record.notes_withheld,
         }
     }
 }

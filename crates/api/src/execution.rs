@@ -36,7 +36,6 @@ use fairway_operations::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -336,7 +335,7 @@ fn marked(run: &Run, mut response: HttpResponseBuilder) -> HttpResponseBuilder {
 }
 
 fn moment(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, FieldProblem> {
-    let read = |text| OffsetDateTime::parse(text, &Rfc3339).map(Timestamp::new);
+    let read = |text| Timestamp::parse(text).ok_or(());
     let rule = "a moment is written as RFC 3339 says, such as 2026-01-31T12:00:00Z";
     text.map(read).transpose().map_err(|_| FieldProblem::new(name, "invalid", rule))
 }

@@ -92,8 +92,9 @@ INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, relea
         input_digest, status, outcome, error_code, CASE WHEN error_code IS NOT NULL THEN 'the provider is away' END,
         started_at, finished_at, output_digest
     FROM fill_run ORDER BY nth;
-INSERT INTO execution_exception (tenant_id, status, execution_id)
-    SELECT tenant_id, status, execution_id FROM fill_run WHERE status <> 'completed' ORDER BY nth;
+INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
+    SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM fill_run
+    WHERE status <> 'completed' ORDER BY nth;
 INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules, evaluated_at)
     SELECT tenant_id, execution_id, pg_temp.id_of(started_at), decision, reason_code, '{}', ARRAY['short-tickets-in-dev'],
         started_at

@@ -60,6 +60,8 @@ impl Filling {
         );
         database.batch_execute(&set).await?;
         database.batch_execute(include_str!("fill.sql")).await.context("filling the database")?;
+        // What it was made of goes, so that the next filling begins like the first.
+        database.batch_execute("DISCARD TEMP").await.context("tidying up behind the filling")?;
         database.batch_execute("VACUUM ANALYZE").await.context("making statistics")
     }
 }

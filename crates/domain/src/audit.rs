@@ -10,7 +10,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use serde::Serialize;
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Map, Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -183,6 +183,12 @@ impl Fact {
         self
     }
 
+    /// The same fact, told to an owner as well.
+    #[must_use]
+    pub fn notifying(self, owner: &str) -> Self {
+        self.concerning([Category::Reports]).saying(json!({ "notify": owner }))
+    }
+
     /// The bytes that are stored and hashed: RFC 8785 canonical JSON of the whole entry.
     #[must_use]
     pub fn canonical_bytes(&self, tenant: TenantId) -> Vec<u8> {
@@ -286,7 +292,6 @@ pub trait FactSequencer: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn an_entry_is_stored_in_its_canonical_form() {

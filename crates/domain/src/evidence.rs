@@ -200,6 +200,8 @@ pub struct EvidenceRecord {
     pub artifacts: Vec<ArtifactRow>,
     /// Notes to approvals that still exist.
     pub notes: Vec<(ApprovalId, String)>,
+    /// Whether notes are kept from this reader.
+    pub notes_withheld: bool,
 }
 
 /// A decision as evidence shows it.

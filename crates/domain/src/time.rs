@@ -17,6 +17,14 @@ impl Timestamp {
         Self(utc.replace_nanosecond(micros).unwrap_or(utc))
     }
 
+    /// The moment that an RFC 3339 text names; `None` where it names none that has a year of four digits in UTC too.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let moment = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+        let utc = moment.checked_to_offset(UtcOffset::UTC)?;
+        (0..=9999).contains(&utc.year()).then(|| Self::new(utc))
+    }
+
     /// The moment, for rows.
     #[must_use]
     pub const fn moment(self) -> OffsetDateTime {
@@ -53,9 +61,7 @@ impl Serialize for Timestamp {
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        OffsetDateTime::parse(&text, &Rfc3339)
-            .map(Self::new)
-            .map_err(|_| D::Error::custom("expected an RFC 3339 timestamp"))
+        Self::parse(&text).ok_or_else(|| D::Error::custom("expected an RFC 3339 timestamp"))
     }
 }
 
@@ -68,6 +74,17 @@ pub trait Clock: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_moment_has_a_year_of_four_digits_wherever_it_is_told() {
+        for text in ["9999-12-31T23:59:59-00:01", "9999-12-31T23:59:59-23:59", "0000-01-01T00:00:00+00:01", "", "1"] {
+            assert_eq!(Timestamp::parse(text), None, "{text}");
+            assert!(serde_json::from_value::<Timestamp>(serde_json::json!(text)).is_err(), "{text}");
+        }
+        let last = Timestamp::parse("9999-12-31T23:59:59-00:00").unwrap();
+        assert_eq!(last.to_string(), "9999-12-31T23:59:59Z");
+        assert_eq!(Timestamp::parse("0000-01-01T00:00:00Z").unwrap().to_string(), "0000-01-01T00:00:00Z");
+    }
 
     #[test]
     fn keeps_microseconds_and_utc() {

@@ -96,7 +96,10 @@ macro_rules! fact_sql {
             SELECT $1, $26, $8, $27, $28, $29 FROM go
          ),
          waiting AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT $1, $26 FROM go),
-         exception AS (INSERT INTO execution_exception (tenant_id, status, execution_id) SELECT $1, $14, $7 FROM go) "
+         exception AS (
+            INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
+            SELECT $1, $14, $7, $2, $8, $9 FROM go
+         ) "
     };
 }
 

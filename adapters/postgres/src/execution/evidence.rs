@@ -129,6 +129,7 @@ pub(super) async fn evidence(
             })
             .collect(),
         notes: notes.into_iter().map(|note| (note.approval_id, note.body)).collect(),
+        notes_withheld: false,
     }))
 }
 
@@ -145,9 +146,11 @@ pub(super) async fn artifact(
             AND artifact.execution_id = execution.execution_id
          LEFT JOIN evidence_payload AS payload ON payload.tenant_id = execution.tenant_id
             AND payload.execution_id = execution.execution_id AND payload.artifact_id = artifact.artifact_id
+            AND execution.finished_at + make_interval(secs => $4) > fairway_now()
          WHERE execution.tenant_id = $1 AND execution.execution_id = $2 AND artifact.artifact_id = $3"
     );
-    let params: [crate::database::Param<'_>; 3] = [&scope.tenant().uuid(), &id.uuid(), &artifact.uuid()];
+    let kept = database.result_retention.as_secs_f64();
+    let params: [crate::database::Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &artifact.uuid(), &kept];
     let Some(row) = database.read_one(&sql, &params).await? else { return Ok(None) };
     let document = ArtifactDocument {
         artifact: ArtifactRow {

@@ -51,7 +51,7 @@ macro_rules! finish_sql {
                     error_message = held.error_message, finished_at = held.finished_at,
                     error_offset = held.error_offset, output_digest = held.output_digest
                 FROM held WHERE execution.tenant_id = held.tenant_id AND execution.execution_id = held.execution_id
-                RETURNING held.*
+                RETURNING held.*, execution.workload_id, execution.workspace_id, execution.release_id
              ),
              answer AS (
                 INSERT INTO execution_result (tenant_id, execution_id, salt, body)
@@ -118,8 +118,8 @@ const WITH_MORE: &str = finish_sql!(
         JOIN ended USING (execution_id)
      ),
      exceptions AS (
-        INSERT INTO execution_exception (tenant_id, status, execution_id)
-        SELECT tenant_id, status, execution_id FROM ended WHERE status <> 'completed'
+        INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
+        SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM ended WHERE status <> 'completed'
      ),"
 );
 

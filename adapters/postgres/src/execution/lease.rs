@@ -60,7 +60,11 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<
                 AND execution_lease.execution_id = lapsed.execution_id
             RETURNING execution_lease.tenant_id, execution_lease.execution_id, deadline_at < fairway_now() AS overdue
          )
-         SELECT taken.tenant_id, taken.overdue, execution.input_digest, {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE_OF_EACH}
+         SELECT taken.tenant_id, taken.overdue, execution.input_digest, {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE_OF_EACH},
+            (SELECT body::json -> 'workload' ->> 'owner_ref' FROM evidence_snapshot AS chain
+             WHERE chain.tenant_id = execution.tenant_id AND chain.digest = execution.snapshot) AS owner_ref,
+            (SELECT bool_or('notify_owner' = ANY(obligations)) FROM policy_decision AS decision
+             WHERE decision.tenant_id = execution.tenant_id AND decision.execution_id = execution.execution_id) AS owed_to_owner
          FROM taken JOIN execution ON execution.tenant_id = taken.tenant_id
             AND execution.execution_id = taken.execution_id"
     );
@@ -68,12 +72,14 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<
     rows.iter()
         .map(|row| {
             let digest: &[u8] = row.column("input_digest")?;
+            let owed = row.column::<Option<bool>>("owed_to_owner")?.unwrap_or_default();
             Ok(LapsedRun {
                 scope: TenantScope::for_relay(row.id("tenant_id")?),
                 execution: execution(row)?,
                 input_digest: known("input_digest", digest.try_into().ok())?,
                 lease,
                 overdue: row.column("overdue")?,
+                tells_owner: if owed { row.column("owner_ref")? } else { None },
             })
         })
         .collect()

@@ -91,19 +91,19 @@ impl ItemBody {
             origin,
             influence_role: known("influence_role", InfluenceRole::parse(&self.influence_role))?,
             action_class: known("action_class", ActionClass::parse(&self.action_class))?,
-            reference: self.reference,
             digest: self.digest,
             size_bytes: self.size_bytes,
             untrusted: self.untrusted_reason,
             redacted: match origin {
-                Origin::UserInput => !inputs_kept,
-                // What a step produced is handed on and not kept.
+                // What a step produced is handed on and not kept, whoever it came from.
+                Origin::UserInput => !inputs_kept || self.reference.starts_with("steps."),
                 Origin::ToolResult => true,
                 Origin::PromptTemplate | Origin::KnowledgeBase | Origin::Memory | Origin::System => false,
             },
             // Identifiers of one run are made one after the other.
             decisions: decisions.iter().filter(|(id, _)| id.uuid() < self.lineage_id.uuid()).copied().collect(),
             created_at: self.created_at,
+            reference: self.reference,
         })
     }
 }

@@ -52,8 +52,8 @@ impl Walk {
     /// Where the columns of the run stand.
     const fn run(self) -> &'static str {
         match self {
-            Self::Runs => "entry",
-            Self::Exceptions | Self::Leases => "run",
+            Self::Runs | Self::Exceptions => "entry",
+            Self::Leases => "run",
         }
     }
 }
@@ -85,12 +85,10 @@ fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
         conditions.push(format!("entry.execution_id < {}", values.bind(floor(until))));
     }
     if let Some(status) = filter.status {
-        let of = if walk == Walk::Exceptions { "entry" } else { run };
-        conditions.push(format!("{of}.status = {}", values.bind(status.as_str())));
+        conditions.push(format!("{run}.status = {}", values.bind(status.as_str())));
     }
     let mut from = format!("FROM {} AS entry", walk.table());
-    let is_narrowed = filter.release.is_some() || filter.workload.is_some() || filter.reach.is_some();
-    if walk == Walk::Leases || walk == Walk::Exceptions && is_narrowed {
+    if walk == Walk::Leases {
         from.push_str(RUN_OF_ENTRY);
     }
     let (with, branches) = seen(filter, &from, run, conditions, &mut values);

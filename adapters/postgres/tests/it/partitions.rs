@@ -227,6 +227,46 @@ async fn a_month_in_use_is_left_for_later_and_nobody_waits_behind_it() {
     assert_eq!(kept(&stage).await.0, 0);
 }
 
+/// Making a month closes its family for a moment. Somebody who reads for long is waited for briefly, the other families go
+/// on meanwhile, and what is missing is made when the reader is gone.
+#[tokio::test]
+async fn making_a_month_closes_one_family_and_waits_for_nobody() {
+    let stage = Stage::new().await;
+    move_past_month(&stage, 40).await;
+    let url = stage.database.url();
+    let reader = connected(&url).await;
+    reader.batch_execute("BEGIN; SELECT FROM execution_step").await.unwrap();
+    let owner = connected(&url).await;
+    let code = loop {
+        match owner.query_one("SELECT fairway_make_partition(3, 1)", &[]).await {
+            Ok(row) => assert!(row.get::<_, Option<String>>(0).is_some(), "the family that is read lacks a month"),
+            Err(error) => break error.code().unwrap().code().to_owned(),
+        }
+        // Nothing stays closed from one month to the next.
+        let read = "SET lock_timeout = '1s'; SELECT FROM execution; SELECT FROM policy_decision";
+        stage.owner.batch_execute(read).await.unwrap();
+    };
+    assert_eq!(code, "55P03");
+    reader.batch_execute("COMMIT").await.unwrap();
+    assert!(prepare_partitions(&url).await.unwrap() > 0);
+    assert!(stage.store.partitions_reach_far().await.unwrap());
+}
+
+/// What a plan makes of the statement must not matter: in a catalogue with statistics it once read the month out of names
+/// that are no month's.
+#[tokio::test]
+async fn months_go_whatever_the_catalogue_looks_like() {
+    let stage = Stage::new().await;
+    ended(&stage).await;
+    move_past_month(&stage, 40).await;
+    stage.run("ANALYZE").await;
+    for setting in ["", "SET enable_nestloop = off", "SET enable_hashjoin = off; SET enable_mergejoin = off"] {
+        let owner = connected(&stage.database.url()).await;
+        owner.batch_execute(setting).await.unwrap();
+        owner.query_one("SELECT fairway_expire_payloads(interval '1 second')", &[]).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_month_that_was_taken_out_stays() {
     let stage = Stage::new().await;

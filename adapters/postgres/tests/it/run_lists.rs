@@ -76,7 +76,8 @@ async fn fill(database: &TestDatabase, many: u32) {
                         ELSE status END,
                     at, CASE WHEN status <> 'running' THEN at END
                 FROM told;
-             INSERT INTO execution_exception SELECT tenant_id, status, execution_id FROM told
+             INSERT INTO execution_exception
+                SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM told
                 WHERE status NOT IN ('running', 'completed');
              INSERT INTO execution_lease SELECT tenant_id, execution_id, gen_random_uuid(), interval '30 s',
                 now() + interval '1 day', now() + interval '1 day' FROM told WHERE status = 'running';

@@ -186,6 +186,35 @@ async fn documents_are_read_by_whoever_sees_runs_and_what_was_said_by_operators(
     app.get(elsewhere).await.refused(404, "not_found");
 }
 
+/// Masking a long answer takes its time, and nobody else's.
+#[tokio::test]
+async fn others_are_served_while_long_answers_are_masked() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "masked",
+        "obligations": ["redact_output"] }]);
+    let flow = given.flow("flow", crate::stage::ECHO_FLOW).await;
+    let workload = given.active_with("main", vec![given.policy_of("policy", rules).await, flow]).await;
+    let ticket = "1 ".repeat(25_000) + "mia@example.com";
+    let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
+    let long = || app.post(workload.execute_path(), body.clone());
+    let mut runs = std::pin::pin!(async { tokio::join!(long(), long(), long(), long()) });
+    let others = async {
+        for _ in 0..10 {
+            app.get("/healthz").await.expect(200);
+        }
+    };
+    tokio::select! {
+        biased;
+        () = others => {}
+        _ = &mut runs => panic!("four long answers were masked before ten short ones were given"),
+    }
+    let (first, second, third, fourth) = runs.await;
+    for answer in [first, second, third, fourth] {
+        assert!(answer.expect(200)["output"].as_str().unwrap().ends_with("1 [email]"));
+    }
+}
+
 #[tokio::test]
 async fn notes_to_approvals_are_for_operators() {
     let (app, _, id) = stage().await;
@@ -198,6 +227,7 @@ async fn notes_to_approvals_are_for_operators() {
     for format in ["flat", "graph"] {
         let seen = app.get(format!("{path}?format={format}")).as_actor("user:viewer").await.expect(200);
         assert!(!seen.to_string().contains("Grace"), "{seen}");
+        assert!(seen.to_string().contains("\"note_withheld\":true"), "{seen}");
         let whole = app.get(format!("{path}?format={format}")).as_actor("user:operator").await.expect(200);
         assert!(whole.to_string().contains("looked at it with Grace"), "{whole}");
     }

@@ -72,6 +72,10 @@ async fn each_caller_sees_the_runs_of_its_places_and_no_answers() {
     let foreign = format!("/v1/executions?workload_id={}", abroad.workload.workload_id);
     assert_eq!(app.get(foreign).await.expect(200), json!([]));
 
+    for query in ["since=9999-12-31T23:59:59-00:01", "until=9999-12-31T23:59:59-23:59", "since=10000-01-01T00:00:00Z"] {
+        app.get(format!("/v1/executions?{query}")).await.refused(422, "validation_error");
+    }
+
     let list = app.get("/v1/executions").await.expect(200);
     for row in list.as_array().unwrap() {
         let mut read = app.get(format!("/v1/executions/{}", row["execution_id"].as_str().unwrap())).await.expect(200);

@@ -195,7 +195,7 @@ async fn from_an_empty_database_to_the_evidence() {
     moment(&moved["transitioned_at"]);
     app.post(&transition, json!({ "to_state": "approved" })).await.refused(422, "approval_required");
     let verdict = json!({
-        "outcome": "approved", "subject_kind": "release", "subject_ref": release_id, "note": "Read and found good.",
+        "outcome": "approved", "subject_kind": "release", "subject_ref": release_id, "note": "Read and found good.", "note_withheld": false,
     });
     let approvals = format!("/v1/releases/{release_id}/approvals");
     let approval = app.post(&approvals, verdict).as_actor("user:grace").await.expect(201);

@@ -120,7 +120,8 @@ impl ActionClass {
 }
 
 /// Why something is not to be trusted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// From the milder to the worse.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum UntrustedReason {
     /// Whoever asked wrote it.
     UserSupplied,

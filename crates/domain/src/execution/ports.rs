@@ -52,6 +52,8 @@ pub struct LapsedRun {
     pub lease: Uuid,
     /// Whether its deadline has passed too.
     pub overdue: bool,
+    /// The owner that has to be told of its end, if a decision before it began imposed that.
+    pub tells_owner: Option<String>,
 }
 
 /// How a lease stands.

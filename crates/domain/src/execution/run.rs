@@ -17,7 +17,10 @@ use super::{
     provider::{Completion, ProviderCall, ProviderError},
 };
 use crate::{
-    evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem},
+    evidence::{
+        EvidenceArtifact, RecordedDecision,
+        lineage::{LineageItem, UntrustedReason},
+    },
     flow::{
         Action, Next, Output, Step, StepKind,
         allowance::{Allowance, Exhausted},
@@ -128,6 +131,16 @@ pub struct Ended {
     pub decision: PolicyDecision,
 }
 
+/// A run that has ended, and what it owes.
+#[derive(Clone, Debug)]
+pub struct Closed {
+    execution_id: ExecutionId,
+    value_bytes: usize,
+    ended: Ended,
+    owed: Vec<Obligation>,
+    transcript: Vec<Value>,
+}
+
 /// Why a step did not succeed.
 enum StepFailure {
     /// A failure that `on_failure` may catch.
@@ -192,6 +205,8 @@ pub struct Run<'a> {
     subject: Subject<'a>,
     outside: Outside<'a>,
     outputs: BTreeMap<String, Value>,
+    /// Why outputs are not to be trusted, by step.
+    doubts: BTreeMap<String, UntrustedReason>,
     allowance: Allowance,
     metadata: Map<String, Value>,
     transcript: Vec<Value>,
@@ -225,6 +240,7 @@ impl<'a> Run<'a> {
             subject,
             outside,
             outputs: BTreeMap::new(),
+            doubts: BTreeMap::new(),
             allowance: Allowance::of(VALUE_BYTES),
             metadata: Map::new(),
             transcript: Vec::new(),
@@ -254,15 +270,27 @@ impl<'a> Run<'a> {
 
     /// Ends the run where it is, and fulfils what it owes.
     #[must_use]
-    pub fn conclude(mut self, cut: Option<Cut>) -> Ended {
+    pub fn conclude(self, cut: Option<Cut>) -> Ended {
+        let outside = self.outside;
+        self.close(cut).fulfil(outside)
+    }
+
+    /// Ends the run where it is. What it owes is still to be fulfilled, which may take a while where the answer is long.
+    #[must_use]
+    pub fn close(mut self, cut: Option<Cut>) -> Closed {
         if let Some(cut) = cut {
             let (status, outcome, code, message) = cut.told();
             (self.ended.status, self.ended.outcome, self.ended.output) = (status, outcome, None);
             self.ended.error = Some(RunError::new(code, message));
             self.leave_unanswered(code);
         }
-        self.fulfil();
-        self.ended
+        Closed {
+            execution_id: self.subject.execution_id,
+            value_bytes: VALUE_BYTES.saturating_sub(self.allowance.left()),
+            ended: self.ended,
+            owed: self.owed,
+            transcript: self.transcript,
+        }
     }
 
     /// Notes the question that the run was cut at: it was asked, and nobody waits for what is answered.
@@ -311,6 +339,9 @@ impl<'a> Run<'a> {
         let (succeeded, error) = match done {
             Ok(value) => {
                 self.outputs.insert(step.id.clone(), value);
+                if let Some(doubt) = self.doubt(step) {
+                    self.doubts.insert(step.id.clone(), doubt);
+                }
                 (true, None)
             }
             Err(StepFailure::Failed(error)) => (false, Some(error)),
@@ -357,7 +388,10 @@ impl<'a> Run<'a> {
                 self.evaluate_policy(inputs)?
             }
             StepKind::LlmCall { .. } => return self.question(step, &inputs),
-            StepKind::Return { output } => return self.resolve(output, None).map(Reached::Done),
+            StepKind::Return { output } => {
+                self.note_return(output);
+                return self.resolve(output, None).map(Reached::Done);
+            }
             StepKind::Task { action: Action::RetrieveDocuments }
             | StepKind::Agent { .. }
             | StepKind::Embedding { .. } => {

@@ -11,8 +11,9 @@ const VALUE: usize = 2 * size_of::<Value>();
 /// What a member of an object takes beside its key's text and its value.
 const MEMBER: usize = 64;
 /// Most values inside one another. Whoever writes, compares or drops a value goes down in it, and each step of a flow
-/// can wrap the output before it once more.
-pub const MAX_NESTING: usize = 128;
+/// can wrap the output before it once more. What is stored wraps an answer again, and is read back by a parser that goes
+/// 127 deep.
+pub const MAX_NESTING: usize = 120;
 
 /// What is left of the room for the values of one run, in bytes: as much as a value takes in memory or as JSON text,
 /// whichever is more.
@@ -116,6 +117,12 @@ mod tests {
         let nested = |levels: usize| (1..levels).fold(json!(1), |inner, _| json!([inner]));
         assert!(Allowance::of(1 << 20).take_for(&nested(MAX_NESTING)).is_ok());
         assert_eq!(Allowance::of(1 << 20).take_for(&nested(MAX_NESTING + 1)), Err(Exhausted));
+    }
+
+    #[test]
+    fn what_there_is_room_for_is_read_back_as_it_is_stored() {
+        let stored = json!({ "output": [(1..MAX_NESTING).fold(json!(1), |inner, _| json!([inner]))], "metadata": {} });
+        assert_eq!(serde_json::from_str::<Value>(&stored.to_string()).unwrap(), stored);
     }
 
     fn any_value() -> impl Strategy<Value = Value> {

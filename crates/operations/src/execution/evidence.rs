@@ -109,6 +109,7 @@ impl Services {
         gate::enter(caller, Operation::ReadEvidenceGraph, &place)?;
         if disclosure(caller, &place) == Disclosure::Summary {
             record.notes.clear();
+            record.notes_withheld = true;
         }
         Ok(record)
     }

@@ -5,6 +5,7 @@ use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
     execution::{Ending, Outcome, RunError, RunRef, Status, ports::LapsedRun},
+    policy::Obligation,
     store::CommitError,
 };
 use std::time::Duration;
@@ -85,6 +86,12 @@ impl Services {
         let finished_at = self.clock.now();
         let stamp =
             Stamp { fact_id: self.id(), at: finished_at, actor: ActorRef::system("recovery"), request_id: self.id() };
+        let (mut fact, mut fulfilled) = (named.ended(outcome, Some(code), None, &stamp), Vec::new());
+        // Of what the run owed this alone needs nothing that went away with its process.
+        if let Some(owner) = &lapsed.tells_owner {
+            fact = fact.notifying(owner);
+            fulfilled.push((Obligation::NotifyOwner, finished_at));
+        }
         Ending {
             execution_id: run.execution_id,
             lease: lapsed.lease,
@@ -96,9 +103,9 @@ impl Services {
             decisions: Vec::new(),
             artifacts: Vec::new(),
             lineage: Vec::new(),
-            fulfilled: Vec::new(),
+            fulfilled,
             finished_at,
-            fact: named.ended(outcome, Some(code), None, &stamp),
+            fact,
         }
     }
 }

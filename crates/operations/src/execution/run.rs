@@ -1,17 +1,16 @@
 //! From acceptance to the one end: the run's task, its heartbeat, its deadline, and storing how it ended.
 
 use super::{engine::run_to_end, plan::KeptPlan};
-use crate::Services;
+use crate::{Services, aside::aside};
 use fairway_domain::{
     audit::Stamp,
     execution::{
         Acceptance, Ending, Execution, Outcome, Payload, RunRef, Status,
         plan::RunFacts,
         ports::LeaseState,
-        run::{Cut, Ended, Outside, Run, Subject},
+        run::{Closed, Cut, Ended, Outside, Run, Subject},
     },
     id::RequestId,
-    notification::Category,
     policy::{Obligation, PolicyDecision},
     store::CommitError,
     tenant::TenantScope,
@@ -25,6 +24,9 @@ use uuid::Uuid;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Bytes that are looked through on the thread that serves: some milliseconds.
+const SHORT_WORK: usize = 16 << 10;
 
 /// A run that was accepted and has a lease.
 pub(super) struct Running {
@@ -87,7 +89,30 @@ impl Running {
             }
             cut = self.keep_lease() => Some(cut),
         };
-        run.conclude(cut)
+        self.fulfil(run.close(cut)).await
+    }
+
+    /// Fulfils what the run owes. Where that is long work it is done beside the threads that serve, under the lease; if it
+    /// does not come to its end, or somebody else has the run by then, there is no answer.
+    async fn fulfil(&self, closed: Closed) -> Ended {
+        let services = &self.services;
+        if closed.work() <= SHORT_WORK {
+            let outside = Outside {
+                clock: services.clock.as_ref(),
+                ids: services.ids.as_ref(),
+                redactor: &services.settings.redactor,
+            };
+            return closed.fulfil(outside);
+        }
+        let unfulfilled = closed.unfulfilled();
+        let (clock, ids) = (Arc::clone(&services.clock), Arc::clone(&services.ids));
+        let redactor = Arc::clone(&services.settings.redactor);
+        let work =
+            aside(move || closed.fulfil(Outside { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor }));
+        tokio::select! {
+            done = work => done.unwrap_or(unfulfilled),
+            _ = self.keep_lease() => unfulfilled,
+        }
     }
 
     /// Prolongs the lease at a third of its time. Comes back only when the run has to stop.
@@ -135,7 +160,7 @@ impl Running {
             }
         };
         if ended.fulfilled.iter().any(|(obligation, _)| *obligation == Obligation::NotifyOwner) {
-            fact = fact.concerning([Category::Reports]).saying(json!({ "notify": self.facts.owner_ref }));
+            fact = fact.notifying(&self.facts.owner_ref);
         }
         Ending {
             execution_id: accepted.execution_id,

@@ -45,11 +45,12 @@ impl<'a> Run<'a> {
         let Some(policy) = &self.subject.plan.model_policy else {
             return Err(StepFailure::of("model_policy_missing", "the release binds no model policy"));
         };
+        // Noted before anything of it can be refused: a prompt that cannot be filled was read all the same.
+        self.note_call(step);
         let system_prompt = self.prompt_of(step, inputs)?;
         let messages = self.conversation(inputs)?;
         let Route { route_id, provider, model, account_slot, .. } = &policy.provider_route;
         let said = if self.keeps_transcript { Some(self.said(step, &system_prompt, &messages)?) } else { None };
-        self.note_call(step);
         let call = ProviderCall {
             account_slot: account_slot.clone(),
             provider: provider.clone(),
@@ -78,15 +79,23 @@ impl<'a> Run<'a> {
     ) -> Result<Value, StepFailure> {
         self.keep_call(step, &asked, answer.as_ref().map_or_else(|error| Answered::Failed(*error), Answered::With));
         if let Some(mut said) = asked.said {
+            let mut room = Ok(());
             if let Ok(completion) = &answer {
                 let text = Value::String(completion.text.clone());
-                self.allowance.take_for(&text)?;
-                said.insert("answer".to_owned(), text);
+                said.insert("answer_bytes".to_owned(), json!(completion.text.len()));
+                room = self.allowance.take_for(&text);
+                // An answer that there is no room for ends the run, and the transcript says how long it was.
+                if room.is_ok() {
+                    said.insert("answer".to_owned(), text);
+                }
             }
             self.transcript.push(Value::Object(said));
+            room?;
         }
         let completion = answer.map_err(|error| StepFailure::of(error.code(), &error.to_string()))?;
-        if self.subject.plan.prompt.as_ref().is_some_and(|prompt| !prompt.takes(&completion.text)) {
+        // The schema is the bound prompt's, and a call with words of its own is none of it.
+        let bound = self.subject.plan.prompt.as_ref().filter(|_| asks_for_bound_prompt(step.inputs.get("prompt")));
+        if bound.is_some_and(|prompt| !prompt.takes(&completion.text)) {
             let message = "the answer does not satisfy the prompt's schema";
             return Err(StepFailure::of("output_schema_mismatch", message));
         }
@@ -135,8 +144,14 @@ impl<'a> Run<'a> {
     fn conversation(&self, inputs: &Map<String, Value>) -> Result<Vec<Message>, StepFailure> {
         let malformed = || StepFailure::of("messages_malformed", "messages are objects with `role` and `content`");
         for values in [inputs, self.subject.inputs] {
-            if let Some(Value::Array(list)) = values.get("messages") {
-                return list.iter().map(|entry| message(entry).ok_or_else(malformed)).collect();
+            match values.get("messages") {
+                Some(Value::Array(list)) => {
+                    return list.iter().map(|entry| message(entry).ok_or_else(malformed)).collect();
+                }
+                Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+                    return Err(malformed());
+                }
+                None => {}
             }
             if let Some(said) = values.get("message") {
                 let content = said.as_str().map_or_else(|| said.to_string(), str::to_owned);

@@ -6,7 +6,7 @@ use crate::{
     evidence::lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
     execution::{Payload, plan::Source},
     flow::{
-        Step, StepKind,
+        Output, Step, StepKind,
         reference::{Reference, Template},
     },
 };
@@ -36,6 +36,18 @@ impl Read {
             reference,
             digest: source.checksum.bytes(),
             size_bytes: source.size_bytes,
+            untrusted: None,
+        }
+    }
+
+    /// What stands for everything beyond the bound: nothing is said of it but that it was there.
+    fn truncated() -> Self {
+        Self {
+            origin: Origin::System,
+            influence_role: InfluenceRole::Evidence,
+            reference: TRUNCATED.to_owned(),
+            digest: [0; 32],
+            size_bytes: 0,
             untrusted: None,
         }
     }
@@ -83,28 +95,51 @@ impl Run<'_> {
         }
     }
 
+    /// What an answer holds beside what a model said: that is the answer itself.
+    pub(super) fn note_return(&mut self, output: &Template) {
+        let references = output.references();
+        let sent = references.iter().any(|reference| matches!(reference, Reference::Trigger { .. }));
+        let mut read: Vec<Read> = sent.then(|| self.sent()).into_iter().collect();
+        let named: BTreeSet<&str> = references.into_iter().filter_map(step_of).collect();
+        let outputs = named.into_iter().filter_map(|id| self.output_read(id));
+        read.extend(outputs.filter(|read| read.untrusted != Some(UntrustedReason::ModelOutput)));
+        self.note(ActionClass::Write, read);
+    }
+
+    /// Why what a step produced is not to be trusted: as a mapping is made of what its references stand for, it deserves no
+    /// more trust than the worst of them.
+    pub(super) fn doubt(&self, step: &Step) -> Option<UntrustedReason> {
+        let own = match step.kind {
+            StepKind::LlmCall { .. } | StepKind::Agent { .. } | StepKind::Embedding { .. } => {
+                Some(UntrustedReason::ModelOutput)
+            }
+            StepKind::Task { .. } | StepKind::Return { .. } => None,
+        };
+        let Some(Output::Mapped(template)) = &step.output else { return own };
+        let of = |reference: &Reference| match reference {
+            Reference::Trigger { .. } => Some(UntrustedReason::UserSupplied),
+            Reference::Step { step: id, .. } if *id == step.id => own,
+            Reference::Step { step: id, .. } => self.doubts.get(id.as_str()).copied(),
+            Reference::Release { .. } => None,
+        };
+        template.references().into_iter().filter_map(of).max()
+    }
+
     /// The outputs of earlier steps that a step refers to, each once.
     fn outputs_read(&self, step: &Step) -> Vec<Read> {
-        let named: BTreeSet<&str> = step
-            .inputs
-            .values()
-            .flat_map(|template| template.references())
-            .filter_map(|reference| match reference {
-                Reference::Step { step, .. } => Some(step.as_str()),
-                Reference::Trigger { .. } | Reference::Release { .. } => None,
-            })
-            .collect();
+        let named: BTreeSet<&str> =
+            step.inputs.values().flat_map(|template| template.references()).filter_map(step_of).collect();
         named.into_iter().filter_map(|id| self.output_read(id)).collect()
     }
 
     fn output_read(&self, id: &str) -> Option<Read> {
         let body = self.outputs.get(id)?.to_string();
-        let routed = self.subject.plan.flow.step(id).is_some_and(|step| match step.kind {
-            StepKind::LlmCall { .. } | StepKind::Agent { .. } | StepKind::Embedding { .. } => true,
-            StepKind::Task { .. } | StepKind::Return { .. } => false,
-        });
-        let (origin, untrusted) =
-            if routed { (Origin::ToolResult, Some(UntrustedReason::ModelOutput)) } else { (Origin::System, None) };
+        let untrusted = self.doubts.get(id).copied();
+        let origin = match untrusted {
+            Some(UntrustedReason::ModelOutput) => Origin::ToolResult,
+            Some(UntrustedReason::UserSupplied) => Origin::UserInput,
+            None => Origin::System,
+        };
         let size_bytes = length(body.len());
         let digest = Payload { body, salt: self.subject.sent.salt }.digest();
         let reference = format!("steps.{id}.output");
@@ -118,19 +153,26 @@ impl Run<'_> {
             if noted > MAX_LINEAGE {
                 return;
             }
-            let reference = if noted == MAX_LINEAGE { TRUNCATED.to_owned() } else { read.reference };
+            let read = if noted == MAX_LINEAGE { Read::truncated() } else { read };
             self.ended.lineage.push(LineageItem {
                 lineage_id: self.outside.ids.fresh().into(),
-                origin: if noted == MAX_LINEAGE { Origin::System } else { read.origin },
+                origin: read.origin,
                 influence_role: read.influence_role,
                 action_class,
-                reference,
+                reference: read.reference,
                 digest: read.digest,
                 size_bytes: read.size_bytes,
                 untrusted: read.untrusted,
                 created_at,
             });
         }
+    }
+}
+
+fn step_of(reference: &Reference) -> Option<&str> {
+    match reference {
+        Reference::Step { step, .. } => Some(step.as_str()),
+        Reference::Trigger { .. } | Reference::Release { .. } => None,
     }
 }
 

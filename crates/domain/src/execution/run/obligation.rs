@@ -1,6 +1,6 @@
 //! What a run owes beside its answer, done at its end.
 
-use super::Run;
+use super::{Closed, Ended, Outside};
 use crate::{
     asset::ports::ArtifactPath,
     evidence::EvidenceArtifact,
@@ -10,17 +10,32 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-impl Run<'_> {
+impl Closed {
+    /// About how much has to be looked through for it, in bytes: what the values of the run took.
+    #[must_use]
+    pub fn work(&self) -> usize {
+        if self.owed.contains(&Obligation::RedactOutput) { self.value_bytes } else { 0 }
+    }
+
+    /// The same without its answer and with nothing fulfilled, for when fulfilling comes to no end.
+    #[must_use]
+    pub fn unfulfilled(&self) -> Ended {
+        let mut closed = Self { transcript: Vec::new(), ..self.clone() };
+        closed.refuse();
+        closed.ended
+    }
+
     /// Fulfils what any decision of the run imposed, also where a later one denied it: what was said until then was said
     /// under that. An obligation that cannot be fulfilled ends the run without an answer, whatever it had found.
-    pub(super) fn fulfil(&mut self) {
+    #[must_use]
+    pub fn fulfil(mut self, outside: Outside<'_>) -> Ended {
         for obligation in std::mem::take(&mut self.owed) {
-            let now = self.outside.clock.now();
+            let now = outside.clock.now();
             let fulfilled = match obligation {
-                Obligation::RecordTranscript => self.record_transcript(now),
+                Obligation::RecordTranscript => self.record_transcript(outside, now),
+                Obligation::RedactOutput => self.redact_output(outside, now),
                 // The fact that tells the run's end names the owner.
                 Obligation::NotifyOwner => true,
-                Obligation::RedactOutput => self.redact_output(now),
                 Obligation::RequireCitation | Obligation::HumanReview => {
                     self.refuse();
                     false
@@ -30,6 +45,7 @@ impl Run<'_> {
                 self.ended.fulfilled.push((obligation, now));
             }
         }
+        self.ended
     }
 
     fn refuse(&mut self) {
@@ -42,40 +58,40 @@ impl Run<'_> {
     }
 
     /// Whatever was said until the end, however the run ended.
-    fn record_transcript(&mut self, now: Timestamp) -> bool {
+    fn record_transcript(&mut self, outside: Outside<'_>, now: Timestamp) -> bool {
         let said = std::mem::take(&mut self.transcript);
         let (calls, payload) = (said.len(), json!({ "calls": said }).to_string());
-        let payload = Payload { body: payload, salt: self.outside.ids.salt() };
+        let payload = Payload { body: payload, salt: outside.ids.salt() };
         let body = Map::from_iter([
             ("calls".to_owned(), json!(calls)),
             ("digest".to_owned(), json!(digest_text(&payload.digest()))),
             ("size_bytes".to_owned(), json!(payload.body.len())),
         ]);
-        self.keep("transcript", "transcript.json", (body, Some(payload)), now);
+        self.keep(outside, ("transcript", "transcript.json"), (body, Some(payload)), now);
         true
     }
 
     /// Masks personal data in the answer and in what providers said of it. Without an answer nothing is masked.
-    fn redact_output(&mut self, now: Timestamp) -> bool {
+    fn redact_output(&mut self, outside: Outside<'_>, now: Timestamp) -> bool {
         let Some((output, metadata)) = &mut self.ended.output else { return false };
-        let mut masked = self.outside.redactor.redact(output);
+        let mut masked = outside.redactor.redact(output);
         for said in metadata.values_mut() {
-            masked.add(&self.outside.redactor.redact(said));
+            masked.add(&outside.redactor.redact(said));
         }
         let body = Map::from_iter([("masked".to_owned(), json!(masked))]);
-        self.keep("redaction", "redaction.json", (body, None), now);
+        self.keep(outside, ("redaction", "redaction.json"), (body, None), now);
         true
     }
 
     fn keep(
         &mut self,
-        kind: &'static str,
-        name: &'static str,
+        outside: Outside<'_>,
+        (kind, name): (&'static str, &'static str),
         (body, payload): (Map<String, Value>, Option<Payload>),
         created_at: Timestamp,
     ) {
-        let artifact_id = self.outside.ids.fresh().into();
-        let storage_ref = ArtifactPath::of_evidence(self.subject.execution_id, artifact_id, name);
+        let artifact_id = outside.ids.fresh().into();
+        let storage_ref = ArtifactPath::of_evidence(self.execution_id, artifact_id, name);
         self.ended.artifacts.push(EvidenceArtifact { artifact_id, kind, storage_ref, body, payload, created_at });
     }
 }

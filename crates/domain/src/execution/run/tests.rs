@@ -245,3 +245,88 @@ fn a_run_that_is_denied_on_its_way_still_owes_what_it_owed() {
     assert!(ended.artifacts.iter().any(|artifact| artifact.kind == "transcript"));
     assert_eq!(ended.fulfilled.len(), 1);
 }
+
+/// A step that does nothing but hand on makes nothing trusted of what it hands on.
+#[test]
+fn what_is_handed_on_is_trusted_no_more_than_where_it_came_from() {
+    let check =
+        |id: &str, output: Value| json!({ "id": id, "type": "task", "action": "evaluate_policy", "output": output });
+    let steps = json!([
+        { "id": "ask", "type": "llm_call", "inputs": { "prompt": "one" } },
+        check("said", json!({ "said": "{{steps.ask.output}}" })),
+        check("sent", json!({ "sent": "{{trigger.text}}" })),
+        check("both", json!({ "sent": "{{trigger.text}}", "again": "{{steps.said.output.said}}" })),
+        check("none", json!({ "why": "{{steps.none.output.reason_code}}" })),
+        { "id": "last", "type": "llm_call", "inputs": { "prompt": "two", "said": "{{steps.said.output}}",
+            "sent": "{{steps.sent.output}}", "both": "{{steps.both.output}}", "none": "{{steps.none.output}}" } },
+        { "id": "end", "type": "return", "output": ["{{steps.last.output}}", "{{trigger.text}}"] },
+    ]);
+    let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
+    let content = json!({ "name": "f", "trigger": trigger, "entry_step": "ask", "steps": steps });
+    let ended = run(&plan(allowing(), Flow::from_content(&content).unwrap()), "x", None);
+    assert_eq!(ended.status, Status::Completed, "{:?}", ended.error);
+    let noted: Vec<(&str, &str, Option<UntrustedReason>)> = ended
+        .lineage
+        .iter()
+        .filter(|item| item.reference.starts_with("steps.") || item.action_class.as_str() == "write")
+        .map(|item| (item.origin.as_str(), item.reference.as_str(), item.untrusted))
+        .collect();
+    let (model, user) = (Some(UntrustedReason::ModelOutput), Some(UntrustedReason::UserSupplied));
+    assert_eq!(
+        noted,
+        [
+            ("tool_result", "steps.both.output", model),
+            ("system", "steps.none.output", None),
+            ("tool_result", "steps.said.output", model),
+            ("user_input", "steps.sent.output", user),
+            ("user_input", "inputs", user),
+        ]
+    );
+}
+
+/// The schema of a prompt is about answers to that prompt.
+#[test]
+fn a_call_with_words_of_its_own_is_not_held_against_the_bound_prompt_s_schema() {
+    let mut plan = plan(allowing(), calls(&["words of its own"]));
+    let prompt = json!({ "system_prompt": "Sort.", "output_schema": { "type": "object" } });
+    let CheckedContent::PromptTemplate(template) = content::read(AssetKind::PromptTemplate, &prompt).unwrap() else {
+        panic!("a prompt is read as one");
+    };
+    plan.prompt = Some(template.compose(|_| None).unwrap());
+    assert_eq!(run(&plan, "no object", None).status, Status::Completed);
+    plan.flow = calls(&["{{release.prompt_template}}"]);
+    assert_eq!(run(&plan, "no object", None).error.unwrap().code, "output_schema_mismatch");
+}
+
+#[test]
+fn what_takes_long_to_fulfil_is_known_before() {
+    let rule = |obligation: &str| {
+        policy(json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+            "reason_code": "owed", "obligations": [obligation] }]))
+    };
+    let long = "1 ".repeat(100_000);
+    for (obligation, takes_long) in [("redact_output", true), ("record_transcript", false)] {
+        let plan = plan(rule(obligation), calls(&["one"]));
+        let (facts, steady, redactor) = (facts(), Steady::default(), Redactor::default());
+        let inputs = Map::new();
+        let sent = Payload { body: "{}".to_owned(), salt: [1; 16] };
+        let subject = Subject {
+            execution_id: Uuid::from_u128(7).into(),
+            plan: &plan,
+            facts: &facts,
+            inputs: &inputs,
+            sent: &sent,
+            sent_digest: sent.digest(),
+        };
+        let decision = facts.decide(&plan, &inputs, steady.now());
+        let outside = Outside { clock: &steady, ids: &steady, redactor: &redactor };
+        let mut run = Run::new(subject, decision, outside);
+        assert!(matches!(run.start(), Turn::Ask(_)));
+        let answer = Completion { text: long.clone(), tokens_in: 1, tokens_out: 1, metadata: Map::new() };
+        assert!(matches!(run.answered(Ok(answer)), Turn::Ended));
+        let closed = run.close(None);
+        assert_eq!(closed.work() > 200_000, takes_long, "{obligation}");
+        let without = closed.unfulfilled();
+        assert_eq!((without.status, without.output), (Status::Failed, None), "and nothing is shown unfulfilled");
+    }
+}
