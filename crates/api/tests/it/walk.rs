@@ -195,7 +195,7 @@ async fn from_an_empty_database_to_the_evidence() {
     moment(&moved["transitioned_at"]);
     app.post(&transition, json!({ "to_state": "approved" })).await.refused(422, "approval_required");
     let verdict = json!({
-        "outcome": "approved", "subject_kind": "release", "subject_ref": release_id, "note": "Read and found good.", "note_withheld": false,
+        "outcome": "approved", "subject_kind": "release", "subject_ref": release_id, "note": "Read and found good.",
     });
     let approvals = format!("/v1/releases/{release_id}/approvals");
     let approval = app.post(&approvals, verdict).as_actor("user:grace").await.expect(201);
@@ -312,7 +312,7 @@ async fn from_an_empty_database_to_the_evidence() {
         evidence["approvals"],
         json!([{
             "approval_id": approval["approval_id"], "approved_by": "user:grace",
-            "approved_at": approval["approved_at"], "note": "Read and found good.",
+            "approved_at": approval["approved_at"], "note": "Read and found good.", "note_withheld": false,
         }])
     );
 
