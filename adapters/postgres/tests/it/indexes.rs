@@ -18,6 +18,7 @@ use fairway_domain::{
         ports::{ArtifactPath, AssetFilter, AssetSight, AssetStore, StoredObject},
     },
     audit::{AuditStore, FactSequencer},
+    evidence::lineage::LineageFilter,
     execution::ports::{Accepted, ExecutionStore, LeaseState},
     idempotency::{IdempotencyStore, RequestKey},
     release::ports::{ReleaseFilter, ReleaseStore},
@@ -103,6 +104,11 @@ const FILL: &str = "
     INSERT INTO execution_step SELECT tenant_id, execution_id, 1, 'x', 'return', NULL, 1 FROM execution;
     INSERT INTO evidence_artifact SELECT tenant_id, execution_id, gen_random_uuid(), 'x', 'x', '{}', now()
         FROM execution;
+    INSERT INTO evidence_payload SELECT tenant_id, execution_id, artifact_id, '\\x00000000000000000000000000000000', '{}'
+        FROM evidence_artifact;
+    INSERT INTO obligation_fulfilment SELECT tenant_id, execution_id, 'notify_owner', now() FROM execution;
+    INSERT INTO context_lineage SELECT tenant_id, execution_id, gen_random_uuid(), 'user_input', 'input', 'generate',
+        'inputs', sha256('x'), 1, NULL, now() FROM execution;
     INSERT INTO fact SELECT tenant_id, fact_id, NULL, 'asset.created', convert_to(json_build_object(
             'fact_id', fact_id, 'kind', 'asset.created', 'subject', json_build_object('kind', 'asset', 'id', tenant_id),
             'actor', 'user:eve', 'request_id', fact_id, 'occurred_at', '2026-01-01T00:00:00Z')::text, 'UTF8'),
@@ -179,7 +185,12 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     store.take_lapsed(fresh()).await.unwrap();
     store.finish(scope(), &ending(&run)).await.unwrap();
     ExecutionStore::find(store, scope(), run.execution_id).await.unwrap().unwrap();
-    store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
+    let evidence = store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
+    let document = (run.execution_id, evidence.artifacts[0].artifact_id);
+    store.artifact(scope(), document).await.unwrap().unwrap();
+    store.steps(scope(), run.execution_id).await.unwrap();
+    let page = (LineageFilter::default(), 50, 0);
+    assert_eq!(store.lineage(scope(), run.execution_id, page).await.unwrap().unwrap().total, 1);
     FactSequencer::sequence(store).await.unwrap();
 }
 
