@@ -282,4 +282,6 @@ pub struct ArtifactDocument {
     pub body: Map<String, Value>,
     /// What people and models said, while it is kept.
     pub payload: Option<Value>,
+    /// Whether that is kept from this reader.
+    pub payload_withheld: bool,
 }

@@ -161,6 +161,7 @@ pub(super) async fn artifact(
         },
         body: parsed(row.column("body")?)?,
         payload: row.column::<Option<&str>>("payload")?.map(parsed).transpose()?,
+        payload_withheld: false,
     };
     Ok(Some((execution(&row)?, document)))
 }

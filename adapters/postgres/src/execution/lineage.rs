@@ -6,7 +6,7 @@ use crate::{
     row::{Columns, known, parsed},
 };
 use fairway_domain::{
-    evidence::lineage::{ActionClass, InfluenceRole, LineageFilter, LineagePage, LineageRow, Origin},
+    evidence::lineage::{ActionClass, InfluenceRole, LineageFilter, LineagePage, LineageRow, Origin, taken_before},
     execution::StepRow,
     id::{DecisionId, ExecutionId, LineageId},
     policy::Outcome,
@@ -94,14 +94,8 @@ impl ItemBody {
             digest: self.digest,
             size_bytes: self.size_bytes,
             untrusted: self.untrusted_reason,
-            redacted: match origin {
-                // What a step produced is handed on and not kept, whoever it came from.
-                Origin::UserInput => !inputs_kept || self.reference.starts_with("steps."),
-                Origin::ToolResult => true,
-                Origin::PromptTemplate | Origin::KnowledgeBase | Origin::Memory | Origin::System => false,
-            },
-            // Identifiers of one run are made one after the other.
-            decisions: decisions.iter().filter(|(id, _)| id.uuid() < self.lineage_id.uuid()).copied().collect(),
+            redacted: origin.is_redacted(&self.reference, inputs_kept),
+            decisions: taken_before(decisions, self.lineage_id),
             created_at: self.created_at,
             reference: self.reference,
         })

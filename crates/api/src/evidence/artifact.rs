@@ -13,7 +13,6 @@ use fairway_domain::{
     evidence::ArtifactDocument,
     id::{ArtifactId, ExecutionId},
 };
-use fairway_operations::execution::Disclosure;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -34,15 +33,13 @@ pub(crate) struct ArtifactView {
     content: Map<String, Value>,
     /// What people and models said, where the document is about that: to holders of `execution.kill`, while it is kept.
     payload: Value,
-    /// Whether there may be more to it than this reader is shown.
+    /// Whether there is more to it than this reader is shown.
     payload_withheld: bool,
 }
 
 impl ArtifactView {
-    fn of(document: ArtifactDocument, disclosure: Disclosure) -> Self {
-        let ArtifactDocument { artifact, body, payload } = document;
-        // Every document about what was said carries the digest of it.
-        let has_payload = body.contains_key("digest");
+    fn of(document: ArtifactDocument) -> Self {
+        let ArtifactDocument { artifact, body, payload, payload_withheld } = document;
         Self {
             artifact_id: artifact.artifact_id.uuid(),
             artifact_kind: artifact.artifact_kind,
@@ -50,7 +47,7 @@ impl ArtifactView {
             created_at: artifact.created_at.to_string(),
             content: body,
             payload: payload.unwrap_or_default(),
-            payload_withheld: has_payload && disclosure == Disclosure::Summary,
+            payload_withheld,
         }
     }
 }
@@ -72,6 +69,6 @@ pub(crate) async fn read_evidence_artifact(
     path: Path<(PathId<ExecutionId>, PathId<ArtifactId>)>,
 ) -> Result<HttpResponse, ApiError> {
     let (execution, artifact) = path.into_inner();
-    let (document, disclosure) = api.services.evidence_artifact(&caller, (*execution, *artifact)).await?;
-    Ok(Answer::ok(&ArtifactView::of(document, disclosure)).send())
+    let document = api.services.evidence_artifact(&caller, (*execution, *artifact)).await?;
+    Ok(Answer::ok(&ArtifactView::of(document)).send())
 }

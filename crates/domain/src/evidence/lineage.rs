@@ -191,6 +191,29 @@ pub struct LineageRow {
     pub created_at: Timestamp,
 }
 
+impl Origin {
+    /// Whether the text behind an item of this origin and name cannot be read. What a step produced is handed on and not
+    /// kept, whoever it came from.
+    #[must_use]
+    pub fn is_redacted(self, reference: &str, inputs_kept: bool) -> bool {
+        match self {
+            Self::UserInput => !inputs_kept || reference.starts_with("steps."),
+            Self::ToolResult => true,
+            Self::PromptTemplate | Self::KnowledgeBase | Self::Memory | Self::System => false,
+        }
+    }
+}
+
+/// The decisions of a run that had been taken when an item was noted. Identifiers of one run are made one after the other,
+/// so their order tells.
+#[must_use]
+pub fn taken_before(
+    decisions: &[(DecisionId, policy::Outcome)],
+    item: LineageId,
+) -> Vec<(DecisionId, policy::Outcome)> {
+    decisions.iter().filter(|(id, _)| id.uuid() < item.uuid()).copied().collect()
+}
+
 impl LineageRow {
     /// Under which answer of the policy the step acted: the strictest until then.
     #[must_use]

@@ -122,17 +122,16 @@ impl Services {
         &self,
         caller: &Caller,
         document: (ExecutionId, ArtifactId),
-    ) -> Result<(ArtifactDocument, Disclosure), Failure> {
+    ) -> Result<ArtifactDocument, Failure> {
         let scope = TenantScope::of(caller);
         let found = self.stores.executions.artifact(scope, document).await?;
         let (execution, mut artifact) = found.ok_or(Failure::NotFound)?;
         let place = self.place_of_run(caller, &execution).await?;
         gate::enter(caller, Operation::ReadEvidenceArtifact, &place)?;
-        let disclosure = disclosure(caller, &place);
-        if disclosure == Disclosure::Summary {
-            artifact.payload = None;
+        if disclosure(caller, &place) == Disclosure::Summary {
+            artifact.payload_withheld = artifact.payload.take().is_some();
         }
-        Ok((artifact, disclosure))
+        Ok(artifact)
     }
 
     /// A page of what the steps of one execution read.
