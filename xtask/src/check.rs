@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::place::Place;
 use crate::step::{Steps, succeed};
-use crate::{docs, fences, tools};
+use crate::{check_api, docs, fences, tools};
 
 /// The command that the README tells people to test with.
 const TEST_COMMAND: &str = "cargo xtask test";
@@ -34,6 +34,10 @@ pub(crate) fn ci(place: &Place) -> Result<ExitCode> {
         command.args(words).current_dir(&place.root);
         succeed(command)
     });
+    // Programs of others, over a server of this build.
+    if let Err(error) = check_api::check(place, &check_api::Arguments::default(), &mut steps) {
+        steps.step("foreign programs", || Err(error));
+    }
     Ok(steps.finish())
 }
 

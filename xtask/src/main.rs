@@ -6,11 +6,13 @@ mod apt;
 mod bench;
 mod bucket;
 mod check;
+mod check_api;
 mod children;
 mod db;
 mod demo;
 mod docs;
 mod fences;
+mod foreign;
 mod model;
 mod openapi;
 mod place;
@@ -43,10 +45,12 @@ enum Verb {
     Test(test::Arguments),
     /// Run the tests that draw from a seed at their full length: histories beside their model, and lanes under load
     Model(model::Arguments),
-    /// All that a change must pass: `check`, then the test command of the README
+    /// All that a change must pass: `check`, then the test command of the README, then `check-api`
     Ci,
     /// Format, lints, fences and dependencies
     Check,
+    /// Let a linter, a property-testing tool and two generated clients loose on the API
+    CheckApi(check_api::Arguments),
     /// Write docs/openapi.json
     Openapi,
     /// Write the tables of documents that are copied from snapshots
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
         Verb::Model(arguments) => model::run(&place, &arguments),
         Verb::Ci => check::ci(&place),
         Verb::Check => check::run(&place),
+        Verb::CheckApi(arguments) => check_api::run(&place, &arguments),
         Verb::Openapi => openapi::run(&place),
         Verb::Docs => docs::run(&place),
         Verb::Bench(arguments) => bench::run(&place, &arguments),

@@ -86,19 +86,19 @@ fn uses_private_postgres() -> bool {
 }
 
 /// The server in a group of its own: the terminal's Ctrl-C reaches this process alone, which then asks the server once.
-fn serve(place: &Place, profile: Profile) -> Command {
+pub(crate) fn serve(place: &Place, profile: Profile) -> Command {
     let mut command = deathbound::command(place.server(profile), Farewell::Terminate);
     command.arg("serve").current_dir(&place.root).process_group(0);
     command
 }
 
 /// A running server that is asked to end when this value goes.
-struct Server {
-    child: Child,
+pub(crate) struct Server {
+    pub(crate) child: Child,
 }
 
 impl Server {
-    fn wait_until_ready(&mut self, address: SocketAddr, signals: &Signals) -> Result<Event> {
+    pub(crate) fn wait_until_ready(&mut self, address: SocketAddr, signals: &Signals) -> Result<Event> {
         let since = Instant::now();
         while since.elapsed() < READY_PATIENCE {
             match children::glance(&mut self.child, signals)? {

@@ -40,6 +40,7 @@ use std::{
 };
 use time::OffsetDateTime;
 use tokio::time::timeout;
+use tracing::{Instrument as _, Span};
 
 /// Longest wait for a connection to the bucket.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -139,12 +140,12 @@ fn marker_in(place: &str) -> Path {
 impl ArtifactStore for Artifacts {
     async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<Put, ArtifactError> {
         let path = Path::parse(path.as_str()).map_err(unavailable)?;
-        within(CALL, self.put(&path, bytes.into())).await
+        within(CALL, self.put(&path, bytes.into())).instrument(span("artifact put")).await
     }
 
     async fn read(&self, path: &ArtifactPath) -> Result<Option<Vec<u8>>, ArtifactError> {
         let path = Path::parse(path.as_str()).map_err(unavailable)?;
-        Ok(within(CALL, self.get(&path)).await?.map(Vec::from))
+        Ok(within(CALL, self.get(&path)).instrument(span("artifact get")).await?.map(Vec::from))
     }
 
     fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_> {
@@ -159,7 +160,7 @@ impl ArtifactStore for Artifacts {
                 Err(failure) => Err(unavailable(failure)),
             }
         };
-        within(CALL, gone).await
+        within(CALL, gone).instrument(span("artifact delete")).await
     }
 
     async fn ready(&self) -> Result<(), ArtifactError> {
@@ -228,6 +229,11 @@ fn bucket_store(credentials: AmazonS3Builder, bucket: &S3Location) -> Result<Arc
 
 async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, ArtifactError>>) -> Result<T, ArtifactError> {
     timeout(limit, call).await.unwrap_or_else(|elapsed| Err(unavailable(elapsed)))
+}
+
+/// A call of the store in traces. Paths are left out: they are digests, and say nothing.
+fn span(call: &'static str) -> Span {
+    tracing::debug_span!("artifact", otel.name = call, otel.kind = "client")
 }
 
 fn unavailable(source: impl Error + Send + Sync + 'static) -> ArtifactError {

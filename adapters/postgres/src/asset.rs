@@ -42,6 +42,7 @@ pub(crate) struct Assets(pub(crate) Pool);
 impl Look for Assets {
     type Key = (Uuid, Uuid);
     type Found = Asset;
+    const WHAT: &'static str = "assets";
 
     async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), Asset>, StoreError> {
         let sql = format!(
@@ -88,6 +89,7 @@ pub(crate) struct Referring(pub(crate) Pool);
 impl Look for Referring {
     type Key = (Uuid, Uuid);
     type Found = ();
+    const WHAT: &'static str = "what versions refer to";
 
     async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ()>, StoreError> {
         // The first reference has the position 0.

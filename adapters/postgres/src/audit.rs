@@ -76,6 +76,7 @@ impl AuditStore for Database {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
         }
         let mut listing = Listing::plain(COLUMNS, Key::Place("index", "index"), FROM, conditions, values);
+        listing.only_grows = true;
         listing.beside = Some("JOIN fact USING (tenant_id, fact_id)".to_owned());
         self.listed(listing, page, event).await
     }

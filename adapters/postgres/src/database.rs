@@ -3,14 +3,16 @@
 use crate::{
     asset::{Assets, NewVersions, Referring, Routes},
     environment::Environments,
-    execution::{Accepts, Finishes},
+    execution::{Accepts, Evidence, Finishes},
     failure,
     gather::Gather,
+    listing::LongLists,
     look::Looks,
     pulse::{AccessRevisions, DeploymentPulses},
     release::{Deployments, Moves, Releases},
     row::Columns,
     together::Commits,
+    waiting::Waiting,
 };
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
 use fairway_domain::store::{CommitError, StoreError};
@@ -19,6 +21,7 @@ use std::{str::FromStr, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::{Config, Row, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use tracing::Instrument as _;
 
 /// How long a request waits for a connection before it is told to come back.
 const WAIT_FOR_CONNECTION: Duration = Duration::from_millis(900);
@@ -62,6 +65,8 @@ pub struct DatabaseOptions {
 pub struct Database {
     points: Pool,
     lists: Pool,
+    waiting: Waiting,
+    pub(crate) long_lists: LongLists,
     pub(crate) result_retention: Duration,
     pub(crate) access_revisions: Arc<Gather<Looks<AccessRevisions>>>,
     pub(crate) deployment_pulses: Arc<Gather<Looks<DeploymentPulses>>>,
@@ -70,6 +75,7 @@ pub struct Database {
     pub(crate) routes: Arc<Gather<Looks<Routes>>>,
     pub(crate) environments: Arc<Gather<Looks<Environments>>>,
     pub(crate) releases: Arc<Gather<Looks<Releases>>>,
+    pub(crate) evidence: Arc<Gather<Looks<Evidence>>>,
     pub(crate) accepts: Arc<Gather<Commits<Accepts>>>,
     pub(crate) finishes: Arc<Gather<Commits<Finishes>>>,
     pub(crate) new_versions: Arc<Gather<Commits<NewVersions>>>,
@@ -88,23 +94,33 @@ impl Database {
     pub fn new(options: &DatabaseOptions) -> Result<Self, StoreError> {
         let lists = (options.connections / POINTS_PER_LIST).max(1);
         let points = pool(&options.url, options.connections, ENTER_POINTS)?;
+        let waiting = Waiting::default();
         Ok(Self {
-            access_revisions: Gather::over(Looks(AccessRevisions(points.clone()))),
-            deployment_pulses: Gather::over(Looks(DeploymentPulses(points.clone()))),
-            assets: Gather::over(Looks(Assets(points.clone()))),
-            referring: Gather::over(Looks(Referring(points.clone()))),
-            routes: Gather::over(Looks(Routes(points.clone()))),
-            environments: Gather::over(Looks(Environments(points.clone()))),
-            releases: Gather::over(Looks(Releases(points.clone()))),
-            accepts: Gather::over(Commits::of(Accepts(points.clone()))),
-            finishes: Gather::over(Commits::of(Finishes(points.clone()))),
-            new_versions: Gather::over(Commits::of(NewVersions(points.clone()))),
-            moves: Gather::over(Commits::of(Moves(points.clone()))),
-            lanes: Gather::over(Commits::of(Deployments(points.clone()))),
+            access_revisions: Gather::over(Looks(AccessRevisions(points.clone())), &waiting),
+            deployment_pulses: Gather::over(Looks(DeploymentPulses(points.clone())), &waiting),
+            assets: Gather::over(Looks(Assets(points.clone())), &waiting),
+            referring: Gather::over(Looks(Referring(points.clone())), &waiting),
+            routes: Gather::over(Looks(Routes(points.clone())), &waiting),
+            environments: Gather::over(Looks(Environments(points.clone())), &waiting),
+            releases: Gather::over(Looks(Releases(points.clone())), &waiting),
+            evidence: Gather::over(Looks(Evidence(points.clone())), &waiting),
+            accepts: Gather::over(Commits::of(Accepts(points.clone())), &waiting),
+            finishes: Gather::over(Commits::of(Finishes(points.clone())), &waiting),
+            new_versions: Gather::over(Commits::of(NewVersions(points.clone())), &waiting),
+            moves: Gather::over(Commits::of(Moves(points.clone())), &waiting),
+            lanes: Gather::over(Commits::of(Deployments(points.clone())), &waiting),
             result_retention: options.result_retention,
             points,
+            waiting,
+            long_lists: LongLists::default(),
             lists: pool(&options.url, lists, ENTER_LISTS)?,
         })
+    }
+
+    /// Those who wait for statements of these connections.
+    #[must_use]
+    pub const fn waiting(&self) -> &Waiting {
+        &self.waiting
     }
 
     /// Whether executions of the coming week find a partition to lie in.
@@ -121,18 +137,18 @@ impl Database {
     /// Sends a statement that changes nothing. A connection that died while it lay in the pool shows only on use, and
     /// a read can be repeated: so it is, once.
     pub(crate) async fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        read(&self.points, sql, params).await
+        self.waiting.during(read(&self.points, sql, params)).await
     }
 
     /// The same for lists, whose filters may be there or not.
     pub(crate) async fn list(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        read(&self.lists, sql, params).await
+        self.waiting.during(read(&self.lists, sql, params)).await
     }
 
     /// Sends a statement that may be sent twice with the effect of once: it inserts what is there or not, prolongs,
     /// takes over or deletes what is past its time.
     pub(crate) async fn write_repeatable(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        read(&self.points, sql, params).await
+        self.waiting.during(read(&self.points, sql, params)).await
     }
 
     /// The one row of a read, if it has one.
@@ -142,7 +158,7 @@ impl Database {
 
     /// Sends a statement that is a whole transaction. Never repeated: whether it happened may not be known.
     pub(crate) async fn commit(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
-        commit(&self.points, sql, params).await
+        self.waiting.during(commit(&self.points, sql, params)).await
     }
 }
 
@@ -200,13 +216,25 @@ async fn attempt(
     // The pool's own limits end before what it says first on a new connection, which may get no answer either.
     let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
     let connection = connection.map_err(|error| failure::unavailable(Box::new(error)))?;
-    match timeout_at(until, send(&connection, sql, params)).await {
+    let span = tracing::debug_span!(
+        "statement",
+        otel.kind = "client",
+        db.system.name = "postgresql",
+        db.query.summary = summary(sql),
+    );
+    match timeout_at(until, send(&connection, sql, params).instrument(span)).await {
         Ok(answer) => Ok(answer),
         Err(elapsed) => {
             drop(Object::take(connection));
             Err(failure::unavailable(Box::new(elapsed)))
         }
     }
+}
+
+/// How a statement begins, for traces. Statements hold no values, but they are long.
+fn summary(sql: &str) -> String {
+    const WORDS: usize = 8;
+    sql.split_whitespace().take(WORDS).collect::<Vec<_>>().join(" ")
 }
 
 async fn send(connection: &Object, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, tokio_postgres::Error> {

@@ -45,6 +45,7 @@ type EnvironmentKey = (Uuid, Uuid, String);
 impl Look for Environments {
     type Key = EnvironmentKey;
     type Found = Environment;
+    const WHAT: &'static str = "settings of environments";
 
     async fn look(&self, places: &[EnvironmentKey]) -> Result<HashMap<EnvironmentKey, Environment>, StoreError> {
         const SQL: &str =

@@ -9,6 +9,7 @@ mod lineage;
 mod list;
 
 pub(crate) use accept_many::Accepts;
+pub(crate) use evidence::Evidence;
 pub(crate) use finish::Finishes;
 
 use crate::{
@@ -49,6 +50,9 @@ const ANSWER: &str = "
 
 /// Where the answer is nobody's business.
 const NO_ANSWER: &str = "NULL::text AS output";
+
+/// Where it is not asked what the policy said.
+const NO_REASON: &str = "NULL::text AS reason_code";
 
 /// The reason code of the strictest decision of a run, and of equally strict ones of the last; of the run `execution` names, as a value where there is
 /// one. PostgreSQL then opens the one month that it lies in; for a column it opens all of them, in case.
@@ -193,6 +197,6 @@ impl ExecutionStore for Database {
     }
 
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError> {
-        evidence::evidence(self, scope, id).await
+        self.evidence.now((scope.tenant().uuid(), id.uuid())).await
     }
 }

@@ -5,7 +5,7 @@
 //! nothing else. A statement always begins after everything that it serves was asked for, so a read that proves what a
 //! process remembers never answers from before the question.
 
-use crate::database::ANSWER;
+use crate::{database::ANSWER, waiting::Waiting};
 use async_trait::async_trait;
 use std::{
     collections::VecDeque,
@@ -13,6 +13,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 use tokio::{sync::oneshot, time::timeout};
+use tracing::Instrument as _;
 
 /// Most that one statement does.
 const MOST: usize = 64;
@@ -24,6 +25,8 @@ pub(crate) trait Batch: Send + Sync + 'static {
     type Item: Send;
     /// What is answered.
     type Answer: Send;
+    /// What is done, for the log and traces.
+    const WHAT: &'static str;
 
     /// Does it all, and answers in the same order.
     async fn together(&self, items: Vec<Self::Item>) -> Vec<Self::Answer>;
@@ -33,6 +36,7 @@ pub(crate) trait Batch: Send + Sync + 'static {
 pub(crate) struct Gather<B: Batch> {
     pub(crate) batch: B,
     gate: Mutex<Gate<B>>,
+    waiting: Waiting,
 }
 
 /// What is asked for, and the line on which the answer is awaited.
@@ -44,8 +48,10 @@ struct Gate<B: Batch> {
 }
 
 impl<B: Batch> Gather<B> {
-    pub(crate) fn over(batch: B) -> Arc<Self> {
-        Arc::new(Self { batch, gate: Mutex::new(Gate { under_way: false, waiting: VecDeque::new() }) })
+    /// Whoever asks is counted among those who wait.
+    pub(crate) fn over(batch: B, waiting: &Waiting) -> Arc<Self> {
+        let gate = Mutex::new(Gate { under_way: false, waiting: VecDeque::new() });
+        Arc::new(Self { batch, gate, waiting: waiting.clone() })
     }
 
     /// The answer. `None` when it did not come in time, or whoever worked on it ended half-way: whether it was done is
@@ -57,7 +63,9 @@ impl<B: Batch> Gather<B> {
             // A task of its own, because an asker may go away and the others still wait.
             tokio::spawn(turn.work_until_nobody_waits());
         }
-        timeout(ANSWER, answer).await.ok()?.ok()
+        // The statement is nobody's in particular, so traces show how long it was waited for.
+        let span = tracing::debug_span!("together", otel.kind = "client", db.query.summary = B::WHAT);
+        self.waiting.during(timeout(ANSWER, answer).instrument(span)).await.ok()?.ok()
     }
 
     /// The first has to see to it that somebody works, and gets the turn. It is made here, and not when the work

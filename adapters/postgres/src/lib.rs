@@ -24,6 +24,7 @@ mod rollout;
 mod row;
 mod tenant;
 mod together;
+mod waiting;
 mod workload;
 
 pub use database::{Database, DatabaseOptions};
@@ -31,3 +32,4 @@ pub use migration::{
     Expired, MigrationError, agrees_with_schema, create_database, expire_payloads, holds_schema, migrate,
     prepare_partitions, schema_fingerprint,
 };
+pub use waiting::{Waiting, with_time_waited};

@@ -13,6 +13,10 @@ use fairway_domain::{
     access::rights::Reach,
     store::{Listed, Mark, Paging, Start, StoreError},
 };
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
@@ -104,13 +108,36 @@ pub(crate) struct Listing {
     pub(crate) branches: Vec<Branch>,
     /// What the branches' placeholders stand for.
     pub(crate) values: Values,
+    /// Whether what was found once is found for ever: rows come, and none of them goes or changes its place.
+    pub(crate) only_grows: bool,
+}
+
+/// Lists that were found to be longer than counting goes, of those that only grow: they need not be counted again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LongLists(Arc<Mutex<HashSet<String>>>);
+
+/// Most of them that are remembered.
+const MOST_LONG_LISTS: usize = 1_000;
+
+impl LongLists {
+    fn holds(&self, list: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(list)
+    }
+
+    fn add(&self, list: String) {
+        let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lists.len() >= MOST_LONG_LISTS {
+            lists.clear();
+        }
+        lists.insert(list);
+    }
 }
 
 impl Listing {
     /// A list of one branch.
     pub(crate) fn plain(columns: &'static str, key: Key, from: &str, conditions: Vec<String>, values: Values) -> Self {
         let branch = Branch { from: from.to_owned(), conditions, each: None };
-        Self { with: String::new(), columns, key, beside: None, weight: None, branches: vec![branch], values }
+        Self { with: String::new(), columns, key, beside: None, weight: None, branches: vec![branch], values, only_grows: false }
     }
 
     fn counted(&self) -> String {
@@ -271,6 +298,20 @@ impl Database {
         self.paged(listing, page, read, Planned::Once).await
     }
 
+    async fn total(&self, listing: &Listing, planned: Planned) -> Result<u64, StoreError> {
+        let counted = listing.counted();
+        // What is asked for, with its values: those of other callers and filters are other lists.
+        let list = listing.only_grows.then(|| format!("{counted} {:?}", listing.values.0));
+        if list.as_ref().is_some_and(|list| self.long_lists.holds(list)) {
+            return Ok(u64::from(COUNTED));
+        }
+        let total = count(&self.asked(planned, &counted, &listing.values).await?)?;
+        if let Some(list) = list.filter(|_| total >= u64::from(COUNTED)) {
+            self.long_lists.add(list);
+        }
+        Ok(total)
+    }
+
     async fn paged<T>(
         &self,
         mut listing: Listing,
@@ -278,7 +319,7 @@ impl Database {
         read: impl Fn(&Row) -> Result<T, StoreError>,
         planned: Planned,
     ) -> Result<Listed<T>, StoreError> {
-        let total = count(&self.asked(planned, &listing.counted(), &listing.values).await?)?;
+        let total = self.total(&listing, planned).await?;
         let bounds = Bounds::bind(page, listing.key, planned, &mut listing.values);
         let sql = listing.page(&bounds);
         let mut found = self.asked(planned, &sql, &listing.values).await?;

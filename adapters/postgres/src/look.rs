@@ -15,6 +15,8 @@ pub(crate) trait Look: Send + Sync + 'static {
     type Key: Clone + Eq + Hash + Send + Sync;
     /// What is found.
     type Found: Clone + Send + Sync;
+    /// What is looked up, for traces.
+    const WHAT: &'static str;
 
     /// What is there, by key.
     async fn look(&self, keys: &[Self::Key]) -> Result<HashMap<Self::Key, Self::Found>, StoreError>;
@@ -30,6 +32,7 @@ type Shared<T> = Result<Option<T>, StoreFault>;
 impl<L: Look> Batch for Looks<L> {
     type Item = L::Key;
     type Answer = Shared<L::Found>;
+    const WHAT: &'static str = L::WHAT;
 
     async fn together(&self, keys: Vec<L::Key>) -> Vec<Shared<L::Found>> {
         let found = self.0.look(&distinct(&keys)).await;

@@ -22,6 +22,7 @@ pub(crate) struct AccessRevisions(pub(crate) Pool);
 impl Look for AccessRevisions {
     type Key = TenantId;
     type Found = Revision;
+    const WHAT: &'static str = "revisions of rights";
 
     async fn look(&self, tenants: &[TenantId]) -> Result<HashMap<TenantId, Revision>, StoreError> {
         const SQL: &str = "SELECT tenant_id, access_revision FROM tenant WHERE tenant_id = ANY($1)";
@@ -41,6 +42,7 @@ pub(crate) type PulseKey = (Uuid, Uuid, String);
 impl Look for DeploymentPulses {
     type Key = PulseKey;
     type Found = DeploymentPulse;
+    const WHAT: &'static str = "revisions of deployments";
 
     async fn look(&self, places: &[PulseKey]) -> Result<HashMap<PulseKey, DeploymentPulse>, StoreError> {
         const SQL: &str = "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision

@@ -16,7 +16,7 @@ use deadpool_postgres::Pool;
 pub(crate) use deployment::Deployments;
 use deployment::MovingLanes;
 use fairway_domain::{
-    id::{ArtifactId, BindingId, ReleaseId, WorkloadId},
+    id::{ArtifactId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     release::{
         Release,
@@ -45,6 +45,7 @@ pub(crate) struct Releases(pub(crate) Pool);
 impl Look for Releases {
     type Key = (Uuid, Uuid);
     type Found = PlacedRelease;
+    const WHAT: &'static str = "releases";
 
     async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), PlacedRelease>, StoreError> {
         let sql = format!(
@@ -89,6 +90,16 @@ impl ReleaseStore for Database {
         self.releases.now((scope.tenant().uuid(), id.uuid())).await
     }
 
+    async fn home(
+        &self,
+        scope: TenantScope,
+        id: ReleaseId,
+    ) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError> {
+        const SQL: &str = "SELECT workspace_id, workload_id FROM release WHERE tenant_id = $1 AND release_id = $2";
+        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+        row.map(|row| Ok((row.id("workspace_id")?, row.id("workload_id")?))).transpose()
+    }
+
     async fn list(
         &self,
         scope: TenantScope,
@@ -115,7 +126,7 @@ impl ReleaseStore for Database {
             Some(reach) => within(reach, FROM, ("workspace_id", "workload_id"), &conditions, &mut values),
         };
         let key = Key::Id("release_id", "release_id");
-        let listing = Listing { with, columns: RELEASE_COLUMNS, key, beside: None, weight: None, branches, values };
+        let listing = Listing { with, columns: RELEASE_COLUMNS, key, beside: None, weight: None, branches, values, only_grows: false };
         self.listed(listing, page, release).await
     }
 

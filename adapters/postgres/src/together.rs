@@ -63,6 +63,7 @@ impl<C> Commits<C> {
 impl<C: Commit> Batch for Commits<C> {
     type Item = C::Item;
     type Answer = Result<C::Done, CommitError>;
+    const WHAT: &'static str = C::WHAT;
 
     async fn together(&self, items: Vec<C::Item>) -> Vec<Result<C::Done, CommitError>> {
         let mut sharing: Vec<&C::Item> = Vec::with_capacity(items.len());

@@ -82,7 +82,7 @@ fn listing(conditions: Vec<String>, reach: Option<&Reach>, mut values: Values) -
         }
     };
     let key = Key::Id("workload.workload_id", "workload_id");
-    Listing { with, columns: WORKLOAD_COLUMNS, key, beside: None, weight: None, branches, values }
+    Listing { with, columns: WORKLOAD_COLUMNS, key, beside: None, weight: None, branches, values, only_grows: false }
 }
 
 #[async_trait]

@@ -4,6 +4,7 @@ use crate::Local;
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{Completion, Provider, ProviderCall, ProviderError};
 use std::{collections::BTreeMap, sync::Arc};
+use tracing::Instrument as _;
 
 /// The slot that is always there.
 const LOCAL: &str = "local";
@@ -27,7 +28,15 @@ impl Accounts {
 impl Provider for Accounts {
     async fn complete(&self, call: &ProviderCall) -> Result<Completion, ProviderError> {
         let provider = self.by_slot.get(&call.account_slot).ok_or(ProviderError::UnknownAccount)?;
-        provider.complete(call).await
+        // Whatever account and model were configured, and nothing of what is said.
+        let span = tracing::debug_span!(
+            "chat",
+            otel.kind = "client",
+            gen_ai.operation.name = "chat",
+            gen_ai.provider.name = call.provider,
+            gen_ai.request.model = call.model,
+        );
+        provider.complete(call).instrument(span).await
     }
 }
 

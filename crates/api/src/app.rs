@@ -3,7 +3,7 @@
 use crate::{
     access, asset, asset_kind, audit,
     compose::Api,
-    document::Base,
+    document::{Base, document},
     environment, evidence, execution, flow, health,
     http::{
         HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard,
@@ -97,8 +97,8 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(audit::list_audit_events);
 }
 
-/// The OpenAPI document of these routes.
-pub(crate) fn document() -> OpenApi {
+/// What the handlers of these routes say of themselves.
+pub(crate) fn collected() -> OpenApi {
     let (_, document) = App::new().into_utoipa_app().openapi(Base::openapi()).configure(routes).split_for_parts();
     document
 }

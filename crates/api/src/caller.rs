@@ -3,10 +3,10 @@
 use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::request_context::request_id,
+    http::{path, request_context::request_id},
 };
 use actix_web::{
-    FromRequest, HttpRequest,
+    FromRequest, HttpMessage as _, HttpRequest,
     dev::Payload,
     http::header::{HeaderMap, HeaderName},
     web,
@@ -17,8 +17,8 @@ use futures_util::future::LocalBoxFuture;
 use std::{
     future::{Ready, ready},
     ops::Deref,
+    time::Instant,
 };
-use uuid::Uuid;
 
 const ACTOR: HeaderName = HeaderName::from_static("x-actor-ref");
 const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
@@ -53,7 +53,7 @@ impl FromRequest for Identified {
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let claims = claims(request.headers());
+        let claims = admitted(request);
         let api = request.app_data::<web::Data<Api>>().cloned();
         Box::pin(async move {
             let claims = claims?;
@@ -61,6 +61,23 @@ impl FromRequest for Identified {
             let caller = api.services.identify(api.mode, &claims, request_id()).await?;
             Ok(Self(caller))
         })
+    }
+}
+
+/// Who a request says that it is from, once there is a place for it: before anything is looked up for it, and until it
+/// is answered.
+fn admitted(request: &HttpRequest) -> Result<Claims, ApiError> {
+    let claims = claims(request.headers())?;
+    let api = request.app_data::<web::Data<Api>>().ok_or_else(ApiError::internal)?;
+    match api.admission.admit(claims.tenant, Instant::now()) {
+        Some(place) => {
+            request.extensions_mut().insert(place);
+            Ok(claims)
+        }
+        None => {
+            api.metrics.refused_for_load();
+            Err(ApiError::unavailable())
+        }
     }
 }
 
@@ -82,7 +99,7 @@ fn claims(headers: &HeaderMap) -> Result<Claims, ApiError> {
     let tenant = match single(headers, &TENANT, "X-Tenant-Id")? {
         None => None,
         // What is no identifier is nobody's tenant.
-        Some(text) => Some(Uuid::try_parse(text).map_err(|_| ApiError::not_found())?.into()),
+        Some(text) => Some(path::identifier(text).ok_or_else(ApiError::not_found)?.into()),
     };
     Ok(Claims { actor, groups: Vec::new(), tenant })
 }

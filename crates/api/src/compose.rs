@@ -3,7 +3,8 @@
 use crate::{
     app::Documents,
     config::{AuthMode, Settings},
-    http::{HttpBase, fallback::KnownMethods, leaving::Leaving, paging::CursorKey, strict_query::KnownQueries},
+    http::{
+        HttpBase, admission::Admission, deprecation::DEPRECATIONS, fallback::KnownMethods, leaving::Leaving, paging::CursorKey, strict_query::KnownQueries},
     metrics::Metrics,
     system::{SystemClock, SystemIds},
 };
@@ -29,6 +30,7 @@ pub struct Api {
     pub(crate) services: Services,
     pub(crate) mode: IdentityMode,
     pub(crate) metrics: Metrics,
+    pub(crate) admission: Admission,
     database: Database,
     cursor_key: Arc<OnceCell<CursorKey>>,
 }
@@ -66,6 +68,7 @@ pub struct Process {
     services: Services,
     relays: Database,
     result_retention: Duration,
+    waiting_line: usize,
     mode: IdentityMode,
     metrics: Metrics,
     cursor_key: Arc<OnceCell<CursorKey>>,
@@ -152,6 +155,7 @@ impl Process {
             services,
             relays,
             result_retention,
+            waiting_line: settings.waiting_line,
             mode,
             metrics: Metrics::new()?,
             cursor_key: Arc::default(),
@@ -170,6 +174,7 @@ impl Process {
             body_timeout: settings.body_timeout,
             known_methods: KnownMethods::of(self.documents.openapi()),
             known_queries: KnownQueries::of(self.documents.openapi()),
+            deprecations: DEPRECATIONS,
             leaving: self.leaving.clone(),
         }
     }
@@ -185,10 +190,12 @@ impl Process {
             result_retention: self.result_retention,
         };
         let database = Database::new(&options)?;
+        self.metrics.watch(database.waiting().clone());
         Ok(Api {
             services: self.services.over(stores(&database)),
             mode: self.mode,
             metrics: self.metrics.clone(),
+            admission: Admission::new(database.waiting().clone(), self.waiting_line),
             database,
             cursor_key: Arc::clone(&self.cursor_key),
         })

@@ -42,6 +42,8 @@ pub struct Settings {
     pub header_timeout: Duration,
     /// How long a request's body may take to arrive.
     pub body_timeout: Duration,
+    /// How many requests of a worker thread may wait for PostgreSQL while the line does not get shorter.
+    pub waiting_line: usize,
     /// Services whose word on behalf of others is taken.
     pub internal_clients: Vec<ActorRef>,
     /// How long a synchronous request waits for its execution.
@@ -129,6 +131,7 @@ impl Settings {
             public_scheme: raw.read(&setting::PUBLIC_SCHEME, value::scheme)?,
             header_timeout: raw.read(&setting::HEADER_TIMEOUT, value::duration)?,
             body_timeout: raw.read(&setting::BODY_TIMEOUT, value::duration)?,
+            waiting_line: raw.read(&setting::WAITING_LINE, value::line)?,
             internal_clients: raw.read(&setting::INTERNAL_CLIENTS, value::services)?,
             sync_wait: raw.read(&setting::SYNC_WAIT, value::duration)?,
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,

@@ -1,9 +1,17 @@
 //! The OpenAPI document, collected from the handlers.
 
+mod words;
+
 use crate::app;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use utoipa::{IntoResponses, OpenApi, ToSchema};
+use utoipa::{
+    IntoResponses, Modify, OpenApi, ToSchema,
+    openapi::{
+        OpenApi as OpenApiDocument,
+        security::{ApiKey, ApiKeyValue, SecurityScheme},
+    },
+};
 
 /// What every route shares.
 #[derive(OpenApi)]
@@ -17,6 +25,9 @@ use utoipa::{IntoResponses, OpenApi, ToSchema};
     servers((url = "/", description = "this server")),
     // Refusals are described apart from the handlers' answers, so nothing else brings their schema in.
     components(schemas(ErrorBody)),
+    modifiers(&Callers),
+    // Who says nothing is the person in front of the server.
+    security((), ("actor" = [])),
     tags(
         (name = "tenants", description = "Tenants, workspaces, roles and who holds them"),
         (name = "assets", description = "Governed assets, their immutable versions, and flows"),
@@ -29,10 +40,25 @@ use utoipa::{IntoResponses, OpenApi, ToSchema};
 )]
 pub(crate) struct Base;
 
+/// How callers say who they are.
+struct Callers;
+
+impl Modify for Callers {
+    fn modify(&self, document: &mut OpenApiDocument) {
+        let told = "A server in local mode believes who a caller says to be: `user:<name>`, `service:<name>` or `anonymous`; \
+            without the header, the person in front of it speaks, `user:local`.";
+        let actor = ApiKey::Header(ApiKeyValue::with_description("X-Actor-Ref", told));
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("actor", SecurityScheme::ApiKey(actor));
+    }
+}
+
 /// The whole document.
 #[must_use]
 pub fn document() -> utoipa::openapi::OpenApi {
-    app::document()
+    let mut document = app::collected();
+    words::add(&mut document);
+    document
 }
 
 /// The document as it stands in `docs/openapi.json`.

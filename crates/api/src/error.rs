@@ -19,8 +19,6 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, error::Error, fmt};
 
-/// Seconds after which a client may try again when a dependency is away.
-const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// A refusal as it goes over the wire: `{"detail": {"error", "message", …}, "request_id"}`.
 #[derive(Debug)]
@@ -201,7 +199,6 @@ impl ApiError {
     /// 503: something that this needs is away for now.
     pub fn unavailable() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the service is not available for the moment")
-            .with_header(header::RETRY_AFTER, RETRY_AFTER)
     }
 
     /// The body of the answer.
@@ -267,8 +264,6 @@ mod tests {
 
     #[test]
     fn headers_go_with_the_answer() {
-        let answer = ApiError::unavailable().error_response();
-        assert_eq!(answer.headers().get("retry-after").unwrap(), "1");
         let answer = ApiError::method_not_allowed(Some(HeaderValue::from_static("GET"))).error_response();
         assert_eq!(answer.headers().get("allow").unwrap(), "GET");
     }

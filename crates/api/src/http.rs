@@ -3,8 +3,10 @@
 //! Order of the middlewares, outermost first: [`request_context::request_context`], [`site_guard::site_guard`],
 //! [`strict_query::strict_query`]. They find their settings in the app's data, `web::Data<HttpBase>`; without it every request is a 500.
 
+pub mod admission;
 pub mod body;
 pub mod connection;
+pub mod deprecation;
 pub mod etag;
 pub mod fallback;
 pub mod idempotency;
@@ -18,6 +20,7 @@ pub mod site_guard;
 pub mod strict_query;
 
 use crate::metrics::Metrics;
+use deprecation::Deprecation;
 use fallback::KnownMethods;
 use leaving::Leaving;
 use site_guard::{Scheme, SiteRules};
@@ -39,6 +42,8 @@ pub struct HttpBase {
     pub known_methods: KnownMethods,
     /// Which parameters each route knows.
     pub known_queries: KnownQueries,
+    /// Which routes will go away.
+    pub deprecations: &'static [Deprecation],
     /// Whether the process is about to end.
     pub leaving: Leaving,
 }

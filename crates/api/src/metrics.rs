@@ -3,10 +3,15 @@
 //! INVARIANT: every label has a closed set of values. Routes are patterns of ours, never paths that a client chose.
 
 use fairway_domain::execution::Status;
+use fairway_postgres::Waiting;
 use prometheus::{
-    Encoder as _, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder, core::Collector,
+    Encoder as _, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder, core::Collector,
 };
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 /// Upper bounds of the request durations, in seconds: from a cached read to the longest synchronous run.
 const DURATIONS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0];
@@ -84,6 +89,9 @@ pub struct Metrics {
     requests: IntCounterVec,
     durations: HistogramVec,
     executions: IntCounterVec,
+    refused_for_load: IntCounter,
+    waiting: IntGauge,
+    watched: Arc<Mutex<Vec<Waiting>>>,
     memory: IntGauge,
     files: IntGauge,
     threads: IntGauge,
@@ -106,13 +114,20 @@ impl Metrics {
             // A series that is there from the start tells `none yet` from `not measured`.
             executions.with_label_values(&[status.as_str()]).reset();
         }
+        let refused_for_load = IntCounter::new(
+            "fairway_http_refused_for_load_total",
+            "Requests answered 503 because more was asked for than can be done.",
+        )?;
+        let waiting = IntGauge::new("fairway_database_waiting", "Requests that wait for PostgreSQL.")?;
         let memory = IntGauge::new("process_resident_memory_bytes", "Memory of this process.")?;
         let files = IntGauge::new("process_open_fds", "Files and sockets that this process holds.")?;
         let threads = IntGauge::new("process_threads", "Threads of this process.")?;
-        let collectors: [Box<dyn Collector>; 6] = [
+        let collectors: [Box<dyn Collector>; 8] = [
             Box::new(requests.clone()),
             Box::new(durations.clone()),
             Box::new(executions.clone()),
+            Box::new(refused_for_load.clone()),
+            Box::new(waiting.clone()),
             Box::new(memory.clone()),
             Box::new(files.clone()),
             Box::new(threads.clone()),
@@ -120,7 +135,8 @@ impl Metrics {
         for collector in collectors {
             registry.register(collector)?;
         }
-        Ok(Self { registry, requests, durations, executions, memory, files, threads })
+        let watched = Arc::default();
+        Ok(Self { registry, requests, durations, executions, refused_for_load, waiting, watched, memory, files, threads })
     }
 
     /// Counts an answered request.
@@ -135,11 +151,25 @@ impl Metrics {
         self.executions.with_label_values(&[status.as_str()]).inc();
     }
 
+    /// Counts a request for which there was no place.
+    pub fn refused_for_load(&self) {
+        self.refused_for_load.inc();
+    }
+
+    /// Counts those who wait for these connections too, from now on.
+    pub fn watch(&self, waiting: Waiting) {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).push(waiting);
+    }
+
     /// Everything, as `text/plain; version=0.0.4`.
     ///
     /// # Errors
     /// When a collector and its description disagree.
     pub fn render(&self) -> Result<String, prometheus::Error> {
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting: usize = watched.iter().map(Waiting::now).sum();
+        drop(watched);
+        self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         self.look_at_process();
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;

@@ -71,8 +71,7 @@ impl Telemetry {
         let traces = provider.as_ref().map(|provider| {
             let tracer = provider.tracer(SERVICE);
             let layer = tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false);
-            // A quieter log is no reason for thinner traces.
-            layer.with_filter(LevelFilter::INFO)
+            layer.with_filter(FilterFn::new(is_traced as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::DEBUG))
         });
         Registry::default()
             .with(traces)
@@ -145,6 +144,12 @@ fn exporter() -> Result<SdkTracerProvider, TelemetryError> {
 /// with there, such as the values of every statement, and that is what people wrote.
 fn discreet() -> FilterFn {
     FilterFn::new(is_discreet as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::TRACE)
+}
+
+/// What traces take, however quiet the log is: our spans down to single statements and calls, and what is worth a line.
+fn is_traced(what: &Metadata<'_>) -> bool {
+    let most = if what.is_span() && what.target().starts_with(OURS) { Level::DEBUG } else { Level::INFO };
+    *what.level() <= most
 }
 
 fn is_discreet(line: &Metadata<'_>) -> bool {

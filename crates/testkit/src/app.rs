@@ -136,6 +136,8 @@ impl Builder {
             ("FAIRWAY_BIND", "127.0.0.1:0".to_owned()),
             ("FAIRWAY_DATA_DIR", home.path().display().to_string()),
             ("FAIRWAY_DATABASE_URL", url.clone()),
+            // Whatever a busy machine makes of it: tests that want requests refused for load say so.
+            ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
         ];
         let variables = fixed.into_iter().chain(self.settings);
         let settings =

@@ -72,7 +72,7 @@ pub(super) fn assets(scope: TenantScope, filter: &AssetFilter) -> Listing {
             (with, branches)
         }
     };
-    Listing { with, columns: ASSET_COLUMNS, key: KEY, beside: None, weight: None, branches, values }
+    Listing { with, columns: ASSET_COLUMNS, key: KEY, beside: None, weight: None, branches, values, only_grows: false }
 }
 
 /// That an asset is granted to one of the principals or of the workspaces.

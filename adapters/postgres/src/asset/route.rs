@@ -16,6 +16,7 @@ type RouteKey = (Uuid, Uuid, Uuid, String);
 impl Look for Routes {
     type Key = RouteKey;
     type Found = bool;
+    const WHAT: &'static str = "routes of model policies";
 
     async fn look(&self, routes: &[RouteKey]) -> Result<HashMap<RouteKey, bool>, StoreError> {
         // A version that is not there is before all others.

@@ -1,8 +1,9 @@
 //! All that stands behind one execution, in one read, and the documents that it names.
 
-use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE, execution};
+use super::{EXECUTION_COLUMNS, NO_ANSWER, NO_REASON, execution};
 use crate::{
-    database::Database,
+    database::{Database, read},
+    look::Look,
     row::{Columns, known, parsed},
 };
 use fairway_domain::{
@@ -14,8 +15,12 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
+use async_trait::async_trait;
+use deadpool_postgres::Pool;
 use serde::Deserialize;
+use std::collections::HashMap;
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 #[derive(Deserialize)]
 struct DecisionBody {
@@ -57,63 +62,115 @@ struct FulfilmentBody {
 #[derive(Deserialize)]
 struct NoteBody {
     approval_id: ApprovalId,
-    body: String,
+    /// Erased, or never written, where it is null.
+    body: Option<String>,
 }
 
 // The run is named as a value and not as the column of the row beside: see `reason_code`.
 
-const DECISIONS: &str = "
-    (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', outcome, 'reason_code', reason_code,
+fn decisions(tenant: &str, run: &str) -> String {
+    format!(
+        "(SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', outcome, 'reason_code', reason_code,
         'obligations', obligations, 'rules', rules, 'evaluated_at', evaluated_at) ORDER BY decision_id)::text
      FROM policy_decision AS decision
-     WHERE decision.tenant_id = $1 AND decision.execution_id = $2) AS decisions";
+     WHERE decision.tenant_id = {tenant} AND decision.execution_id = {run}) AS decisions"
+    )
+}
 
-const FULFILMENTS: &str = "
-    (SELECT json_agg(json_build_object('obligation', obligation, 'fulfilled_at', fulfilled_at))::text
+fn fulfilments(tenant: &str, run: &str) -> String {
+    format!(
+        "(SELECT json_agg(json_build_object('obligation', obligation, 'fulfilled_at', fulfilled_at))::text
      FROM obligation_fulfilment AS owed
-     WHERE owed.tenant_id = $1 AND owed.execution_id = $2) AS fulfilments";
+     WHERE owed.tenant_id = {tenant} AND owed.execution_id = {run}) AS fulfilments"
+    )
+}
 
-const ARTIFACTS: &str = "
-    (SELECT json_agg(json_build_object('artifact_id', artifact_id, 'artifact_kind', artifact_kind,
+fn artifacts(tenant: &str, run: &str) -> String {
+    format!(
+        "(SELECT json_agg(json_build_object('artifact_id', artifact_id, 'artifact_kind', artifact_kind,
         'storage_ref', storage_ref, 'created_at', created_at) ORDER BY artifact_id)::text
      FROM evidence_artifact AS artifact
-     WHERE artifact.tenant_id = $1 AND artifact.execution_id = $2) AS artifacts";
+     WHERE artifact.tenant_id = {tenant} AND artifact.execution_id = {run}) AS artifacts"
+    )
+}
+
+// What is named by the run is looked up for its row and not joined: a join would rather read all that the tenant has, for
+// as long as that is little.
 
 const NOTES: &str = "
-    (SELECT json_agg(json_build_object('approval_id', approval_id, 'body', body))::text
-     FROM approval JOIN approval_note USING (tenant_id, approval_id)
+    (SELECT json_agg(json_build_object('approval_id', approval_id, 'body', (
+        SELECT body FROM approval_note AS note
+        WHERE note.tenant_id = approval.tenant_id AND note.approval_id = approval.approval_id)))::text
+     FROM approval
      WHERE approval.tenant_id = execution.tenant_id AND approval.release_id = execution.release_id) AS notes";
+
+const CHAIN: &str = "
+    (SELECT body FROM evidence_snapshot AS chain
+     WHERE chain.tenant_id = execution.tenant_id AND chain.digest = execution.snapshot) AS chain";
 
 /// Rows that were put together as JSON; null where there are none.
 fn rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Result<Vec<T>, StoreError> {
     row.column::<Option<&str>>(name)?.map(parsed).transpose().map(Option::unwrap_or_default)
 }
 
-pub(super) async fn evidence(
-    database: &Database,
-    scope: TenantScope,
-    id: ExecutionId,
-) -> Result<Option<EvidenceRecord>, StoreError> {
-    let sql = format!(
-        "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE}, input_digest, output_digest, evidence_snapshot.body AS chain,
-            {DECISIONS}, {FULFILMENTS}, {ARTIFACTS}, {NOTES}
-         FROM execution
-         JOIN evidence_snapshot ON evidence_snapshot.tenant_id = execution.tenant_id
-            AND evidence_snapshot.digest = execution.snapshot
-         WHERE execution.tenant_id = $1 AND execution_id = $2"
-    );
-    let Some(row) = database.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await? else {
-        return Ok(None);
-    };
+/// What stands behind a run, as columns of its row; the run is named by its tenant and identifier.
+fn columns(tenant: &str, run: &str) -> String {
+    format!(
+        "execution.tenant_id, {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, input_digest, output_digest, {CHAIN},
+            {}, {}, {}, {NOTES}",
+        decisions(tenant, run),
+        fulfilments(tenant, run),
+        artifacts(tenant, run),
+    )
+}
+
+/// What stands behind runs, by tenant and identifier.
+pub(crate) struct Evidence(pub(crate) Pool);
+
+#[async_trait]
+impl Look for Evidence {
+    type Key = (Uuid, Uuid);
+    type Found = EvidenceRecord;
+    const WHAT: &'static str = "evidence of runs";
+
+    async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), EvidenceRecord>, StoreError> {
+        let rows = match keys {
+            // Named as a value: see `reason_code`.
+            [(tenant, run)] => {
+                let of = "FROM execution WHERE execution.tenant_id = $1 AND execution.execution_id = $2";
+                read(&self.0, &format!("SELECT {} {of}", columns("$1", "$2")), &[tenant, run]).await?
+            }
+            // Months that nobody asks for are opened too, once for all.
+            _ => {
+                let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
+                let sql = format!(
+                    "SELECT told.* FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
+                        SELECT {} FROM execution
+                        WHERE execution.tenant_id = asked.tenant AND execution.execution_id = asked.run OFFSET 0) AS told",
+                    columns("asked.tenant", "asked.run")
+                );
+                read(&self.0, &sql, &[&tenants, &runs]).await?
+            }
+        };
+        rows.iter()
+            .map(|row| {
+                let found = record(row)?;
+                Ok(((row.column("tenant_id")?, found.execution.execution_id.uuid()), found))
+            })
+            .collect()
+    }
+}
+
+fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
     let digest = |name: &'static str| -> Result<Option<[u8; 32]>, StoreError> {
         row.column::<Option<&[u8]>>(name)?.map(|bytes| known(name, bytes.try_into().ok())).transpose()
     };
-    let decisions: Vec<DecisionBody> = rows(&row, "decisions")?;
-    let fulfilled: Vec<FulfilmentBody> = rows(&row, "fulfilments")?;
-    let artifacts: Vec<ArtifactBody> = rows(&row, "artifacts")?;
-    let notes: Vec<NoteBody> = rows(&row, "notes")?;
-    Ok(Some(EvidenceRecord {
-        execution: execution(&row)?,
+    let decisions: Vec<DecisionBody> = rows(row, "decisions")?;
+    let fulfilled: Vec<FulfilmentBody> = rows(row, "fulfilments")?;
+    let artifacts: Vec<ArtifactBody> = rows(row, "artifacts")?;
+    let notes: Vec<NoteBody> = rows(row, "notes")?;
+    let mut record = EvidenceRecord {
+        execution: execution(row)?,
         input_digest: known("input_digest", digest("input_digest")?)?,
         output_digest: digest("output_digest")?,
         chain: parsed(row.column("chain")?)?,
@@ -128,9 +185,12 @@ pub(super) async fn evidence(
                 created_at: artifact.created_at,
             })
             .collect(),
-        notes: notes.into_iter().map(|note| (note.approval_id, note.body)).collect(),
+        notes: notes.into_iter().filter_map(|note| Some((note.approval_id, note.body?))).collect(),
         notes_withheld: false,
-    }))
+    };
+    // Of all decisions, which are here anyway.
+    record.execution.reason_code = record.decision().map(|decision| decision.reason_code.clone()).unwrap_or_default();
+    Ok(record)
 }
 
 pub(super) async fn artifact(
@@ -139,7 +199,7 @@ pub(super) async fn artifact(
     (id, artifact): (ExecutionId, ArtifactId),
 ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
     let sql = format!(
-        "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
+        "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
             artifact.body, artifact.created_at, payload.body AS payload
          FROM execution
          JOIN evidence_artifact AS artifact ON artifact.tenant_id = execution.tenant_id

@@ -1,6 +1,6 @@
 //! What the steps of a run did and read.
 
-use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE, execution};
+use super::{EXECUTION_COLUMNS, NO_ANSWER, NO_REASON, execution};
 use crate::{
     database::{Database, Param},
     row::{Columns, known, parsed},
@@ -50,7 +50,7 @@ pub(super) async fn lineage(
     (filter, limit, offset): (LineageFilter, u32, u32),
 ) -> Result<Option<LineagePage>, StoreError> {
     let sql = format!(
-        "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE}, (SELECT count(*) {MATCHING}) AS total,
+        "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, (SELECT count(*) {MATCHING}) AS total,
             (SELECT json_agg(item)::text FROM (
                 SELECT lineage_id, origin, influence_role, action_class, ref, 'blake3:' || encode(digest, 'hex') AS digest, size_bytes,
                     untrusted_reason, created_at

@@ -49,6 +49,15 @@ impl Walk {
         }
     }
 
+    /// Whether runs that were found once are found for ever: what ended stays ended, but for a run whose outcome nobody
+    /// knows yet.
+    fn only_grows(self, status: Option<Status>) -> bool {
+        match self {
+            Self::Runs | Self::Exceptions => status != Some(Status::Unknown),
+            Self::Leases => false,
+        }
+    }
+
     /// Where the columns of the run stand.
     const fn run(self) -> &'static str {
         match self {
@@ -96,7 +105,8 @@ fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
         "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE_OF_EACH} FROM execution
             WHERE execution.tenant_id = $1 AND execution.execution_id = listed_id OFFSET 0) AS told ON true"
     );
-    Listing { with, columns: COLUMNS, key: KEY, beside: Some(beside), weight: None, branches, values }
+    let only_grows = walk.only_grows(filter.status);
+    Listing { with, columns: COLUMNS, key: KEY, beside: Some(beside), weight: None, branches, values, only_grows }
 }
 
 /// What is asked for and may be seen. Where a release or a workload is asked for, all of its runs are seen or none:

@@ -12,13 +12,14 @@ struct Numbered {
 }
 
 fn numbered() -> Arc<Gather<Numbered>> {
-    Gather::over(Numbered { statements: AtomicU64::new(0), permits: Semaphore::new(0) })
+    Gather::over(Numbered { statements: AtomicU64::new(0), permits: Semaphore::new(0) }, &Waiting::default())
 }
 
 #[async_trait]
 impl Batch for Numbered {
     type Item = u64;
     type Answer = (u64, u64);
+    const WHAT: &'static str = "numbers";
 
     async fn together(&self, items: Vec<u64>) -> Vec<(u64, u64)> {
         let number = self.statements.fetch_add(1, Ordering::SeqCst) + 1;

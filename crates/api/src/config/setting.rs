@@ -35,6 +35,8 @@ pub(super) const ARTIFACTS_URL: Setting = secret("artifacts_url", "FAIRWAY_ARTIF
 pub(super) const AUTH_MODE: Setting = plain("auth.mode", "FAIRWAY_AUTH_MODE", "local");
 /// Host names beside the loopback ones.
 pub(super) const ALLOWED_HOSTS: Setting = plain("allowed_hosts", "FAIRWAY_ALLOWED_HOSTS", "");
+/// How many requests of a worker thread may wait for PostgreSQL while the line does not get shorter.
+pub(super) const WAITING_LINE: Setting = plain("waiting_line", "FAIRWAY_WAITING_LINE", "24");
 /// Trusted services.
 pub(super) const INTERNAL_CLIENTS: Setting = plain("internal_clients", "FAIRWAY_INTERNAL_CLIENTS", "");
 /// The scheme under which browsers know the server.
@@ -74,6 +76,7 @@ pub const SETTINGS: &[Setting] = &[
     PUBLIC_SCHEME,
     HEADER_TIMEOUT,
     BODY_TIMEOUT,
+    WAITING_LINE,
     INTERNAL_CLIENTS,
     SYNC_WAIT,
     EXECUTION_DEADLINE,

@@ -13,6 +13,9 @@ use tracing_subscriber::EnvFilter;
 /// Longest span that a setting may name: ten years.
 const LONGEST: u64 = 3650 * 86_400;
 
+/// Longest line of requests.
+const LONGEST_LINE: usize = 100_000;
+
 /// A text that may hold a password. It is shown without it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -69,6 +72,11 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
 
 pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("must name a directory".to_owned()) } else { Ok(text.into()) }
+}
+
+pub(super) fn line(text: &str) -> Result<usize, String> {
+    let line = text.parse().ok().filter(|line| (1..=LONGEST_LINE).contains(line));
+    line.ok_or_else(|| format!("must be a number of requests from 1 to {LONGEST_LINE}"))
 }
 
 pub(super) fn database(text: &str) -> Result<Database, String> {

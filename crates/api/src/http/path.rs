@@ -47,12 +47,14 @@ impl<T> Path<T> {
 impl<'de, T: From<Uuid>> Deserialize<'de> for PathId<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        // Only the hyphenated spelling has this length: braces, `urn:uuid:` and bare digits have others.
-        match (text.len(), Uuid::try_parse(&text)) {
-            (36, Ok(id)) => Ok(Self(id.into())),
-            (_, Ok(_) | Err(_)) => Err(D::Error::custom("no identifier")),
-        }
+        identifier(&text).map(|id| Self(id.into())).ok_or_else(|| D::Error::custom("no identifier"))
     }
+}
+
+/// The identifier of this text in its usual spelling.
+pub(crate) fn identifier(text: &str) -> Option<Uuid> {
+    // Only the hyphenated spelling has this length: braces, `urn:uuid:` and bare digits have others.
+    Uuid::try_parse(text).ok().filter(|_| text.len() == 36)
 }
 
 impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {

@@ -1,6 +1,6 @@
 //! The query of a request.
 
-use super::shape::{self, ShapeError};
+use super::shape::{self, ShapeError, is_odd_identifier};
 use crate::error::{ApiError, FieldProblem};
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use serde::{
@@ -158,8 +158,12 @@ impl<'de> Deserializer<'de> for Text<'_> {
         visitor.visit_enum(name)
     }
 
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        if is_odd_identifier(self.0) { Err(ShapeError::Invalid) } else { visitor.visit_str(self.0) }
+    }
+
     forward_to_deserialize_any! {
-        i128 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct identifier
+        i128 u128 f32 f64 char string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct identifier
         ignored_any
     }
 }
@@ -222,6 +226,9 @@ mod tests {
             ("exact=yes", "exact"),
             ("kind=nothing", "kind"),
             ("workspace_id=x", "workspace_id"),
+            ("workspace_id=00000000000070008000000000000001", "workspace_id"),
+            ("workspace_id=%7B00000000-0000-7000-8000-000000000001%7D", "workspace_id"),
+            ("workspace_id=urn:uuid:00000000-0000-7000-8000-000000000001", "workspace_id"),
             ("q=%ff", "q"),
             ("q=%00", "q"),
             ("q=%2", "q"),

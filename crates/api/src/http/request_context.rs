@@ -7,7 +7,7 @@
 
 use crate::{
     error::ApiError,
-    http::{HttpBase, connection::Line},
+    http::{HttpBase, connection::Line, deprecation::Deprecation},
     metrics::{Method, RequestFacts},
     telemetry,
 };
@@ -24,14 +24,22 @@ use actix_web::{
     web,
 };
 use fairway_domain::id::RequestId;
+use fairway_postgres::with_time_waited;
 use futures_util::FutureExt as _;
 use opentelemetry::trace::TraceId;
-use std::{panic::AssertUnwindSafe, time::Instant};
+use std::{
+    panic::AssertUnwindSafe,
+    time::{Duration, Instant},
+};
 use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
 /// The header that carries a request's id in and out.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// How long the answer took, and how much of it was waiting for PostgreSQL, in milliseconds (W3C Server Timing).
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+/// When to try again what could not be answered for the moment, in seconds, unless the answer knows better.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 /// Longest path that is logged, in bytes. Paths arrive percent-encoded, so they hold no control characters.
 const LOGGED_PATH: usize = 256;
 /// What stands for the route of a path that is none of ours, so that metrics have no label of a stranger's choice.
@@ -77,13 +85,14 @@ pub async fn request_context<B: MessageBody + 'static>(
     let id = arrival.request_id;
     let span = arrival.span.clone();
     // A panic in a handler ends that request alone. The service is shared by nothing but its own atomics and pools.
-    let inside = CURRENT.scope(id, AssertUnwindSafe(next.call(request)).catch_unwind().instrument(span)).await;
+    let inside = CURRENT.scope(id, AssertUnwindSafe(next.call(request)).catch_unwind().instrument(span));
+    let (inside, waited) = with_time_waited(inside).await;
     CURRENT.sync_scope(id, || match inside {
-        Ok(Ok(answer)) => Ok(arrival.finish(answer.map_into_boxed_body())),
-        Ok(Err(failure)) => Err(arrival.finish_without_route(as_ours(failure.error_response()))),
+        Ok(Ok(answer)) => Ok(arrival.finish(answer.map_into_boxed_body(), waited)),
+        Ok(Err(failure)) => Err(arrival.finish_without_route(as_ours(failure.error_response()), waited)),
         Err(_panic) => {
             arrival.span.in_scope(|| tracing::error!("a handler panicked"));
-            Err(arrival.finish_without_route(ApiError::internal().error_response()))
+            Err(arrival.finish_without_route(ApiError::internal().error_response(), waited))
         }
     })
 }
@@ -116,21 +125,30 @@ impl Arrival {
         Self { request_id, client_request_id, trace_id, method, path, span, began: Instant::now(), base }
     }
 
-    fn finish(&self, answer: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    fn finish(&self, answer: ServiceResponse<BoxBody>, waited: Duration) -> ServiceResponse<BoxBody> {
         let (request, answer) = answer.into_parts();
         let route = route_of(&request);
-        let answer = self.complete(as_ours(answer), &route);
+        let mut answer = self.complete(as_ours(answer), &route, waited);
+        let deprecations = self.base.as_ref().map_or(&[][..], |base| base.deprecations);
+        if let Some(deprecation) = Deprecation::of(deprecations, request.method(), &route) {
+            deprecation.announce(answer.headers_mut());
+        }
         ServiceResponse::new(request, answer)
     }
 
     /// For answers that lost their request on the way.
-    fn finish_without_route(&self, answer: HttpResponse) -> Error {
-        let answer = self.complete(answer, UNMATCHED);
+    fn finish_without_route(&self, answer: HttpResponse, waited: Duration) -> Error {
+        let answer = self.complete(answer, UNMATCHED, waited);
         InternalError::from_response("answered", answer).into()
     }
 
-    fn complete(&self, mut answer: HttpResponse, route: &str) -> HttpResponse {
+    fn complete(&self, mut answer: HttpResponse, route: &str, waited: Duration) -> HttpResponse {
+        let elapsed = self.began.elapsed();
+        let later = matches!(answer.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
         let headers = answer.headers_mut();
+        if later && !headers.contains_key(header::RETRY_AFTER) {
+            headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
         if self.path.starts_with(PAGES) {
             headers.insert(header::CONTENT_SECURITY_POLICY, PAGES_POLICY);
         }
@@ -142,15 +160,18 @@ impl Arrival {
         if let Ok(id) = HeaderValue::from_str(&self.request_id.to_string()) {
             headers.insert(REQUEST_ID, id);
         }
+        let timing = format!("total;dur={:.2}, db;dur={:.2}", milliseconds(elapsed), milliseconds(waited));
+        if let Ok(timing) = HeaderValue::from_str(&timing) {
+            headers.insert(SERVER_TIMING, timing);
+        }
         if self.base.as_ref().is_some_and(|base| base.leaving.is_announced()) {
             answer.head_mut().set_connection_type(ConnectionType::Close);
         }
-        self.report(answer.status(), route);
+        self.report(answer.status(), route, elapsed);
         answer
     }
 
-    fn report(&self, status: StatusCode, route: &str) {
-        let elapsed = self.began.elapsed();
+    fn report(&self, status: StatusCode, route: &str, elapsed: Duration) {
         if telemetry::is_exporting() {
             self.span.record("otel.name", format!("{} {route}", self.method.as_str()));
             self.span.record("http.route", route);
@@ -162,7 +183,6 @@ impl Arrival {
         if let Some(base) = &self.base {
             base.metrics.request(&RequestFacts { method: self.method, route, status: status.as_u16(), elapsed });
         }
-        let milliseconds = elapsed.as_secs_f64() * 1e3;
         // Outside the span, whose fields the formatter would have to read back: the line names the request itself.
         tracing::info!(
             target: "fairway::access",
@@ -174,10 +194,14 @@ impl Arrival {
             path = self.path,
             route,
             status = status.as_u16(),
-            milliseconds,
+            milliseconds = milliseconds(elapsed),
             "answered"
         );
     }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 /// The highest level, so that a log of warnings alone still tells which request they belong to.

@@ -76,6 +76,12 @@ pub(super) fn problem(failure: serde_path_to_error::Error<ShapeError>) -> FieldP
     }
 }
 
+/// Whether a text is what [`uuid::Uuid`] reads and nobody else does: its spellings with braces, as a URN and without
+/// hyphens. Of the types of requests, identifiers alone ask for borrowed text, so their deserializers ask this there.
+pub(super) fn is_odd_identifier(text: &str) -> bool {
+    text.len() != 36 && uuid::Uuid::try_parse(text).is_ok()
+}
+
 fn one_of(expected: &[&str]) -> Cow<'static, str> {
     let quoted: Vec<String> = expected.iter().map(|name| format!("`{name}`")).collect();
     format!("expected one of {}", quoted.join(", ")).into()

@@ -19,6 +19,7 @@ pub(crate) fn base() -> HttpBase {
         body_timeout: Duration::from_secs(30),
         known_methods: KnownMethods::default(),
         known_queries: KnownQueries::default(),
+        deprecations: &[],
         leaving: Leaving::default(),
     }
 }

@@ -54,5 +54,6 @@ mod service;
 mod slugs;
 mod stage;
 mod tenancy;
+mod traces;
 mod versions;
 mod walk;

@@ -6,6 +6,8 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use prost::Message as _;
 use serde_json::Value;
 use std::{
     env,
@@ -37,6 +39,8 @@ pub(crate) struct Said {
     pub(crate) log: String,
     /// The bodies that the collector got. Texts stand in them as they are.
     pub(crate) spans: String,
+    /// The same, read.
+    pub(crate) traced: ExportTraceServiceRequest,
 }
 
 impl Overheard {
@@ -91,8 +95,11 @@ impl Overheard {
             assert!(since.elapsed() < PATIENCE, "{}", self.log());
             tokio::time::sleep(LOOK).await;
         }
-        let spans = String::from_utf8_lossy(&self.spans.lock().unwrap()).into_owned();
-        (Said { log: self.log(), spans }, self.database)
+        let sent = self.spans.lock().unwrap().clone();
+        // Messages of this format that follow each other are one with everything that is in any of them.
+        let traced = ExportTraceServiceRequest::decode(sent.as_slice()).unwrap();
+        let spans = String::from_utf8_lossy(&sent).into_owned();
+        (Said { log: self.log(), spans, traced }, self.database)
     }
 }
 

@@ -151,3 +151,47 @@ async fn the_log_holds_neither_queries_nor_texts() {
     assert_eq!((&one["method"], &one["status"]), (&json!("GET"), &json!(200)));
     assert_eq!(one["trace_id"], trace);
 }
+
+/// Every series that `/metrics` has stands in the dashboard and in the chapter that explains it, and no other.
+#[tokio::test]
+async fn the_dashboard_shows_what_is_measured() {
+    let app = TestApp::start().await;
+    app.get("/v1/assets").await;
+    let text = app.get("/metrics").await.text();
+    let measured: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert!(measured.len() >= 8, "{measured:?}");
+    let read = |name: &str| {
+        let path = format!("{}/../../docs/operations/{name}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).unwrap()
+    };
+    let dashboard: Value = serde_json::from_str(&read("dashboard.json")).unwrap();
+    let mut shown = BTreeSet::new();
+    let panels = dashboard["panels"].as_array().unwrap();
+    for target in panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap()) {
+        let expression = target["expr"].as_str().unwrap();
+        let names = expression.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        let names: Vec<&str> =
+            names.filter(|name| name.starts_with("fairway_") || name.starts_with("process_")).collect();
+        assert!(!names.is_empty(), "{expression}");
+        shown.extend(names.into_iter().map(|name| name.trim_end_matches("_bucket")));
+    }
+    assert_eq!(shown, measured);
+    let chapter = read("observing.md");
+    for name in measured {
+        assert!(chapter.contains(name), "{name} is not explained");
+    }
+}
+
+#[tokio::test]
+async fn every_answer_says_how_long_it_took() {
+    let app = TestApp::start().await;
+    for (path, waits) in [("/v1/assets", true), ("/healthz", false), ("/nothing", false)] {
+        let answer = app.get(path).await;
+        let timing = answer.header("server-timing").unwrap();
+        let parts: Vec<f64> = timing.split(", ").map(|part| part.split_once(";dur=").unwrap().1.parse().unwrap()).collect();
+        assert!(timing.starts_with("total;dur=") && timing.contains(", db;dur="), "{timing}");
+        assert_eq!(parts[1] > 0.0, waits, "{path}: {timing}");
+        assert!(parts[0] >= parts[1], "{path}: {timing}");
+    }
+}

@@ -18,6 +18,7 @@ use fairway_domain::{
 };
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 /// The first pause before an end is stored again; it doubles each time.
@@ -49,7 +50,7 @@ impl Running {
         self.services.live.enter(self.scope, self.acceptance.execution_id, self.lease);
         let budget = self.services.settings.sync_wait;
         let under_way = as_accepted(&self.acceptance, Status::Queued, None);
-        match tokio::time::timeout(budget, tokio::spawn(self.run())).await {
+        match tokio::time::timeout(budget, tokio::spawn(self.run().in_current_span())).await {
             Ok(Ok(Some(execution))) => execution,
             Ok(Ok(None) | Err(_)) | Err(_) => under_way,
         }

@@ -1,5 +1,6 @@
 //! A JSON reader for text that two programs must understand alike (RFC 7493): no name twice in an object, no lone
-//! surrogates, nothing after the value; and within bounds: no NUL, which PostgreSQL cannot store, and no deep nesting.
+//! surrogates, no integer that would be rounded, nothing after the value; and within bounds: no NUL, which PostgreSQL
+//! cannot store, and no deep nesting.
 
 use crate::error::ApiError;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -18,6 +19,8 @@ const MOST_ROOM: usize = 8 << 20;
 const VALUE: usize = size_of::<Value>();
 /// What a piece of memory costs beside the bytes that it was asked for.
 const PIECE: usize = 16;
+/// From where on the reader makes a float of an integer: 2^63, on the side of the negative ones.
+const BEYOND_INTEGERS: f64 = 9_223_372_036_854_775_808.0;
 /// What the members of an object stand in: room for eleven, of which six are taken where they come in order.
 const NODE: usize = 11 * (size_of::<String>() + VALUE) + PIECE;
 const NODE_MEMBERS: usize = 6;
@@ -26,18 +29,51 @@ const NODE_MEMBERS: usize = 6;
 pub(super) fn read(bytes: &[u8]) -> Result<Value, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|_| ApiError::malformed_json())?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let left = Allowance { values: Cell::new(MOST_VALUES), room: Cell::new(MOST_ROOM) };
+    let left =
+        Allowance { values: Cell::new(MOST_VALUES), room: Cell::new(MOST_ROOM), may_be_rounded: Cell::new(false) };
     let value = Strict { depth: DEEPEST, left: &left }
         .deserialize(&mut reader)
         .map_err(|_| if left.is_spent() { ApiError::payload_too_large() } else { ApiError::malformed_json() })?;
     reader.end().map_err(|_| ApiError::malformed_json())?;
+    // Read as a float, an integer has lost its last digits, and only the text still tells that it was one.
+    if left.may_be_rounded.get() && holds_wide_integer(text) {
+        return Err(ApiError::malformed_json());
+    }
     Ok(value)
+}
+
+/// Whether a number of this JSON text, which has been read and is well-formed, is an integer beyond 64 bits.
+fn holds_wide_integer(text: &str) -> bool {
+    let mut quoted = false;
+    for piece in text.split('"') {
+        if !quoted && numbers(piece).any(is_wide_integer) {
+            return true;
+        }
+        // A quotation mark behind an odd number of backslashes is part of its text.
+        let escaped = quoted && piece.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
+        quoted = escaped || !quoted;
+    }
+    false
+}
+
+fn numbers(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !matches!(letter, '0'..='9' | '+' | '-' | '.' | 'e' | 'E')).filter(|one| !one.is_empty())
+}
+
+fn is_wide_integer(number: &str) -> bool {
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    digits.bytes().all(|byte| byte.is_ascii_digit())
+        && number.parse::<i64>().is_err()
+        && number.parse::<u64>().is_err()
+        && !digits.is_empty()
 }
 
 /// What a document may still have.
 struct Allowance {
     values: Cell<usize>,
     room: Cell<usize>,
+    /// Whether a float was read that may have been an integer.
+    may_be_rounded: Cell<bool>,
 }
 
 impl Allowance {
@@ -103,6 +139,9 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        if value.abs() >= BEYOND_INTEGERS {
+            self.left.may_be_rounded.set(true);
+        }
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("not a finite number"))
     }
 
@@ -148,6 +187,9 @@ mod tests {
         let text = r#" {"a": [null, true, -1, 18446744073709551615, 1.5, 1e2, "é\ud83d\ude00\u0001"], "": {}} "#;
         let expected = json!({"a": [null, true, -1, 18_446_744_073_709_551_615_u64, 1.5, 100.0, "é😀\u{1}"], "": {}});
         assert_eq!(read(text.as_bytes()).unwrap(), expected);
+        // Floats may be as large as they like, and a text may hold every digit.
+        let text = r#"{"18446744073709551616": [1e20, 18446744073709551616.0, "\\\"18446744073709551616, -1E+300"]}"#;
+        assert!(read(text.as_bytes()).is_ok());
     }
 
     #[test]
@@ -168,6 +210,9 @@ mod tests {
             b"\"\xff\"",
             b"{\"\xc3\x28\": 1}",
             b"[1,]",
+            b"{\"a\": [\"x\", 18446744073709551616]}",
+            b"-9223372036854775809",
+            b"[\"\\\\\", 100000000000000000000]",
             b"{\"a\": 1,}",
             b"NaN",
             b"Infinity",

@@ -3,7 +3,7 @@
 //! Types that serde reads through its own buffer (internally tagged and untagged enums, flattened structs) lose the
 //! exact place of a problem, and that strictness below the buffer.
 
-use crate::http::shape::ShapeError;
+use crate::http::shape::{ShapeError, is_odd_identifier};
 use serde::{
     Deserializer,
     de::{
@@ -96,8 +96,12 @@ impl<'de> Deserializer<'de> for Reading<'_> {
         }
     }
 
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        if self.0.as_str().is_some_and(is_odd_identifier) { Err(ShapeError::Invalid) } else { self.deserialize_any(visitor) }
+    }
+
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char string bytes byte_buf unit unit_struct seq tuple
         tuple_struct map identifier ignored_any
     }
 }

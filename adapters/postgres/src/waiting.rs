@@ -1,0 +1,128 @@
+//! Who waits for PostgreSQL, and for how long: what a request is told about its time, and what the service sees by that
+//! more is asked of it than it can do.
+
+use std::{
+    cell::Cell,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+tokio::task_local! {
+    static WAITED: Cell<Duration>;
+}
+
+/// The output of some work, and how long it waited for PostgreSQL: the sum over its statements, those at the same time
+/// counted each, and without what it left to other tasks.
+pub async fn with_time_waited<F: Future>(work: F) -> (F::Output, Duration) {
+    WAITED.scope(Cell::default(), async { (work.await, WAITED.with(Cell::get)) }).await
+}
+
+/// Those who wait for the statements of one pool. Clones are one.
+#[derive(Clone, Default)]
+pub struct Waiting(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    now: AtomicUsize,
+    /// In microseconds; the largest number while nobody has ended waiting.
+    shortest: AtomicU64,
+}
+
+/// Somebody who waits, counted until this is dropped: who is gone waits no more.
+struct Wait<'a> {
+    of: &'a Counts,
+    since: Instant,
+}
+
+impl Waiting {
+    /// How many wait at this moment.
+    #[must_use]
+    pub fn now(&self) -> usize {
+        self.0.now.load(Ordering::Relaxed)
+    }
+
+    /// The shortest wait of those that have ended since this was asked last; `None` if there was none. Where even the
+    /// shortest is long, everybody stands in a line that does not get shorter.
+    #[must_use]
+    pub fn shortest_since(&self) -> Option<Duration> {
+        match self.0.shortest.swap(NONE, Ordering::Relaxed) {
+            NONE => None,
+            // Stored one higher, so that zero is the beginning.
+            micros => Some(Duration::from_micros(micros - 1)),
+        }
+    }
+
+    /// Counts who waits for this.
+    pub async fn during<F: Future>(&self, statement: F) -> F::Output {
+        let _wait = Wait::begin(&self.0);
+        statement.await
+    }
+}
+
+/// Nobody has ended waiting.
+const NONE: u64 = 0;
+
+impl<'a> Wait<'a> {
+    fn begin(of: &'a Counts) -> Self {
+        of.now.fetch_add(1, Ordering::Relaxed);
+        Self { of, since: Instant::now() }
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let waited = self.since.elapsed();
+        self.of.now.fetch_sub(1, Ordering::Relaxed);
+        let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX).saturating_add(1);
+        let shorter = |shortest| (shortest == NONE || micros < shortest).then_some(micros);
+        // Refused where another one was shorter, which is as good.
+        let _ = self.of.shortest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shorter);
+        // Nobody counts for the relays.
+        let _ = WAITED.try_with(|total| total.set(total.get().saturating_add(waited)));
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Waiting({})", self.now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+    use tokio::time::timeout;
+
+    #[tokio::test]
+    async fn counts_who_waits_and_how_long() {
+        let waiting = Waiting::default();
+        assert_eq!((waiting.now(), waiting.shortest_since()), (0, None));
+        let (answer, waited) = with_time_waited(async {
+            let long = waiting.during(tokio::time::sleep(Duration::from_millis(20)));
+            let short = waiting.during(tokio::time::sleep(Duration::from_millis(5)));
+            tokio::join!(long, short, async { assert_eq!(waiting.now(), 2) });
+            7
+        })
+        .await;
+        assert_eq!((answer, waiting.now()), (7, 0));
+        assert!(waited >= Duration::from_millis(25), "{waited:?}");
+        let shortest = waiting.shortest_since().unwrap();
+        assert!((Duration::from_millis(5)..Duration::from_millis(20)).contains(&shortest), "{shortest:?}");
+        assert_eq!(waiting.shortest_since(), None);
+    }
+
+    #[tokio::test]
+    async fn who_goes_away_waits_no_more() {
+        let waiting = Waiting::default();
+        timeout(Duration::from_millis(2), waiting.during(pending::<()>())).await.unwrap_err();
+        assert_eq!(waiting.now(), 0);
+        // Outside of requests, too.
+        waiting.during(ready(())).await;
+        assert!(waiting.shortest_since().is_some());
+    }
+}

@@ -1,0 +1,328 @@
+//! What the texts of requests and answers may be, said once: the words of each closed set, from the domain that reads
+//! them, and the form of what is free.
+//!
+//! Wire views hold texts, so the handlers' own descriptions know nothing of this. [`add`] goes over the collected
+//! document and adds it, by the names that things have everywhere.
+
+use fairway_domain::{
+    access::Role,
+    asset::{Lifecycle, MAX_CHANGE_NOTE, kind::AssetKind},
+    evidence::lineage::{ActionClass, InfluenceRole, Origin},
+    execution::{Outcome, Status as RunStatus},
+    policy::Outcome as PolicyOutcome,
+    release::{
+        StateName,
+        lane::Lane,
+        review::{MAX_NOTE, Verdict},
+        rollback::MAX_REASON,
+    },
+    rollout::RolloutStatus,
+    slug::MAX_SLUG,
+    tenant::{MAX_NAME, MAX_WORKSPACE_SLUG},
+    workload::{InvocationMode, Status as WorkloadStatus},
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use utoipa::openapi::{
+    OpenApi, RefOr,
+    path::{Operation, Parameter},
+    schema::{Object, Schema, SchemaType, Type},
+};
+
+/// A text of the form that slugs have.
+const SLUG: &str = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$";
+const OWNER: &str = "^(team|user):[a-z0-9][a-z0-9._@+-]{0,126}$";
+const PRINCIPAL: &str = "^(user|group|service):[a-z0-9][a-z0-9._@+-]{0,126}$";
+const LABEL: &str = "^[A-Za-z0-9._-]{1,64}$";
+const CHECKSUM: &str = "^blake3:[0-9a-f]{64}$";
+/// What every schema or every operation has.
+const ANY: &str = "*";
+
+/// What a text may be.
+enum Form {
+    /// One of these words.
+    Words(Vec<&'static str>),
+    /// A text of this pattern and so many characters at most.
+    Pattern(&'static str, usize),
+    /// A text of so many characters at most.
+    Text(usize),
+}
+
+/// A property of a schema, or a parameter of an operation, with what it may be. What comes later takes the place of what
+/// comes before.
+type Entry = (&'static str, &'static str, fn() -> Form);
+
+/// By schema and property.
+const PROPERTIES: &[Entry] = &[
+    (ANY, "lane", lanes),
+    (ANY, "target_lane", target_lanes),
+    (ANY, "advanced_to_lane", lanes),
+    (ANY, "environment", slug),
+    (ANY, "slug", slug),
+    (ANY, "asset_slug", slug),
+    (ANY, "namespace", slug),
+    ("Workspace", "slug", workspace_slug),
+    ("NewWorkspace", "slug", workspace_slug),
+    ("NewTenant", "name", name),
+    ("NewWorkspace", "name", name),
+    (ANY, "asset_kind", kinds),
+    ("AssetKind", "kind", kinds),
+    ("Binding", "role", kinds),
+    ("NewBinding", "role", kinds),
+    ("BindingSection", "role", kinds),
+    ("Role", "role", roles),
+    ("RoleBinding", "role", roles),
+    ("NewRoleBinding", "role", roles),
+    (ANY, "scope_kind", || Form::Words(vec!["platform", "tenant", "namespace", "workspace", "workload"])),
+    (ANY, "owner_ref", owner),
+    (ANY, "principal", principal),
+    (ANY, "version_label", label),
+    (ANY, "checksum", || Form::Pattern(CHECKSUM, 71)),
+    ("Asset", "lifecycle_state", lifecycles),
+    ("Release", "state", states),
+    ("ImpactedRelease", "state", states),
+    ("ReleaseSection", "lifecycle_state", states),
+    ("TransitionRequest", "to_state", states),
+    ("Execution", "status", run_statuses),
+    ("ExecutionSection", "status", run_statuses),
+    ("ExecutionResult", "status", || {
+        Form::Words(vec![RunStatus::Completed.as_str(), RunStatus::Failed.as_str()])
+    }),
+    ("QueuedExecution", "state", || Form::Words(vec![RunStatus::Queued.as_str()])),
+    ("Execution", "outcome", outcomes),
+    ("ExecutionSection", "outcome", outcomes),
+    ("DecisionSection", "outcome", || words(PolicyOutcome::ALL.map(PolicyOutcome::as_str))),
+    ("Approval", "outcome", verdicts),
+    ("NewApproval", "outcome", verdicts),
+    ("NewApproval", "subject_kind", subjects),
+    ("Approval", "subject_kind", subjects),
+    ("RolloutState", "status", || words(RolloutStatus::ALL.map(RolloutStatus::as_str))),
+    (ANY, "invocation_mode", || words(InvocationMode::ALL.map(InvocationMode::as_str))),
+    ("Workload", "status", workload_statuses),
+    ("WorkloadChange", "status", workload_statuses),
+    ("NewApproval", "note", || Form::Text(MAX_NOTE)),
+    ("RollbackRequest", "reason", || Form::Text(MAX_REASON)),
+    ("NewVersion", "change_note", || Form::Text(MAX_CHANGE_NOTE)),
+    ("GraphEvidence", "format", || Form::Words(vec!["graph"])),
+    ("Health", "status", || Form::Words(vec!["ok"])),
+    ("Readiness", "status", || Form::Words(vec!["ready", "unready", "leaving"])),
+    ("Readiness", "database", readiness),
+    ("Readiness", "artifacts", readiness),
+    ("Readiness", "partitions", readiness),
+];
+
+/// By operation and parameter.
+const PARAMETERS: &[Entry] = &[
+    (ANY, "asset_kind", kinds),
+    (ANY, "kind", kinds),
+    (ANY, "lifecycle_state", lifecycles),
+    ("list_executions", "status", run_statuses),
+    ("list_workloads", "status", workload_statuses),
+    (ANY, "state", states),
+    (ANY, "environment", slug),
+    (ANY, "lane", lanes),
+    (ANY, "slug", slug),
+    (ANY, "owner_ref", owner),
+    (ANY, "principal", principal),
+    (ANY, "origin", || words(Origin::ALL.map(Origin::as_str))),
+    (ANY, "influence_role", || words(InfluenceRole::ALL.map(InfluenceRole::as_str))),
+    (ANY, "action_class", || words(ActionClass::ALL.map(ActionClass::as_str))),
+    (ANY, "format", || Form::Words(vec!["flat", "graph"])),
+    (ANY, "presentation_mode", || Form::Words(vec!["chat", "form", "block"])),
+    (ANY, "mode", || Form::Words(vec!["async"])),
+];
+
+fn words<const N: usize>(all: [&'static str; N]) -> Form {
+    Form::Words(all.to_vec())
+}
+
+fn lanes() -> Form {
+    words(Lane::ALL.map(Lane::as_str))
+}
+
+fn target_lanes() -> Form {
+    Form::Words(["all"].into_iter().chain(Lane::ALL.map(Lane::as_str)).collect())
+}
+
+const fn slug() -> Form {
+    Form::Pattern(SLUG, MAX_SLUG)
+}
+
+const fn workspace_slug() -> Form {
+    Form::Pattern(SLUG, MAX_WORKSPACE_SLUG)
+}
+
+const fn name() -> Form {
+    Form::Text(MAX_NAME)
+}
+
+fn kinds() -> Form {
+    words(AssetKind::ALL.map(AssetKind::as_str))
+}
+
+fn roles() -> Form {
+    words(Role::ALL.map(|role| role.as_str()))
+}
+
+const fn owner() -> Form {
+    Form::Pattern(OWNER, 132)
+}
+
+const fn principal() -> Form {
+    Form::Pattern(PRINCIPAL, 135)
+}
+
+const fn label() -> Form {
+    Form::Pattern(LABEL, 64)
+}
+
+fn lifecycles() -> Form {
+    words(Lifecycle::ALL.map(Lifecycle::as_str))
+}
+
+fn states() -> Form {
+    words(StateName::ALL.map(StateName::as_str))
+}
+
+fn run_statuses() -> Form {
+    words(RunStatus::ALL.map(RunStatus::as_str))
+}
+
+fn outcomes() -> Form {
+    words(Outcome::ALL.map(Outcome::as_str))
+}
+
+fn verdicts() -> Form {
+    words(Verdict::ALL.map(Verdict::as_str))
+}
+
+fn subjects() -> Form {
+    Form::Words(vec!["release"])
+}
+
+fn workload_statuses() -> Form {
+    words(WorkloadStatus::ALL.map(WorkloadStatus::as_str))
+}
+
+fn readiness() -> Form {
+    Form::Words(vec!["ok", "unavailable"])
+}
+
+/// Adds the forms to a document, and tells which entries found a place.
+pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static str)> {
+    let mut placed = BTreeSet::new();
+    let schemas = document.components.iter_mut().flat_map(|components| components.schemas.iter_mut());
+    for (of, schema) in schemas {
+        if let RefOr::T(schema) = schema {
+            properties_of(schema, &mut |name, object| shape(PROPERTIES, (of, name), object, &mut placed));
+        }
+    }
+    for item in document.paths.paths.values_mut() {
+        for operation in
+            [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch].into_iter().flatten()
+        {
+            let id = operation.operation_id.clone().unwrap_or_default();
+            for parameter in parameters_of(operation) {
+                let name = parameter.name.clone();
+                if let Some(RefOr::T(Schema::Object(object))) = &mut parameter.schema {
+                    never_null(object);
+                    shape(PARAMETERS, (&id, &name), object, &mut placed);
+                }
+            }
+        }
+    }
+    placed
+}
+
+fn parameters_of(operation: &mut Operation) -> impl Iterator<Item = &mut Parameter> {
+    operation.parameters.iter_mut().flatten().filter_map(|parameter| match parameter {
+        RefOr::T(parameter) => Some(parameter),
+        RefOr::Ref(_) => None,
+    })
+}
+
+/// A parameter that is left out is not null: there is no way to send null.
+fn never_null(object: &mut Object) {
+    if let SchemaType::Array(types) = &object.schema_type {
+        let mut others = types.iter().filter(|one| !matches!(one, Type::Null)).cloned();
+        if let (Some(only), None) = (others.next(), others.next()) {
+            object.schema_type = SchemaType::Type(only);
+        }
+    }
+}
+
+/// Goes over the properties of a schema, those of its parts included.
+fn properties_of(schema: &mut Schema, each: &mut dyn FnMut(&str, &mut Object)) {
+    let parts = match schema {
+        Schema::Object(object) => {
+            for (name, property) in &mut object.properties {
+                if let RefOr::T(Schema::Object(property)) = property {
+                    each(name, property);
+                }
+            }
+            return;
+        }
+        Schema::OneOf(one) => &mut one.items,
+        Schema::AllOf(all) => &mut all.items,
+        Schema::AnyOf(any) => &mut any.items,
+        Schema::Array(_) => return,
+        // The library may come to know more.
+        _ => return,
+    };
+    for part in parts {
+        if let RefOr::T(part) = part {
+            properties_of(part, each);
+        }
+    }
+}
+
+fn shape(
+    entries: &[Entry],
+    (of, name): (&str, &str),
+    object: &mut Object,
+    placed: &mut BTreeSet<(&'static str, &'static str)>,
+) {
+    let (text, null) = match &object.schema_type {
+        SchemaType::Type(one) => (matches!(one, Type::String), false),
+        SchemaType::Array(types) => {
+            (types.iter().any(|one| matches!(one, Type::String)), types.iter().any(|one| matches!(one, Type::Null)))
+        }
+        SchemaType::AnyValue => (false, false),
+    };
+    if !text || object.format.is_some() {
+        return;
+    }
+    for (schema, property, form) in entries {
+        if *property != name || (*schema != ANY && *schema != of) {
+            continue;
+        }
+        placed.insert((*schema, *property));
+        match form() {
+            Form::Words(words) => {
+                let null = null.then_some(Value::Null);
+                object.enum_values = Some(words.into_iter().map(Value::from).chain(null).collect());
+            }
+            Form::Pattern(pattern, longest) => {
+                object.pattern = Some(pattern.to_owned());
+                object.min_length = Some(1);
+                object.max_length = Some(longest);
+            }
+            Form::Text(longest) => object.max_length = Some(longest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_has_its_place() {
+        let mut document = crate::document::document();
+        let placed = add(&mut document);
+        let entries: BTreeSet<(&str, &str)> =
+            PROPERTIES.iter().chain(PARAMETERS).map(|(of, name, _)| (*of, *name)).collect();
+        let lost: Vec<_> = entries.difference(&placed).collect();
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+}
