@@ -104,13 +104,7 @@ fn generated_python(place: &Place, python: &Python, files: &Path, work: &TempDir
 }
 
 /// Everything that the document allows and forbids, asked of the server with all of the tool's checks.
-fn properties(
-    python: &Python,
-    files: &Path,
-    work: &TempDir,
-    server: SocketAddr,
-    arguments: &Arguments,
-) -> Result<()> {
+fn properties(python: &Python, files: &Path, work: &TempDir, server: SocketAddr, arguments: &Arguments) -> Result<()> {
     let mut ask = python.program("schemathesis");
     ask.arg("--config-file").arg(files.join("schemathesis.toml")).args(["run", "--no-color"]);
     ask.arg(format!("http://{server}/openapi.json"));

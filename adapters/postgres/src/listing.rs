@@ -137,7 +137,16 @@ impl Listing {
     /// A list of one branch.
     pub(crate) fn plain(columns: &'static str, key: Key, from: &str, conditions: Vec<String>, values: Values) -> Self {
         let branch = Branch { from: from.to_owned(), conditions, each: None };
-        Self { with: String::new(), columns, key, beside: None, weight: None, branches: vec![branch], values, only_grows: false }
+        Self {
+            with: String::new(),
+            columns,
+            key,
+            beside: None,
+            weight: None,
+            branches: vec![branch],
+            values,
+            only_grows: false,
+        }
     }
 
     fn counted(&self) -> String {

@@ -90,11 +90,7 @@ impl ReleaseStore for Database {
         self.releases.now((scope.tenant().uuid(), id.uuid())).await
     }
 
-    async fn home(
-        &self,
-        scope: TenantScope,
-        id: ReleaseId,
-    ) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError> {
+    async fn home(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError> {
         const SQL: &str = "SELECT workspace_id, workload_id FROM release WHERE tenant_id = $1 AND release_id = $2";
         let row = self.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
         row.map(|row| Ok((row.id("workspace_id")?, row.id("workload_id")?))).transpose()
@@ -126,7 +122,16 @@ impl ReleaseStore for Database {
             Some(reach) => within(reach, FROM, ("workspace_id", "workload_id"), &conditions, &mut values),
         };
         let key = Key::Id("release_id", "release_id");
-        let listing = Listing { with, columns: RELEASE_COLUMNS, key, beside: None, weight: None, branches, values, only_grows: false };
+        let listing = Listing {
+            with,
+            columns: RELEASE_COLUMNS,
+            key,
+            beside: None,
+            weight: None,
+            branches,
+            values,
+            only_grows: false,
+        };
         self.listed(listing, page, release).await
     }
 

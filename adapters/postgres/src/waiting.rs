@@ -12,13 +12,37 @@ use std::{
 };
 
 tokio::task_local! {
-    static WAITED: Cell<Duration>;
+    static WAITED: Cell<Waited>;
 }
 
-/// The output of some work, and how long it waited for PostgreSQL: the sum over its statements, those at the same time
-/// counted each, and without what it left to other tasks.
+/// What one task has waited: all of it that is over, and the statements that it waits for now.
+#[derive(Clone, Copy, Default)]
+struct Waited {
+    over: Duration,
+    now: Option<(u32, Instant)>,
+}
+
+impl Waited {
+    fn begin(self, at: Instant) -> Self {
+        let now = self.now.map_or((1, at), |(statements, since)| (statements.saturating_add(1), since));
+        Self { now: Some(now), ..self }
+    }
+
+    fn end(self, at: Instant) -> Self {
+        match self.now {
+            Some((1, since)) => {
+                Self { over: self.over.saturating_add(at.saturating_duration_since(since)), now: None }
+            }
+            Some((statements, since)) => Self { now: Some((statements.saturating_sub(1), since)), ..self },
+            None => self,
+        }
+    }
+}
+
+/// The output of some work, and how long it waited for PostgreSQL, for one statement or several at the same time;
+/// without what it left to other tasks.
 pub async fn with_time_waited<F: Future>(work: F) -> (F::Output, Duration) {
-    WAITED.scope(Cell::default(), async { (work.await, WAITED.with(Cell::get)) }).await
+    WAITED.scope(Cell::default(), async { (work.await, WAITED.with(Cell::get).over) }).await
 }
 
 /// Those who wait for the statements of one pool. Clones are one.
@@ -69,20 +93,23 @@ const NONE: u64 = 0;
 impl<'a> Wait<'a> {
     fn begin(of: &'a Counts) -> Self {
         of.now.fetch_add(1, Ordering::Relaxed);
-        Self { of, since: Instant::now() }
+        let since = Instant::now();
+        // Nobody asks the relays how long they waited.
+        let _ = WAITED.try_with(|waited| waited.set(waited.get().begin(since)));
+        Self { of, since }
     }
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        let waited = self.since.elapsed();
+        let at = Instant::now();
+        let waited = at.saturating_duration_since(self.since);
         self.of.now.fetch_sub(1, Ordering::Relaxed);
         let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX).saturating_add(1);
         let shorter = |shortest| (shortest == NONE || micros < shortest).then_some(micros);
         // Refused where another one was shorter, which is as good.
         let _ = self.of.shortest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shorter);
-        // Nobody counts for the relays.
-        let _ = WAITED.try_with(|total| total.set(total.get().saturating_add(waited)));
+        let _ = WAITED.try_with(|waited| waited.set(waited.get().end(at)));
     }
 }
 
@@ -102,6 +129,7 @@ mod tests {
     async fn counts_who_waits_and_how_long() {
         let waiting = Waiting::default();
         assert_eq!((waiting.now(), waiting.shortest_since()), (0, None));
+        let began = Instant::now();
         let (answer, waited) = with_time_waited(async {
             let long = waiting.during(tokio::time::sleep(Duration::from_millis(20)));
             let short = waiting.during(tokio::time::sleep(Duration::from_millis(5)));
@@ -110,7 +138,8 @@ mod tests {
         })
         .await;
         assert_eq!((answer, waiting.now()), (7, 0));
-        assert!(waited >= Duration::from_millis(25), "{waited:?}");
+        // Both at the same time count once.
+        assert!(waited >= Duration::from_millis(20) && waited <= began.elapsed(), "{waited:?}");
         let shortest = waiting.shortest_since().unwrap();
         assert!((Duration::from_millis(5)..Duration::from_millis(20)).contains(&shortest), "{shortest:?}");
         assert_eq!(waiting.shortest_since(), None);

@@ -3,7 +3,7 @@
 use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{path, request_context::request_id},
+    http::{admission::Party, path, request_context::request_id},
 };
 use actix_web::{
     FromRequest, HttpMessage as _, HttpRequest,
@@ -69,7 +69,8 @@ impl FromRequest for Identified {
 fn admitted(request: &HttpRequest) -> Result<Claims, ApiError> {
     let claims = claims(request.headers())?;
     let api = request.app_data::<web::Data<Api>>().ok_or_else(ApiError::internal)?;
-    match api.admission.admit(claims.tenant, Instant::now()) {
+    let party = claims.tenant.map_or_else(|| Party::Caller(claims.actor.clone()), Party::Tenant);
+    match api.admission.admit(party, Instant::now()) {
         Some(place) => {
             request.extensions_mut().insert(place);
             Ok(claims)

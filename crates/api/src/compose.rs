@@ -4,7 +4,9 @@ use crate::{
     app::Documents,
     config::{AuthMode, Settings},
     http::{
-        HttpBase, admission::Admission, deprecation::DEPRECATIONS, fallback::KnownMethods, leaving::Leaving, paging::CursorKey, strict_query::KnownQueries},
+        HttpBase, admission::Admission, deprecation::DEPRECATIONS, fallback::KnownMethods, leaving::Leaving,
+        paging::CursorKey, strict_query::KnownQueries,
+    },
     metrics::Metrics,
     system::{SystemClock, SystemIds},
 };

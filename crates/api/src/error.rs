@@ -19,7 +19,6 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, error::Error, fmt};
 
-
 /// A refusal as it goes over the wire: `{"detail": {"error", "message", …}, "request_id"}`.
 #[derive(Debug)]
 pub struct ApiError(Box<Answer>);

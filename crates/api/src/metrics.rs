@@ -5,7 +5,8 @@
 use fairway_domain::execution::Status;
 use fairway_postgres::Waiting;
 use prometheus::{
-    Encoder as _, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder, core::Collector,
+    Encoder as _, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+    core::Collector,
 };
 use std::{
     fs,
@@ -136,7 +137,18 @@ impl Metrics {
             registry.register(collector)?;
         }
         let watched = Arc::default();
-        Ok(Self { registry, requests, durations, executions, refused_for_load, waiting, watched, memory, files, threads })
+        Ok(Self {
+            registry,
+            requests,
+            durations,
+            executions,
+            refused_for_load,
+            waiting,
+            watched,
+            memory,
+            files,
+            threads,
+        })
     }
 
     /// Counts an answered request.

@@ -8,7 +8,7 @@ use actix_web::http::header::HeaderMap;
 use opentelemetry::{
     Context,
     propagation::{Extractor, TextMapPropagator as _},
-    trace::{TraceContextExt as _, TraceId, TracerProvider as _},
+    trace::{Status, TraceContextExt as _, TraceId, TracerProvider as _},
 };
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter};
 use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
@@ -71,7 +71,9 @@ impl Telemetry {
         let traces = provider.as_ref().map(|provider| {
             let tracer = provider.tracer(SERVICE);
             let layer = tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false);
-            layer.with_filter(FilterFn::new(is_traced as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::DEBUG))
+            layer.with_filter(
+                FilterFn::new(is_traced as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::DEBUG),
+            )
         });
         Registry::default()
             .with(traces)
@@ -115,6 +117,17 @@ pub fn adopt_parent(span: &Span, headers: &HeaderMap) -> Option<TraceId> {
         Err(SetParentError::AlreadyStarted) => tracing::debug!("a span began before it knew its parent"),
     }
     Some(parent.trace_id())
+}
+
+/// Names a request's span when its route is known, and says whether the server was at fault. A span that got a parent has
+/// begun, and takes neither as a field any more.
+pub fn name(span: &Span, name: String, at_fault: bool) {
+    let context = span.context();
+    let begun = context.span();
+    begun.update_name(name);
+    if at_fault {
+        begun.set_status(Status::error(""));
+    }
 }
 
 /// Request headers, as the propagator reads them.

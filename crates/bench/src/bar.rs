@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use crate::accounting::Account;
 use crate::existence;
+use crate::overload;
 use crate::row::{Depth, Floor, Row};
 use crate::run::{Findings, Measured, Stretch};
 
 /// The number of clients that the bars are about.
-const CLIENTS: usize = 32;
+pub(crate) const CLIENTS: usize = 32;
 /// Longest p99 of a governed run, in microseconds.
 const GOVERNANCE: u64 = 25_000;
 /// Most commits and round trips of a run. Retries after a lost race make the mean a little more than a whole number.
@@ -19,6 +20,8 @@ const LOG: f64 = 12.0 * 1_024.0;
 const FLAT: f64 = 1.3;
 /// Most that a year of runs may slow a row down.
 const GROWN: f64 = 1.3;
+/// Most processor time of a request that does nothing, in microseconds.
+const STACK: f64 = 60.0;
 /// Longest cold start.
 const COLD: Duration = Duration::from_millis(300);
 /// Most memory of an idle server.
@@ -69,6 +72,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
         judged.extend(growth(row, findings, measured));
         match row {
             Row::Execute { .. } => judged.extend(of_a_run(row, measured, account)),
+            Row::Hello => judged.push(stack(measured)),
             Row::ActiveRelease => judged.push(rights(findings)),
             Row::AssetList { page: Depth::Thousandth } => judged.push(flatness(findings)),
             Row::VersionCreate
@@ -84,6 +88,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
         }
     }
     judged.extend(existence::judge(&findings.existence));
+    judged.extend(overload::judge(findings.overload.as_ref()));
     let median = findings.cold_start.read().median;
     judged.push(Judged {
         what: "cold start to the first 200 of a read".to_owned(),
@@ -105,14 +110,25 @@ fn least_share(row: Row) -> Option<f64> {
     match row {
         Row::ActiveRelease => Some(0.8),
         Row::VersionCreate | Row::Transition | Row::Activation => Some(0.4),
-        Row::Execute { .. } => Some(0.35),
+        Row::Execute { .. } | Row::ExecuteSteps => Some(0.35),
         Row::Evidence => Some(0.25),
-        Row::AssetList { .. }
+        Row::Hello
+        | Row::AssetList { .. }
         | Row::Lineage
         | Row::RunList { .. }
         | Row::AuditList
-        | Row::Recommendation
-        | Row::ExecuteSteps => None,
+        | Row::Recommendation => None,
+    }
+}
+
+/// What a request costs before and behind its handler. Reading and writing HTTP is in it, so the bar is met with a margin.
+fn stack(measured: Option<&Measured>) -> Judged {
+    let took = measured.map(|one| one.fairway.processor().0 * 1e3);
+    Judged {
+        what: "hello: processor time of the server a request, HTTP included".to_owned(),
+        bar: format!("under {STACK:.0} µs"),
+        measured: took.map_or_else(absent, |took| format!("{took:.0} µs")),
+        verdict: took.map_or(Verdict::NotMeasured, |took| Verdict::of(took < STACK)),
     }
 }
 

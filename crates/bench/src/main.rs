@@ -17,6 +17,7 @@ mod furniture;
 mod growth;
 mod load;
 mod meter;
+mod overload;
 mod report;
 mod revocation;
 mod row;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use tokio_postgres::types::PgLsn;
 use tokio_postgres::{Client, NoTls};
 
-pub(crate) use process::resident;
+pub(crate) use process::{most_resident, resident};
 
 /// Reads all counters. Its own connection to the server does nothing between two readings.
 pub(crate) struct Meter {

@@ -16,6 +16,8 @@ use crate::load::Script;
 /// One row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Row {
+    /// A route that does nothing: what is left is HTTP and everything that stands before handlers.
+    Hello,
     /// The release that serves a workload.
     ActiveRelease,
     /// A new version of an asset.
@@ -89,7 +91,8 @@ pub(crate) enum Floor {
 
 impl Row {
     /// All rows, in the order of the table.
-    pub(crate) const ALL: [Row; 18] = [
+    pub(crate) const ALL: [Row; 19] = [
+        Row::Hello,
         Row::ActiveRelease,
         Row::VersionCreate,
         Row::Transition,
@@ -112,6 +115,7 @@ impl Row {
 
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Row::Hello => "hello",
             Row::ActiveRelease => "active-release read",
             Row::VersionCreate => "version create",
             Row::Transition => "transition",
@@ -136,7 +140,8 @@ impl Row {
     /// The floor that the row's bar is a share of.
     pub(crate) fn floor(self) -> Floor {
         match self {
-            Row::ActiveRelease
+            Row::Hello
+            | Row::ActiveRelease
             | Row::AssetList { .. }
             | Row::Evidence
             | Row::Lineage
@@ -177,6 +182,7 @@ impl Row {
         let counter = Rc::clone(&furniture.counter);
         let number = move || counter.replace(counter.get().wrapping_add(1));
         match self {
+            Row::Hello => Ok(Script { next: Box::new(|| get("/healthz")), expects: "\"status\":\"ok\"" }),
             Row::ActiveRelease => {
                 let path = |id: &String| format!("/v1/workloads/{id}/active-release?environment={ENVIRONMENT}");
                 let paths = furniture.workloads.iter().map(|workload| path(&workload.id)).collect();

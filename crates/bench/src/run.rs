@@ -15,6 +15,7 @@ use crate::furniture::Furniture;
 use crate::growth::{self, Filling, Grown};
 use crate::load::{self, Script, Span, Tally};
 use crate::meter::{Cost, Meter, resident};
+use crate::overload::{self, Overload};
 use crate::report::{Machine, Report};
 use crate::revocation::{self, Seen};
 use crate::row::{Floor, Row};
@@ -65,6 +66,8 @@ pub(crate) struct Findings {
     pub(crate) rights: Option<Seen>,
     /// Reads of what is somebody else's beside reads of nothing; empty where they were not asked for.
     pub(crate) existence: Vec<Compared>,
+    /// What happened when too much was asked for, where that was asked for.
+    pub(crate) overload: Option<Overload>,
     /// Resident memory of the server after all load, in bytes.
     pub(crate) memory_after: u64,
 }
@@ -76,7 +79,7 @@ pub(crate) struct Findings {
 pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) -> Result<Report> {
     let machine = Machine::here(postgres.major());
     let rows: Vec<Row> = Row::ALL.into_iter().filter(|row| is_asked_for(*row, plan)).collect();
-    if rows.is_empty() && !existence_is_asked_for(plan) {
+    if rows.is_empty() && !existence_is_asked_for(plan) && !overload_is_asked_for(plan) {
         bail!("no row has such a name");
     }
     let meter = Meter::open(&postgres.url(), postgres.process_id()).await?;
@@ -108,6 +111,7 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
                 accounts: Vec::new(),
                 rights: None,
                 existence: Vec::new(),
+                overload: None,
                 memory_after: 0,
             },
         )
@@ -151,6 +155,11 @@ impl Bench<'_> {
         if existence_is_asked_for(self.plan) {
             say("reads of what is somebody else's");
             findings.existence = existence::measure(self.server.address, &self.furniture).await?;
+        }
+        if overload_is_asked_for(self.plan) {
+            say("five times as much as can be done");
+            let server = (self.server.address, self.server.id());
+            findings.overload = Some(overload::measure(server, &self.furniture).await?);
         }
         findings.memory_after = resident(self.server.id())?;
         let ended = self.server.stop().await?;
@@ -242,6 +251,10 @@ fn is_asked_for(row: Row, plan: &Plan) -> bool {
 
 fn existence_is_asked_for(plan: &Plan) -> bool {
     plan.only.as_ref().is_none_or(|part| existence::NAME.contains(part.as_str()))
+}
+
+fn overload_is_asked_for(plan: &Plan) -> bool {
+    plan.only.as_ref().is_none_or(|part| overload::NAME.contains(part.as_str()))
 }
 
 /// Progress goes to standard error, one line each; standard output holds the report alone.

@@ -6,6 +6,8 @@ use crate::{
     look::Look,
     row::{Columns, known, parsed},
 };
+use async_trait::async_trait;
+use deadpool_postgres::Pool;
 use fairway_domain::{
     evidence::{ArtifactDocument, ArtifactRow, DecisionRow, EvidenceRecord},
     execution::Execution,
@@ -15,8 +17,6 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use serde::Deserialize;
 use std::collections::HashMap;
 use tokio_postgres::Row;

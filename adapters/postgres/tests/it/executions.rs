@@ -98,11 +98,13 @@ async fn an_accepted_run_is_read_back_and_ends_once() {
     assert_eq!(evidence.fulfilled, [("record_transcript".to_owned(), end.fulfilled[0].1)]);
     let document = (run.execution_id, end.artifacts[0].artifact_id);
     let (of, document) = stage.store.artifact(scope(), document).await.unwrap().unwrap();
-    assert_eq!((of, document.body["tokens"].as_u64()), (found.clone(), Some(3)));
+    // The run is there for its place alone: what the policy said of it is not read.
+    let placed = Execution { reason_code: String::new(), ..found.clone() };
+    assert_eq!((of, document.body["tokens"].as_u64()), (placed.clone(), Some(3)));
     assert_eq!(document.payload, Some(serde_json::json!({ "calls": [] })));
     let page = (LineageFilter::default(), 50, 0);
     let lineage = stage.store.lineage(scope(), run.execution_id, page).await.unwrap().unwrap();
-    assert_eq!((lineage.execution, lineage.total, lineage.items.len()), (found, 1, 1));
+    assert_eq!((lineage.execution, lineage.total, lineage.items.len()), (placed, 1, 1));
     assert_eq!(lineage.items[0].digest, fairway_domain::execution::digest_text(&run.inputs.digest()));
     assert!(!lineage.items[0].redacted);
     assert_eq!(stage.store.steps(scope(), run.execution_id).await.unwrap().len(), 1);

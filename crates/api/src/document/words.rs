@@ -85,9 +85,7 @@ const PROPERTIES: &[Entry] = &[
     ("TransitionRequest", "to_state", states),
     ("Execution", "status", run_statuses),
     ("ExecutionSection", "status", run_statuses),
-    ("ExecutionResult", "status", || {
-        Form::Words(vec![RunStatus::Completed.as_str(), RunStatus::Failed.as_str()])
-    }),
+    ("ExecutionResult", "status", || Form::Words(vec![RunStatus::Completed.as_str(), RunStatus::Failed.as_str()])),
     ("QueuedExecution", "state", || Form::Words(vec![RunStatus::Queued.as_str()])),
     ("Execution", "outcome", outcomes),
     ("ExecutionSection", "outcome", outcomes),

@@ -5,10 +5,10 @@
 //! PostgreSQL busy are refused at once, and those that are served keep their time. A request that waits for a provider
 //! waits for nobody here and counts for nothing. A crowd that comes at once and is soon served is no overload.
 //!
-//! Tenants that have fewer requests under way than their equal share are still served while others are refused, so that
-//! nobody is kept out by somebody else's crowd.
+//! Whoever has fewer requests under way than an equal share is still served while others are refused, so that nobody is
+//! kept out by somebody else's crowd. Parties are tenants where requests name one, else callers.
 
-use fairway_domain::id::TenantId;
+use fairway_domain::{access::ActorRef, id::TenantId};
 use fairway_postgres::Waiting;
 use std::{
     collections::HashMap,
@@ -33,11 +33,20 @@ pub struct Admission {
     books: Arc<Mutex<Books>>,
 }
 
+/// Whom a request is counted for. What it says of itself, and nothing that would have to be looked up.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Party {
+    /// The tenant that it names.
+    Tenant(TenantId),
+    /// Its caller, where it names none.
+    Caller(ActorRef),
+}
+
 /// A request that is served, until this is dropped.
 #[derive(Debug)]
 #[must_use = "the request counts as answered once this is dropped"]
 pub struct Admitted {
-    tenant: Option<TenantId>,
+    party: Party,
     books: Arc<Mutex<Books>>,
 }
 
@@ -45,8 +54,8 @@ pub struct Admitted {
 struct Books {
     stretch_began: Instant,
     overloaded_until: Option<Instant>,
-    /// Requests under way by the tenant that they name; none at zero.
-    under_way: HashMap<Option<TenantId>, usize>,
+    /// Requests under way; nobody at zero.
+    under_way: HashMap<Party, usize>,
 }
 
 impl Admission {
@@ -57,8 +66,8 @@ impl Admission {
         Self { waiting, line, books: Arc::new(Mutex::new(books)) }
     }
 
-    /// A place for a request of the tenant that it names, if there is one at this moment.
-    pub fn admit(&self, tenant: Option<TenantId>, now: Instant) -> Option<Admitted> {
+    /// A place for a request of this party, if there is one at this moment.
+    pub fn admit(&self, party: Party, now: Instant) -> Option<Admitted> {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(books.stretch_began) >= STRETCH {
             books.stretch_began = now;
@@ -71,35 +80,107 @@ impl Admission {
             }
         }
         let overloaded = books.overloaded_until.is_some_and(|until| now < until);
-        let most = if overloaded { self.line } else { self.line.saturating_mul(CROWD) };
+        let crowd = self.line.saturating_mul(CROWD);
+        let most = if overloaded { self.line } else { crowd };
         let waiting = self.waiting.now();
-        if waiting >= most && (waiting >= most.saturating_mul(2) || !books.is_owed(tenant)) {
+        if waiting >= most && (waiting >= crowd.saturating_mul(2) || !books.is_owed(&party)) {
             books.overloaded_until = Some(now + RELIEF);
             return None;
         }
-        *books.under_way.entry(tenant).or_default() += 1;
-        Some(Admitted { tenant, books: Arc::clone(&self.books) })
+        *books.under_way.entry(party.clone()).or_default() += 1;
+        Some(Admitted { party, books: Arc::clone(&self.books) })
     }
 }
 
 impl Books {
-    /// Whether a tenant has less than its equal share, others being there.
-    fn is_owed(&self, tenant: Option<TenantId>) -> bool {
-        let own = self.under_way.get(&tenant).copied().unwrap_or_default();
+    /// Whether a party has less than its equal share, others being there.
+    fn is_owed(&self, party: &Party) -> bool {
+        let own = self.under_way.get(party).copied().unwrap_or_default();
         let all: usize = self.under_way.values().sum();
-        let tenants = self.under_way.len() + usize::from(own == 0);
-        tenants > 1 && (own + 1).saturating_mul(tenants) <= all
+        let parties = self.under_way.len() + usize::from(own == 0);
+        parties > 1 && (own + 1).saturating_mul(parties) <= all
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = books.under_way.get_mut(&self.tenant) {
+        if let Some(count) = books.under_way.get_mut(&self.party) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                books.under_way.remove(&self.tenant);
+                books.under_way.remove(&self.party);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+    use tokio::task::JoinSet;
+
+    const LINE: usize = 4;
+
+    fn party(name: &str) -> Party {
+        Party::Caller(ActorRef::parse(name).unwrap())
+    }
+
+    /// Somebody in a line of so many, who waits until the set goes.
+    async fn waits(waiting: &Waiting, many: usize) -> JoinSet<()> {
+        let mut line = JoinSet::new();
+        for _ in 0..many {
+            let waiting = waiting.clone();
+            line.spawn(async move { waiting.during(pending()).await });
+        }
+        while waiting.now() < many {
+            tokio::task::yield_now().await;
+        }
+        line
+    }
+
+    #[tokio::test]
+    async fn a_crowd_is_served_and_a_line_that_stands_still_is_kept_short() {
+        let waiting = Waiting::default();
+        let admission = Admission::new(waiting.clone(), LINE);
+        let (ada, start) = (party("user:ada"), Instant::now());
+        let line = waits(&waiting, LINE * CROWD - 1).await;
+        // Nobody knows yet whether they are served soon.
+        assert!(admission.admit(ada.clone(), start).is_some());
+        // Nobody was, for a whole stretch.
+        let later = start + STRETCH;
+        assert!(admission.admit(ada.clone(), later).is_none());
+        drop(line);
+        tokio::task::yield_now().await;
+        // As many as keep PostgreSQL busy are let in at once, and no more until there is relief.
+        let line = waits(&waiting, LINE - 1).await;
+        assert!(admission.admit(ada.clone(), later).is_some());
+        drop(line);
+        let _line = waits(&waiting, LINE).await;
+        assert!(admission.admit(ada.clone(), later).is_none());
+        let _short = waiting.shortest_since();
+        waiting.during(async {}).await;
+        assert!(admission.admit(ada, later + RELIEF).is_some());
+    }
+
+    #[tokio::test]
+    async fn who_has_little_under_way_is_served_beside_a_crowd() {
+        let waiting = Waiting::default();
+        let admission = Admission::new(waiting.clone(), LINE);
+        let (crowd, other, start) = (party("user:crowd"), party("user:other"), Instant::now());
+        let mut places: Vec<Admitted> = (0..LINE).map(|_| admission.admit(crowd.clone(), start).unwrap()).collect();
+        let _line = waits(&waiting, LINE).await;
+        let later = start + STRETCH;
+        assert!(admission.admit(crowd.clone(), later).is_none());
+        // Two of them: half is each one's share.
+        places.push(admission.admit(other.clone(), later).unwrap());
+        places.push(admission.admit(other.clone(), later).unwrap());
+        assert!(admission.admit(other.clone(), later).is_some());
+        assert!(admission.admit(crowd.clone(), later).is_none());
+        // And nobody where nothing moves any more.
+        let _more = waits(&waiting, LINE * CROWD * 2).await;
+        assert!(admission.admit(other, later).is_none());
+        drop(places);
+        assert!(admission.books.lock().unwrap().under_way.is_empty());
     }
 }

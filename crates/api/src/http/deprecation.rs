@@ -91,8 +91,13 @@ mod tests {
         let document = crate::document::document();
         let mut marked: Vec<(String, &str)> = Vec::new();
         for (pattern, item) in &document.paths.paths {
-            let operations =
-                [("GET", &item.get), ("PUT", &item.put), ("POST", &item.post), ("DELETE", &item.delete), ("PATCH", &item.patch)];
+            let operations = [
+                ("GET", &item.get),
+                ("PUT", &item.put),
+                ("POST", &item.post),
+                ("DELETE", &item.delete),
+                ("PATCH", &item.patch),
+            ];
             for (method, operation) in operations {
                 let deprecated = operation.as_ref().and_then(|operation| operation.deprecated.clone());
                 if matches!(deprecated, Some(utoipa::openapi::Deprecated::True)) {
@@ -100,8 +105,7 @@ mod tests {
                 }
             }
         }
-        let listed: Vec<(String, &str)> =
-            DEPRECATIONS.iter().map(|one| (one.pattern.to_owned(), one.method)).collect();
+        let listed: Vec<(String, &str)> = DEPRECATIONS.iter().map(|one| (one.pattern.to_owned(), one.method)).collect();
         assert_eq!(marked, listed);
         for one in DEPRECATIONS {
             assert!(one.sunset >= one.since + 180 * 86_400, "{one:?}: people get half a year");

@@ -173,12 +173,9 @@ impl Arrival {
 
     fn report(&self, status: StatusCode, route: &str, elapsed: Duration) {
         if telemetry::is_exporting() {
-            self.span.record("otel.name", format!("{} {route}", self.method.as_str()));
+            telemetry::name(&self.span, format!("{} {route}", self.method.as_str()), status.is_server_error());
             self.span.record("http.route", route);
             self.span.record("http.response.status_code", status.as_u16());
-            if status.is_server_error() {
-                self.span.record("otel.status_code", "ERROR");
-            }
         }
         if let Some(base) = &self.base {
             base.metrics.request(&RequestFacts { method: self.method, route, status: status.as_u16(), elapsed });
@@ -218,7 +215,6 @@ fn span_of(request_id: RequestId, foreign: Option<&str>, method: Method) -> Span
         "http.request",
         otel.name = method.as_str(),
         otel.kind = "server",
-        otel.status_code = Empty,
         http.request.method = method.as_str(),
         http.route = Empty,
         http.response.status_code = Empty,

@@ -17,6 +17,7 @@ mod outage;
 mod pilot;
 mod process;
 mod remote;
+mod restore;
 mod rolling;
 mod verify;
 mod wire;

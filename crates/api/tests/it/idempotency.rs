@@ -218,7 +218,7 @@ async fn many_at_once_have_one_effect() {
     let before = count(&app, "fact").await;
     let cases = [("/v1/assets".to_owned(), asset), (format!("/v1/assets/{prompt}/versions"), version)];
     for (path, body) in cases {
-        let answers = join_all((0..50).map(|_| app.post(&path, body.clone()).key("k").into_future())).await;
+        let answers = join_all((0..100).map(|_| app.post(&path, body.clone()).key("k").into_future())).await;
         let bodies: BTreeSet<String> = answers.iter().map(|answer| answer.expect(201).to_string()).collect();
         assert_eq!(bodies.len(), 1, "{bodies:?}");
         assert_eq!(answers.iter().filter(|answer| !replayed(answer)).count(), 1);

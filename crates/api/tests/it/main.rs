@@ -38,6 +38,7 @@ mod lanes;
 mod lanes_under_load;
 mod openapi;
 mod overheard;
+mod overload;
 mod pages;
 mod paths;
 mod patience;

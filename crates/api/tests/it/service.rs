@@ -189,7 +189,8 @@ async fn every_answer_says_how_long_it_took() {
     for (path, waits) in [("/v1/assets", true), ("/healthz", false), ("/nothing", false)] {
         let answer = app.get(path).await;
         let timing = answer.header("server-timing").unwrap();
-        let parts: Vec<f64> = timing.split(", ").map(|part| part.split_once(";dur=").unwrap().1.parse().unwrap()).collect();
+        let parts: Vec<f64> =
+            timing.split(", ").map(|part| part.split_once(";dur=").unwrap().1.parse().unwrap()).collect();
         assert!(timing.starts_with("total;dur=") && timing.contains(", db;dur="), "{timing}");
         assert_eq!(parts[1] > 0.0, waits, "{path}: {timing}");
         assert!(parts[0] >= parts[1], "{path}: {timing}");

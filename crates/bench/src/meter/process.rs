@@ -53,6 +53,12 @@ pub(crate) fn resident(process: u32) -> Result<u64> {
     resident_bytes(&text).context("the process's status does not say how much memory is resident")
 }
 
+/// The most memory that a process ever had in RAM, in bytes.
+pub(crate) fn most_resident(process: u32) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{process}/status"))?;
+    kibibytes(&text, "VmHWM:").context("the process's status does not say how much memory was resident")
+}
+
 fn stat(process: u32) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
@@ -79,7 +85,11 @@ fn busy_ticks(text: &str) -> Option<u32> {
 }
 
 fn resident_bytes(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    kibibytes(status, "VmRSS:")
+}
+
+fn kibibytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
 }
 

@@ -30,6 +30,12 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
         },
         "memory_after_bytes": findings.memory_after,
         "rights": findings.rights.map(|seen| json!({"rounds": seen.rounds, "late": seen.late})),
+        "overload": findings.overload.as_ref().map(|seen| json!({
+            "usual_per_second": seen.usual.0, "usual_p99_us": seen.usual.1, "offered_per_second": seen.offered,
+            "accepted_per_second": seen.accepted.0, "accepted_p99_us": seen.accepted.1, "refused": seen.refused,
+            "strange": seen.strange, "others_asked": seen.others.0, "others_served": seen.others.1,
+            "most_memory_bytes": seen.memory, "recovery_ms": millis(seen.recovery),
+        })),
         "existence": findings.existence.iter().map(|one| json!({
             "read": one.name(), "foreign_ms": millis(one.foreign), "random_ms": millis(one.random),
             "apart": one.apart(),

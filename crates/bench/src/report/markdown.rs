@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::bar::{Judged, mean, mebibytes};
 use crate::cold_start::Spread;
 use crate::meter::LogContents;
+use crate::overload::Overload;
 use crate::row::Floor;
 use crate::run::{Findings, Measured, Stretch};
 
@@ -174,6 +175,9 @@ fn process(out: &mut String, findings: &Findings) {
     ] {
         let _ = writeln!(out, "| {what} | {value} |");
     }
+    for (what, value) in findings.overload.iter().flat_map(Overload::told) {
+        let _ = writeln!(out, "| {what} | {value} |");
+    }
     out.push('\n');
 }
 
@@ -282,6 +286,7 @@ pub(super) mod tests {
             accounts: vec![(row, Some(Account { requests: 200, statements: vec![statement] }))],
             rights: Some(Seen { rounds: 50, late: 0 }),
             existence: vec![compared(Noun::Workload, 500, 520)],
+            overload: None,
             memory_after: 40 << 20,
         }
     }

@@ -225,7 +225,7 @@ impl LineageRow {
 /// A page of a run's lineage, newest first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LineagePage {
-    /// The run.
+    /// The run, for its place: without its answer and without what the policy said.
     pub execution: Execution,
     /// How many there are in all that the filter lets through.
     pub total: u64,

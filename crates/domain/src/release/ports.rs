@@ -75,8 +75,7 @@ pub trait ReleaseStore: Send + Sync {
     /// One release with its bindings, verdicts and deployment.
     async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<PlacedRelease>, StoreError>;
     /// Where a release belongs: its workload, and that one's workspace.
-    async fn home(&self, scope: TenantScope, id: ReleaseId)
-    -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError>;
+    async fn home(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError>;
     /// A page of releases without bindings or verdicts, newest first.
     async fn list(
         &self,

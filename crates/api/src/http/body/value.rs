@@ -97,7 +97,11 @@ impl<'de> Deserializer<'de> for Reading<'_> {
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
-        if self.0.as_str().is_some_and(is_odd_identifier) { Err(ShapeError::Invalid) } else { self.deserialize_any(visitor) }
+        if self.0.as_str().is_some_and(is_odd_identifier) {
+            Err(ShapeError::Invalid)
+        } else {
+            self.deserialize_any(visitor)
+        }
     }
 
     forward_to_deserialize_any! {

@@ -1,0 +1,60 @@
+//! More is asked for than PostgreSQL answers: what would stand in line is refused at once, and what waits is served.
+
+use fairway_testkit::TestApp;
+use serde_json::json;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// What the metrics say of requests that were refused for load.
+async fn refused_for_load(app: &TestApp) -> u64 {
+    let metrics = app.get("/metrics").await.text();
+    let line = metrics.lines().find_map(|line| line.strip_prefix("fairway_http_refused_for_load_total ")).unwrap();
+    line.parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_line_that_stands_still_is_kept_short() {
+    let app = TestApp::builder().setting("FAIRWAY_WAITING_LINE", "2").start().await;
+    let abroad = app.given().tenant("elsewhere").await;
+    app.get("/v1/assets").await.expect(200);
+    let owner = app.database().owner().await.unwrap();
+    // Whoever reads assets waits, for less than a statement may take.
+    owner.batch_execute("BEGIN; LOCK TABLE asset IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let mut crowd = JoinSet::new();
+    for _ in 0..100 {
+        let request = app.get("/v1/assets");
+        crowd.spawn(async move {
+            let since = Instant::now();
+            (request.await, since.elapsed())
+        });
+    }
+    for _ in 0..40 {
+        let (answer, took) = crowd.join_next().await.unwrap().unwrap();
+        answer.refused(503, "unavailable");
+        assert_eq!(answer.header("retry-after"), Some("1"), "{answer}");
+        // At once: those that wait are refused by their time after nearly two seconds.
+        assert!(took < Duration::from_millis(1_500), "{took:?}");
+    }
+    // Somebody else asks for little, and for nothing that is locked.
+    let mut others = 0;
+    for _ in 0..10 {
+        others += u32::from(app.get("/v1/workspaces").in_tenant(&abroad).await.status == 200);
+    }
+    assert!(others >= 9, "{others} of 10");
+    // Whether it lives is told to whoever asks.
+    app.get("/healthz").await.expect(200);
+    assert!(refused_for_load(&app).await >= 40);
+    owner.batch_execute("ROLLBACK").await.unwrap();
+    while let Some(answer) = crowd.join_next().await {
+        // In time, or when theirs was up.
+        assert!([200, 503].contains(&answer.unwrap().0.status));
+    }
+    // And soon, everybody is.
+    let since = Instant::now();
+    while app.get("/v1/assets").await.status != 200 {
+        assert!(since.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let body = json!({ "slug": "after", "asset_kind": "skill", "owner_ref": "team:a" });
+    app.post("/v1/assets", body).await.expect(201);
+}

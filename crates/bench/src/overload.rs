@@ -1,0 +1,294 @@
+//! What happens when five times as much is asked for as can be done.
+//!
+//! First the rate at which as many clients as the bars are about are served in a closed loop. Then many more clients ask
+//! at fixed times, five times as often together, whatever they are answered; somebody else asks for little beside them.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use hdrhistogram::Histogram;
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::{sleep, sleep_until};
+
+use crate::bar::{CLIENTS, Judged, Verdict, mebibytes};
+use crate::connection::{Connection, get, with_header};
+use crate::furniture::{Furniture, OUTSIDER};
+use crate::load::histogram;
+use crate::meter::most_resident;
+use crate::row::{Keys, Row, Workloads};
+
+/// What `--only` calls this.
+pub(crate) const NAME: &str = "overload";
+/// How many times as much is asked for.
+const TIMES: f64 = 5.0;
+/// Clients that ask for it: so many that each has time for an answer before it asks again.
+const CROWD: usize = 400;
+/// How long the rate is looked for, and how long too much is asked for.
+const NORMAL: Duration = Duration::from_secs(5);
+const TOO_MUCH: Duration = Duration::from_secs(15);
+/// Between two requests of somebody else.
+const OTHERS_PAUSE: Duration = Duration::from_millis(20);
+/// Good answers in a row by which the server is over it.
+const WELL: u32 = 20;
+/// The longest wait for that.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Most times that an accepted request may take of what it usually takes.
+const SLOWER: f64 = 2.0;
+/// Most memory, in bytes.
+const MEMORY: u64 = 512 << 20;
+/// Longest recovery.
+const RECOVERY: Duration = Duration::from_secs(10);
+/// Least share of what somebody else asks for that is served.
+const OTHERS: f64 = 0.8;
+
+/// What was seen.
+pub(crate) struct Overload {
+    /// Answers a second and their p99 in microseconds, in the closed loop.
+    pub(crate) usual: (f64, u64),
+    /// Requests a second that were sent.
+    pub(crate) offered: f64,
+    /// Good answers a second, and their p99 in microseconds.
+    pub(crate) accepted: (f64, u64),
+    /// Answers of 503.
+    pub(crate) refused: u64,
+    /// Answers that are neither.
+    pub(crate) strange: u64,
+    /// What somebody else asked for, and got.
+    pub(crate) others: (u64, u64),
+    /// The most memory that the server ever held, in bytes.
+    pub(crate) memory: u64,
+    /// How long after the end every answer is good and as fast as usual.
+    pub(crate) recovery: Duration,
+}
+
+#[derive(Default)]
+struct Counts {
+    sent: Cell<u64>,
+    refused: Cell<u64>,
+    strange: Cell<u64>,
+}
+
+/// Measures it on the route that executes.
+///
+/// # Errors
+/// When a connection breaks, or the server is not well again within a minute.
+pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &Furniture) -> Result<Overload> {
+    let row = Row::Execute { keys: Keys::Off, workloads: Workloads::One };
+    let usual = closed(address, row, furniture).await?;
+    let rate = usual.len() as f64 / NORMAL.as_secs_f64();
+    let usual_p99 = usual.value_at_quantile(0.99);
+
+    let counts = Rc::new(Counts::default());
+    let accepted = Rc::new(RefCell::new(histogram()?));
+    let until = Instant::now() + TOO_MUCH;
+    let pause = Duration::from_secs_f64(CROWD as f64 / (TIMES * rate).max(1.0));
+    let mut clients: Vec<JoinHandle<Result<()>>> = Vec::new();
+    for (number, script) in row.scripts(furniture, CROWD)?.into_iter().enumerate() {
+        let connection = Connection::open(address).await.context("connecting a client")?;
+        // They do not ask all at the same moment.
+        let first = Instant::now() + pause.mul_f64(number as f64 / CROWD as f64);
+        let seen = (Rc::clone(&counts), Rc::clone(&accepted));
+        clients.push(spawn_local(paced(connection, script, (first, pause, until), seen)));
+    }
+    let others = spawn_local(others(address, furniture.abroad.workload.clone(), until));
+    for client in clients {
+        client.await??;
+    }
+    let ended = Instant::now();
+    let others = others.await??;
+    let recovery = recovered(address, row, furniture, (ended, Duration::from_micros(usual_p99))).await?;
+    let accepted = accepted.borrow();
+    Ok(Overload {
+        usual: (rate, usual_p99),
+        offered: counts.sent.get() as f64 / TOO_MUCH.as_secs_f64(),
+        accepted: (accepted.len() as f64 / TOO_MUCH.as_secs_f64(), accepted.value_at_quantile(0.99)),
+        refused: counts.refused.get(),
+        strange: counts.strange.get(),
+        others,
+        memory: most_resident(process)?,
+        recovery,
+    })
+}
+
+/// The usual clients, each with its next request when the last one is answered.
+async fn closed(address: SocketAddr, row: Row, furniture: &Furniture) -> Result<Histogram<u64>> {
+    let until = Instant::now() + NORMAL;
+    let mut clients: Vec<JoinHandle<Result<Histogram<u64>>>> = Vec::new();
+    for mut script in row.scripts(furniture, CLIENTS)? {
+        let mut connection = Connection::open(address).await?;
+        clients.push(spawn_local(async move {
+            let mut seen = histogram()?;
+            while Instant::now() < until {
+                let since = Instant::now();
+                let answer = connection.send((script.next)()).await?;
+                if !answer.is_success() {
+                    bail!("{} was answered {answer}", row.name());
+                }
+                seen.saturating_record(micros(since.elapsed()));
+            }
+            Ok(seen)
+        }));
+    }
+    let mut all = histogram()?;
+    for client in clients {
+        all.add(&client.await??)?;
+    }
+    Ok(all)
+}
+
+/// One of the crowd: asks at its times, or as soon as it has its last answer.
+async fn paced(
+    mut connection: Connection,
+    mut script: crate::load::Script,
+    (first, pause, until): (Instant, Duration, Instant),
+    (counts, accepted): (Rc<Counts>, Rc<RefCell<Histogram<u64>>>),
+) -> Result<()> {
+    let mut next = first;
+    loop {
+        sleep_until(next.into()).await;
+        let since = Instant::now();
+        if since >= until {
+            return Ok(());
+        }
+        counts.sent.set(counts.sent.get() + 1);
+        let answer = connection.send((script.next)()).await?;
+        match answer.status {
+            200 => accepted.borrow_mut().saturating_record(micros(since.elapsed())),
+            503 => counts.refused.set(counts.refused.get() + 1),
+            _ => counts.strange.set(counts.strange.get() + 1),
+        }
+        next = (next + pause).max(Instant::now());
+    }
+}
+
+/// Somebody of another tenant, who reads something of its own now and then: what was asked for, and what was got.
+async fn others(address: SocketAddr, workload: String, until: Instant) -> Result<(u64, u64)> {
+    let mut connection = Connection::open(address).await?;
+    let path = format!("/v1/workloads/{workload}");
+    let (mut asked, mut got) = (0_u64, 0_u64);
+    while Instant::now() < until {
+        let answer = connection.send(with_header(get(&path), "x-actor-ref", OUTSIDER)).await?;
+        asked += 1;
+        got += u64::from(answer.status == 200);
+        sleep(OTHERS_PAUSE).await;
+    }
+    Ok((asked, got))
+}
+
+async fn recovered(
+    address: SocketAddr,
+    row: Row,
+    furniture: &Furniture,
+    (ended, usual): (Instant, Duration),
+) -> Result<Duration> {
+    let mut script = row.scripts(furniture, 1)?.pop().context("a row has a script")?;
+    let mut connection = Connection::open(address).await?;
+    let (mut well, mut since) = (0, ended);
+    while well < WELL {
+        if ended.elapsed() > PATIENCE {
+            bail!("the server is not well {} s after the load ended", PATIENCE.as_secs());
+        }
+        let sent = Instant::now();
+        let answer = connection.send((script.next)()).await?;
+        if answer.is_success() && sent.elapsed() <= usual {
+            well += 1;
+        } else {
+            (well, since) = (0, Instant::now());
+        }
+    }
+    Ok(since.saturating_duration_since(ended))
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Overload {
+    /// How many times its usual p99 an accepted request takes.
+    pub(crate) fn slower(&self) -> f64 {
+        self.accepted.1 as f64 / (self.usual.1 as f64).max(1.0)
+    }
+
+    fn others_served(&self) -> f64 {
+        self.others.1 as f64 / (self.others.0 as f64).max(1.0)
+    }
+
+    /// What was measured, for people.
+    pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
+        let millis = |micros: u64| micros as f64 / 1e3;
+        vec![
+            ("usual: answers a second, p99", format!("{:.0}, {:.1} ms", self.usual.0, millis(self.usual.1))),
+            ("overload: requests a second", format!("{:.0}", self.offered)),
+            ("overload: accepted a second, p99", format!("{:.0}, {:.1} ms", self.accepted.0, millis(self.accepted.1))),
+            ("overload: refused with 503, answered strangely", format!("{}, {}", self.refused, self.strange)),
+            ("overload: most memory", format!("{:.1} MiB", mebibytes(self.memory))),
+        ]
+    }
+}
+
+/// The bars, measured or not.
+pub(crate) fn judge(seen: Option<&Overload>) -> Vec<Judged> {
+    let judged = |what: &str, bar: String, measured: Option<String>, met: Option<bool>| Judged {
+        what: format!("{NAME}: {what}"),
+        bar,
+        measured: measured.unwrap_or_else(|| "n/a".to_owned()),
+        verdict: met.map_or(Verdict::NotMeasured, Verdict::of),
+    };
+    vec![
+        judged(
+            "p99 of accepted requests against the usual one",
+            format!("at most {SLOWER} times"),
+            seen.map(|seen| format!("{:.2}", seen.slower())),
+            seen.map(|seen| seen.slower() <= SLOWER && seen.strange == 0),
+        ),
+        judged(
+            "memory",
+            format!("under {} MiB", MEMORY >> 20),
+            seen.map(|seen| format!("{:.1} MiB", mebibytes(seen.memory))),
+            seen.map(|seen| seen.memory < MEMORY),
+        ),
+        judged(
+            "recovery",
+            format!("within {} s", RECOVERY.as_secs()),
+            seen.map(|seen| format!("{:.2} s", seen.recovery.as_secs_f64())),
+            seen.map(|seen| seen.recovery <= RECOVERY),
+        ),
+        judged(
+            "what somebody else asks for and gets",
+            format!("at least {OTHERS}"),
+            seen.map(|seen| format!("{:.2} of {}", seen.others_served(), seen.others.0)),
+            seen.map(|seen| seen.others_served() >= OTHERS),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bar_can_be_missed() {
+        let good = || Overload {
+            usual: (2_000.0, 30_000),
+            offered: 9_900.0,
+            accepted: (1_800.0, 55_000),
+            refused: 100_000,
+            strange: 0,
+            others: (500, 450),
+            memory: 100 << 20,
+            recovery: Duration::from_secs(1),
+        };
+        let verdicts = |seen: Overload| judge(Some(&seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+        assert_eq!(verdicts(good()), [Verdict::Met; 4]);
+        assert_eq!(verdicts(Overload { accepted: (1_800.0, 61_000), ..good() })[0], Verdict::Missed);
+        assert_eq!(verdicts(Overload { strange: 1, ..good() })[0], Verdict::Missed);
+        assert_eq!(verdicts(Overload { memory: 600 << 20, ..good() })[1], Verdict::Missed);
+        assert_eq!(verdicts(Overload { recovery: Duration::from_secs(11), ..good() })[2], Verdict::Missed);
+        assert_eq!(verdicts(Overload { others: (500, 350), ..good() })[3], Verdict::Missed);
+        assert!(judge(None).iter().all(|one| one.verdict == Verdict::NotMeasured));
+    }
+}
