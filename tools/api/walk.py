@@ -76,7 +76,7 @@ release = models.NewRelease.from_dict(
         "policy_bundle_id": str(versions["policy_bundle"][0].asset_id),
     }
 )
-release = told(create_release.sync_detailed(client=ada, body=release), 201, models.Release)
+release = told(create_release.sync_detailed(client=ada, body=release), 201, models.ReleaseDetail)
 for kind, (_, made) in versions.items():
     binding = models.NewBinding.from_dict({"role": kind, "asset_version_id": str(made.asset_version_id)})
     told(bind_version.sync_detailed(release.release_id, client=ada, body=binding), 201, models.Binding)
@@ -116,7 +116,7 @@ assert denied.reason_code == "too_long", denied
 
 flat = told(read_evidence_graph.sync_detailed(first.execution_id, client=grace), 200, object)
 assert flat.release.release_id == release.release_id, flat
-graph = told(read_evidence_graph.sync_detailed(first.execution_id, client=grace, format_="graph"), 200, object)
+graph = told(read_evidence_graph.sync_detailed(first.execution_id, client=grace, format_=models.ReadEvidenceGraphFormat.GRAPH), 200, object)
 assert len(graph.nodes) > 5 and len(graph.edges) > 5, graph
 
 page = list_assets.sync_detailed(client=ada, limit=2)

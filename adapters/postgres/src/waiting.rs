@@ -30,9 +30,7 @@ impl Waited {
 
     fn end(self, at: Instant) -> Self {
         match self.now {
-            Some((1, since)) => {
-                Self { over: self.over.saturating_add(at.saturating_duration_since(since)), now: None }
-            }
+            Some((1, since)) => Self { over: self.over.saturating_add(at.saturating_duration_since(since)), now: None },
             Some((statements, since)) => Self { now: Some((statements.saturating_sub(1), since)), ..self },
             None => self,
         }

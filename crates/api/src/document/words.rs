@@ -19,14 +19,14 @@ use fairway_domain::{
     rollout::RolloutStatus,
     slug::MAX_SLUG,
     tenant::{MAX_NAME, MAX_WORKSPACE_SLUG},
-    workload::{InvocationMode, Status as WorkloadStatus},
+    workload::{InvocationMode, MAX_DESCRIPTION, Status as WorkloadStatus},
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
 use utoipa::openapi::{
     OpenApi, RefOr,
     path::{Operation, Parameter},
-    schema::{Object, Schema, SchemaType, Type},
+    schema::{AdditionalProperties, Object, Schema, SchemaType, Type},
 };
 
 /// A text of the form that slugs have.
@@ -35,6 +35,21 @@ const OWNER: &str = "^(team|user):[a-z0-9][a-z0-9._@+-]{0,126}$";
 const PRINCIPAL: &str = "^(user|group|service):[a-z0-9][a-z0-9._@+-]{0,126}$";
 const LABEL: &str = "^[A-Za-z0-9._-]{1,64}$";
 const CHECKSUM: &str = "^blake3:[0-9a-f]{64}$";
+/// The key of a request that is to have one effect.
+const KEY: &str = "^[!-~]{1,255}$";
+/// What `If-Match` names: anything, or entity tags.
+const TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$"#;
+/// Characters that show nothing, as far as patterns can name them portably; there are more beyond the first plane.
+macro_rules! hidden {
+    () => {
+        r"\u007f-\u009f\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    };
+}
+/// One line that can be seen.
+const NAME: &str =
+    concat!(r"^[^\u0000-\u001f", hidden!(), r"]*[^\s\u0000-\u001f", hidden!(), r"][^\u0000-\u001f", hidden!(), "]*$");
+/// Lines that can be seen.
+const PROSE: &str = concat!(r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f", hidden!(), "]*$");
 /// What every schema or every operation has.
 const ANY: &str = "*";
 
@@ -42,10 +57,12 @@ const ANY: &str = "*";
 enum Form {
     /// One of these words.
     Words(Vec<&'static str>),
-    /// A text of this pattern and so many characters at most.
+    /// A text of this pattern and so many characters at most, at least one.
     Pattern(&'static str, usize),
-    /// A text of so many characters at most.
-    Text(usize),
+    /// What `If-Match` names.
+    Tags,
+    /// Lines of so many characters at most, perhaps none.
+    Prose(usize),
 }
 
 /// A property of a schema, or a parameter of an operation, with what it may be. What comes later takes the place of what
@@ -65,6 +82,10 @@ const PROPERTIES: &[Entry] = &[
     ("NewWorkspace", "slug", workspace_slug),
     ("NewTenant", "name", name),
     ("NewWorkspace", "name", name),
+    ("NewWorkload", "name", name),
+    ("WorkloadChange", "name", name),
+    ("NewWorkload", "description", description),
+    ("WorkloadChange", "description", description),
     (ANY, "asset_kind", kinds),
     ("AssetKind", "kind", kinds),
     ("Binding", "role", kinds),
@@ -98,9 +119,10 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "invocation_mode", || words(InvocationMode::ALL.map(InvocationMode::as_str))),
     ("Workload", "status", workload_statuses),
     ("WorkloadChange", "status", workload_statuses),
-    ("NewApproval", "note", || Form::Text(MAX_NOTE)),
-    ("RollbackRequest", "reason", || Form::Text(MAX_REASON)),
-    ("NewVersion", "change_note", || Form::Text(MAX_CHANGE_NOTE)),
+    ("NewApproval", "note", || Form::Prose(MAX_NOTE)),
+    ("RollbackRequest", "reason", || Form::Pattern(PROSE, MAX_REASON)),
+    ("NewVersion", "change_note", || Form::Prose(MAX_CHANGE_NOTE)),
+    ("NewFlowVersion", "change_note", || Form::Prose(MAX_CHANGE_NOTE)),
     ("GraphEvidence", "format", || Form::Words(vec!["graph"])),
     ("Health", "status", || Form::Words(vec!["ok"])),
     ("Readiness", "status", || Form::Words(vec!["ready", "unready", "leaving"])),
@@ -128,6 +150,8 @@ const PARAMETERS: &[Entry] = &[
     (ANY, "format", || Form::Words(vec!["flat", "graph"])),
     (ANY, "presentation_mode", || Form::Words(vec!["chat", "form", "block"])),
     (ANY, "mode", || Form::Words(vec!["async"])),
+    (ANY, "Idempotency-Key", || Form::Pattern(KEY, 255)),
+    (ANY, "If-Match", || Form::Tags),
 ];
 
 fn words<const N: usize>(all: [&'static str; N]) -> Form {
@@ -151,7 +175,11 @@ const fn workspace_slug() -> Form {
 }
 
 const fn name() -> Form {
-    Form::Text(MAX_NAME)
+    Form::Pattern(NAME, MAX_NAME)
+}
+
+const fn description() -> Form {
+    Form::Prose(MAX_DESCRIPTION)
 }
 
 fn kinds() -> Form {
@@ -212,6 +240,7 @@ pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static st
     let schemas = document.components.iter_mut().flat_map(|components| components.schemas.iter_mut());
     for (of, schema) in schemas {
         if let RefOr::T(schema) = schema {
+            open(schema);
             properties_of(schema, &mut |name, object| shape(PROPERTIES, (of, name), object, &mut placed));
         }
     }
@@ -239,6 +268,33 @@ fn parameters_of(operation: &mut Operation) -> impl Iterator<Item = &mut Paramet
     })
 }
 
+/// Says of objects without described members that they have any: to some readers they would have none.
+fn open(schema: &mut Schema) {
+    let parts: Vec<&mut RefOr<Schema>> = match schema {
+        Schema::Object(object) => {
+            let is_object = match &object.schema_type {
+                SchemaType::Type(one) => matches!(one, Type::Object),
+                SchemaType::Array(types) => types.iter().any(|one| matches!(one, Type::Object)),
+                SchemaType::AnyValue => false,
+            };
+            if is_object && object.properties.is_empty() && object.additional_properties.is_none() {
+                object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(true)));
+            }
+            object.properties.values_mut().collect()
+        }
+        Schema::OneOf(one) => one.items.iter_mut().collect(),
+        Schema::AllOf(all) => all.items.iter_mut().collect(),
+        Schema::AnyOf(any) => any.items.iter_mut().collect(),
+        // Of what is in arrays, nothing is a free object yet; the library may come to know more.
+        Schema::Array(_) | _ => Vec::new(),
+    };
+    for part in parts {
+        if let RefOr::T(part) = part {
+            open(part);
+        }
+    }
+}
+
 /// A parameter that is left out is not null: there is no way to send null.
 fn never_null(object: &mut Object) {
     if let SchemaType::Array(types) = &object.schema_type {
@@ -263,9 +319,8 @@ fn properties_of(schema: &mut Schema, each: &mut dyn FnMut(&str, &mut Object)) {
         Schema::OneOf(one) => &mut one.items,
         Schema::AllOf(all) => &mut all.items,
         Schema::AnyOf(any) => &mut any.items,
-        Schema::Array(_) => return,
         // The library may come to know more.
-        _ => return,
+        Schema::Array(_) | _ => return,
     };
     for part in parts {
         if let RefOr::T(part) = part {
@@ -305,7 +360,14 @@ fn shape(
                 object.min_length = Some(1);
                 object.max_length = Some(longest);
             }
-            Form::Text(longest) => object.max_length = Some(longest),
+            Form::Tags => {
+                object.pattern = Some(TAGS.to_owned());
+                object.examples = vec![Value::from("\"1\"")];
+            }
+            Form::Prose(longest) => {
+                object.pattern = Some(PROSE.to_owned());
+                object.max_length = Some(longest);
+            }
         }
     }
 }

@@ -111,8 +111,10 @@ pub(crate) struct LineageQuery {
     /// Only this class.
     action_class: Option<String>,
     /// 1 to 200; 50 without.
+    #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<u64>,
     /// 0 to 10 000; 0 without.
+    #[param(minimum = 0, maximum = 10_000, default = 0)]
     offset: Option<u64>,
 }
 

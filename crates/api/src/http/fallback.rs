@@ -41,7 +41,7 @@ impl KnownMethods {
     }
 
     /// The value of `Allow` for a pattern.
-    fn allow(&self, pattern: &str) -> Option<HeaderValue> {
+    pub(super) fn allow(&self, pattern: &str) -> Option<HeaderValue> {
         let methods: Vec<&str> = self.0.get(pattern)?.iter().copied().collect();
         HeaderValue::from_str(&methods.join(", ")).ok()
     }

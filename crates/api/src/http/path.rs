@@ -1,6 +1,6 @@
 //! Identifiers in paths. What is no identifier names nothing, so it is a 404 like any other unknown one.
 
-use crate::error::ApiError;
+use crate::{error::ApiError, http::HttpBase};
 use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
 use serde::{
     Deserialize, Deserializer,
@@ -63,7 +63,16 @@ impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let segments = web::Path::<T>::from_request(request, payload).into_inner();
-        ready(segments.map(|found| Self(found.into_inner())).map_err(|_| ApiError::not_found()))
+        ready(segments.map(|found| Self(found.into_inner())).map_err(|_| refusal(request)))
+    }
+}
+
+/// What is no identifier names nothing, unless it is a word that has a route of its own under another method.
+fn refusal(request: &HttpRequest) -> ApiError {
+    let base = request.app_data::<web::Data<HttpBase>>();
+    match base.and_then(|base| base.known_methods.allow(request.path())) {
+        Some(allow) => ApiError::method_not_allowed(Some(allow)),
+        None => ApiError::not_found(),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{document::routes, stage::Stage};
 use fairway_domain::slug::Slug;
 use fairway_testkit::TestApp;
+use serde_json::json;
 
 const ID: &str = "0190f000-0000-7000-8000-00000000abcd";
 
@@ -85,6 +86,16 @@ async fn what_is_no_identifier_is_not_found() {
         }
     }
     assert!(asked > 400, "only {asked} paths");
+}
+
+/// A word with a route of its own is no identifier under the methods that only its neighbour knows.
+#[tokio::test]
+async fn a_word_beside_identifiers_says_which_methods_it_knows() {
+    let app = TestApp::start().await;
+    let answer = app.patch("/v1/workloads/runtime-enabled", json!({})).await;
+    answer.refused(405, "method_not_allowed");
+    assert_eq!(answer.header("allow"), Some("GET, HEAD"));
+    app.patch("/v1/workloads/by-slug", json!({})).await.refused(404, "not_found");
 }
 
 #[tokio::test]
