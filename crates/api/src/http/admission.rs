@@ -1,9 +1,10 @@
 //! Who is served while more is asked for than can be done.
 //!
-//! PostgreSQL is what is short, so the line in front of it tells. While even the shortest wait of a stretch of time is
-//! long, the line does not get shorter by itself, and nothing is won by standing in it: requests beyond what keeps
-//! PostgreSQL busy are refused at once, and those that are served keep their time. A request that waits for a provider
-//! waits for nobody here and counts for nothing. A crowd that comes at once and is soon served is no overload.
+//! What is short is PostgreSQL, or the thread itself: the lines in front of both tell. While even the shortest wait of a
+//! stretch of time is long, a line does not get shorter by itself, and nothing is won by standing in it: requests beyond
+//! what keeps PostgreSQL and the thread busy are refused at once, and those that are served keep their time. A request
+//! that waits for a provider waits for nobody here and counts for nothing. A crowd that comes at once and is soon served
+//! is no overload.
 //!
 //! Whoever has fewer requests under way than an equal share is still served while others are refused, so that nobody is
 //! kept out by somebody else's crowd. Parties are tenants where requests name one, else callers.
@@ -12,7 +13,10 @@ use fairway_domain::{access::ActorRef, id::TenantId};
 use fairway_postgres::Waiting;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -30,6 +34,7 @@ const CROWD: usize = 5;
 pub struct Admission {
     waiting: Waiting,
     line: usize,
+    turns: Turns,
     books: Arc<Mutex<Books>>,
 }
 
@@ -50,6 +55,29 @@ pub struct Admitted {
     books: Arc<Mutex<Books>>,
 }
 
+/// How long tasks of a thread wait for their turn: each request has several.
+#[derive(Clone, Debug, Default)]
+struct Turns {
+    looks: Waiting,
+    is_looking: Arc<AtomicBool>,
+    /// In microseconds.
+    last: Arc<AtomicU64>,
+}
+
+impl Turns {
+    async fn look(self) {
+        let since = Instant::now();
+        self.looks.during(tokio::task::yield_now()).await;
+        let micros = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.last.store(micros, Ordering::Relaxed);
+        self.is_looking.store(false, Ordering::Relaxed);
+    }
+
+    fn last(&self) -> Duration {
+        Duration::from_micros(self.last.load(Ordering::Relaxed))
+    }
+}
+
 #[derive(Debug)]
 struct Books {
     stretch_began: Instant,
@@ -63,7 +91,16 @@ impl Admission {
     #[must_use]
     pub fn new(waiting: Waiting, line: usize) -> Self {
         let books = Books { stretch_began: Instant::now(), overloaded_until: None, under_way: HashMap::new() };
-        Self { waiting, line, books: Arc::new(Mutex::new(books)) }
+        Self { waiting, line, turns: Turns::default(), books: Arc::new(Mutex::new(books)) }
+    }
+
+    /// Finds out, beside what else this thread does, how long its tasks wait for their turn. Tasks of the framework's
+    /// thread alone may call it.
+    pub fn look_around(&self) {
+        let turns = self.turns.clone();
+        if !turns.is_looking.swap(true, Ordering::Relaxed) {
+            tokio::task::spawn_local(turns.look());
+        }
     }
 
     /// A place for a request of this party, if there is one at this moment.
@@ -75,7 +112,8 @@ impl Admission {
                 Some(shortest) => shortest > SHORT,
                 None => self.waiting.now() >= self.line,
             };
-            if stuck {
+            let late = self.turns.looks.shortest_since().is_some_and(|shortest| shortest > SHORT);
+            if stuck || late {
                 books.overloaded_until = Some(now + RELIEF);
             }
         }
@@ -83,7 +121,8 @@ impl Admission {
         let crowd = self.line.saturating_mul(CROWD);
         let most = if overloaded { self.line } else { crowd };
         let waiting = self.waiting.now();
-        if waiting >= most && (waiting >= crowd.saturating_mul(2) || !books.is_owed(&party)) {
+        let full = waiting >= most || (overloaded && self.turns.last() > SHORT);
+        if full && (waiting >= crowd.saturating_mul(2) || !books.is_owed(&party)) {
             books.overloaded_until = Some(now + RELIEF);
             return None;
         }
@@ -161,6 +200,30 @@ mod tests {
         let _short = waiting.shortest_since();
         waiting.during(async {}).await;
         assert!(admission.admit(ada, later + RELIEF).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_comes_to_nobody_in_time_takes_nobody_more() {
+        let admission = Admission::new(Waiting::default(), LINE);
+        let (ada, start) = (party("user:ada"), Instant::now());
+        let busy = |time: Duration| async move { std::thread::sleep(time) };
+        let tasks = tokio::task::LocalSet::new();
+        let look = async |time: Duration| {
+            admission.look_around();
+            tokio::task::spawn_local(busy(time)).await.unwrap();
+            while admission.turns.is_looking.load(Ordering::Relaxed) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tasks
+            .run_until(async {
+                look(SHORT * 2).await;
+                assert!(admission.admit(ada.clone(), start + STRETCH).is_none());
+                look(Duration::ZERO).await;
+                // As soon as its turns are short again, and not when the second of relief is over.
+                assert!(admission.admit(ada.clone(), start + STRETCH).is_some());
+            })
+            .await;
     }
 
     #[tokio::test]
