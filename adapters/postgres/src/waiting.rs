@@ -6,7 +6,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -50,14 +50,11 @@ pub struct Waiting(Arc<Counts>);
 #[derive(Default)]
 struct Counts {
     now: AtomicUsize,
-    /// In microseconds; the largest number while nobody has ended waiting.
-    shortest: AtomicU64,
 }
 
 /// Somebody who waits, counted until this is dropped: who is gone waits no more.
 struct Wait<'a> {
     of: &'a Counts,
-    since: Instant,
 }
 
 impl Waiting {
@@ -67,17 +64,6 @@ impl Waiting {
         self.0.now.load(Ordering::Relaxed)
     }
 
-    /// The shortest wait of those that have ended since this was asked last; `None` if there was none. Where even the
-    /// shortest is long, everybody stands in a line that does not get shorter.
-    #[must_use]
-    pub fn shortest_since(&self) -> Option<Duration> {
-        match self.0.shortest.swap(NONE, Ordering::Relaxed) {
-            NONE => None,
-            // Stored one higher, so that zero is the beginning.
-            micros => Some(Duration::from_micros(micros - 1)),
-        }
-    }
-
     /// Counts who waits for this.
     pub async fn during<F: Future>(&self, statement: F) -> F::Output {
         let _wait = Wait::begin(&self.0);
@@ -85,28 +71,20 @@ impl Waiting {
     }
 }
 
-/// Nobody has ended waiting.
-const NONE: u64 = 0;
-
 impl<'a> Wait<'a> {
     fn begin(of: &'a Counts) -> Self {
         of.now.fetch_add(1, Ordering::Relaxed);
         let since = Instant::now();
         // Nobody asks the relays how long they waited.
         let _ = WAITED.try_with(|waited| waited.set(waited.get().begin(since)));
-        Self { of, since }
+        Self { of }
     }
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let at = Instant::now();
-        let waited = at.saturating_duration_since(self.since);
         self.of.now.fetch_sub(1, Ordering::Relaxed);
-        let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX).saturating_add(1);
-        let shorter = |shortest| (shortest == NONE || micros < shortest).then_some(micros);
-        // Refused where another one was shorter, which is as good.
-        let _ = self.of.shortest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shorter);
         let _ = WAITED.try_with(|waited| waited.set(waited.get().end(at)));
     }
 }
@@ -126,7 +104,7 @@ mod tests {
     #[tokio::test]
     async fn counts_who_waits_and_how_long() {
         let waiting = Waiting::default();
-        assert_eq!((waiting.now(), waiting.shortest_since()), (0, None));
+        assert_eq!(waiting.now(), 0);
         let began = Instant::now();
         let (answer, waited) = with_time_waited(async {
             let long = waiting.during(tokio::time::sleep(Duration::from_millis(20)));
@@ -138,9 +116,6 @@ mod tests {
         assert_eq!((answer, waiting.now()), (7, 0));
         // Both at the same time count once.
         assert!(waited >= Duration::from_millis(20) && waited <= began.elapsed(), "{waited:?}");
-        let shortest = waiting.shortest_since().unwrap();
-        assert!((Duration::from_millis(5)..Duration::from_millis(20)).contains(&shortest), "{shortest:?}");
-        assert_eq!(waiting.shortest_since(), None);
     }
 
     #[tokio::test]
@@ -150,6 +125,6 @@ mod tests {
         assert_eq!(waiting.now(), 0);
         // Outside of requests, too.
         waiting.during(ready(())).await;
-        assert!(waiting.shortest_since().is_some());
+        assert_eq!(waiting.now(), 0);
     }
 }

@@ -44,7 +44,7 @@ impl FromRequest for Claimed {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(claims(request.headers()).map(Self))
+        ready(admitted(request).map(Self))
     }
 }
 
@@ -69,7 +69,6 @@ impl FromRequest for Identified {
 fn admitted(request: &HttpRequest) -> Result<Claims, ApiError> {
     let claims = claims(request.headers())?;
     let api = request.app_data::<web::Data<Api>>().ok_or_else(ApiError::internal)?;
-    api.admission.look_around();
     let party = claims.tenant.map_or_else(|| Party::Caller(claims.actor.clone()), Party::Tenant);
     match api.admission.admit(party, Instant::now()) {
         Some(place) => {

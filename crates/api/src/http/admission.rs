@@ -1,10 +1,9 @@
 //! Who is served while more is asked for than can be done.
 //!
-//! What is short is PostgreSQL, or the thread itself: the lines in front of both tell. While even the shortest wait of a
-//! stretch of time is long, a line does not get shorter by itself, and nothing is won by standing in it: requests beyond
-//! what keeps PostgreSQL and the thread busy are refused at once, and those that are served keep their time. A request
-//! that waits for a provider waits for nobody here and counts for nothing. A crowd that comes at once and is soon served
-//! is no overload.
+//! PostgreSQL is what is short, so the line in front of it tells. A line that is never short for a stretch of time does not
+//! get shorter by itself, and nothing is won by standing in it: requests beyond what keeps PostgreSQL busy are refused at
+//! once, and those that are served keep their time. A request that waits for a provider waits for nobody here and counts
+//! for nothing. A crowd that comes at once and is soon served is no overload.
 //!
 //! Whoever has fewer requests under way than an equal share is still served while others are refused, so that nobody is
 //! kept out by somebody else's crowd. Parties are tenants where requests name one, else callers.
@@ -13,17 +12,13 @@ use fairway_domain::{access::ActorRef, id::TenantId};
 use fairway_postgres::Waiting;
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    mem,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-/// Over which time the shortest wait is looked for.
-const STRETCH: Duration = Duration::from_millis(50);
-/// The longest that the shortest wait of a stretch may be.
-const SHORT: Duration = Duration::from_millis(10);
+/// How long a line has to stand.
+const STRETCH: Duration = Duration::from_millis(100);
 /// How long nobody has to be refused before the line is believed to be gone.
 const RELIEF: Duration = Duration::from_secs(1);
 /// How many times longer a line may be for a moment.
@@ -34,7 +29,6 @@ const CROWD: usize = 5;
 pub struct Admission {
     waiting: Waiting,
     line: usize,
-    turns: Turns,
     books: Arc<Mutex<Books>>,
 }
 
@@ -55,32 +49,11 @@ pub struct Admitted {
     books: Arc<Mutex<Books>>,
 }
 
-/// How long tasks of a thread wait for their turn: each request has several.
-#[derive(Clone, Debug, Default)]
-struct Turns {
-    looks: Waiting,
-    is_looking: Arc<AtomicBool>,
-    /// In microseconds.
-    last: Arc<AtomicU64>,
-}
-
-impl Turns {
-    async fn look(self) {
-        let since = Instant::now();
-        self.looks.during(tokio::task::yield_now()).await;
-        let micros = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.last.store(micros, Ordering::Relaxed);
-        self.is_looking.store(false, Ordering::Relaxed);
-    }
-
-    fn last(&self) -> Duration {
-        Duration::from_micros(self.last.load(Ordering::Relaxed))
-    }
-}
-
 #[derive(Debug)]
 struct Books {
     stretch_began: Instant,
+    /// The fewest that waited in this stretch, whenever a request came.
+    fewest: usize,
     overloaded_until: Option<Instant>,
     /// Requests under way; nobody at zero.
     under_way: HashMap<Party, usize>,
@@ -90,39 +63,27 @@ impl Admission {
     /// Over those who wait for PostgreSQL; `line` of them are let wait while the line does not get shorter.
     #[must_use]
     pub fn new(waiting: Waiting, line: usize) -> Self {
-        let books = Books { stretch_began: Instant::now(), overloaded_until: None, under_way: HashMap::new() };
-        Self { waiting, line, turns: Turns::default(), books: Arc::new(Mutex::new(books)) }
-    }
-
-    /// Finds out, beside what else this thread does, how long its tasks wait for their turn. Tasks of the framework's
-    /// thread alone may call it.
-    pub fn look_around(&self) {
-        let turns = self.turns.clone();
-        if !turns.is_looking.swap(true, Ordering::Relaxed) {
-            tokio::task::spawn_local(turns.look());
-        }
+        let books =
+            Books { stretch_began: Instant::now(), fewest: 0, overloaded_until: None, under_way: HashMap::new() };
+        Self { waiting, line, books: Arc::new(Mutex::new(books)) }
     }
 
     /// A place for a request of this party, if there is one at this moment.
     pub fn admit(&self, party: Party, now: Instant) -> Option<Admitted> {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.waiting.now();
+        books.fewest = books.fewest.min(waiting);
         if now.saturating_duration_since(books.stretch_began) >= STRETCH {
-            books.stretch_began = now;
-            let stuck = match self.waiting.shortest_since() {
-                Some(shortest) => shortest > SHORT,
-                None => self.waiting.now() >= self.line,
-            };
-            let late = self.turns.looks.shortest_since().is_some_and(|shortest| shortest > SHORT);
-            if stuck || late {
+            let stands = mem::replace(&mut books.fewest, waiting) >= self.line;
+            if stands {
                 books.overloaded_until = Some(now + RELIEF);
             }
+            books.stretch_began = now;
         }
         let overloaded = books.overloaded_until.is_some_and(|until| now < until);
         let crowd = self.line.saturating_mul(CROWD);
         let most = if overloaded { self.line } else { crowd };
-        let waiting = self.waiting.now();
-        let full = waiting >= most || (overloaded && self.turns.last() > SHORT);
-        if full && (waiting >= crowd.saturating_mul(2) || !books.is_owed(&party)) {
+        if waiting >= most && (waiting >= crowd.saturating_mul(2) || !books.is_owed(&party)) {
             books.overloaded_until = Some(now + RELIEF);
             return None;
         }
@@ -184,10 +145,11 @@ mod tests {
         let admission = Admission::new(waiting.clone(), LINE);
         let (ada, start) = (party("user:ada"), Instant::now());
         let line = waits(&waiting, LINE * CROWD - 1).await;
-        // Nobody knows yet whether they are served soon.
+        // Nobody knows yet whether they are served soon: at the beginning there was no line.
         assert!(admission.admit(ada.clone(), start).is_some());
-        // Nobody was, for a whole stretch.
-        let later = start + STRETCH;
+        assert!(admission.admit(ada.clone(), start + STRETCH).is_some());
+        // It stands for a whole stretch.
+        let later = start + STRETCH * 2;
         assert!(admission.admit(ada.clone(), later).is_none());
         drop(line);
         tokio::task::yield_now().await;
@@ -195,35 +157,13 @@ mod tests {
         let line = waits(&waiting, LINE - 1).await;
         assert!(admission.admit(ada.clone(), later).is_some());
         drop(line);
-        let _line = waits(&waiting, LINE).await;
+        let line = waits(&waiting, LINE).await;
         assert!(admission.admit(ada.clone(), later).is_none());
-        let _short = waiting.shortest_since();
-        waiting.during(async {}).await;
+        drop(line);
+        tokio::task::yield_now().await;
+        assert!(admission.admit(ada.clone(), later).is_some());
+        let _line = waits(&waiting, LINE).await;
         assert!(admission.admit(ada, later + RELIEF).is_some());
-    }
-
-    #[tokio::test]
-    async fn a_thread_that_comes_to_nobody_in_time_takes_nobody_more() {
-        let admission = Admission::new(Waiting::default(), LINE);
-        let (ada, start) = (party("user:ada"), Instant::now());
-        let busy = |time: Duration| async move { std::thread::sleep(time) };
-        let tasks = tokio::task::LocalSet::new();
-        let look = async |time: Duration| {
-            admission.look_around();
-            tokio::task::spawn_local(busy(time)).await.unwrap();
-            while admission.turns.is_looking.load(Ordering::Relaxed) {
-                tokio::task::yield_now().await;
-            }
-        };
-        tasks
-            .run_until(async {
-                look(SHORT * 2).await;
-                assert!(admission.admit(ada.clone(), start + STRETCH).is_none());
-                look(Duration::ZERO).await;
-                // As soon as its turns are short again, and not when the second of relief is over.
-                assert!(admission.admit(ada.clone(), start + STRETCH).is_some());
-            })
-            .await;
     }
 
     #[tokio::test]
@@ -233,7 +173,8 @@ mod tests {
         let (crowd, other, start) = (party("user:crowd"), party("user:other"), Instant::now());
         let mut places: Vec<Admitted> = (0..LINE).map(|_| admission.admit(crowd.clone(), start).unwrap()).collect();
         let _line = waits(&waiting, LINE).await;
-        let later = start + STRETCH;
+        assert!(admission.admit(crowd.clone(), start + STRETCH).is_some());
+        let later = start + STRETCH * 2;
         assert!(admission.admit(crowd.clone(), later).is_none());
         // Two of them: half is each one's share.
         places.push(admission.admit(other.clone(), later).unwrap());

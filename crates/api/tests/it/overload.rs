@@ -16,6 +16,7 @@ async fn refused_for_load(app: &TestApp) -> u64 {
 async fn a_line_that_stands_still_is_kept_short() {
     let app = TestApp::builder().setting("FAIRWAY_WAITING_LINE", "2").start().await;
     let abroad = app.given().tenant("elsewhere").await;
+    let run = app.active_workload("main").await.execute_path();
     app.get("/v1/assets").await.expect(200);
     let owner = app.database().owner().await.unwrap();
     // Whoever reads assets waits, for less than a statement may take.
@@ -41,6 +42,15 @@ async fn a_line_that_stands_still_is_kept_short() {
         others += u32::from(app.get("/v1/workspaces").in_tenant(&abroad).await.status == 200);
     }
     assert!(others >= 9, "{others} of 10");
+    // Runs stand in the same line as everything else.
+    let inputs = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    let mut runs = JoinSet::new();
+    for _ in 0..40 {
+        runs.spawn(app.post(&run, inputs.clone()).into_future());
+    }
+    let answers = runs.join_all().await;
+    assert!(answers.iter().any(|answer| answer.status == 503), "{answers:?}");
+    assert!(answers.iter().all(|answer| [200, 503].contains(&answer.status)));
     // Whether it lives is told to whoever asks.
     app.get("/healthz").await.expect(200);
     assert!(refused_for_load(&app).await >= 40);
