@@ -57,6 +57,8 @@ pub(crate) struct Overload {
     pub(crate) refused: u64,
     /// Answers that are neither.
     pub(crate) strange: u64,
+    /// Connections that were closed between two requests.
+    pub(crate) closed: u64,
     /// What somebody else asked for, and got.
     pub(crate) others: (u64, u64),
     /// The most memory that the server ever held, in bytes.
@@ -70,6 +72,7 @@ struct Counts {
     sent: Cell<u64>,
     refused: Cell<u64>,
     strange: Cell<u64>,
+    closed: Cell<u64>,
 }
 
 /// Measures it on the route that executes.
@@ -94,7 +97,7 @@ pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &F
         // They do not ask all at the same moment.
         let first = Instant::now() + pause.mul_f64(number as f64 / CROWD as f64);
         let seen = (Rc::clone(&counts), Rc::clone(&accepted));
-        clients.push(spawn_local(paced(connection, script, (first, pause, until), seen)));
+        clients.push(spawn_local(paced((address, connection), script, (first, pause, until), seen)));
     }
     let others = spawn_local(others(address, until));
     for client in clients {
@@ -110,6 +113,7 @@ pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &F
         accepted: (accepted.len() as f64 / TOO_MUCH.as_secs_f64(), accepted.value_at_quantile(0.99)),
         refused: counts.refused.get(),
         strange: counts.strange.get(),
+        closed: counts.closed.get(),
         others,
         memory: most_resident(process)?,
         recovery,
@@ -144,7 +148,7 @@ async fn closed(address: SocketAddr, row: Row, furniture: &Furniture) -> Result<
 
 /// One of the crowd: asks at its times, or as soon as it has its last answer.
 async fn paced(
-    mut connection: Connection,
+    (address, mut connection): (SocketAddr, Connection),
     mut script: crate::load::Script,
     (first, pause, until): (Instant, Duration, Instant),
     (counts, accepted): (Rc<Counts>, Rc<RefCell<Histogram<u64>>>),
@@ -157,7 +161,12 @@ async fn paced(
             return Ok(());
         }
         counts.sent.set(counts.sent.get() + 1);
-        let answer = connection.send((script.next)()).await?;
+        // Whoever is refused before its body was read may find its connection closed, and opens another one.
+        let Ok(answer) = connection.send((script.next)()).await else {
+            counts.closed.set(counts.closed.get() + 1);
+            connection = Connection::open(address).await.context("connecting a client again")?;
+            continue;
+        };
         match answer.status {
             200 => accepted.borrow_mut().saturating_record(micros(since.elapsed())),
             503 => counts.refused.set(counts.refused.get() + 1),
@@ -226,6 +235,7 @@ impl Overload {
             ("overload: requests a second", format!("{:.0}", self.offered)),
             ("overload: accepted a second, p99", format!("{:.0}, {:.1} ms", self.accepted.0, millis(self.accepted.1))),
             ("overload: refused with 503, answered strangely", format!("{}, {}", self.refused, self.strange)),
+            ("overload: connections closed between requests", self.closed.to_string()),
             ("overload: most memory", format!("{:.1} MiB", mebibytes(self.memory))),
         ]
     }
@@ -279,6 +289,7 @@ mod tests {
             accepted: (1_800.0, 55_000),
             refused: 100_000,
             strange: 0,
+            closed: 0,
             others: (500, 450),
             memory: 100 << 20,
             recovery: Duration::from_secs(1),
