@@ -2,7 +2,7 @@
 //!
 //! PostgreSQL is what is short, so the line in front of it tells. A line that is never short for a stretch of time does not
 //! get shorter by itself, and nothing is won by standing in it: requests beyond what keeps PostgreSQL busy are refused at
-//! once, and those that are served keep their time. A request that waits for a provider waits for nobody here and counts
+//! once, and those that are served wait in a short line. A request that waits for a provider waits for nobody here and counts
 //! for nothing. A crowd that comes at once and is soon served is no overload.
 //!
 //! Whoever has fewer requests under way than an equal share is still served while others are refused, so that nobody is
