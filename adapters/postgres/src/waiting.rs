@@ -45,23 +45,16 @@ pub async fn with_time_waited<F: Future>(work: F) -> (F::Output, Duration) {
 
 /// Those who wait for the statements of one pool. Clones are one.
 #[derive(Clone, Default)]
-pub struct Waiting(Arc<Counts>);
-
-#[derive(Default)]
-struct Counts {
-    now: AtomicUsize,
-}
+pub struct Waiting(Arc<AtomicUsize>);
 
 /// Somebody who waits, counted until this is dropped: who is gone waits no more.
-struct Wait<'a> {
-    of: &'a Counts,
-}
+struct Wait<'a>(&'a AtomicUsize);
 
 impl Waiting {
     /// How many wait at this moment.
     #[must_use]
     pub fn now(&self) -> usize {
-        self.0.now.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed)
     }
 
     /// Counts who waits for this.
@@ -72,19 +65,19 @@ impl Waiting {
 }
 
 impl<'a> Wait<'a> {
-    fn begin(of: &'a Counts) -> Self {
-        of.now.fetch_add(1, Ordering::Relaxed);
+    fn begin(of: &'a AtomicUsize) -> Self {
+        of.fetch_add(1, Ordering::Relaxed);
         let since = Instant::now();
         // Nobody asks the relays how long they waited.
         let _ = WAITED.try_with(|waited| waited.set(waited.get().begin(since)));
-        Self { of }
+        Self(of)
     }
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let at = Instant::now();
-        self.of.now.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
         let _ = WAITED.try_with(|waited| waited.set(waited.get().end(at)));
     }
 }
