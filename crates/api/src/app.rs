@@ -7,7 +7,7 @@ use crate::{
     environment, evidence, execution, flow, health,
     http::{
         HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard,
-        strict_query::strict_query,
+        strict_query::strict_query, unread::unread,
     },
     release, rollout, tenant, workload,
 };
@@ -120,6 +120,7 @@ pub fn app(
         .default_service(web::to(fallback))
         .wrap(from_fn(strict_query))
         .wrap(from_fn(site_guard))
+        .wrap(from_fn(unread))
         .wrap(from_fn(request_context))
 }
 

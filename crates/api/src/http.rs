@@ -1,7 +1,7 @@
 //! What every route stands on: the middlewares, the extractors, and the answers' common headers.
 //!
-//! Order of the middlewares, outermost first: [`request_context::request_context`], [`site_guard::site_guard`],
-//! [`strict_query::strict_query`]. They find their settings in the app's data, `web::Data<HttpBase>`; without it every request is a 500.
+//! Order of the middlewares, outermost first: [`request_context::request_context`], [`unread::unread`],
+//! [`site_guard::site_guard`], [`strict_query::strict_query`]. They find their settings in the app's data, `web::Data<HttpBase>`; without it every request is a 500.
 
 pub mod admission;
 pub mod body;
@@ -18,6 +18,7 @@ pub mod request_context;
 pub(crate) mod shape;
 pub mod site_guard;
 pub mod strict_query;
+pub mod unread;
 
 use crate::metrics::Metrics;
 use deprecation::Deprecation;

@@ -56,5 +56,6 @@ mod slugs;
 mod stage;
 mod tenancy;
 mod traces;
+mod unread;
 mod versions;
 mod walk;

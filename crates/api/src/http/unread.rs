@@ -1,0 +1,63 @@
+//! What nobody read of a body.
+//!
+//! A request is often refused before its body is asked for: by its path, its caller, or for load. The framework then has to
+//! end the connection, because the rest of the body would be taken for the next request, and clients that are refused under
+//! load spend both machines on connecting again. So the short rest of a body is read and dropped before the answer goes out.
+//! A long one ends its connection as before: it may cost its sender more than it costs us.
+
+use actix_web::{
+    Error,
+    body::MessageBody,
+    dev::{Payload, ServiceRequest, ServiceResponse},
+    http::{StatusCode, header},
+    middleware::Next,
+};
+use futures_util::{StreamExt as _, stream};
+use std::{cell::RefCell, rc::Rc, time::Duration};
+use tokio::time::timeout;
+
+/// What is read of a body for nothing, at most, in bytes.
+const SHORT: usize = 64 << 10;
+/// How long that may take. Most short bodies arrived with their head.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// The middleware. It goes around everything that may refuse a request.
+///
+/// # Errors
+/// Those of the inside.
+pub async fn unread<B: MessageBody + 'static>(
+    mut request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<B>, Error> {
+    if matches!(request.parts_mut().1, Payload::None) || announced(&request) > SHORT {
+        return next.call(request).await;
+    }
+    let body = Rc::new(RefCell::new(request.parts_mut().1.take()));
+    let read = Rc::clone(&body);
+    let shared = stream::poll_fn(move |context| read.borrow_mut().poll_next_unpin(context));
+    request.set_payload(Payload::Stream { payload: Box::pin(shared) });
+    let answer = next.call(request).await;
+    // Whoever was too slow for the handler gets no time here either.
+    let waits = answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::REQUEST_TIMEOUT);
+    if waits {
+        // However it ends, the answer goes out; what is left of the body then ends the connection.
+        let _ = timeout(PATIENCE, drop_rest(&body)).await;
+    }
+    answer
+}
+
+/// The length that the head names; nothing where the body comes in chunks.
+fn announced(request: &ServiceRequest) -> usize {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    length.and_then(|length| length.parse().ok()).unwrap_or_default()
+}
+
+async fn drop_rest(body: &RefCell<Payload>) {
+    let mut dropped = 0_usize;
+    while let Some(Ok(part)) = stream::poll_fn(|context| body.borrow_mut().poll_next_unpin(context)).next().await {
+        dropped = dropped.saturating_add(part.len());
+        if dropped > SHORT {
+            return;
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Refusals that come before the body was read: a short body costs nobody the connection, a long one does.
+
+use fairway_testkit::TestApp;
+use std::time::Duration;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+
+/// Two requests on one connection: what was answered to the first, and whether the second was answered at all.
+async fn twice(app: &TestApp, head: &str, body: &[u8]) -> (String, bool) {
+    let address = app.address();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("{head}\r\nHost: {address}\r\n\r\n").as_bytes()).await.unwrap();
+    // The body comes when the head was read and, without waiting for it, refused.
+    sleep(Duration::from_millis(50)).await;
+    stream.write_all(body).await.unwrap();
+    sleep(Duration::from_millis(50)).await;
+    // A connection that was ended takes no more.
+    let _ = stream.write_all(format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).await;
+    let mut seen = Vec::new();
+    let mut part = [0; 4096];
+    while let Ok(Ok(length @ 1..)) = timeout(Duration::from_millis(500), stream.read(&mut part)).await {
+        seen.extend_from_slice(&part[..length]);
+    }
+    let text = String::from_utf8(seen).unwrap();
+    let second = text.contains("HTTP/1.1 200 OK");
+    (text, second)
+}
+
+#[tokio::test]
+async fn a_refusal_reads_what_is_short_and_ends_what_is_long() {
+    let app = TestApp::start().await;
+    let json = "Content-Type: application/json";
+    let short = r#"{"slug":"a","asset_kind":"prompt"}"#;
+    let length = short.len();
+    let chunked = format!("{length:x}\r\n{short}\r\n0\r\n\r\n");
+    // By its path, by its caller, by its media type, by a parameter that nobody knows, and without having been read at all.
+    let heads = [
+        (format!("POST /v1/nowhere HTTP/1.1\r\n{json}"), "404"),
+        (format!("POST /v1/assets HTTP/1.1\r\n{json}\r\nX-Actor-Ref: nobody"), "422"),
+        (format!("POST /v1/assets HTTP/1.1\r\n{json}\r\nX-Tenant-Id: nobody"), "404"),
+        ("POST /v1/assets HTTP/1.1\r\nContent-Type: text/plain".to_owned(), "415"),
+        (format!("POST /v1/assets?colour=red HTTP/1.1\r\n{json}"), "422"),
+        (format!("PUT /v1/assets HTTP/1.1\r\n{json}"), "405"),
+    ];
+    for (head, status) in &heads {
+        let (text, second) = twice(&app, &format!("{head}\r\nContent-Length: {length}"), short.as_bytes()).await;
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {text}");
+        assert!(second, "{head}: {text}");
+        let (text, second) = twice(&app, &format!("{head}\r\nTransfer-Encoding: chunked"), chunked.as_bytes()).await;
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {text}");
+        assert!(second, "{head}: {text}");
+    }
+    // A long one is not waited for, nor is one that does not come.
+    for length in [1 << 20, 500] {
+        let head = format!("POST /v1/nowhere HTTP/1.1\r\n{json}\r\nContent-Length: {length}");
+        let (text, second) = twice(&app, &head, b"{").await;
+        assert!(text.starts_with("HTTP/1.1 404"), "{text}");
+        assert!(!second, "{text}");
+    }
+}
