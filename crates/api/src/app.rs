@@ -2,6 +2,7 @@
 
 use crate::{
     access, asset, asset_kind, audit,
+    caller::admitted,
     compose::Api,
     document::{Base, document},
     environment, evidence, execution, flow, health,
@@ -24,6 +25,8 @@ use utoipa_swagger_ui::SwaggerUi;
 
 fn routes(config: &mut ServiceConfig<'_>) {
     config
+        // Routes are tried one after the other, each by an expression: first what is asked for most.
+        .service(execution::execute_workload)
         .service(health::healthz)
         .service(health::readyz)
         .service(health::metrics)
@@ -66,7 +69,6 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(workload::create_workload)
         .service(workload::interface::list_runtime_workloads)
         .service(workload::interface::read_runtime_workload)
-        .service(execution::execute_workload)
         .service(workload::read_workload)
         .service(workload::change_workload)
         .service(release::list_workload_releases)
@@ -119,6 +121,7 @@ pub fn app(
         .service(page)
         .default_service(web::to(fallback))
         .wrap(from_fn(strict_query))
+        .wrap(from_fn(admitted))
         .wrap(from_fn(site_guard))
         .wrap(from_fn(unread))
         .wrap(from_fn(request_context))

@@ -6,9 +6,11 @@ use crate::{
     http::{admission::Party, path, request_context::request_id},
 };
 use actix_web::{
-    FromRequest, HttpMessage as _, HttpRequest,
-    dev::Payload,
+    Error, FromRequest, HttpRequest, ResponseError as _,
+    body::{EitherBody, MessageBody},
+    dev::{Payload, ServiceRequest, ServiceResponse},
     http::header::{HeaderMap, HeaderName},
+    middleware::Next,
     web,
 };
 use fairway_domain::access::{ActorKind, ActorRef, Caller};
@@ -44,7 +46,7 @@ impl FromRequest for Claimed {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(admitted(request).map(Self))
+        ready(claims(request.headers()).map(Self))
     }
 }
 
@@ -53,7 +55,7 @@ impl FromRequest for Identified {
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let claims = admitted(request);
+        let claims = claims(request.headers());
         let api = request.app_data::<web::Data<Api>>().cloned();
         Box::pin(async move {
             let claims = claims?;
@@ -64,22 +66,32 @@ impl FromRequest for Identified {
     }
 }
 
-/// Who a request says that it is from, once there is a place for it: before anything is looked up for it, and until it
-/// is answered.
-fn admitted(request: &HttpRequest) -> Result<Claims, ApiError> {
-    let claims = claims(request.headers())?;
-    let api = request.app_data::<web::Data<Api>>().ok_or_else(ApiError::internal)?;
-    let party = claims.tenant.map_or_else(|| Party::Caller(claims.actor.clone()), Party::Tenant);
-    match api.admission.admit(party, Instant::now()) {
-        Some(place) => {
-            request.extensions_mut().insert(place);
-            Ok(claims)
-        }
-        None => {
-            api.metrics.refused_for_load();
-            Err(ApiError::unavailable())
-        }
+/// What needs a place to be served. Probes, figures and the documents do not.
+const JUDGED: &str = "/v1/";
+
+/// The middleware by which a request is served or refused for load: before it is routed and before anything is looked up
+/// for it, because refusing has to be cheap when there is most of it to do.
+///
+/// # Errors
+/// Those of the inside.
+pub(crate) async fn admitted<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+    let Some(api) = request.app_data::<web::Data<Api>>().filter(|_| request.path().starts_with(JUDGED)) else {
+        return Ok(next.call(request).await?.map_into_left_body());
+    };
+    // Who says what cannot be read is told so by its route, at no cost.
+    let Ok(claims) = claims(request.headers()) else {
+        return Ok(next.call(request).await?.map_into_left_body());
+    };
+    let party = claims.tenant.map_or(Party::Caller(claims.actor), Party::Tenant);
+    if let Some(_place) = api.admission.admit(party, Instant::now()) {
+        return Ok(next.call(request).await?.map_into_left_body());
     }
+    api.metrics.refused_for_load();
+    let (request, _) = request.into_parts();
+    Ok(ServiceResponse::new(request, ApiError::unavailable().error_response()).map_into_right_body())
 }
 
 /// A local server believes the header; without one, the person in front of it speaks.

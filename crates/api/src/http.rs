@@ -1,7 +1,8 @@
 //! What every route stands on: the middlewares, the extractors, and the answers' common headers.
 //!
 //! Order of the middlewares, outermost first: [`request_context::request_context`], [`unread::unread`],
-//! [`site_guard::site_guard`], [`strict_query::strict_query`]. They find their settings in the app's data, `web::Data<HttpBase>`; without it every request is a 500.
+//! [`site_guard::site_guard`], the one that admits (over [`admission::Admission`]), [`strict_query::strict_query`]. They find
+//! their settings in the app's data, `web::Data<HttpBase>`; without it every request is a 500.
 
 pub mod admission;
 pub mod body;
