@@ -14,7 +14,9 @@ use crate::{
     together::Commits,
     waiting::Waiting,
 };
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
+use deadpool_postgres::{
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, RecyclingMethod, Runtime, Timeouts,
+};
 use fairway_domain::store::{CommitError, StoreError};
 use rustls::{ClientConfig, RootCertStore};
 use std::{str::FromStr, sync::Arc, time::Duration};
@@ -28,7 +30,8 @@ const WAIT_FOR_CONNECTION: Duration = Duration::from_millis(900);
 /// What a connection for point reads and commits says first. Its statements touch a few rows by key, so one plan is
 /// right for every value, and no plan may come to depend on what the statistics of a young table happen to say: while a
 /// table has a handful of rows, every index that begins with the tenant seems as cheap as the one that names the row,
-/// unless reading an index entry too many has a price.
+/// unless reading an index entry too many has a price. A statement that names its rows and asks for their state besides
+/// asks with `IS NOT DISTINCT FROM`, which no index by state answers.
 const ENTER_POINTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1700ms'; \
     SET lock_timeout = '1500ms'; \
     SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
@@ -189,13 +192,36 @@ fn pool(url: &str, connections: usize, enter: &'static str) -> Result<Pool, Stor
     let hook = Hook::async_fn(move |client, _| {
         Box::pin(async move { client.batch_execute(enter).await.map_err(HookError::Backend) })
     });
+    let forget = Hook::async_fn(|client: &mut ClientWrapper, metrics: &Metrics| {
+        let outlived = metrics.recycled.is_some_and(|last| {
+            let at_last_use = last.saturating_duration_since(metrics.created);
+            plans_of(at_last_use) != plans_of(metrics.created.elapsed())
+        });
+        Box::pin(async move {
+            if outlived {
+                client.batch_execute("DISCARD PLANS").await.map_err(HookError::Backend)?;
+            }
+            Ok(())
+        })
+    });
     Pool::builder(Manager::from_config(config, tls(), recycle))
         .max_size(connections)
         .runtime(Runtime::Tokio1)
         .timeouts(Timeouts { wait: Some(WAIT_FOR_CONNECTION), create: Some(CONNECT), recycle: Some(CONNECT) })
         .post_create(hook)
+        .pre_recycle(forget)
         .build()
         .map_err(|error| failure::broken(Box::new(error)))
+}
+
+/// Which plans a connection of this age uses: the first, the second and so on. It plans once for all values, and a plan
+/// that was made while tables were empty names no row; PostgreSQL itself looks at how they have grown after a minute or two.
+/// So plans are made anew whenever the connection is twice as old, and then once a minute.
+fn plans_of(age: Duration) -> u64 {
+    const MINUTE: u64 = 64;
+    let seconds = age.as_secs();
+    let doublings = u64::from(seconds.min(MINUTE).checked_ilog2().map_or(0, |power| power + 1));
+    doublings + seconds.saturating_sub(MINUTE) / MINUTE
 }
 
 pub(crate) async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {

@@ -284,7 +284,7 @@ impl ReleaseStore for Database {
              ),
              kept AS (
                 SELECT FROM changed, asset_version JOIN asset USING (tenant_id, asset_id)
-                WHERE tenant_id = $1 AND asset_version_id = $19 AND lifecycle_state = 'active'
+                WHERE tenant_id = $1 AND asset_version_id = $19 AND lifecycle_state IS NOT DISTINCT FROM 'active'
                 FOR SHARE OF asset
              ),
              bound AS (

@@ -54,7 +54,7 @@ pub(super) async fn alone(
                 rollout_status = CASE WHEN release_id = ANY($48) AND rollout_status = 'in_progress' THEN 'rolled_back'
                     ELSE rollout_status END
             FROM changed
-            WHERE tenant_id = $1 AND release_id = ANY($27::uuid[] || $48::uuid[]) AND state = 'active'
+            WHERE tenant_id = $1 AND release_id = ANY($27::uuid[] || $48::uuid[]) AND state IS NOT DISTINCT FROM 'active'
             RETURNING 1
          ),
          returned AS (

@@ -46,7 +46,7 @@ pub(super) async fn alone(
          ),
          kept AS (
             SELECT FROM changed, asset
-            WHERE tenant_id = $1 AND asset_id = ANY($23) AND lifecycle_state = 'active'
+            WHERE tenant_id = $1 AND asset_id = ANY($23) AND lifecycle_state IS NOT DISTINCT FROM 'active'
             ORDER BY asset_id
             FOR SHARE OF asset
          ),

@@ -150,6 +150,34 @@ async fn a_sequencer_that_dies_leaves_no_gap_and_no_second_place() {
 }
 
 #[tokio::test]
+async fn a_plan_made_on_an_empty_log_reads_each_fact_once() {
+    const FACTS: i64 = 3_000;
+    let stage = Stage::new().await;
+    let young = open(&stage.database.url(), 1);
+    // Nothing is known of these tables yet, and this connection plans for good.
+    stage.run("DELETE FROM fact_pending").await;
+    record(&stage.owner, Uuid::now_v7()).await;
+    assert_eq!(young.sequence().await.unwrap(), 1);
+    let fill = "WITH made AS (
+            INSERT INTO fact SELECT $1, gen_random_uuid(), NULL, 'x', 'x', sha256('x') FROM generate_series(1, $2::bigint)
+            RETURNING fact_id)
+        INSERT INTO fact_pending SELECT $1, fact_id FROM made";
+    stage.owner.execute(fill, &[&DEFAULT_TENANT, &FACTS]).await.unwrap();
+    let mut placed = 0;
+    while placed < FACTS.unsigned_abs() {
+        placed += young.sequence().await.unwrap();
+    }
+    drop(young);
+    let database = stage.emptied();
+    let client = crate::indexes::alone(&database).await;
+    let sql = "SELECT relname::text, idx_tup_read FROM pg_stat_user_indexes WHERE relname IN ('fact', 'fact_pending')";
+    for row in client.query(sql, &[]).await.unwrap() {
+        let (table, read): (String, i64) = (row.get(0), row.get(1));
+        assert!(read <= 3 * FACTS, "{read} entries of {table}'s index were read for {FACTS} facts");
+    }
+}
+
+#[tokio::test]
 async fn the_order_survives_a_copy_into_another_cluster_s_tables() {
     let (from, to) = (Stage::new().await, Stage::new().await);
     let facts: Vec<Uuid> = (0..20).map(|_| Uuid::now_v7()).collect();

@@ -34,7 +34,10 @@ use fairway_domain::{
 };
 use fairway_postgres::Database;
 use fairway_testkit::TestDatabase;
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -46,79 +49,79 @@ const FEW: i64 = 10;
 /// More than the five after which PostgreSQL may settle on one plan for all values.
 pub(crate) const TURNS: usize = 8;
 
-/// Twenty tenants, a few hundred of everything in each.
+/// Twenty tenants, a few hundred of everything in each, beside what is there.
 const FILL: &str = "
     INSERT INTO tenant SELECT fairway_uuid_floor(now() + n * interval '1 ms'), 'tenant-' || n, 'x', true, false, '{}',
-        1, 1, now(), 'user:eve' FROM generate_series(1, 20) AS n;
+        1, 1, now(), 'user:eve' FROM generate_series(1, 20) AS n ON CONFLICT DO NOTHING;
     INSERT INTO fact_log SELECT tenant_id, 0 FROM tenant ON CONFLICT DO NOTHING;
-    INSERT INTO namespace SELECT tenant_id, gen_random_uuid(), 'home' FROM tenant;
+    INSERT INTO namespace SELECT tenant_id, gen_random_uuid(), 'home' FROM tenant ON CONFLICT DO NOTHING;
     INSERT INTO workspace SELECT tenant_id, gen_random_uuid(), namespace_id, 'home', 'x', now(), 'user:eve'
-        FROM namespace WHERE slug = 'home';
+        FROM namespace WHERE slug = 'home' ON CONFLICT DO NOTHING;
     INSERT INTO role_binding SELECT tenant_id, gen_random_uuid(), 'user:' || n, 'tenant_admin', 'tenant', tenant_id,
-        now(), 'user:eve' FROM tenant, generate_series(1, 400) AS n;
-    INSERT INTO bound_principal SELECT 'user:' || n FROM generate_series(1, 8000) AS n;
+        now(), 'user:eve' FROM tenant, generate_series(1, 400) AS n ON CONFLICT DO NOTHING;
+    INSERT INTO bound_principal SELECT 'user:' || n FROM generate_series(1, 8000) AS n ON CONFLICT DO NOTHING;
     INSERT INTO asset SELECT workspace.tenant_id, gen_random_uuid(), 'a-' || n, 'policy_bundle', 'team:x', 'active',
         'workspace', workspace_id, namespace_id, 1, 1, now(), 'user:eve', 1
-        FROM workspace, generate_series(1, 400) AS n WHERE slug IN ('home');
+        FROM workspace, generate_series(1, 400) AS n WHERE slug IN ('home') ON CONFLICT DO NOTHING;
     INSERT INTO asset_version SELECT tenant_id, gen_random_uuid(), asset_id, 'v1', '{}', 'x',
-        'blake3:' || repeat('0', 64), now(), 'user:eve', 1 FROM asset;
-    INSERT INTO withdrawn_route SELECT tenant_id, asset_id, 'primary', 1, asset_version_id, 'retired' FROM asset_version;
-    INSERT INTO asset_version_source SELECT tenant_id, asset_version_id, 'x' FROM asset_version;
-    INSERT INTO asset_version_note SELECT tenant_id, asset_version_id, 'x' FROM asset_version;
+        'blake3:' || repeat('0', 64), now(), 'user:eve', 1 FROM asset ON CONFLICT DO NOTHING;
+    INSERT INTO withdrawn_route SELECT tenant_id, asset_id, 'primary', 1, asset_version_id, 'retired' FROM asset_version ON CONFLICT DO NOTHING;
+    INSERT INTO asset_version_source SELECT tenant_id, asset_version_id, 'x' FROM asset_version ON CONFLICT DO NOTHING;
+    INSERT INTO asset_version_note SELECT tenant_id, asset_version_id, 'x' FROM asset_version ON CONFLICT DO NOTHING;
     INSERT INTO asset_reference SELECT tenant_id, asset_version_id, 0, 'other-' || row_number() OVER (), NULL, '/a'
-        FROM asset_version;
+        FROM asset_version ON CONFLICT DO NOTHING;
     INSERT INTO asset_grant SELECT tenant_id, gen_random_uuid(), asset_id, 'user:' || row_number() OVER (), NULL, now(),
-        'user:eve' FROM asset;
+        'user:eve' FROM asset ON CONFLICT DO NOTHING;
     INSERT INTO workload SELECT workspace.tenant_id, gen_random_uuid(), 'w-' || n, 'x', '', 'team:x', 'registered',
         'api', workspace_id, 1, now(), 'user:eve', now(), NULL, '{\"presentation_mode\": \"form\"}',
         array_to_tsvector(ARRAY[workspace.tenant_id || '/word' || n, workspace.tenant_id || '/all'])
-        FROM workspace, generate_series(1, 400) AS n WHERE slug IN ('home');
+        FROM workspace, generate_series(1, 400) AS n WHERE slug IN ('home') ON CONFLICT DO NOTHING;
     INSERT INTO principal_binding SELECT tenant_id, workload_id, 'user:' || row_number() OVER (), gen_random_uuid(),
-        'guided', 1, now(), 'user:eve', now(), 'user:eve' FROM workload;
+        'guided', 1, now(), 'user:eve', now(), 'user:eve' FROM workload ON CONFLICT DO NOTHING;
     INSERT INTO release SELECT tenant_id, gen_random_uuid(), workload_id, workspace_id, 'dev', 'all', 'active', 'x',
-        NULL, NULL, 1, now(), 'user:eve', now() FROM workload;
+        NULL, NULL, 1, now(), 'user:eve', now() FROM workload ON CONFLICT DO NOTHING;
     INSERT INTO release_binding SELECT tenant_id, gen_random_uuid(), release_id, 'policy_bundle', (
             SELECT asset_version_id FROM asset_version WHERE asset_version.tenant_id = release.tenant_id LIMIT 1),
-        now(), 'user:eve' FROM release;
+        now(), 'user:eve' FROM release ON CONFLICT DO NOTHING;
     INSERT INTO release_reference SELECT tenant_id, release_id, 'x', asset_version_id, 'a', '', asset_version_id
-        FROM release_binding;
+        FROM release_binding ON CONFLICT DO NOTHING;
     INSERT INTO approval SELECT tenant_id, gen_random_uuid(), release_id, 'approved', 'x', 'user:eve', now(), 1
-        FROM release;
-    INSERT INTO approval_note SELECT tenant_id, approval_id, 'x' FROM approval;
-    INSERT INTO deployment SELECT tenant_id, workload_id, 'dev', NULL, NULL, release_id, 2 FROM release;
+        FROM release ON CONFLICT DO NOTHING;
+    INSERT INTO approval_note SELECT tenant_id, approval_id, 'x' FROM approval ON CONFLICT DO NOTHING;
+    INSERT INTO deployment SELECT tenant_id, workload_id, 'dev', NULL, NULL, release_id, 2 FROM release ON CONFLICT DO NOTHING;
     INSERT INTO deployment_history SELECT tenant_id, workload_id, 'dev', 2, 'standard', NULL, release_id, 'activation',
-        'user:eve', now() FROM release;
-    INSERT INTO evidence_snapshot SELECT tenant_id, sha256(release_id::text::bytea), '{}' FROM release;
+        'user:eve', now() FROM release ON CONFLICT DO NOTHING;
+    INSERT INTO evidence_snapshot SELECT tenant_id, sha256(release_id::text::bytea), '{}' FROM release ON CONFLICT DO NOTHING;
     INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane, submitter,
             snapshot, input_digest, status, outcome, started_at, finished_at)
         SELECT tenant_id, fairway_uuid_floor(now() + row_number() OVER () * interval '1 ms'), workload_id,
             workspace_id, release_id, 'dev', 'standard', 'user:eve', sha256(release_id::text::bytea), '\\x00',
             'completed', 'success', now(), now()
-        FROM release;
+        FROM release ON CONFLICT DO NOTHING;
     INSERT INTO execution_lease SELECT tenant_id, execution_id, gen_random_uuid(), interval '30 s',
-        now() + interval '1 day', now() + interval '1 day' FROM execution;
-    INSERT INTO execution_input SELECT tenant_id, execution_id, substr(sha256('x'), 1, 16), '{}' FROM execution;
-    INSERT INTO execution_result SELECT tenant_id, execution_id, substr(sha256('x'), 1, 16), '{}' FROM execution;
+        now() + interval '1 day', now() + interval '1 day' FROM execution ON CONFLICT DO NOTHING;
+    INSERT INTO execution_input SELECT tenant_id, execution_id, substr(sha256('x'), 1, 16), '{}' FROM execution ON CONFLICT DO NOTHING;
+    INSERT INTO execution_result SELECT tenant_id, execution_id, substr(sha256('x'), 1, 16), '{}' FROM execution ON CONFLICT DO NOTHING;
     INSERT INTO policy_decision SELECT tenant_id, execution_id, gen_random_uuid(), 'allow', 'x', '{}', '{}', now()
-        FROM execution;
-    INSERT INTO execution_step SELECT tenant_id, execution_id, 1, 'x', 'return', NULL, 1 FROM execution;
+        FROM execution ON CONFLICT DO NOTHING;
+    INSERT INTO execution_step SELECT tenant_id, execution_id, 1, 'x', 'return', NULL, 1 FROM execution ON CONFLICT DO NOTHING;
     INSERT INTO evidence_artifact SELECT tenant_id, execution_id, gen_random_uuid(), 'x', 'x', '{}', now()
-        FROM execution;
+        FROM execution ON CONFLICT DO NOTHING;
     INSERT INTO evidence_payload SELECT tenant_id, execution_id, artifact_id, '\\x00000000000000000000000000000000', '{}'
-        FROM evidence_artifact;
-    INSERT INTO obligation_fulfilment SELECT tenant_id, execution_id, 'notify_owner', now() FROM execution;
+        FROM evidence_artifact ON CONFLICT DO NOTHING;
+    INSERT INTO obligation_fulfilment SELECT tenant_id, execution_id, 'notify_owner', now() FROM execution ON CONFLICT DO NOTHING;
     INSERT INTO context_lineage SELECT tenant_id, execution_id, gen_random_uuid(), 'user_input', 'input', 'generate',
-        'inputs', sha256('x'), 1, NULL, now() FROM execution;
+        'inputs', sha256('x'), 1, NULL, now() FROM execution ON CONFLICT DO NOTHING;
     INSERT INTO fact SELECT tenant_id, fact_id, NULL, 'asset.created', convert_to(json_build_object(
             'fact_id', fact_id, 'kind', 'asset.created', 'subject', json_build_object('kind', 'asset', 'id', tenant_id),
             'actor', 'user:eve', 'request_id', fact_id, 'occurred_at', '2026-01-01T00:00:00Z')::text, 'UTF8'),
         sha256('x')
-        FROM tenant, generate_series(1, 500) AS n, fairway_uuid_floor(now() + n * interval '1 ms') AS fact_id;
+        FROM tenant, generate_series(1, 500) AS n, fairway_uuid_floor(now() + n * interval '1 ms') AS fact_id ON CONFLICT DO NOTHING;
     INSERT INTO fact_order SELECT tenant_id, row_number() OVER (PARTITION BY tenant_id ORDER BY fact_id) - 1, fact_id,
-        NULL FROM fact;
-    UPDATE fact_log SET size = 500;
+        NULL FROM fact ON CONFLICT DO NOTHING;
+    UPDATE fact_log SET size = (SELECT count(*) FROM fact_order WHERE fact_order.tenant_id = fact_log.tenant_id);
     INSERT INTO idempotency_key SELECT tenant_id, 'user:eve', 'POST /v1/assets', 'k' || n, sha256('x'), 201,
-        tenant_id, now() FROM tenant, generate_series(1, 400) AS n;
+        tenant_id, now() FROM tenant, generate_series(1, 400) AS n ON CONFLICT DO NOTHING;
     ANALYZE;";
 
 /// Ends when nobody but the asker is connected: a connection hands its counts in when it ends at the latest.
@@ -386,4 +389,38 @@ async fn in_a_young_partition_a_run_is_found_by_its_key() {
     let row = client.query_one(sql, &[]).await.unwrap();
     assert!(row.get::<_, i64>(0) >= 2 * i64::try_from(TURNS).unwrap(), "{row:?}");
     assert_eq!(row.get::<_, i64>(1), 0);
+}
+
+/// A connection plans for all values, and one of a young server while nothing is known of any table.
+#[tokio::test]
+async fn plans_of_a_young_server_name_their_rows() {
+    /// Most entries that one look into an index may read: what a request names, and what died there lately.
+    const ENTRIES: i64 = 40;
+    let stage = Stage::over(TestDatabase::create().await.unwrap(), 1).await;
+    let young = open(&stage.database.url(), 1);
+    let work = async || {
+        touch_every_point(&stage, &young).await;
+        for commit in COMMITS {
+            (commit.decide(&stage).await.send)(None).await.unwrap();
+        }
+    };
+    let began = Instant::now();
+    work().await;
+    while young.sequence().await.unwrap() > 0 {}
+    // The connections become twice as old as when they planned last.
+    tokio::time::sleep(began.elapsed() + Duration::from_secs(1)).await;
+    let fill = FILL.strip_suffix("ANALYZE;").unwrap();
+    stage.owner.batch_execute(fill).await.unwrap();
+    stage.owner.batch_execute("SELECT pg_stat_reset()").await.unwrap();
+    for _ in 0..TURNS {
+        work().await;
+    }
+    drop(young);
+    let database = stage.emptied();
+    let client = alone(&database).await;
+    let sql = "SELECT indexrelname::text, idx_scan, idx_tup_read FROM pg_stat_user_indexes
+        WHERE idx_scan > 0 AND idx_tup_read > $1 * idx_scan";
+    let far: Vec<(String, i64, i64)> =
+        client.query(sql, &[&ENTRIES]).await.unwrap().iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    assert!(far.is_empty(), "index, looks, entries read: {far:?}");
 }
