@@ -22,7 +22,7 @@ const STRETCH: Duration = Duration::from_millis(100);
 /// How long nobody has to be refused before the line is believed to be gone.
 const RELIEF: Duration = Duration::from_secs(1);
 /// How many times longer a line may be for a moment.
-const CROWD: usize = 5;
+const CROWD: usize = 3;
 
 /// Decides for one worker thread. Clones are one.
 #[derive(Clone, Debug)]
