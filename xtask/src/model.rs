@@ -1,4 +1,4 @@
-//! `cargo xtask model`: the long form of the tests that draw what they do from a seed.
+//! `cargo xtask model`: the long form of the tests that have one; most draw what they do from a seed.
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,10 +15,11 @@ const LONG_VARIABLE: &str = "FAIRWAY_TEST_LONG";
 const SEED_VARIABLE: &str = "FAIRWAY_TEST_SEED";
 
 /// The tests that have one: releases, lanes and rollouts beside their model, the same kept by PostgreSQL, many clients
-/// over HTTP, and everything that writes over a line to the database that breaks. Their output is shown, and so they run
+/// over HTTP, everything that writes over a line to the database that breaks, counting up against each other, and restarts
+/// under load. Their output is shown, and so they run
 /// one after another: each takes all processors.
 const SELECTED: &str = "binary_id(fairway-domain::machine) | test(/^lockstep::/) | test(/^lanes_under_load::/) \
-    | test(/^faulty_line::what_was/)";
+    | test(/^faulty_line::what_was/) | test(/^concurrency::no_increment/) | test(/^rolling::/)";
 
 #[derive(Args)]
 pub(crate) struct Arguments {

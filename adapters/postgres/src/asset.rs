@@ -198,7 +198,8 @@ impl AssetStore for Database {
             return self.new_versions.commit(adding).await;
         }
         let _turn = self.new_versions.turn(&adding).await?;
-        versions::alone(&self.new_versions.batch.one.0, scope, &adding.change, key).await
+        let alone = versions::alone(&self.new_versions.batch.one.0, scope, &adding.change, key);
+        self.waiting().during(alone).await
     }
 
     async fn commit_flow(

@@ -36,7 +36,7 @@ pub(crate) trait Batch: Send + Sync + 'static {
 pub(crate) struct Gather<B: Batch> {
     pub(crate) batch: B,
     gate: Mutex<Gate<B>>,
-    waiting: Waiting,
+    pub(crate) waiting: Waiting,
 }
 
 /// What is asked for, and the line on which the answer is awaited.

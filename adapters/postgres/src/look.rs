@@ -48,7 +48,10 @@ impl<L: Look> Gather<Looks<L>> {
         match self.ask(key.clone()).await {
             Some(Ok(found)) => Ok(found),
             // Whoever asks again gets an error of its own, which says what is wrong.
-            Some(Err(StoreFault::Broken)) => Ok(self.batch.0.look(slice::from_ref(&key)).await?.remove(&key)),
+            Some(Err(StoreFault::Broken)) => {
+                let again = self.waiting.during(self.batch.0.look(slice::from_ref(&key))).await;
+                Ok(again?.remove(&key))
+            }
             // To ask again now would be to wait twice.
             Some(Err(StoreFault::Unavailable)) | None => Err(unsettled()),
         }

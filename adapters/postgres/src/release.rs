@@ -394,7 +394,7 @@ impl ReleaseStore for Database {
     ) -> Result<(), CommitError> {
         match key {
             None => self.moves.commit(Moving { scope, change }).await,
-            Some(_) => moves::alone(&self.moves.batch.one.0, scope, &change, key).await,
+            Some(_) => self.waiting().during(moves::alone(&self.moves.batch.one.0, scope, &change, key)).await,
         }
     }
 
@@ -436,7 +436,7 @@ impl ReleaseStore for Database {
     ) -> Result<Option<Timestamp>, CommitError> {
         match key {
             None => self.lanes.commit(MovingLanes { scope, change }).await,
-            Some(_) => deployment::alone(&self.lanes.batch.one.0, scope, &change, key).await,
+            Some(_) => self.waiting().during(deployment::alone(&self.lanes.batch.one.0, scope, &change, key)).await,
         }
     }
 }

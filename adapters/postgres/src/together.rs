@@ -101,7 +101,7 @@ impl<C: Commit> Gather<Commits<C>> {
     /// Commits: what is light in one statement with what waits at the same time, what is heavy by itself.
     pub(crate) async fn commit(self: &Arc<Self>, item: C::Item) -> Result<C::Done, CommitError> {
         if let Some(_turn) = self.turn(&item).await? {
-            return self.batch.one.alone(&item).await;
+            return self.waiting.during(self.batch.one.alone(&item)).await;
         }
         match self.ask(item).await {
             Some(answer) => answer,
@@ -114,7 +114,7 @@ impl<C: Commit> Gather<Commits<C>> {
         if C::weight(item) <= LIGHT {
             return Ok(None);
         }
-        match timeout(ANSWER, self.batch.heavy.acquire()).await {
+        match self.waiting.during(timeout(ANSWER, self.batch.heavy.acquire())).await {
             Ok(turn) => Ok(turn.ok()),
             Err(elapsed) => Err(CommitError::Store(unavailable(Box::new(elapsed)))),
         }

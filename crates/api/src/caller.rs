@@ -78,7 +78,9 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
-    let Some(api) = request.app_data::<web::Data<Api>>().filter(|_| request.path().starts_with(JUDGED)) else {
+    let Some(api) =
+        request.app_data::<web::Data<Api>>().filter(|_| path::routed(request.request()).starts_with(JUDGED))
+    else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
     // Who says what cannot be read is told so by its route, at no cost.

@@ -1,5 +1,6 @@
 //! The OpenAPI document, collected from the handlers.
 
+mod headers;
 mod words;
 
 use crate::app;
@@ -8,7 +9,8 @@ use serde_json::{Map, Value};
 use utoipa::{
     IntoResponses, Modify, OpenApi, ToSchema,
     openapi::{
-        OpenApi as OpenApiDocument,
+        OpenApi as OpenApiDocument, PathItem,
+        path::Operation,
         security::{ApiKey, ApiKeyValue, SecurityScheme},
     },
 };
@@ -27,7 +29,7 @@ use utoipa::{
     components(schemas(ErrorBody)),
     modifiers(&Callers),
     // Who says nothing is the person in front of the server.
-    security((), ("actor" = [])),
+    security((), ("actor" = []), ("actor" = [], "tenant" = [])),
     tags(
         (name = "tenants", description = "Tenants, workspaces, roles and who holds them"),
         (name = "assets", description = "Governed assets, their immutable versions, and flows"),
@@ -48,8 +50,12 @@ impl Modify for Callers {
         let told = "A server in local mode believes who a caller says to be: `user:<name>`, `service:<name>` or `anonymous`; \
             without the header, the person in front of it speaks, `user:local`.";
         let actor = ApiKey::Header(ApiKeyValue::with_description("X-Actor-Ref", told));
+        let told = "The tenant that a request is about, by its identifier. It is needed by callers who hold roles in more than \
+            one; others are in the tenant of their roles.";
+        let tenant = ApiKey::Header(ApiKeyValue::with_description("X-Tenant-Id", told));
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("actor", SecurityScheme::ApiKey(actor));
+        components.add_security_scheme("tenant", SecurityScheme::ApiKey(tenant));
     }
 }
 
@@ -58,7 +64,25 @@ impl Modify for Callers {
 pub fn document() -> utoipa::openapi::OpenApi {
     let mut document = app::collected();
     words::add(&mut document);
+    headers::add(&mut document);
     document
+}
+
+/// The operations of a path, each with the method that asks for it.
+pub(crate) fn operations(item: &PathItem) -> impl Iterator<Item = (&'static str, &Operation)> {
+    let all = [
+        ("GET", &item.get),
+        ("PUT", &item.put),
+        ("POST", &item.post),
+        ("DELETE", &item.delete),
+        ("PATCH", &item.patch),
+    ];
+    all.into_iter().filter_map(|(method, operation)| operation.as_ref().map(|operation| (method, operation)))
+}
+
+/// The same, to add to them.
+fn operations_mut(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch].into_iter().flatten()
 }
 
 /// The document as it stands in `docs/openapi.json`.

@@ -116,12 +116,6 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "malformed_json", "the body is not well-formed JSON")
     }
 
-    /// 401: somebody must say who they are.
-    pub fn unauthenticated() -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "this request needs an identity")
-            .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
-    }
-
     /// 403: the caller lacks a permission.
     pub fn forbidden(permission: &str) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", "the caller lacks a permission").with("permission", permission)

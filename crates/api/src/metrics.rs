@@ -119,7 +119,7 @@ impl Metrics {
             "fairway_http_refused_for_load_total",
             "Requests answered 503 because more was asked for than can be done.",
         )?;
-        let waiting = IntGauge::new("fairway_database_waiting", "Requests that wait for PostgreSQL.")?;
+        let waiting = IntGauge::new("fairway_database_waiting", "Statements of requests that are waited for.")?;
         let memory = IntGauge::new("process_resident_memory_bytes", "Memory of this process.")?;
         let files = IntGauge::new("process_open_fds", "Files and sockets that this process holds.")?;
         let threads = IntGauge::new("process_threads", "Threads of this process.")?;

@@ -18,6 +18,7 @@ use fairway_operations::{
 };
 use fairway_postgres::agrees_with_schema as agrees;
 use fairway_private_postgres::{Binaries, Options, PrivateServer, StartError, state};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::{
     net::TcpListener,
     path::Path,
@@ -244,12 +245,26 @@ impl Workers {
 /// # Errors
 /// When something that is needed cannot be started.
 pub async fn serve(settings: &Settings) -> anyhow::Result<()> {
+    allow_many_connections();
     let listener =
         TcpListener::bind(settings.bind).with_context(|| format!("{} cannot be listened on", settings.bind))?;
     let database = DatabaseAddress::open(settings).await?;
     let served = serve_over(settings, &database, listener).await;
     let closed = database.close().await;
     served.and(closed)
+}
+
+/// Takes as many open files as the system allows this process at all. What programs are started with is often 1 024, and so
+/// many connections on which nothing happens would leave no room for others.
+fn allow_many_connections() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, allowed)| setrlimit(Resource::RLIMIT_NOFILE, allowed, allowed).map(|()| allowed));
+    match raised {
+        Ok(allowed) => tracing::info!(allowed, "open files"),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the limit on open files stays as it is")
+        }
+    }
 }
 
 async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: TcpListener) -> anyhow::Result<()> {

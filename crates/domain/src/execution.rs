@@ -75,6 +75,15 @@ impl Status {
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
+
+    /// Whether a run that is there stays there. A run whose outcome nobody knows may still be settled.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed | Self::Denied | Self::Cancelled => true,
+            Self::Queued | Self::Running | Self::AwaitingReview | Self::Unknown => false,
+        }
+    }
 }
 
 /// How an execution ended.

@@ -19,6 +19,12 @@ pub use documented::assert_documented;
 pub use line::{Cut, FaultyLine, LineFault, Made};
 pub use provider::{Behaviour, StubProvider};
 
+/// Whether tests that have a long form are asked for it, as `cargo xtask model` does.
+#[must_use]
+pub fn is_long() -> bool {
+    std::env::var_os("FAIRWAY_TEST_LONG").is_some()
+}
+
 /// One provider of cryptography for everything that speaks TLS; once per process is enough.
 pub fn init() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

@@ -49,11 +49,10 @@ impl Walk {
         }
     }
 
-    /// Whether runs that were found once are found for ever: what ended stays ended, but for a run whose outcome nobody
-    /// knows yet.
+    /// Whether runs that were found once are found for ever.
     fn only_grows(self, status: Option<Status>) -> bool {
         match self {
-            Self::Runs | Self::Exceptions => status != Some(Status::Unknown),
+            Self::Runs | Self::Exceptions => status.is_none_or(Status::is_final),
             Self::Leases => false,
         }
     }

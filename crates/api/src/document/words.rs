@@ -245,9 +245,7 @@ pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static st
         }
     }
     for item in document.paths.paths.values_mut() {
-        for operation in
-            [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch].into_iter().flatten()
-        {
+        for operation in super::operations_mut(item) {
             let id = operation.operation_id.clone().unwrap_or_default();
             for parameter in parameters_of(operation) {
                 let name = parameter.name.clone();

@@ -91,16 +91,8 @@ mod tests {
         let document = crate::document::document();
         let mut marked: Vec<(String, &str)> = Vec::new();
         for (pattern, item) in &document.paths.paths {
-            let operations = [
-                ("GET", &item.get),
-                ("PUT", &item.put),
-                ("POST", &item.post),
-                ("DELETE", &item.delete),
-                ("PATCH", &item.patch),
-            ];
-            for (method, operation) in operations {
-                let deprecated = operation.as_ref().and_then(|operation| operation.deprecated.clone());
-                if matches!(deprecated, Some(utoipa::openapi::Deprecated::True)) {
+            for (method, operation) in crate::document::operations(item) {
+                if matches!(operation.deprecated, Some(utoipa::openapi::Deprecated::True)) {
                     marked.push((pattern.clone(), method));
                 }
             }

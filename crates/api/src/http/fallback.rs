@@ -1,6 +1,10 @@
 //! Paths that no route takes: 404, or 405 with `Allow` where the path exists under other methods.
 
-use crate::{error::ApiError, http::HttpBase};
+use crate::{
+    document::operations,
+    error::ApiError,
+    http::{HttpBase, path::routed},
+};
 use actix_web::{HttpRequest, HttpResponse, ResponseError as _, http::header::HeaderValue, web};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::openapi::OpenApi;
@@ -15,17 +19,8 @@ impl KnownMethods {
     pub fn of(document: &OpenApi) -> Self {
         let mut known = Self::default();
         for (pattern, item) in &document.paths.paths {
-            let methods = [
-                ("GET", item.get.is_some()),
-                ("PUT", item.put.is_some()),
-                ("POST", item.post.is_some()),
-                ("DELETE", item.delete.is_some()),
-                ("PATCH", item.patch.is_some()),
-            ];
-            for (method, there) in methods {
-                if there {
-                    known.add(pattern, method);
-                }
+            for (method, _) in operations(item) {
+                known.add(pattern, method);
             }
         }
         known
@@ -51,7 +46,7 @@ impl KnownMethods {
 pub async fn fallback(request: HttpRequest) -> HttpResponse {
     let base = request.app_data::<web::Data<HttpBase>>();
     // The route tables of the framework know patterns, not methods: each pair of the two is a route of its own.
-    let pattern = request.resource_map().match_pattern(request.path());
+    let pattern = request.resource_map().match_pattern(routed(&request));
     let allow = pattern.and_then(|pattern| base.and_then(|base| base.known_methods.allow(&pattern)));
     let refusal = match allow {
         Some(allow) => ApiError::method_not_allowed(Some(allow)),

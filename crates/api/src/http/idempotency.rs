@@ -1,5 +1,6 @@
 //! The header `Idempotency-Key`: the same request sent again finds the effect of the first.
 
+use super::path::routed;
 use crate::error::{ApiError, FieldProblem};
 use actix_web::{FromRequest, HttpRequest, dev::Payload, http::header::HeaderName};
 use fairway_domain::{access::ActorRef, idempotency::RequestKey};
@@ -69,8 +70,9 @@ fn read(request: &HttpRequest) -> Result<Keyed, ApiError> {
         let rule = "expected one key of 1 to 255 visible ASCII characters";
         return Err(ApiError::invalid_field(FieldProblem::new("Idempotency-Key", "invalid", rule)));
     };
-    // The path as sent, identifiers included: one key on two resources is two keys.
-    let route = format!("{} {}", request.method(), request.path());
+    // The path with its identifiers: one key on two resources is two keys. Nothing on these routes tells capitals from
+    // small letters, so another spelling of a path is the same one.
+    let route = format!("{} {}", request.method(), routed(request).to_ascii_lowercase());
     Ok(Keyed(Some(RequestPlace { key, route })))
 }
 

@@ -67,10 +67,16 @@ impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
     }
 }
 
+/// The path as routes see it: decoded. What looks at paths in front of routing looks at this one, or another spelling of a
+/// path would go past it.
+pub(crate) fn routed(request: &HttpRequest) -> &str {
+    request.match_info().as_str()
+}
+
 /// What is no identifier names nothing, unless it is a word that has a route of its own under another method.
 fn refusal(request: &HttpRequest) -> ApiError {
     let base = request.app_data::<web::Data<HttpBase>>();
-    match base.and_then(|base| base.known_methods.allow(request.path())) {
+    match base.and_then(|base| base.known_methods.allow(routed(request))) {
         Some(allow) => ApiError::method_not_allowed(Some(allow)),
         None => ApiError::not_found(),
     }

@@ -1,8 +1,9 @@
 //! Parameters that a route does not know are refused. A filter that is misspelled and ignored shows everything; a
 //! condition that is sent to the wrong route and ignored does not hold.
 
-use super::query;
+use super::{path::routed, query};
 use crate::{
+    document::operations,
     error::{ApiError, FieldProblem},
     http::HttpBase,
 };
@@ -35,17 +36,7 @@ impl KnownQueries {
     pub fn of(document: &OpenApi) -> Self {
         let mut known = Self::default();
         for (pattern, item) in &document.paths.paths {
-            let operations = [
-                ("GET", &item.get),
-                ("PUT", &item.put),
-                ("POST", &item.post),
-                ("DELETE", &item.delete),
-                ("PATCH", &item.patch),
-            ];
-            let methods = operations.into_iter().filter_map(|(method, operation)| {
-                let operation = operation.as_ref()?;
-                Some((method, parameters(operation)))
-            });
+            let methods = operations(item).map(|(method, operation)| (method, parameters(operation)));
             known.0.insert(pattern.clone(), methods.collect());
         }
         known
@@ -85,11 +76,11 @@ pub async fn strict_query<B: MessageBody + 'static>(
 }
 
 fn judge(request: &ServiceRequest) -> Result<(), ApiError> {
-    if request.query_string().is_empty() || !request.path().starts_with(STRICT) {
+    if request.query_string().is_empty() || !routed(request.request()).starts_with(STRICT) {
         return Ok(());
     }
     let base = request.app_data::<web::Data<HttpBase>>().ok_or_else(ApiError::internal)?;
-    let pattern = request.resource_map().match_pattern(request.path());
+    let pattern = request.resource_map().match_pattern(routed(request.request()));
     let Some(known) = pattern.and_then(|pattern| base.known_queries.of_route(&pattern, request.method())) else {
         return Ok(());
     };

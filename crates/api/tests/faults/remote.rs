@@ -91,7 +91,7 @@ impl Remote {
         let request = request?;
         let (method, path) = (request.method().clone(), request.url().path().to_owned());
         let answer = client.execute(request).await?;
-        assert_documented(method.as_str(), &path, answer.status().as_u16());
+        assert_documented(method.as_str(), &path, answer.status().as_u16(), answer.headers());
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let body = answer.bytes().await?;
         Ok(Answer { status, headers, body: serde_json::from_slice(&body).unwrap_or_default() })

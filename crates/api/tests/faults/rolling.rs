@@ -5,7 +5,7 @@ use crate::{
     remote::inputs,
     wire::{Question, Spoken, Wire},
 };
-use fairway_testkit::TestDatabase;
+use fairway_testkit::{TestDatabase, is_long};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,6 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 const CLIENTS: usize = 6;
-const ROUNDS: usize = 2;
 /// Answers between two restarts.
 const BETWEEN: usize = 40;
 /// Decides when the next server is restarted, the same in every run.
@@ -148,7 +147,8 @@ async fn servers_are_restarted_in_turn_and_nobody_notices() {
         })
         .await;
     };
-    for turn in 0..ROUNDS * servers.len() {
+    let rounds = if is_long() { 20 } else { 2 };
+    for turn in 0..rounds * servers.len() {
         heard(&mut clients, BETWEEN / 2 + next(&mut chance) % BETWEEN).await;
         let (server, place) = (turn % servers.len(), &places[turn % places.len()]);
         let goodbyes = book.goodbyes.load(Ordering::SeqCst);

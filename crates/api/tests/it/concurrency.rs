@@ -1,7 +1,7 @@
 //! Several at once: no update is lost, and every lane has one holder.
 
 use crate::stage::WORKSPACE;
-use fairway_testkit::{TestApp, app::Answer};
+use fairway_testkit::{TestApp, app::Answer, is_long};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -51,13 +51,14 @@ async fn entity_tags_tell_what_has_changed() {
 
 #[tokio::test]
 async fn no_increment_is_lost() {
+    let (clients, rounds) = if is_long() { (50, 1_000) } else { (20, 20) };
     let app = TestApp::start().await;
     let workload = app.given().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
     app.patch(&path, json!({ "description": "0" })).await.expect(200);
     let client = async || {
         let mut won = 0_u32;
-        for _ in 0..20 {
+        for _ in 0..rounds {
             let read = app.get(&path).await;
             let count: u32 = read.expect(200)["description"].as_str().unwrap().parse().unwrap();
             let body = json!({ "description": (count + 1).to_string() });
@@ -69,10 +70,10 @@ async fn no_increment_is_lost() {
         }
         won
     };
-    let won: u32 = join_all((0..20).map(|_| client())).await.into_iter().sum();
+    let won: u32 = join_all((0..clients).map(|_| client())).await.into_iter().sum();
     let last = app.get(&path).await.expect(200);
     assert_eq!(last["description"], won.to_string());
-    assert!(won >= 20, "only {won} got through");
+    assert!(won >= rounds, "only {won} got through");
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ const BESIDE: &str = "fact_order fact_pending fact_log execution_lease evidence_
 /// Where a walk starts, and how many there are.
 fn walks() -> Vec<(u64, u64)> {
     let start = env::var("FAIRWAY_TEST_SEED").map_or(20_260_101, |seed| seed.parse().unwrap());
-    let seeds = if env::var_os("FAIRWAY_TEST_LONG").is_some() { 20 } else { 1 };
+    let seeds = if fairway_testkit::is_long() { 20 } else { 1 };
     let seeds = start..start + seeds;
     seeds.flat_map(|seed| [ONE_IN_A_HUNDRED, ONE_IN_TWENTY].map(|odds| (seed, odds))).collect()
 }

@@ -258,12 +258,12 @@ async fn many_runs_at_once_are_one_run() {
     let run = || app.post(workload.execute_path(), body.clone()).key("k");
     let first = tokio::spawn(run().into_future());
     provider.asked(1).await;
-    for answer in join_all((0..50).map(|_| run().into_future())).await {
+    for answer in join_all((0..100).map(|_| run().into_future())).await {
         answer.refused(409, "request_in_progress");
     }
     provider.becomes(Behaviour::Answers("billing".to_owned()));
     let first = first.await.unwrap().expect(200);
-    let answers = join_all((0..50).map(|_| run().into_future())).await;
+    let answers = join_all((0..100).map(|_| run().into_future())).await;
     for answer in &answers {
         assert_eq!(answer.expect(200), first);
         assert!(replayed(answer));
@@ -272,7 +272,7 @@ async fn many_runs_at_once_are_one_run() {
     assert_eq!(count(&app, "execution").await, 1);
     // Without the first being known: all at once, one of them runs.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "y" } });
-    let all = (0..50).map(|_| app.post(workload.execute_path(), body.clone()).key("other").into_future());
+    let all = (0..100).map(|_| app.post(workload.execute_path(), body.clone()).key("other").into_future());
     let answers = join_all(all).await;
     let mut ids = BTreeSet::new();
     for answer in &answers {

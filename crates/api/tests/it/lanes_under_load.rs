@@ -30,11 +30,7 @@ struct Load {
 
 impl Load {
     fn asked() -> Self {
-        if env::var_os("FAIRWAY_TEST_LONG").is_some() {
-            Self { clients: 64, rounds: 200 }
-        } else {
-            Self { clients: 16, rounds: 6 }
-        }
+        if fairway_testkit::is_long() { Self { clients: 64, rounds: 200 } } else { Self { clients: 16, rounds: 6 } }
     }
 }
 

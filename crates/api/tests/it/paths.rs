@@ -123,6 +123,12 @@ async fn only_the_paths_of_the_document_exist() {
     ] {
         app.raw_path("GET", path).await.refused(404, "not_found");
     }
+    // A path in another spelling is the same path, to what looks at it in front of its route too.
+    for path in ["/v1/%61ssets", "/%76%31/assets", "/%761/as%73ets"] {
+        app.raw_path("GET", path).await.expect(200);
+        app.raw_path("GET", &format!("{path}?workspace_idd=x")).await.refused(422, "validation_error");
+        app.raw_path("PUT", path).await.refused(405, "method_not_allowed");
+    }
     // The same path under another method is told apart, with the methods that there are.
     for (method, path, allow) in [
         ("DELETE", "/v1/assets", "GET, HEAD, POST"),

@@ -115,6 +115,9 @@ async fn runs_are_found_by_status_and_by_time() {
         (format!("?until={}", "2020-01-01T00:00:00%2B02:00"), vec![]),
         (format!("?since={}", "9999-12-31T23:59:59Z"), vec![]),
         (format!("?until={}", "9999-12-31T23:59:59.999999999Z"), vec![&denied, &failed, &completed]),
+        ("?since=2016-12-31T23:59:60Z&until=2017-01-01T00:00:00z".to_owned(), vec![]),
+        ("?since=2016-12-31t23:59:60z".to_owned(), vec![&denied, &failed, &completed]),
+        ("?since=2020-03-29T02:30:00%2B01:00".to_owned(), vec![&denied, &failed, &completed]),
         ("?since=1960-01-01T00:00:00Z".to_owned(), vec![&denied, &failed, &completed]),
         ("?since=2030-01-01T00:00:00Z&until=2020-01-01T00:00:00Z".to_owned(), vec![]),
     ] {

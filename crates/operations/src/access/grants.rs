@@ -7,7 +7,7 @@ use fairway_domain::{
     audit::FactKind,
     id::{RoleBindingId, WorkspaceId},
     idempotency::RequestKey,
-    store::{Listed, Paging},
+    store::{CommitError, Listed, Paging},
     tenant::TenantScope,
 };
 
@@ -107,7 +107,11 @@ impl Services {
             place => place?,
         };
         let fact = binding.fact(FactKind::RoleBindingDeleted, &self.stamp(caller));
-        self.stores.access.commit_end(scope, id, fact).await?;
+        match self.stores.access.commit_end(scope, id, fact).await {
+            // Somebody else has just taken it back.
+            Err(CommitError::Stale) => return Err(Failure::NotFound),
+            committed => committed?,
+        }
         self.wake.facts();
         Ok(())
     }

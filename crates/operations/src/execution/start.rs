@@ -29,7 +29,11 @@ use fairway_domain::{
     workload::{Status, Workload},
 };
 use serde_json::{Map, Value};
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Duration};
+use tokio::time::timeout;
+
+/// How long is looked for a run whose accept got no answer: whoever waits for that has waited long enough.
+const LOOK: Duration = Duration::from_millis(150);
 
 /// A run to start.
 #[derive(Clone, Debug)]
@@ -289,10 +293,10 @@ impl Services {
     /// Whether a run was accepted by a statement that got no answer. If it is not there it may still come, so the
     /// caller is told its name either way.
     async fn look_for(&self, scope: TenantScope, id: ExecutionId, error: StoreError) -> Result<Accepted, Failure> {
-        match (self.stores.executions.find(scope, id).await, error.fault) {
-            (Ok(Some(_)), _) => Ok(Accepted::Yes),
-            (Ok(None), StoreFault::Broken) => Err(Failure::Store(error)),
-            (Ok(None) | Err(_), StoreFault::Unavailable) | (Err(_), StoreFault::Broken) => {
+        match (timeout(LOOK, self.stores.executions.find(scope, id)).await, error.fault) {
+            (Ok(Ok(Some(_))), _) => Ok(Accepted::Yes),
+            (Ok(Ok(None)), StoreFault::Broken) => Err(Failure::Store(error)),
+            (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable) | (Ok(Err(_)) | Err(_), StoreFault::Broken) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "an accept got no answer");
                 Err(RunRefusal::Unsettled(id).into())
             }

@@ -122,7 +122,7 @@ impl Client {
                 let answer = parse(&received, asked);
                 let mut line = answer.asked.split(' ');
                 if let (Some(method), Some(path)) = (line.next(), line.next()) {
-                    assert_documented(method, path, answer.status);
+                    assert_documented(method, path, answer.status, &answer.headers);
                 }
                 answer
             }
@@ -206,7 +206,7 @@ impl Request {
         let (method, path) = (self.method.clone(), self.path.clone());
         match tokio::time::timeout(PATIENCE, self.exchange(&asked)).await {
             Ok(Ok(answer)) => {
-                assert_documented(method.as_str(), &path, answer.status);
+                assert_documented(method.as_str(), &path, answer.status, &answer.headers);
                 answer
             }
             Ok(Err(error)) => panic!("{asked}: {error:?}"),

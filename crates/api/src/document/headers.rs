@@ -1,0 +1,101 @@
+//! The headers of answers, added to the collected document by rules: handlers describe bodies, and what comes with them is
+//! made in few places.
+
+use crate::http::{
+    idempotency::IDEMPOTENCY_REPLAYED,
+    paging::{TOTAL_COUNT, TOTAL_COUNT_CAPPED},
+    request_context::REQUEST_ID,
+};
+use actix_web::http::header::{self, HeaderName};
+use utoipa::openapi::{
+    KnownFormat, OpenApi, Ref, RefOr, SchemaFormat,
+    content::Content,
+    header::{Header, HeaderBuilder},
+    path::Operation,
+    schema::{ObjectBuilder, Type},
+};
+
+/// What answers with the revision of something that has one, by the schema of the body.
+const TAGGED: [&str; 10] = [
+    "Approval",
+    "Asset",
+    "Binding",
+    "EnvironmentSettings",
+    "Flow",
+    "ReleaseDetail",
+    "RolloutAdvance",
+    "TenantSettings",
+    "Transition",
+    "Workload",
+];
+
+/// A header of answers, and what is said of it.
+struct Told {
+    name: HeaderName,
+    schema: ObjectBuilder,
+    what: &'static str,
+}
+
+fn all() -> Vec<Told> {
+    let text = || ObjectBuilder::new().schema_type(Type::String);
+    let whole = || ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));
+    let truth = || text().enum_values(Some(["true"]));
+    let told = |name, schema, what| Told { name, schema, what };
+    let id = text().format(Some(SchemaFormat::KnownFormat(KnownFormat::Uuid)));
+    vec![
+        told(REQUEST_ID, id, "The request's identifier, as in the log and in audit entries."),
+        told(header::ETAG, text(), "The revision, for `If-Match`."),
+        told(header::LOCATION, text(), "Where it is read."),
+        told(header::LINK, text(), "Where the next page begins, as `rel=\"next\"`, where there is one."),
+        told(TOTAL_COUNT, whole(), "How many there are, as far as is counted."),
+        told(TOTAL_COUNT_CAPPED, truth(), "There are more than were counted."),
+        told(header::RETRY_AFTER, whole(), "Seconds after which to try again."),
+        told(IDEMPOTENCY_REPLAYED, truth(), "The effect is that of an earlier request with the same key."),
+    ]
+}
+
+/// Adds them.
+pub(super) fn add(document: &mut OpenApi) {
+    let components = document.components.get_or_insert_default();
+    for Told { name, schema, what } in all() {
+        let header: Header = HeaderBuilder::new().schema(Some(schema.build())).description(Some(what)).build();
+        components.headers.insert(name.to_string(), RefOr::T(header));
+    }
+    for item in document.paths.paths.values_mut() {
+        super::operations_mut(item).for_each(of_operation);
+    }
+}
+
+fn of_operation(operation: &mut Operation) {
+    let named = |name: &str| {
+        operation.parameters.iter().flatten().any(|one| matches!(one, RefOr::T(parameter) if parameter.name == name))
+    };
+    // The page of a lineage says in its body what it is.
+    let (lists, keyed) = (named("cursor"), named("Idempotency-Key"));
+    for (status, response) in &mut operation.responses.responses {
+        let RefOr::T(response) = response else { continue };
+        let succeeds = status.starts_with('2');
+        let tagged = succeeds && response.content.values().any(is_tagged);
+        let names = [
+            (REQUEST_ID, true),
+            (header::ETAG, tagged),
+            (header::LOCATION, ["201", "202"].contains(&status.as_str())),
+            (header::LINK, succeeds && lists),
+            (TOTAL_COUNT, succeeds && lists),
+            (TOTAL_COUNT_CAPPED, succeeds && lists),
+            (header::RETRY_AFTER, ["429", "503"].contains(&status.as_str())),
+            // Failed runs are found again too.
+            (IDEMPOTENCY_REPLAYED, keyed),
+        ];
+        for (name, _) in names.into_iter().filter(|(_, there)| *there) {
+            let of = Ref::new(format!("#/components/headers/{name}"));
+            response.headers.insert(name.to_string(), RefOr::Ref(of));
+        }
+    }
+}
+
+fn is_tagged(content: &RefOr<Content>) -> bool {
+    let RefOr::T(Content { schema: Some(RefOr::Ref(schema)), .. }) = content else { return false };
+    let name = schema.ref_location.rsplit('/').next();
+    name.is_some_and(|name| TAGGED.contains(&name))
+}

@@ -1,0 +1,50 @@
+//! T50: neither the zone of the process nor that of the database is in any answer.
+
+use crate::{
+    process::Place,
+    remote::{Remote, inputs},
+};
+use fairway_testkit::TestDatabase;
+use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
+
+fn moment(text: OffsetDateTime) -> String {
+    text.format(&Rfc3339).unwrap()
+}
+
+async fn found(remote: &Remote, query: &str) -> usize {
+    remote.get(&format!("/v1/executions?{query}")).await.unwrap().body.as_array().unwrap().len()
+}
+
+#[tokio::test]
+async fn moments_are_told_in_utc_wherever_the_server_thinks_it_is() {
+    let database = TestDatabase::create().await.unwrap();
+    let owner = database.owner().await.unwrap();
+    owner
+        .batch_execute(
+            "DO $$ BEGIN
+            EXECUTE format('ALTER DATABASE %I SET timezone = ''America/St_Johns''', current_database());
+        END $$",
+        )
+        .await
+        .unwrap();
+    let place = Place::new(&database.url()).setting("TZ", "Asia/Kathmandu");
+    let server = place.start().await;
+    let remote = &server.remote;
+    let path = remote.runnable().await;
+    let before = OffsetDateTime::now_utc() - Duration::SECOND;
+    let run = remote.make(&path, &inputs()).await.id("execution_id");
+    let after = OffsetDateTime::now_utc() + Duration::SECOND;
+
+    let read = remote.get(&format!("/v1/executions/{run}")).await.unwrap().body;
+    let log = remote.get("/v1/audit/events?limit=1").await.unwrap().body;
+    for text in [&read["started_at"], &read["finished_at"], &log[0]["occurred_at"]] {
+        let text = text.as_str().unwrap();
+        assert!(text.ends_with('Z'), "{text}");
+        let told = OffsetDateTime::parse(text, &Rfc3339).unwrap();
+        assert!(before <= told && told <= after, "{text} is not now");
+    }
+    let (before, after) = (moment(before), moment(after));
+    assert_eq!(found(remote, &format!("since={before}&until={after}")).await, 1);
+    assert_eq!(found(remote, &format!("until={before}")).await, 0);
+    assert_eq!(found(remote, &format!("since={after}")).await, 0);
+}
