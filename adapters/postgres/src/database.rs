@@ -32,13 +32,13 @@ const WAIT_FOR_CONNECTION: Duration = Duration::from_millis(900);
 /// table has a handful of rows, every index that begins with the tenant seems as cheap as the one that names the row,
 /// unless reading an index entry too many has a price. A statement that names its rows and asks for their state besides
 /// asks with `IS NOT DISTINCT FROM`, which no index by state answers.
-const ENTER_POINTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1500ms'; \
-    SET lock_timeout = '1300ms'; \
+const ENTER_POINTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; \
+    SET lock_timeout = '1200ms'; \
     SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
     SET enable_hashjoin = off; SET enable_mergejoin = off; SET cpu_index_tuple_cost = 1; \
     SET max_parallel_workers_per_gather = 0";
 /// What a connection for lists says first. Their filters come and go, so they are planned for the values at hand.
-const ENTER_LISTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1500ms'; SET jit = off; \
+const ENTER_LISTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; SET jit = off; \
     SET plan_cache_mode = force_custom_plan";
 /// Connections for lists, for each connection for the rest: one for four.
 const POINTS_PER_LIST: usize = 4;
@@ -47,7 +47,7 @@ const POINTS_PER_LIST: usize = 4;
 const CONNECT: Duration = Duration::from_millis(900);
 /// How long a statement may take, waiting for a connection included. Above what PostgreSQL is told, so that its own
 /// refusal comes first where it still answers.
-pub(crate) const ANSWER: Duration = Duration::from_millis(1_700);
+pub(crate) const ANSWER: Duration = Duration::from_millis(1_600);
 
 /// Where and how to connect.
 #[derive(Clone, Debug)]

@@ -9,11 +9,19 @@ use actix_web::{
     Error,
     body::MessageBody,
     dev::{Payload, ServiceRequest, ServiceResponse},
+    error::PayloadError,
     http::{StatusCode, header},
     middleware::Next,
+    web::Bytes,
 };
 use futures_util::{StreamExt as _, stream};
-use std::{cell::RefCell, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    rc::Rc,
+    task::{Context, Poll},
+    time::Duration,
+};
 use tokio::time::timeout;
 
 /// What is read of a body for nothing, at most, in bytes.
@@ -32,18 +40,33 @@ pub async fn unread<B: MessageBody + 'static>(
     if matches!(request.parts_mut().1, Payload::None) || announced(&request) > SHORT {
         return next.call(request).await;
     }
-    let body = Rc::new(RefCell::new(request.parts_mut().1.take()));
+    let body = Rc::new(Body { payload: RefCell::new(request.parts_mut().1.take()), over: Cell::new(false) });
     let read = Rc::clone(&body);
-    let shared = stream::poll_fn(move |context| read.borrow_mut().poll_next_unpin(context));
+    let shared = stream::poll_fn(move |context| read.poll(context));
     request.set_payload(Payload::Stream { payload: Box::pin(shared) });
     let answer = next.call(request).await;
     // Whoever was too slow for the handler gets no time here either.
     let waits = answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::REQUEST_TIMEOUT);
-    if waits {
+    if waits && !body.over.get() {
         // However it ends, the answer goes out; what is left of the body then ends the connection.
         let _ = timeout(PATIENCE, drop_rest(&body)).await;
     }
     answer
+}
+
+/// A body that is read by whoever is asked first, and then here.
+struct Body {
+    payload: RefCell<Payload>,
+    /// It was read to its end, or broke: nothing more comes, and nobody says so twice.
+    over: Cell<bool>,
+}
+
+impl Body {
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, PayloadError>>> {
+        let part = self.payload.borrow_mut().poll_next_unpin(context);
+        self.over.set(matches!(part, Poll::Ready(None | Some(Err(_)))));
+        part
+    }
 }
 
 /// The length that the head names; nothing where the body comes in chunks.
@@ -52,9 +75,9 @@ fn announced(request: &ServiceRequest) -> usize {
     length.and_then(|length| length.parse().ok()).unwrap_or_default()
 }
 
-async fn drop_rest(body: &RefCell<Payload>) {
+async fn drop_rest(body: &Body) {
     let mut dropped = 0_usize;
-    while let Some(Ok(part)) = stream::poll_fn(|context| body.borrow_mut().poll_next_unpin(context)).next().await {
+    while let Some(Ok(part)) = poll_fn(|context| body.poll(context)).await {
         dropped = dropped.saturating_add(part.len());
         if dropped > SHORT {
             return;

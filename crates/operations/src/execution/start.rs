@@ -33,7 +33,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 /// How long is looked for a run whose accept got no answer: whoever waits for that has waited long enough.
-const LOOK: Duration = Duration::from_millis(150);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A run to start.
 #[derive(Clone, Debug)]
