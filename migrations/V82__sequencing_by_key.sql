@@ -1,5 +1,5 @@
 -- A sequencer of a young server plans this once, while the tables are empty, and the plan for a join was then one that read
--- all of a tenant's facts for every batch. Rows are named so that no plan can do that: those that wait by where they lie,
+-- all of a tenant's facts for each fact that it placed. Rows are named so that no plan can do that: those that wait by where they lie,
 -- which is safe because the log's row is locked and nobody else takes them away, and each fact by its key.
 CREATE OR REPLACE FUNCTION fairway_sequence(log uuid, batch integer) RETURNS bigint
 LANGUAGE plpgsql AS $$

@@ -1,6 +1,11 @@
 //! Whether the service lives, is ready, and how it does.
 
-use crate::{compose::Api, document::ServiceRefusals, error::ApiError, http::HttpBase};
+use crate::{
+    compose::Api,
+    document::ServiceRefusals,
+    error::ApiError,
+    http::{HttpBase, leaving::SaidLeaving},
+};
 use actix_web::{HttpResponse, get, http::StatusCode, web};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -48,17 +53,20 @@ pub(crate) async fn readyz(api: web::Data<Api>, base: web::Data<HttpBase>) -> Ht
     let readiness = api.readiness().await;
     let say = |well: bool| if well { "ok" } else { "unavailable" };
     let everything = readiness.database && readiness.artifacts && readiness.partitions;
-    let (status, word) = match (everything, base.leaving.is_announced()) {
+    let leaving = base.leaving.is_announced();
+    let (status, word) = match (everything, leaving) {
         (true, false) => (StatusCode::OK, "ready"),
         (false, false) => (StatusCode::SERVICE_UNAVAILABLE, "unready"),
         (true | false, true) => (StatusCode::SERVICE_UNAVAILABLE, "leaving"),
     };
-    HttpResponse::build(status).json(Readiness {
+    let mut answer = HttpResponse::build(status).json(Readiness {
         status: word,
         database: say(readiness.database),
         artifacts: say(readiness.artifacts),
         partitions: say(readiness.partitions),
-    })
+    });
+    answer.extensions_mut().insert(SaidLeaving(leaving));
+    answer
 }
 
 /// Counters and timings in the Prometheus text format.

@@ -160,7 +160,7 @@ fn announced(headers: &HeaderMap) -> bool {
 }
 
 /// The announced length; one that cannot be read is beyond every limit.
-fn content_length(headers: &HeaderMap) -> Option<usize> {
+pub(super) fn content_length(headers: &HeaderMap) -> Option<usize> {
     let length = headers.get(header::CONTENT_LENGTH)?;
     Some(length.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(usize::MAX))
 }

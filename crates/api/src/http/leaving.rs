@@ -22,3 +22,8 @@ impl Leaving {
         self.0.load(Ordering::Relaxed)
     }
 }
+
+/// What an answer says of it. Whoever puts this among an answer's extensions has its goodbye agree with what its body says,
+/// however soon after the announcement comes.
+#[derive(Clone, Copy, Debug)]
+pub struct SaidLeaving(pub bool);

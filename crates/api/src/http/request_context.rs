@@ -7,7 +7,7 @@
 
 use crate::{
     error::ApiError,
-    http::{HttpBase, connection::Line, deprecation::Deprecation},
+    http::{HttpBase, connection::Line, deprecation::Deprecation, leaving::SaidLeaving},
     metrics::{Method, RequestFacts},
     telemetry,
 };
@@ -164,7 +164,8 @@ impl Arrival {
         if let Ok(timing) = HeaderValue::from_str(&timing) {
             headers.insert(SERVER_TIMING, timing);
         }
-        if self.base.as_ref().is_some_and(|base| base.leaving.is_announced()) {
+        let said = answer.extensions().get::<SaidLeaving>().map(|said| said.0);
+        if said.unwrap_or_else(|| self.base.as_ref().is_some_and(|base| base.leaving.is_announced())) {
             answer.head_mut().set_connection_type(ConnectionType::Close);
         }
         self.report(answer.status(), route, elapsed);

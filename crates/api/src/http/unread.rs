@@ -5,12 +5,13 @@
 //! load spend both machines on connecting again. So the short rest of a body is read and dropped before the answer goes out.
 //! A long one ends its connection as before: it may cost its sender more than it costs us.
 
+use super::body::content_length;
 use actix_web::{
     Error,
     body::MessageBody,
     dev::{Payload, ServiceRequest, ServiceResponse},
     error::PayloadError,
-    http::{StatusCode, header},
+    http::StatusCode,
     middleware::Next,
     web::Bytes,
 };
@@ -37,7 +38,9 @@ pub async fn unread<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<B>, Error> {
-    if matches!(request.parts_mut().1, Payload::None) || announced(&request) > SHORT {
+    if matches!(request.parts_mut().1, Payload::None)
+        || content_length(request.headers()).is_some_and(|length| length > SHORT)
+    {
         return next.call(request).await;
     }
     let body = Rc::new(Body { payload: RefCell::new(request.parts_mut().1.take()), over: Cell::new(false) });
@@ -67,12 +70,6 @@ impl Body {
         self.over.set(matches!(part, Poll::Ready(None | Some(Err(_)))));
         part
     }
-}
-
-/// The length that the head names; nothing where the body comes in chunks.
-fn announced(request: &ServiceRequest) -> usize {
-    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-    length.and_then(|length| length.parse().ok()).unwrap_or_default()
 }
 
 async fn drop_rest(body: &Body) {
