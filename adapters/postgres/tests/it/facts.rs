@@ -173,7 +173,9 @@ async fn a_plan_made_on_an_empty_log_reads_each_fact_once() {
     let sql = "SELECT relname::text, idx_tup_read FROM pg_stat_user_indexes WHERE relname IN ('fact', 'fact_pending')";
     for row in client.query(sql, &[]).await.unwrap() {
         let (table, read): (String, i64) = (row.get(0), row.get(1));
-        assert!(read <= 3 * FACTS, "{read} entries of {table}'s index were read for {FACTS} facts");
+        // Each of the four calls looks whether somebody waits and takes a batch, and both may pass over every entry that was taken
+        // before and not yet cleaned away. The plan that this refuses read all facts for each fact, a hundred times more.
+        assert!(read <= 2 * 4 * FACTS, "{read} entries of {table}'s index were read for {FACTS} facts");
     }
 }
 
