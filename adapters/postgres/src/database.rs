@@ -3,7 +3,7 @@
 use crate::{
     asset::{Assets, NewVersions, Referring, Routes},
     environment::Environments,
-    execution::{Accepts, Evidence, Finishes},
+    execution::{Accepts, Advances, Evidence, Finishes, Starts},
     failure,
     gather::Gather,
     listing::LongLists,
@@ -15,7 +15,8 @@ use crate::{
     waiting::Waiting,
 };
 use deadpool_postgres::{
-    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, RecyclingMethod, Runtime, Timeouts,
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, QueueMode, RecyclingMethod, Runtime,
+    Timeouts,
 };
 use fairway_domain::store::{CommitError, StoreError};
 use rustls::{ClientConfig, RootCertStore};
@@ -80,6 +81,9 @@ pub struct Database {
     pub(crate) releases: Arc<Gather<Looks<Releases>>>,
     pub(crate) evidence: Arc<Gather<Looks<Evidence>>>,
     pub(crate) accepts: Arc<Gather<Commits<Accepts>>>,
+    pub(crate) queued_accepts: Arc<Gather<Commits<Accepts>>>,
+    pub(crate) starts: Arc<Gather<Commits<Starts>>>,
+    pub(crate) advances: Arc<Gather<Commits<Advances>>>,
     pub(crate) finishes: Arc<Gather<Commits<Finishes>>>,
     pub(crate) new_versions: Arc<Gather<Commits<NewVersions>>>,
     pub(crate) moves: Arc<Gather<Commits<Moves>>>,
@@ -107,7 +111,10 @@ impl Database {
             environments: Gather::over(Looks(Environments(points.clone())), &waiting),
             releases: Gather::over(Looks(Releases(points.clone())), &waiting),
             evidence: Gather::over(Looks(Evidence(points.clone())), &waiting),
-            accepts: Gather::over(Commits::of(Accepts(points.clone())), &waiting),
+            accepts: Gather::over(Commits::of(Accepts::of_running(points.clone())), &waiting),
+            queued_accepts: Gather::over(Commits::of(Accepts::of_queued(points.clone())), &waiting),
+            starts: Gather::over(Commits::of(Starts(points.clone())), &waiting),
+            advances: Gather::over(Commits::of(Advances(points.clone())), &waiting),
             finishes: Gather::over(Commits::of(Finishes(points.clone())), &waiting),
             new_versions: Gather::over(Commits::of(NewVersions(points.clone())), &waiting),
             moves: Gather::over(Commits::of(Moves(points.clone())), &waiting),
@@ -206,6 +213,9 @@ fn pool(url: &str, connections: usize, enter: &'static str) -> Result<Pool, Stor
     });
     Pool::builder(Manager::from_config(config, tls(), recycle))
         .max_size(connections)
+        // The one that was used last: its plans and what it knows of the tables are still in the processor's caches. Taken in
+        // turn, sixteen connections share the work of two and each finds them cold.
+        .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
         .timeouts(Timeouts { wait: Some(WAIT_FOR_CONNECTION), create: Some(CONNECT), recycle: Some(CONNECT) })
         .post_create(hook)

@@ -7,10 +7,15 @@ mod finish;
 mod lease;
 mod lineage;
 mod list;
+mod progress;
+mod queue;
+mod start;
 
 pub(crate) use accept_many::Accepts;
 pub(crate) use evidence::Evidence;
 pub(crate) use finish::Finishes;
+pub(crate) use progress::Advances;
+pub(crate) use start::Starts;
 
 use crate::{
     database::{Database, Param},
@@ -20,16 +25,19 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
+    access::ActorRef,
     evidence::{
         ArtifactDocument, EvidenceRecord, Snapshot,
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
-        Acceptance, Ending, Execution, Outcome, RunError, Status, StepRow,
+        Acceptance, Admission, Ending, Execution, Outcome, RunError, Status, StepRow,
+        dispatch::{Claim, Claimed, Held, Start, Started, Stopping},
         ports::{Accepted, AcceptedOn, ExecutionFilter, ExecutionStore, LapsedRun, LeaseState, RuntimeEntry},
+        progress::{Progress, RunEvent},
     },
     id::{ArtifactId, ExecutionId},
-    idempotency::RequestKey,
+    idempotency::{KeyedOutcome, RequestKey},
     release::lane::Lane,
     slug::Slug,
     store::{CommitError, Listed, Paging, StoreError},
@@ -137,7 +145,10 @@ impl ExecutionStore for Database {
         key: Option<&RequestKey>,
     ) -> Result<Accepted, CommitError> {
         let asking = accept_many::Asking { scope, run: acceptance.clone(), on, key: key.cloned() };
-        self.accepts.commit(asking).await
+        match &acceptance.admission {
+            Admission::Run { .. } | Admission::Deny(_) => self.accepts.commit(asking).await,
+            Admission::Queue { .. } => self.queued_accepts.commit(asking).await,
+        }
     }
 
     async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
@@ -154,6 +165,36 @@ impl ExecutionStore for Database {
 
     async fn take_lapsed(&self, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError> {
         lease::take_lapsed(self, lease).await
+    }
+
+    async fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
+        queue::claim(self, claim).await
+    }
+
+    async fn start(&self, scope: TenantScope, start: &Start) -> Result<Started, CommitError> {
+        self.starts.commit(start::Starting::of(scope, start)?).await
+    }
+
+    async fn advance(&self, scope: TenantScope, held: Held, progress: &Progress) -> Result<(), CommitError> {
+        self.advances.commit(progress::Telling::of(scope, held, progress)?).await
+    }
+
+    async fn stop(
+        &self,
+        scope: TenantScope,
+        held: Held,
+        by: &ActorRef,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<Stopping, StoreError> {
+        queue::stop(self, scope, held, (by, key)).await
+    }
+
+    async fn take_over(&self, scope: TenantScope, held: Held) -> Result<bool, StoreError> {
+        queue::take_over(self, scope, held).await
+    }
+
+    async fn events(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<RunEvent>, StoreError> {
+        progress::events(self, scope, id).await
     }
 
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError> {

@@ -22,6 +22,7 @@ mod pulse;
 mod release;
 mod rollout;
 mod row;
+mod signal;
 mod tenant;
 mod together;
 mod waiting;
@@ -32,4 +33,5 @@ pub use migration::{
     Expired, MigrationError, agrees_with_schema, create_database, expire_payloads, holds_schema, migrate,
     prepare_partitions, schema_fingerprint,
 };
+pub use signal::PostgresLine;
 pub use waiting::{Waiting, with_time_waited};

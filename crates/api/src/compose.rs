@@ -13,10 +13,16 @@ use crate::{
 use anyhow::Context as _;
 use fairway_artifacts::Artifacts;
 use fairway_domain::{
-    asset::ports::ArtifactStore, execution::provider::Provider, id::Ids, redaction::Redactor, time::Clock,
+    asset::ports::ArtifactStore,
+    execution::{dispatch::Dispatch, provider::Provider},
+    id::Ids, redaction::Redactor, time::Clock,
 };
-use fairway_operations::{Failure, Services, Settings as RunSettings, Stores, access::IdentityMode};
-use fairway_postgres::{Database, DatabaseOptions};
+use fairway_operations::{
+    Failure, Services, Settings as RunSettings, Stores,
+    access::IdentityMode,
+    execution::{recover_forever, work_forever},
+};
+use fairway_postgres::{Database, DatabaseOptions, PostgresLine};
 use fairway_providers::{Accounts, Local};
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, task::JoinSet};
@@ -63,6 +69,15 @@ impl Api {
     }
 }
 
+/// Whether a process works on runs that wait in line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Works {
+    /// It does.
+    Yes,
+    /// Other processes do.
+    No,
+}
+
 /// What a process is made of before its workers start.
 #[derive(Clone)]
 pub struct Process {
@@ -72,6 +87,7 @@ pub struct Process {
     result_retention: Duration,
     waiting_line: usize,
     mode: IdentityMode,
+    dispatch: Dispatch,
     metrics: Metrics,
     cursor_key: Arc<OnceCell<CursorKey>>,
     leaving: Leaving,
@@ -141,17 +157,20 @@ impl Process {
         let result_retention = settings.result_retention;
         let options = DatabaseOptions { url: url.clone(), connections: RELAY_CONNECTIONS, result_retention };
         let relays = Database::new(&options)?;
+        let mode = match settings.auth_mode {
+            AuthMode::Local => IdentityMode::Local,
+        };
         let runs = RunSettings {
             sync_wait: settings.sync_wait,
             execution_deadline: settings.execution_deadline,
             lease: settings.worker_lease,
+            dispatch: settings.dispatch,
+            queue_cap: settings.queue_cap,
+            identity: mode,
             redactor: Arc::new(Redactor::new(&settings.national_ids)),
         };
         let Parts { artifacts, provider, clock, ids } = parts;
         let services = Services::new(stores(&relays), artifacts, provider, (clock, ids), runs);
-        let mode = match settings.auth_mode {
-            AuthMode::Local => IdentityMode::Local,
-        };
         Ok(Self {
             url,
             services,
@@ -159,6 +178,7 @@ impl Process {
             result_retention,
             waiting_line: settings.waiting_line,
             mode,
+            dispatch: settings.dispatch,
             metrics: Metrics::new()?,
             cursor_key: Arc::default(),
             leaving: Leaving::default(),
@@ -203,16 +223,43 @@ impl Process {
         })
     }
 
-    /// Starts the relays; they end when the set is dropped.
-    #[must_use = "the relays end with the set"]
-    pub fn start_relays(&self) -> JoinSet<()> {
-        let mut relays = JoinSet::new();
+    /// Starts the relays of a server; they end when the set is dropped.
+    ///
+    /// # Errors
+    /// When the address cannot be read.
+    pub fn start_relays(&self, works: Works) -> anyhow::Result<JoinSet<()>> {
+        let mut relays = self.start_worker(works)?;
         let log = Arc::new(self.relays.clone());
         relays.spawn(fairway_operations::audit::sequence_forever(log, self.services.wake()));
-        relays.spawn(fairway_operations::execution::recover_forever(self.services.clone()));
         relays.spawn(fairway_operations::release::advise_forever(self.services.clone()));
         relays.spawn(fairway_operations::retention::retain_forever(self.services.clone()));
-        relays
+        Ok(relays)
+    }
+
+    /// Starts what works on runs, over connections of its own; it ends when the set is dropped.
+    ///
+    /// # Errors
+    /// When the address cannot be read.
+    pub fn start_worker(&self, works: Works) -> anyhow::Result<JoinSet<()>> {
+        let mut relays = JoinSet::new();
+        if !self.dispatch.has_workers() {
+            relays.spawn(recover_forever(self.services.clone()));
+            return Ok(relays);
+        }
+        let line = Arc::new(PostgresLine::new(self.url.clone()));
+        let services = self.services.clone();
+        relays.spawn(async move { services.exchange_signals(line).await });
+        if works == Works::Yes {
+            let options = DatabaseOptions {
+                url: self.url.clone(),
+                connections: CONNECTIONS_PER_WORKER,
+                result_retention: self.result_retention,
+            };
+            let database = Database::new(&options)?;
+            self.metrics.watch(database.waiting().clone());
+            relays.spawn(work_forever(self.services.over(stores(&database))));
+        }
+        Ok(relays)
     }
 
     /// Tells everybody who answers that the process is about to end.

@@ -15,7 +15,7 @@ pub use value::{LogFormat, Secret};
 
 use crate::http::site_guard::{HostName, Scheme, SiteRules};
 use fairway_artifacts::Location;
-use fairway_domain::{access::ActorRef, redaction::NationalId};
+use fairway_domain::{access::ActorRef, execution::dispatch::Dispatch, redaction::NationalId};
 use reading::Raw;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -48,6 +48,10 @@ pub struct Settings {
     pub internal_clients: Vec<ActorRef>,
     /// How long a synchronous request waits for its execution.
     pub sync_wait: Duration,
+    /// Where runs run.
+    pub dispatch: Dispatch,
+    /// How many runs of a tenant may wait for a worker.
+    pub queue_cap: u32,
     /// How long an execution may run.
     pub execution_deadline: Duration,
     /// How long a worker may be silent before its work is given to another.
@@ -134,6 +138,8 @@ impl Settings {
             waiting_line: raw.read(&setting::WAITING_LINE, value::line)?,
             internal_clients: raw.read(&setting::INTERNAL_CLIENTS, value::services)?,
             sync_wait: raw.read(&setting::SYNC_WAIT, value::duration)?,
+            dispatch: raw.read(&setting::DISPATCH, value::dispatch)?,
+            queue_cap: raw.read(&setting::QUEUE_CAP, value::queue_cap)?,
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, value::national_ids)?,

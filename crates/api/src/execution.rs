@@ -1,5 +1,8 @@
 //! Running workloads and reading how runs went.
 
+pub(crate) mod events;
+mod preference;
+
 use crate::{
     answer::Answer,
     caller::{Claimed, Identified},
@@ -7,6 +10,7 @@ use crate::{
     document::{ErrorBody, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, Fields},
     http::{
+        HttpBase,
         body::Body,
         idempotency::{IDEMPOTENCY_REPLAYED, Keyed},
         paging::List,
@@ -18,10 +22,7 @@ use crate::{
 };
 use actix_web::{
     HttpRequest, HttpResponse, HttpResponseBuilder, get,
-    http::{
-        StatusCode,
-        header::{HeaderName, LOCATION},
-    },
+    http::{StatusCode, header::LOCATION},
     post, web,
 };
 use fairway_domain::{
@@ -31,15 +32,12 @@ use fairway_domain::{
     time::Timestamp,
 };
 use fairway_operations::{
-    Failure, RunRefusal,
-    execution::{Answer as Run, ExecuteRequest, ExecutionQuery, ReadExecution},
+    execution::{Answer as Run, ExecuteRequest, ExecutionQuery, Patience, ReadExecution},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
-
-const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// A run to start.
 #[derive(Deserialize, ToSchema)]
@@ -186,6 +184,22 @@ struct StoredOutput {
     metadata: Value,
 }
 
+impl ExecutionResult {
+    fn of(execution: &Execution) -> Result<Self, ApiError> {
+        let (output, metadata) =
+            stored(execution)?.map_or((Value::Null, Value::Null), |stored| (stored.output, stored.metadata));
+        Ok(Self {
+            execution_id: execution.execution_id.uuid(),
+            status: execution.status.as_str(),
+            output,
+            metadata,
+            error: execution.error.as_ref().map(ErrorView::of),
+            started_at: execution.started_at.to_string(),
+            completed_at: execution.finished_at.map(|at| at.to_string()),
+        })
+    }
+}
+
 fn stored(execution: &Execution) -> Result<Option<StoredOutput>, ApiError> {
     let parse = |text: &String| serde_json::from_str(text);
     execution.output.as_ref().map(parse).transpose().map_err(|error| ApiError::internal().caused_by(&error))
@@ -223,21 +237,26 @@ impl ExecutionView {
     params(
         ("slug" = String, Path, description = "The workload's slug"),
         ExecuteQuery,
-        ("Prefer" = Option<String>, Header, description = "`respond-async` for a queued run"),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` for a queued run, `wait=n` to wait so many seconds at most"),
         KeyParams,
     ),
     request_body = Execute,
     responses(
-        (status = 200, description = "The run ended", body = ExecutionResult),
+        (
+            status = 200,
+            description = "The run ended; with `Accept: text/event-stream`, its events as they come",
+            content((ExecutionResult = "application/json"), (String = "text/event-stream"))
+        ),
         (status = 202, description = "The run goes on", body = QueuedExecution),
         (status = 401, description = "The workload is reached by a share link", body = ErrorBody),
+        (status = 429, description = "Too many runs wait", body = ErrorBody),
         WriteRefusals,
     )
 )]
 #[post("/v1/workloads/by-slug/{slug}/execute")]
 pub(crate) async fn execute_workload(
     request: HttpRequest,
-    api: web::Data<Api>,
+    (api, base): (web::Data<Api>, web::Data<HttpBase>),
     claimed: Claimed,
     slug: web::Path<String>,
     keyed: Keyed,
@@ -248,34 +267,23 @@ pub(crate) async fn execute_workload(
     let slug = Slug::parse(&slug).map_err(|_| ApiError::not_found())?;
     let key = keyed.of_caller(&claimed.0.actor, || body.digest());
     let Execute { environment, inputs, lane: chosen } = body.into_inner();
-    refuse_async(&request, &query)?;
     let mut fields = Fields::default();
     let environment = Slug::parse(&environment)
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"));
     let (environment, lane) = (fields.read(environment), fields.read(lane(chosen.as_deref())));
+    let patience = fields.read(preference::patience(request.headers(), query.mode.as_deref()));
     let inputs = inputs.unwrap_or_default();
-    let wanted = fields.whole(|| Some(ExecuteRequest { slug, environment: environment?, inputs, lane: lane? }))?;
+    let wanted = fields.whole(|| {
+        Some(ExecuteRequest { slug, environment: environment?, inputs, lane: lane?, patience: patience? })
+    })?;
     let run = api.services.execute((api.mode, &claimed.0, request_id()), &wanted, key.as_ref()).await?;
     if !run.replayed {
         api.metrics.execution(run.execution.status);
     }
-    answer(&run)
-}
-
-/// This server runs everything while its caller waits.
-fn refuse_async(request: &HttpRequest, query: &ExecuteQuery) -> Result<(), ApiError> {
-    let preferred = request
-        .headers()
-        .get_all(&PREFER)
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .any(|preference| preference.trim().eq_ignore_ascii_case("respond-async"));
-    match query.mode.as_deref() {
-        Some("async") => Err(Failure::Run(RunRefusal::NoAsync).into()),
-        None if preferred => Err(Failure::Run(RunRefusal::NoAsync).into()),
-        None => Ok(()),
-        Some(_) => Err(FieldProblem::invalid("mode").into()),
+    if wanted.patience == Patience::Acceptance && run.execution.status != Status::Denied {
+        return events::streamed(&api, &base, (claimed.0, run.execution.execution_id), 0).await;
     }
+    answer(&run)
 }
 
 /// Refusals of a run that a synchronous caller is told as its own mistake.
@@ -290,12 +298,17 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
         let replayed = actix_web::http::header::HeaderValue::from_static("true");
         if run.replayed { error.with_header(IDEMPOTENCY_REPLAYED, replayed) } else { error }
     };
+    let goes_on = || {
+        let mut response = marked(run, HttpResponse::Accepted());
+        response.insert_header((LOCATION, format!("/v1/executions/{id}")));
+        Ok(response.json(QueuedExecution { execution_id: id.uuid(), state: Status::Queued.as_str() }))
+    };
+    // Who asked for a place in line got one, however the run went since.
+    if run.in_line {
+        return goes_on();
+    }
     match execution.status {
-        Status::Queued | Status::Running | Status::AwaitingReview => {
-            let mut response = marked(run, HttpResponse::Accepted());
-            response.insert_header((LOCATION, format!("/v1/executions/{id}")));
-            Ok(response.json(QueuedExecution { execution_id: id.uuid(), state: Status::Queued.as_str() }))
-        }
+        Status::Queued | Status::Running | Status::AwaitingReview => goes_on(),
         Status::Denied => Err(refused(
             ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run")
                 .with("reason_code", execution.reason_code.clone()),
@@ -311,18 +324,7 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
                     None => mistake,
                 });
             }
-            let (output, metadata) =
-                stored(execution)?.map_or((Value::Null, Value::Null), |stored| (stored.output, stored.metadata));
-            let view = ExecutionResult {
-                execution_id: id.uuid(),
-                status: execution.status.as_str(),
-                output,
-                metadata,
-                error: execution.error.as_ref().map(ErrorView::of),
-                started_at: execution.started_at.to_string(),
-                completed_at: execution.finished_at.map(|at| at.to_string()),
-            };
-            Ok(marked(run, HttpResponse::Ok()).json(view))
+            Ok(marked(run, HttpResponse::Ok()).json(ExecutionResult::of(execution)?))
         }
     }
 }
@@ -388,4 +390,31 @@ pub(crate) async fn read_execution(
 ) -> Result<HttpResponse, ApiError> {
     let ReadExecution { execution, steps } = api.services.execution_detail(&caller, *execution).await?;
     Ok(Answer::ok(&ExecutionView::of(&execution, steps.as_deref())?).send())
+}
+
+/// Nothing to say.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CancelRequest {}
+
+/// Stops a run: one that waits in line at once, one under way within a second.
+#[utoipa::path(
+    operation_id = "cancel_execution",
+    tag = "executions",
+    params(("execution_id" = Uuid, Path, description = "The run"), KeyParams),
+    request_body = CancelRequest,
+    responses((status = 200, description = "The run, stopped", body = ExecutionView), WriteRefusals)
+)]
+#[post("/v1/executions/{execution_id}/cancel")]
+pub(crate) async fn cancel_execution(
+    api: web::Data<Api>,
+    caller: Identified,
+    execution: PathId<ExecutionId>,
+    keyed: Keyed,
+    body: Body<CancelRequest>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let done = api.services.cancel_execution(&caller, *execution, key.as_ref()).await?;
+    let (ReadExecution { execution, steps }, replayed) = done.apart();
+    Ok(Answer::once(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.send())
 }

@@ -4,7 +4,7 @@
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use fairway_api::{config::Settings, document, seed, serve, serve::DatabaseAddress, telemetry::Telemetry};
+use fairway_api::{compose::Works, config::Settings, document, seed, serve, serve::DatabaseAddress, telemetry::Telemetry};
 use std::{path::PathBuf, process::ExitCode};
 
 /// Many small allocations make up a request; this allocator takes a third of the system's time for them.
@@ -30,8 +30,14 @@ struct Common {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve the HTTP API until SIGTERM.
-    Serve,
+    /// Serve the HTTP API until SIGTERM, and work on runs that wait in line.
+    Serve {
+        /// Leave runs that wait in line to workers of their own.
+        #[arg(long)]
+        no_worker: bool,
+    },
+    /// Work on runs that wait in line, until SIGTERM. Any number of these may run beside the servers.
+    Worker,
     /// Go on with rollouts that advance by themselves, until SIGTERM. Any number of these may run beside the servers.
     RolloutPilot,
     /// Bring the database up to date and end.
@@ -89,12 +95,20 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
                 println!("{} = {} ({})", shown.key, shown.value, shown.origin);
             }
         }
-        Command::Serve => {
+        Command::Serve { no_worker } => {
             let settings = settings(line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-            let served = runtime()?.block_on(serve::serve(&settings));
+            let works = if *no_worker { Works::No } else { Works::Yes };
+            let served = runtime()?.block_on(serve::serve(&settings, works));
             telemetry.shutdown();
             served?;
+        }
+        Command::Worker => {
+            let settings = settings(line)?;
+            let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
+            let worked = runtime()?.block_on(serve::work(&settings));
+            telemetry.shutdown();
+            worked?;
         }
         Command::RolloutPilot => {
             let settings = settings(line)?;

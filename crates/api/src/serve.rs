@@ -2,7 +2,7 @@
 
 use crate::{
     app,
-    compose::{Api, Parts, Process},
+    compose::{Api, Parts, Process, Works},
     config::{Database, Settings},
     http::{connection::Guarded, leaving::Leaving},
 };
@@ -42,6 +42,10 @@ const DATABASE: &str = "fairway";
 const ANNOUNCED: Duration = Duration::from_millis(500);
 /// How long requests under way may take once the server is told to stop, in seconds.
 const DRAIN: u64 = 20;
+/// How long runs under way may take once nobody is served any more. Then they are handed back.
+const RUNS_END: Duration = Duration::from_secs(5);
+/// The same in a worker, which has nothing else to end.
+const WORKER_ENDS: Duration = Duration::from_secs(20);
 /// How long a connection may lie idle between two requests, unless heads of requests are given less.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// How long a client may take to close its side once it was told to.
@@ -179,8 +183,13 @@ pub struct Listening {
 ///
 /// # Errors
 /// When a worker's connections cannot be set up or the listener cannot be used.
-pub fn listen(settings: &Settings, process: &Process, listener: TcpListener) -> anyhow::Result<Listening> {
-    let relays = process.start_relays();
+pub fn listen(
+    settings: &Settings,
+    process: &Process,
+    listener: TcpListener,
+    works: Works,
+) -> anyhow::Result<Listening> {
+    let relays = process.start_relays(works)?;
     let base = web::Data::new(process.base(settings));
     let documents = web::Data::new(process.documents.clone());
     // One set of connections for each worker, made here so that a wrong address is an error and not a panic there.
@@ -244,12 +253,12 @@ impl Workers {
 ///
 /// # Errors
 /// When something that is needed cannot be started.
-pub async fn serve(settings: &Settings) -> anyhow::Result<()> {
+pub async fn serve(settings: &Settings, works: Works) -> anyhow::Result<()> {
     allow_many_connections();
     let listener =
         TcpListener::bind(settings.bind).with_context(|| format!("{} cannot be listened on", settings.bind))?;
     let database = DatabaseAddress::open(settings).await?;
-    let served = serve_over(settings, &database, listener).await;
+    let served = serve_over(settings, &database, listener, works).await;
     let closed = database.close().await;
     served.and(closed)
 }
@@ -267,11 +276,16 @@ fn allow_many_connections() {
     }
 }
 
-async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: TcpListener) -> anyhow::Result<()> {
+async fn serve_over(
+    settings: &Settings,
+    database: &DatabaseAddress,
+    listener: TcpListener,
+    works: Works,
+) -> anyhow::Result<()> {
     fairway_postgres::migrate(&database.owner_url).await.context("the database cannot be brought up to date")?;
     let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
     tokio::spawn(keep_partitions(database.owner_url.clone(), settings.result_retention));
-    let Listening { server, handle, mut relays } = listen(settings, &process, listener)?;
+    let Listening { server, handle, mut relays } = listen(settings, &process, listener, works)?;
     tracing::info!(bind = %settings.bind, "Fairway listens");
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut server = tokio::spawn(server);
@@ -281,6 +295,7 @@ async fn serve_over(settings: &Settings, database: &DatabaseAddress, listener: T
         _ = interrupt.recv() => stop(process.leaving(), &handle, server).await?,
     }
     relays.shutdown().await;
+    process.services().let_runs_end(RUNS_END).await;
     match process.services().hand_back().await {
         Ok(runs) => tracing::info!(runs, "Fairway has stopped"),
         Err(error) => {
@@ -346,6 +361,35 @@ pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
             }
         }
     }
+}
+
+/// Works on runs that wait in line until SIGTERM or SIGINT, beside the servers of the same database. What it began it ends
+/// or hands back.
+///
+/// # Errors
+/// When this deployment has no workers, no server has run there since this one was started, or its schema is another one.
+pub async fn work(settings: &Settings) -> anyhow::Result<()> {
+    if !settings.dispatch.has_workers() {
+        anyhow::bail!("this deployment has no workers: `dispatch` is `{}`", settings.dispatch.as_str());
+    }
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let address = DatabaseAddress::of_running(settings).await?;
+    if !agrees(&address).await.context("the database cannot be looked at")? {
+        anyhow::bail!("the database has the schema of another version: run the worker of the servers' version");
+    }
+    let process = Process::new(settings, address, Parts::of(settings)?)?;
+    let mut relays = process.start_worker(Works::Yes)?;
+    tracing::info!("the worker looks for runs");
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping: no new runs, those under way end");
+    relays.shutdown().await;
+    process.services().let_runs_end(WORKER_ENDS).await;
+    let runs = process.services().hand_back().await?;
+    tracing::info!(runs, "the worker has stopped");
+    Ok(())
 }
 
 async fn stop(

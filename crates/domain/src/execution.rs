@@ -1,7 +1,9 @@
 //! Executions: runs of a workload, from acceptance to their one end.
 
+pub mod dispatch;
 pub mod plan;
 pub mod ports;
+pub mod progress;
 pub mod provider;
 pub mod run;
 
@@ -196,6 +198,8 @@ pub struct Acceptance {
     pub decision: RecordedDecision,
     /// What was sent.
     pub inputs: Payload,
+    /// Who sent it, for whoever goes on with it elsewhere.
+    pub sender: dispatch::Sender,
     /// When it was accepted.
     pub started_at: Timestamp,
     /// What holds it: a lease, or a denial that ends it at once.
@@ -213,6 +217,11 @@ pub enum Admission {
         lease_for: Duration,
         /// How long the run may take, by the database's clock.
         deadline_in: Duration,
+    },
+    /// A place in line.
+    Queue {
+        /// Most runs of the tenant that may stand there.
+        most: u32,
     },
     /// A refusal, with the fact that tells it.
     Deny(Box<Fact>),
@@ -243,6 +252,8 @@ pub struct Ending {
     pub lineage: Vec<LineageItem>,
     /// Obligations that it fulfilled, and when.
     pub fulfilled: Vec<(Obligation, Timestamp)>,
+    /// What happened since it last said how far it came; `None` where it never did.
+    pub progress: Option<progress::Progress>,
     /// When it ended.
     pub finished_at: Timestamp,
     /// The one fact of it.

@@ -20,6 +20,7 @@ pub mod redaction;
 pub mod release;
 pub mod rollout;
 pub mod search;
+pub mod signal;
 pub mod slug;
 pub mod store;
 pub mod tenant;

@@ -2,14 +2,20 @@
 
 mod engine;
 mod evidence;
+mod follow;
 pub(crate) mod live;
 pub mod plan;
 mod recovery;
 mod run;
 mod start;
+mod stop;
+mod worker;
 
 pub(crate) use plan::source;
 
 pub use evidence::{Disclosure, ExecutionQuery, ReadExecution};
+pub use crate::signal::Following;
+pub use follow::Told;
 pub use recovery::recover_forever;
-pub use start::{Answer, ExecuteRequest};
+pub use start::{Answer, ExecuteRequest, Patience};
+pub use worker::work_forever;

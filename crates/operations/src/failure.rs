@@ -141,6 +141,12 @@ pub enum RunRefusal {
     /// This deployment takes no asynchronous runs.
     #[error("asynchronous runs are not taken here")]
     NoAsync,
+    /// As many runs of the tenant wait in line as may.
+    #[error("too many runs wait")]
+    LineFull,
+    /// The run has ended, or nobody can stop it any more.
+    #[error("the run cannot be cancelled any more")]
+    NotCancellable,
     /// Whether the run was accepted could not be found out; it may be read under this identifier.
     #[error("whether the run was accepted is not known")]
     Unsettled(ExecutionId),
@@ -157,6 +163,8 @@ impl RunRefusal {
             Self::NoActiveRelease => "no_active_release",
             Self::NothingToRun => "nothing_to_run",
             Self::NoAsync => "async_dispatch_unavailable",
+            Self::LineFull => "queue_full",
+            Self::NotCancellable => "execution_not_cancellable",
             Self::Unsettled(_) => "unavailable",
         }
     }

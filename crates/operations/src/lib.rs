@@ -17,6 +17,7 @@ pub mod release;
 pub mod retention;
 pub mod rollout;
 mod services;
+mod signal;
 pub mod tenant;
 pub mod workload;
 

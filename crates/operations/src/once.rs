@@ -1,6 +1,6 @@
 //! Requests that are sent again, and resources that moved: idempotency keys and preconditions.
 
-use crate::{Failure, Services};
+use crate::{Failure, RunRefusal, Services};
 use fairway_domain::{
     idempotency::{KeyedOutcome, Known, Outcome, RequestKey},
     store::Revision,
@@ -65,6 +65,11 @@ impl<T> Done<T> {
     pub fn apart(self) -> (T, Done<()>) {
         (self.value, Done { value: (), replayed: self.replayed })
     }
+
+    /// The same about something else.
+    pub(crate) fn with<U>(self, value: U) -> Done<U> {
+        Done { value, replayed: self.replayed }
+    }
 }
 
 pub(crate) fn keyed(key: Option<&RequestKey>, status: u16, resource: Uuid) -> Option<KeyedOutcome> {
@@ -113,6 +118,7 @@ impl Services {
                 | Failure::Asset(_)
                 | Failure::Release(_)
                 | Failure::PreconditionFailed
+                | Failure::Run(RunRefusal::NotCancellable)
         );
         if echo && let Some(outcome) = self.earlier(scope, key).await? {
             return Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) });

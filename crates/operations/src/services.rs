@@ -1,8 +1,10 @@
 //! What every operation works with.
 
 use crate::{
+    access::IdentityMode,
     execution::{live::LiveRuns, plan::PlanCache},
     release::{ActiveReleaseCache, Said},
+    signal::{Signals, exchange_forever},
 };
 use fairway_domain::{
     access::{AccessStore, Caller, principal_binding::PrincipalBindingStore},
@@ -14,12 +16,13 @@ use fairway_domain::{
     },
     audit::{AuditStore, Stamp},
     environment::EnvironmentStore,
-    execution::{ports::ExecutionStore, provider::Provider},
+    execution::{dispatch::Dispatch, ports::ExecutionStore, provider::Provider},
     id::{AssetVersionId, Ids, NamespaceId, TenantId, WorkspaceId},
     idempotency::IdempotencyStore,
     redaction::Redactor,
     release::ports::ReleaseStore,
     rollout::ports::RolloutStore,
+    signal::{Signal, SignalLine},
     tenant::{TenantStore, WorkspaceStore},
     time::Clock,
     workload::ports::WorkloadStore,
@@ -78,6 +81,12 @@ pub struct Settings {
     pub execution_deadline: Duration,
     /// How long a run's lease lasts unless renewed.
     pub lease: Duration,
+    /// Where runs run.
+    pub dispatch: Dispatch,
+    /// Most runs of a tenant that may wait in line.
+    pub queue_cap: u32,
+    /// How far a claim of identity is believed.
+    pub identity: IdentityMode,
     /// Masks personal data in the outputs of runs whose policy wants it.
     pub redactor: Arc<Redactor>,
 }
@@ -115,6 +124,7 @@ pub struct Services {
     pub(crate) said: Cache<(TenantId, AssetVersionId), Arc<Said>>,
     pub(crate) wake: Arc<Wake>,
     pub(crate) live: Arc<LiveRuns>,
+    pub(crate) signals: Arc<Signals>,
 }
 
 impl Services {
@@ -140,6 +150,7 @@ impl Services {
             said: Cache::new(SAID),
             wake: Arc::default(),
             live: Arc::default(),
+            signals: Arc::default(),
         }
     }
 
@@ -153,6 +164,16 @@ impl Services {
     #[must_use]
     pub fn wake(&self) -> Arc<Wake> {
         Arc::clone(&self.wake)
+    }
+
+    /// Wakes whoever waits for this, here and in other processes.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.signals.give(signal, &self.live);
+    }
+
+    /// Exchanges signals with the other processes, for ever.
+    pub async fn exchange_signals(&self, line: Arc<dyn SignalLine>) {
+        exchange_forever(Arc::clone(&self.signals), Arc::clone(&self.live), line).await;
     }
 
     /// Whether the artifact store answers.

@@ -10,6 +10,7 @@ use fairway_domain::{
     id::{WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     search::{MAX_QUESTION, Words},
+    signal::Signal,
     slug::Slug,
     store::{CommitError, Listed, Paging},
     tenant::TenantScope,
@@ -169,6 +170,9 @@ impl Services {
                 committed => committed?,
             }
             self.wake.facts();
+            if next.status != Status::Registered {
+                self.signal(Signal::LookAtAll);
+            }
             return Ok(next);
         }
         Err(Failure::Contended)

@@ -11,7 +11,7 @@ pub use given::{ActiveWorkload, Given, Version};
 use crate::{FaultyArtifacts, FaultyLine, TestDatabase};
 use anyhow::Context as _;
 use fairway_api::{
-    compose::{Parts, Process},
+    compose::{Parts, Process, Works},
     config::Settings,
     serve,
 };
@@ -56,6 +56,7 @@ pub struct Builder {
     provider: Option<Arc<dyn Provider>>,
     clock: Option<Arc<dyn Clock>>,
     ids: Option<Arc<dyn Ids>>,
+    works_not: bool,
 }
 
 impl Builder {
@@ -63,6 +64,13 @@ impl Builder {
     #[must_use]
     pub fn setting(mut self, variable: &'static str, value: impl Into<String>) -> Self {
         self.settings.push((variable, value.into()));
+        self
+    }
+
+    /// Leaves runs that wait in line to others.
+    #[must_use]
+    pub fn without_worker(mut self) -> Self {
+        self.works_not = true;
         self
     }
 
@@ -155,9 +163,10 @@ impl Builder {
         let listener = TcpListener::bind(settings.bind)?;
         let address = listener.local_addr()?;
         let services = Process::new(&settings, database.url(), parts)?.services().clone();
-        let running = Running::start(settings, process, listener).context("its listener")?;
+        let works = if self.works_not { Works::No } else { Works::Yes };
+        let running = Running::start((settings, works), process, listener).context("its listener")?;
         Ok(TestApp {
-            client: Client::new(address)?,
+            client: Client::new(address, database.url())?,
             services,
             running: Some(running),
             database,
@@ -168,12 +177,12 @@ impl Builder {
 }
 
 impl Running {
-    fn start(settings: Settings, process: Process, listener: TcpListener) -> anyhow::Result<Self> {
+    fn start((settings, works): (Settings, Works), process: Process, listener: TcpListener) -> anyhow::Result<Self> {
         let (ready, started) = mpsc::channel();
         let thread = thread::Builder::new().name("test-app".to_owned()).spawn(move || -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
-                let listening = serve::listen(&settings, &process, listener)?;
+                let listening = serve::listen(&settings, &process, listener, works)?;
                 ready.send(listening.handle)?;
                 Ok(listening.server.await?)
             })

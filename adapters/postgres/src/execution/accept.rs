@@ -9,6 +9,7 @@ use fairway_domain::{
     audit::leaf_hash,
     execution::{
         Acceptance, Admission, Status,
+        dispatch::Sender,
         ports::{Accepted, AcceptedOn},
     },
     idempotency::RequestKey,
@@ -16,32 +17,37 @@ use fairway_domain::{
     store::CommitError,
     tenant::TenantScope,
 };
+use serde_json::json;
 
 /// A row while the revisions that the decision saw are still the present ones. No row is locked: runs of one workload
 /// never wait for each other.
 macro_rules! place_sql {
-    () => {
-        "AS MATERIALIZED (
+    ($room:expr) => {
+        concat!(
+            "AS MATERIALIZED (
             SELECT FROM deployment
             JOIN workload USING (tenant_id, workload_id)
             JOIN tenant USING (tenant_id)
             WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3
                 AND deployment.revision = $4 AND workload.revision = $5 AND workload.status = 'registered'
-                AND tenant.access_revision = $6
+                AND tenant.access_revision = $6",
+            $room,
+            "
          ), "
+        )
     };
 }
 
 /// Everything is inserted from `go`. Without an idempotency key that is the place itself.
 macro_rules! go_sql {
-    () => {
-        concat!("WITH go ", place_sql!())
+    ($room:expr) => {
+        concat!("WITH go ", place_sql!($room))
     };
     // With one, it is the key's row, taken anew or from somebody whose time is over.
-    ($caller:literal, $route:literal, $key:literal, $digest:literal) => {
+    ($room:expr, $caller:literal, $route:literal, $key:literal, $digest:literal) => {
         concat!(
             "WITH place ",
-            place_sql!(),
+            place_sql!($room),
             "go AS (
                 INSERT INTO idempotency_key AS known
                     (tenant_id, caller, route, key, body_digest, status, resource, created_at)
@@ -66,7 +72,7 @@ macro_rules! run_sql {
             SELECT $1, $7, $2, $8, $9, $3, $10, $4, $11, $12, $13, $14, $15, $16, $17 FROM go
          ),
          input AS (
-            INSERT INTO execution_input (tenant_id, execution_id, salt, body) SELECT $1, $7, $18, $19 FROM go
+            INSERT INTO execution_input (tenant_id, execution_id, salt, body, sender) SELECT $1, $7, $18, $19, $26 FROM go
          ),
          decision AS (
             INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations,
@@ -81,8 +87,8 @@ macro_rules! lease_sql {
     () => {
         "lease AS (
             INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at)
-            SELECT $1, $7, $26, make_interval(secs => $27), fairway_now() + make_interval(secs => $27),
-                fairway_now() + make_interval(secs => $28)
+            SELECT $1, $7, $27, make_interval(secs => $28), fairway_now() + make_interval(secs => $28),
+                fairway_now() + make_interval(secs => $29)
             FROM go
          ) "
     };
@@ -93,9 +99,9 @@ macro_rules! fact_sql {
     () => {
         "told AS (
             INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash)
-            SELECT $1, $26, $8, $27, $28, $29 FROM go
+            SELECT $1, $27, $8, $28, $29, $30 FROM go
          ),
-         waiting AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT $1, $26 FROM go),
+         waiting AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT $1, $27 FROM go),
          exception AS (
             INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
             SELECT $1, $14, $7, $2, $8, $9 FROM go
@@ -103,19 +109,51 @@ macro_rules! fact_sql {
     };
 }
 
-const RUN: &str = concat!(go_sql!(), run_sql!(), lease_sql!(), "SELECT count(*) AS places, count(*) AS gone FROM go");
-const DENY: &str = concat!(go_sql!(), run_sql!(), fact_sql!(), "SELECT count(*) AS places, count(*) AS gone FROM go");
+/// A run that waits in line needs room there.
+macro_rules! room_sql {
+    () => {
+        " AND NOT EXISTS (SELECT FROM execution_queue WHERE tenant_id = $1 OFFSET $27::bigint - 1)"
+    };
+}
+
+macro_rules! queue_sql {
+    () => {
+        "line AS (INSERT INTO execution_queue (tenant_id, execution_id) SELECT $1, $7 FROM go) "
+    };
+}
+
+/// What is answered: whether there was a place, whether the key was got too, and whether the line was full.
+macro_rules! answer_sql {
+    ($places:literal, $full:literal) => {
+        concat!("SELECT (SELECT count(*) FROM ", $places, ") AS places, (SELECT count(*) FROM go) AS gone, ", $full, " AS line_full")
+    };
+}
+
+const RUN: &str = concat!(go_sql!(""), run_sql!(), lease_sql!(), answer_sql!("go", "false"));
+const DENY: &str = concat!(go_sql!(""), run_sql!(), fact_sql!(), answer_sql!("go", "false"));
+const QUEUE: &str = concat!(
+    go_sql!(room_sql!()),
+    run_sql!(),
+    queue_sql!(),
+    answer_sql!("go", "EXISTS (SELECT FROM execution_queue WHERE tenant_id = $1 OFFSET $27::bigint - 1)")
+);
 const RUN_KEYED: &str = concat!(
-    go_sql!("$29", "$30", "$31", "$32"),
+    go_sql!("", "$30", "$31", "$32", "$33"),
     run_sql!(),
     lease_sql!(),
-    "SELECT (SELECT count(*) FROM place) AS places, (SELECT count(*) FROM go) AS gone"
+    answer_sql!("place", "false")
 );
 const DENY_KEYED: &str = concat!(
-    go_sql!("$30", "$31", "$32", "$33"),
+    go_sql!("", "$31", "$32", "$33", "$34"),
     run_sql!(),
     fact_sql!(),
-    "SELECT (SELECT count(*) FROM place) AS places, (SELECT count(*) FROM go) AS gone"
+    answer_sql!("place", "false")
+);
+const QUEUE_KEYED: &str = concat!(
+    go_sql!(room_sql!(), "$28", "$29", "$30", "$31"),
+    run_sql!(),
+    queue_sql!(),
+    answer_sql!("place", "EXISTS (SELECT FROM execution_queue WHERE tenant_id = $1 OFFSET $27::bigint - 1)")
 );
 
 pub(super) async fn accept(
@@ -136,11 +174,13 @@ pub(super) async fn accept(
     let started = run.started_at.moment();
     let (status, outcome, finished) = match &run.admission {
         Admission::Run { .. } => (Status::Running.as_str(), None, None),
+        Admission::Queue { .. } => (Status::Queued.as_str(), None, None),
         Admission::Deny(_) => {
             (Status::Denied.as_str(), Some(fairway_domain::execution::Outcome::Denied.as_str()), Some(started))
         }
     };
     let salt = run.inputs.salt.as_slice();
+    let sender = sender(&run.sender);
     let decision = &run.decision;
     let (decision_id, verdict, evaluated) =
         (decision.decision_id.uuid(), Outcome::as_str(decision.outcome), decision.evaluated_at.moment());
@@ -170,13 +210,19 @@ pub(super) async fn accept(
         &decision.obligations,
         &decision.rules,
         &evaluated,
+        &sender,
     ];
-    let (lease, fact);
+    let (lease, room, fact);
     let (plain, keyed) = match &run.admission {
         Admission::Run { lease: token, lease_for, deadline_in } => {
             lease = (token, lease_for.as_secs_f64(), deadline_in.as_secs_f64());
             params.extend_from_slice(&[lease.0, &lease.1, &lease.2]);
             (RUN, RUN_KEYED)
+        }
+        Admission::Queue { most } => {
+            room = i64::from(*most);
+            params.push(&room);
+            (QUEUE, QUEUE_KEYED)
         }
         Admission::Deny(denied) => {
             let body = denied.canonical_bytes(scope.tenant());
@@ -195,8 +241,14 @@ pub(super) async fn accept(
     let row = known("gone", rows.first())?;
     let (places, gone): (i64, i64) = (row.column("places")?, row.column("gone")?);
     Ok(match (places, gone) {
+        (0, _) if row.column("line_full")? => Accepted::LineFull,
         (0, _) => Accepted::Moved,
         (_, 0) => Accepted::KeyTaken,
         (_, _) => Accepted::Yes,
     })
+}
+
+/// Who sent a run, as it is kept.
+pub(super) fn sender(sender: &Sender) -> String {
+    json!(sender).to_string()
 }

@@ -1,6 +1,6 @@
 //! Accepting the runs that wait at the same time, in one statement.
 
-use super::accept::accept;
+use super::accept::{accept, sender};
 use crate::{
     database::{Param, commit_together},
     row::Columns,
@@ -24,69 +24,123 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The statement for one run (see `accept.rs`), over many: each has its own place, and none hinders another. Keys are
-/// claimed in one order by everybody, so that two statements never wait for each other.
-const SQL: &str = "WITH asked AS MATERIALIZED (
-        SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::uuid[],
-            $8::uuid[], $9::uuid[], $10::text[], $11::text[], $12::bytea[], $13::bytea[], $14::timestamptz[],
-            $15::bytea[], $16::text[], $17::uuid[], $18::text[], $19::text[], $20::jsonb[], $21::timestamptz[],
-            $22::uuid[], $23::float8[], $24::float8[], $25::text[], $26::text[], $27::text[], $28::bytea[])
-            AS asked (tenant_id, workload_id, environment, on_deployment, on_workload, on_access, execution_id,
-            workspace_id, release_id, lane, submitter, snapshot, input_digest, started_at,
-            salt, body, decision_id, verdict, reason_code, lists, evaluated_at,
-            token, lease_for, deadline_in, caller, route, key, body_digest)
-    ),
-    place AS MATERIALIZED (
-        SELECT asked.* FROM asked
-        JOIN deployment USING (tenant_id, workload_id, environment)
-        JOIN workload USING (tenant_id, workload_id)
-        JOIN tenant USING (tenant_id)
-        WHERE deployment.revision = on_deployment AND workload.revision = on_workload
-            AND workload.status = 'registered' AND tenant.access_revision = on_access
-    ),
-    claimed AS (
-        INSERT INTO idempotency_key AS known
-            (tenant_id, caller, route, key, body_digest, status, resource, created_at)
-        SELECT tenant_id, caller, route, key, body_digest, NULL, execution_id, fairway_now() FROM place
-        WHERE key IS NOT NULL ORDER BY tenant_id, caller, route, key
-        ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
-        SET body_digest = excluded.body_digest, status = NULL, resource = excluded.resource,
-            created_at = excluded.created_at
-        WHERE known.created_at < fairway_now() - fairway_key_lifetime()
-        RETURNING resource
-    ),
-    go AS MATERIALIZED (
-        SELECT place.* FROM place WHERE key IS NULL
-        UNION ALL
-        SELECT place.* FROM place JOIN claimed ON resource = execution_id
-    ),
-    run AS (
-        INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
-            lane, deployment_revision, submitter, snapshot, input_digest, status, started_at)
-        SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
-            lane, on_deployment, submitter, snapshot, input_digest, 'running', started_at FROM go
-    ),
-    input AS (
-        INSERT INTO execution_input (tenant_id, execution_id, salt, body)
-        SELECT tenant_id, execution_id, salt, body FROM go
-    ),
-    decision AS (
-        INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations,
-            rules, evaluated_at)
-        SELECT tenant_id, execution_id, decision_id, verdict, reason_code,
-            ARRAY(SELECT jsonb_array_elements_text(lists -> 'obligations')),
-            ARRAY(SELECT jsonb_array_elements_text(lists -> 'rules')), evaluated_at
-        FROM go
-    ),
-    lease AS (
-        INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at)
-        SELECT tenant_id, execution_id, token, make_interval(secs => lease_for),
-            fairway_now() + make_interval(secs => lease_for), fairway_now() + make_interval(secs => deadline_in)
-        FROM go
-    )
-    SELECT place.execution_id, go.execution_id IS NOT NULL AS gone FROM place LEFT JOIN go USING (execution_id)";
+/// claimed in one order by everybody, so that two statements never wait for each other. What holds the runs has columns,
+/// a condition and a place of its own.
+macro_rules! accept_sql {
+    ($columns:literal, $names:literal, $room:literal, $status:literal, $held:literal, $answer:literal) => {
+        concat!(
+            "WITH asked AS MATERIALIZED (
+                SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::uuid[],
+                    $8::uuid[], $9::uuid[], $10::text[], $11::text[], $12::bytea[], $13::bytea[], $14::timestamptz[],
+                    $15::bytea[], $16::text[], $17::uuid[], $18::text[], $19::text[], $20::jsonb[], $21::timestamptz[],
+                    $22::text[], $23::text[], $24::text[], $25::bytea[], $26::text[]",
+            $columns,
+            ")
+                    AS asked (tenant_id, workload_id, environment, on_deployment, on_workload, on_access, execution_id,
+                    workspace_id, release_id, lane, submitter, snapshot, input_digest, started_at,
+                    salt, body, decision_id, verdict, reason_code, lists, evaluated_at,
+                    caller, route, key, body_digest, sender",
+            $names,
+            ")
+             ),
+             place AS MATERIALIZED (
+                SELECT asked.* FROM asked
+                JOIN deployment USING (tenant_id, workload_id, environment)
+                JOIN workload USING (tenant_id, workload_id)
+                JOIN tenant USING (tenant_id)
+                WHERE deployment.revision = on_deployment AND workload.revision = on_workload
+                    AND workload.status = 'registered' AND tenant.access_revision = on_access",
+            $room,
+            "
+             ),
+             claimed AS (
+                INSERT INTO idempotency_key AS known
+                    (tenant_id, caller, route, key, body_digest, status, resource, created_at)
+                SELECT tenant_id, caller, route, key, body_digest, NULL, execution_id, fairway_now() FROM place
+                WHERE key IS NOT NULL ORDER BY tenant_id, caller, route, key
+                ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
+                SET body_digest = excluded.body_digest, status = NULL, resource = excluded.resource,
+                    created_at = excluded.created_at
+                WHERE known.created_at < fairway_now() - fairway_key_lifetime()
+                RETURNING resource
+             ),
+             go AS MATERIALIZED (
+                SELECT place.* FROM place WHERE key IS NULL
+                UNION ALL
+                SELECT place.* FROM place JOIN claimed ON resource = execution_id
+             ),
+             run AS (
+                INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
+                    lane, deployment_revision, submitter, snapshot, input_digest, status, started_at)
+                SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
+                    lane, on_deployment, submitter, snapshot, input_digest, '",
+            $status,
+            "', started_at FROM go
+             ),
+             input AS (
+                INSERT INTO execution_input (tenant_id, execution_id, salt, body, sender)
+                SELECT tenant_id, execution_id, salt, body, sender FROM go
+             ),
+             decision AS (
+                INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations,
+                    rules, evaluated_at)
+                SELECT tenant_id, execution_id, decision_id, verdict, reason_code,
+                    ARRAY(SELECT jsonb_array_elements_text(lists -> 'obligations')),
+                    ARRAY(SELECT jsonb_array_elements_text(lists -> 'rules')), evaluated_at
+                FROM go
+             ),
+             held AS (",
+            $held,
+            ")
+             ",
+            $answer
+        )
+    };
+}
 
-/// The accepts of one process's worker.
-pub(crate) struct Accepts(pub(crate) Pool);
+/// Runs that begin at once, each under a lease.
+const RUN: &str = accept_sql!(
+    ", $27::uuid[], $28::float8[], $29::float8[]",
+    ", token, lease_for, deadline_in",
+    "",
+    "running",
+    "INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at)
+     SELECT tenant_id, execution_id, token, make_interval(secs => lease_for),
+        fairway_now() + make_interval(secs => lease_for), fairway_now() + make_interval(secs => deadline_in)
+     FROM go",
+    "SELECT place.execution_id, go.execution_id IS NOT NULL AS gone, false AS line_full
+     FROM place LEFT JOIN go USING (execution_id)"
+);
+
+/// Runs that wait in line, while there is room in it. Of those that come at the same moment a few more may find it.
+const QUEUE: &str = accept_sql!(
+    "",
+    "",
+    " AND NOT EXISTS (SELECT FROM execution_queue AS line WHERE line.tenant_id = asked.tenant_id OFFSET $27::bigint - 1)",
+    "queued",
+    "INSERT INTO execution_queue (tenant_id, execution_id) SELECT tenant_id, execution_id FROM go",
+    "SELECT place.execution_id, go.execution_id IS NOT NULL AS gone, false AS line_full
+     FROM place LEFT JOIN go USING (execution_id)
+     UNION ALL
+     SELECT execution_id, false, true FROM asked
+     WHERE EXISTS (SELECT FROM execution_queue AS line WHERE line.tenant_id = asked.tenant_id OFFSET $27::bigint - 1)"
+);
+
+/// The accepts of one process's worker: of runs that begin at once, or of those that wait in line. Each goes with its own.
+pub(crate) struct Accepts {
+    pool: Pool,
+    sql: &'static str,
+}
+
+impl Accepts {
+    pub(crate) const fn of_running(pool: Pool) -> Self {
+        Self { pool, sql: RUN }
+    }
+
+    pub(crate) const fn of_queued(pool: Pool) -> Self {
+        Self { pool, sql: QUEUE }
+    }
+}
 
 /// A run that asks to be accepted.
 pub(crate) struct Asking {
@@ -107,7 +161,7 @@ impl Commit for Accepts {
         let taken = |key: &RequestKey| {
             in_front.iter().any(|other| other.key.as_ref().is_some_and(|other| other.key == key.key))
         };
-        matches!(asking.run.admission, Admission::Run { .. }) && !asking.key.as_ref().is_some_and(taken)
+        !matches!(asking.run.admission, Admission::Deny(_)) && !asking.key.as_ref().is_some_and(taken)
     }
 
     fn weight(asking: &Asking) -> usize {
@@ -121,24 +175,20 @@ impl Commit for Accepts {
         }
         let Some(places) = self.accept_many(&many).await? else { return Ok(None) };
         let answer = |asking: &&Asking| {
-            Ok(match places.get(&asking.run.execution_id.uuid()) {
-                Some(true) => Accepted::Yes,
-                Some(false) => Accepted::KeyTaken,
-                None => Accepted::Moved,
-            })
+            Ok(places.get(&asking.run.execution_id.uuid()).copied().unwrap_or(Accepted::Moved))
         };
         Ok(Some(asking.iter().map(answer).collect()))
     }
 
     async fn alone(&self, asking: &Asking) -> Result<Accepted, CommitError> {
-        accept(&self.0, asking.scope, &asking.run, asking.on, asking.key.as_ref()).await
+        accept(&self.pool, asking.scope, &asking.run, asking.on, asking.key.as_ref()).await
     }
 }
 
 impl Accepts {
-    /// Those that found their place, by run, and whether they also got their key. `None`: nothing happened.
-    async fn accept_many(&self, many: &Many<'_>) -> Result<Option<HashMap<Uuid, bool>>, StoreError> {
-        let params: [Param<'_>; 28] = [
+    /// What became of those that found their place, or no room in the line. `None`: nothing happened.
+    async fn accept_many(&self, many: &Many<'_>) -> Result<Option<HashMap<Uuid, Accepted>>, StoreError> {
+        let mut params: Vec<Param<'_>> = vec![
             &many.tenants,
             &many.workloads,
             &many.environments,
@@ -160,17 +210,26 @@ impl Accepts {
             &many.reason_codes,
             &many.lists,
             &many.evaluated,
-            &many.tokens,
-            &many.lease_for,
-            &many.deadline_in,
             &many.callers,
             &many.routes,
             &many.keys,
             &many.body_digests,
+            &many.senders,
         ];
-        let Some(rows) = commit_together(&self.0, SQL, &params).await? else { return Ok(None) };
+        match &many.most {
+            None => params.extend_from_slice(&[&many.tokens, &many.lease_for, &many.deadline_in]),
+            Some(most) => params.push(most),
+        }
+        let Some(rows) = commit_together(&self.pool, self.sql, &params).await? else { return Ok(None) };
         rows.iter()
-            .map(|row: &Row| Ok((row.column("execution_id")?, row.column("gone")?)))
+            .map(|row: &Row| {
+                let accepted = match (row.column("line_full")?, row.column("gone")?) {
+                    (true, _) => Accepted::LineFull,
+                    (false, true) => Accepted::Yes,
+                    (false, false) => Accepted::KeyTaken,
+                };
+                Ok((row.column("execution_id")?, accepted))
+            })
             .collect::<Result<_, _>>()
             .map(Some)
     }
@@ -200,6 +259,9 @@ struct Many<'a> {
     reason_codes: Vec<&'a str>,
     lists: Vec<serde_json::Value>,
     evaluated: Vec<OffsetDateTime>,
+    senders: Vec<String>,
+    /// Most runs of a tenant in the line; the same for all.
+    most: Option<i64>,
     tokens: Vec<Uuid>,
     lease_for: Vec<f64>,
     deadline_in: Vec<f64>,
@@ -212,7 +274,15 @@ struct Many<'a> {
 impl<'a> Many<'a> {
     fn push(&mut self, asking: &'a Asking) {
         let Asking { scope, run, on, key } = asking;
-        let Admission::Run { lease, lease_for, deadline_in } = &run.admission else { return };
+        match &run.admission {
+            Admission::Run { lease, lease_for, deadline_in } => {
+                self.tokens.push(*lease);
+                self.lease_for.push(lease_for.as_secs_f64());
+                self.deadline_in.push(deadline_in.as_secs_f64());
+            }
+            Admission::Queue { most } => self.most = Some(i64::from(*most)),
+            Admission::Deny(_) => return,
+        }
         self.tenants.push(scope.tenant().uuid());
         self.workloads.push(run.workload_id.uuid());
         self.environments.push(run.environment.as_str());
@@ -235,9 +305,7 @@ impl<'a> Many<'a> {
         self.reason_codes.push(&decision.reason_code);
         self.lists.push(json!({ "obligations": decision.obligations, "rules": decision.rules }));
         self.evaluated.push(decision.evaluated_at.moment());
-        self.tokens.push(*lease);
-        self.lease_for.push(lease_for.as_secs_f64());
-        self.deadline_in.push(deadline_in.as_secs_f64());
+        self.senders.push(sender(&run.sender));
         let key = key.as_ref();
         self.callers.push(key.map(|key| key.caller.to_string()));
         self.routes.push(key.map(|key| key.route.as_str()));

@@ -54,44 +54,50 @@ struct ArtifactBody {
 }
 
 #[derive(Deserialize)]
-struct FulfilmentBody {
-    obligation: String,
-    fulfilled_at: Timestamp,
-}
-
-#[derive(Deserialize)]
 struct NoteBody {
     approval_id: ApprovalId,
     /// Erased, or never written, where it is null.
     body: Option<String>,
 }
 
-// The run is named as a value and not as the column of the row beside: see `reason_code`.
-
-fn decisions(tenant: &str, run: &str) -> String {
+fn decisions(asked: Asked) -> String {
     format!(
         "(SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', outcome, 'reason_code', reason_code,
         'obligations', obligations, 'rules', rules, 'evaluated_at', evaluated_at) ORDER BY decision_id)::text
-     FROM policy_decision AS decision
-     WHERE decision.tenant_id = {tenant} AND decision.execution_id = {run}) AS decisions"
+     FROM policy_decision AS decision WHERE {}) AS decisions",
+        asked.rows_of("decision")
     )
 }
 
-fn fulfilments(tenant: &str, run: &str) -> String {
-    format!(
-        "(SELECT json_agg(json_build_object('obligation', obligation, 'fulfilled_at', fulfilled_at))::text
-     FROM obligation_fulfilment AS owed
-     WHERE owed.tenant_id = {tenant} AND owed.execution_id = {run}) AS fulfilments"
-    )
-}
-
-fn artifacts(tenant: &str, run: &str) -> String {
+fn artifacts(asked: Asked) -> String {
     format!(
         "(SELECT json_agg(json_build_object('artifact_id', artifact_id, 'artifact_kind', artifact_kind,
         'storage_ref', storage_ref, 'created_at', created_at) ORDER BY artifact_id)::text
-     FROM evidence_artifact AS artifact
-     WHERE artifact.tenant_id = {tenant} AND artifact.execution_id = {run}) AS artifacts"
+     FROM evidence_artifact AS artifact WHERE {}) AS artifacts",
+        asked.rows_of("artifact")
     )
+}
+
+/// How a statement names the runs that it is about.
+#[derive(Clone, Copy)]
+enum Asked {
+    /// One, as a value: PostgreSQL then opens the one month that it lies in.
+    One,
+    /// Each in turn, out of `asked`. The first and the last of them say which months need to be opened at all.
+    Each,
+}
+
+impl Asked {
+    /// That a row is one of the run's.
+    fn rows_of(self, table: &str) -> String {
+        match self {
+            Self::One => format!("{table}.tenant_id = $1 AND {table}.execution_id = $2"),
+            Self::Each => format!(
+                "{table}.tenant_id = asked.tenant AND {table}.execution_id = asked.run
+                    AND {table}.execution_id >= $3 AND {table}.execution_id <= $4"
+            ),
+        }
+    }
 }
 
 // What is named by the run is looked up for its row and not joined: a join would rather read all that the tenant has, for
@@ -113,14 +119,13 @@ fn rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Result<Vec
     row.column::<Option<&str>>(name)?.map(parsed).transpose().map(Option::unwrap_or_default)
 }
 
-/// What stands behind a run, as columns of its row; the run is named by its tenant and identifier.
-fn columns(tenant: &str, run: &str) -> String {
+/// What stands behind a run, as columns of its row.
+fn columns(asked: Asked) -> String {
     format!(
         "execution.tenant_id, {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, input_digest, output_digest, {CHAIN},
-            {}, {}, {}, {NOTES}",
-        decisions(tenant, run),
-        fulfilments(tenant, run),
-        artifacts(tenant, run),
+            {}, {}, {NOTES}",
+        decisions(asked),
+        artifacts(asked),
     )
 }
 
@@ -135,29 +140,49 @@ impl Look for Evidence {
 
     async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), EvidenceRecord>, StoreError> {
         let rows = match keys {
-            // Named as a value: see `reason_code`.
             [(tenant, run)] => {
-                let of = "FROM execution WHERE execution.tenant_id = $1 AND execution.execution_id = $2";
-                read(&self.0, &format!("SELECT {} {of}", columns("$1", "$2")), &[tenant, run]).await?
+                let (columns, of) = (columns(Asked::One), Asked::One.rows_of("execution"));
+                read(&self.0, &format!("SELECT {columns} FROM execution WHERE {of}"), &[tenant, run]).await?
             }
-            // Months that nobody asks for are opened too, once for all.
             _ => {
                 let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
+                let (first, last) = (runs.iter().min(), runs.iter().max());
                 let sql = format!(
                     "SELECT told.* FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
-                        SELECT {} FROM execution
-                        WHERE execution.tenant_id = asked.tenant AND execution.execution_id = asked.run OFFSET 0) AS told",
-                    columns("asked.tenant", "asked.run")
+                        SELECT {} FROM execution WHERE {} OFFSET 0) AS told",
+                    columns(Asked::Each),
+                    Asked::Each.rows_of("execution"),
                 );
-                read(&self.0, &sql, &[&tenants, &runs]).await?
+                read(&self.0, &sql, &[&tenants, &runs, &first, &last]).await?
             }
         };
-        rows.iter()
-            .map(|row| {
-                let found = record(row)?;
-                Ok(((row.column("tenant_id")?, found.execution.execution_id.uuid()), found))
-            })
-            .collect()
+        let mut found = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            let record = record(row)?;
+            found.insert((row.column("tenant_id")?, record.execution.execution_id.uuid()), record);
+        }
+        self.add_fulfilments(&mut found).await?;
+        Ok(found)
+    }
+}
+
+impl Evidence {
+    /// When what the policy imposed was done. Most policies impose nothing, and nobody looks then.
+    async fn add_fulfilments(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
+        const SQL: &str = "SELECT told.* FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
+                SELECT tenant_id, execution_id, obligation, fulfilled_at FROM obligation_fulfilment AS owed
+                WHERE owed.tenant_id = asked.tenant AND owed.execution_id = asked.run
+                    AND owed.execution_id >= $3 AND owed.execution_id <= $4 OFFSET 0) AS told";
+        let owes = |record: &EvidenceRecord| record.decisions.iter().any(|decision| !decision.obligations.is_empty());
+        let owing = found.iter().filter(|(_, record)| owes(record)).map(|(key, _)| *key);
+        let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = owing.unzip();
+        let (Some(first), Some(last)) = (runs.iter().min(), runs.iter().max()) else { return Ok(()) };
+        for row in read(&self.0, SQL, &[&tenants, &runs, first, last]).await? {
+            if let Some(record) = found.get_mut(&(row.column("tenant_id")?, row.column("execution_id")?)) {
+                record.fulfilled.push((row.column("obligation")?, row.moment("fulfilled_at")?));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -166,7 +191,6 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
         row.column::<Option<&[u8]>>(name)?.map(|bytes| known(name, bytes.try_into().ok())).transpose()
     };
     let decisions: Vec<DecisionBody> = rows(row, "decisions")?;
-    let fulfilled: Vec<FulfilmentBody> = rows(row, "fulfilments")?;
     let artifacts: Vec<ArtifactBody> = rows(row, "artifacts")?;
     let notes: Vec<NoteBody> = rows(row, "notes")?;
     let mut record = EvidenceRecord {
@@ -175,7 +199,7 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
         output_digest: digest("output_digest")?,
         chain: parsed(row.column("chain")?)?,
         decisions: decisions.into_iter().map(DecisionBody::read).collect::<Result<_, _>>()?,
-        fulfilled: fulfilled.into_iter().map(|owed| (owed.obligation, owed.fulfilled_at)).collect(),
+        fulfilled: Vec::new(),
         artifacts: artifacts
             .into_iter()
             .map(|artifact| ArtifactRow {

@@ -117,6 +117,13 @@ const WITH_MORE: &str = finish_sql!(
         FROM unnest($49::uuid[], $50::uuid[], $51::bytea[], $52::text[]) AS said (execution_id, artifact_id, salt, body)
         JOIN ended USING (execution_id)
      ),
+     kept AS (
+        INSERT INTO execution_progress (tenant_id, execution_id, position, events)
+        SELECT ended.tenant_id, execution_id, position, events
+        FROM unnest($53::uuid[], $54::smallint[], $55::text[]) AS told (execution_id, position, events)
+        JOIN ended USING (execution_id)
+        ON CONFLICT DO NOTHING
+     ),
      exceptions AS (
         INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
         SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM ended WHERE status <> 'completed'
@@ -135,8 +142,9 @@ pub(crate) struct Asking {
 impl Asking {
     /// Whether it has what only some runs have.
     fn has_more(&self) -> bool {
-        let Ending { status, decisions, fulfilled, artifacts, .. } = &self.ending;
+        let Ending { status, decisions, fulfilled, artifacts, progress, .. } = &self.ending;
         *status != Status::Completed
+            || progress.is_some()
             || !decisions.is_empty()
             || !fulfilled.is_empty()
             || artifacts.iter().any(|artifact| artifact.payload.is_some())

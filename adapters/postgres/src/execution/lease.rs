@@ -6,6 +6,7 @@ use crate::{
     row::{Columns, known},
 };
 use fairway_domain::{
+    access::ActorRef,
     execution::ports::{LapsedRun, LeaseState},
     id::ExecutionId,
     store::StoreError,
@@ -24,17 +25,19 @@ pub(super) async fn renew(
 ) -> Result<LeaseState, StoreError> {
     const SQL: &str = "WITH held AS (
             UPDATE execution_lease SET lapses_at = fairway_now() + lease_for
-            WHERE tenant_id = $1 AND execution_id = $2 AND token = $3 RETURNING 1
+            WHERE tenant_id = $1 AND execution_id = $2 AND token = $3 RETURNING cancelled_by
         )
-        SELECT workload.status = 'registered' AS goes_on
+        SELECT workload.status = 'registered' AS goes_on, held.cancelled_by
         FROM held, execution JOIN workload USING (tenant_id, workload_id)
         WHERE tenant_id = $1 AND execution_id = $2";
     let rows = database.write_repeatable(SQL, &[&scope.tenant().uuid(), &id.uuid(), &lease]).await?;
-    match rows.first() {
-        None => Ok(LeaseState::Lost),
-        Some(row) if row.column("goes_on")? => Ok(LeaseState::Held),
-        Some(_) => Ok(LeaseState::WorkloadStopped),
-    }
+    let Some(row) = rows.first() else { return Ok(LeaseState::Lost) };
+    let cancelled_by = row.column::<Option<&str>>("cancelled_by")?;
+    Ok(match (cancelled_by, row.column("goes_on")?) {
+        (Some(by), _) => LeaseState::Cancelled(known("cancelled_by", ActorRef::parse(by).ok())?),
+        (None, true) => LeaseState::Held,
+        (None, false) => LeaseState::WorkloadStopped,
+    })
 }
 
 pub(super) async fn let_lapse(

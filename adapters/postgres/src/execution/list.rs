@@ -2,7 +2,7 @@
 //! in alone.
 //!
 //! The many ended with an answer; the few others are found by rows of their own, because an index by status would move
-//! with every end of a run. A run that has not ended is found by its lease: nobody queues or waits for a review yet.
+//! with every end of a run. A run that has not ended is found by its place in line or by its lease.
 
 use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE_OF_EACH, execution};
 use crate::{
@@ -30,6 +30,8 @@ enum Walk {
     Exceptions,
     /// The leases of those that have not ended.
     Leases,
+    /// The line, and the leases of those that were taken out of it a moment ago.
+    Line,
 }
 
 impl Walk {
@@ -37,7 +39,8 @@ impl Walk {
         match status {
             None | Some(Status::Completed) => Self::Runs,
             Some(Status::Failed | Status::Denied | Status::Cancelled | Status::Unknown) => Self::Exceptions,
-            Some(Status::Queued | Status::Running | Status::AwaitingReview) => Self::Leases,
+            Some(Status::Queued) => Self::Line,
+            Some(Status::Running | Status::AwaitingReview) => Self::Leases,
         }
     }
 
@@ -46,6 +49,10 @@ impl Walk {
             Self::Runs => "execution",
             Self::Exceptions => "execution_exception",
             Self::Leases => "execution_lease",
+            Self::Line => {
+                "(SELECT tenant_id, execution_id FROM execution_queue
+                  UNION ALL SELECT tenant_id, execution_id FROM execution_lease)"
+            }
         }
     }
 
@@ -53,7 +60,7 @@ impl Walk {
     fn only_grows(self, status: Option<Status>) -> bool {
         match self {
             Self::Runs | Self::Exceptions => status.is_none_or(Status::is_final),
-            Self::Leases => false,
+            Self::Leases | Self::Line => false,
         }
     }
 
@@ -61,7 +68,7 @@ impl Walk {
     const fn run(self) -> &'static str {
         match self {
             Self::Runs | Self::Exceptions => "entry",
-            Self::Leases => "run",
+            Self::Leases | Self::Line => "run",
         }
     }
 }
@@ -96,7 +103,7 @@ fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
         conditions.push(format!("{run}.status = {}", values.bind(status.as_str())));
     }
     let mut from = format!("FROM {} AS entry", walk.table());
-    if walk == Walk::Leases {
+    if matches!(walk, Walk::Leases | Walk::Line) {
         from.push_str(RUN_OF_ENTRY);
     }
     let (with, branches) = seen(filter, &from, run, conditions, &mut values);

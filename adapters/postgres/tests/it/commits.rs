@@ -3,7 +3,7 @@
 mod release;
 
 use crate::stage::{
-    Stage, acceptance, actor, ending, fresh, new_asset, new_workload, refused, said, scope, slug, stamp,
+    Stage, acceptance, actor, claim, ending, fresh, new_asset, new_workload, queued, refused, said, scope, slug, stamp,
 };
 use fairway_domain::{
     access::{
@@ -20,7 +20,9 @@ use fairway_domain::{
     environment::{Environment, EnvironmentSettings, EnvironmentStore},
     execution::{
         Acceptance,
+        dispatch::{Held, Start, Started},
         ports::{Accepted, AcceptedOn, ExecutionStore},
+        progress::Progress,
     },
     id::{NamespaceId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -52,8 +54,8 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 }
 
 /// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and
-/// `ExecutionStore::accept` stands twice: a run that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 36] = [
+/// `ExecutionStore::accept` stands three times: a run that is let in, at once or into the line, has its fact when it ends.
+pub(crate) const COMMITS: [Commit; 39] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -88,8 +90,11 @@ pub(crate) const COMMITS: [Commit; 36] = [
     keyless("ReleaseStore::commit_advice", FactKind::RollbackAdvised),
     keyless("AuditStore::commit_refusal", FactKind::SelfApprovalRefused),
     Commit { method: "ExecutionStore::accept", tells: None, takes_key: true },
+    Commit { method: "ExecutionStore::accept (queued)", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (refused)", FactKind::ExecutionDenied),
     keyless("ExecutionStore::finish", FactKind::ExecutionEnded),
+    Commit { method: "ExecutionStore::start", tells: None, takes_key: false },
+    Commit { method: "ExecutionStore::advance", tells: None, takes_key: false },
 ];
 
 /// Why a commit must not happen.
@@ -170,6 +175,9 @@ impl Commit {
             "AuditStore::commit_refusal" => release::refusal(stage).await,
             "RolloutStore::commit_hold" => release::hold(stage).await,
             "ExecutionStore::accept" => accept(stage, acceptance).await,
+            "ExecutionStore::accept (queued)" => accept(stage, queued).await,
+            "ExecutionStore::start" => start(stage).await,
+            "ExecutionStore::advance" => advance(stage).await,
             "ExecutionStore::accept (refused)" => accept(stage, refused).await,
             "ExecutionStore::finish" => finish(stage).await,
             other => panic!("nobody knows how to decide {other}"),
@@ -510,7 +518,49 @@ async fn accepted(
         Accepted::Yes => Ok(()),
         Accepted::KeyTaken => Err(CommitError::KeyTaken),
         Accepted::Moved => Err(CommitError::Stale),
+        Accepted::LineFull => panic!("the line has room"),
     }
+}
+
+/// A run that a worker took out of the line.
+async fn claimed(stage: &Stage) -> (Workload, PlacedRelease, Acceptance, Held) {
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let run = queued(&placed);
+    accepted(&stage.store, &run, on, None).await.unwrap();
+    let taken = stage.store.claim(&claim()).await.unwrap();
+    let lease = taken.iter().find(|taken| taken.execution.execution_id == run.execution_id).unwrap().lease;
+    let held = Held { execution_id: run.execution_id, lease };
+    (workload, placed, run, held)
+}
+
+async fn start(stage: &Stage) -> Decision {
+    let (workload, placed, run, held) = claimed(stage).await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let mut acceptance = run;
+    acceptance.decision.decision_id = fresh();
+    let progress = Progress { position: 1, ..Progress::default() };
+    let start = Start { acceptance, on, lease: held.lease, progress };
+    let (store, id, run) = (store(stage), workload.workload_id, held.execution_id);
+    Decision::new(async move |_| match store.start(scope(), &start).await? {
+        Started::Yes => Ok(()),
+        Started::Moved => Err(CommitError::Stale),
+    })
+    .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{id}'"))
+    .stale(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
+    .stale(format!("UPDATE workload SET status = 'suspended' WHERE workload_id = '{id}'"))
+    .stale(format!("UPDATE tenant SET access_revision = access_revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"))
+    .stale(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{run}'"))
+    .stale(format!("DELETE FROM execution_lease WHERE execution_id = '{run}'"))
+}
+
+async fn advance(stage: &Stage) -> Decision {
+    let (_, _, _, held) = claimed(stage).await;
+    let progress = Progress { position: 1, ..Progress::default() };
+    let (store, run) = (store(stage), held.execution_id);
+    Decision::new(async move |_| store.advance(scope(), held, &progress).await)
+        .stale(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{run}'"))
+        .stale(format!("DELETE FROM execution_lease WHERE execution_id = '{run}'"))
 }
 
 async fn finish(stage: &Stage) -> Decision {

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 const DAY: i64 = 24 * 60 * 60;
 /// Families that are cut by month.
-const FAMILIES: i64 = 10;
+const FAMILIES: i64 = 11;
 
 async fn bounds(stage: &Stage) -> Vec<(String, String, String)> {
     let sql = "SELECT parent.relname::text, child.relname::text, pg_get_expr(child.relpartbound, child.oid)
@@ -106,7 +106,7 @@ async fn identifiers_lie_in_the_month_of_their_time_to_the_millisecond() {
 #[tokio::test]
 async fn readiness_ends_when_a_family_of_payloads_runs_out() {
     let stage = Stage::new().await;
-    assert_eq!(stage.number("SELECT cardinality(fairway_payload_families())::bigint").await, 3);
+    assert_eq!(stage.number("SELECT cardinality(fairway_payload_families())::bigint").await, 4);
     let ahead = "SELECT child FROM (SELECT inhrelid::regclass::text AS child FROM pg_inherits
         WHERE inhparent = 'evidence_payload'::regclass) AS months ORDER BY child DESC LIMIT 4";
     for row in stage.owner.query(ahead, &[]).await.unwrap() {
@@ -128,7 +128,8 @@ async fn ended(stage: &Stage) -> Acceptance {
 }
 
 async fn kept(stage: &Stage) -> (i64, i64) {
-    let payloads = "SELECT (SELECT count(*) FROM execution_input) + (SELECT count(*) FROM execution_result)";
+    let payloads = "SELECT (SELECT count(*) FROM execution_input) + (SELECT count(*) FROM execution_result)
+        + (SELECT count(*) FROM execution_progress)";
     let evidence = "SELECT (SELECT count(*) FROM execution) + (SELECT count(*) FROM policy_decision)
         + (SELECT count(*) FROM execution_step) + (SELECT count(*) FROM evidence_artifact)";
     (stage.number(payloads).await, stage.number(evidence).await)
@@ -147,7 +148,7 @@ async fn payloads_go_by_the_month_when_their_time_is_over_and_evidence_stays() {
     let run = ended(&stage).await;
     let url = stage.database.url();
     let (payloads, evidence) = kept(&stage).await;
-    assert_eq!(payloads, 2);
+    assert_eq!(payloads, 3);
     let families = bounds(&stage).await;
     let nothing = Expired { months: Vec::new(), busy: false };
     assert_eq!(expire_payloads(&url, RETENTION).await.unwrap(), nothing);
@@ -157,7 +158,7 @@ async fn payloads_go_by_the_month_when_their_time_is_over_and_evidence_stays() {
     let before = bounds(&stage).await;
     assert!(before.len() > families.len());
     // The month before that of the runs is over already, and empty.
-    assert_eq!(expire_payloads(&url, RETENTION).await.unwrap().months.len(), 3);
+    assert_eq!(expire_payloads(&url, RETENTION).await.unwrap().months.len(), 4);
     assert_eq!(kept(&stage).await, (payloads, evidence));
     move_past_month(&stage, 32).await;
     let both = tokio::join!(expire_payloads(&url, RETENTION), expire_payloads(&url, RETENTION));
@@ -167,13 +168,13 @@ async fn payloads_go_by_the_month_when_their_time_is_over_and_evidence_stays() {
     if busy {
         dropped.extend(expire_payloads(&url, RETENTION).await.unwrap().months);
     }
-    assert_eq!(dropped.len(), 3, "each family's month, once: {dropped:?}");
+    assert_eq!(dropped.len(), 4, "each family's month, once: {dropped:?}");
     assert_eq!(kept(&stage).await, (0, evidence));
     let after: BTreeSet<String> = bounds(&stage).await.into_iter().map(|(_, name, _)| name).collect();
     let gone: BTreeSet<String> =
         before.into_iter().map(|(_, name, _)| name).filter(|name| !after.contains(name)).collect();
     assert!(
-        gone.iter().all(|name| ["execution_input_2", "execution_result_2", "evidence_payload_2"]
+        gone.iter().all(|name| ["execution_input_2", "execution_result_2", "execution_progress_2", "evidence_payload_2"]
             .iter()
             .any(|family| name.starts_with(family))),
         "{gone:?}"
@@ -197,8 +198,8 @@ async fn last_month_stays_however_short_answers_are_kept() {
     assert_eq!(expire_payloads(&url, second).await.unwrap().months, [""; 0]);
     move_past_month(&stage, 3).await;
     prepare_partitions(&url).await.unwrap();
-    assert_eq!(expire_payloads(&url, second).await.unwrap().months.len(), 3, "the month before");
-    assert_eq!(kept(&stage).await.0, 2);
+    assert_eq!(expire_payloads(&url, second).await.unwrap().months.len(), 4, "the month before");
+    assert_eq!(kept(&stage).await.0, 3);
 }
 
 #[tokio::test]

@@ -16,7 +16,9 @@ use fairway_domain::{
     },
     execution::{
         Acceptance, Admission, Ending, Outcome, Payload, RunRef, Status, StepRecord,
+        dispatch::{Claim, Sender},
         ports::{AcceptedOn, ExecutionStore},
+        progress::{Progress, RunEvent},
     },
     id::TenantId,
     policy,
@@ -345,12 +347,31 @@ pub(crate) fn acceptance(placed: &PlacedRelease) -> Acceptance {
         snapshot: chain_of(placed),
         decision: decision(policy::Outcome::Allow),
         inputs: Payload { body: json!({ "ticket": "I was charged twice" }).to_string(), salt: [1; 16] },
+        sender: Sender { request_id: fresh(), groups: vec!["group:care".to_owned()], lane: "standard".to_owned() },
         started_at: now(),
         admission: Admission::Run {
             lease: fresh(),
             lease_for: Duration::from_secs(30),
             deadline_in: Duration::from_secs(600),
         },
+    }
+}
+
+/// The same run, to wait in line.
+pub(crate) fn queued(placed: &PlacedRelease) -> Acceptance {
+    Acceptance { admission: Admission::Queue { most: 100 }, ..acceptance(placed) }
+}
+
+/// What a worker with room for all asks for.
+pub(crate) fn claim() -> Claim {
+    Claim {
+        lease: fresh(),
+        lease_for: Duration::from_secs(30),
+        deadline_in: Duration::from_secs(600),
+        most: 100,
+        most_of_one: 100,
+        after: None,
+        sated: Vec::new(),
     }
 }
 
@@ -388,11 +409,11 @@ pub(crate) fn run_ref(run: &Acceptance) -> RunRef<'_> {
 pub(crate) fn lease_of(run: &Acceptance) -> Uuid {
     match &run.admission {
         Admission::Run { lease, .. } => *lease,
-        Admission::Deny(_) => panic!("a refused run holds no lease"),
+        Admission::Queue { .. } | Admission::Deny(_) => panic!("a run that waits or was refused holds no lease"),
     }
 }
 
-/// A success with an answer, a step, a second decision, a document about what was said, an obligation that was fulfilled,
+/// A success with an answer, a step and what is told of it, a second decision, a document about what was said, an obligation that was fulfilled,
 /// and something that was read.
 pub(crate) fn ending(run: &Acceptance) -> Ending {
     let output = Payload { body: json!({ "output": "billing", "metadata": {} }).to_string(), salt: [2; 16] };
@@ -430,6 +451,11 @@ pub(crate) fn ending(run: &Acceptance) -> Ending {
             created_at: now(),
         }],
         fulfilled: vec![(policy::Obligation::RecordTranscript, now())],
+        progress: Some(Progress {
+            position: 1,
+            answer: None,
+            events: vec![RunEvent::step_completed("answer", None)],
+        }),
         finished_at: now(),
         fact: run_ref(run).ended(Outcome::Success, None, Some(&output), &stamp()),
         output: Some(output),

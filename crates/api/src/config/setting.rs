@@ -47,6 +47,10 @@ pub(super) const HEADER_TIMEOUT: Setting = plain("header_timeout", "FAIRWAY_HEAD
 pub(super) const BODY_TIMEOUT: Setting = plain("body_timeout", "FAIRWAY_BODY_TIMEOUT", "30s");
 /// Longest wait of a synchronous request.
 pub(super) const SYNC_WAIT: Setting = plain("sync_wait", "FAIRWAY_SYNC_WAIT", "30s");
+/// Where runs run.
+pub(super) const DISPATCH: Setting = plain("dispatch", "FAIRWAY_DISPATCH", "hybrid");
+/// Most runs of a tenant that may wait for a worker.
+pub(super) const QUEUE_CAP: Setting = plain("queue_cap", "FAIRWAY_QUEUE_CAP", "10000");
 /// Longest run.
 pub(super) const EXECUTION_DEADLINE: Setting = plain("execution_deadline", "FAIRWAY_EXECUTION_DEADLINE", "10m");
 /// Longest silence of a worker.
@@ -79,6 +83,8 @@ pub const SETTINGS: &[Setting] = &[
     WAITING_LINE,
     INTERNAL_CLIENTS,
     SYNC_WAIT,
+    DISPATCH,
+    QUEUE_CAP,
     EXECUTION_DEADLINE,
     WORKER_LEASE,
     NATIONAL_IDS,

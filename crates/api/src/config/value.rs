@@ -5,6 +5,7 @@ use crate::http::site_guard::{HostName, Scheme};
 use fairway_artifacts::Location;
 use fairway_domain::{
     access::{ActorKind, ActorRef},
+    execution::dispatch::Dispatch,
     redaction::NationalId,
 };
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
@@ -12,6 +13,9 @@ use tracing_subscriber::EnvFilter;
 
 /// Longest span that a setting may name: ten years.
 const LONGEST: u64 = 3650 * 86_400;
+
+/// Longest queue of runs.
+const LONGEST_QUEUE: u32 = 10_000_000;
 
 /// Longest line of requests.
 const LONGEST_LINE: usize = 100_000;
@@ -77,6 +81,15 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
 pub(super) fn line(text: &str) -> Result<usize, String> {
     let line = text.parse().ok().filter(|line| (1..=LONGEST_LINE).contains(line));
     line.ok_or_else(|| format!("must be a number of requests from 1 to {LONGEST_LINE}"))
+}
+
+pub(super) fn dispatch(text: &str) -> Result<Dispatch, String> {
+    Dispatch::parse(text).ok_or_else(|| "must be `inline`, `queued` or `hybrid`".to_owned())
+}
+
+pub(super) fn queue_cap(text: &str) -> Result<u32, String> {
+    let cap = text.parse().ok().filter(|cap| (1..=LONGEST_QUEUE).contains(cap));
+    cap.ok_or_else(|| format!("must be a number of runs from 1 to {LONGEST_QUEUE}"))
 }
 
 pub(super) fn database(text: &str) -> Result<Database, String> {

@@ -323,10 +323,12 @@ fn of_run(refusal: RunRefusal) -> ApiError {
         RunRefusal::Unsettled(id) => ApiError::unavailable().with("execution_id", id.to_string()),
         RunRefusal::ShareTokenRequired => ApiError::new(StatusCode::UNAUTHORIZED, code, refusal.to_string())
             .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
+        RunRefusal::LineFull => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string()),
         RunRefusal::Suspended
         | RunRefusal::Retired
         | RunRefusal::NoActiveRelease
         | RunRefusal::NothingToRun
+        | RunRefusal::NotCancellable
         | RunRefusal::NoAsync => ApiError::new(StatusCode::CONFLICT, code, refusal.to_string()),
     }
 }

@@ -135,7 +135,7 @@ fn told(operation: &str) -> (&'static str, &'static str) {
         "review_release" => ("release.reviewed", "release"),
         "advance_rollout" => ("rollout.advanced", "release"),
         "roll_back_release" => ("release.rolled_back", "release"),
-        "execute_workload" | "execute_workload_on_lane" => ("execution.ended", "execution"),
+        "execute_workload" | "execute_workload_on_lane" | "cancel_execution" => ("execution.ended", "execution"),
         other => panic!("what does {other} leave in the log?"),
     }
 }

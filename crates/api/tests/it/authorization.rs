@@ -99,6 +99,8 @@ const TABLE: &[(&str, &str)] = &[
     ("execute_workload_on_lane", "f f f f + f + + + . . ."),
     ("list_executions", "+ f + + + + + + + f e e"),
     ("read_execution", "+ . + + + + + + + . . ."),
+    ("read_execution_events", "+ . + + + + + + + . . ."),
+    ("cancel_execution", "f . f f + f + + + . . ."),
     ("read_evidence_graph", "+ . + + + + + + + . . ."),
     ("read_evidence_artifact", "+ . + + + + + + + . . ."),
     ("read_context_lineage", "+ . + + + + + + + . . ."),

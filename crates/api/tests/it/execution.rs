@@ -338,8 +338,8 @@ async fn an_argument_that_is_missing_is_the_callers_mistake() {
 }
 
 #[tokio::test]
-async fn asynchronous_runs_are_not_taken() {
-    let app = TestApp::start().await;
+async fn asynchronous_runs_are_not_taken_where_nobody_works_on_them() {
+    let app = TestApp::builder().setting("FAIRWAY_DISPATCH", "inline").start().await;
     let workload = app.active_workload("main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let path = workload.execute_path();

@@ -20,6 +20,7 @@ mod burden;
 mod concurrency;
 mod contracts;
 mod demo;
+mod dispatch;
 mod document;
 mod environment;
 mod errors;

@@ -69,7 +69,8 @@ impl Overheard {
             .stdout(file.try_clone().unwrap())
             .stderr(file);
         let child = command.spawn().unwrap();
-        let mut server = Self { client: Client::new(address).unwrap(), database, child, home, spans };
+        let client = Client::new(address, database.url()).unwrap();
+        let mut server = Self { client, database, child, home, spans };
         server.ready(address).await;
         server
     }

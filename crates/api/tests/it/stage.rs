@@ -1,7 +1,10 @@
 //! One of everything in a workspace, and a request that succeeds for every operation.
 
 use crate::document::Route;
-use fairway_testkit::app::{ActiveWorkload, Client, Given, Request, Version};
+use fairway_testkit::{
+    app::{ActiveWorkload, Client, Given, Request, Version},
+    connect,
+};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -269,6 +272,10 @@ impl<'a> Stage<'a> {
             "list_approvals" => self.path("/v1/releases/{release_id}/approvals"),
             "list_executions" => format!("/v1/executions?workload_id={workload}"),
             "read_execution" => self.path("/v1/executions/{execution_id}"),
+            "read_execution_events" => self.path("/v1/executions/{execution_id}/events"),
+            "cancel_execution" => {
+                return app.post(format!("/v1/executions/{}/cancel", self.under_way().await), self.body(operation));
+            }
             "read_evidence_graph" => self.path("/v1/executions/{execution_id}/evidence-graph"),
             "read_evidence_artifact" => {
                 let graph = self.path("/v1/executions/{execution_id}/evidence-graph");
@@ -380,5 +387,18 @@ impl<'a> Stage<'a> {
             other => panic!("how is {other} asked for?"),
         };
         app.get(path)
+    }
+
+    /// A run that somebody works on who says no word of it.
+    async fn under_way(&self) -> String {
+        let ran = self.app.post(self.workload.execute_path(), self.body("execute_workload"));
+        let id = ran.in_tenant(&self.tenant).await.expect(200)["execution_id"].as_str().unwrap().to_owned();
+        let again = format!(
+            "UPDATE execution SET status = 'running', outcome = NULL, finished_at = NULL WHERE execution_id = '{id}';
+             INSERT INTO execution_lease SELECT tenant_id, execution_id, gen_random_uuid(), interval '1 hour',
+                now() + interval '1 hour', now() + interval '1 hour' FROM execution WHERE execution_id = '{id}'"
+        );
+        connect(self.app.database_url()).await.unwrap().batch_execute(&again).await.unwrap();
+        id
     }
 }

@@ -1,14 +1,18 @@
 //! Where executions are kept.
 
-use super::{Acceptance, Ending, Execution, Status, StepRow};
+use super::{
+    Acceptance, Ending, Execution, Status, StepRow,
+    dispatch::{Claim, Claimed, Held, Start, Started, Stopping},
+    progress::{Progress, RunEvent},
+};
 use crate::{
-    access::rights::Reach,
+    access::{ActorRef, rights::Reach},
     evidence::{
         ArtifactDocument, EvidenceRecord, Snapshot,
         lineage::{LineageFilter, LineagePage},
     },
     id::{ArtifactId, ExecutionId, ReleaseId, WorkloadId},
-    idempotency::RequestKey,
+    idempotency::{KeyedOutcome, RequestKey},
     release::lane::Deployment,
     slug::Slug,
     store::{CommitError, Listed, Paging, Revision, StoreError},
@@ -57,10 +61,12 @@ pub struct LapsedRun {
 }
 
 /// How a lease stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LeaseState {
     /// It is held, and the workload takes runs.
     Held,
+    /// It is held, and somebody asked that the run be stopped.
+    Cancelled(ActorRef),
     /// It is held, and the workload was suspended or retired meanwhile.
     WorkloadStopped,
     /// Somebody else holds it, or the run has ended.
@@ -76,6 +82,8 @@ pub enum Accepted {
     KeyTaken,
     /// Something it was decided on has moved: nothing was stored.
     Moved,
+    /// As many of the tenant's runs wait as may: nothing was stored.
+    LineFull,
 }
 
 /// Which executions a list shows.
@@ -123,6 +131,25 @@ pub trait ExecutionStore: Send + Sync {
     async fn let_lapse(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<(), StoreError>;
     /// Takes over lapsed leases, a few at a time, so that their runs can be ended.
     async fn take_lapsed(&self, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError>;
+    /// Takes runs out of the line, and over from those who fell silent.
+    async fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError>;
+    /// Starts a run that was taken out of the line, if what that was decided on still holds. Stale when the lease is not
+    /// held any more.
+    async fn start(&self, scope: TenantScope, start: &Start) -> Result<Started, CommitError>;
+    /// Keeps how far a run came, and prolongs its lease. Stale when that is not held any more.
+    async fn advance(&self, scope: TenantScope, held: Held, progress: &Progress) -> Result<(), CommitError>;
+    /// Asks that a run be stopped. One that waits in line is taken out of it under the token.
+    async fn stop(
+        &self,
+        scope: TenantScope,
+        held: Held,
+        by: &ActorRef,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<Stopping, StoreError>;
+    /// Takes a run over, whoever works on it; whether there was one to take.
+    async fn take_over(&self, scope: TenantScope, held: Held) -> Result<bool, StoreError>;
+    /// What a run said of how far it came, in order.
+    async fn events(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<RunEvent>, StoreError>;
     /// One execution, with its answer while that is kept.
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError>;
     /// What the steps of one execution did, in order.

@@ -79,6 +79,9 @@ pub enum ProviderError {
 }
 
 impl ProviderError {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::UnknownAccount, Self::Unavailable, Self::Refused];
+
     /// The stable code of the failure.
     #[must_use]
     pub const fn code(self) -> &'static str {

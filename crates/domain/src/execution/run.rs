@@ -14,6 +14,7 @@ mod tests;
 use super::{
     Outcome, Payload, RunError, Status, StepRecord,
     plan::{RunFacts, RunPlan},
+    progress::RunEvent,
     provider::{Completion, ProviderCall, ProviderError},
 };
 use crate::{
@@ -42,6 +43,9 @@ pub const STEP_BUDGET: usize = 1_000;
 /// Room for the values of one run, in bytes: sixteen times the longest request, four times the longest prompt, and as
 /// much as thirty runs can have in a server that is promised half a gibibyte.
 pub const VALUE_BYTES: usize = 16 << 20;
+
+/// What a policy may ask for that answers are held back for until the end.
+const HOLD_BACK: [Obligation; 3] = [Obligation::RedactOutput, Obligation::RequireCitation, Obligation::HumanReview];
 
 /// What a run is about.
 #[derive(Clone, Copy)]
@@ -90,10 +94,14 @@ pub enum Cut {
     LeaseLost,
     /// Its workload was suspended or retired.
     Suspended,
+    /// Somebody asked for it.
+    Cancelled,
 }
 
 impl Cut {
-    const fn told(self) -> (Status, Outcome, &'static str, &'static str) {
+    /// Where the run is then, how it ended, and what is said of it.
+    #[must_use]
+    pub const fn told(self) -> (Status, Outcome, &'static str, &'static str) {
         match self {
             Self::Overdue => {
                 (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")
@@ -102,6 +110,7 @@ impl Cut {
             Self::Suspended => {
                 (Status::Cancelled, Outcome::Cancelled, "workload_suspended", "the workload was suspended")
             }
+            Self::Cancelled => (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled"),
         }
     }
 }
@@ -134,6 +143,8 @@ pub struct Ended {
 /// A run that has ended, and what it owes.
 #[derive(Clone, Debug)]
 pub struct Closed {
+    /// What happened and was not taken while it ran.
+    pub events: Vec<RunEvent>,
     execution_id: ExecutionId,
     value_bytes: usize,
     ended: Ended,
@@ -211,9 +222,13 @@ pub struct Run<'a> {
     metadata: Map<String, Value>,
     transcript: Vec<Value>,
     keeps_transcript: bool,
+    /// Whether what models say may be shown before the end.
+    shows_answers: bool,
     /// What any decision of the run imposed, the first first.
     owed: Vec<Obligation>,
     waiting: Option<Waiting<'a>>,
+    /// What happened and was not taken yet; `None` where nobody wants to be told.
+    events: Option<Vec<RunEvent>>,
     ended: Ended,
 }
 
@@ -237,6 +252,7 @@ impl<'a> Run<'a> {
         Self {
             // Which decision counts is known at the end alone, and then it is too late to listen.
             keeps_transcript: subject.plan.may_impose(Obligation::RecordTranscript),
+            shows_answers: HOLD_BACK.iter().all(|held_back| !subject.plan.may_impose(*held_back)),
             subject,
             outside,
             outputs: BTreeMap::new(),
@@ -246,7 +262,32 @@ impl<'a> Run<'a> {
             transcript: Vec::new(),
             owed,
             waiting: None,
+            events: None,
             ended,
+        }
+    }
+
+    /// The same, with somebody who wants to be told what happens.
+    #[must_use]
+    pub fn telling(mut self) -> Self {
+        self.events = Some(Vec::new());
+        self
+    }
+
+    /// What happened since this was last asked.
+    pub fn take_events(&mut self) -> Vec<RunEvent> {
+        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The step that waits for an answer.
+    #[must_use]
+    pub fn asking(&self) -> Option<&str> {
+        self.waiting.as_ref().map(|waiting| waiting.step.id.as_str())
+    }
+
+    fn tell(&mut self, event: impl FnOnce() -> RunEvent) {
+        if let Some(events) = &mut self.events {
+            events.push(event());
         }
     }
 
@@ -261,6 +302,11 @@ impl<'a> Run<'a> {
     /// Goes on with the answer to the last question. An answer to no question changes nothing.
     pub fn answered(&mut self, answer: Result<Completion, ProviderError>) -> Turn {
         let Some(Waiting { step, began, asked }) = self.waiting.take() else { return Turn::Ended };
+        if self.shows_answers
+            && let Ok(completion) = &answer
+        {
+            self.tell(|| RunEvent::delta(&step.id, &completion.text));
+        }
         let produced = self.take_answer(step, *asked, answer).and_then(|value| self.produced(step, value));
         match self.leave(step, began, produced) {
             Ok(next) => self.walk(next),
@@ -284,7 +330,9 @@ impl<'a> Run<'a> {
             self.ended.error = Some(RunError::new(code, message));
             self.leave_unanswered(code);
         }
+        let events = self.take_events();
         Closed {
+            events,
             execution_id: self.subject.execution_id,
             value_bytes: VALUE_BYTES.saturating_sub(self.allowance.left()),
             ended: self.ended,
@@ -297,6 +345,7 @@ impl<'a> Run<'a> {
     fn leave_unanswered(&mut self, code: &str) {
         let Some(Waiting { step, began, asked }) = self.waiting.take() else { return };
         self.keep_unanswered(step, *asked);
+        self.tell(|| RunEvent::step_completed(&step.id, Some(code)));
         self.ended.steps.push(StepRecord {
             step_id: step.id.clone(),
             step_type: step.kind.as_str(),
@@ -312,6 +361,7 @@ impl<'a> Run<'a> {
                 return self.fail(RunError::new("step_budget_exceeded", "the run took more steps than a run may"));
             }
             let began = self.outside.clock.now();
+            self.tell(|| RunEvent::step_started(&step.id, step.kind.as_str()));
             let done = match self.take(step) {
                 Ok(Reached::Asks(call, asked)) => {
                     self.waiting = Some(Waiting { step, began, asked });
@@ -330,10 +380,12 @@ impl<'a> Run<'a> {
     /// Notes how a step went, and finds the next one.
     fn leave(&mut self, step: &Step, began: Timestamp, done: Result<Value, StepFailure>) -> Result<&'a Step, Turn> {
         let plan = self.subject.plan;
+        let failure = done.as_ref().err().map(StepFailure::code);
+        self.tell(|| RunEvent::step_completed(&step.id, failure.as_deref()));
         self.ended.steps.push(StepRecord {
             step_id: step.id.clone(),
             step_type: step.kind.as_str(),
-            failure: done.as_ref().err().map(StepFailure::code),
+            failure,
             duration: span(began, self.outside.clock.now()),
         });
         let (succeeded, error) = match done {

@@ -48,6 +48,39 @@ impl Services {
         Ok(caller)
     }
 
+    /// Who sent a run that goes on elsewhere, with the rights of this moment, which may be none.
+    pub(crate) async fn submitter(
+        &self,
+        mode: IdentityMode,
+        claims: &Claims,
+        (request_id, fresh): (RequestId, bool),
+    ) -> Result<Caller, Failure> {
+        if !fresh && let Some(known) = self.plans.callers.get(claims) {
+            return Ok(Caller { request_id, ..Caller::clone(&known) });
+        }
+        match self.read_caller(mode, claims, request_id).await {
+            Ok(caller) => {
+                self.plans.callers.insert(claims.clone(), Arc::new(caller.clone()));
+                Ok(caller)
+            }
+            Err(Failure::NotFound) => {
+                let tenant = claims.tenant.ok_or(Failure::NotFound)?;
+                let access_revision =
+                    self.stores.access.access_revision(tenant).await?.ok_or(Failure::Corrupt("no such tenant"))?;
+                Ok(Caller {
+                    tenant,
+                    actor: claims.actor.clone(),
+                    groups: claims.groups.clone(),
+                    rights: Arc::new(Rights::new(Vec::new())),
+                    lanes: Arc::new(CallerLanes::of(&claims.actor, Vec::new())),
+                    access_revision,
+                    request_id,
+                })
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
     async fn read_caller(&self, mode: IdentityMode, claims: &Claims, request_id: RequestId) -> Result<Caller, Failure> {
         let mut principals = vec![claims.actor.clone()];
         principals.extend(claims.groups.iter().cloned());

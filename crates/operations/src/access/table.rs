@@ -136,6 +136,9 @@ operations! {
     ChooseLane = "execute_workload_on_lane" => place(P::WorkloadView, P::ReleaseTransition);
     // The submitter may always read its own run; everybody else needs this.
     ReadExecution = "read_execution" => place(P::ExecutionView, P::ExecutionView);
+    // The submitter may always stop and follow its own run.
+    CancelExecution = "cancel_execution" => place(P::ExecutionView, P::ExecutionKill);
+    ReadExecutionEvents = "read_execution_events" => place(P::ExecutionView, P::ExecutionView);
     ListExecutions = "list_executions" => place(P::ExecutionView, P::ExecutionView);
     ReadEvidenceGraph = "read_evidence_graph" => place(P::ExecutionView, P::ExecutionView);
     ReadEvidenceArtifact = "read_evidence_artifact" => place(P::ExecutionView, P::ExecutionView);

@@ -1,15 +1,184 @@
-//! The engine: asks what a run wants to know, until it has ended.
+//! The engine: asks what a run wants to know, until it has ended, and keeps how far it came.
 
-use fairway_domain::execution::{
-    provider::Provider,
-    run::{Run, Turn},
+use crate::{Services, once::ATTEMPTS};
+use fairway_domain::{
+    execution::{
+        dispatch::Held,
+        progress::{KeptAnswer, Progress, RunEvent},
+        provider::{Completion, ProviderError},
+        run::{Cut, Run, Turn},
+    },
+    signal::Signal,
+    store::CommitError,
+    tenant::TenantScope,
 };
+use std::{collections::VecDeque, time::Duration};
+use tokio::time::{Instant, sleep};
 
-/// Runs to the end. Dropping the future stops the run within a provider's call; what it did until then stays in it.
-pub(super) async fn run_to_end(run: &mut Run<'_>, provider: &dyn Provider) {
-    let mut turn = run.start();
-    while let Turn::Ask(call) = turn {
-        let answer = provider.complete(&call).await;
-        turn = run.answered(answer);
+/// The first pause before something is stored again; it doubles each time.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// When it is kept how far a run came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Keeping {
+    /// Before the next question, so that a run with one question has no more commits than it needs. Nobody follows it.
+    BeforeAsking,
+    /// With each answer, for whoever follows the run or goes on with it.
+    AtOnce,
+}
+
+/// How far a run came under others.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Came {
+    /// The pieces that were stored.
+    pub(super) pieces: u16,
+    /// What providers answered.
+    pub(super) answers: VecDeque<KeptAnswer>,
+    /// The events that were told.
+    pub(super) told: usize,
+}
+
+impl Came {
+    pub(super) fn of(progress: Vec<Progress>) -> Self {
+        let mut came = Self::default();
+        for piece in progress {
+            came.pieces = came.pieces.max(piece.position);
+            came.answers.extend(piece.answer);
+            came.told = came.told.saturating_add(piece.events.len());
+        }
+        came
     }
 }
+
+/// Keeps how far one run comes.
+pub(super) struct Keeper<'s> {
+    services: &'s Services,
+    scope: TenantScope,
+    held: Held,
+    keeping: Keeping,
+    came: Came,
+    /// An answer that was not stored.
+    answer: Option<KeptAnswer>,
+}
+
+impl<'s> Keeper<'s> {
+    pub(super) const fn new(
+        services: &'s Services,
+        (scope, held): (TenantScope, Held),
+        keeping: Keeping,
+        came: Came,
+    ) -> Self {
+        Self { services, scope, held, keeping, came, answer: None }
+    }
+
+    /// What happened that nobody was told.
+    pub(super) fn news(&mut self, mut events: Vec<RunEvent>) -> Vec<RunEvent> {
+        // A run that goes on elsewhere takes the same steps again, and they were told.
+        let told = self.came.told.min(events.len());
+        self.came.told = self.came.told.saturating_sub(told);
+        events.split_off(told)
+    }
+
+    /// The next piece, with these events.
+    pub(super) fn piece(&mut self, events: Vec<RunEvent>) -> Progress {
+        self.came.pieces = self.came.pieces.saturating_add(1);
+        Progress { position: self.came.pieces, answer: self.answer.take(), events }
+    }
+
+    /// What is left to be told at the end of a run.
+    pub(super) fn last_piece(&mut self, events: Vec<RunEvent>) -> Option<Progress> {
+        match self.keeping {
+            Keeping::BeforeAsking => None,
+            Keeping::AtOnce => {
+                let news = self.news(events);
+                (!news.is_empty()).then(|| Progress { answer: None, ..self.piece(news) })
+            }
+        }
+    }
+
+    /// The answer that an earlier worker got to the question that a step asks.
+    fn known(&mut self, step: Option<&str>) -> Option<Result<Completion, ProviderError>> {
+        let first = self.came.answers.pop_front()?;
+        if step == Some(first.step_id.as_str()) {
+            return Some(first.answer());
+        }
+        // The run goes another way than it did: nothing that was answered on the old one is of use.
+        self.came.answers.clear();
+        None
+    }
+
+    async fn before_asking(&mut self, run: &mut Run<'_>) -> Result<(), Cut> {
+        let events = run.take_events();
+        let news = self.news(events);
+        if self.answer.is_none() && (self.keeping == Keeping::BeforeAsking || news.is_empty()) {
+            return Ok(());
+        }
+        self.keep(news).await
+    }
+
+    async fn answered(&mut self, answer: Option<KeptAnswer>, run: &mut Run<'_>) -> Result<(), Cut> {
+        self.answer = answer;
+        match self.keeping {
+            Keeping::BeforeAsking => Ok(()),
+            Keeping::AtOnce if self.answer.is_none() => Ok(()),
+            Keeping::AtOnce => {
+                let events = run.take_events();
+                let news = self.news(events);
+                self.keep(news).await
+            }
+        }
+    }
+
+    /// Stores the next piece, again and again while the lease could last.
+    async fn keep(&mut self, events: Vec<RunEvent>) -> Result<(), Cut> {
+        let piece = self.piece(events);
+        let until = Instant::now() + self.services.settings.lease;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.services.stores.executions.advance(self.scope, self.held, &piece).await {
+                Ok(()) => {
+                    self.services.signal(Signal::Progress(self.held.execution_id));
+                    return Ok(());
+                }
+                Err(CommitError::Store(error)) if Instant::now() + pause < until => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "how far a run came could not be kept yet");
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(CommitError::Stale) => return Err(Cut::LeaseLost),
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "how far a run came could not be kept");
+                    return Err(Cut::LeaseLost);
+                }
+            }
+        }
+    }
+}
+
+/// Runs on to the end. Dropping the future stops the run within a provider's call; what it did until then stays in it.
+pub(super) async fn run_to_end(run: &mut Run<'_>, mut turn: Turn, keeper: &mut Keeper<'_>) -> Option<Cut> {
+    while let Turn::Ask(call) = turn {
+        let step = run.asking().map(str::to_owned);
+        let (answer, kept) = match keeper.known(step.as_deref()) {
+            Some(known) => (known, None),
+            None => {
+                if let Err(cut) = keeper.before_asking(run).await {
+                    return Some(cut);
+                }
+                let answer = keeper.services.provider.complete(&call).await;
+                let kept = step.map(|step| KeptAnswer::of(&step, &answer));
+                (answer, kept)
+            }
+        };
+        turn = run.answered(answer);
+        if let Err(cut) = keeper.answered(kept, run).await {
+            return Some(cut);
+        }
+    }
+    None
+}
+
+/// How often a run is decided again before it is left for later.
+pub(super) const DECISIONS: usize = ATTEMPTS + 1;

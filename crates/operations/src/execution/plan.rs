@@ -7,7 +7,7 @@ use fairway_domain::{
         content::{self, CheckedContent},
         kind::AssetKind,
     },
-    evidence::{Chain, Snapshot},
+    evidence::{Chain, Snapshot, SnapshotDigest},
     execution::plan::{BoundAsset, RunPlan, Source},
     flow::Flow,
     id::{ReleaseId, TenantId},
@@ -61,6 +61,10 @@ pub(crate) struct EntryKey {
 pub struct PlanCache {
     plans: Cache<PlanKey, Arc<KeptPlan>>,
     pub(crate) entries: Cache<EntryKey, Arc<fairway_domain::execution::ports::RuntimeEntry>>,
+    pub(crate) entries_by_workload: Cache<
+        (TenantId, fairway_domain::id::WorkloadId, Slug),
+        Arc<fairway_domain::execution::ports::RuntimeEntry>,
+    >,
     pub(crate) callers: Cache<crate::access::Claims, Arc<fairway_domain::access::Caller>>,
 }
 
@@ -68,7 +72,12 @@ impl PlanCache {
     pub(crate) fn new() -> Self {
         let weigh = |_: &PlanKey, kept: &Arc<KeptPlan>| kept.weight;
         let plans = Cache::builder().max_capacity(PLAN_BYTES).weigher(weigh).build();
-        Self { plans, entries: Cache::new(ENTRIES), callers: Cache::new(ENTRIES) }
+        Self {
+            plans,
+            entries: Cache::new(ENTRIES),
+            entries_by_workload: Cache::new(ENTRIES),
+            callers: Cache::new(ENTRIES),
+        }
     }
 }
 
@@ -94,6 +103,20 @@ impl Services {
         self.stores.executions.keep_snapshot(scope, &plan.snapshot).await?;
         self.plans.plans.insert(key, Arc::clone(&plan));
         Ok(plan)
+    }
+
+    /// The plan of a run that has begun: its release may have lost its lane since, and the chain is the one that was kept.
+    pub(crate) async fn plan_of_started(
+        &self,
+        scope: TenantScope,
+        workload: &Workload,
+        release: ReleaseId,
+        snapshot: SnapshotDigest,
+    ) -> Result<Arc<KeptPlan>, Failure> {
+        let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::Corrupt("no such release"))?;
+        let mut plan = self.make_plan(scope, workload, &placed.release).await?;
+        plan.snapshot.digest = snapshot;
+        Ok(Arc::new(plan))
     }
 
     async fn make_plan(&self, scope: TenantScope, workload: &Workload, release: &Release) -> Result<KeptPlan, Failure> {

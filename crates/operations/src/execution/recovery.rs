@@ -6,12 +6,16 @@ use fairway_domain::{
     audit::Stamp,
     execution::{Ending, Outcome, RunError, RunRef, Status, ports::LapsedRun},
     policy::Obligation,
+    signal::Signal,
     store::CommitError,
 };
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How often lapsed leases are looked for.
 const EVERY: Duration = Duration::from_secs(2);
+/// How often it is looked whether the last runs have ended.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Ends runs whose lease lapsed, for ever. Any number of processes may do it at once.
 pub async fn recover_forever(services: Services) {
@@ -49,7 +53,16 @@ impl Services {
         Ok(ended)
     }
 
-    /// Hands back what this process still works on when it stops: the leases lapse at once, and the runs are ended.
+    /// Gives what this process works on some time to end.
+    pub async fn let_runs_end(&self, at_most: Duration) {
+        let until = Instant::now() + at_most;
+        while !self.live.is_empty() && Instant::now() < until {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Hands back what this process still works on when it stops: the leases lapse at once. Where there are workers, one of
+    /// them goes on with the runs, else they are ended.
     ///
     /// # Errors
     /// When the store does not answer; then the leases lapse by themselves.
@@ -57,6 +70,10 @@ impl Services {
         let held = self.live.take_all();
         for (scope, id, lease) in &held {
             self.stores.executions.let_lapse(*scope, *id, *lease).await?;
+        }
+        if self.settings.dispatch.has_workers() {
+            self.signal(Signal::Work);
+            return Ok(held.len());
         }
         let mut ended = 0;
         while !held.is_empty() {
@@ -104,6 +121,7 @@ impl Services {
             artifacts: Vec::new(),
             lineage: Vec::new(),
             fulfilled,
+            progress: None,
             finished_at,
             fact,
         }

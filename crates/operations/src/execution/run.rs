@@ -1,35 +1,40 @@
 //! From acceptance to the one end: the run's task, its heartbeat, its deadline, and storing how it ended.
 
-use super::{engine::run_to_end, plan::KeptPlan};
+use super::{
+    engine::{Came, FIRST_PAUSE, Keeper, Keeping, LONGEST_PAUSE, run_to_end},
+    plan::KeptPlan,
+};
 use crate::{Services, aside::aside};
 use fairway_domain::{
+    access::ActorRef,
     audit::Stamp,
     execution::{
         Acceptance, Ending, Execution, Outcome, Payload, RunRef, Status,
+        dispatch::{Held, Start, Started},
         plan::RunFacts,
-        ports::LeaseState,
+        ports::{AcceptedOn, LeaseState},
+        progress::Progress,
         run::{Closed, Cut, Ended, Outside, Run, Subject},
     },
-    id::RequestId,
     policy::{Obligation, PolicyDecision},
+    signal::Signal,
     store::CommitError,
     tenant::TenantScope,
     time::Timestamp,
 };
 use serde_json::{Map, Value, json};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use tokio::sync::Notify;
 use tracing::Instrument as _;
 use uuid::Uuid;
-
-/// The first pause before an end is stored again; it doubles each time.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Bytes that are looked through on the thread that serves: some milliseconds.
 const SHORT_WORK: usize = 16 << 10;
 
-/// A run that was accepted and has a lease.
+/// A run under a lease.
 pub(super) struct Running {
     pub(super) services: Services,
     pub(super) scope: TenantScope,
@@ -40,33 +45,70 @@ pub(super) struct Running {
     pub(super) acceptance: Acceptance,
     pub(super) inputs: Map<String, Value>,
     pub(super) input_digest: [u8; 32],
-    pub(super) request_id: RequestId,
+    /// What is left of its time.
+    pub(super) time_left: Duration,
+    pub(super) keeping: Keeping,
+    /// How far it came under others.
+    pub(super) came: Came,
+    /// What its start has to find unchanged, where it was not started yet.
+    pub(super) to_start: Option<AcceptedOn>,
+    /// Who asked that it be stopped.
+    pub(super) cancelled_by: OnceLock<ActorRef>,
+}
+
+/// What became of a run.
+pub(super) enum Ran {
+    /// It ended, and that is stored.
+    Ended(Execution),
+    /// It is somebody else's by now, or its end could not be stored: nobody may be told of one.
+    Lost,
+    /// It could not be started, because what that was decided on has moved.
+    Moved,
+}
+
+/// Why there is no end.
+enum Unended {
+    Moved,
+    Lost,
 }
 
 impl Running {
-    /// Runs in a task of its own, so that a client that goes away does not end it, and waits for the end within the
-    /// wait budget; beyond, the answer is the run as it stands and the run goes on.
-    pub(super) async fn wait(self) -> Execution {
-        self.services.live.enter(self.scope, self.acceptance.execution_id, self.lease);
-        let budget = self.services.settings.sync_wait;
+    /// Runs in a task of its own, so that a client that goes away does not end it.
+    pub(super) fn spawn(self) -> tokio::task::JoinHandle<Ran> {
+        let look = self.services.live.enter(self.scope, self.acceptance.execution_id, self.lease);
+        tokio::spawn(async move { self.run(&look).await }.in_current_span())
+    }
+
+    /// Waits for the end within the wait budget; beyond, the answer is the run as it stands and the run goes on.
+    pub(super) async fn wait(self, budget: Duration) -> Execution {
         let under_way = as_accepted(&self.acceptance, Status::Queued, None);
-        match tokio::time::timeout(budget, tokio::spawn(self.run().in_current_span())).await {
-            Ok(Ok(Some(execution))) => execution,
-            Ok(Ok(None) | Err(_)) | Err(_) => under_way,
+        match tokio::time::timeout(budget, self.spawn()).await {
+            Ok(Ok(Ran::Ended(execution))) => execution,
+            Ok(Ok(Ran::Lost | Ran::Moved) | Err(_)) | Err(_) => under_way,
         }
     }
 
-    /// Runs to the end and stores it. `None` when the end could not be stored: then nobody may be told of it.
-    async fn run(self) -> Option<Execution> {
-        let ended = self.to_end().await;
-        let finished_at = self.services.clock.now();
-        let ending = self.ending(ended, finished_at);
-        let stored = self.store(&ending).await;
-        self.services.live.leave(self.acceptance.execution_id);
-        stored.then(|| self.as_ended(&ending))
+    /// Runs to the end and stores it.
+    pub(super) async fn run(self, look: &Notify) -> Ran {
+        let ended = self.to_end(look).await;
+        let ran = match ended {
+            Ok((ended, last)) => {
+                let finished_at = self.services.clock.now();
+                let ending = self.ending(ended, last, finished_at);
+                if self.store(&ending).await { Ran::Ended(self.as_ended(&ending)) } else { Ran::Lost }
+            }
+            Err(Unended::Moved) => Ran::Moved,
+            Err(Unended::Lost) => Ran::Lost,
+        };
+        self.services.live.leave(self.acceptance.execution_id, self.lease);
+        ran
     }
 
-    async fn to_end(&self) -> Ended {
+    const fn held(&self) -> Held {
+        Held { execution_id: self.acceptance.execution_id, lease: self.lease }
+    }
+
+    async fn to_end(&self, look: &Notify) -> Result<(Ended, Option<Progress>), Unended> {
         let services = &self.services;
         let outside = Outside {
             clock: services.clock.as_ref(),
@@ -83,19 +125,49 @@ impl Running {
             sent_digest: self.input_digest,
         };
         let mut run = Run::new(subject, self.decision.clone(), outside);
-        let going = run_to_end(&mut run, services.provider.as_ref());
-        let cut = tokio::select! {
-            in_time = tokio::time::timeout(services.settings.execution_deadline, going) => {
-                in_time.err().map(|_| Cut::Overdue)
+        if self.keeping == Keeping::AtOnce {
+            run = run.telling();
+        }
+        let mut keeper = Keeper::new(services, (self.scope, self.held()), self.keeping, self.came.clone());
+        // The first steps reach out to nobody, so they can be taken back if the run cannot be started.
+        let turn = run.start();
+        if let Some(on) = self.to_start {
+            let piece = keeper.piece(run.take_events());
+            self.start(on, piece).await?;
+        }
+        let cut = if self.cancelled_by.get().is_some() {
+            Some(Cut::Cancelled)
+        } else {
+            let going = run_to_end(&mut run, turn, &mut keeper);
+            tokio::select! {
+                in_time = tokio::time::timeout(self.time_left, going) => in_time.unwrap_or(Some(Cut::Overdue)),
+                cut = self.keep_lease(look) => Some(cut),
             }
-            cut = self.keep_lease() => Some(cut),
         };
-        self.fulfil(run.close(cut)).await
+        let mut closed = run.close(cut);
+        let last = keeper.last_piece(std::mem::take(&mut closed.events));
+        Ok((self.fulfil(closed, look).await, last))
+    }
+
+    async fn start(&self, on: AcceptedOn, progress: Progress) -> Result<(), Unended> {
+        let start = Start { acceptance: self.acceptance.clone(), on, lease: self.lease, progress };
+        match self.services.stores.executions.start(self.scope, &start).await {
+            Ok(Started::Yes) => {
+                self.services.signal(Signal::Progress(self.acceptance.execution_id));
+                Ok(())
+            }
+            Ok(Started::Moved) => Err(Unended::Moved),
+            // If it was started after all, its lease lapses and somebody goes on with it.
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a run could not be started");
+                Err(Unended::Lost)
+            }
+        }
     }
 
     /// Fulfils what the run owes. Where that is long work it is done beside the threads that serve, under the lease; if it
     /// does not come to its end, or somebody else has the run by then, there is no answer.
-    async fn fulfil(&self, closed: Closed) -> Ended {
+    async fn fulfil(&self, closed: Closed, look: &Notify) -> Ended {
         let services = &self.services;
         if closed.work() <= SHORT_WORK {
             let outside = Outside {
@@ -112,20 +184,25 @@ impl Running {
             aside(move || closed.fulfil(Outside { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor }));
         tokio::select! {
             done = work => done.unwrap_or(unfulfilled),
-            _ = self.keep_lease() => unfulfilled,
+            _ = self.keep_lease(look) => unfulfilled,
         }
     }
 
-    /// Prolongs the lease at a third of its time. Comes back only when the run has to stop.
-    async fn keep_lease(&self) -> Cut {
+    /// Prolongs the lease at a third of its time, and whenever somebody says that it should be looked at. Comes back only
+    /// when the run has to stop.
+    async fn keep_lease(&self, look: &Notify) -> Cut {
         let beat = self.services.settings.lease / 3;
         loop {
-            tokio::time::sleep(beat).await;
+            let _beat_or_look = tokio::time::timeout(beat, look.notified()).await;
             let id = self.acceptance.execution_id;
             match self.services.stores.executions.renew(self.scope, id, self.lease).await {
                 Ok(LeaseState::Held) => {}
                 Ok(LeaseState::Lost) => return Cut::LeaseLost,
                 Ok(LeaseState::WorkloadStopped) => return Cut::Suspended,
+                Ok(LeaseState::Cancelled(by)) => {
+                    self.cancelled_by.get_or_init(|| by);
+                    return Cut::Cancelled;
+                }
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "a lease could not be prolonged");
                 }
@@ -133,7 +210,7 @@ impl Running {
         }
     }
 
-    fn ending(&self, ended: Ended, finished_at: Timestamp) -> Ending {
+    fn ending(&self, ended: Ended, progress: Option<Progress>, finished_at: Timestamp) -> Ending {
         let output = ended.output.map(|(output, metadata)| Payload {
             body: json!({ "output": output, "metadata": metadata }).to_string(),
             salt: self.services.ids.salt(),
@@ -147,11 +224,17 @@ impl Running {
             environment: &accepted.environment,
             input_digest: self.input_digest,
         };
+        let actor = match ended.outcome {
+            Outcome::Cancelled => self.cancelled_by.get().unwrap_or(&accepted.submitter),
+            Outcome::Success | Outcome::Failure | Outcome::Denied | Outcome::Timeout | Outcome::Unknown => {
+                &accepted.submitter
+            }
+        };
         let stamp = Stamp {
             fact_id: self.services.id(),
             at: finished_at,
-            actor: accepted.submitter.clone(),
-            request_id: self.request_id,
+            actor: actor.clone(),
+            request_id: accepted.sender.request_id,
         };
         let mut fact = match (ended.outcome, ended.decisions.last()) {
             (Outcome::Denied, Some(decision)) => run.denied(decision, &stamp),
@@ -175,6 +258,7 @@ impl Running {
             artifacts: ended.artifacts,
             lineage: ended.lineage,
             fulfilled: ended.fulfilled,
+            progress,
             finished_at,
             fact,
         }
@@ -189,6 +273,9 @@ impl Running {
             match stores.finish(self.scope, ending).await {
                 Ok(()) => {
                     self.services.wake.facts();
+                    if self.keeping == Keeping::AtOnce {
+                        self.services.signal(Signal::Progress(ending.execution_id));
+                    }
                     return true;
                 }
                 // No lease: an earlier try was stored after all, or somebody else ended the run.

@@ -1,21 +1,22 @@
 //! Executing a workload by slug: everything is decided on what is cached, and the accept statement proves it.
 
 use super::{
+    engine::{Came, DECISIONS, Keeping},
     plan::{EntryKey, KeptPlan},
-    run::Running,
+    run::{Running, as_accepted},
 };
 use crate::{
     Failure, Services,
     access::{Claims, IdentityMode, Operation, gate},
     failure::RunRefusal,
-    once::ATTEMPTS,
     workload::{place_of, with_share_link},
 };
 use fairway_domain::{
     access::{ActorRef, Caller, Place},
     evidence::RecordedDecision,
     execution::{
-        Acceptance, Admission, Execution, Payload, RunRef,
+        self, Acceptance, Admission, Execution, Payload, RunRef,
+        dispatch::{Sender, Wanted},
         plan::RunFacts,
         ports::{Accepted, AcceptedOn, RuntimeEntry},
     },
@@ -23,13 +24,18 @@ use fairway_domain::{
     idempotency::{Known, RequestKey},
     policy,
     release::lane::Lane,
+    signal::Signal,
     slug::Slug,
     store::{CommitError, StoreError, StoreFault},
     tenant::TenantScope,
     workload::{Status, Workload},
 };
 use serde_json::{Map, Value};
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 use tokio::time::timeout;
 
 /// How long is looked for a run whose accept got no answer: whoever waits for that has waited long enough.
@@ -46,6 +52,28 @@ pub struct ExecuteRequest {
     pub inputs: Map<String, Value>,
     /// The lane, where the caller chooses it.
     pub lane: Option<Lane>,
+    /// What the caller waits for.
+    pub patience: Patience,
+}
+
+/// What a caller waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    /// The end of the run, for as long as the deployment says or less.
+    End(Option<Duration>),
+    /// Its acceptance: what happens then is followed.
+    Acceptance,
+    /// Its place in line.
+    Line,
+}
+
+impl Patience {
+    const fn wanted(self) -> Wanted {
+        match self {
+            Self::End(_) | Self::Acceptance => Wanted::AtOnce,
+            Self::Line => Wanted::InLine,
+        }
+    }
 }
 
 /// How a run stands when its caller is answered.
@@ -55,6 +83,8 @@ pub struct Answer {
     pub execution: Execution,
     /// Whether an earlier request with the same key started it.
     pub replayed: bool,
+    /// Whether its caller asked for no more than a place in line, and is told no more, however the run went since.
+    pub in_line: bool,
 }
 
 /// What an attempt was decided on.
@@ -76,8 +106,11 @@ impl Services {
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
     ) -> Result<Answer, Failure> {
+        if self.settings.dispatch.queues(request.patience.wanted()).is_none() {
+            return Err(RunRefusal::NoAsync.into());
+        }
         let mut fresh = false;
-        for _ in 0..=ATTEMPTS {
+        for _ in 0..DECISIONS {
             let caller = self.caller_for_run(mode, claims, request_id, fresh).await?;
             let entry = match self.entry(&caller, request, fresh).await {
                 // The tenant that was looked in may be a cached caller's former one.
@@ -144,21 +177,21 @@ impl Services {
         let scope = gate::enter(caller, Operation::ReadWorkload, &place)?;
         match workload.status {
             Status::Registered => {}
-            Status::Suspended => return self.unless_known(scope, caller, key, RunRefusal::Suspended).await,
-            Status::Retired => return self.unless_known(scope, caller, key, RunRefusal::Retired).await,
+            Status::Suspended => return self.unless_known(scope, (caller, request), key, RunRefusal::Suspended).await,
+            Status::Retired => return self.unless_known(scope, (caller, request), key, RunRefusal::Retired).await,
         }
         gate::enter(caller, Operation::ExecuteWorkload, &place)?;
         let wanted = wanted_lane(caller, request, workload, &place)?;
         if let Err(refusal) = with_share_link(workload) {
-            return self.unless_known(scope, caller, key, refusal).await;
+            return self.unless_known(scope, (caller, request), key, refusal).await;
         }
         let inputs = match inputs_of(workload, request) {
             Ok(inputs) => inputs,
-            Err(failure) => return self.unless_known(scope, caller, key, failure).await,
+            Err(failure) => return self.unless_known(scope, (caller, request), key, failure).await,
         };
         let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving(wanted).zip(Some(lanes)));
         let Some(((lane, release_id), deployment)) = serving else {
-            return self.unless_known(scope, caller, key, RunRefusal::NoActiveRelease).await;
+            return self.unless_known(scope, (caller, request), key, RunRefusal::NoActiveRelease).await;
         };
         let plan = match self.plan(scope, workload, release_id, deployment.revision).await {
             Err(Failure::Contended) => return Ok(None),
@@ -183,11 +216,20 @@ impl Services {
             input_digest,
         };
         let lease = self.ids.fresh();
+        let queues = self.settings.dispatch.queues(request.patience.wanted()).unwrap_or_default();
         let admission = match decision.outcome {
             policy::Outcome::Deny => Admission::Deny(Box::new(run.denied(&recorded, &self.stamp(caller)))),
+            policy::Outcome::Allow | policy::Outcome::AllowWithObligations if queues => {
+                Admission::Queue { most: self.settings.queue_cap }
+            }
             policy::Outcome::Allow | policy::Outcome::AllowWithObligations => {
                 Admission::Run { lease, lease_for: self.settings.lease, deadline_in: self.settings.execution_deadline }
             }
+        };
+        let sender = Sender {
+            request_id: caller.request_id,
+            groups: caller.groups.iter().map(ActorRef::to_string).collect(),
+            lane: wanted.as_str().to_owned(),
         };
         let acceptance = Acceptance {
             execution_id,
@@ -200,6 +242,7 @@ impl Services {
             snapshot: plan.snapshot.digest,
             decision: recorded,
             inputs: sent,
+            sender,
             started_at,
             admission,
         };
@@ -211,36 +254,62 @@ impl Services {
             accepted => accepted?,
         };
         match accepted {
-            Accepted::Moved => Ok(None),
-            Accepted::KeyTaken => self.known_run(scope, caller, key).await,
-            Accepted::Yes => {
-                let execution = match &acceptance.admission {
-                    Admission::Deny(_) => {
-                        self.wake.facts();
-                        denied(&acceptance)
-                    }
-                    Admission::Run { .. } => {
-                        let running = Running {
-                            services: self.clone(),
-                            scope,
-                            plan: Arc::<KeptPlan>::clone(&plan),
-                            facts,
-                            lease,
-                            decision,
-                            acceptance,
-                            inputs: inputs.into_owned(),
-                            input_digest,
-                            request_id: caller.request_id,
-                        };
-                        running.wait().await
-                    }
-                };
-                Ok(Some(Answer { execution, replayed: false }))
-            }
+            Accepted::Moved => return Ok(None),
+            Accepted::KeyTaken => return self.known_run(scope, (caller, request), key).await,
+            Accepted::LineFull => return Err(RunRefusal::LineFull.into()),
+            Accepted::Yes => {}
         }
+        let in_line = request.patience == Patience::Line;
+        let execution = match &acceptance.admission {
+            Admission::Deny(_) => {
+                self.wake.facts();
+                denied(&acceptance)
+            }
+            Admission::Queue { .. } => {
+                self.signal(Signal::Work);
+                let queued = as_accepted(&acceptance, execution::Status::Queued, None);
+                match request.patience {
+                    Patience::Line | Patience::Acceptance => queued,
+                    Patience::End(budget) => self.end_of(scope, queued, self.wait_budget(budget)).await,
+                }
+            }
+            Admission::Run { .. } => {
+                let followed = request.patience == Patience::Acceptance;
+                let under_way = as_accepted(&acceptance, execution::Status::Running, None);
+                let running = Running {
+                    services: self.clone(),
+                    scope,
+                    plan: Arc::<KeptPlan>::clone(&plan),
+                    facts,
+                    lease,
+                    decision,
+                    acceptance,
+                    inputs: inputs.into_owned(),
+                    input_digest,
+                    time_left: self.settings.execution_deadline,
+                    keeping: if followed { Keeping::AtOnce } else { Keeping::BeforeAsking },
+                    came: Came::default(),
+                    to_start: None,
+                    cancelled_by: OnceLock::new(),
+                };
+                match request.patience {
+                    Patience::End(budget) => running.wait(self.wait_budget(budget)).await,
+                    Patience::Acceptance | Patience::Line => {
+                        drop(running.spawn());
+                        under_way
+                    }
+                }
+            }
+        };
+        Ok(Some(Answer { execution, replayed: false, in_line }))
     }
 
-    fn facts_of(&self, caller: &Caller, entry: &RuntimeEntry, environment: &Slug, lane: Lane) -> RunFacts {
+    /// How long a caller waits: never longer than the deployment says.
+    fn wait_budget(&self, asked: Option<Duration>) -> Duration {
+        asked.map_or(self.settings.sync_wait, |asked| asked.min(self.settings.sync_wait))
+    }
+
+    pub(super) fn facts_of(&self, caller: &Caller, entry: &RuntimeEntry, environment: &Slug, lane: Lane) -> RunFacts {
         let place = place_of(caller, &entry.workload);
         RunFacts {
             actor: caller.actor.to_string(),
@@ -258,11 +327,11 @@ impl Services {
     async fn unless_known(
         &self,
         scope: TenantScope,
-        caller: &Caller,
+        asked: (&Caller, &ExecuteRequest),
         key: Option<&RequestKey>,
         refusal: impl Into<Failure>,
     ) -> Result<Option<Answer>, Failure> {
-        match self.known_run(scope, caller, key).await? {
+        match self.known_run(scope, asked, key).await? {
             Some(answer) => Ok(Some(answer)),
             None => Err(refusal.into()),
         }
@@ -272,7 +341,7 @@ impl Services {
     async fn known_run(
         &self,
         scope: TenantScope,
-        caller: &Caller,
+        (caller, request): (&Caller, &ExecuteRequest),
         key: Option<&RequestKey>,
     ) -> Result<Option<Answer>, Failure> {
         let Some(key) = key else { return Ok(None) };
@@ -282,10 +351,13 @@ impl Services {
             Known::Done(_) => Err(Failure::Corrupt("a key of another route stands at execute")),
             Known::AsResource(id) => {
                 let execution = self.read_execution(caller, id.into()).await?;
-                if execution.outcome.is_none() {
-                    return Err(Failure::KeyInProgress);
+                let in_line = request.patience == Patience::Line;
+                match request.patience {
+                    Patience::End(_) if execution.outcome.is_none() => Err(Failure::KeyInProgress),
+                    Patience::End(_) | Patience::Acceptance | Patience::Line => {
+                        Ok(Some(Answer { execution, replayed: true, in_line }))
+                    }
                 }
-                Ok(Some(Answer { execution, replayed: true }))
             }
         }
     }
@@ -341,9 +413,6 @@ const fn may_be_outdated(failure: &Failure) -> bool {
 }
 
 fn denied(acceptance: &Acceptance) -> Execution {
-    super::run::as_accepted(
-        acceptance,
-        fairway_domain::execution::Status::Denied,
-        Some((fairway_domain::execution::Outcome::Denied, acceptance.started_at)),
-    )
+    let ended = (execution::Outcome::Denied, acceptance.started_at);
+    as_accepted(acceptance, execution::Status::Denied, Some(ended))
 }

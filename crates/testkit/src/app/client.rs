@@ -24,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Client {
     address: SocketAddr,
     http: reqwest::Client,
+    database: String,
 }
 
 /// A request that is sent when it is awaited.
@@ -50,11 +51,11 @@ pub struct Answer {
 }
 
 impl Client {
-    /// Speaks to the server at this address.
+    /// Speaks to the server at this address, which keeps what it knows in a database at that.
     ///
     /// # Errors
     /// When this system has no room for a client.
-    pub fn new(address: SocketAddr) -> anyhow::Result<Self> {
+    pub fn new(address: SocketAddr, database: String) -> anyhow::Result<Self> {
         crate::init();
         let http = reqwest::Client::builder()
             .no_proxy()
@@ -62,13 +63,19 @@ impl Client {
             .timeout(PATIENCE)
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
-        Ok(Self { address, http })
+        Ok(Self { address, http, database })
     }
 
     /// Where the server listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address of the server's database, for what no request asks for.
+    #[must_use]
+    pub fn database_url(&self) -> &str {
+        &self.database
     }
 
     /// GET.

@@ -31,6 +31,7 @@ pub(super) struct Many<'a> {
     decisions: Decisions<'a>,
     fulfilments: Fulfilments,
     payloads: Payloads<'a>,
+    told: Told,
 }
 
 #[derive(Default)]
@@ -92,6 +93,13 @@ struct Payloads<'a> {
     bodies: Vec<&'a str>,
 }
 
+#[derive(Default)]
+struct Told {
+    of: Vec<Uuid>,
+    positions: Vec<i16>,
+    events: Vec<String>,
+}
+
 impl<'a> Many<'a> {
     pub(super) fn of(asking: &[&'a Asking]) -> Self {
         let mut many = Self::default();
@@ -132,6 +140,11 @@ impl<'a> Many<'a> {
             self.fulfilments.of.push(id);
             self.fulfilments.names.push(obligation.as_str());
             self.fulfilments.at.push(at.moment());
+        }
+        if let Some(progress) = &ending.progress {
+            self.told.of.push(id);
+            self.told.positions.push(i16::try_from(progress.position).unwrap_or(i16::MAX));
+            self.told.events.push(json!(progress.events).to_string());
         }
     }
 
@@ -178,7 +191,8 @@ impl<'a> Many<'a> {
     pub(super) fn with_more(&self) -> Vec<Param<'_>> {
         let (decisions, fulfilments, payloads) = (&self.decisions, &self.fulfilments, &self.payloads);
         let mut params = self.params();
-        let more: [Param<'_>; 13] = [
+        let told = &self.told;
+        let more: [Param<'_>; 16] = [
             &decisions.of,
             &decisions.ids,
             &decisions.outcomes,
@@ -192,6 +206,9 @@ impl<'a> Many<'a> {
             &payloads.artifacts,
             &payloads.salts,
             &payloads.bodies,
+            &told.of,
+            &told.positions,
+            &told.events,
         ];
         params.extend_from_slice(&more);
         params

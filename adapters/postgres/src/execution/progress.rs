@@ -1,0 +1,161 @@
+//! How far runs came, each piece under the run's lease. Those that are told at the same time go in one statement.
+
+use crate::{
+    database::{Database, Param, commit, commit_together},
+    failure,
+    row::{Columns, parsed},
+    together::Commit,
+};
+use async_trait::async_trait;
+use deadpool_postgres::Pool;
+use fairway_domain::{
+    execution::{
+        dispatch::Held,
+        progress::{KeptAnswer, Progress, RunEvent},
+    },
+    id::ExecutionId,
+    store::{CommitError, StoreError},
+    tenant::TenantScope,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+/// The lease is prolonged first: whoever took the run over waits for that or is waited for, and one of both finds nothing.
+const SQL: &str = "WITH asked AS MATERIALIZED (
+        SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::smallint[], $5::text[], $6::text[])
+            AS asked (tenant_id, execution_id, token, position, answer, events)
+    ),
+    held AS (
+        UPDATE execution_lease AS lease SET lapses_at = fairway_now() + lease_for FROM asked
+        WHERE lease.tenant_id = asked.tenant_id AND lease.execution_id = asked.execution_id AND lease.token = asked.token
+        RETURNING asked.*
+    ),
+    kept AS (
+        INSERT INTO execution_progress (tenant_id, execution_id, position, answer, events)
+        SELECT tenant_id, execution_id, position, answer, events FROM held
+        ON CONFLICT DO NOTHING
+    )
+    SELECT execution_id FROM held";
+
+/// A piece as it is stored.
+#[derive(Deserialize)]
+struct PieceBody {
+    position: u16,
+    answer: Option<String>,
+    events: String,
+}
+
+/// Pieces as they were put together as JSON, in order; none where there are none.
+pub(super) fn pieces(text: Option<&str>) -> Result<Vec<Progress>, StoreError> {
+    let bodies: Vec<PieceBody> = text.map(parsed).transpose()?.unwrap_or_default();
+    let piece = |body: PieceBody| {
+        let answer: Option<KeptAnswer> = body.answer.as_deref().map(parsed).transpose()?;
+        Ok(Progress { position: body.position, answer, events: parsed(&body.events)? })
+    };
+    bodies.into_iter().map(piece).collect()
+}
+
+/// A text to be kept. What the domain makes can be written as JSON.
+pub(super) fn text(value: &impl Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| failure::broken(Box::new(error)))
+}
+
+pub(super) async fn events(
+    database: &Database,
+    scope: TenantScope,
+    id: ExecutionId,
+) -> Result<Vec<RunEvent>, StoreError> {
+    const SQL: &str = "SELECT events FROM execution_progress WHERE tenant_id = $1 AND execution_id = $2 ORDER BY position";
+    let rows = database.read(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+    let mut events = Vec::new();
+    for row in rows {
+        let piece: Vec<RunEvent> = parsed(row.column("events")?)?;
+        events.extend(piece);
+    }
+    Ok(events)
+}
+
+/// What the runs of one process's worker tell.
+pub(crate) struct Advances(pub(crate) Pool);
+
+/// A run that tells how far it came.
+pub(crate) struct Telling {
+    pub(super) scope: TenantScope,
+    pub(super) held: Held,
+    pub(super) position: i16,
+    pub(super) answer: Option<String>,
+    pub(super) events: String,
+}
+
+impl Telling {
+    pub(super) fn of(scope: TenantScope, held: Held, progress: &Progress) -> Result<Self, StoreError> {
+        Ok(Self {
+            scope,
+            held,
+            position: i16::try_from(progress.position).unwrap_or(i16::MAX),
+            answer: progress.answer.as_ref().map(text).transpose()?,
+            events: text(&progress.events)?,
+        })
+    }
+}
+
+#[async_trait]
+impl Commit for Advances {
+    type Item = Telling;
+    type Done = ();
+    const WHAT: &'static str = "progress of runs";
+
+    /// One lease is prolonged once in a statement.
+    fn shares(telling: &Telling, in_front: &[&Telling]) -> bool {
+        in_front.iter().all(|other| other.held.execution_id != telling.held.execution_id)
+    }
+
+    fn weight(telling: &Telling) -> usize {
+        telling.events.len() + telling.answer.as_ref().map_or(0, String::len)
+    }
+
+    async fn together(&self, telling: &[&Telling]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
+        let many = Many::of(telling);
+        let Some(rows) = commit_together(&self.0, SQL, &many.params()).await? else { return Ok(None) };
+        let held: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;
+        let kept = |telling: &&Telling| held.contains(&telling.held.execution_id.uuid());
+        Ok(Some(telling.iter().map(|telling| kept(telling).then_some(()).ok_or(CommitError::Stale)).collect()))
+    }
+
+    async fn alone(&self, telling: &Telling) -> Result<(), CommitError> {
+        let rows: Vec<Row> = commit(&self.0, SQL, &Many::of(&[telling]).params()).await?;
+        rows.first().map(|_| ()).ok_or(CommitError::Stale)
+    }
+}
+
+/// Pieces, column by column.
+#[derive(Default)]
+struct Many<'a> {
+    tenants: Vec<Uuid>,
+    executions: Vec<Uuid>,
+    tokens: Vec<Uuid>,
+    positions: Vec<i16>,
+    answers: Vec<Option<&'a str>>,
+    events: Vec<&'a str>,
+}
+
+impl<'a> Many<'a> {
+    fn of(telling: &[&'a Telling]) -> Self {
+        let mut many = Self::default();
+        for telling in telling {
+            many.tenants.push(telling.scope.tenant().uuid());
+            many.executions.push(telling.held.execution_id.uuid());
+            many.tokens.push(telling.held.lease);
+            many.positions.push(telling.position);
+            many.answers.push(telling.answer.as_deref());
+            many.events.push(&telling.events);
+        }
+        many
+    }
+
+    fn params(&self) -> [Param<'_>; 6] {
+        [&self.tenants, &self.executions, &self.tokens, &self.positions, &self.answers, &self.events]
+    }
+}

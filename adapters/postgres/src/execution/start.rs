@@ -1,0 +1,197 @@
+//! Starting runs that were taken out of the line: one statement for those that start at the same time, which writes
+//! everything of a run or nothing.
+
+use super::progress::Telling;
+use crate::{
+    database::{Param, commit, commit_together},
+    row::Columns,
+    together::Commit,
+};
+use async_trait::async_trait;
+use deadpool_postgres::Pool;
+use fairway_domain::{
+    execution::dispatch::{Held, Start, Started},
+    store::{CommitError, StoreError},
+    tenant::TenantScope,
+};
+use serde_json::json;
+use std::collections::HashMap;
+use time::OffsetDateTime;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+/// The lease is prolonged with everything else: whoever took the run over waits for that or is waited for, and one of both
+/// finds nothing. A lease that is held and was not prolonged says that something has moved.
+const SQL: &str = "WITH asked AS MATERIALIZED (
+        SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[],
+            $8::bigint[], $9::uuid[], $10::text[], $11::bytea[], $12::uuid[], $13::text[], $14::text[], $15::jsonb[],
+            $16::timestamptz[], $17::smallint[], $18::text[])
+            AS asked (tenant_id, execution_id, token, workload_id, environment, on_deployment, on_workload,
+            on_access, release_id, lane, snapshot, decision_id, verdict, reason_code, lists,
+            evaluated_at, position, events)
+    ),
+    place AS MATERIALIZED (
+        SELECT asked.* FROM asked
+        JOIN deployment USING (tenant_id, workload_id, environment)
+        JOIN workload USING (tenant_id, workload_id)
+        JOIN tenant USING (tenant_id)
+        WHERE deployment.revision = on_deployment AND workload.revision = on_workload
+            AND workload.status = 'registered' AND tenant.access_revision = on_access
+    ),
+    go AS (
+        UPDATE execution_lease AS lease SET lapses_at = fairway_now() + lease_for FROM place
+        WHERE lease.tenant_id = place.tenant_id AND lease.execution_id = place.execution_id AND lease.token = place.token
+        RETURNING place.*
+    ),
+    run AS (
+        UPDATE execution SET status = 'running', release_id = go.release_id, lane = go.lane, snapshot = go.snapshot,
+            deployment_revision = go.on_deployment
+        FROM go WHERE execution.tenant_id = go.tenant_id AND execution.execution_id = go.execution_id
+    ),
+    decision AS (
+        INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
+            evaluated_at)
+        SELECT tenant_id, execution_id, decision_id, verdict, reason_code,
+            ARRAY(SELECT jsonb_array_elements_text(lists -> 'obligations')),
+            ARRAY(SELECT jsonb_array_elements_text(lists -> 'rules')), evaluated_at
+        FROM go
+    ),
+    kept AS (
+        INSERT INTO execution_progress (tenant_id, execution_id, position, events)
+        SELECT tenant_id, execution_id, position, events FROM go
+    )
+    SELECT asked.execution_id, go.execution_id IS NOT NULL AS gone FROM asked
+    JOIN execution_lease AS lease ON lease.tenant_id = asked.tenant_id AND lease.execution_id = asked.execution_id
+        AND lease.token = asked.token
+    LEFT JOIN go ON go.execution_id = asked.execution_id";
+
+/// The starts of one process's worker.
+pub(crate) struct Starts(pub(crate) Pool);
+
+/// A run that asks to be started.
+pub(crate) struct Starting {
+    start: Start,
+    telling: Telling,
+}
+
+impl Starting {
+    pub(super) fn of(scope: TenantScope, start: &Start) -> Result<Self, StoreError> {
+        let held = Held { execution_id: start.acceptance.execution_id, lease: start.lease };
+        Ok(Self { telling: Telling::of(scope, held, &start.progress)?, start: start.clone() })
+    }
+}
+
+#[async_trait]
+impl Commit for Starts {
+    type Item = Starting;
+    type Done = Started;
+    const WHAT: &'static str = "starts of runs";
+
+    fn shares(starting: &Starting, in_front: &[&Starting]) -> bool {
+        in_front.iter().all(|other| other.telling.held.execution_id != starting.telling.held.execution_id)
+    }
+
+    fn weight(starting: &Starting) -> usize {
+        starting.telling.events.len()
+    }
+
+    async fn together(&self, starting: &[&Starting]) -> Result<Option<Vec<Result<Started, CommitError>>>, StoreError> {
+        let many = Many::of(starting);
+        let Some(rows) = commit_together(&self.0, SQL, &many.params()).await? else { return Ok(None) };
+        let held: HashMap<Uuid, bool> = rows.iter().map(verdict).collect::<Result<_, _>>()?;
+        let answer = |starting: &&Starting| started(held.get(&starting.telling.held.execution_id.uuid()).copied());
+        Ok(Some(starting.iter().map(answer).collect()))
+    }
+
+    async fn alone(&self, starting: &Starting) -> Result<Started, CommitError> {
+        let rows = commit(&self.0, SQL, &Many::of(&[starting]).params()).await?;
+        started(rows.first().map(verdict).transpose()?.map(|(_, gone)| gone))
+    }
+}
+
+fn verdict(row: &Row) -> Result<(Uuid, bool), StoreError> {
+    Ok((row.column("execution_id")?, row.column("gone")?))
+}
+
+fn started(gone: Option<bool>) -> Result<Started, CommitError> {
+    match gone {
+        Some(true) => Ok(Started::Yes),
+        Some(false) => Ok(Started::Moved),
+        None => Err(CommitError::Stale),
+    }
+}
+
+/// Starts, column by column.
+#[derive(Default)]
+struct Many<'a> {
+    tenants: Vec<Uuid>,
+    executions: Vec<Uuid>,
+    tokens: Vec<Uuid>,
+    workloads: Vec<Uuid>,
+    environments: Vec<&'a str>,
+    on_deployments: Vec<i64>,
+    on_workloads: Vec<i64>,
+    on_access: Vec<i64>,
+    releases: Vec<Uuid>,
+    lanes: Vec<&'static str>,
+    snapshots: Vec<&'a [u8]>,
+    decision_ids: Vec<Uuid>,
+    verdicts: Vec<&'static str>,
+    reason_codes: Vec<&'a str>,
+    lists: Vec<serde_json::Value>,
+    evaluated: Vec<OffsetDateTime>,
+    positions: Vec<i16>,
+    events: Vec<&'a str>,
+}
+
+impl<'a> Many<'a> {
+    fn of(starting: &[&'a Starting]) -> Self {
+        let mut many = Self::default();
+        for Starting { start, telling } in starting {
+            let (run, on) = (&start.acceptance, start.on);
+            many.tenants.push(telling.scope.tenant().uuid());
+            many.executions.push(run.execution_id.uuid());
+            many.tokens.push(start.lease);
+            many.workloads.push(run.workload_id.uuid());
+            many.environments.push(run.environment.as_str());
+            many.on_deployments.push(on.deployment.get());
+            many.on_workloads.push(on.workload.get());
+            many.on_access.push(on.access.get());
+            many.releases.push(run.release_id.uuid());
+            many.lanes.push(run.lane.as_str());
+            many.snapshots.push(run.snapshot.as_slice());
+            let decision = &run.decision;
+            many.decision_ids.push(decision.decision_id.uuid());
+            many.verdicts.push(decision.outcome.as_str());
+            many.reason_codes.push(&decision.reason_code);
+            many.lists.push(json!({ "obligations": decision.obligations, "rules": decision.rules }));
+            many.evaluated.push(decision.evaluated_at.moment());
+            many.positions.push(telling.position);
+            many.events.push(&telling.events);
+        }
+        many
+    }
+
+    fn params(&self) -> [Param<'_>; 18] {
+        [
+            &self.tenants,
+            &self.executions,
+            &self.tokens,
+            &self.workloads,
+            &self.environments,
+            &self.on_deployments,
+            &self.on_workloads,
+            &self.on_access,
+            &self.releases,
+            &self.lanes,
+            &self.snapshots,
+            &self.decision_ids,
+            &self.verdicts,
+            &self.reason_codes,
+            &self.lists,
+            &self.evaluated,
+            &self.positions,
+            &self.events,
+        ]
+    }
+}

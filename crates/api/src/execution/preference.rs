@@ -1,0 +1,81 @@
+//! What a caller wants to wait for: `Prefer` (RFC 7240), `mode` and `Accept`.
+
+use crate::error::FieldProblem;
+use actix_web::http::header::{ACCEPT, HeaderMap, HeaderName};
+use fairway_operations::execution::Patience;
+use std::time::Duration;
+
+pub(super) const PREFER: HeaderName = HeaderName::from_static("prefer");
+/// The media type of server-sent events.
+pub(super) const EVENT_STREAM: &str = "text/event-stream";
+
+/// What the headers and the query of a request ask for. Preferences that nobody knows are none, as RFC 7240 says.
+pub(super) fn patience(headers: &HeaderMap, mode: Option<&str>) -> Result<Patience, FieldProblem> {
+    let mut wait = None;
+    let mut in_line = match mode {
+        Some("async") => true,
+        None => false,
+        Some(_) => return Err(FieldProblem::invalid("mode")),
+    };
+    let told = headers.get_all(&PREFER).filter_map(|value| value.to_str().ok());
+    for preference in told.flat_map(|value| value.split(',')) {
+        // Parameters of a preference follow behind a semicolon; these two have none.
+        let preference = preference.split(';').next().unwrap_or_default().trim();
+        let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
+        let value = value.trim().trim_matches('"');
+        if name.trim().eq_ignore_ascii_case("respond-async") && value.is_empty() {
+            in_line = true;
+        } else if name.trim().eq_ignore_ascii_case("wait") && wait.is_none() {
+            wait = value.parse().ok().map(Duration::from_secs);
+        }
+    }
+    Ok(if in_line {
+        Patience::Line
+    } else if wants_events(headers) {
+        Patience::Acceptance
+    } else {
+        Patience::End(wait)
+    })
+}
+
+/// Whether the answer is to be a stream of events: whoever wants one says so, and never by a wildcard.
+fn wants_events(headers: &HeaderMap) -> bool {
+    let told = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok());
+    told.flat_map(|value| value.split(','))
+        .map(|range| range.split(';').next().unwrap_or_default().trim())
+        .any(|range| range.eq_ignore_ascii_case(EVENT_STREAM))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::http::header::HeaderValue;
+
+    fn asked(prefer: &[&'static str], accept: &'static str, mode: Option<&str>) -> Result<Patience, FieldProblem> {
+        let mut headers = HeaderMap::new();
+        for value in prefer {
+            headers.append(PREFER, HeaderValue::from_static(value));
+        }
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        patience(&headers, mode)
+    }
+
+    #[test]
+    fn a_caller_waits_for_what_it_says() {
+        let seconds = |seconds| Patience::End(Some(Duration::from_secs(seconds)));
+        for (prefer, accept, mode, expected) in [
+            (&[][..], "*/*", None, Patience::End(None)),
+            (&["wait=2"], "application/json", None, seconds(2)),
+            (&["handling=lenient, WAIT=\"3\"; x=1", "wait=4"], "*/*", None, seconds(3)),
+            (&["wait=-1"], "*/*", None, Patience::End(None)),
+            (&["wait=10, Respond-Async"], "*/*", None, Patience::Line),
+            (&["respond-async=no"], "*/*", None, Patience::End(None)),
+            (&[], "*/*", Some("async"), Patience::Line),
+            (&[], "application/json;q=0.5, text/event-stream", None, Patience::Acceptance),
+            (&["respond-async"], "text/event-stream", None, Patience::Line),
+        ] {
+            assert_eq!(asked(prefer, accept, mode).ok(), Some(expected), "{prefer:?} {accept} {mode:?}");
+        }
+        assert!(asked(&[], "*/*", Some("sync")).is_err());
+    }
+}

@@ -1,0 +1,222 @@
+//! Runs that wait in line, workers that take them, and what callers hear of it.
+
+use crate::execution::{ended, run};
+use fairway_testkit::{
+    Behaviour, StubProvider, TestApp,
+    app::{ActiveWorkload, Request},
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+pub(crate) fn queued(app: &TestApp, workload: &ActiveWorkload) -> Request {
+    run(app, workload).header("prefer", "respond-async")
+}
+
+/// A queued run, once it was accepted.
+async fn accepted(app: &TestApp, workload: &ActiveWorkload) -> Value {
+    let answer = queued(app, workload).await;
+    let body = answer.expect(202);
+    assert_eq!(body["state"], "queued");
+    assert_eq!(body.as_object().unwrap().len(), 2, "{body}");
+    let path = format!("/v1/executions/{}", body["execution_id"].as_str().unwrap());
+    assert_eq!(answer.header("location"), Some(path.as_str()));
+    body["execution_id"].clone()
+}
+
+pub(crate) fn path(id: &Value, rest: &str) -> String {
+    format!("/v1/executions/{}{rest}", id.as_str().unwrap())
+}
+
+fn answers() -> Arc<StubProvider> {
+    StubProvider::new(Behaviour::Answers("billing".to_owned()))
+}
+
+#[tokio::test]
+async fn a_queued_run_is_run_by_a_worker_and_read_by_its_submitter() {
+    let provider = answers();
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let workload = app.active_workload("main").await;
+    let by_query = format!("{}?mode=async", workload.execute_path());
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+    let other = app.post(by_query, body).await.expect(202)["execution_id"].clone();
+    let id = accepted(&app, &workload).await;
+    for id in [&other, &id] {
+        let read = ended(&app, id).await;
+        assert_eq!((&read["status"], &read["outcome"]), (&json!("completed"), &json!("success")));
+        assert_eq!(read["queued_result"]["result"], "billing");
+        assert_eq!(app.get(path(id, "")).as_actor("user:eve").await.expect(200)["queued_result"], Value::Null);
+        let evidence = app.get(path(id, "/evidence-graph")).await.expect(200);
+        assert_eq!(evidence["policy_decision"]["outcome"], "allow");
+    }
+    assert_eq!(provider.count(), 2);
+}
+
+#[tokio::test]
+async fn where_workers_run_everything_a_caller_waits_for_one_of_them() {
+    let provider = answers();
+    let server = TestApp::builder()
+        .setting("FAIRWAY_DISPATCH", "queued")
+        .setting("FAIRWAY_SYNC_WAIT", "20s")
+        .without_worker()
+        .provider(provider.clone())
+        .start()
+        .await;
+    let workload = server.active_workload("main").await;
+    let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
+    assert_eq!(server.get(path(&id, "")).await.expect(200)["status"], "queued");
+    let listed = server.get("/v1/executions?status=queued").await.expect(200);
+    assert_eq!(listed[0]["execution_id"], id);
+    assert_eq!(provider.count(), 0, "nobody works yet");
+    let worker =
+        TestApp::builder().beside(&server).setting("FAIRWAY_DISPATCH", "queued").provider(provider.clone()).start().await;
+    assert_eq!(ended(&server, &id).await["queued_result"]["result"], "billing");
+    assert_eq!(run(&server, &workload).await.expect(200)["output"], "billing");
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_policy_that_refuses_a_queued_run_does_so_behind_its_acceptance() {
+    let app = TestApp::builder().provider(answers()).start().await;
+    let given = app.given();
+    let rules = json!([
+        { "id": "yes", "condition": "always", "outcome": "allow", "reason_code": "usual" },
+        { "id": "no", "condition": "inputs.ticket == 'a refund'", "outcome": "deny", "reason_code": "no_refunds" },
+    ]);
+    let policy = given.policy_of("strict", rules).await;
+    let workload = given.active_under("main", policy).await;
+    let id = accepted(&app, &workload).await;
+    let read = ended(&app, &id).await;
+    assert_eq!((&read["status"], &read["reason_code"]), (&json!("denied"), &json!("no_refunds")));
+}
+
+#[tokio::test]
+async fn what_serves_when_a_run_begins_is_what_it_runs_under() {
+    let server = TestApp::builder().without_worker().provider(answers()).start().await;
+    let given = server.given();
+    let workload = given.active_workload("main").await;
+    let stays = accepted(&server, &workload).await;
+    let rules = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "not_any_more" }]);
+    let versions = [
+        given.prompt("prompt-2").await,
+        given.model_policy("model-2").await,
+        given.policy_of("policy-2", rules).await,
+    ];
+    let release = given.approved(&workload.workload_id, &versions).await;
+    given.transition(&release, "active").await;
+    let other = given.active_workload("other").await;
+    let suspended = accepted(&server, &other).await;
+    let change = json!({ "status": "suspended" });
+    server.patch(format!("/v1/workloads/{}", other.workload_id), change).await.expect(200);
+    let gone = given.active_workload("gone").await;
+    let without = accepted(&server, &gone).await;
+    given.transition(&gone.release_id, "retired").await;
+    let worker = TestApp::builder().beside(&server).provider(answers()).start().await;
+    let read = ended(&server, &stays).await;
+    assert_eq!((&read["status"], &read["reason_code"]), (&json!("denied"), &json!("not_any_more")));
+    let read = ended(&server, &suspended).await;
+    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
+    let read = ended(&server, &without).await;
+    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("no_active_release")));
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_line_that_is_full_takes_no_more_of_that_tenant() {
+    let app = TestApp::builder().setting("FAIRWAY_QUEUE_CAP", "2").without_worker().provider(answers()).start().await;
+    let workload = app.active_workload("main").await;
+    let first = accepted(&app, &workload).await;
+    accepted(&app, &workload).await;
+    for key in [None, Some("a-key")] {
+        let request = queued(&app, &workload);
+        let answer = match key {
+            Some(key) => request.key(key).await,
+            None => request.await,
+        };
+        answer.refused(429, "queue_full");
+        assert!(answer.header("retry-after").is_some());
+    }
+    let given = app.given();
+    let tenant = given.tenant("other").await;
+    let workspace = given.in_tenant(&tenant, "").workspace("theirs", "theirs").await;
+    let theirs = given.in_tenant(&tenant, &workspace).active_workload("theirs").await;
+    queued(&app, &theirs).in_tenant(&tenant).await.expect(202);
+    // Who leaves the line makes room in it.
+    app.post(path(&first, "/cancel"), json!({})).await.expect(200);
+    queued(&app, &workload).key("a-key").await.expect(202);
+}
+
+#[tokio::test]
+async fn a_key_finds_the_run_that_waits() {
+    let app = TestApp::builder().without_worker().provider(answers()).start().await;
+    let workload = app.active_workload("main").await;
+    let first = queued(&app, &workload).key("k").await.expect(202);
+    let again = queued(&app, &workload).key("k").await;
+    assert_eq!(again.expect(202), first);
+    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    // Who waits for the end is told that there is none yet.
+    run(&app, &workload).key("k").await.refused(409, "request_in_progress");
+    let worker = TestApp::builder().beside(&app).provider(answers()).start().await;
+    ended(&app, &first["execution_id"]).await;
+    assert_eq!(queued(&app, &workload).key("k").await.expect(202), first);
+    assert_eq!(run(&app, &workload).key("k").await.expect(200)["output"], "billing");
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_run_is_cancelled_in_line_and_under_way_and_never_twice() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let server = TestApp::builder().without_worker().provider(provider.clone()).start().await;
+    let workload = server.active_workload("main").await;
+    let waiting = accepted(&server, &workload).await;
+    let stopped = server.post(path(&waiting, "/cancel"), json!({})).key("stop").await.expect(200);
+    assert_eq!((&stopped["status"], &stopped["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
+    let again = server.post(path(&waiting, "/cancel"), json!({})).key("stop").await;
+    assert_eq!(again.expect(200)["status"], "cancelled");
+    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    server.post(path(&waiting, "/cancel"), json!({})).await.refused(409, "execution_not_cancellable");
+    // One that a worker has: it hears of it and ends it with what it did.
+    let worker = TestApp::builder().beside(&server).provider(provider.clone()).start().await;
+    let under_way = accepted(&server, &workload).await;
+    provider.asked(1).await;
+    let stopped = server.post(path(&under_way, "/cancel"), json!({})).await.expect(200);
+    assert_eq!((&stopped["status"], &stopped["outcome"]), (&json!("cancelled"), &json!("cancelled")));
+    assert_eq!(stopped["steps"].as_array().map(Vec::len), Some(1), "the step that was under way is told");
+    let evidence = server.get(path(&under_way, "/evidence-graph")).await.expect(200);
+    assert_eq!(evidence["evidence_artifacts"][0]["artifact_kind"], "provider_call");
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn who_may_stop_runs_is_who_sent_them_and_who_holds_the_permission() {
+    let app = TestApp::builder().without_worker().provider(answers()).start().await;
+    let given = app.given();
+    let workload = given.active_workload("main").await;
+    for (actor, role) in [("user:sender", "runtime_user"), ("user:viewer", "viewer"), ("user:operator", "operator")] {
+        given.role(actor, role, ("workspace", Some("00000000-0000-7000-8000-000000000003"))).await;
+    }
+    given.role("user:nobody", "viewer", ("workload", Some(&given.workload("elsewhere").await))).await;
+    let one = queued(&app, &workload).as_actor("user:sender").await.expect(202)["execution_id"].clone();
+    let two = queued(&app, &workload).as_actor("user:sender").await.expect(202)["execution_id"].clone();
+    let stop = |id: &Value, actor: &str| app.post(path(id, "/cancel"), json!({})).as_actor(actor);
+    stop(&one, "user:nobody").await.refused(404, "not_found");
+    let refused = stop(&one, "user:viewer").await.refused(403, "forbidden");
+    assert_eq!(refused["permission"], "execution.kill");
+    stop(&one, "user:sender").await.expect(200);
+    stop(&two, "user:operator").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_suspended_workload_s_runs_are_stopped_at_once() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let workload = app.active_workload("main").await;
+    let id = accepted(&app, &workload).await;
+    provider.asked(1).await;
+    let change = json!({ "status": "suspended" });
+    app.patch(format!("/v1/workloads/{}", workload.workload_id), change).await.expect(200);
+    // Long before the lease would be looked at by itself, which takes ten seconds.
+    let began = std::time::Instant::now();
+    let read = ended(&app, &id).await;
+    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+}

@@ -1,0 +1,391 @@
+//! The worker: takes runs out of the line, and over from those who fell silent, and runs them to their end.
+
+use super::{
+    engine::{Came, DECISIONS, Keeping},
+    run::{Ran, Running},
+};
+use crate::{Failure, Services, access::Claims};
+use fairway_domain::{
+    access::Caller,
+    evidence::RecordedDecision,
+    execution::{
+        Acceptance, Admission, Outcome, Payload, RunRef, Status,
+        dispatch::{Claim, Claimed, MOST_TAKEOVERS, Sender},
+        ports::{AcceptedOn, RuntimeEntry},
+    },
+    id::{DecisionId, TenantId},
+    policy::{self, Obligation, PolicyDecision},
+    workload,
+};
+use serde_json::{Map, Value};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::Semaphore, time::timeout};
+
+/// Runs that a worker has under way at the same time. They mostly wait for models.
+const PLACES: u16 = 64;
+/// Most of them that one tenant has, so that the slow runs of one do not keep all others waiting.
+const PLACES_OF_ONE: u16 = 32;
+/// Runs that are taken at once.
+const MOST: u16 = 16;
+/// Runs of one tenant that are taken at once, before it is another's turn.
+const MOST_OF_ONE: u16 = 8;
+/// How often a worker looks for runs when nobody tells it of any.
+const EVERY: Duration = Duration::from_millis(250);
+/// How long a worker waits that could not look.
+const AWAY: Duration = Duration::from_secs(1);
+
+/// How many runs of each tenant are under way.
+type Under = Arc<Mutex<HashMap<TenantId, u16>>>;
+
+/// One place that is taken, until it is dropped.
+struct Place {
+    under: Under,
+    tenant: TenantId,
+    _permit: tokio::sync::OwnedSemaphorePermit,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut under = self.under.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = under.get_mut(&self.tenant) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                under.remove(&self.tenant);
+            }
+        }
+    }
+}
+
+/// Takes runs and runs them, for ever. Any number of processes may do so at once. What is under way goes on when this is
+/// dropped, until it is handed back.
+pub async fn work_forever(services: Services) {
+    let places = Arc::new(Semaphore::new(usize::from(PLACES)));
+    let under: Under = Arc::default();
+    let mut after: Option<TenantId> = None;
+    loop {
+        let free = u16::try_from(places.available_permits()).unwrap_or(PLACES);
+        if free == 0 {
+            // Comes back with the first place that is given back.
+            drop(places.acquire().await);
+            continue;
+        }
+        let sated = sated(&under);
+        let claim = Claim {
+            lease: services.ids.fresh(),
+            lease_for: services.settings.lease,
+            deadline_in: services.settings.execution_deadline,
+            most: free.min(MOST),
+            most_of_one: MOST_OF_ONE,
+            after,
+            sated,
+        };
+        let claimed = match services.stores.executions.claim(&claim).await {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "no runs could be taken out of the line");
+                tokio::time::sleep(AWAY).await;
+                continue;
+            }
+        };
+        // Whose turn was last; the first tenant again when the end of the line was reached.
+        let was = after;
+        after = claimed.iter().map(|run| run.scope.tenant()).max();
+        if claimed.is_empty() && was.is_none() {
+            let _woken = timeout(EVERY, services.signals.work()).await;
+        }
+        for run in claimed {
+            let Ok(permit) = Arc::clone(&places).acquire_owned().await else { return };
+            let tenant = run.scope.tenant();
+            *under.lock().unwrap_or_else(PoisonError::into_inner).entry(tenant).or_default() += 1;
+            let place = Place { under: Arc::clone(&under), tenant, _permit: permit };
+            let services = services.clone();
+            tokio::spawn(async move {
+                services.work_on(run).await;
+                drop(place);
+            });
+        }
+    }
+}
+
+fn sated(under: &Under) -> Vec<TenantId> {
+    let under = under.lock().unwrap_or_else(PoisonError::into_inner);
+    under.iter().filter(|(_, count)| **count >= PLACES_OF_ONE).map(|(tenant, _)| *tenant).collect()
+}
+
+/// Why a run ends that never got to its steps.
+struct Unstarted {
+    status: Status,
+    outcome: Outcome,
+    code: &'static str,
+    message: &'static str,
+    decision: Option<RecordedDecision>,
+}
+
+impl Unstarted {
+    const fn failed(code: &'static str, message: &'static str) -> Self {
+        Self { status: Status::Failed, outcome: Outcome::Failure, code, message, decision: None }
+    }
+
+    const fn cancelled(code: &'static str, message: &'static str) -> Self {
+        Self { status: Status::Cancelled, outcome: Outcome::Cancelled, code, message, decision: None }
+    }
+}
+
+/// How a run goes on.
+enum Onward {
+    Runs(Box<Running>),
+    Ends(Unstarted),
+    Again,
+}
+
+impl Services {
+    /// Runs a run that was claimed, or ends it. What fails leaves its lease to lapse, and somebody tries again.
+    async fn work_on(&self, claimed: Claimed) {
+        let id = claimed.execution.execution_id;
+        if let Err(error) = self.try_to_work_on(claimed).await {
+            let error: &dyn std::error::Error = &error;
+            tracing::warn!(error, execution_id = %id, "a run could not be gone on with");
+        }
+    }
+
+    async fn try_to_work_on(&self, claimed: Claimed) -> Result<(), Failure> {
+        if claimed.takeovers > MOST_TAKEOVERS {
+            let message = "those who worked on the run went away, one after the other";
+            return self.end_unstarted(&claimed, Unstarted::failed("interrupted", message)).await;
+        }
+        let sent = claimed.inputs.clone().zip(claimed.sender.clone());
+        let Some((inputs, sender)) = sent else {
+            let message = "what was sent is not kept any more";
+            return self.end_unstarted(&claimed, Unstarted::failed("interrupted", message)).await;
+        };
+        for attempt in 0..DECISIONS {
+            let onward = match claimed.execution.status {
+                Status::Running => self.resumed(&claimed, &inputs, &sender).await?,
+                Status::Queued => self.startable(&claimed, &inputs, &sender, attempt > 0).await?,
+                Status::AwaitingReview
+                | Status::Completed
+                | Status::Failed
+                | Status::Denied
+                | Status::Cancelled
+                | Status::Unknown => return Err(Failure::Corrupt("a run that has ended has a lease")),
+            };
+            match onward {
+                Onward::Ends(unstarted) => return self.end_unstarted(&claimed, unstarted).await,
+                Onward::Again => {}
+                Onward::Runs(running) => {
+                    let look = self.live.enter(claimed.scope, running.acceptance.execution_id, running.lease);
+                    match running.run(&look).await {
+                        Ran::Ended(_) | Ran::Lost => return Ok(()),
+                        Ran::Moved => {}
+                    }
+                }
+            }
+        }
+        Err(Failure::Contended)
+    }
+
+    /// A run that began under somebody else. It keeps its release.
+    async fn resumed(&self, claimed: &Claimed, inputs: &Payload, sender: &Sender) -> Result<Onward, Failure> {
+        let run = &claimed.execution;
+        let found = self.stores.workloads.find(claimed.scope, run.workload_id).await?;
+        let workload = found.ok_or(Failure::Corrupt("a run of no workload"))?;
+        let entry = RuntimeEntry { workload, deployment: None };
+        let caller = self.sender_of(claimed, sender, true).await?;
+        let plan = self.plan_of_started(claimed.scope, &entry.workload, run.release_id, claimed.snapshot).await?;
+        let decided = decided(&claimed.decisions).ok_or(Failure::Corrupt("a run without a decision"))?;
+        let facts = self.facts_of(&caller, &entry, &run.environment, run.lane);
+        let first = claimed.decisions.first().cloned().ok_or(Failure::Corrupt("a run without a decision"))?;
+        let acceptance = self.acceptance_of(claimed, inputs, sender, (run.release_id, run.lane), first);
+        Ok(Onward::Runs(Box::new(Running {
+            services: self.clone(),
+            scope: claimed.scope,
+            plan,
+            facts,
+            lease: claimed.lease,
+            decision: decided,
+            acceptance: Acceptance { snapshot: claimed.snapshot, ..acceptance },
+            inputs: object(inputs)?,
+            input_digest: claimed.input_digest,
+            time_left: claimed.time_left,
+            keeping: Keeping::AtOnce,
+            came: Came::of(claimed.progress.clone()),
+            to_start: None,
+            cancelled_by: asked(claimed),
+        })))
+    }
+
+    /// A run that waited in line: what serves it now is what it runs under, if the policy still allows it.
+    async fn startable(
+        &self,
+        claimed: &Claimed,
+        inputs: &Payload,
+        sender: &Sender,
+        fresh: bool,
+    ) -> Result<Onward, Failure> {
+        let (scope, run) = (claimed.scope, &claimed.execution);
+        let entry = self.entry_of(claimed, fresh).await?;
+        match entry.workload.status {
+            workload::Status::Registered => {}
+            workload::Status::Suspended => {
+                return Ok(Onward::Ends(Unstarted::cancelled("workload_suspended", "the workload was suspended")));
+            }
+            workload::Status::Retired => {
+                return Ok(Onward::Ends(Unstarted::cancelled("workload_retired", "the workload was retired")));
+            }
+        }
+        let caller = self.sender_of(claimed, sender, fresh).await?;
+        let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving(sender.wanted_lane()).zip(Some(lanes)));
+        let Some(((lane, release_id), deployment)) = serving else {
+            if !fresh {
+                return Ok(Onward::Again);
+            }
+            return Ok(Onward::Ends(Unstarted::failed("no_active_release", "no release is active")));
+        };
+        let plan = match self.plan(scope, &entry.workload, release_id, deployment.revision).await {
+            Err(Failure::Contended) => return Ok(Onward::Again),
+            plan => plan?,
+        };
+        if !plan.plan.is_runnable() {
+            return Ok(Onward::Ends(Unstarted::failed("nothing_to_run", "the release binds nothing to run")));
+        }
+        let facts = self.facts_of(&caller, &entry, &run.environment, lane);
+        let (inputs_read, now) = (object(inputs)?, self.clock.now());
+        let decision = facts.decide(&plan.plan, &inputs_read, now);
+        let recorded = RecordedDecision::of(self.id::<DecisionId>(), &decision, now);
+        if decision.outcome == policy::Outcome::Deny {
+            // What was decided on may be out of date: only what is fresh refuses for good.
+            if !fresh {
+                return Ok(Onward::Again);
+            }
+            return Ok(Onward::Ends(Unstarted {
+                status: Status::Denied,
+                outcome: Outcome::Denied,
+                code: "policy_denied",
+                message: "the policy does not allow this run any more",
+                decision: Some(recorded),
+            }));
+        }
+        let accepted = decided(&claimed.decisions).ok_or(Failure::Corrupt("a run without a decision"))?;
+        let acceptance = self.acceptance_of(claimed, inputs, sender, (release_id, lane), recorded);
+        let on =
+            AcceptedOn { deployment: deployment.revision, workload: entry.workload.revision, access: caller.access_revision };
+        Ok(Onward::Runs(Box::new(Running {
+            services: self.clone(),
+            scope,
+            facts,
+            lease: claimed.lease,
+            decision: policy::strictest(accepted, decision),
+            acceptance: Acceptance { snapshot: plan.snapshot.digest, ..acceptance },
+            plan,
+            inputs: inputs_read,
+            input_digest: claimed.input_digest,
+            time_left: claimed.time_left,
+            keeping: Keeping::AtOnce,
+            came: Came::default(),
+            to_start: Some(on),
+            cancelled_by: asked(claimed),
+        })))
+    }
+
+    /// Who sent it, with the rights of this moment.
+    async fn sender_of(&self, claimed: &Claimed, sender: &Sender, fresh: bool) -> Result<Caller, Failure> {
+        let claims = Claims {
+            actor: claimed.execution.submitter.clone(),
+            groups: sender.groups(),
+            tenant: Some(claimed.scope.tenant()),
+        };
+        self.submitter(self.settings.identity, &claims, (sender.request_id, fresh)).await
+    }
+
+    async fn entry_of(&self, claimed: &Claimed, fresh: bool) -> Result<Arc<RuntimeEntry>, Failure> {
+        let (scope, run) = (claimed.scope, &claimed.execution);
+        let key = (scope.tenant(), run.workload_id, run.environment.clone());
+        if !fresh && let Some(entry) = self.plans.entries_by_workload.get(&key) {
+            return Ok(entry);
+        }
+        let workload = self.stores.workloads.find(scope, run.workload_id).await?;
+        let slug = workload.ok_or(Failure::Corrupt("a run of no workload"))?.slug;
+        let entry = self.stores.executions.runtime_entry(scope, &slug, &run.environment).await?;
+        let entry = Arc::new(entry.ok_or(Failure::Corrupt("a run of no workload"))?);
+        self.plans.entries_by_workload.insert(key, Arc::clone(&entry));
+        Ok(entry)
+    }
+
+    /// The run as it would be accepted now.
+    fn acceptance_of(
+        &self,
+        claimed: &Claimed,
+        inputs: &Payload,
+        sender: &Sender,
+        (release_id, lane): (fairway_domain::id::ReleaseId, fairway_domain::release::lane::Lane),
+        decision: RecordedDecision,
+    ) -> Acceptance {
+        let run = &claimed.execution;
+        Acceptance {
+            execution_id: run.execution_id,
+            workload_id: run.workload_id,
+            workspace_id: run.workspace_id,
+            release_id,
+            environment: run.environment.clone(),
+            lane,
+            submitter: run.submitter.clone(),
+            snapshot: claimed.snapshot,
+            decision,
+            inputs: inputs.clone(),
+            sender: sender.clone(),
+            started_at: run.started_at,
+            admission: Admission::Run {
+                lease: claimed.lease,
+                lease_for: self.settings.lease,
+                deadline_in: self.settings.execution_deadline,
+            },
+        }
+    }
+
+    /// Ends a run that never got to its steps, or cannot go on with them.
+    async fn end_unstarted(&self, claimed: &Claimed, unstarted: Unstarted) -> Result<(), Failure> {
+        let run = &claimed.execution;
+        let named = RunRef {
+            execution_id: run.execution_id,
+            workload_id: run.workload_id,
+            workspace_id: run.workspace_id,
+            release_id: run.release_id,
+            environment: &run.environment,
+            input_digest: claimed.input_digest,
+        };
+        let Unstarted { status, outcome, code, message, decision } = unstarted;
+        let imposed = claimed.decisions.iter().flat_map(|decision| &decision.obligations);
+        let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
+        self.end_without_steps(
+            (claimed.scope, named, claimed.lease),
+            (status, outcome, code, message),
+            (decision, owes),
+            (run.submitter.clone(), claimed.sender.as_ref().map_or_else(|| self.id(), |sender| sender.request_id)),
+        )
+        .await
+    }
+}
+
+/// Who asked that the run be stopped, to be found there by whoever runs it.
+fn asked(claimed: &Claimed) -> OnceLock<fairway_domain::access::ActorRef> {
+    claimed.cancelled_by.clone().map_or_else(OnceLock::new, OnceLock::from)
+}
+
+fn object(inputs: &Payload) -> Result<Map<String, Value>, Failure> {
+    serde_json::from_str(&inputs.body).map_err(|_| Failure::Corrupt("inputs of a run that are no object"))
+}
+
+/// What the decisions of a run come to.
+fn decided(decisions: &[RecordedDecision]) -> Option<PolicyDecision> {
+    let read = |recorded: &RecordedDecision| PolicyDecision {
+        outcome: recorded.outcome,
+        reason_code: recorded.reason_code.clone(),
+        obligations: recorded.obligations.iter().filter_map(|name| Obligation::parse(name)).collect(),
+        matched_rules: recorded.rules.clone(),
+    };
+    decisions.iter().map(read).reduce(policy::strictest)
+}

@@ -1,0 +1,192 @@
+//! Signals within this process and to the others: who waits for work, for the next event of a run, or for a word that a run
+//! is to be stopped, is woken and does not find out with its next look alone.
+
+use crate::execution::live::LiveRuns;
+use fairway_domain::{
+    id::ExecutionId,
+    signal::{Signal, SignalLine},
+};
+use std::{
+    collections::{BTreeSet, HashMap},
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep, sleep_until},
+};
+
+/// How often this process tells the others: what comes in between is told together.
+const EVERY: Duration = Duration::from_millis(5);
+/// Signals that one message has room for.
+const ROOM: usize = 150;
+/// Signals that wait to be told. What comes beyond is found by whoever looks.
+const MOST: usize = 4_096;
+/// How long a line that broke is left alone.
+const BROKEN: Duration = Duration::from_millis(500);
+
+/// Who waits in this process, and what is to be told to others.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    work: Notify,
+    followers: Mutex<HashMap<ExecutionId, watch::Sender<()>>>,
+    outgoing: Mutex<BTreeSet<Signal>>,
+    told: Notify,
+}
+
+/// Somebody who follows a run; until it is dropped.
+#[derive(Debug)]
+pub struct Following {
+    of: Arc<Signals>,
+    run: ExecutionId,
+    told: watch::Receiver<()>,
+}
+
+impl Following {
+    /// Waits until something of the run was stored, but not longer than this. What was stored before this was called and
+    /// after the run was followed counts.
+    pub async fn changed(&mut self, at_most: Duration) {
+        let _woken = tokio::time::timeout(at_most, self.told.changed()).await;
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let mut followers = self.of.followers();
+        // This one is among those who are counted.
+        if followers.get(&self.run).is_some_and(|told| told.receiver_count() <= 1) {
+            followers.remove(&self.run);
+        }
+    }
+}
+
+impl Signals {
+    fn followers(&self) -> MutexGuard<'_, HashMap<ExecutionId, watch::Sender<()>>> {
+        // A panic elsewhere leaves the map whole: each change of it is one call.
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outgoing(&self) -> MutexGuard<'_, BTreeSet<Signal>> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows a run.
+    #[must_use]
+    pub(crate) fn follow(self: &Arc<Self>, run: ExecutionId) -> Following {
+        let told = self.followers().entry(run).or_insert_with(|| watch::Sender::new(())).subscribe();
+        Following { of: Arc::clone(self), run, told }
+    }
+
+    /// Waits until a run may wait for a worker.
+    pub(crate) async fn work(&self) {
+        self.work.notified().await;
+    }
+
+    /// Gives a signal to whoever waits here, and to the other processes with the next message.
+    pub(crate) fn give(&self, signal: Signal, live: &LiveRuns) {
+        self.heard(signal, live);
+        let mut outgoing = self.outgoing();
+        if outgoing.len() < MOST {
+            outgoing.insert(signal);
+            self.told.notify_one();
+        }
+    }
+
+    /// Wakes whoever waits here for this.
+    pub(crate) fn heard(&self, signal: Signal, live: &LiveRuns) {
+        match signal {
+            Signal::Work => self.work.notify_one(),
+            Signal::Progress(run) => {
+                if let Some(told) = self.followers().get(&run) {
+                    told.send_replace(());
+                }
+            }
+            Signal::Look(run) => live.look(run),
+            Signal::LookAtAll => live.look_at_all(),
+        }
+    }
+
+    fn next_message(&self) -> Vec<Signal> {
+        let mut outgoing = self.outgoing();
+        if outgoing.len() <= ROOM {
+            return mem::take(&mut *outgoing).into_iter().collect();
+        }
+        let message: Vec<Signal> = outgoing.iter().copied().take(ROOM).collect();
+        outgoing.retain(|signal| !message.contains(signal));
+        message
+    }
+}
+
+/// Tells the others what happens here, and wakes whoever waits here for what others tell, for ever.
+pub(crate) async fn exchange_forever(signals: Arc<Signals>, live: Arc<LiveRuns>, line: Arc<dyn SignalLine>) {
+    tokio::join!(tell_forever(&signals, line.as_ref()), hear_forever(&signals, &live, line.as_ref()));
+}
+
+async fn tell_forever(signals: &Signals, line: &dyn SignalLine) {
+    loop {
+        let message = signals.next_message();
+        if message.is_empty() {
+            signals.told.notified().await;
+            continue;
+        }
+        let next = Instant::now() + EVERY;
+        if let Err(error) = line.tell(&message).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "the others were not told");
+        }
+        sleep_until(next).await;
+    }
+}
+
+async fn hear_forever(signals: &Signals, live: &LiveRuns, line: &dyn SignalLine) {
+    loop {
+        match line.hear().await {
+            Ok(heard) => heard.into_iter().for_each(|signal| signals.heard(signal, live)),
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "what the others tell is not heard");
+                sleep(BROKEN).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[tokio::test]
+    async fn who_follows_is_woken_also_by_what_came_before_it_waits() {
+        let (signals, live) = (Arc::new(Signals::default()), LiveRuns::default());
+        let run = ExecutionId::from(Uuid::from_u128(1));
+        let mut following = signals.follow(run);
+        signals.give(Signal::Progress(run), &live);
+        let long = Duration::from_secs(60);
+        let began = Instant::now();
+        following.changed(long).await;
+        assert!(began.elapsed() < long);
+    }
+
+    #[test]
+    fn who_is_gone_follows_no_more_and_takes_nobody_else_along() {
+        let signals = Arc::new(Signals::default());
+        let run = ExecutionId::from(Uuid::from_u128(1));
+        let (one, other) = (signals.follow(run), signals.follow(run));
+        drop(one);
+        assert_eq!(signals.followers().len(), 1);
+        drop(other);
+        assert_eq!(signals.followers().len(), 0);
+    }
+
+    #[test]
+    fn a_message_has_room_for_so_many_and_each_is_told_once() {
+        let (signals, live) = (Signals::default(), LiveRuns::default());
+        for number in 0..(ROOM as u128 + 10) {
+            signals.give(Signal::Progress(Uuid::from_u128(number).into()), &live);
+            signals.give(Signal::Work, &live);
+        }
+        assert_eq!(signals.next_message().len(), ROOM);
+        assert_eq!(signals.next_message().len(), 11);
+        assert_eq!(signals.next_message().len(), 0);
+    }
+}
