@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::accounting::Account;
 use crate::existence;
 use crate::overload;
+use crate::queued;
 use crate::row::{Depth, Floor, Row};
 use crate::run::{Findings, Measured, Stretch};
 
@@ -89,6 +90,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
     }
     judged.extend(existence::judge(&findings.existence));
     judged.extend(overload::judge(findings.overload.as_ref()));
+    judged.extend(queued::judge(findings.queued.as_ref()));
     let median = findings.cold_start.read().median;
     judged.push(Judged {
         what: "cold start to the first 200 of a read".to_owned(),

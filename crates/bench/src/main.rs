@@ -18,6 +18,7 @@ mod growth;
 mod load;
 mod meter;
 mod overload;
+mod queued;
 mod report;
 mod revocation;
 mod row;

@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use crate::Plan;
 use crate::accounting::{Account, Accounting};
+use crate::bar::CLIENTS;
 use crate::child::Running;
 use crate::cold_start::{self, ColdStart};
 use crate::existence::{self, Compared};
@@ -16,10 +17,11 @@ use crate::growth::{self, Filling, Grown};
 use crate::load::{self, Script, Span, Tally};
 use crate::meter::{Cost, Meter, resident};
 use crate::overload::{self, Overload};
+use crate::queued::{self, Queued};
 use crate::report::{Machine, Report};
 use crate::revocation::{self, Seen};
-use crate::row::{Floor, Row};
-use crate::stage::{Home, Postgres, start_floor, start_server};
+use crate::row::{Floor, Keys, Row, Workloads};
+use crate::stage::{Home, Postgres, start_floor, start_queue, start_server};
 
 /// Load before the measured time: connections open, statements are prepared, caches fill.
 const WARM_UP: Duration = Duration::from_millis(600);
@@ -68,6 +70,8 @@ pub(crate) struct Findings {
     pub(crate) existence: Vec<Compared>,
     /// What happened when too much was asked for, where that was asked for.
     pub(crate) overload: Option<Overload>,
+    /// Runs that wait in line, where they were asked for.
+    pub(crate) queued: Option<Queued>,
     /// Resident memory of the server after all load, in bytes.
     pub(crate) memory_after: u64,
 }
@@ -79,7 +83,7 @@ pub(crate) struct Findings {
 pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) -> Result<Report> {
     let machine = Machine::here(postgres.major());
     let rows: Vec<Row> = Row::ALL.into_iter().filter(|row| is_asked_for(*row, plan)).collect();
-    if rows.is_empty() && !existence_is_asked_for(plan) && !overload_is_asked_for(plan) {
+    if rows.is_empty() && !existence_is_asked_for(plan) && !overload_is_asked_for(plan) && !queued_is_asked_for(plan) {
         bail!("no row has such a name");
     }
     let meter = Meter::open(&postgres.url(), postgres.process_id()).await?;
@@ -97,7 +101,7 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
     let [fairway, _] = &databases;
     let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(fairway);
     let furniture = Furniture::make(server.address, catalogued).await.with_context(|| server.end_of_log())?;
-    let bench = Bench { plan, meter, databases, accounting, floor, server, furniture };
+    let bench = Bench { plan, meter, databases, accounting, floor, server, furniture, home, postgres };
     bench
         .rows(
             &rows,
@@ -112,6 +116,7 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
                 rights: None,
                 existence: Vec::new(),
                 overload: None,
+                queued: None,
                 memory_after: 0,
             },
         )
@@ -126,6 +131,8 @@ struct Bench<'a> {
     floor: Running,
     server: Running,
     furniture: Furniture,
+    home: &'a Home,
+    postgres: &'a Postgres,
 }
 
 impl Bench<'_> {
@@ -166,8 +173,33 @@ impl Bench<'_> {
         if !ended.success() {
             bail!("the server ended with {ended}");
         }
+        if queued_is_asked_for(self.plan) {
+            say("runs in line");
+            findings.queued = Some(self.queued().await?);
+        }
         self.floor.stop().await?;
         Ok(Report::of(findings))
+    }
+
+    /// The server of the other rows has stopped: it would take runs out of the line too.
+    async fn queued(&self) -> Result<Queued> {
+        let (mut server, mut workers) = start_queue(self.home, self.postgres, &self.plan.server).await?;
+        let row = Row::Execute { keys: Keys::Off, workloads: Workloads::One };
+        let half = self.plan.time() / 2;
+        let before = self.stretch(&self.floor, Floor::Commit.scripts(CLIENTS)?, half).await?;
+        let runs = self.stretch(&server, row.scripts(&self.furniture, CLIENTS)?, self.plan.time()).await?;
+        let after = self.stretch(&self.floor, Floor::Commit.scripts(CLIENTS)?, half).await?;
+        let [fairway, _] = &self.databases;
+        let (in_line, heard) = queued::at_leisure(&server, &self.furniture, fairway).await?;
+        for process in workers.iter_mut().chain([&mut server]) {
+            process.stop().await?;
+        }
+        Ok(Queued {
+            runs: (runs.rate(), runs.quantile(0.99)),
+            floor: f64::midpoint(before.rate(), after.rate()),
+            in_line,
+            heard,
+        })
     }
 
     /// Stores runs, and finds those that are read.
@@ -255,6 +287,10 @@ fn existence_is_asked_for(plan: &Plan) -> bool {
 
 fn overload_is_asked_for(plan: &Plan) -> bool {
     plan.only.as_ref().is_none_or(|part| overload::NAME.contains(part.as_str()))
+}
+
+fn queued_is_asked_for(plan: &Plan) -> bool {
+    plan.only.as_ref().is_none_or(|part| queued::NAME.contains(part.as_str()))
 }
 
 /// Progress goes to standard error, one line each; standard output holds the report alone.

@@ -15,6 +15,7 @@ use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, Sta
 use crate::child::{Running, free_address};
 use crate::floor;
 use crate::meter::connect;
+use crate::queued::WORKERS;
 
 /// Fairway's database.
 pub(crate) const DATABASE: &str = "fairway";
@@ -147,19 +148,40 @@ pub(crate) struct FirstAnswers {
 /// Starts `program` and waits for its first answers.
 pub(crate) async fn start_server(home: &Home, postgres: &Postgres, program: &Path) -> Result<(Running, FirstAnswers)> {
     let address = free_address()?;
+    let mut command = fairway(home, postgres, program, address);
+    command.arg("serve");
+    let since = Instant::now();
+    let mut server = Running::start(command, address, home.join("server.log"))?;
+    let health = server.answers("/healthz", since).await.context("starting the server")?;
+    let read = server.answers("/v1/workspaces?limit=1", since).await.context("asking the server")?;
+    Ok((server, FirstAnswers { health, read }))
+}
+
+/// Starts a server that runs nothing by itself, and workers beside it.
+pub(crate) async fn start_queue(home: &Home, postgres: &Postgres, program: &Path) -> Result<(Running, Vec<Running>)> {
+    let start = |arguments: &[&str], log: &str| -> Result<Running> {
+        let address = free_address()?;
+        let mut command = fairway(home, postgres, program, address);
+        command.args(arguments).env("FAIRWAY_DISPATCH", "queued");
+        Running::start(command, address, home.join(log))
+    };
+    let mut server = start(&["serve", "--no-worker"], "queue.log")?;
+    server.answers("/v1/workspaces?limit=1", Instant::now()).await.context("starting the server of queued runs")?;
+    let workers = (0..WORKERS).map(|number| start(&["worker"], &format!("worker-{number}.log")));
+    Ok((server, workers.collect::<Result<_>>()?))
+}
+
+/// The program with the settings of this run, over the database of this run.
+fn fairway(home: &Home, postgres: &Postgres, program: &Path, address: SocketAddr) -> Command {
     let mut command = deathbound::command(program, Farewell::Terminate);
-    command.arg("serve").current_dir(&home.path);
+    command.current_dir(&home.path);
     without_settings(&mut command);
     command.envs(BTreeMap::from([
         ("FAIRWAY_BIND", OsString::from(address.to_string())),
         ("FAIRWAY_DATABASE_URL", OsString::from(postgres.server.url(DATABASE))),
         ("FAIRWAY_DATA_DIR", home.join("data").into_os_string()),
     ]));
-    let since = Instant::now();
-    let mut server = Running::start(command, address, home.join("server.log"))?;
-    let health = server.answers("/healthz", since).await.context("starting the server")?;
-    let read = server.answers("/v1/workspaces?limit=1", since).await.context("asking the server")?;
-    Ok((server, FirstAnswers { health, read }))
+    command
 }
 
 /// The server is measured with its defaults, whatever the caller's environment holds.

@@ -359,7 +359,7 @@ pub(crate) fn acceptance(placed: &PlacedRelease) -> Acceptance {
 
 /// The same run, to wait in line.
 pub(crate) fn queued(placed: &PlacedRelease) -> Acceptance {
-    Acceptance { admission: Admission::Queue { most: 100 }, ..acceptance(placed) }
+    Acceptance { admission: Admission::Queue { most: 100_000 }, ..acceptance(placed) }
 }
 
 /// What a worker with room for all asks for.

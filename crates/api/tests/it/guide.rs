@@ -12,11 +12,12 @@ use std::{
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The chapters in the order of reading, and words that stand in what each of them shows at its end.
-const CHAPTERS: [(&str, &[&str]); 4] = [
+const CHAPTERS: [(&str, &[&str]); 5] = [
     ("first-answer.md", &["policy_decision", "approvals", "bindings", "evidence_artifacts"]),
     ("content.md", &["versions compared, 0 with something wrong"]),
     ("rollout.md", &["release.rolled_back", "completed"]),
     ("evidence.md", &["mia@example.com", "execution.ended"]),
+    ("waiting.md", &["step.started", "execution.completed", "event 3", "execution_not_cancellable"]),
 ];
 
 /// All commands of a chapter, in order.
@@ -79,4 +80,28 @@ async fn every_chapter_runs_as_it_stands() {
             assert!(said.contains(words), "{chapter} shows {words}: {said}");
         }
     }
+}
+
+/// A port that nobody listens on at the moment.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[tokio::test]
+async fn two_servers_and_three_workers_share_one_database() {
+    let app = TestApp::builder().without_worker().start().await;
+    let workload = app.active_workload("letters").await;
+    let slug = workload.execute_path().split('/').nth(4).unwrap().to_owned();
+    let script = commands(&Path::new(ROOT).join("docs/operations/scaling.md"));
+    let settings = [
+        ("PORTS", format!("{} {}", free_port(), free_port())),
+        ("WORKLOAD", slug),
+        ("FAIRWAY_DATABASE_URL", app.database().url()),
+        ("FAIRWAY_DATA_DIR", app.home().display().to_string()),
+        ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
+    ];
+    let output = tokio::task::spawn_blocking(move || run(&script, &settings)).await.unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}\n{complained}");
+    assert!(said.contains("step.completed\n") && said.ends_with("execution.completed\n"), "{said}\n{complained}");
 }

@@ -24,6 +24,7 @@ mod dispatch;
 mod document;
 mod environment;
 mod errors;
+mod events;
 mod evidence;
 mod execution;
 mod faulty_line;

@@ -168,7 +168,7 @@ impl<'a> Stage<'a> {
             "submit_release" => json!({ "to_state": "review_ready" }),
             "transition_release" => json!({ "to_state": "retired" }),
             "change_environment_settings" => json!({ "min_approvals": 1, "allow_self_approval": true }),
-            "advance_rollout" => json!({}),
+            "advance_rollout" | "cancel_execution" => json!({}),
             "roll_back_release" => json!({ "reason": "It answers in riddles." }),
             "review_release" => json!({
                 "outcome": "approved", "subject_kind": "release", "subject_ref": self.workload.release_id,

@@ -36,6 +36,10 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
             "strange": seen.strange, "others_asked": seen.others.0, "others_served": seen.others.1,
             "most_memory_bytes": seen.memory, "recovery_ms": millis(seen.recovery),
         })),
+        "queued": findings.queued.as_ref().map(|seen| json!({
+            "runs_per_second": seen.runs.0, "runs_p99_us": seen.runs.1, "floor_per_second": seen.floor,
+            "in_line_p99_us": seen.in_line, "heard_p99_us": seen.heard,
+        })),
         "existence": findings.existence.iter().map(|one| json!({
             "read": one.name(), "foreign_ms": millis(one.foreign), "random_ms": millis(one.random),
             "apart": one.apart(),

@@ -7,6 +7,7 @@ use crate::bar::{Judged, mean, mebibytes};
 use crate::cold_start::Spread;
 use crate::meter::LogContents;
 use crate::overload::Overload;
+use crate::queued::Queued;
 use crate::row::Floor;
 use crate::run::{Findings, Measured, Stretch};
 
@@ -175,7 +176,8 @@ fn process(out: &mut String, findings: &Findings) {
     ] {
         let _ = writeln!(out, "| {what} | {value} |");
     }
-    for (what, value) in findings.overload.iter().flat_map(Overload::told) {
+    let told = findings.overload.iter().flat_map(Overload::told);
+    for (what, value) in told.chain(findings.queued.iter().flat_map(Queued::told)) {
         let _ = writeln!(out, "| {what} | {value} |");
     }
     out.push('\n');
@@ -287,6 +289,7 @@ pub(super) mod tests {
             rights: Some(Seen { rounds: 50, late: 0 }),
             existence: vec![compared(Noun::Workload, 500, 520)],
             overload: None,
+            queued: None,
             memory_after: 40 << 20,
         }
     }

@@ -1,0 +1,183 @@
+//! What happens in runs, as server-sent events.
+
+use crate::{
+    dispatch::{path, queued},
+    execution::{ended, run},
+};
+use fairway_testkit::{
+    Behaviour, StubProvider, TestApp,
+    app::{Answer, Client},
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    time::timeout,
+};
+
+/// An event as it was read.
+#[derive(Clone, PartialEq, Debug)]
+struct Event {
+    id: u64,
+    kind: String,
+    data: Value,
+}
+
+/// The events of a text.
+fn read(text: &str) -> Vec<Event> {
+    let of = |block: &str| {
+        let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+        Some(Event {
+            id: field("id: ")?.parse().unwrap(),
+            kind: field("event: ").unwrap(),
+            data: serde_json::from_str(&field("data: ").unwrap()).unwrap(),
+        })
+    };
+    text.split("\n\n").filter_map(of).collect()
+}
+
+fn events(answer: &Answer) -> Vec<Event> {
+    answer.header("content-type").filter(|kind| kind.starts_with("text/event-stream")).unwrap();
+    assert_eq!(answer.status, 200, "{answer}");
+    read(&answer.text())
+}
+
+fn kinds(events: &[Event]) -> Vec<&str> {
+    events.iter().map(|event| event.kind.as_str()).collect()
+}
+
+const WHOLE: [&str; 7] = [
+    "execution.started",
+    "step.started",
+    "output.delta",
+    "step.completed",
+    "step.started",
+    "step.completed",
+    "execution.completed",
+];
+
+/// A stream that is read while it comes.
+struct Stream {
+    lines: Lines<BufReader<OwnedReadHalf>>,
+    /// Keeps the connection open.
+    _write: OwnedWriteHalf,
+}
+
+impl Stream {
+    async fn open(client: &Client, path: &str, headers: &str) -> Self {
+        let (read, mut write) = TcpStream::connect(client.address()).await.unwrap().into_split();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", client.address());
+        write.write_all(head.as_bytes()).await.unwrap();
+        Self { lines: BufReader::new(read).lines(), _write: write }
+    }
+
+    /// The kind of the next event, within some seconds.
+    async fn next(&mut self) -> String {
+        let heard = async {
+            loop {
+                let line = self.lines.next_line().await.unwrap().expect("the stream goes on");
+                if let Some(kind) = line.strip_prefix("event: ") {
+                    return kind.to_owned();
+                }
+            }
+        };
+        timeout(Duration::from_secs(20), heard).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_followed_is_told_the_same_again_from_wherever_one_was() {
+    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("billing".to_owned()))).start().await;
+    let workload = app.active_workload("main").await;
+    let streamed = events(&run(&app, &workload).header("accept", "text/event-stream").await);
+    assert_eq!(kinds(&streamed), WHOLE);
+    assert!(streamed.iter().map(|event| event.id).eq(1..=7));
+    assert_eq!(streamed[2].data["delta"], "billing");
+    let id = streamed[0].data["execution_id"].clone();
+    let last = &streamed[6].data;
+    assert_eq!((&last["execution_id"], &last["output"], &last["status"]), (&id, &json!("billing"), &json!("completed")));
+    let by_worker = queued(&app, &workload).await.expect(202)["execution_id"].clone();
+    ended(&app, &by_worker).await;
+    assert_eq!(kinds(&events(&app.get(path(&by_worker, "/events")).await)), WHOLE);
+    for seen in 0..=8 {
+        let rest = events(&app.get(path(&id, "/events")).header("last-event-id", seen.to_string()).await);
+        assert_eq!(rest, streamed[usize::min(seen, 7)..], "behind {seen}");
+    }
+    for wrong in ["x", "-1", ""] {
+        app.get(path(&id, "/events")).header("last-event-id", wrong).await.refused(422, "validation_error");
+    }
+    // Nobody followed this one while it ran: its steps are told all the same, and what it said is in its end.
+    let plain = run(&app, &workload).await.expect(200)["execution_id"].clone();
+    let told = events(&app.get(path(&plain, "/events")).await);
+    let without_deltas: Vec<&str> = WHOLE.into_iter().filter(|kind| *kind != "output.delta").collect();
+    assert_eq!(kinds(&told), without_deltas);
+    assert_eq!(told.last().unwrap().data["output"], "billing");
+}
+
+#[tokio::test]
+async fn who_did_not_send_a_run_is_told_its_steps_and_nothing_that_was_said() {
+    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("canary".to_owned()))).start().await;
+    let workload = app.active_workload("main").await;
+    let streamed = events(&run(&app, &workload).header("accept", "text/event-stream").await);
+    let id = streamed[0].data["execution_id"].clone();
+    let told = app.get(path(&id, "/events")).as_actor("user:eve").await;
+    assert_eq!(kinds(&events(&told)), WHOLE);
+    assert!(!told.text().contains("canary"), "{}", told.text());
+    let given = app.given();
+    given.role("user:elsewhere", "viewer", ("workload", Some(&given.workload("other").await))).await;
+    app.get(path(&id, "/events")).as_actor("user:elsewhere").await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn answers_that_are_to_be_redacted_are_not_told_before_they_are() {
+    let said = "write to ada@example.com";
+    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers(said.to_owned()))).start().await;
+    let given = app.given();
+    let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+        "reason_code": "usual", "obligations": ["redact_output"] }]);
+    let policy = given.policy_of("careful", rules).await;
+    let workload = given.active_under("main", policy).await;
+    let streamed = run(&app, &workload).header("accept", "text/event-stream").await;
+    assert!(!kinds(&events(&streamed)).contains(&"output.delta"));
+    assert!(!streamed.text().contains("ada@example.com"), "{}", streamed.text());
+}
+
+#[tokio::test]
+async fn what_is_refused_is_a_plain_answer_and_what_fails_is_told() {
+    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("billing".to_owned()))).start().await;
+    let given = app.given();
+    let no = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "never" }]);
+    let policy = given.policy_of("strict", no).await;
+    let denied = given.active_under("denied", policy).await;
+    run(&app, &denied).header("accept", "text/event-stream").await.refused(403, "policy_denied");
+    let workload = given.active_workload("main").await;
+    let without = json!({ "environment": "dev", "inputs": {} });
+    let told = events(&app.post(workload.execute_path(), without).header("accept", "text/event-stream").await);
+    let last = told.last().unwrap();
+    assert_eq!((last.kind.as_str(), &last.data["error"]["code"]), ("execution.failed", &json!("prompt_argument_missing")));
+}
+
+#[tokio::test]
+async fn a_stream_is_alive_while_a_run_waits_and_ends_with_it_at_whichever_server() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let server = TestApp::builder().without_worker().provider(provider.clone()).start().await;
+    let workload = server.active_workload("main").await;
+    let id = queued(&server, &workload).await.expect(202)["execution_id"].clone();
+    let mut stream = Stream::open(&server, &path(&id, "/events"), "").await;
+    let worker = TestApp::builder().beside(&server).provider(provider.clone()).start().await;
+    assert_eq!((stream.next().await.as_str(), stream.next().await.as_str()), (WHOLE[0], WHOLE[1]));
+    // Longer than the server has patience with a connection on which nothing moves.
+    let mut silent = Stream::open(&server, &path(&id, "/events"), "Last-Event-ID: 2\r\n").await;
+    let alive = async { while silent.lines.next_line().await.unwrap().unwrap() != ":" {} };
+    timeout(Duration::from_secs(20), alive).await.unwrap();
+    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    for expected in &WHOLE[2..] {
+        assert_eq!(stream.next().await, *expected);
+        assert_eq!(silent.next().await, *expected);
+    }
+    worker.drain().await;
+}

@@ -1,0 +1,144 @@
+//! Runs that wait in line: a server that runs nothing by itself, and two workers, over the database of the other rows.
+//!
+//! First in a closed loop, each client waiting for the end of its run, beside the floor's commits. Then one client at its
+//! leisure: how long a run lies in line, and how long after its end whoever follows it hears of that.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tokio::time::sleep;
+use tokio_postgres::Client;
+
+use crate::bar::{Judged, Verdict};
+use crate::child::Running;
+use crate::connection::{Connection, post, with_header};
+use crate::furniture::{ENVIRONMENT, Furniture};
+use crate::load::histogram;
+
+/// What `--only` calls this.
+pub(crate) const NAME: &str = "queued";
+/// Processes that work.
+pub(crate) const WORKERS: usize = 2;
+/// Runs of one client at its leisure, and between two of them.
+const LEISURELY: u32 = 300;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Least share of the floor's commits.
+const SHARE: f64 = 0.25;
+/// Longest time in line, at low load.
+const IN_LINE: Duration = Duration::from_millis(20);
+/// Longest time from what is stored to whoever follows.
+const HEARD: Duration = Duration::from_millis(5);
+
+/// What was seen.
+pub(crate) struct Queued {
+    /// Runs a second, and their p99 in microseconds.
+    pub(crate) runs: (f64, u64),
+    /// The floor's commits a second, around it.
+    pub(crate) floor: f64,
+    /// p99 from acceptance to the decision under which a run begins, in microseconds.
+    pub(crate) in_line: u64,
+    /// p99 from the moment at which a run ended to when its follower heard of it, in microseconds; storing the end is in it.
+    pub(crate) heard: u64,
+}
+
+impl Queued {
+    fn share(&self) -> f64 {
+        self.runs.0 / self.floor.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// One client at its leisure: p99 of the time in line, and of the time until the end was heard of, in microseconds.
+///
+/// # Errors
+/// When a run fails, or PostgreSQL does not answer.
+pub(crate) async fn at_leisure(server: &Running, furniture: &Furniture, database: &Client) -> Result<(u64, u64)> {
+    let mut connection = Connection::open(server.address).await?;
+    let slug = &furniture.workloads.first().context("no workload was made")?.slug;
+    let path = format!("/v1/workloads/by-slug/{slug}/execute");
+    let body = json!({ "environment": ENVIRONMENT, "inputs": { "ticket": "a refund" } });
+    let (mut heard, mut in_line) = (histogram()?, histogram()?);
+    let mut runs = Vec::new();
+    for _ in 0..LEISURELY {
+        let answer = connection.send(with_header(post(&path, &body), "accept", "text/event-stream")).await?;
+        let arrived = OffsetDateTime::now_utc();
+        let text = std::str::from_utf8(&answer.body)?;
+        let last = text.lines().rev().find_map(|line| line.strip_prefix("data: ")).context("a stream without events")?;
+        let last: Value = serde_json::from_str(last)?;
+        anyhow::ensure!(last["status"] == "completed", "a run did not complete: {last}");
+        let ended = OffsetDateTime::parse(last["completed_at"].as_str().context("a run without an end")?, &Rfc3339)?;
+        heard.record(u64::try_from((arrived - ended).whole_microseconds().max(1))?)?;
+        runs.push(last["execution_id"].as_str().context("a run without a name")?.to_owned());
+        sleep(PAUSE).await;
+    }
+    for run in runs {
+        let sql = format!(
+            "SELECT extract(epoch FROM max(evaluated_at) - min(started_at))::float8
+             FROM execution JOIN policy_decision USING (tenant_id, execution_id) WHERE execution_id = '{run}'"
+        );
+        let waited: f64 = database.query_one(&sql, &[]).await?.try_get(0)?;
+        in_line.record(((waited * 1e6) as u64).max(1))?;
+    }
+    Ok((in_line.value_at_quantile(0.99), heard.value_at_quantile(0.99)))
+}
+
+impl Queued {
+    /// What was measured, for people.
+    pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
+        let millis = |micros: u64| micros as f64 / 1e3;
+        vec![
+            ("queued: runs a second, p99", format!("{:.0}, {:.1} ms", self.runs.0, millis(self.runs.1))),
+            ("queued: the floor's commits a second", format!("{:.0}", self.floor)),
+        ]
+    }
+}
+
+/// The bars, measured or not.
+pub(crate) fn judge(seen: Option<&Queued>) -> Vec<Judged> {
+    let millis = |micros: u64| format!("{:.1} ms", micros as f64 / 1e3);
+    let judged = |what: &str, bar: String, measured: Option<String>, met: Option<bool>| Judged {
+        what: format!("{NAME}: {what}"),
+        bar,
+        measured: measured.unwrap_or_else(|| "n/a".to_owned()),
+        verdict: met.map_or(Verdict::NotMeasured, Verdict::of),
+    };
+    let within = |micros: u64, most: Duration| Duration::from_micros(micros) < most;
+    vec![
+        judged(
+            "share of the floor: commit of two inserts",
+            format!("at least {SHARE}"),
+            seen.map(|seen| format!("{:.2}", seen.share())),
+            seen.map(|seen| seen.share() >= SHARE),
+        ),
+        judged(
+            "p99 in line at low load",
+            format!("under {} ms", IN_LINE.as_millis()),
+            seen.map(|seen| millis(seen.in_line)),
+            seen.map(|seen| within(seen.in_line, IN_LINE)),
+        ),
+        judged(
+            "p99 from a run's end to its follower, storing included",
+            format!("under {} ms", HEARD.as_millis()),
+            seen.map(|seen| millis(seen.heard)),
+            seen.map(|seen| within(seen.heard, HEARD)),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bar_can_be_missed() {
+        let good = || Queued { runs: (1_300.0, 30_000), floor: 5_000.0, in_line: 6_000, heard: 4_000 };
+        let verdicts = |seen: Queued| judge(Some(&seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+        assert_eq!(verdicts(good()), [Verdict::Met; 3]);
+        assert_eq!(verdicts(Queued { runs: (1_200.0, 30_000), ..good() })[0], Verdict::Missed);
+        assert_eq!(verdicts(Queued { in_line: 20_000, ..good() })[1], Verdict::Missed);
+        assert_eq!(verdicts(Queued { heard: 5_000, ..good() })[2], Verdict::Missed);
+        assert!(judge(None).iter().all(|one| one.verdict == Verdict::NotMeasured));
+    }
+}
