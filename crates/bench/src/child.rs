@@ -68,7 +68,7 @@ impl Running {
     }
 
     /// Asks the process to end and waits for it.
-    pub(crate) async fn stop(mut self) -> Result<ExitStatus> {
+    pub(crate) async fn stop(&mut self) -> Result<ExitStatus> {
         if self.child.try_wait()?.is_none() {
             let process = i32::try_from(self.child.id()).context("a process id beyond what the kernel gives out")?;
             kill(Pid::from_raw(process), Signal::SIGTERM)?;

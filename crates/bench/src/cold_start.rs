@@ -26,11 +26,11 @@ pub(crate) struct Spread {
 
 /// Starts the server once on the empty database and then a few times on the migrated one; each is stopped again.
 pub(crate) async fn measure(home: &Home, postgres: &Postgres, program: &Path) -> Result<ColdStart> {
-    let (server, migrating) = start_server(home, postgres, program).await?;
+    let (mut server, migrating) = start_server(home, postgres, program).await?;
     server.stop().await?;
     let mut starts = Vec::new();
     for _ in 0..STARTS {
-        let (server, first) = start_server(home, postgres, program).await?;
+        let (mut server, first) = start_server(home, postgres, program).await?;
         server.stop().await?;
         starts.push(first);
     }
