@@ -1,5 +1,6 @@
 //! Accepting a run: one statement that writes everything, or nothing when what it was decided on has moved.
 
+use super::accept_guest;
 use crate::{
     database::{Param, commit},
     row::{Columns, known},
@@ -11,9 +12,10 @@ use fairway_domain::{
         Acceptance, Admission, Status,
         ports::{Accepted, AcceptedOn},
     },
+    id::ShareLinkId,
     idempotency::RequestKey,
     policy::Outcome,
-    store::CommitError,
+    store::{CommitError, Conflict},
     tenant::TenantScope,
 };
 
@@ -38,11 +40,12 @@ macro_rules! go_sql {
         concat!("WITH go ", place_sql!())
     };
     // With one, it is the key's row, taken anew or from somebody whose time is over.
-    ($caller:literal, $route:literal, $key:literal, $digest:literal) => {
+    ($claimed:literal, $caller:literal, $route:literal, $key:literal, $digest:literal) => {
         concat!(
             "WITH place ",
             place_sql!(),
-            "go AS (
+            $claimed,
+            " AS (
                 INSERT INTO idempotency_key AS known
                     (tenant_id, caller, route, key, body_digest, status, resource, created_at)
                 SELECT $1, ",
@@ -58,12 +61,18 @@ macro_rules! go_sql {
     };
 }
 
+/// `columns` and `values` are those that few runs have, each behind a comma.
 macro_rules! run_sql {
     () => {
+        run_sql!("", "")
+    };
+    ($columns:literal, $values:literal) => {
+        concat!(
         "run AS (
             INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
-                lane, deployment_revision, submitter, snapshot, input_digest, status, outcome, started_at, finished_at)
-            SELECT $1, $7, $2, $8, $9, $3, $10, $4, $11, $12, $13, $14, $15, $16, $17 FROM go
+                lane, deployment_revision, submitter, snapshot, input_digest, status, outcome, started_at, finished_at",
+        $columns, ")
+            SELECT $1, $7, $2, $8, $9, $3, $10, $4, $11, $12, $13, $14, $15, $16, $17", $values, " FROM go
          ),
          input AS (
             INSERT INTO execution_input (tenant_id, execution_id, salt, body) SELECT $1, $7, $18, $19 FROM go
@@ -72,7 +81,7 @@ macro_rules! run_sql {
             INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations,
                 rules, evaluated_at)
             SELECT $1, $7, $20, $21, $22, $23, $24, $25 FROM go
-         ), "
+         ), ")
     };
 }
 
@@ -103,16 +112,18 @@ macro_rules! fact_sql {
     };
 }
 
+pub(super) use {fact_sql, go_sql, lease_sql, place_sql, run_sql};
+
 const RUN: &str = concat!(go_sql!(), run_sql!(), lease_sql!(), "SELECT count(*) AS places, count(*) AS gone FROM go");
 const DENY: &str = concat!(go_sql!(), run_sql!(), fact_sql!(), "SELECT count(*) AS places, count(*) AS gone FROM go");
 const RUN_KEYED: &str = concat!(
-    go_sql!("$29", "$30", "$31", "$32"),
+    go_sql!("go", "$29", "$30", "$31", "$32"),
     run_sql!(),
     lease_sql!(),
     "SELECT (SELECT count(*) FROM place) AS places, (SELECT count(*) FROM go) AS gone"
 );
 const DENY_KEYED: &str = concat!(
-    go_sql!("$30", "$31", "$32", "$33"),
+    go_sql!("go", "$30", "$31", "$32", "$33"),
     run_sql!(),
     fact_sql!(),
     "SELECT (SELECT count(*) FROM place) AS places, (SELECT count(*) FROM go) AS gone"
@@ -185,12 +196,25 @@ pub(super) async fn accept(
             (DENY, DENY_KEYED)
         }
     };
-    let rows = match (key, &claim) {
+    let guest = &run.guest;
+    let (link, result_token) = (guest.share_link.map(ShareLinkId::uuid), guest.result_token.as_ref());
+    let result_token = result_token.map(|hash| hash.bytes().as_slice());
+    let (plain, keyed) = if guest.is_nobody() {
+        (plain, keyed)
+    } else {
+        params.extend_from_slice(&[&link, &result_token]);
+        accept_guest::statements(&run.admission)
+    };
+    let sent = match (key, &claim) {
         (Some(key), Some((caller, digest))) => {
             params.extend_from_slice(&[caller, &key.route, &key.key, digest]);
-            commit(points, keyed, &params).await?
+            commit(points, keyed, &params).await
         }
-        (_, _) => commit(points, plain, &params).await?,
+        (_, _) => commit(points, plain, &params).await,
+    };
+    let rows = match sent {
+        Err(CommitError::Conflict(Conflict::ShareLinkClosed)) => return Ok(Accepted::LinkClosed),
+        sent => sent?,
     };
     let row = known("gone", rows.first())?;
     let (places, gone): (i64, i64) = (row.column("places")?, row.column("gone")?);
