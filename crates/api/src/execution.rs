@@ -2,9 +2,9 @@
 
 use crate::{
     answer::Answer,
-    caller::{Claimed, Identified},
+    caller::{Identified, Visitor, result_token},
     compose::Api,
-    document::{ErrorBody, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    document::{ErrorBody, KeyParams, PageParams, ReadRefusals, TokenParams, WriteRefusals},
     error::{ApiError, FieldProblem, Fields},
     http::{
         body::Body,
@@ -27,6 +27,7 @@ use actix_web::{
 use fairway_domain::{
     execution::{Execution, RunError, Status, StepRow},
     id::ExecutionId,
+    share_link::is_guest,
     slug::Slug,
     time::Timestamp,
 };
@@ -79,6 +80,10 @@ pub(crate) struct ExecutionResult {
     started_at: String,
     #[schema(format = DateTime)]
     completed_at: Option<String>,
+    /// For a run of `anonymous`, shown this once: what reads it, as `X-Result-Token`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    result_token: Option<String>,
 }
 
 /// Which runs to list.
@@ -105,6 +110,10 @@ pub(crate) struct QueuedExecution {
     execution_id: Uuid,
     /// `queued`.
     state: &'static str,
+    /// For a run of `anonymous`, shown this once: what reads it, as `X-Result-Token`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    result_token: Option<String>,
 }
 
 /// Why a run has no answer.
@@ -224,13 +233,19 @@ impl ExecutionView {
         ("slug" = String, Path, description = "The workload's slug"),
         ExecuteQuery,
         ("Prefer" = Option<String>, Header, description = "`respond-async` for a queued run"),
+        TokenParams,
         KeyParams,
     ),
     request_body = Execute,
     responses(
-        (status = 200, description = "The run ended", body = ExecutionResult),
+        (
+            status = 200,
+            description = "The run ended. To `anonymous` and to holders of share links, a key that is known answers \
+                `execution_id` and `state` alone",
+            body = ExecutionResult,
+        ),
         (status = 202, description = "The run goes on", body = QueuedExecution),
-        (status = 401, description = "The workload is reached by a share link", body = ErrorBody),
+        (status = 429, description = "The workload is public, and you ask too often", body = ErrorBody),
         WriteRefusals,
     )
 )]
@@ -238,7 +253,7 @@ impl ExecutionView {
 pub(crate) async fn execute_workload(
     request: HttpRequest,
     api: web::Data<Api>,
-    claimed: Claimed,
+    Visitor(arrival): Visitor,
     slug: web::Path<String>,
     keyed: Keyed,
     query: Query<ExecuteQuery>,
@@ -246,7 +261,9 @@ pub(crate) async fn execute_workload(
 ) -> Result<HttpResponse, ApiError> {
     // What is no slug names no workload.
     let slug = Slug::parse(&slug).map_err(|_| ApiError::not_found())?;
-    let key = keyed.of_caller(&claimed.0.actor, || body.digest());
+    let visit = api.services.receive(arrival).await?;
+    let claims = visit.claims;
+    let key = keyed.of_caller(&claims.actor, || body.digest());
     let Execute { environment, inputs, lane: chosen } = body.into_inner();
     refuse_async(&request, &query)?;
     let mut fields = Fields::default();
@@ -254,12 +271,16 @@ pub(crate) async fn execute_workload(
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"));
     let (environment, lane) = (fields.read(environment), fields.read(lane(chosen.as_deref())));
     let inputs = inputs.unwrap_or_default();
-    let wanted = fields.whole(|| Some(ExecuteRequest { slug, environment: environment?, inputs, lane: lane? }))?;
-    let run = api.services.execute((api.mode, &claimed.0, request_id()), &wanted, key.as_ref()).await?;
+    let (pass, address) = (visit.pass, Some(visit.address));
+    let wanted = fields.whole(|| {
+        Some(ExecuteRequest { slug, environment: environment?, inputs, lane: lane?, pass, address })
+    })?;
+    let run = api.services.execute((api.mode, &claims, request_id()), &wanted, key.as_ref()).await?;
     if !run.replayed {
         api.metrics.execution(run.execution.status);
     }
-    answer(&run)
+    let replayed_to_guest = run.replayed && is_guest(claims.actor.kind());
+    if replayed_to_guest { again_to_guest(&run) } else { answer(&run) }
 }
 
 /// This server runs everything while its caller waits.
@@ -282,19 +303,43 @@ fn refuse_async(request: &HttpRequest, query: &ExecuteQuery) -> Result<(), ApiEr
 const CALLERS_MISTAKES: [&str; 4] =
     ["prompt_argument_missing", "prompt_argument_type", "prompt_too_large", "messages_malformed"];
 
+/// A run that a key names, to somebody without a name: somebody else may have sent that key.
+fn again_to_guest(run: &Run) -> Result<HttpResponse, ApiError> {
+    let Execution { execution_id: id, status, .. } = run.execution;
+    match status {
+        Status::Queued | Status::Running | Status::AwaitingReview => answer(run),
+        Status::Denied => {
+            let denied = ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run");
+            Err(naming(run, denied).with("state", status.as_str()))
+        }
+        Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
+            let view = QueuedExecution { execution_id: id.uuid(), state: status.as_str(), result_token: None };
+            Ok(marked(run, HttpResponse::Ok()).json(view))
+        }
+    }
+}
+
+/// A refusal that names its run.
+fn naming(run: &Run, error: ApiError) -> ApiError {
+    let error = error.with("execution_id", run.execution.execution_id.to_string());
+    let replayed = actix_web::http::header::HeaderValue::from_static("true");
+    if run.replayed { error.with_header(IDEMPOTENCY_REPLAYED, replayed) } else { error }
+}
+
 fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
     let execution = &run.execution;
     let id = execution.execution_id;
-    let refused = |error: ApiError| {
-        let error = error.with("execution_id", id.to_string());
-        let replayed = actix_web::http::header::HeaderValue::from_static("true");
-        if run.replayed { error.with_header(IDEMPOTENCY_REPLAYED, replayed) } else { error }
-    };
+    let result_token = || run.result_token.as_ref().map(|token| token.reveal().to_owned());
+    let refused = |error: ApiError| naming(run, error);
     match execution.status {
         Status::Queued | Status::Running | Status::AwaitingReview => {
             let mut response = marked(run, HttpResponse::Accepted());
             response.insert_header((LOCATION, format!("/v1/executions/{id}")));
-            Ok(response.json(QueuedExecution { execution_id: id.uuid(), state: Status::Queued.as_str() }))
+            Ok(response.json(QueuedExecution {
+                execution_id: id.uuid(),
+                state: Status::Queued.as_str(),
+                result_token: result_token(),
+            }))
         }
         Status::Denied => Err(refused(
             ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run")
@@ -321,6 +366,7 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
                 error: execution.error.as_ref().map(ErrorView::of),
                 started_at: execution.started_at.to_string(),
                 completed_at: execution.finished_at.map(|at| at.to_string()),
+                result_token: result_token(),
             };
             Ok(marked(run, HttpResponse::Ok()).json(view))
         }
@@ -377,15 +423,28 @@ pub(crate) async fn list_executions(
 #[utoipa::path(
     operation_id = "read_execution",
     tag = "executions",
-    params(("execution_id" = Uuid, Path, description = "The run")),
-    responses((status = 200, description = "The run", body = ExecutionView), ReadRefusals)
+    params(
+        ("execution_id" = Uuid, Path, description = "The run"),
+        TokenParams,
+        ("X-Result-Token" = Option<String>, Header, description = "What a run of `anonymous` is read by"),
+    ),
+    responses(
+        (status = 200, description = "The run", body = ExecutionView),
+        (status = 429, description = "You try too many share tokens", body = ErrorBody),
+        ReadRefusals,
+    )
 )]
 #[get("/v1/executions/{execution_id}")]
 pub(crate) async fn read_execution(
+    request: HttpRequest,
     api: web::Data<Api>,
-    caller: Identified,
+    Visitor(arrival): Visitor,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
-    let ReadExecution { execution, steps } = api.services.execution_detail(&caller, *execution).await?;
+    let token = result_token(request.headers())?;
+    let visit = api.services.receive(arrival).await?;
+    let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
+    let ReadExecution { execution, steps } =
+        api.services.execution_detail(&caller, *execution, token.as_ref()).await?;
     Ok(Answer::ok(&ExecutionView::of(&execution, steps.as_deref())?).send())
 }

@@ -17,7 +17,9 @@ pub mod release;
 pub mod retention;
 pub mod rollout;
 mod services;
+pub mod share_link;
 pub mod tenant;
+mod throttle;
 pub mod workload;
 
 pub use failure::{Failure, FieldProblem, RunRefusal};

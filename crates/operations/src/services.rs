@@ -3,6 +3,7 @@
 use crate::{
     execution::{live::LiveRuns, plan::PlanCache},
     release::{ActiveReleaseCache, Said},
+    throttle::Refused,
 };
 use fairway_domain::{
     access::{AccessStore, Caller, principal_binding::PrincipalBindingStore},
@@ -20,7 +21,9 @@ use fairway_domain::{
     redaction::Redactor,
     release::ports::ReleaseStore,
     rollout::ports::RolloutStore,
+    share_link::ShareLinkStore,
     tenant::{TenantStore, WorkspaceStore},
+    throttle::{Quota, ThrottleStore},
     time::Clock,
     workload::ports::WorkloadStore,
 };
@@ -57,6 +60,10 @@ pub struct Stores {
     pub ledger: Arc<dyn ArtifactLedger>,
     /// Workloads.
     pub workloads: Arc<dyn WorkloadStore>,
+    /// Share links.
+    pub share_links: Arc<dyn ShareLinkStore>,
+    /// How often clients without a name have asked.
+    pub throttle: Arc<dyn ThrottleStore>,
     /// Releases and deployments.
     pub releases: Arc<dyn ReleaseStore>,
     /// Rollouts.
@@ -78,6 +85,8 @@ pub struct Settings {
     pub execution_deadline: Duration,
     /// How long a run's lease lasts unless renewed.
     pub lease: Duration,
+    /// How often one client may come to one public workload.
+    pub public_rate: Quota,
     /// Masks personal data in the outputs of runs whose policy wants it.
     pub redactor: Arc<Redactor>,
 }
@@ -113,6 +122,8 @@ pub struct Services {
     pub(crate) places: Cache<WorkspaceId, NamespaceId>,
     /// What versions say to the rules of releases. A version never changes.
     pub(crate) said: Cache<(TenantId, AssetVersionId), Arc<Said>>,
+    /// Clients that have to wait.
+    pub(crate) refused: Refused,
     pub(crate) wake: Arc<Wake>,
     pub(crate) live: Arc<LiveRuns>,
 }
@@ -138,6 +149,7 @@ impl Services {
             active: Arc::new(ActiveReleaseCache::new()),
             places: Cache::new(PLACES),
             said: Cache::new(SAID),
+            refused: Refused::new(),
             wake: Arc::default(),
             live: Arc::default(),
         }

@@ -1,18 +1,20 @@
 //! Executing a workload by slug: everything is decided on what is cached, and the accept statement proves it.
 
 use super::{
+    admission,
     plan::{EntryKey, KeptPlan},
     run::Running,
 };
 use crate::{
     Failure, Services,
-    access::{Claims, IdentityMode, Operation, gate},
+    access::{Claims, IdentityMode, Operation},
     failure::RunRefusal,
     once::ATTEMPTS,
-    workload::{place_of, with_share_link},
+    share_link::Pass,
+    workload::{nothing, place_of},
 };
 use fairway_domain::{
-    access::{ActorRef, Caller, Place},
+    access::{ActorRef, Caller},
     evidence::RecordedDecision,
     execution::{
         Acceptance, Admission, Execution, Payload, RunRef,
@@ -23,10 +25,12 @@ use fairway_domain::{
     idempotency::{Known, RequestKey},
     policy,
     release::lane::Lane,
+    share_link::{ResultToken, TokenRefusal},
     slug::Slug,
     store::{CommitError, StoreError, StoreFault},
     tenant::TenantScope,
-    workload::{Status, Workload},
+    throttle::ClientAddress,
+    workload::{Status, Workload, interface::AccessMode},
 };
 use serde_json::{Map, Value};
 use std::{borrow::Cow, sync::Arc, time::Duration};
@@ -46,6 +50,10 @@ pub struct ExecuteRequest {
     pub inputs: Map<String, Value>,
     /// The lane, where the caller chooses it.
     pub lane: Option<Lane>,
+    /// The share link that the caller brings.
+    pub pass: Option<Pass>,
+    /// Where the request comes from; `None` for nowhere outside.
+    pub address: Option<ClientAddress>,
 }
 
 /// How a run stands when its caller is answered.
@@ -55,6 +63,8 @@ pub struct Answer {
     pub execution: Execution,
     /// Whether an earlier request with the same key started it.
     pub replayed: bool,
+    /// What reads the run, where its submitter has no name. Shown once.
+    pub result_token: Option<ResultToken>,
 }
 
 /// What an attempt was decided on.
@@ -76,7 +86,7 @@ impl Services {
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
     ) -> Result<Answer, Failure> {
-        let mut fresh = false;
+        let (mut fresh, mut counted) = (false, false);
         for _ in 0..=ATTEMPTS {
             let caller = self.caller_for_run(mode, claims, request_id, fresh).await?;
             let entry = match self.entry(&caller, request, fresh).await {
@@ -85,8 +95,13 @@ impl Services {
                     fresh = true;
                     continue;
                 }
+                Err(Failure::NotFound) => return Err(nothing(request.pass.as_ref())),
                 found => found?,
             };
+            if !counted {
+                self.count_visit(TenantScope::of(&caller), &entry.workload, request.address).await?;
+                counted = entry.workload.access_mode() == AccessMode::Public;
+            }
             let decided = Decided { caller, entry, fresh };
             match self.attempt(&decided, request, key).await {
                 Ok(Some(answer)) => return Ok(answer),
@@ -140,16 +155,16 @@ impl Services {
     ) -> Result<Option<Answer>, Failure> {
         let Decided { caller, entry, .. } = decided;
         let workload = &entry.workload;
-        let place = place_of(caller, workload);
-        let scope = gate::enter(caller, Operation::ReadWorkload, &place)?;
+        let pass = request.pass.as_ref();
+        let scope = admission::see(caller, pass, workload, Operation::ReadWorkload)?;
         match workload.status {
             Status::Registered => {}
             Status::Suspended => return self.unless_known(scope, caller, key, RunRefusal::Suspended).await,
             Status::Retired => return self.unless_known(scope, caller, key, RunRefusal::Retired).await,
         }
-        gate::enter(caller, Operation::ExecuteWorkload, &place)?;
-        let wanted = wanted_lane(caller, request, workload, &place)?;
-        if let Err(refusal) = with_share_link(workload) {
+        admission::run(caller, pass, workload)?;
+        let wanted = admission::lane(caller, pass, request.lane, workload)?;
+        if let Err(refusal) = admission::starts(pass, workload) {
             return self.unless_known(scope, caller, key, refusal).await;
         }
         let inputs = match inputs_of(workload, request) {
@@ -189,6 +204,7 @@ impl Services {
                 Admission::Run { lease, lease_for: self.settings.lease, deadline_in: self.settings.execution_deadline }
             }
         };
+        let (guest, result_token) = admission::guest(self, caller, pass);
         let acceptance = Acceptance {
             execution_id,
             workload_id: workload.workload_id,
@@ -202,6 +218,7 @@ impl Services {
             inputs: sent,
             started_at,
             admission,
+            guest,
         };
         let on =
             AcceptedOn { deployment: deployment.revision, workload: workload.revision, access: caller.access_revision };
@@ -213,6 +230,10 @@ impl Services {
         match accepted {
             Accepted::Moved => Ok(None),
             Accepted::KeyTaken => self.known_run(scope, caller, key).await,
+            Accepted::LinkClosed => {
+                let pass = pass.ok_or(Failure::Corrupt("a run without a link was refused for its link"))?;
+                Err(self.closed_link(scope, workload, pass).await?.into())
+            }
             Accepted::Yes => {
                 let execution = match &acceptance.admission {
                     Admission::Deny(_) => {
@@ -235,7 +256,7 @@ impl Services {
                         running.wait().await
                     }
                 };
-                Ok(Some(Answer { execution, replayed: false }))
+                Ok(Some(Answer { execution, replayed: false, result_token }))
             }
         }
     }
@@ -281,11 +302,11 @@ impl Services {
             Known::OtherBody => Err(Failure::KeyOtherBody),
             Known::Done(_) => Err(Failure::Corrupt("a key of another route stands at execute")),
             Known::AsResource(id) => {
-                let execution = self.read_execution(caller, id.into()).await?;
+                let execution = self.run_of_key(scope, caller, id.into()).await?;
                 if execution.outcome.is_none() {
                     return Err(Failure::KeyInProgress);
                 }
-                Ok(Some(Answer { execution, replayed: true }))
+                Ok(Some(Answer { execution, replayed: true, result_token: None }))
             }
         }
     }
@@ -301,15 +322,6 @@ impl Services {
                 Err(RunRefusal::Unsettled(id).into())
             }
         }
-    }
-}
-
-/// The lane that the run asks for: the one that its caller chooses, which takes a permission, else that of its
-/// binding, else the general one.
-fn wanted_lane(caller: &Caller, request: &ExecuteRequest, workload: &Workload, place: &Place) -> Result<Lane, Failure> {
-    match request.lane {
-        Some(chosen) => gate::enter(caller, Operation::ChooseLane, place).map(|_| chosen),
-        None => Ok(caller.lanes.lane(workload.workload_id).unwrap_or(Lane::Standard)),
     }
 }
 
@@ -330,10 +342,10 @@ const fn may_be_outdated(failure: &Failure) -> bool {
             | Failure::Anonymous(_)
             | Failure::Contended
             | Failure::Inputs(_)
+            | Failure::Token(TokenRefusal::Required | TokenRefusal::Invalid)
             | Failure::Run(
                 RunRefusal::Suspended
                     | RunRefusal::Retired
-                    | RunRefusal::ShareTokenRequired
                     | RunRefusal::NoActiveRelease
                     | RunRefusal::NothingToRun
             )
