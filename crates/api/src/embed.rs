@@ -35,8 +35,7 @@ impl Ancestors {
     /// separated by commas or spaces; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let sources: Vec<&str> =
-            text.split([',', ' ']).map(str::trim).filter(|source| !source.is_empty()).collect();
+        let sources: Vec<&str> = text.split([',', ' ']).map(str::trim).filter(|source| !source.is_empty()).collect();
         let sound = match sources.as_slice() {
             [] => false,
             ["'none'"] => true,
@@ -61,7 +60,8 @@ fn is_origin(text: &str) -> bool {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         !label.is_empty() && label.bytes().all(plain) && !label.starts_with('-') && !label.ends_with('-')
     };
-    let number = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse().is_ok_and(|port: u16| port > 0);
+    let number =
+        |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse().is_ok_and(|port: u16| port > 0);
     host.split('.').all(label) && port.is_none_or(number)
 }
 

@@ -272,9 +272,8 @@ pub(crate) async fn execute_workload(
     let (environment, lane) = (fields.read(environment), fields.read(lane(chosen.as_deref())));
     let inputs = inputs.unwrap_or_default();
     let (pass, address) = (visit.pass, Some(visit.address));
-    let wanted = fields.whole(|| {
-        Some(ExecuteRequest { slug, environment: environment?, inputs, lane: lane?, pass, address })
-    })?;
+    let wanted = fields
+        .whole(|| Some(ExecuteRequest { slug, environment: environment?, inputs, lane: lane?, pass, address }))?;
     let run = api.services.execute((api.mode, &claims, request_id()), &wanted, key.as_ref()).await?;
     if !run.replayed {
         api.metrics.execution(run.execution.status);
@@ -444,7 +443,6 @@ pub(crate) async fn read_execution(
     let token = result_token(request.headers())?;
     let visit = api.services.receive(arrival).await?;
     let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
-    let ReadExecution { execution, steps } =
-        api.services.execution_detail(&caller, *execution, token.as_ref()).await?;
+    let ReadExecution { execution, steps } = api.services.execution_detail(&caller, *execution, token.as_ref()).await?;
     Ok(Answer::ok(&ExecutionView::of(&execution, steps.as_deref())?).send())
 }

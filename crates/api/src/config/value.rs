@@ -15,7 +15,12 @@ use fairway_domain::{
     slug::Slug,
 };
 use ipnet::IpNet;
-use std::{fmt, net::{IpAddr, SocketAddr}, path::PathBuf, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 use tracing_subscriber::EnvFilter;
 
 /// Longest span that a setting may name: ten years.

@@ -85,10 +85,8 @@ impl From<Failure> for ApiError {
             Failure::ShareTerms(refusal) => {
                 FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()).into()
             }
-            Failure::Token(refusal) => {
-                Self::new(StatusCode::UNAUTHORIZED, refusal.code(), refusal.to_string())
-                    .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
-            }
+            Failure::Token(refusal) => Self::new(StatusCode::UNAUTHORIZED, refusal.code(), refusal.to_string())
+                .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
             Failure::Throttled(throttled) => of_throttled(throttled),
             Failure::Run(refusal) => of_run(refusal),
             Failure::Store(error) => of_store(&error),

@@ -344,10 +344,7 @@ const fn may_be_outdated(failure: &Failure) -> bool {
             | Failure::Inputs(_)
             | Failure::Token(TokenRefusal::Required | TokenRefusal::Invalid)
             | Failure::Run(
-                RunRefusal::Suspended
-                    | RunRefusal::Retired
-                    | RunRefusal::NoActiveRelease
-                    | RunRefusal::NothingToRun
+                RunRefusal::Suspended | RunRefusal::Retired | RunRefusal::NoActiveRelease | RunRefusal::NothingToRun
             )
     )
 }
