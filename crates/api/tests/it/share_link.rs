@@ -130,7 +130,7 @@ async fn what_a_link_may_be_has_bounds() {
     for (name, values) in [
         (
             "ttl_hours",
-            vec![json!(0), json!(-1), json!(721), json!(1_000_000_000), json!(1.5), json!("24"), json!(1e400_f64)],
+            vec![json!(0), json!(-1), json!(721), json!(1_000_000_000), json!(1.5), json!("24")],
         ),
         ("max_uses", vec![json!(0), json!(-1), json!(10_001), json!(1_u64 << 31), json!(1_u64 << 40), json!([1])]),
         ("label", vec![json!(""), json!(" "), json!("a\nb"), json!("a\u{202e}b"), json!("x".repeat(201)), json!(1)]),
@@ -139,10 +139,6 @@ async fn what_a_link_may_be_has_bounds() {
         ("use_count", vec![json!(0)]),
     ] {
         for value in values {
-            // What JSON cannot say is null, and null is left out.
-            if value.is_null() {
-                continue;
-            }
             let refused = app.post(&links, json!({ name: value })).await.refused(422, "validation_error");
             assert_eq!(refused["fields"][0]["path"], name, "{value}");
         }
@@ -179,7 +175,7 @@ async fn a_token_opens_its_workload_and_starts_its_runs() {
     assert_eq!(seen["submitted_by"], format!("share_link:{}", link.id));
     assert_eq!(
         (&seen["queued_result"]["result"], &seen["lane"], &seen["steps"]),
-        (&json!("a refund"), &json!("standard"), &Value::Null)
+        (&json!("a refund"), &json!("restricted"), &Value::Null)
     );
     // Another link's holder, and somebody without one, are not its holder.
     app.get(format!("{path}?token={}", other.token)).await.refused(404, "not_found");
@@ -387,7 +383,7 @@ async fn what_is_refused_costs_no_use() {
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     assert_eq!(again.expect(200), json!({ "execution_id": first["execution_id"], "state": "completed" }));
     ask(json!({ "ticket": "yes" })).key("other").await.refused(401, "share_token_exhausted");
-    ask(json!({ "ticket": "yeah" })).key("k").await.refused(401, "share_token_exhausted");
+    ask(json!({ "ticket": "yeah" })).key("k").await.refused(409, "idempotency_key_conflict");
     assert_eq!(uses(&app, &workload, &link).await, 1);
     // A key that was refused is free.
     let keys = "SELECT count(*) FROM idempotency_key WHERE caller LIKE 'share_link:%'";
