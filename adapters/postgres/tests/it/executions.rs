@@ -266,7 +266,7 @@ async fn no_run_is_accepted_under_a_release_after_its_lanes_were_taken() {
                         before += 1;
                     }
                     Accepted::Moved => after += 1,
-                    Accepted::KeyTaken => panic!("there is no key"),
+                    Accepted::KeyTaken | Accepted::LinkClosed => panic!("there is neither key nor link"),
                 }
             }
             before

@@ -128,10 +128,7 @@ async fn what_a_link_may_be_has_bounds() {
     let workload = app.given().workload("main").await;
     let links = format!("/v1/workloads/{workload}/share-links");
     for (name, values) in [
-        (
-            "ttl_hours",
-            vec![json!(0), json!(-1), json!(721), json!(1_000_000_000), json!(1.5), json!("24")],
-        ),
+        ("ttl_hours", vec![json!(0), json!(-1), json!(721), json!(1_000_000_000), json!(1.5), json!("24")]),
         ("max_uses", vec![json!(0), json!(-1), json!(10_001), json!(1_u64 << 31), json!(1_u64 << 40), json!([1])]),
         ("label", vec![json!(""), json!(" "), json!("a\nb"), json!("a\u{202e}b"), json!("x".repeat(201)), json!(1)]),
         ("lane", vec![json!("all"), json!("Guided"), json!(1)]),
