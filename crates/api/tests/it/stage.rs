@@ -303,7 +303,11 @@ impl<'a> Stage<'a> {
                 let principal = bound.await.expect(200)["principal"].as_str().unwrap().to_owned();
                 return app.delete(format!("{path}/{principal}"));
             }
-            "list_share_links" => self.path("/v1/workloads/{workload_id}/share-links"),
+            "list_share_links" => {
+                let path = self.path("/v1/workloads/{workload_id}/share-links");
+                app.post(&path, self.body("create_share_link")).in_tenant(&self.tenant).await.expect(201);
+                path
+            }
             "create_share_link" => {
                 return app.post(self.path("/v1/workloads/{workload_id}/share-links"), self.body(operation));
             }
