@@ -338,7 +338,7 @@ async fn a_link_stands_in_for_a_session() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let run = app.post(format!("{}?token={token}", abroad.workload.execute_path()), body.clone()).await.expect(200);
     let read = app.get(format!("/v1/executions/{}?token={token}", run["execution_id"].as_str().unwrap()));
-    assert_eq!(read.await.expect(200)["queued_result"]["result"].is_null(), false);
+    assert!(!read.await.expect(200)["queued_result"]["result"].is_null());
     app.post(abroad.workload.execute_path(), body).as_actor("anonymous").await.refused(404, "not_found");
 }
 
