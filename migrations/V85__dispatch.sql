@@ -17,6 +17,9 @@ ALTER TABLE execution_lease
 -- what was sent.
 ALTER TABLE execution_input ADD COLUMN sender text;
 
+-- The service that sent the run for its submitter, where one did.
+ALTER TABLE execution ADD COLUMN delegate text;
+
 -- How far a run came: what providers answered, so that nobody asks them twice, and what happened until then, in order.
 CREATE TABLE execution_progress (
     tenant_id uuid NOT NULL,

@@ -1,6 +1,7 @@
 //! Executions: accepted in one statement, ended in one statement.
 
 mod accept;
+mod accept_guest;
 mod accept_many;
 mod evidence;
 mod finish;

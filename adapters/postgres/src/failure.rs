@@ -12,6 +12,9 @@ const KEY_TAKEN: &str = "FW002";
 /// Raised by `fairway_archive_asset` when a release needs the asset.
 const ASSET_IN_USE: &str = "FW004";
 
+/// Raised by `fairway_use_share_link` when the link starts no run.
+const SHARE_LINK_CLOSED: &str = "FW005";
+
 pub(crate) fn of_commit(error: tokio_postgres::Error) -> CommitError {
     let Some(database) = error.as_db_error() else {
         return CommitError::Store(of_store(error));
@@ -19,6 +22,7 @@ pub(crate) fn of_commit(error: tokio_postgres::Error) -> CommitError {
     match database.code().code() {
         LOST_GUARD => CommitError::Stale,
         KEY_TAKEN => CommitError::KeyTaken,
+        SHARE_LINK_CLOSED => CommitError::Conflict(Conflict::ShareLinkClosed),
         ASSET_IN_USE => CommitError::Conflict(Conflict::AssetInUse),
         _ => match conflict(database.code(), database.constraint()) {
             Some(conflict) => CommitError::Conflict(conflict),

@@ -5,12 +5,12 @@ use crate::{
     caller::admitted,
     compose::Api,
     document::{Base, document},
-    environment, evidence, execution, flow, health,
+    embed, environment, evidence, execution, flow, health,
     http::{
         HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard,
         strict_query::strict_query, unread::unread,
     },
-    release, rollout, tenant, workload,
+    release, rollout, share_link, tenant, workload,
 };
 use actix_web::{
     App, Error,
@@ -71,6 +71,9 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(workload::interface::read_runtime_workload)
         .service(workload::read_workload)
         .service(workload::change_workload)
+        .service(share_link::list_share_links)
+        .service(share_link::create_share_link)
+        .service(share_link::revoke_share_link)
         .service(release::list_workload_releases)
         .service(release::read_active_release)
         .service(release::list_releases)
@@ -121,6 +124,7 @@ pub fn app(
         .app_data(base)
         .service(web::redirect("/docs", "/docs/"))
         .service(page)
+        .service(embed::page())
         .default_service(web::to(fallback))
         .wrap(from_fn(strict_query))
         .wrap(from_fn(admitted))

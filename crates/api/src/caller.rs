@@ -3,7 +3,7 @@
 use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{admission::Party, path, request_context::request_id},
+    http::{admission::Party, client_address::client_of, path, query, request_context::request_id},
 };
 use actix_web::{
     Error, FromRequest, HttpRequest, ResponseError as _,
@@ -13,8 +13,15 @@ use actix_web::{
     middleware::Next,
     web,
 };
-use fairway_domain::access::{ActorKind, ActorRef, Caller};
-use fairway_operations::access::Claims;
+use fairway_domain::{
+    access::{ActorKind, ActorRef, Caller},
+    share_link::{ResultToken, ShareToken, TokenHash, TokenRefusal},
+};
+use fairway_operations::{
+    Failure,
+    access::Claims,
+    share_link::{Arrival, Brought},
+};
 use futures_util::future::LocalBoxFuture;
 use std::{
     future::{Ready, ready},
@@ -24,10 +31,18 @@ use std::{
 
 const ACTOR: HeaderName = HeaderName::from_static("x-actor-ref");
 const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
+const SHARE_TOKEN: HeaderName = HeaderName::from_static("x-share-token");
+pub(crate) const RESULT_TOKEN: HeaderName = HeaderName::from_static("x-result-token");
+/// The parameter that carries a share token.
+const TOKEN: &str = "token";
 
 /// Who a request says that it is from; nothing has been looked up yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimed(pub(crate) Claims);
+
+/// Who comes to a runtime interface, by name or by a share link; nothing has been looked up yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Visitor(pub(crate) Arrival);
 
 /// The caller, with rights read for this request.
 #[derive(Clone, Debug)]
@@ -46,7 +61,16 @@ impl FromRequest for Claimed {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(claims(request.headers()).map(Self))
+        ready(named(request).map(Self))
+    }
+}
+
+impl FromRequest for Visitor {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(arrival(request).map(Self))
     }
 }
 
@@ -55,7 +79,7 @@ impl FromRequest for Identified {
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let claims = claims(request.headers());
+        let claims = named(request);
         let api = request.app_data::<web::Data<Api>>().cloned();
         Box::pin(async move {
             let claims = claims?;
@@ -94,6 +118,48 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     api.metrics.refused_for_load();
     let (request, _) = request.into_parts();
     Ok(ServiceResponse::new(request, ApiError::unavailable().error_response()).map_into_right_body())
+}
+
+fn arrival(request: &HttpRequest) -> Result<Arrival, ApiError> {
+    let headers = request.headers();
+    Ok(Arrival {
+        claims: claims(headers)?,
+        named: headers.contains_key(&ACTOR),
+        brought: brought(request)?,
+        address: client_of(request),
+    })
+}
+
+/// Who a request says that it is from, anywhere but at a runtime interface. Whoever says nothing but that it holds a share
+/// link is that link's holder, and links open runtime interfaces alone.
+fn named(request: &HttpRequest) -> Result<Claims, ApiError> {
+    let claims = claims(request.headers())?;
+    if request.headers().contains_key(&ACTOR) || brought(request)?.is_none() {
+        return Ok(claims);
+    }
+    Err(Failure::Token(TokenRefusal::Invalid).into())
+}
+
+/// The share token that a request carries, in its query or in a header. Of two, one reader would take the first and
+/// another the last.
+fn brought(request: &HttpRequest) -> Result<Option<Brought>, ApiError> {
+    let in_header = single(request.headers(), &SHARE_TOKEN, "X-Share-Token")?;
+    let query = request.query_string();
+    let in_query = if query.is_empty() { None } else { query::parameters(query)?.remove(TOKEN) };
+    let text = match (in_query.as_deref(), in_header) {
+        (Some(one), Some(other)) if one != other => {
+            let rule = "the query and the header name different tokens";
+            return Err(ApiError::invalid_field(FieldProblem::new(TOKEN, "invalid", rule)));
+        }
+        (Some(text), _) | (None, Some(text)) => text,
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(ShareToken::parse(text).map_or(Brought::Nonsense, Brought::Token)))
+}
+
+/// The hash of the result token that a request carries.
+pub(crate) fn result_token(headers: &HeaderMap) -> Result<Option<TokenHash>, ApiError> {
+    Ok(single(headers, &RESULT_TOKEN, "X-Result-Token")?.map(ResultToken::hash_of))
 }
 
 /// A local server believes the header; without one, the person in front of it speaks.

@@ -140,6 +140,8 @@ fn stores(database: &Database) -> Stores {
         impact: shared.clone(),
         ledger: shared.clone(),
         workloads: shared.clone(),
+        share_links: shared.clone(),
+        throttle: shared.clone(),
         releases: shared.clone(),
         rollouts: shared.clone(),
         executions: shared.clone(),
@@ -167,6 +169,7 @@ impl Process {
             dispatch: settings.dispatch,
             queue_cap: settings.queue_cap,
             identity: mode,
+            public_rate: settings.public_rate,
             redactor: Arc::new(Redactor::new(&settings.national_ids)),
         };
         let Parts { artifacts, provider, clock, ids } = parts;
@@ -193,6 +196,8 @@ impl Process {
             metrics: self.metrics.clone(),
             site_rules: settings.site_rules(),
             public_scheme: settings.public_scheme,
+            trusted_proxies: settings.trusted_proxies.clone(),
+            embedding: settings.embedding.clone(),
             body_timeout: settings.body_timeout,
             known_methods: KnownMethods::of(self.documents.openapi()),
             known_queries: KnownQueries::of(self.documents.openapi()),

@@ -13,9 +13,17 @@ pub use reading::{ConfigError, Origin};
 pub use setting::{SETTINGS, Setting};
 pub use value::{LogFormat, Secret};
 
-use crate::http::site_guard::{HostName, Scheme, SiteRules};
+use crate::{
+    embed::Embedding,
+    http::{
+        client_address::TrustedProxies,
+        site_guard::{HostName, Scheme, SiteRules},
+    },
+};
 use fairway_artifacts::Location;
-use fairway_domain::{access::ActorRef, execution::dispatch::Dispatch, redaction::NationalId};
+use fairway_domain::{
+    access::ActorRef, execution::dispatch::Dispatch, redaction::NationalId, throttle::Quota,
+};
 use reading::Raw;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -60,6 +68,12 @@ pub struct Settings {
     pub national_ids: Vec<NationalId>,
     /// How long the answers of runs are shown after their end, and what people and models said is kept.
     pub result_retention: Duration,
+    /// How often one client may come to one public workload.
+    pub public_rate: Quota,
+    /// Proxies whose word on where a request comes from is taken.
+    pub trusted_proxies: TrustedProxies,
+    /// Which workloads have a page at the root, and who may frame it.
+    pub embedding: Embedding,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Whether traces go to a collector.
@@ -144,6 +158,15 @@ impl Settings {
             worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, value::national_ids)?,
             result_retention: raw.read(&setting::RESULT_RETENTION, value::duration)?,
+            public_rate: Quota {
+                per_minute: raw.read(&setting::PUBLIC_RATE_PER_MINUTE, value::rate)?,
+                burst: raw.read(&setting::PUBLIC_RATE_BURST, value::rate)?,
+            },
+            trusted_proxies: raw.read(&setting::TRUSTED_PROXIES, value::networks)?,
+            embedding: Embedding::new(
+                raw.read(&setting::EMBED_ROOT_SLUGS, value::slugs)?,
+                raw.read(&setting::EMBED_ANCESTORS, value::ancestors)?,
+            ),
             log: LogSettings {
                 filter: raw.read(&setting::LOG, value::log_filter)?,
                 format: raw.read(&setting::LOG_FORMAT, value::log_format)?,

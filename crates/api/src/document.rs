@@ -137,6 +137,9 @@ pub(crate) enum ReadRefusals {
     /// The request breaks a rule of HTTP
     #[response(status = 400)]
     Malformed(ErrorBody),
+    /// A share token opens nothing here, or one is needed
+    #[response(status = 401)]
+    NoToken(ErrorBody),
     /// The caller lacks a permission
     #[response(status = 403)]
     Forbidden(ErrorBody),
@@ -170,6 +173,9 @@ pub(crate) enum WriteRefusals {
     /// The request breaks a rule of HTTP, its body is no JSON within bounds, or its content is not allowed
     #[response(status = 400)]
     Malformed(ErrorBody),
+    /// A share token opens nothing here, or one is needed
+    #[response(status = 401)]
+    NoToken(ErrorBody),
     /// The caller lacks a permission, or another site's page sent the request
     #[response(status = 403)]
     Forbidden(ErrorBody),
@@ -212,6 +218,9 @@ pub(crate) enum DeleteRefusals {
     /// The request breaks a rule of HTTP
     #[response(status = 400)]
     Malformed(ErrorBody),
+    /// A share token opens nothing here, or one is needed
+    #[response(status = 401)]
+    NoToken(ErrorBody),
     /// The caller lacks a permission, or another site's page sent the request
     #[response(status = 403)]
     Forbidden(ErrorBody),
@@ -295,6 +304,15 @@ pub(crate) struct KeyParams {
     /// The same key with the same body finds the effect of the first request.
     #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
+}
+
+/// What opens a runtime interface to whoever holds a share link.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct TokenParams {
+    /// The token of a share link; the header `X-Share-Token` carries it as well.
+    token: Option<String>,
 }
 
 /// The revision that a request expects.

@@ -5,9 +5,9 @@ mod preference;
 
 use crate::{
     answer::Answer,
-    caller::{Claimed, Identified},
+    caller::{Identified, Visitor, result_token},
     compose::Api,
-    document::{ErrorBody, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    document::{ErrorBody, KeyParams, PageParams, ReadRefusals, TokenParams, WriteRefusals},
     error::{ApiError, FieldProblem, Fields},
     http::{
         HttpBase,
@@ -28,6 +28,7 @@ use actix_web::{
 use fairway_domain::{
     execution::{Execution, RunError, Status, StepRow},
     id::ExecutionId,
+    share_link::is_guest,
     slug::Slug,
     time::Timestamp,
 };
@@ -77,6 +78,10 @@ pub(crate) struct ExecutionResult {
     started_at: String,
     #[schema(format = DateTime)]
     completed_at: Option<String>,
+    /// For a run of `anonymous`, shown this once: what reads it, as `X-Result-Token`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    result_token: Option<String>,
 }
 
 /// Which runs to list.
@@ -103,6 +108,10 @@ pub(crate) struct QueuedExecution {
     execution_id: Uuid,
     /// `queued`.
     state: &'static str,
+    /// For a run of `anonymous`, shown this once: what reads it, as `X-Result-Token`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    result_token: Option<String>,
 }
 
 /// Why a run has no answer.
@@ -196,6 +205,7 @@ impl ExecutionResult {
             error: execution.error.as_ref().map(ErrorView::of),
             started_at: execution.started_at.to_string(),
             completed_at: execution.finished_at.map(|at| at.to_string()),
+            result_token: None,
         })
     }
 }
@@ -238,18 +248,19 @@ impl ExecutionView {
         ("slug" = String, Path, description = "The workload's slug"),
         ExecuteQuery,
         ("Prefer" = Option<String>, Header, description = "`respond-async` for a queued run, `wait=n` to wait so many seconds at most"),
+        TokenParams,
         KeyParams,
     ),
     request_body = Execute,
     responses(
         (
             status = 200,
-            description = "The run ended; with `Accept: text/event-stream`, its events as they come",
+            description = "The run ended; with `Accept: text/event-stream`, its events as they come. To `anonymous` and to \
+                holders of share links, a key that is known answers `execution_id` and `state` alone",
             content((ExecutionResult = "application/json"), (String = "text/event-stream"))
         ),
         (status = 202, description = "The run goes on", body = QueuedExecution),
-        (status = 401, description = "The workload is reached by a share link", body = ErrorBody),
-        (status = 429, description = "Too many runs wait", body = ErrorBody),
+        (status = 429, description = "Too many runs wait, or the workload is public and you ask too often", body = ErrorBody),
         WriteRefusals,
     )
 )]
@@ -257,7 +268,7 @@ impl ExecutionView {
 pub(crate) async fn execute_workload(
     request: HttpRequest,
     (api, base): (web::Data<Api>, web::Data<HttpBase>),
-    claimed: Claimed,
+    Visitor(arrival): Visitor,
     slug: web::Path<String>,
     keyed: Keyed,
     query: Query<ExecuteQuery>,
@@ -265,7 +276,9 @@ pub(crate) async fn execute_workload(
 ) -> Result<HttpResponse, ApiError> {
     // What is no slug names no workload.
     let slug = Slug::parse(&slug).map_err(|_| ApiError::not_found())?;
-    let key = keyed.of_caller(&claimed.0.actor, || body.digest());
+    let visit = api.services.receive(arrival.clone()).await?;
+    let claims = visit.claims;
+    let key = keyed.of_caller(&claims.actor, || body.digest());
     let Execute { environment, inputs, lane: chosen } = body.into_inner();
     let mut fields = Fields::default();
     let environment = Slug::parse(&environment)
@@ -273,15 +286,20 @@ pub(crate) async fn execute_workload(
     let (environment, lane) = (fields.read(environment), fields.read(lane(chosen.as_deref())));
     let patience = fields.read(preference::patience(request.headers(), query.mode.as_deref()));
     let inputs = inputs.unwrap_or_default();
+    let (pass, address) = (visit.pass, Some(visit.address));
     let wanted = fields.whole(|| {
-        Some(ExecuteRequest { slug, environment: environment?, inputs, lane: lane?, patience: patience? })
+        let (environment, lane, patience) = (environment?, lane?, patience?);
+        Some(ExecuteRequest { slug, environment, inputs, lane, patience, pass, address })
     })?;
-    let run = api.services.execute((api.mode, &claimed.0, request_id()), &wanted, key.as_ref()).await?;
+    let run = api.services.execute((api.mode, &claims, request_id()), &wanted, key.as_ref()).await?;
     if !run.replayed {
         api.metrics.execution(run.execution.status);
     }
+    if run.replayed && is_guest(claims.actor.kind()) {
+        return again_to_guest(&run);
+    }
     if wanted.patience == Patience::Acceptance && run.execution.status != Status::Denied {
-        return events::streamed(&api, &base, (claimed.0, run.execution.execution_id), 0).await;
+        return events::followed(&api, &base, &run, arrival).await;
     }
     answer(&run)
 }
@@ -290,18 +308,42 @@ pub(crate) async fn execute_workload(
 const CALLERS_MISTAKES: [&str; 4] =
     ["prompt_argument_missing", "prompt_argument_type", "prompt_too_large", "messages_malformed"];
 
+/// A run that a key names, to somebody without a name: somebody else may have sent that key.
+fn again_to_guest(run: &Run) -> Result<HttpResponse, ApiError> {
+    let Execution { execution_id: id, status, .. } = run.execution;
+    match status {
+        Status::Queued | Status::Running | Status::AwaitingReview => answer(run),
+        Status::Denied => {
+            let denied = ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run");
+            Err(naming(run, denied).with("state", status.as_str()))
+        }
+        Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
+            let view = QueuedExecution { execution_id: id.uuid(), state: status.as_str(), result_token: None };
+            Ok(marked(run, HttpResponse::Ok()).json(view))
+        }
+    }
+}
+
+/// A refusal that names its run.
+fn naming(run: &Run, error: ApiError) -> ApiError {
+    let error = error.with("execution_id", run.execution.execution_id.to_string());
+    let replayed = actix_web::http::header::HeaderValue::from_static("true");
+    if run.replayed { error.with_header(IDEMPOTENCY_REPLAYED, replayed) } else { error }
+}
+
 fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
     let execution = &run.execution;
     let id = execution.execution_id;
-    let refused = |error: ApiError| {
-        let error = error.with("execution_id", id.to_string());
-        let replayed = actix_web::http::header::HeaderValue::from_static("true");
-        if run.replayed { error.with_header(IDEMPOTENCY_REPLAYED, replayed) } else { error }
-    };
+    let refused = |error: ApiError| naming(run, error);
     let goes_on = || {
         let mut response = marked(run, HttpResponse::Accepted());
         response.insert_header((LOCATION, format!("/v1/executions/{id}")));
-        Ok(response.json(QueuedExecution { execution_id: id.uuid(), state: Status::Queued.as_str() }))
+        let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
+        Ok(response.json(QueuedExecution {
+            execution_id: id.uuid(),
+            state: Status::Queued.as_str(),
+            result_token,
+        }))
     };
     // Who asked for a place in line got one, however the run went since.
     if run.in_line {
@@ -324,7 +366,9 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
                     None => mistake,
                 });
             }
-            Ok(marked(run, HttpResponse::Ok()).json(ExecutionResult::of(execution)?))
+            let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
+            let view = ExecutionResult { result_token, ..ExecutionResult::of(execution)? };
+            Ok(marked(run, HttpResponse::Ok()).json(view))
         }
     }
 }
@@ -379,16 +423,28 @@ pub(crate) async fn list_executions(
 #[utoipa::path(
     operation_id = "read_execution",
     tag = "executions",
-    params(("execution_id" = Uuid, Path, description = "The run")),
-    responses((status = 200, description = "The run", body = ExecutionView), ReadRefusals)
+    params(
+        ("execution_id" = Uuid, Path, description = "The run"),
+        TokenParams,
+        ("X-Result-Token" = Option<String>, Header, description = "What a run of `anonymous` is read by"),
+    ),
+    responses(
+        (status = 200, description = "The run", body = ExecutionView),
+        (status = 429, description = "You try too many share tokens", body = ErrorBody),
+        ReadRefusals,
+    )
 )]
 #[get("/v1/executions/{execution_id}")]
 pub(crate) async fn read_execution(
+    request: HttpRequest,
     api: web::Data<Api>,
-    caller: Identified,
+    Visitor(arrival): Visitor,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
-    let ReadExecution { execution, steps } = api.services.execution_detail(&caller, *execution).await?;
+    let token = result_token(request.headers())?;
+    let visit = api.services.receive(arrival).await?;
+    let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
+    let ReadExecution { execution, steps } = api.services.execution_detail(&caller, *execution, token.as_ref()).await?;
     Ok(Answer::ok(&ExecutionView::of(&execution, steps.as_deref())?).send())
 }
 
@@ -401,20 +457,33 @@ pub(crate) struct CancelRequest {}
 #[utoipa::path(
     operation_id = "cancel_execution",
     tag = "executions",
-    params(("execution_id" = Uuid, Path, description = "The run"), KeyParams),
+    params(
+        ("execution_id" = Uuid, Path, description = "The run"),
+        TokenParams,
+        ("X-Result-Token" = Option<String>, Header, description = "What a run of `anonymous` is stopped by"),
+        KeyParams,
+    ),
     request_body = CancelRequest,
-    responses((status = 200, description = "The run, stopped", body = ExecutionView), WriteRefusals)
+    responses(
+        (status = 200, description = "The run, stopped", body = ExecutionView),
+        (status = 429, description = "You try too many share tokens", body = ErrorBody),
+        WriteRefusals,
+    )
 )]
 #[post("/v1/executions/{execution_id}/cancel")]
 pub(crate) async fn cancel_execution(
+    request: HttpRequest,
     api: web::Data<Api>,
-    caller: Identified,
+    Visitor(arrival): Visitor,
     execution: PathId<ExecutionId>,
     keyed: Keyed,
     body: Body<CancelRequest>,
 ) -> Result<HttpResponse, ApiError> {
+    let token = result_token(request.headers())?;
+    let visit = api.services.receive(arrival).await?;
+    let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
     let key = keyed.of_caller(&caller.actor, || body.digest());
-    let done = api.services.cancel_execution(&caller, *execution, key.as_ref()).await?;
+    let done = api.services.cancel_execution(&caller, (*execution, token.as_ref()), key.as_ref()).await?;
     let (ReadExecution { execution, steps }, replayed) = done.apart();
     Ok(Answer::once(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.send())
 }

@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod body;
+pub mod client_address;
 pub mod connection;
 pub mod deprecation;
 pub mod etag;
@@ -21,7 +22,8 @@ pub mod site_guard;
 pub mod strict_query;
 pub mod unread;
 
-use crate::metrics::Metrics;
+use crate::{embed::Embedding, metrics::Metrics};
+use client_address::TrustedProxies;
 use deprecation::Deprecation;
 use fallback::KnownMethods;
 use leaving::Leaving;
@@ -38,6 +40,10 @@ pub struct HttpBase {
     pub site_rules: SiteRules,
     /// The scheme of the server's own pages.
     pub public_scheme: Scheme,
+    /// Whose word on where a request comes from is taken.
+    pub trusted_proxies: TrustedProxies,
+    /// Which workloads have a page that may be framed, and by whom.
+    pub embedding: Embedding,
     /// How long a body may take to arrive.
     pub body_timeout: Duration,
     /// Which methods each path knows.

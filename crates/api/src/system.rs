@@ -28,4 +28,13 @@ impl Ids for SystemIds {
         // A version 4 UUID is 122 random bits, which is what a salt is for.
         Uuid::new_v4().into_bytes()
     }
+
+    fn secret(&self) -> [u8; 32] {
+        // Three of them are 366 random bits; the hash leaves 256.
+        let mut hasher = blake3::Hasher::new();
+        for _ in 0..3 {
+            hasher.update(Uuid::new_v4().as_bytes());
+        }
+        hasher.finalize().into()
+    }
 }

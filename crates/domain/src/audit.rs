@@ -75,6 +75,10 @@ fact_kinds! {
     PrincipalBindingChanged = "principal_binding.changed",
     /// A principal is not bound to a workload any more.
     PrincipalBindingDeleted = "principal_binding.deleted",
+    /// A link that opens a workload was made.
+    ShareLinkCreated = "share_link.created",
+    /// A link that opens a workload was taken back.
+    ShareLinkRevoked = "share_link.revoked",
     /// An asset was made.
     AssetCreated = "asset.created",
     /// An asset was activated, retired or archived.

@@ -11,10 +11,11 @@ use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
     evidence::{EvidenceArtifact, RecordedDecision, SnapshotDigest, lineage::LineageItem},
-    id::{ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
+    id::{ExecutionId, ReleaseId, ShareLinkId, WorkloadId, WorkspaceId},
     notification::Category,
     policy::Obligation,
     release::lane::Lane,
+    share_link::TokenHash,
     slug::Slug,
     time::Timestamp,
 };
@@ -204,6 +205,27 @@ pub struct Acceptance {
     pub started_at: Timestamp,
     /// What holds it: a lease, or a denial that ends it at once.
     pub admission: Admission,
+    /// What it was let in by, where that was not a right of its submitter.
+    pub guest: Guest,
+}
+
+/// What lets somebody in who has no right of its own to a run.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Guest {
+    /// The share link; the accept counts a use of it.
+    pub share_link: Option<ShareLinkId>,
+    /// The hash of the token that reads the run, where its submitter has no name.
+    pub result_token: Option<TokenHash>,
+    /// The service by whose word the run is its submitter's.
+    pub delegate: Option<ActorRef>,
+}
+
+impl Guest {
+    /// Whether nothing was needed but the submitter's own rights.
+    #[must_use]
+    pub const fn is_nobody(&self) -> bool {
+        self.share_link.is_none() && self.result_token.is_none() && self.delegate.is_none()
+    }
 }
 
 /// What an accepted run gets.

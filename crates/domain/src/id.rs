@@ -58,6 +58,8 @@ ids! {
     BindingId,
     /// One person's verdict on a release.
     ApprovalId,
+    /// A link that opens a workload.
+    ShareLinkId,
     /// One run of a workload.
     ExecutionId,
     /// One policy decision taken for a run.
@@ -78,4 +80,6 @@ pub trait Ids: Send + Sync {
     fn fresh(&self) -> Uuid;
     /// 16 bytes that nobody can guess.
     fn salt(&self) -> [u8; 16];
+    /// 32 bytes that nobody can guess: 256 bits of the operating system's randomness.
+    fn secret(&self) -> [u8; 32];
 }

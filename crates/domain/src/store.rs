@@ -221,6 +221,8 @@ pub enum Conflict {
     ContractOfAnother,
     /// The access contract is revoked, and the version says that it is not.
     ContractRevoked,
+    /// The share link is revoked, expired or used up.
+    ShareLinkClosed,
 }
 
 impl Conflict {
@@ -238,6 +240,7 @@ impl Conflict {
             Self::MissingReference => "missing_reference",
             Self::ContractOfAnother => "contract_of_another_asset",
             Self::ContractRevoked => "contract_revoked",
+            Self::ShareLinkClosed => "share_link_closed",
         }
     }
 }

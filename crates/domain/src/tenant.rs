@@ -6,6 +6,7 @@ use crate::{
     id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     notification::Category,
+    share_link::ShareToken,
     slug::{Slug, SlugRefusal},
     store::{Change, CommitError, Listed, Paging, Revision, StoreError},
     text::is_name,
@@ -31,8 +32,8 @@ pub const MAX_NAME: usize = 200;
 
 /// The boundary that every store handle demands: no row is read or written without one.
 ///
-/// It is had from a [`Caller`], whose tenant was settled by authentication, or by a relay that works through a
-/// tenant's own log; nothing else makes one.
+/// It is had from a [`Caller`], whose tenant was settled by authentication, from a share token that is to be looked up,
+/// or by a relay that works through a tenant's own log; nothing else makes one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TenantScope(TenantId);
 
@@ -41,6 +42,13 @@ impl TenantScope {
     #[must_use]
     pub const fn of(caller: &Caller) -> Self {
         Self(caller.tenant)
+    }
+
+    /// The tenant that a share token names: whoever brings one says nothing else of where it belongs. Nothing is asked
+    /// there but for the link of that very token.
+    #[must_use]
+    pub const fn of_token(token: &ShareToken) -> Self {
+        Self(token.tenant())
     }
 
     /// The scope of background work on one tenant's rows.

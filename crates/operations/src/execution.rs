@@ -1,5 +1,6 @@
 //! Running a workload: accept, run, end. At most two commits and two round trips for a synchronous run.
 
+pub(crate) mod admission;
 mod engine;
 mod evidence;
 mod follow;

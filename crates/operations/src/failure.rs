@@ -13,8 +13,10 @@ use fairway_domain::{
     id::ExecutionId,
     prompt::PromptRefusal,
     release::ReleaseRefusal,
+    share_link::{ShareTermsRefusal, TokenRefusal},
     store::{CommitError, Conflict, StoreError},
     tenant::TenantRefusal,
+    throttle::Throttled,
     workload::{WorkloadRefusal, interface::Finding},
 };
 
@@ -103,6 +105,15 @@ pub enum Failure {
     /// What an environment asks for is not allowed.
     #[error(transparent)]
     Environment(#[from] EnvironmentRefusal),
+    /// What is wanted of a share link is not allowed.
+    #[error(transparent)]
+    ShareTerms(#[from] ShareTermsRefusal),
+    /// A share token is missing, or opens nothing here.
+    #[error(transparent)]
+    Token(#[from] TokenRefusal),
+    /// The client asks too often.
+    #[error("the client asks too often")]
+    Throttled(Throttled),
     /// About running.
     #[error(transparent)]
     Run(#[from] RunRefusal),
@@ -129,9 +140,6 @@ pub enum RunRefusal {
     /// It is over.
     #[error("the workload is retired")]
     Retired,
-    /// The workload is open to holders of a share link alone, and the request carries no token.
-    #[error("this workload is reached by a share link")]
-    ShareTokenRequired,
     /// No lane that serves the caller has a release.
     #[error("no release is active")]
     NoActiveRelease,
@@ -159,7 +167,6 @@ impl RunRefusal {
         match self {
             Self::Suspended => "workload_suspended",
             Self::Retired => "workload_retired",
-            Self::ShareTokenRequired => "share_token_required",
             Self::NoActiveRelease => "no_active_release",
             Self::NothingToRun => "nothing_to_run",
             Self::NoAsync => "async_dispatch_unavailable",

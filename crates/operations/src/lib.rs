@@ -17,8 +17,10 @@ pub mod release;
 pub mod retention;
 pub mod rollout;
 mod services;
+pub mod share_link;
 mod signal;
 pub mod tenant;
+mod throttle;
 pub mod workload;
 
 pub use failure::{Failure, FieldProblem, RunRefusal};

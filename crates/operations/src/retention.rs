@@ -15,6 +15,12 @@ pub async fn retain_forever(services: Services) {
                 tracing::warn!(error = &error as &dyn std::error::Error, "old idempotency keys could not be forgotten");
             }
         }
+        match services.forget_clients().await {
+            Ok(clients) => tracing::info!(clients, "clients with nothing to wait for were forgotten"),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "clients could not be forgotten");
+            }
+        }
         match services.sweep_when_due().await {
             Ok(Some(swept)) => {
                 let Swept { seen, removed } = swept;

@@ -5,6 +5,7 @@ use crate::{
     execution::{live::LiveRuns, plan::PlanCache},
     release::{ActiveReleaseCache, Said},
     signal::{Signals, exchange_forever},
+    throttle::Refused,
 };
 use fairway_domain::{
     access::{AccessStore, Caller, principal_binding::PrincipalBindingStore},
@@ -22,8 +23,10 @@ use fairway_domain::{
     redaction::Redactor,
     release::ports::ReleaseStore,
     rollout::ports::RolloutStore,
+    share_link::ShareLinkStore,
     signal::{Signal, SignalLine},
     tenant::{TenantStore, WorkspaceStore},
+    throttle::{Quota, ThrottleStore},
     time::Clock,
     workload::ports::WorkloadStore,
 };
@@ -60,6 +63,10 @@ pub struct Stores {
     pub ledger: Arc<dyn ArtifactLedger>,
     /// Workloads.
     pub workloads: Arc<dyn WorkloadStore>,
+    /// Share links.
+    pub share_links: Arc<dyn ShareLinkStore>,
+    /// How often clients without a name have asked.
+    pub throttle: Arc<dyn ThrottleStore>,
     /// Releases and deployments.
     pub releases: Arc<dyn ReleaseStore>,
     /// Rollouts.
@@ -81,6 +88,8 @@ pub struct Settings {
     pub execution_deadline: Duration,
     /// How long a run's lease lasts unless renewed.
     pub lease: Duration,
+    /// How often one client may come to one public workload.
+    pub public_rate: Quota,
     /// Where runs run.
     pub dispatch: Dispatch,
     /// Most runs of a tenant that may wait in line.
@@ -122,6 +131,8 @@ pub struct Services {
     pub(crate) places: Cache<WorkspaceId, NamespaceId>,
     /// What versions say to the rules of releases. A version never changes.
     pub(crate) said: Cache<(TenantId, AssetVersionId), Arc<Said>>,
+    /// Clients that have to wait.
+    pub(crate) refused: Refused,
     pub(crate) wake: Arc<Wake>,
     pub(crate) live: Arc<LiveRuns>,
     pub(crate) signals: Arc<Signals>,
@@ -148,6 +159,7 @@ impl Services {
             active: Arc::new(ActiveReleaseCache::new()),
             places: Cache::new(PLACES),
             said: Cache::new(SAID),
+            refused: Refused::new(),
             wake: Arc::default(),
             live: Arc::default(),
             signals: Arc::default(),

@@ -1,22 +1,25 @@
 //! Workloads.
 
 use crate::{
-    Done, Expected, Failure, RunRefusal, Services,
+    Done, Expected, Failure, Services,
     access::{Operation, gate},
+    execution::admission,
     once::{ATTEMPTS, keyed},
+    share_link::{Pass, Visit},
 };
 use fairway_domain::{
     access::{Caller, OwnerRef, Place},
     id::{WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     search::{MAX_QUESTION, Words},
+    share_link::TokenRefusal,
     signal::Signal,
     slug::Slug,
     store::{CommitError, Listed, Paging},
     tenant::TenantScope,
     workload::{
         InvocationMode, NewWorkload, Status, Workload, WorkloadPatch,
-        interface::{AccessMode, PresentationMode},
+        interface::PresentationMode,
         ports::{RuntimeFilter, WorkloadFilter},
     },
 };
@@ -54,13 +57,10 @@ pub(crate) fn place_of(caller: &Caller, workload: &Workload) -> Place {
     Place::workspace(caller.tenant, workload.namespace_id, workload.workspace_id).of_workload(workload.workload_id)
 }
 
-/// Whether a workload is open to a request without a share link's token, which is every request: who is to be reached
-/// by share links alone is reached by nobody while there are none.
-pub(crate) fn with_share_link(workload: &Workload) -> Result<(), RunRefusal> {
-    match workload.access_mode() {
-        AccessMode::LinkShared => Err(RunRefusal::ShareTokenRequired),
-        AccessMode::Authenticated | AccessMode::Public => Ok(()),
-    }
+/// What a slug that names nothing is answered with. Whoever brings a link learns no more of other slugs than that the link
+/// does not open them.
+pub(crate) fn nothing(pass: Option<&Pass>) -> Failure {
+    pass.map_or(Failure::NotFound, |_| Failure::Token(TokenRefusal::Invalid))
 }
 
 impl Services {
@@ -209,15 +209,23 @@ impl Services {
     ///
     /// # Errors
     /// Not found when the caller does not see the workload, or it has no interface. When it is reached by a share link
-    /// and the request carries none.
-    pub async fn read_runtime_workload(&self, caller: &Caller, slug: &Slug) -> Result<Workload, Failure> {
+    /// and the visitor brings none, or the one that it brings opens something else. When a public one is asked for too
+    /// often.
+    pub async fn read_runtime_workload(
+        &self,
+        caller: &Caller,
+        visit: &Visit,
+        slug: &Slug,
+    ) -> Result<Workload, Failure> {
+        let pass = visit.pass.as_ref();
         let found = self.stores.workloads.find_by_slug(TenantScope::of(caller), slug).await?;
-        let workload = found.ok_or(Failure::NotFound)?;
-        gate::enter(caller, Operation::ReadRuntimeWorkload, &place_of(caller, &workload))?;
+        let workload = found.ok_or_else(|| nothing(pass))?;
+        let scope = admission::see(caller, pass, &workload, Operation::ReadRuntimeWorkload)?;
         if workload.interface_config.is_none() {
             return Err(Failure::NotFound);
         }
-        with_share_link(&workload)?;
+        self.count_visit(scope, &workload, Some(visit.address)).await?;
+        admission::is_shown(pass, workload.access_mode())?;
         Ok(workload)
     }
 

@@ -11,11 +11,14 @@ use std::{
 };
 
 /// Headers of answers that are told of; all others say something of HTTP, or of how the service does.
-const TOLD: [&str; 8] = [
+const TOLD: [&str; 11] = [
     "etag",
     "idempotency-replayed",
     "link",
     "location",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
     "retry-after",
     "x-request-id",
     "x-total-count",

@@ -1,20 +1,23 @@
 //! Accepting a run: one statement that writes everything, or nothing when what it was decided on has moved.
 
+use super::accept_guest;
 use crate::{
     database::{Param, commit},
     row::{Columns, known},
 };
 use deadpool_postgres::Pool;
 use fairway_domain::{
+    access::ActorRef,
     audit::leaf_hash,
     execution::{
         Acceptance, Admission, Status,
         dispatch::Sender,
         ports::{Accepted, AcceptedOn},
     },
+    id::ShareLinkId,
     idempotency::RequestKey,
     policy::Outcome,
-    store::CommitError,
+    store::{CommitError, Conflict},
     tenant::TenantScope,
 };
 use serde_json::json;
@@ -44,11 +47,12 @@ macro_rules! go_sql {
         concat!("WITH go ", place_sql!($room))
     };
     // With one, it is the key's row, taken anew or from somebody whose time is over.
-    ($room:expr, $caller:literal, $route:literal, $key:literal, $digest:literal) => {
+    ($room:expr, $claimed:literal, $caller:literal, $route:literal, $key:literal, $digest:literal) => {
         concat!(
             "WITH place ",
             place_sql!($room),
-            "go AS (
+            $claimed,
+            " AS (
                 INSERT INTO idempotency_key AS known
                     (tenant_id, caller, route, key, body_digest, status, resource, created_at)
                 SELECT $1, ",
@@ -64,12 +68,18 @@ macro_rules! go_sql {
     };
 }
 
+/// `columns` and `values` are those that few runs have, each behind a comma.
 macro_rules! run_sql {
     () => {
+        run_sql!("", "")
+    };
+    ($columns:literal, $values:literal) => {
+        concat!(
         "run AS (
             INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
-                lane, deployment_revision, submitter, snapshot, input_digest, status, outcome, started_at, finished_at)
-            SELECT $1, $7, $2, $8, $9, $3, $10, $4, $11, $12, $13, $14, $15, $16, $17 FROM go
+                lane, deployment_revision, submitter, snapshot, input_digest, status, outcome, started_at, finished_at",
+        $columns, ")
+            SELECT $1, $7, $2, $8, $9, $3, $10, $4, $11, $12, $13, $14, $15, $16, $17", $values, " FROM go
          ),
          input AS (
             INSERT INTO execution_input (tenant_id, execution_id, salt, body, sender) SELECT $1, $7, $18, $19, $26 FROM go
@@ -78,7 +88,7 @@ macro_rules! run_sql {
             INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations,
                 rules, evaluated_at)
             SELECT $1, $7, $20, $21, $22, $23, $24, $25 FROM go
-         ), "
+         ), ")
     };
 }
 
@@ -116,6 +126,13 @@ macro_rules! room_sql {
     };
 }
 
+/// Whether there is none.
+macro_rules! full_sql {
+    () => {
+        "EXISTS (SELECT FROM execution_queue WHERE tenant_id = $1 OFFSET $27::bigint - 1)"
+    };
+}
+
 macro_rules! queue_sql {
     () => {
         "line AS (INSERT INTO execution_queue (tenant_id, execution_id) SELECT $1, $7 FROM go) "
@@ -124,10 +141,12 @@ macro_rules! queue_sql {
 
 /// What is answered: whether there was a place, whether the key was got too, and whether the line was full.
 macro_rules! answer_sql {
-    ($places:literal, $full:literal) => {
+    ($places:literal, $full:expr) => {
         concat!("SELECT (SELECT count(*) FROM ", $places, ") AS places, (SELECT count(*) FROM go) AS gone, ", $full, " AS line_full")
     };
 }
+
+pub(super) use {answer_sql, fact_sql, full_sql, go_sql, lease_sql, place_sql, queue_sql, room_sql, run_sql};
 
 const RUN: &str = concat!(go_sql!(""), run_sql!(), lease_sql!(), answer_sql!("go", "false"));
 const DENY: &str = concat!(go_sql!(""), run_sql!(), fact_sql!(), answer_sql!("go", "false"));
@@ -135,25 +154,25 @@ const QUEUE: &str = concat!(
     go_sql!(room_sql!()),
     run_sql!(),
     queue_sql!(),
-    answer_sql!("go", "EXISTS (SELECT FROM execution_queue WHERE tenant_id = $1 OFFSET $27::bigint - 1)")
+    answer_sql!("go", full_sql!())
 );
 const RUN_KEYED: &str = concat!(
-    go_sql!("", "$30", "$31", "$32", "$33"),
+    go_sql!("", "go", "$30", "$31", "$32", "$33"),
     run_sql!(),
     lease_sql!(),
     answer_sql!("place", "false")
 );
 const DENY_KEYED: &str = concat!(
-    go_sql!("", "$31", "$32", "$33", "$34"),
+    go_sql!("", "go", "$31", "$32", "$33", "$34"),
     run_sql!(),
     fact_sql!(),
     answer_sql!("place", "false")
 );
 const QUEUE_KEYED: &str = concat!(
-    go_sql!(room_sql!(), "$28", "$29", "$30", "$31"),
+    go_sql!(room_sql!(), "go", "$28", "$29", "$30", "$31"),
     run_sql!(),
     queue_sql!(),
-    answer_sql!("place", "EXISTS (SELECT FROM execution_queue WHERE tenant_id = $1 OFFSET $27::bigint - 1)")
+    answer_sql!("place", full_sql!())
 );
 
 pub(super) async fn accept(
@@ -231,12 +250,26 @@ pub(super) async fn accept(
             (DENY, DENY_KEYED)
         }
     };
-    let rows = match (key, &claim) {
+    let guest = &run.guest;
+    let (link, result_token) = (guest.share_link.map(ShareLinkId::uuid), guest.result_token.as_ref());
+    let result_token = result_token.map(|hash| hash.bytes().as_slice());
+    let delegate = guest.delegate.as_ref().map(ActorRef::to_string);
+    let (plain, keyed) = if guest.is_nobody() {
+        (plain, keyed)
+    } else {
+        params.extend_from_slice(&[&link, &result_token, &delegate]);
+        accept_guest::statements(&run.admission)
+    };
+    let sent = match (key, &claim) {
         (Some(key), Some((caller, digest))) => {
             params.extend_from_slice(&[caller, &key.route, &key.key, digest]);
-            commit(points, keyed, &params).await?
+            commit(points, keyed, &params).await
         }
-        (_, _) => commit(points, plain, &params).await?,
+        (_, _) => commit(points, plain, &params).await,
+    };
+    let rows = match sent {
+        Err(CommitError::Conflict(Conflict::ShareLinkClosed)) => return Ok(Accepted::LinkClosed),
+        sent => sent?,
     };
     let row = known("gone", rows.first())?;
     let (places, gone): (i64, i64) = (row.column("places")?, row.column("gone")?);

@@ -156,12 +156,14 @@ impl Commit for Accepts {
     type Done = Accepted;
     const WHAT: &'static str = "accepts of runs";
 
-    /// A denial has another statement and is rare, and of two with one key the second has to find the first's row.
+    /// A denial has another statement and is rare; so has a run of somebody who was let in by a share link or without a
+    /// name. Of two with one key the second has to find the first's row.
     fn shares(asking: &Asking, in_front: &[&Asking]) -> bool {
         let taken = |key: &RequestKey| {
             in_front.iter().any(|other| other.key.as_ref().is_some_and(|other| other.key == key.key))
         };
-        !matches!(asking.run.admission, Admission::Deny(_)) && !asking.key.as_ref().is_some_and(taken)
+        let plain = !matches!(asking.run.admission, Admission::Deny(_)) && asking.run.guest.is_nobody();
+        plain && !asking.key.as_ref().is_some_and(taken)
     }
 
     fn weight(asking: &Asking) -> usize {

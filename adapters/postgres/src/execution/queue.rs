@@ -100,6 +100,7 @@ async fn read(
     let sql = format!(
         "SELECT told.*, asked.tenant FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
             SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, execution.snapshot, execution.input_digest,
+                execution.share_link_id IS NOT NULL AS by_link,
                 greatest(extract(epoch FROM lease.deadline_at - fairway_now()), 0)::float8 AS time_left,
                 lease.takeovers, lease.cancelled_by, input.salt, input.body, input.sender,
                 (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', decision.outcome,
@@ -135,6 +136,7 @@ fn claimed(row: &Row, lease: Uuid) -> Result<Claimed, StoreError> {
         inputs: salt.zip(body).map(|(salt, body)| Payload { body, salt }),
         input_digest: bytes("input_digest")?,
         sender: row.column::<Option<&str>>("sender")?.map(parsed).transpose()?,
+        by_link: row.column("by_link")?,
         lease,
         time_left: Duration::try_from_secs_f64(time_left).unwrap_or_default(),
         takeovers: u16::try_from(row.column::<i16>("takeovers")?).unwrap_or_default(),

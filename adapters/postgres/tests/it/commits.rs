@@ -1,6 +1,7 @@
 //! Every commit of every port, ready to be sent, with the ways in which it can come too late.
 
 mod release;
+mod share_link;
 
 use crate::stage::{
     Stage, acceptance, actor, claim, ending, fresh, new_asset, new_workload, queued, refused, said, scope, slug, stamp,
@@ -54,8 +55,9 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 }
 
 /// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and
-/// `ExecutionStore::accept` stands three times: a run that is let in, at once or into the line, has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 39] = [
+/// `ExecutionStore::accept` stands five times: for runs of guests and others, let in at once or into the line, or refused.
+/// One that is let in has its fact when it ends.
+pub(crate) const COMMITS: [Commit; 43] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -73,6 +75,8 @@ pub(crate) const COMMITS: [Commit; 39] = [
     keyless("AssetGrantStore::commit_end", FactKind::AssetGrantDeleted),
     keyed("AssetStore::commit_version", FactKind::AssetVersionCreated),
     keyed("AssetStore::commit_flow", FactKind::FlowCreated),
+    keyed("ShareLinkStore::commit_new", FactKind::ShareLinkCreated),
+    keyless("ShareLinkStore::commit_revocation", FactKind::ShareLinkRevoked),
     keyed("WorkloadStore::commit_new", FactKind::WorkloadCreated),
     keyless("WorkloadStore::commit", FactKind::WorkloadChanged),
     keyed("ReleaseStore::commit_new", FactKind::ReleaseCreated),
@@ -92,6 +96,8 @@ pub(crate) const COMMITS: [Commit; 39] = [
     Commit { method: "ExecutionStore::accept", tells: None, takes_key: true },
     Commit { method: "ExecutionStore::accept (queued)", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (refused)", FactKind::ExecutionDenied),
+    Commit { method: "ExecutionStore::accept (guest)", tells: None, takes_key: true },
+    keyed("ExecutionStore::accept (guest, refused)", FactKind::ExecutionDenied),
     keyless("ExecutionStore::finish", FactKind::ExecutionEnded),
     Commit { method: "ExecutionStore::start", tells: None, takes_key: false },
     Commit { method: "ExecutionStore::advance", tells: None, takes_key: false },
@@ -156,6 +162,8 @@ impl Commit {
             "AssetGrantStore::commit_end" => end_of_asset_grant(stage).await,
             "AssetStore::commit_version" => version(stage).await,
             "AssetStore::commit_flow" => flow(stage),
+            "ShareLinkStore::commit_new" => share_link::creation(stage).await,
+            "ShareLinkStore::commit_revocation" => share_link::revocation(stage).await,
             "WorkloadStore::commit_new" => workload(stage).await,
             "WorkloadStore::commit" => workload_change(stage).await,
             "ReleaseStore::commit_new" => release::release(stage).await,
@@ -179,6 +187,8 @@ impl Commit {
             "ExecutionStore::start" => start(stage).await,
             "ExecutionStore::advance" => advance(stage).await,
             "ExecutionStore::accept (refused)" => accept(stage, refused).await,
+            "ExecutionStore::accept (guest)" => share_link::use_of_link(stage, acceptance).await,
+            "ExecutionStore::accept (guest, refused)" => share_link::use_of_link(stage, refused).await,
             "ExecutionStore::finish" => finish(stage).await,
             other => panic!("nobody knows how to decide {other}"),
         }
@@ -519,6 +529,7 @@ async fn accepted(
         Accepted::KeyTaken => Err(CommitError::KeyTaken),
         Accepted::Moved => Err(CommitError::Stale),
         Accepted::LineFull => panic!("the line has room"),
+        Accepted::LinkClosed => Err(CommitError::Conflict(Conflict::ShareLinkClosed)),
     }
 }
 

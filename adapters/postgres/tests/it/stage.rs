@@ -15,7 +15,7 @@ use fairway_domain::{
         lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
     },
     execution::{
-        Acceptance, Admission, Ending, Outcome, Payload, RunRef, Status, StepRecord,
+        Acceptance, Admission, Ending, Guest, Outcome, Payload, RunRef, Status, StepRecord,
         dispatch::{Claim, Sender},
         ports::{AcceptedOn, ExecutionStore},
         progress::{Progress, RunEvent},
@@ -354,6 +354,7 @@ pub(crate) fn acceptance(placed: &PlacedRelease) -> Acceptance {
             lease_for: Duration::from_secs(30),
             deadline_in: Duration::from_secs(600),
         },
+        guest: Guest::default(),
     }
 }
 

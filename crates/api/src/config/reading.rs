@@ -203,7 +203,9 @@ impl Raw {
         if name == COLLECTOR {
             self.collector = !value.is_empty();
         }
-        if !name.starts_with(PREFIX) || OTHERS.iter().any(|other| name.starts_with(other)) {
+        // One of ours has a name from before.
+        let is_ours = name.starts_with(PREFIX) || SETTINGS.iter().any(|setting| setting.variable == name);
+        if !is_ours || OTHERS.iter().any(|other| name.starts_with(other)) {
             return Ok(());
         }
         let Some(setting) = SETTINGS.iter().find(|setting| setting.variable == name) else {

@@ -63,6 +63,17 @@ pub(super) const NATIONAL_IDS: Setting = plain(
 );
 /// How long answers are kept.
 pub(super) const RESULT_RETENTION: Setting = plain("result_retention", "FAIRWAY_RESULT_RETENTION", "30d");
+/// Requests of one client to one public workload, over time and at once.
+pub(super) const PUBLIC_RATE_PER_MINUTE: Setting =
+    plain("public_rate.per_minute", "FAIRWAY_PUBLIC_RATE_PER_MINUTE", "60");
+/// The same at once.
+pub(super) const PUBLIC_RATE_BURST: Setting = plain("public_rate.burst", "FAIRWAY_PUBLIC_RATE_BURST", "10");
+/// Networks of proxies whose `X-Forwarded-For` is believed.
+pub(super) const TRUSTED_PROXIES: Setting = plain("trusted_proxies", "FAIRWAY_TRUSTED_PROXIES", "");
+/// Workloads that have a page at the root.
+pub(super) const EMBED_ROOT_SLUGS: Setting = plain("embed.root_slugs", "SERVICE_EMBED_ROOT_SLUGS", "");
+/// Who may frame those pages.
+pub(super) const EMBED_ANCESTORS: Setting = plain("embed.ancestors", "FAIRWAY_EMBED_ANCESTORS", "'self'");
 /// Log directives.
 pub(super) const LOG: Setting = plain("log.filter", "FAIRWAY_LOG", "info");
 /// Form of a log line.
@@ -89,6 +100,11 @@ pub const SETTINGS: &[Setting] = &[
     WORKER_LEASE,
     NATIONAL_IDS,
     RESULT_RETENTION,
+    PUBLIC_RATE_PER_MINUTE,
+    PUBLIC_RATE_BURST,
+    TRUSTED_PROXIES,
+    EMBED_ROOT_SLUGS,
+    EMBED_ANCESTORS,
     LOG,
     LOG_FORMAT,
 ];

@@ -136,6 +136,26 @@ fn wrong_values_are_named_and_secrets_are_not() {
         ),
         (
             "",
+            &[("FAIRWAY_EMBED_ANCESTORS", "*")],
+            "`FAIRWAY_EMBED_ANCESTORS` must be `'none'`, or list `'self'` and origins such as https://portal.example (it is `*`)",
+        ),
+        (
+            "",
+            &[("SERVICE_EMBED_ROOT_SLUGS", "A b")],
+            "`SERVICE_EMBED_ROOT_SLUGS` must list slugs of workloads (it is `A b`)",
+        ),
+        (
+            "",
+            &[("FAIRWAY_TRUSTED_PROXIES", "10.0.0.0/8, proxy")],
+            "`FAIRWAY_TRUSTED_PROXIES` must list networks such as 10.0.0.0/8, or addresses (it is `10.0.0.0/8, proxy`)",
+        ),
+        (
+            "",
+            &[("FAIRWAY_PUBLIC_RATE_BURST", "0")],
+            "`FAIRWAY_PUBLIC_RATE_BURST` must be a number of requests from 1 to 1000000 (it is `0`)",
+        ),
+        (
+            "",
             &[("FAIRWAY_LOG", "a=b=c")],
             "`FAIRWAY_LOG` must hold directives such as `info` or `warn,fairway_api=debug` (it is `a=b=c`)",
         ),

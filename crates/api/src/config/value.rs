@@ -1,14 +1,27 @@
 //! Reads the texts of single settings. A refusal says what is expected, never what was found.
 
 use super::{AuthMode, Database};
-use crate::http::site_guard::{HostName, Scheme};
+use crate::{
+    embed::Ancestors,
+    http::{
+        client_address::TrustedProxies,
+        site_guard::{HostName, Scheme},
+    },
+};
 use fairway_artifacts::Location;
 use fairway_domain::{
     access::{ActorKind, ActorRef},
     execution::dispatch::Dispatch,
     redaction::NationalId,
+    slug::Slug,
 };
-use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
+use ipnet::IpNet;
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 use tracing_subscriber::EnvFilter;
 
 /// Longest span that a setting may name: ten years.
@@ -124,6 +137,31 @@ pub(super) fn scheme(text: &str) -> Result<Scheme, String> {
         "https" => Ok(Scheme::Https),
         _ => Err("must be `http` or `https`".to_owned()),
     }
+}
+
+/// Longest burst, and most requests a minute.
+const FASTEST: u32 = 1_000_000;
+
+pub(super) fn rate(text: &str) -> Result<u32, String> {
+    let rate = text.parse().ok().filter(|rate| (1..=FASTEST).contains(rate));
+    rate.ok_or_else(|| format!("must be a number of requests from 1 to {FASTEST}"))
+}
+
+/// Networks, or single addresses.
+pub(super) fn networks(text: &str) -> Result<TrustedProxies, String> {
+    let network = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    let networks = list(text).map(network).collect::<Result<_, _>>();
+    networks.map(TrustedProxies::new).map_err(|_| "must list networks such as 10.0.0.0/8, or addresses".to_owned())
+}
+
+pub(super) fn slugs(text: &str) -> Result<Vec<Slug>, String> {
+    let slugs = list(text).map(Slug::parse).collect::<Result<_, _>>();
+    slugs.map_err(|_| "must list slugs of workloads".to_owned())
+}
+
+pub(super) fn ancestors(text: &str) -> Result<Ancestors, String> {
+    let rule = "must be `'none'`, or list `'self'` and origins such as https://portal.example";
+    Ancestors::parse(text).ok_or_else(|| rule.to_owned())
 }
 
 pub(super) fn services(text: &str) -> Result<Vec<ActorRef>, String> {

@@ -2,6 +2,7 @@
 //! made in few places.
 
 use crate::http::{
+    client_address::{RATE_LIMIT, RATE_LIMIT_REMAINING, RATE_LIMIT_RESET},
     idempotency::IDEMPOTENCY_REPLAYED,
     paging::{TOTAL_COUNT, TOTAL_COUNT_CAPPED},
     request_context::REQUEST_ID,
@@ -50,6 +51,9 @@ fn all() -> Vec<Told> {
         told(TOTAL_COUNT, whole(), "How many there are, as far as is counted."),
         told(TOTAL_COUNT_CAPPED, truth(), "There are more than were counted."),
         told(header::RETRY_AFTER, whole(), "Seconds after which to try again."),
+        told(RATE_LIMIT, whole(), "Requests that are allowed in a minute."),
+        told(RATE_LIMIT_REMAINING, whole(), "Requests that are left."),
+        told(RATE_LIMIT_RESET, whole(), "Seconds after which one more is allowed."),
         told(IDEMPOTENCY_REPLAYED, truth(), "The effect is that of an earlier request with the same key."),
     ]
 }
@@ -84,6 +88,9 @@ fn of_operation(operation: &mut Operation) {
             (TOTAL_COUNT, succeeds && lists),
             (TOTAL_COUNT_CAPPED, succeeds && lists),
             (header::RETRY_AFTER, ["429", "503"].contains(&status.as_str())),
+            (RATE_LIMIT, status == "429"),
+            (RATE_LIMIT_REMAINING, status == "429"),
+            (RATE_LIMIT_RESET, status == "429"),
             // Failed runs are found again too.
             (IDEMPOTENCY_REPLAYED, keyed),
         ];

@@ -1,10 +1,16 @@
 //! From the refusals of operations to answers. Exhaustive on purpose: a new refusal does not compile without one.
 
 use super::{ApiError, FieldProblem};
-use crate::{flow::FlowErrorView, http::shape::echoed};
+use crate::{
+    flow::FlowErrorView,
+    http::{
+        client_address::{RATE_LIMIT, RATE_LIMIT_REMAINING, RATE_LIMIT_RESET},
+        shape::echoed,
+    },
+};
 use actix_web::http::{
     StatusCode,
-    header::{HeaderValue, WWW_AUTHENTICATE},
+    header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use fairway_domain::{
     access::{GrantRefusal, Role},
@@ -17,6 +23,7 @@ use fairway_domain::{
     flow::FlowProblem,
     release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
     store::{Conflict, StoreError, StoreFault},
+    throttle::Throttled,
     workload::{Status, WorkloadRefusal},
 };
 use fairway_operations::{Failure, RunRefusal};
@@ -75,6 +82,12 @@ impl From<Failure> for ApiError {
             Failure::Environment(_) => {
                 FieldProblem::new("min_approvals", "out_of_bounds", "1 to 10 people approve").into()
             }
+            Failure::ShareTerms(refusal) => {
+                FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()).into()
+            }
+            Failure::Token(refusal) => Self::new(StatusCode::UNAUTHORIZED, refusal.code(), refusal.to_string())
+                .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
+            Failure::Throttled(throttled) => of_throttled(throttled),
             Failure::Run(refusal) => of_run(refusal),
             Failure::Store(error) => of_store(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().caused_by(&error),
@@ -97,7 +110,8 @@ fn of_conflict(conflict: Conflict) -> ApiError {
         | Conflict::DuplicateRole
         | Conflict::DuplicateRoleBinding
         | Conflict::HostTaken
-        | Conflict::MissingReference => {
+        | Conflict::MissingReference
+        | Conflict::ShareLinkClosed => {
             return ApiError::new(StatusCode::CONFLICT, conflict.code(), explain(conflict));
         }
     };
@@ -114,6 +128,7 @@ const fn explain(conflict: Conflict) -> &'static str {
         Conflict::DuplicateRoleBinding => "the principal holds this role there already",
         Conflict::HostTaken => "another tenant answers to this host",
         Conflict::MissingReference => "something that this refers to has gone",
+        Conflict::ShareLinkClosed => "the share link starts no run any more",
         Conflict::ContractOfAnother => "another knowledge base has a contract of this name",
         Conflict::ContractRevoked => "the contract is revoked, and a revoked contract is never restored",
     }
@@ -317,12 +332,20 @@ fn of_reference(unresolved: &UnresolvedReference) -> Value {
     })
 }
 
+/// Whoever asks too often is told how often it may ask, and when one more is allowed, in whole seconds.
+fn of_throttled(Throttled { quota, wait }: Throttled) -> ApiError {
+    let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1);
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "you ask too often; try again later")
+        .with_header(RETRY_AFTER, HeaderValue::from(seconds))
+        .with_header(RATE_LIMIT, HeaderValue::from(quota.per_minute))
+        .with_header(RATE_LIMIT_REMAINING, HeaderValue::from(0))
+        .with_header(RATE_LIMIT_RESET, HeaderValue::from(seconds))
+}
+
 fn of_run(refusal: RunRefusal) -> ApiError {
     let code = refusal.code();
     match refusal {
         RunRefusal::Unsettled(id) => ApiError::unavailable().with("execution_id", id.to_string()),
-        RunRefusal::ShareTokenRequired => ApiError::new(StatusCode::UNAUTHORIZED, code, refusal.to_string())
-            .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
         RunRefusal::LineFull => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string()),
         RunRefusal::Suspended
         | RunRefusal::Retired

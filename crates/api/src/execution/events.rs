@@ -3,25 +3,26 @@
 
 use super::{ExecutionResult, preference::EVENT_STREAM};
 use crate::{
-    caller::Claimed,
+    caller::{RESULT_TOKEN, Visitor, result_token},
     compose::Api,
-    document::ReadRefusals,
+    document::{ErrorBody, ReadRefusals, TokenParams},
     error::{ApiError, FieldProblem},
     http::{HttpBase, leaving::Leaving, path::PathId, request_context::request_id},
 };
 use actix_web::{
     HttpRequest, HttpResponse, get,
-    http::header::{HeaderMap, HeaderName},
+    http::header::{HeaderMap, HeaderName, HeaderValue},
     web,
 };
 use bytes::Bytes;
 use fairway_domain::{
     execution::Status,
     id::{ExecutionId, RequestId},
+    share_link::{ResultToken, TokenHash},
 };
 use fairway_operations::{
-    access::Claims,
-    execution::{Following, Told},
+    execution::{Answer as Run, Following, Told},
+    share_link::Arrival,
 };
 use futures_util::stream;
 use std::{convert::Infallible, time::Duration};
@@ -44,6 +45,8 @@ const RETRY: &str = "retry: 1000\n\n";
     tag = "executions",
     params(
         ("execution_id" = uuid::Uuid, Path, description = "The run"),
+        TokenParams,
+        ("X-Result-Token" = Option<String>, Header, description = "What a run of `anonymous` is followed by"),
         ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was seen: the stream begins behind it"),
     ),
     responses(
@@ -54,6 +57,7 @@ const RETRY: &str = "retry: 1000\n\n";
             content_type = "text/event-stream",
             body = String
         ),
+        (status = 429, description = "You try too many share tokens", body = ErrorBody),
         ReadRefusals
     )
 )]
@@ -62,11 +66,20 @@ pub(crate) async fn read_execution_events(
     request: HttpRequest,
     api: web::Data<Api>,
     base: web::Data<HttpBase>,
-    claimed: Claimed,
+    Visitor(arrival): Visitor,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
     let seen = last_seen(request.headers())?;
-    streamed(&api, &base, (claimed.0, *execution), seen).await
+    let token = result_token(request.headers())?;
+    streamed(&api, &base, Followed { arrival, token, id: *execution }, seen).await
+}
+
+/// Who follows which run.
+pub(super) struct Followed {
+    pub(super) arrival: Arrival,
+    /// The hash of the result token that was brought.
+    pub(super) token: Option<TokenHash>,
+    pub(super) id: ExecutionId,
 }
 
 /// The number of the event that a client saw last.
@@ -76,20 +89,36 @@ pub(super) fn last_seen(headers: &HeaderMap) -> Result<usize, ApiError> {
     number.ok_or_else(|| FieldProblem::new("Last-Event-ID", "invalid", "events are numbered").into())
 }
 
+/// The events of a run that was accepted for whoever follows it. What else would read it is told in a header.
+pub(super) async fn followed(
+    api: &web::Data<Api>,
+    base: &web::Data<HttpBase>,
+    run: &Run,
+    arrival: Arrival,
+) -> Result<HttpResponse, ApiError> {
+    let token = run.result_token.as_ref().map(ResultToken::hash);
+    let followed = Followed { arrival, token, id: run.execution.execution_id };
+    let mut answer = streamed(api, base, followed, 0).await?;
+    let shown = run.result_token.as_ref().and_then(|token| HeaderValue::from_str(token.reveal()).ok());
+    if let Some(shown) = shown {
+        answer.headers_mut().insert(RESULT_TOKEN, shown);
+    }
+    Ok(answer)
+}
+
 /// A stream of what happens in a run. What refuses the first look is an answer of its own.
 pub(super) async fn streamed(
     api: &web::Data<Api>,
     base: &web::Data<HttpBase>,
-    (claims, id): (Claims, ExecutionId),
+    followed: Followed,
     seen: usize,
 ) -> Result<HttpResponse, ApiError> {
     let mut telling = Telling {
-        following: api.services.follow(id),
+        following: api.services.follow(followed.id),
         api: api.clone(),
         leaving: base.leaving.clone(),
-        claims,
+        followed,
         request_id: request_id(),
-        id,
         told: seen,
         said_at: Instant::now(),
         over: false,
@@ -112,9 +141,8 @@ struct Telling {
     api: web::Data<Api>,
     leaving: Leaving,
     following: Following,
-    claims: Claims,
+    followed: Followed,
     request_id: RequestId,
-    id: ExecutionId,
     /// Events that it has seen.
     told: usize,
     said_at: Instant,
@@ -124,8 +152,11 @@ struct Telling {
 impl Telling {
     /// How the run stands, as the caller may see it now: who lost the right to is told no more.
     async fn look(&self) -> Result<Told, ApiError> {
-        let caller = self.api.services.identify(self.api.mode, &self.claims, self.request_id).await?;
-        Ok(self.api.services.told_of(&caller, self.id).await?)
+        let Followed { arrival, token, id } = &self.followed;
+        let services = &self.api.services;
+        let visit = services.receive(arrival.clone()).await?;
+        let caller = services.identify(self.api.mode, &visit.claims, self.request_id).await?;
+        Ok(services.told_of(&caller, *id, token.as_ref()).await?)
     }
 
     /// The next part. `None`: the stream ends, and whoever wants more comes back.

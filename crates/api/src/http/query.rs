@@ -66,7 +66,7 @@ pub(super) fn of<'a, T: DeserializeOwned>(
 }
 
 /// The parameters by name.
-pub(super) fn parameters(query: &str) -> Result<BTreeMap<String, String>, FieldProblem> {
+pub(crate) fn parameters(query: &str) -> Result<BTreeMap<String, String>, FieldProblem> {
     let mut parameters = BTreeMap::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

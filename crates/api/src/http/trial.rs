@@ -2,12 +2,16 @@
 
 use super::{
     HttpBase,
+    client_address::TrustedProxies,
     fallback::KnownMethods,
     leaving::Leaving,
     site_guard::{Scheme, SiteRules},
     strict_query::KnownQueries,
 };
-use crate::metrics::Metrics;
+use crate::{
+    embed::{Ancestors, Embedding},
+    metrics::Metrics,
+};
 use std::time::Duration;
 
 /// The base of an app that answers every host.
@@ -16,6 +20,8 @@ pub(crate) fn base() -> HttpBase {
         metrics: Metrics::new().unwrap(),
         site_rules: SiteRules::AnyHost,
         public_scheme: Scheme::Http,
+        trusted_proxies: TrustedProxies::default(),
+        embedding: Embedding::new(Vec::new(), Ancestors::parse("'self'").unwrap()),
         body_timeout: Duration::from_secs(30),
         known_methods: KnownMethods::default(),
         known_queries: KnownQueries::default(),

@@ -3,11 +3,11 @@
 use crate::{
     answer::Answer,
     asset::owner,
-    caller::Identified,
+    caller::{Identified, Visitor},
     compose::Api,
-    document::{ErrorBody, PageParams, ReadRefusals},
+    document::{ErrorBody, PageParams, ReadRefusals, TokenParams},
     error::{ApiError, FieldProblem},
-    http::{paging::List, path::Path},
+    http::{paging::List, path::Path, request_context::request_id},
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
@@ -260,21 +260,23 @@ pub(crate) async fn list_runtime_workloads(
 #[utoipa::path(
     operation_id = "read_runtime_workload",
     tag = "workloads",
-    params(("slug" = String, Path, description = "The workload's slug")),
+    params(("slug" = String, Path, description = "The workload's slug"), TokenParams),
     responses(
         (status = 200, description = "The runtime interface", body = DetailView),
-        (status = 401, description = "The workload is reached by a share link", body = ErrorBody),
+        (status = 429, description = "The workload is public, and you ask too often", body = ErrorBody),
         ReadRefusals,
     )
 )]
 #[get("/v1/workloads/by-slug/{slug}")]
 pub(crate) async fn read_runtime_workload(
     api: web::Data<Api>,
-    caller: Identified,
+    Visitor(arrival): Visitor,
     slug: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     // What is no slug names no workload.
     let slug = Slug::parse(&slug.into_inner()).map_err(|_| ApiError::not_found())?;
-    let workload = api.services.read_runtime_workload(&caller, &slug).await?;
+    let visit = api.services.receive(arrival).await?;
+    let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
+    let workload = api.services.read_runtime_workload(&caller, &visit, &slug).await?;
     Ok(Answer::ok(&DetailView::of(&workload)).send())
 }

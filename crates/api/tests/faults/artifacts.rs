@@ -127,6 +127,10 @@ impl Ids for Again {
     fn salt(&self) -> [u8; 16] {
         [0; 16]
     }
+
+    fn secret(&self) -> [u8; 32] {
+        [0; 32]
+    }
 }
 
 /// The artifacts below a folder.

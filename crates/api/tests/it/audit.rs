@@ -120,6 +120,8 @@ fn told(operation: &str) -> (&'static str, &'static str) {
         "delete_role_binding" => ("role_binding.deleted", "role_binding"),
         "set_principal_binding" => ("principal_binding.created", "principal_binding"),
         "delete_principal_binding" => ("principal_binding.deleted", "principal_binding"),
+        "create_share_link" => ("share_link.created", "share_link"),
+        "revoke_share_link" => ("share_link.revoked", "share_link"),
         "create_asset" => ("asset.created", "asset"),
         "activate_asset" | "retire_asset" | "archive_asset" => ("asset.moved", "asset"),
         "create_asset_grant" => ("asset_grant.created", "asset_grant"),

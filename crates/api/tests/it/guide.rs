@@ -12,12 +12,13 @@ use std::{
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The chapters in the order of reading, and words that stand in what each of them shows at its end.
-const CHAPTERS: [(&str, &[&str]); 5] = [
+const CHAPTERS: [(&str, &[&str]); 6] = [
     ("first-answer.md", &["policy_decision", "approvals", "bindings", "evidence_artifacts"]),
     ("content.md", &["versions compared, 0 with something wrong"]),
     ("rollout.md", &["release.rolled_back", "completed"]),
     ("evidence.md", &["mia@example.com", "execution.ended"]),
     ("waiting.md", &["step.started", "execution.completed", "event 3", "execution_not_cancellable"]),
+    ("share-links.md", &["share_token_exhausted", "share_token_revoked", "429"]),
 ];
 
 /// All commands of a chapter, in order.

@@ -233,6 +233,8 @@ async fn a_group_counts_after_the_actor_and_of_groups_the_most_careful_lane() {
             inputs: inputs.as_object().unwrap().clone(),
             lane: None,
             patience: Patience::End(None),
+            pass: None,
+            address: None,
         };
         let who = (IdentityMode::Local, &claims, Uuid::now_v7().into());
         app.services().execute(who, &request, None).await.map(|answer| answer.execution.lane.as_str())

@@ -42,6 +42,7 @@ async fn every_list_is_walked_by_cursor_whole_and_once() {
         stage.request("create_asset_version").await.await.expect(201);
         stage.request("create_asset_grant").await.await.expect(201);
         stage.request("review_release").await.await.expect(201);
+        stage.request("create_share_link").await.await.expect(201);
         stage.request("set_principal_binding").await.await.expect(200);
         stage.request("execute_workload").await.await.expect(200);
     }

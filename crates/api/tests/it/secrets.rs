@@ -232,7 +232,7 @@ fn labels_are_closed(metrics: &str) {
     let statuses = Status::ALL.iter().map(|status| status.as_str().to_owned());
     known.insert("status", of(&["1xx", "2xx", "3xx", "4xx", "5xx"]).into_iter().chain(statuses).collect());
     let paths = document()["paths"].as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
-    known.insert("route", paths.into_iter().chain(of(&["unmatched", "/docs", "/docs/{_:.*}"])).collect());
+    known.insert("route", paths.into_iter().chain(of(&["unmatched", "/docs", "/docs/{_:.*}", "/{slug}"])).collect());
     let mut seen = series(metrics);
     let buckets = seen.remove("le").unwrap();
     assert_eq!(buckets.len(), 13, "{buckets:?}");

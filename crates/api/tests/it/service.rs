@@ -53,7 +53,7 @@ async fn the_labels_of_metrics_are_a_closed_set() {
     assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4"));
     let text = answer.text();
     let mut patterns: BTreeSet<String> = routes().iter().map(|route| route.path.clone()).collect();
-    patterns.extend(["unmatched", "/docs", "/docs/{_:.*}", "/openapi.json"].map(str::to_owned));
+    patterns.extend(["unmatched", "/docs", "/docs/{_:.*}", "/openapi.json", "/{slug}"].map(str::to_owned));
     let mut seen = BTreeSet::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         for (label, allowed) in [("method", None), ("route", Some(&patterns))] {
@@ -128,7 +128,7 @@ async fn the_log_holds_neither_queries_nor_texts() {
     let trace = "0af7651916cd43dd8448eb211c80319c";
     let parent = format!("00-{trace}-b7ad6b7169203331-01");
     let marked = Uuid::now_v7().to_string();
-    let listed = app.get("/v1/workloads?token=canary-query&limit=7").header("traceparent", parent);
+    let listed = app.get("/v1/workloads?token=canary-query&limit=7").as_actor("user:ada").header("traceparent", parent);
     listed.header("X-Request-Id", &marked).await.expect(200);
     app.get("/nowhere%0d%0a%1b[31mfake?x=canary-query").await.refused(404, "not_found");
     let body = json!({ "environment": "dev", "inputs": { "ticket": "canary-input" } });

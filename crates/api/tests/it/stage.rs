@@ -107,7 +107,7 @@ impl<'a> Stage<'a> {
             "flow_id" => self.flow.asset_id.clone(),
             "workload_id" => self.workload.workload_id.clone(),
             "release_id" => self.workload.release_id.clone(),
-            "binding_id" | "artifact_id" => NOBODYS.to_owned(),
+            "binding_id" | "artifact_id" | "link_id" => NOBODYS.to_owned(),
             "execution_id" => self.execution.clone(),
             "slug" => self.workload.slug.clone(),
             other => panic!("what stands for {{{other}}}?"),
@@ -143,6 +143,7 @@ impl<'a> Stage<'a> {
                 "scope_ref": workspace,
             }),
             "set_principal_binding" => json!({ "principal": format!("user:{}", self.fresh()), "lane": "guided" }),
+            "create_share_link" => json!({ "ttl_hours": 1, "max_uses": 2, "label": self.fresh(), "lane": "guided" }),
             "create_asset" => json!({
                 "slug": self.fresh(), "asset_kind": "prompt_template", "owner_ref": "team:a", "workspace_id": workspace,
             }),
@@ -308,6 +309,19 @@ impl<'a> Stage<'a> {
                 let bound = app.put(&path, self.body("set_principal_binding")).in_tenant(&self.tenant);
                 let principal = bound.await.expect(200)["principal"].as_str().unwrap().to_owned();
                 return app.delete(format!("{path}/{principal}"));
+            }
+            "list_share_links" => {
+                let path = self.path("/v1/workloads/{workload_id}/share-links");
+                app.post(&path, self.body("create_share_link")).in_tenant(&self.tenant).await.expect(201);
+                path
+            }
+            "create_share_link" => {
+                return app.post(self.path("/v1/workloads/{workload_id}/share-links"), self.body(operation));
+            }
+            "revoke_share_link" => {
+                let path = self.path("/v1/workloads/{workload_id}/share-links");
+                let made = app.post(&path, self.body("create_share_link")).in_tenant(&self.tenant).await.expect(201);
+                return app.delete(format!("{path}/{}", made["share_link_id"].as_str().unwrap()));
             }
             "create_tenant" => return app.post("/v1/tenants", self.body(operation)),
             "change_tenant_settings" => {

@@ -1,5 +1,6 @@
 //! References to actors and owners: `user:ada`, `team:support`.
 
+use crate::id::ShareLinkId;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -97,6 +98,12 @@ impl ActorRef {
     #[must_use]
     pub fn system(name: &'static str) -> Self {
         Self { kind: ActorKind::System, name: name.to_owned() }
+    }
+
+    /// Whoever holds a share link.
+    #[must_use]
+    pub fn share_link(id: ShareLinkId) -> Self {
+        Self { kind: ActorKind::ShareLink, name: id.to_string() }
     }
 
     /// What sort of actor it names.

@@ -136,6 +136,8 @@ pub struct Claimed {
     pub input_digest: [u8; 32],
     /// Who sent it.
     pub sender: Option<Sender>,
+    /// Whether a share link let it in.
+    pub by_link: bool,
     /// The fencing token.
     pub lease: Uuid,
     /// What is left of its time; nothing where it is over.

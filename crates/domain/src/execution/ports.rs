@@ -80,6 +80,8 @@ pub enum Accepted {
     Yes,
     /// The idempotency key is known already: nothing was stored.
     KeyTaken,
+    /// The share link starts no run any more: nothing was stored.
+    LinkClosed,
     /// Something it was decided on has moved: nothing was stored.
     Moved,
     /// As many of the tenant's runs wait as may: nothing was stored.

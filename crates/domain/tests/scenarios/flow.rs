@@ -98,6 +98,10 @@ impl Ids for Still {
     fn salt(&self) -> [u8; 16] {
         [7; 16]
     }
+
+    fn secret(&self) -> [u8; 32] {
+        [7; 32]
+    }
 }
 
 /// Whether a scenario is about more than its policy.

@@ -11,7 +11,8 @@ use fairway_domain::{
 /// What of a list a caller sees: everything, or what its grants reach.
 pub type Visible = Option<Reach>;
 
-fn refused(caller: &Caller, permission: Permission) -> Failure {
+/// The refusal of a caller that lacks a permission.
+pub(crate) fn refused(caller: &Caller, permission: Permission) -> Failure {
     match caller.actor.kind() {
         ActorKind::Anonymous => Failure::Anonymous(permission),
         ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System | ActorKind::ShareLink => {

@@ -111,6 +111,9 @@ operations! {
     ChangeWorkload = "change_workload" => place(P::WorkloadView, P::WorkloadEdit);
     SuspendWorkload = "change_workload_status" => place(P::WorkloadView, P::WorkloadSuspend);
     ExposeWorkload = "change_workload_access" => place(P::WorkloadView, P::WorkloadExpose);
+    ListShareLinks = "list_share_links" => place(P::WorkloadView, P::ShareLinkManage);
+    CreateShareLink = "create_share_link" => place(P::WorkloadView, P::ShareLinkManage);
+    RevokeShareLink = "revoke_share_link" => place(P::WorkloadView, P::ShareLinkManage);
     ListReleases = "list_releases" => place(P::ReleaseView, P::ReleaseView);
     ListWorkloadReleases = "list_workload_releases" => place(P::ReleaseView, P::ReleaseView);
     ReadActiveRelease = "read_active_release" => place(P::ReleaseView, P::ReleaseView);

@@ -12,6 +12,7 @@ use fairway_domain::{
     },
     execution::{Execution, Status, StepRow, ports::ExecutionFilter},
     id::{ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
+    share_link::TokenHash,
     store::{Listed, Paging},
     tenant::TenantScope,
     time::Timestamp,
@@ -24,6 +25,15 @@ pub enum Disclosure {
     Summary,
     /// Notes, transcripts and the reasons behind as well: to whoever may stop runs where the workload is.
     Operator,
+}
+
+/// Whose a run is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Own {
+    /// Who asks may read, follow and stop it without any right.
+    Yes,
+    /// Who asks needs a right to.
+    No,
 }
 
 /// One execution as its reader may see it.
@@ -55,8 +65,13 @@ impl Services {
     ///
     /// # Errors
     /// Not found when the caller may not see it.
-    pub async fn execution_detail(&self, caller: &Caller, id: ExecutionId) -> Result<ReadExecution, Failure> {
-        let execution = self.read_execution(caller, id).await?;
+    pub async fn execution_detail(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+        token: Option<&TokenHash>,
+    ) -> Result<ReadExecution, Failure> {
+        let execution = self.read_execution(caller, id, token).await?;
         let place = self.place_of_run(caller, &execution).await?;
         let steps = match gate::enter(caller, Operation::ReadExecution, &place) {
             Ok(scope) => Some(self.stores.executions.steps(scope, id).await?),
@@ -65,21 +80,48 @@ impl Services {
         Ok(ReadExecution { execution, steps })
     }
 
-    /// One execution: to its submitter with the answer, to others who may see executions there without.
+    /// One execution: to its submitter and to the bearer of its result token with the answer, to others who may see
+    /// executions there without.
     ///
     /// # Errors
     /// Not found when the caller may not see it.
-    pub async fn read_execution(&self, caller: &Caller, id: ExecutionId) -> Result<Execution, Failure> {
+    pub async fn read_execution(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+        token: Option<&TokenHash>,
+    ) -> Result<Execution, Failure> {
+        self.read_as(caller, id, token, Operation::ReadExecution).await.map(|(execution, _)| execution)
+    }
+
+    /// One execution, and whether it is the caller's own: its submitter's, or that of the bearer of its result token.
+    pub(super) async fn read_as(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+        token: Option<&TokenHash>,
+        operation: Operation,
+    ) -> Result<(Execution, Own), Failure> {
         let scope = TenantScope::of(caller);
         let execution = self.stores.executions.find(scope, id).await?.ok_or(Failure::NotFound)?;
         // Anybody can call themselves nobody, so nobody owns no run.
         let own = execution.submitter == caller.actor && caller.actor.kind() != ActorKind::Anonymous;
-        if own {
-            return Ok(execution);
+        if own || self.is_result_token(scope, id, token).await? {
+            return Ok((execution, Own::Yes));
         }
         let place = self.place_of_run(caller, &execution).await?;
-        gate::enter(caller, Operation::ReadExecution, &place)?;
-        Ok(Execution { output: None, ..execution })
+        gate::enter(caller, operation, &place)?;
+        Ok((Execution { output: None, ..execution }, Own::No))
+    }
+
+    async fn is_result_token(
+        &self,
+        scope: TenantScope,
+        id: ExecutionId,
+        token: Option<&TokenHash>,
+    ) -> Result<bool, Failure> {
+        let Some(token) = token else { return Ok(false) };
+        Ok(self.stores.share_links.result_token(scope, id).await?.is_some_and(|kept| kept == *token))
     }
 
     /// Executions without their answers, newest first: those that the caller may see, its own ones no further.

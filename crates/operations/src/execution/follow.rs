@@ -1,10 +1,7 @@
 //! Following runs: waiting for their end, and telling what happens in them from what is stored.
 
-use crate::{
-    Failure, Services,
-    access::{Operation, gate},
-    signal::Following,
-};
+use super::evidence::Own;
+use crate::{Failure, Services, access::Operation, signal::Following};
 use fairway_domain::{
     access::Caller,
     execution::{
@@ -12,6 +9,7 @@ use fairway_domain::{
         progress::{RunEvent, told_afterwards},
     },
     id::ExecutionId,
+    share_link::TokenHash,
     tenant::TenantScope,
 };
 use std::time::Duration;
@@ -67,18 +65,20 @@ impl Services {
     ///
     /// # Errors
     /// Not found when the caller may not see it.
-    pub async fn told_of(&self, caller: &Caller, id: ExecutionId) -> Result<Told, Failure> {
+    pub async fn told_of(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+        token: Option<&TokenHash>,
+    ) -> Result<Told, Failure> {
         let scope = TenantScope::of(caller);
         // First how the run stands, then what was told: what is stored with its end is not missed.
-        let execution = self.read_execution(caller, id).await?;
+        let (execution, own) = self.read_as(caller, id, token, Operation::ReadExecutionEvents).await?;
         let mut told = self.stores.executions.events(scope, id).await?;
         if told.is_empty() && execution.outcome.is_some() {
             told = told_afterwards(&self.stores.executions.steps(scope, id).await?);
         }
-        let own = execution.submitter == caller.actor;
-        if !own {
-            let place = self.place_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
-            gate::enter(caller, Operation::ReadExecutionEvents, &place)?;
+        if own == Own::No {
             // A place is kept for what is not told, so that the others have the same numbers for everybody.
             told.iter_mut().filter(|event| event.kind.is_answer()).for_each(RunEvent::withhold);
         }

@@ -1,18 +1,20 @@
 //! Executing a workload by slug: everything is decided on what is cached, and the accept statement proves it.
 
 use super::{
+    admission,
     engine::{Came, DECISIONS, Keeping},
     plan::{EntryKey, KeptPlan},
     run::{Running, as_accepted},
 };
 use crate::{
     Failure, Services,
-    access::{Claims, IdentityMode, Operation, gate},
+    access::{Claims, IdentityMode, Operation},
     failure::RunRefusal,
-    workload::{place_of, with_share_link},
+    share_link::Pass,
+    workload::{nothing, place_of},
 };
 use fairway_domain::{
-    access::{ActorRef, Caller, Place},
+    access::{ActorRef, Caller},
     evidence::RecordedDecision,
     execution::{
         self, Acceptance, Admission, Execution, Payload, RunRef,
@@ -24,11 +26,13 @@ use fairway_domain::{
     idempotency::{Known, RequestKey},
     policy,
     release::lane::Lane,
+    share_link::{ResultToken, TokenRefusal},
     signal::Signal,
     slug::Slug,
     store::{CommitError, StoreError, StoreFault},
     tenant::TenantScope,
-    workload::{Status, Workload},
+    throttle::ClientAddress,
+    workload::{Status, Workload, interface::AccessMode},
 };
 use serde_json::{Map, Value};
 use std::{
@@ -52,6 +56,10 @@ pub struct ExecuteRequest {
     pub inputs: Map<String, Value>,
     /// The lane, where the caller chooses it.
     pub lane: Option<Lane>,
+    /// The share link that the caller brings.
+    pub pass: Option<Pass>,
+    /// Where the request comes from; `None` for nowhere outside.
+    pub address: Option<ClientAddress>,
     /// What the caller waits for.
     pub patience: Patience,
 }
@@ -83,6 +91,8 @@ pub struct Answer {
     pub execution: Execution,
     /// Whether an earlier request with the same key started it.
     pub replayed: bool,
+    /// What reads the run, where its submitter has no name. Shown once.
+    pub result_token: Option<ResultToken>,
     /// Whether its caller asked for no more than a place in line, and is told no more, however the run went since.
     pub in_line: bool,
 }
@@ -109,7 +119,7 @@ impl Services {
         if self.settings.dispatch.queues(request.patience.wanted()).is_none() {
             return Err(RunRefusal::NoAsync.into());
         }
-        let mut fresh = false;
+        let (mut fresh, mut counted) = (false, false);
         for _ in 0..DECISIONS {
             let caller = self.caller_for_run(mode, claims, request_id, fresh).await?;
             let entry = match self.entry(&caller, request, fresh).await {
@@ -118,8 +128,13 @@ impl Services {
                     fresh = true;
                     continue;
                 }
+                Err(Failure::NotFound) => return Err(nothing(request.pass.as_ref())),
                 found => found?,
             };
+            if !counted {
+                self.count_visit(TenantScope::of(&caller), &entry.workload, request.address).await?;
+                counted = entry.workload.access_mode() == AccessMode::Public;
+            }
             let decided = Decided { caller, entry, fresh };
             match self.attempt(&decided, request, key).await {
                 Ok(Some(answer)) => return Ok(answer),
@@ -173,16 +188,16 @@ impl Services {
     ) -> Result<Option<Answer>, Failure> {
         let Decided { caller, entry, .. } = decided;
         let workload = &entry.workload;
-        let place = place_of(caller, workload);
-        let scope = gate::enter(caller, Operation::ReadWorkload, &place)?;
+        let pass = request.pass.as_ref();
+        let scope = admission::see(caller, pass, workload, Operation::ReadWorkload)?;
         match workload.status {
             Status::Registered => {}
             Status::Suspended => return self.unless_known(scope, (caller, request), key, RunRefusal::Suspended).await,
             Status::Retired => return self.unless_known(scope, (caller, request), key, RunRefusal::Retired).await,
         }
-        gate::enter(caller, Operation::ExecuteWorkload, &place)?;
-        let wanted = wanted_lane(caller, request, workload, &place)?;
-        if let Err(refusal) = with_share_link(workload) {
+        admission::run(caller, pass, workload)?;
+        let wanted = admission::lane(caller, pass, request.lane, workload)?;
+        if let Err(refusal) = admission::starts(pass, workload) {
             return self.unless_known(scope, (caller, request), key, refusal).await;
         }
         let inputs = match inputs_of(workload, request) {
@@ -231,6 +246,7 @@ impl Services {
             groups: caller.groups.iter().map(ActorRef::to_string).collect(),
             lane: wanted.as_str().to_owned(),
         };
+        let (guest, result_token) = admission::guest(self, caller, pass);
         let acceptance = Acceptance {
             execution_id,
             workload_id: workload.workload_id,
@@ -245,6 +261,7 @@ impl Services {
             sender,
             started_at,
             admission,
+            guest,
         };
         let on =
             AcceptedOn { deployment: deployment.revision, workload: workload.revision, access: caller.access_revision };
@@ -257,6 +274,10 @@ impl Services {
             Accepted::Moved => return Ok(None),
             Accepted::KeyTaken => return self.known_run(scope, (caller, request), key).await,
             Accepted::LineFull => return Err(RunRefusal::LineFull.into()),
+            Accepted::LinkClosed => {
+                let pass = pass.ok_or(Failure::Corrupt("a run without a link was refused for its link"))?;
+                return Err(self.closed_link(scope, workload, pass).await?.into());
+            }
             Accepted::Yes => {}
         }
         let in_line = request.patience == Patience::Line;
@@ -301,7 +322,7 @@ impl Services {
                 }
             }
         };
-        Ok(Some(Answer { execution, replayed: false, in_line }))
+        Ok(Some(Answer { execution, replayed: false, result_token, in_line }))
     }
 
     /// How long a caller waits: never longer than the deployment says.
@@ -350,12 +371,12 @@ impl Services {
             Known::OtherBody => Err(Failure::KeyOtherBody),
             Known::Done(_) => Err(Failure::Corrupt("a key of another route stands at execute")),
             Known::AsResource(id) => {
-                let execution = self.read_execution(caller, id.into()).await?;
+                let execution = self.run_of_key(scope, caller, id.into()).await?;
                 let in_line = request.patience == Patience::Line;
                 match request.patience {
                     Patience::End(_) if execution.outcome.is_none() => Err(Failure::KeyInProgress),
                     Patience::End(_) | Patience::Acceptance | Patience::Line => {
-                        Ok(Some(Answer { execution, replayed: true, in_line }))
+                        Ok(Some(Answer { execution, replayed: true, result_token: None, in_line }))
                     }
                 }
             }
@@ -376,15 +397,6 @@ impl Services {
     }
 }
 
-/// The lane that the run asks for: the one that its caller chooses, which takes a permission, else that of its
-/// binding, else the general one.
-fn wanted_lane(caller: &Caller, request: &ExecuteRequest, workload: &Workload, place: &Place) -> Result<Lane, Failure> {
-    match request.lane {
-        Some(chosen) => gate::enter(caller, Operation::ChooseLane, place).map(|_| chosen),
-        None => Ok(caller.lanes.lane(workload.workload_id).unwrap_or(Lane::Standard)),
-    }
-}
-
 /// The inputs that the run gets: held against the workload's form where it has one, and anything where it has none.
 fn inputs_of<'r>(workload: &Workload, request: &'r ExecuteRequest) -> Result<Cow<'r, Map<String, Value>>, Failure> {
     match &workload.interface_config {
@@ -402,12 +414,9 @@ const fn may_be_outdated(failure: &Failure) -> bool {
             | Failure::Anonymous(_)
             | Failure::Contended
             | Failure::Inputs(_)
+            | Failure::Token(TokenRefusal::Required | TokenRefusal::Invalid)
             | Failure::Run(
-                RunRefusal::Suspended
-                    | RunRefusal::Retired
-                    | RunRefusal::ShareTokenRequired
-                    | RunRefusal::NoActiveRelease
-                    | RunRefusal::NothingToRun
+                RunRefusal::Suspended | RunRefusal::Retired | RunRefusal::NoActiveRelease | RunRefusal::NothingToRun
             )
     )
 }

@@ -1,13 +1,13 @@
 //! Stopping runs: those that wait in line at once, those under way by telling whoever works on them.
 
-use super::ReadExecution;
+use super::{ReadExecution, evidence::Own};
 use crate::{
     Done, Failure, RunRefusal, Services,
     access::{Operation, gate},
     once::keyed,
 };
 use fairway_domain::{
-    access::{ActorKind, ActorRef, Caller},
+    access::{ActorRef, Caller},
     audit::Stamp,
     evidence::RecordedDecision,
     execution::{
@@ -17,6 +17,7 @@ use fairway_domain::{
     id::{ExecutionId, RequestId},
     idempotency::{KeyedOutcome, RequestKey},
     policy::Obligation,
+    share_link::TokenHash,
     signal::Signal,
     store::CommitError,
     tenant::TenantScope,
@@ -38,13 +39,12 @@ impl Services {
     pub async fn cancel_execution(
         &self,
         caller: &Caller,
-        id: ExecutionId,
+        (id, token): (ExecutionId, Option<&TokenHash>),
         key: Option<&RequestKey>,
     ) -> Result<Done<ReadExecution>, Failure> {
         let scope = TenantScope::of(caller);
-        let execution = self.read_execution(caller, id).await?;
-        let own = execution.submitter == caller.actor && caller.actor.kind() != ActorKind::Anonymous;
-        if !own {
+        let (execution, own) = self.read_as(caller, id, token, Operation::ReadExecution).await?;
+        if own == Own::No {
             let place = self.place_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
             gate::enter(caller, Operation::CancelExecution, &place)?;
         }
@@ -60,7 +60,7 @@ impl Services {
             },
         );
         let ((), replayed) = done.await?.apart();
-        let ended = self.execution_detail(caller, id).await?;
+        let ended = self.execution_detail(caller, id, token).await?;
         Ok(replayed.with(ended))
     }
 

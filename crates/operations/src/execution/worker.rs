@@ -9,7 +9,7 @@ use fairway_domain::{
     access::Caller,
     evidence::RecordedDecision,
     execution::{
-        Acceptance, Admission, Outcome, Payload, RunRef, Status,
+        Acceptance, Admission, Guest, Outcome, Payload, RunRef, Status,
         dispatch::{Claim, Claimed, MOST_TAKEOVERS, Sender},
         ports::{AcceptedOn, RuntimeEntry},
     },
@@ -237,6 +237,15 @@ impl Services {
                 return Ok(Onward::Ends(Unstarted::cancelled("workload_retired", "the workload was retired")));
             }
         }
+        if claimed.by_link && self.stores.share_links.is_run_revoked(scope, run.execution_id).await? {
+            return Ok(Onward::Ends(Unstarted {
+                status: Status::Denied,
+                outcome: Outcome::Denied,
+                code: "share_token_revoked",
+                message: "the share link was revoked",
+                decision: None,
+            }));
+        }
         let caller = self.sender_of(claimed, sender, fresh).await?;
         let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving(sender.wanted_lane()).zip(Some(lanes)));
         let Some(((lane, release_id), deployment)) = serving else {
@@ -337,6 +346,7 @@ impl Services {
             decision,
             inputs: inputs.clone(),
             sender: sender.clone(),
+            guest: Guest::default(),
             started_at: run.started_at,
             admission: Admission::Run {
                 lease: claimed.lease,

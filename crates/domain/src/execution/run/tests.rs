@@ -33,6 +33,10 @@ impl Ids for Steady {
     fn salt(&self) -> [u8; 16] {
         [9; 16]
     }
+
+    fn secret(&self) -> [u8; 32] {
+        [9; 32]
+    }
 }
 
 fn policy(rules: Value) -> CompiledPolicy {

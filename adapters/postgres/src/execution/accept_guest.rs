@@ -1,0 +1,67 @@
+//! Accepting a run of somebody who was let in otherwise than by a right of its own alone: by a share link, without a name, or
+//! by the word of a service. The statements are those of `accept.rs`, which keep what the run was let in by, and count a use of
+//! the link. They are apart because every other run would pay for that part.
+
+use super::accept::{answer_sql, fact_sql, full_sql, go_sql, lease_sql, place_sql, queue_sql, room_sql, run_sql};
+use fairway_domain::execution::Admission;
+
+/// The key is claimed first: a request that is known counts no use. A link that starts no run raises, and takes the key
+/// with it.
+macro_rules! used_sql {
+    ($from:literal, $link:literal) => {
+        concat!("go AS MATERIALIZED (SELECT fairway_use_share_link($1, $2, ", $link, ") FROM ", $from, "), ")
+    };
+}
+
+const RUN: &str = concat!(
+    "WITH place ",
+    place_sql!(""),
+    used_sql!("place", "$30"),
+    run_sql!(", share_link_id, result_token, delegate", ", $30, $31, $32"),
+    lease_sql!(),
+    answer_sql!("place", "false")
+);
+const RUN_KEYED: &str = concat!(
+    go_sql!("", "claimed", "$33", "$34", "$35", "$36"),
+    used_sql!("claimed", "$30"),
+    run_sql!(", share_link_id, result_token, delegate", ", $30, $31, $32"),
+    lease_sql!(),
+    answer_sql!("place", "false")
+);
+const QUEUE: &str = concat!(
+    "WITH place ",
+    place_sql!(room_sql!()),
+    used_sql!("place", "$28"),
+    run_sql!(", share_link_id, result_token, delegate", ", $28, $29, $30"),
+    queue_sql!(),
+    answer_sql!("place", full_sql!())
+);
+const QUEUE_KEYED: &str = concat!(
+    go_sql!(room_sql!(), "claimed", "$31", "$32", "$33", "$34"),
+    used_sql!("claimed", "$28"),
+    run_sql!(", share_link_id, result_token, delegate", ", $28, $29, $30"),
+    queue_sql!(),
+    answer_sql!("place", full_sql!())
+);
+// A denial costs no use.
+const DENY: &str = concat!(
+    go_sql!(""),
+    run_sql!(", share_link_id, result_token, delegate", ", $31, $32, $33"),
+    fact_sql!(),
+    answer_sql!("go", "false")
+);
+const DENY_KEYED: &str = concat!(
+    go_sql!("", "go", "$34", "$35", "$36", "$37"),
+    run_sql!(", share_link_id, result_token, delegate", ", $31, $32, $33"),
+    fact_sql!(),
+    answer_sql!("place", "false")
+);
+
+/// The statement without a key, and the one with it.
+pub(super) const fn statements(admission: &Admission) -> (&'static str, &'static str) {
+    match admission {
+        Admission::Run { .. } => (RUN, RUN_KEYED),
+        Admission::Queue { .. } => (QUEUE, QUEUE_KEYED),
+        Admission::Deny(_) => (DENY, DENY_KEYED),
+    }
+}

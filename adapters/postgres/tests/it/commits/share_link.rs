@@ -1,0 +1,77 @@
+//! Links to workloads: made, taken back, and used by the accept of a run.
+
+use super::{Decision, accepted, store};
+use crate::stage::{Stage, fresh, scope, stamp};
+use fairway_domain::{
+    execution::{Acceptance, Guest},
+    release::ports::PlacedRelease,
+    share_link::{NewShareLink, ShareLink, ShareLinkStore, ShareTerms, ShareToken, TokenHash},
+    store::{Change, Conflict},
+    workload::Workload,
+};
+use uuid::Uuid;
+
+fn hash() -> TokenHash {
+    let secret = [Uuid::now_v7().into_bytes(), Uuid::now_v7().into_bytes()].concat();
+    ShareToken::of(scope().tenant(), secret.try_into().unwrap()).hash()
+}
+
+fn change(workload: &Workload, max_uses: u32) -> Change<NewShareLink> {
+    let terms = ShareTerms { ttl_hours: 1, max_uses, label: Some("a label".to_owned()), lane: None };
+    NewShareLink::create(fresh(), workload, terms, &stamp()).unwrap()
+}
+
+/// A link of the workload that starts so many runs.
+async fn made(stage: &Stage, workload: &Workload, max_uses: u32) -> ShareLink {
+    let change = change(workload, max_uses);
+    let new = change.next.clone();
+    let expires_at = stage.store.commit_new(scope(), change, &hash(), None).await.unwrap();
+    new.kept(expires_at)
+}
+
+pub(super) async fn creation(stage: &Stage) -> Decision {
+    let workload = stage.workload().await;
+    let change = change(&workload, 1);
+    let gone = format!("DELETE FROM workload WHERE workload_id = '{}'", workload.workload_id);
+    let store = store(stage);
+    Decision::new(async move |key| {
+        ShareLinkStore::commit_new(&*store, scope(), change, &hash(), key.as_ref()).await.map(|_| ())
+    })
+    .conflict(Conflict::MissingReference, gone)
+}
+
+pub(super) async fn revocation(stage: &Stage) -> Decision {
+    let workload = stage.workload().await;
+    let link = made(stage, &workload, 1).await;
+    let fact = link.revocation(&workload, &stamp());
+    let id = link.share_link_id;
+    let store = store(stage);
+    Decision::new(async move |_| store.commit_revocation(scope(), &link, fact).await).stale(taken_back(id))
+}
+
+fn taken_back(id: impl std::fmt::Display) -> String {
+    format!("UPDATE share_link SET revoked_at = now(), revoked_by = 'user:eve' WHERE share_link_id = '{id}'")
+}
+
+/// A run that a link lets in. Whatever closes the link closes it for this run.
+pub(super) async fn use_of_link(stage: &Stage, run: fn(&PlacedRelease) -> Acceptance) -> Decision {
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let link = made(stage, &workload, 2).await;
+    let (id, workload_id) = (link.share_link_id, workload.workload_id);
+    let guest = Guest { share_link: Some(id), result_token: Some(hash()), delegate: None };
+    let run = Acceptance { guest, ..run(&placed) };
+    let lets_in = matches!(run.admission, fairway_domain::execution::Admission::Run { .. });
+    let store = store(stage);
+    let decision = Decision::new(async move |key| accepted(&store, &run, on, key).await)
+        .stale(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{workload_id}'"));
+    if !lets_in {
+        return decision;
+    }
+    let set = |what: &str| format!("UPDATE share_link SET {what} WHERE share_link_id = '{id}'");
+    decision
+        .conflict(Conflict::ShareLinkClosed, taken_back(id))
+        .conflict(Conflict::ShareLinkClosed, set("expires_at = fairway_now()"))
+        .conflict(Conflict::ShareLinkClosed, set("use_count = max_uses"))
+        .conflict(Conflict::ShareLinkClosed, format!("DELETE FROM share_link WHERE share_link_id = '{id}'"))
+}

@@ -1,0 +1,188 @@
+//! A workload's interface as a page that others may frame. It loads and runs nothing: what stands on it is text.
+
+use crate::{
+    caller::Visitor,
+    compose::Api,
+    error::ApiError,
+    http::{HttpBase, request_context::request_id},
+};
+use actix_web::{
+    FromRequest as _, HttpRequest, HttpResponse, ResponseError as _,
+    dev::Payload,
+    guard,
+    http::{StatusCode, header},
+    web,
+};
+use fairway_domain::{slug::Slug, workload::Workload};
+use std::fmt;
+
+/// The workload that can always be framed.
+const ALWAYS: &str = "ticket-classifier";
+
+/// Which workloads have a page at the root, and who may frame it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Embedding {
+    slugs: Vec<Slug>,
+    ancestors: Ancestors,
+}
+
+/// Who may frame a page: the value of `frame-ancestors` (Content Security Policy, level 3).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ancestors(String);
+
+impl Ancestors {
+    /// Reads `'none'`, or a list of `'self'` and origins such as `https://portal.example` or `https://*.example:8443`,
+    /// separated by commas or spaces; `None` for anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let sources: Vec<&str> = text.split([',', ' ']).map(str::trim).filter(|source| !source.is_empty()).collect();
+        let sound = match sources.as_slice() {
+            [] => false,
+            ["'none'"] => true,
+            sources => sources.iter().all(|source| *source == "'self'" || is_origin(source)),
+        };
+        sound.then(|| Self(sources.join(" ")))
+    }
+}
+
+impl fmt::Display for Ancestors {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// Whether a text is a scheme and a host, perhaps with any label in front and a port, and nothing else.
+fn is_origin(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")) else { return false };
+    let (host, port) = rest.split_once(':').map_or((rest, None), |(host, port)| (host, Some(port)));
+    let host = host.strip_prefix("*.").unwrap_or(host);
+    let label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        !label.is_empty() && label.bytes().all(plain) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    let number =
+        |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse().is_ok_and(|port: u16| port > 0);
+    host.split('.').all(label) && port.is_none_or(number)
+}
+
+impl Embedding {
+    /// The pages of these workloads, beside the one that always has one.
+    #[must_use]
+    pub const fn new(slugs: Vec<Slug>, ancestors: Ancestors) -> Self {
+        Self { slugs, ancestors }
+    }
+
+    fn shows(&self, slug: &str) -> bool {
+        slug == ALWAYS || self.slugs.iter().any(|shown| shown.as_str() == slug)
+    }
+
+    fn policy(&self) -> String {
+        let ancestors = &self.ancestors;
+        format!("default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}")
+    }
+}
+
+/// The route. Other methods have none, so to them nothing is here.
+pub(crate) fn page() -> actix_web::Resource {
+    web::resource("/{slug}").guard(guard::Get()).to(embed)
+}
+
+async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
+    let embedding = &base.embedding;
+    // As it was sent: another spelling of a slug is no slug.
+    let slug = request.uri().path().strip_prefix('/').filter(|slug| embedding.shows(slug));
+    let Some(slug) = slug.and_then(|slug| Slug::parse(slug).ok()) else {
+        return ApiError::not_found().error_response();
+    };
+    match shown(&request, &api, &slug).await {
+        Ok(workload) => {
+            let description = escaped(workload.shown_description());
+            send(embedding, StatusCode::OK, &escaped(&workload.name), &format!("<p>{description}</p>"))
+        }
+        Err(refusal) if refusal.status() == StatusCode::UNAUTHORIZED => {
+            let said = "<p>This page is not open to you. Ask whoever sent you the link for another one.</p>";
+            send(embedding, refusal.status(), "No access", said)
+        }
+        Err(refusal) => refusal.error_response(),
+    }
+}
+
+async fn shown(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload, ApiError> {
+    let Visitor(arrival) = Visitor::from_request(request, &mut Payload::None).await?;
+    let visit = api.services.receive(arrival).await?;
+    let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
+    Ok(api.services.read_runtime_workload(&caller, &visit, slug).await?)
+}
+
+/// A page with a title and a body that are safe to stand in it.
+fn send(embedding: &Embedding, status: StatusCode, title: &str, body: &str) -> HttpResponse {
+    let page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n<title>{title}</title>\n</head>\n\
+         <body>\n<main>\n<h1>{title}</h1>\n{body}\n</main>\n</body>\n</html>\n"
+    );
+    HttpResponse::build(status)
+        .content_type("text/html; charset=utf-8")
+        .insert_header((header::CONTENT_SECURITY_POLICY, embedding.policy()))
+        .body(page)
+}
+
+/// A text that means nothing but itself in HTML, inside of attributes too.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            plain => safe.push(plain),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_origins_frame_a_page() {
+        for (text, expected) in [
+            ("'self'", "'self'"),
+            ("'none'", "'none'"),
+            ("'self', https://a.example", "'self' https://a.example"),
+            ("https://*.a.example:8443 http://127.0.0.1:3000", "https://*.a.example:8443 http://127.0.0.1:3000"),
+        ] {
+            assert_eq!(Ancestors::parse(text).unwrap().to_string(), expected);
+        }
+        for bad in [
+            "",
+            ",",
+            "*",
+            "self",
+            "'none' 'self'",
+            "https:",
+            "https://",
+            "https://*",
+            "https://a/b",
+            "https://a;script-src *",
+            "https://a\r\nX: y",
+            "https://a:0",
+            "https://a:99999",
+            "https://a:+1",
+            "https://u@a",
+            "https://-a",
+            "javascript://a",
+            "https://a..b",
+        ] {
+            assert_eq!(Ancestors::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn texts_mean_nothing_but_themselves() {
+        assert_eq!(escaped("<b a='1' c=\"2\">&amp;"), "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;amp;");
+    }
+}

@@ -1,0 +1,109 @@
+//! Where a request comes from. A client writes what it likes into headers, so they are read only as far as a proxy that is
+//! trusted wrote them: from the right, up to the first address that is none of ours.
+
+use super::HttpBase;
+use actix_web::{
+    HttpRequest,
+    http::header::{HeaderMap, HeaderName},
+    web,
+};
+use fairway_domain::throttle::ClientAddress;
+use ipnet::IpNet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// How many requests a minute are allowed to whoever was refused for asking too often.
+pub(crate) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+/// How many are left to it: none.
+pub(crate) const RATE_LIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+/// After how many seconds one more is allowed.
+pub(crate) const RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The proxies whose word on where a request comes from is taken.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TrustedProxies(Vec<IpNet>);
+
+impl TrustedProxies {
+    /// Those of these networks.
+    #[must_use]
+    pub const fn new(networks: Vec<IpNet>) -> Self {
+        Self(networks)
+    }
+
+    fn trust(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(&address))
+    }
+
+    /// The right-most address that no trusted proxy has, beginning with the peer. What a proxy wrote that is no address
+    /// says nothing, so the proxy itself is the client then.
+    fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let mut client = peer.to_canonical();
+        let values: Vec<&str> =
+            headers.get_all(&FORWARDED_FOR).map(|value| value.to_str().unwrap_or_default()).collect();
+        let hops = values.iter().rev().flat_map(|value| value.rsplit(','));
+        for hop in hops {
+            if !self.trust(client) {
+                break;
+            }
+            match address(hop.trim()) {
+                Some(address) => client = address,
+                None => break,
+            }
+        }
+        client
+    }
+}
+
+/// An address, with a port or without one.
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    bare.parse().ok().or_else(with_port).map(|address: IpAddr| address.to_canonical())
+}
+
+/// The client of a request. One without a peer came from nowhere outside.
+pub(crate) fn client_of(request: &HttpRequest) -> ClientAddress {
+    let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+    let base = request.app_data::<web::Data<HttpBase>>();
+    ClientAddress::of(base.map_or(peer, |base| base.trusted_proxies.client(peer, request.headers())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::http::header::HeaderValue;
+
+    fn client(proxies: &[&str], peer: &str, forwarded: &[&str]) -> String {
+        let proxies = TrustedProxies::new(proxies.iter().map(|network| network.parse().unwrap()).collect());
+        let mut headers = HeaderMap::new();
+        for value in forwarded {
+            headers.append(FORWARDED_FOR, HeaderValue::from_str(value).unwrap());
+        }
+        proxies.client(peer.parse().unwrap(), &headers).to_string()
+    }
+
+    #[test]
+    fn headers_count_as_far_as_trusted_proxies_wrote_them() {
+        let proxies = ["10.0.0.0/8", "fd00::/8"];
+        for (trusted, peer, forwarded, expected) in [
+            // Nobody is trusted: whatever is written, the peer it is.
+            (&[][..], "192.0.2.9", &["203.0.113.7"][..], "192.0.2.9"),
+            (&proxies, "192.0.2.9", &["203.0.113.7"], "192.0.2.9"),
+            (&proxies, "10.0.0.1", &[], "10.0.0.1"),
+            (&proxies, "10.0.0.1", &["203.0.113.7"], "203.0.113.7"),
+            // What the client wrote itself stands further to the left.
+            (&proxies, "10.0.0.1", &["198.51.100.1, 203.0.113.7"], "203.0.113.7"),
+            (&proxies, "10.0.0.1", &["198.51.100.1", "203.0.113.7, 10.0.0.2"], "203.0.113.7"),
+            (&proxies, "10.0.0.1", &["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
+            (&proxies, "::ffff:10.0.0.1", &["203.0.113.7"], "203.0.113.7"),
+            (&proxies, "fd00::1", &["[2001:db8::1]:443"], "2001:db8::1"),
+            (&proxies, "10.0.0.1", &["203.0.113.7:50"], "203.0.113.7"),
+            (&proxies, "10.0.0.1", &["[2001:db8::1]"], "2001:db8::1"),
+            (&proxies, "10.0.0.1", &["203.0.113.7, unknown"], "10.0.0.1"),
+            (&proxies, "10.0.0.1", &["203.0.113.7,"], "10.0.0.1"),
+            (&proxies, "10.0.0.1", &["203.0.113.7, nonsense, 10.0.0.2"], "10.0.0.2"),
+        ] {
+            assert_eq!(client(trusted, peer, forwarded), expected, "{peer} {forwarded:?}");
+        }
+    }
+}

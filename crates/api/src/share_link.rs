@@ -1,0 +1,166 @@
+//! Links that open a workload to whoever holds their token.
+
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    error::{ApiError, Fields},
+    http::{
+        body::Body,
+        idempotency::Keyed,
+        paging::{List, Unfiltered},
+        path::{Path, PathId},
+    },
+    release::lane,
+};
+use actix_web::{HttpResponse, delete, get, post, web};
+use fairway_domain::{
+    id::{ShareLinkId, WorkloadId},
+    release::lane::Lane,
+    share_link::{DEFAULT_MAX_USES, DEFAULT_TTL_HOURS, ShareLink, ShareTerms, ShareToken},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A link that opens a workload.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ShareLink)]
+pub(crate) struct ShareLinkView {
+    share_link_id: Uuid,
+    workload_id: Uuid,
+    /// For those who manage it.
+    label: Option<String>,
+    /// `restricted`, `guided` or `standard`: the lane that serves its runs; null for none of its own.
+    lane: Option<&'static str>,
+    /// Runs that it is good for.
+    max_uses: u32,
+    /// Runs that were accepted with it.
+    use_count: u32,
+    #[schema(format = DateTime)]
+    expires_at: String,
+    /// Whether it was taken back.
+    revoked: bool,
+    #[schema(format = DateTime)]
+    created_at: String,
+    created_by: String,
+}
+
+/// A link that was just made.
+#[derive(Serialize, ToSchema)]
+#[schema(as = MadeShareLink)]
+pub(crate) struct MadeShareLinkView {
+    #[serde(flatten)]
+    link: ShareLinkView,
+    /// What opens the workload, as `?token=` or in `X-Share-Token`. It is shown this once; null where an earlier request
+    /// with the same key made the link.
+    token: Option<String>,
+}
+
+impl ShareLinkView {
+    fn of(link: &ShareLink) -> Self {
+        Self {
+            share_link_id: link.share_link_id.uuid(),
+            workload_id: link.workload_id.uuid(),
+            label: link.label.clone(),
+            lane: link.lane.map(Lane::as_str),
+            max_uses: link.max_uses,
+            use_count: link.use_count,
+            expires_at: link.expires_at.to_string(),
+            revoked: link.revoked,
+            created_at: link.created_at.to_string(),
+            created_by: link.created_by.to_string(),
+        }
+    }
+}
+
+/// A link to make.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewShareLink {
+    /// How many hours it lives.
+    #[schema(minimum = 1, maximum = 720, default = 24)]
+    ttl_hours: Option<u32>,
+    /// Runs that it is good for.
+    #[schema(minimum = 1, maximum = 10_000, default = 1)]
+    max_uses: Option<u32>,
+    /// For those who manage it: one line of at most 200 characters.
+    label: Option<String>,
+    /// `restricted`, `guided` or `standard`: the lane that serves its runs; null or left out for none of its own.
+    lane: Option<String>,
+}
+
+/// The links of a workload, newest first.
+#[utoipa::path(
+    operation_id = "list_share_links",
+    tag = "workloads",
+    params(("workload_id" = Uuid, Path, description = "The workload"), PageParams),
+    responses((status = 200, description = "A page of links, without their tokens", body = Vec<ShareLinkView>), ReadRefusals)
+)]
+#[get("/v1/workloads/{workload_id}/share-links")]
+pub(crate) async fn list_share_links(
+    api: web::Data<Api>,
+    caller: Identified,
+    workload: PathId<WorkloadId>,
+    list: List<Unfiltered>,
+) -> Result<HttpResponse, ApiError> {
+    let links = api.services.list_share_links(&caller, *workload, list.paging()).await?;
+    Ok(list.answer(&links.map(|link| ShareLinkView::of(&link))))
+}
+
+/// Makes a link. Its token is in this answer and in no other.
+#[utoipa::path(
+    operation_id = "create_share_link",
+    tag = "workloads",
+    params(("workload_id" = Uuid, Path, description = "The workload"), KeyParams),
+    request_body = NewShareLink,
+    responses((status = 201, description = "The new link, with its token", body = MadeShareLinkView), WriteRefusals)
+)]
+#[post("/v1/workloads/{workload_id}/share-links")]
+pub(crate) async fn create_share_link(
+    api: web::Data<Api>,
+    caller: Identified,
+    workload: PathId<WorkloadId>,
+    keyed: Keyed,
+    body: Body<NewShareLink>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let NewShareLink { ttl_hours, max_uses, label, lane: wanted } = body.into_inner();
+    let mut fields = Fields::default();
+    let lane = fields.read(lane(wanted.as_deref()));
+    let terms = fields.whole(|| {
+        Some(ShareTerms {
+            ttl_hours: ttl_hours.unwrap_or(DEFAULT_TTL_HOURS),
+            max_uses: max_uses.unwrap_or(DEFAULT_MAX_USES),
+            label,
+            lane: lane?,
+        })
+    })?;
+    let (made, done) = api.services.create_share_link(&caller, *workload, terms, key.as_ref()).await?.apart();
+    let location = format!("/v1/workloads/{}/share-links/{}", *workload, made.link.share_link_id);
+    let token = made.token.as_ref().map(|token| ShareToken::reveal(token).to_owned());
+    let view = MadeShareLinkView { link: ShareLinkView::of(&made.link), token };
+    Ok(Answer::made(&done, &view, location)?.send())
+}
+
+/// Takes a link back. It opens nothing from then on.
+#[utoipa::path(
+    operation_id = "revoke_share_link",
+    tag = "workloads",
+    params(
+        ("workload_id" = Uuid, Path, description = "The workload"),
+        ("link_id" = Uuid, Path, description = "The link"),
+    ),
+    responses((status = 204, description = "It opens nothing any more"), DeleteRefusals)
+)]
+#[delete("/v1/workloads/{workload_id}/share-links/{link_id}")]
+pub(crate) async fn revoke_share_link(
+    api: web::Data<Api>,
+    caller: Identified,
+    path: Path<(PathId<WorkloadId>, PathId<ShareLinkId>)>,
+) -> Result<HttpResponse, ApiError> {
+    let (workload, link) = path.into_inner();
+    api.services.revoke_share_link(&caller, *workload, *link).await?;
+    Ok(HttpResponse::NoContent().finish())
+}

@@ -1,0 +1,124 @@
+//! T31: pages that others may frame are those of the named workloads, and they run nothing.
+
+use fairway_testkit::{TestApp, app::Answer};
+use serde_json::{Value, json};
+
+const NOBODY: &str = "default-src 'none'; frame-ancestors 'none'";
+
+async fn shown(app: &TestApp, slug: &str, mode: &str) -> String {
+    let workload = app.given().workload(slug).await;
+    let patch = json!({
+        "name": "<script>alert(1)</script> & \"co\"",
+        "interface_config": { "presentation_mode": "form", "access_mode": mode, "description": "It's <b>bold</b>." },
+    });
+    app.patch(format!("/v1/workloads/{workload}"), patch).await.expect(200);
+    workload
+}
+
+#[track_caller]
+fn page(answer: &Answer, status: u16, ancestors: &str) -> String {
+    assert_eq!(answer.status, status, "{answer}");
+    let expected = format!("default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}");
+    assert_eq!(answer.header("content-security-policy"), Some(expected.as_str()));
+    for (name, value) in [
+        ("content-type", "text/html; charset=utf-8"),
+        ("referrer-policy", "no-referrer"),
+        ("cache-control", "no-store"),
+        ("x-content-type-options", "nosniff"),
+    ] {
+        assert_eq!(answer.header(name), Some(value), "{answer}");
+    }
+    let text = answer.text();
+    for never in ["<script", "<b>", "style", "src=", "href=", "fws_"] {
+        assert!(!text.contains(never), "{never}: {text}");
+    }
+    text
+}
+
+#[track_caller]
+fn nothing(answer: &Answer) {
+    answer.refused(404, "not_found");
+    assert_eq!(answer.header("content-security-policy"), Some(NOBODY));
+}
+
+#[tokio::test]
+async fn only_named_workloads_have_a_page() {
+    let app = TestApp::builder()
+        .setting("SERVICE_EMBED_ROOT_SLUGS", "shown, nobodys")
+        .setting("FAIRWAY_EMBED_ANCESTORS", "'self' https://portal.example")
+        .start()
+        .await;
+    for slug in ["ticket-classifier", "shown", "hidden"] {
+        shown(&app, slug, "public").await;
+    }
+    let ancestors = "'self' https://portal.example";
+    for slug in ["ticket-classifier", "shown"] {
+        let text = page(&app.get(format!("/{slug}")).await, 200, ancestors);
+        assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;co&quot;"), "{text}");
+        assert!(text.contains("It&#39;s &lt;b&gt;bold&lt;/b&gt;."), "{text}");
+        let head = app.request("HEAD".parse().unwrap(), format!("/{slug}?utm_source=x")).await;
+        assert_eq!((head.status, head.body.len()), (200, 0));
+    }
+    for path in [
+        "/hidden",
+        "/nobodys",
+        "/shown/",
+        "//shown",
+        "/./shown",
+        "/x/../shown",
+        "/shown/..",
+        "/Shown",
+        "/SHOWN",
+        "/sho%77n",
+        "/shown%20",
+        "/shown%00",
+        "/shown%2f",
+        "/%2fshown",
+        "/ticket%2Dclassifier",
+        "/shown;x=1",
+        "/shown.html",
+        "/ticket-classifier2",
+    ] {
+        nothing(&app.raw_path("GET", path).await);
+    }
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"] {
+        nothing(&app.raw_path(method, "/shown").await);
+    }
+    // Every other page is framed by nobody.
+    for path in ["/docs/", "/v1/workloads", "/healthz"] {
+        let policy = app.get(path).await.header("content-security-policy").unwrap().to_owned();
+        assert!(policy.contains("frame-ancestors 'none'"), "{path}: {policy}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_needs_a_link_says_so() {
+    let app = TestApp::start().await;
+    let workload = shown(&app, "ticket-classifier", "link_shared").await;
+    let links = format!("/v1/workloads/{workload}/share-links");
+    let link = app.post(&links, json!({})).await.expect(201);
+    let token = link["token"].as_str().unwrap();
+    let get = |token: &str| app.get(format!("/ticket-classifier?token={token}"));
+    let refused = |answer: &Answer| {
+        let text = page(answer, 401, "'self'");
+        assert!(text.contains("not open to you") && !text.contains("script&gt;"), "{text}");
+    };
+    refused(&app.get("/ticket-classifier").await);
+    refused(&get("fws_nonsense").await);
+    page(&get(token).await, 200, "'self'");
+    let body = json!({ "environment": "dev", "inputs": {} });
+    // It has run nothing, so nothing was used.
+    app.post(format!("/v1/workloads/by-slug/ticket-classifier/execute?token={token}"), body)
+        .await
+        .refused(409, "no_active_release");
+    assert_eq!(app.get(&links).await.expect(200)[0]["use_count"], 0);
+    app.database().move_clock(25 * 3600).await.unwrap();
+    refused(&get(token).await);
+    app.database().move_clock(0).await.unwrap();
+    page(&get(token).await, 200, "'self'");
+    app.delete(format!("{links}/{}", link["share_link_id"].as_str().unwrap())).await.expect(204);
+    refused(&get(token).await);
+    // Without an interface there is nothing to show.
+    app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": Value::Null })).await.expect(200);
+    nothing(&app.get("/ticket-classifier").await);
+}

@@ -1,0 +1,171 @@
+//! Public workloads: everybody may come, as often as the rate limit allows, and reads what it started by a token.
+
+use crate::stage::{ECHO_FLOW, WORKSPACE};
+use fairway_testkit::{
+    TestApp,
+    app::{ActiveWorkload, Answer, Builder, Client, Request},
+};
+use serde_json::{Value, json};
+
+async fn public(app: &Client, slug: &str) -> ActiveWorkload {
+    let given = app.given();
+    let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
+    let policy = given.policy(&format!("{slug}-policy")).await;
+    let workload = given.active_with(slug, vec![flow, policy]).await;
+    mode(app, &workload, "public").await;
+    workload
+}
+
+async fn mode(app: &Client, workload: &ActiveWorkload, mode: &str) {
+    let config = json!({ "interface_config": { "presentation_mode": "form", "access_mode": mode, "input_fields": [
+        { "name": "ticket", "type": "text" },
+    ] } });
+    app.patch(format!("/v1/workloads/{}", workload.workload_id), config).await.expect(200);
+}
+
+fn run(app: &Client, workload: &ActiveWorkload) -> Request {
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+    app.post(workload.execute_path(), body)
+}
+
+#[tokio::test]
+async fn everybody_reads_and_runs_what_is_public_and_nothing_else() {
+    let app = TestApp::start().await;
+    let workload = public(&app, "main").await;
+    app.given().role("user:nobody", "auditor", ("workspace", Some(WORKSPACE))).await;
+    assert_eq!(app.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.expect(200)["slug"], "main");
+    for actor in ["anonymous", "user:nobody", "user:ada"] {
+        let ran = run(&app, &workload).as_actor(actor).await.expect(200);
+        assert_eq!(ran["output"], "a refund");
+        assert_eq!(ran["result_token"].is_string(), actor == "anonymous", "{ran}");
+    }
+    for path in ["/v1/workloads".to_owned(), "/v1/executions".to_owned(), "/v1/workloads/runtime-enabled".to_owned()] {
+        app.get(path).as_actor("anonymous").await.refused(403, "forbidden");
+    }
+    app.get(format!("/v1/workloads/{}", workload.workload_id)).as_actor("anonymous").await.refused(404, "not_found");
+    let body = json!({ "environment": "dev", "inputs": {}, "lane": "restricted" });
+    let lane = app.post(workload.execute_path(), body).as_actor("anonymous").await;
+    assert_eq!(lane.refused(403, "forbidden")["permission"], "release.transition");
+    // Closed again, for the next request already.
+    mode(&app, &workload, "authenticated").await;
+    run(&app, &workload).as_actor("anonymous").await.refused(404, "not_found");
+    run(&app, &workload).as_actor("user:nobody").await.refused(403, "forbidden");
+    app.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_result_token_is_shown_once_and_reads_its_run_alone() {
+    let app = TestApp::start().await;
+    let workload = public(&app, "main").await;
+    let (one, other) = (
+        run(&app, &workload).as_actor("anonymous").key("k").await.expect(200),
+        run(&app, &workload).as_actor("anonymous").await.expect(200),
+    );
+    let path = |ran: &Value| format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+    let token = |ran: &Value| ran["result_token"].as_str().unwrap().to_owned();
+    assert!(token(&one).starts_with("fwr_") && token(&one).len() == 47 && token(&one) != token(&other));
+    let read = |ran: &Value, token: &str| app.get(path(ran)).as_actor("anonymous").header("X-Result-Token", token);
+    let seen = read(&one, &token(&one)).await.expect(200);
+    assert_eq!((&seen["queued_result"]["result"], &seen["submitted_by"]), (&json!("a refund"), &json!("anonymous")));
+    for wrong in [
+        token(&other),
+        String::new(),
+        token(&one).to_uppercase(),
+        format!("{} ", token(&one)),
+        token(&one)[1..].to_owned(),
+    ] {
+        let answer = read(&one, &wrong).await;
+        // What surrounds a header's value is not part of it.
+        if wrong.trim() == token(&one) {
+            answer.expect(200)
+        } else {
+            answer.refused(404, "not_found")
+        };
+    }
+    app.get(path(&one)).as_actor("anonymous").await.refused(404, "not_found");
+    let twice = read(&one, &token(&one)).header("X-Result-Token", token(&one)).await;
+    twice.refused(422, "validation_error");
+    // Whoever may see runs sees it without its answer.
+    assert_eq!(app.get(path(&one)).await.expect(200)["queued_result"], Value::Null);
+    // A key that somebody else may have sent names the run, and nothing of it.
+    let again = run(&app, &workload).as_actor("anonymous").key("k").await;
+    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    assert_eq!(again.expect(200), json!({ "execution_id": one["execution_id"], "state": "completed" }));
+}
+
+fn limited(per_minute: u32, burst: u32) -> Builder {
+    TestApp::builder()
+        .setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", per_minute.to_string())
+        .setting("FAIRWAY_PUBLIC_RATE_BURST", burst.to_string())
+}
+
+#[track_caller]
+fn too_often(answer: &Answer, per_minute: u32) {
+    answer.refused(429, "rate_limited");
+    let number = |name: &str| answer.header(name).unwrap().parse::<u32>().unwrap();
+    assert!((1..=60).contains(&number("retry-after")), "{answer}");
+    assert_eq!((number("ratelimit-limit"), number("ratelimit-remaining")), (per_minute, 0));
+    assert_eq!(number("ratelimit-reset"), number("retry-after"));
+}
+
+/// T43: every local caller counts, whatever it calls itself and whatever it writes into headers, on all servers together.
+#[tokio::test]
+async fn the_rate_limit_counts_clients_and_workloads_on_all_servers() {
+    let app = limited(1, 4).start().await;
+    let twin = limited(1, 4).beside(&app).start().await;
+    let (workload, other) = (public(&app, "main").await, public(&app, "other").await);
+    let spoofed = [("X-Forwarded-For", "192.0.2.1"), ("Forwarded", "for=192.0.2.2"), ("X-Real-IP", "192.0.2.3")];
+    run(&app, &workload).as_actor("anonymous").await.expect(200);
+    run(&twin, &workload).as_actor("user:ada").await.expect(200);
+    run(&app, &workload).header(spoofed[0].0, spoofed[0].1).await.expect(200);
+    twin.get("/v1/workloads/by-slug/main").as_actor("anonymous").await.expect(200);
+    let runs = "SELECT count(*) FROM execution";
+    let owner = app.database().owner().await.unwrap();
+    let before: i64 = owner.query_one(runs, &[]).await.unwrap().get(0);
+    for server in [&app, &twin] {
+        for (header, value) in spoofed {
+            too_often(&run(server, &workload).header(header, value).as_actor("anonymous").await, 1);
+        }
+        too_often(&run(server, &workload).await, 1);
+        too_often(&server.get("/v1/workloads/by-slug/main").await, 1);
+    }
+    assert_eq!(owner.query_one(runs, &[]).await.unwrap().get::<_, i64>(0), before);
+    // The other workload has a count of its own, and so has nobody who is not public.
+    run(&app, &other).as_actor("anonymous").await.expect(200);
+    mode(&app, &other, "authenticated").await;
+    for _ in 0..6 {
+        run(&app, &other).await.expect(200);
+    }
+    // A minute later there is one more, by the database's clock.
+    app.database().move_clock(61).await.unwrap();
+    let later = limited(1, 4).beside(&app).start().await;
+    run(&later, &workload).as_actor("anonymous").await.expect(200);
+    too_often(&run(&later, &workload).as_actor("anonymous").await, 1);
+    // Who has nothing to wait for is forgotten.
+    app.database().move_clock(3600).await.unwrap();
+    assert!(app.services().forget_clients().await.unwrap() >= 2);
+    assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 0);
+}
+
+#[tokio::test]
+async fn behind_a_trusted_proxy_the_right_most_stranger_counts() {
+    let app = limited(1, 2).setting("FAIRWAY_TRUSTED_PROXIES", "127.0.0.1, 10.0.0.0/8").start().await;
+    let workload = public(&app, "main").await;
+    let from = |chain: &str| run(&app, &workload).as_actor("anonymous").header("X-Forwarded-For", chain);
+    from("192.0.2.1").await.expect(200);
+    // What stands to the left is the client's own invention.
+    from("203.0.113.5, 192.0.2.1").await.expect(200);
+    for chain in ["192.0.2.1", "203.0.113.6, 192.0.2.1", "198.51.100.1, 192.0.2.1, 10.1.2.3", "::ffff:192.0.2.1"] {
+        too_often(&from(chain).await, 1);
+    }
+    from("192.0.2.2").await.expect(200);
+    // An IPv6 client has a network, and all of its addresses.
+    from("2001:db8:1:2::1").await.expect(200);
+    from("2001:db8:1:2:aaaa::2").await.expect(200);
+    for host in ["::3", "ffff:ffff:ffff:ffff", "1:2:3:4"] {
+        let address =
+            if host.starts_with("::") { format!("2001:db8:1:2{host}") } else { format!("2001:db8:1:2:{host}") };
+        too_often(&from(&address).await, 1);
+    }
+    from("2001:db8:1:3::1").await.expect(200);
+}

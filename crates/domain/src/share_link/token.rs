@@ -1,0 +1,187 @@
+//! Bearer tokens: shown once, kept as a hash.
+
+use crate::id::TenantId;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use uuid::Uuid;
+
+/// What a share link's token begins with.
+const SHARE: &str = "fws_";
+/// What a result token begins with.
+const RESULT: &str = "fwr_";
+/// Digits of a tenant's identifier.
+const TENANT: usize = 32;
+
+/// SHA-256 of a token: what is stored of it, and what it is found by. A token has 256 random bits, so nobody gets from
+/// the hash to the token, and no salt is needed.
+#[derive(Clone, Copy)]
+pub struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    /// The hash that a row holds.
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, for rows.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    fn of(text: &str) -> Self {
+        Self(Sha256::digest(text).into())
+    }
+}
+
+/// Compared in the same time wherever they differ.
+impl PartialEq for TokenHash {
+    fn eq(&self, other: &Self) -> bool {
+        blake3::Hash::from_bytes(self.0) == blake3::Hash::from_bytes(other.0)
+    }
+}
+
+impl Eq for TokenHash {}
+
+/// A hash is no secret, and still nothing for a log.
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("TokenHash(…)")
+    }
+}
+
+/// The token of a share link: `fws_<tenant in hex>_<43 characters of base64url>`. It names its tenant, because whoever
+/// brings it may say nothing else of who they are.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ShareToken {
+    tenant: TenantId,
+    text: String,
+}
+
+impl ShareToken {
+    /// A token of a tenant out of 32 bytes that nobody can guess.
+    #[must_use]
+    pub fn of(tenant: TenantId, secret: [u8; 32]) -> Self {
+        Self { tenant, text: format!("{SHARE}{}_{}", tenant.uuid().simple(), URL_SAFE_NO_PAD.encode(secret)) }
+    }
+
+    /// Reads a token; `None` where the text is none. There is one spelling of each.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (tenant, rest) = text.strip_prefix(SHARE)?.split_at_checked(TENANT)?;
+        let tenant = Uuid::try_parse(tenant).ok()?.into();
+        let secret = URL_SAFE_NO_PAD.decode(rest.strip_prefix('_')?).ok()?.try_into().ok()?;
+        Some(Self::of(tenant, secret)).filter(|token| token.text == text)
+    }
+
+    /// The tenant that it names.
+    #[must_use]
+    pub const fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+
+    /// What is stored of it.
+    #[must_use]
+    pub fn hash(&self) -> TokenHash {
+        TokenHash::of(&self.text)
+    }
+
+    /// The token itself, for the one answer that shows it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Debug for ShareToken {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("ShareToken(…)")
+    }
+}
+
+/// What lets somebody without a name read the one run that it started: `fwr_<43 characters of base64url>`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ResultToken(String);
+
+impl ResultToken {
+    /// A token out of 32 bytes that nobody can guess.
+    #[must_use]
+    pub fn of(secret: [u8; 32]) -> Self {
+        Self(format!("{RESULT}{}", URL_SAFE_NO_PAD.encode(secret)))
+    }
+
+    /// The hash of a text that somebody sent as one. What is no token has a hash that no token has.
+    #[must_use]
+    pub fn hash_of(text: &str) -> TokenHash {
+        TokenHash::of(text)
+    }
+
+    /// What is stored of it.
+    #[must_use]
+    pub fn hash(&self) -> TokenHash {
+        TokenHash::of(&self.0)
+    }
+
+    /// The token itself, for the one answer that shows it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ResultToken {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("ResultToken(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENANT_ID: Uuid = Uuid::from_u128(0x0190_f000_0000_7000_8000_0000_0000_abcd);
+
+    #[test]
+    fn a_token_has_one_spelling() {
+        let token = ShareToken::of(TENANT_ID.into(), [0xfb; 32]);
+        let text = token.reveal();
+        assert_eq!(text.len(), 4 + 32 + 1 + 43);
+        assert_eq!(ShareToken::parse(text), Some(token.clone()));
+        assert_eq!(ShareToken::parse(text).unwrap().tenant(), TenantId::from(TENANT_ID));
+        let last = text.len() - 1;
+        // The last character carries four bits: another one with the same four is another spelling, and no token.
+        let other_end = format!("{}t", &text[..last]);
+        for bad in [
+            "",
+            "fws_",
+            &text[1..],
+            &text[..last],
+            &format!("{text}="),
+            &format!("{text}A"),
+            &format!(" {text}"),
+            &format!("{text} "),
+            &text.to_uppercase(),
+            &text.replacen("fws_", "FWS_", 1),
+            &text.replacen("fws_", "fwr_", 1),
+            &text.replacen('a', "A", 1),
+            &text.replace('-', "+"),
+            &other_end,
+            &format!("fws_{TENANT_ID}_{}", &text[37..]),
+        ] {
+            assert_eq!(ShareToken::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn nothing_but_the_one_answer_shows_a_token() {
+        let share = ShareToken::of(TENANT_ID.into(), [7; 32]);
+        let result = ResultToken::of([7; 32]);
+        let shown = format!("{share:?} {result:?} {:?}", share.hash());
+        assert_eq!(shown, "ShareToken(…) ResultToken(…) TokenHash(…)");
+        assert_ne!(share.hash(), result.hash());
+        assert_eq!(ResultToken::hash_of(result.reveal()), result.hash());
+        assert_eq!(*ShareToken::parse(share.reveal()).unwrap().hash().bytes(), *share.hash().bytes());
+    }
+}

@@ -1,0 +1,88 @@
+//! How often clients without a name may ask. One counter in the store counts for all processes; what it refused is
+//! remembered here until it is over, so that whoever goes on asking costs the store nothing.
+
+use crate::{Failure, Services};
+use fairway_domain::{
+    tenant::TenantScope,
+    throttle::{Counted, Quota, Taken, Throttled},
+};
+use moka::sync::Cache;
+use std::time::{Duration, Instant};
+
+/// Refused clients that are remembered. Of more, the store is asked again.
+const REMEMBERED: u64 = 50_000;
+/// Longest time for which one is: longer than any wait of a quota of one a minute.
+const LONGEST: Duration = Duration::from_secs(61);
+
+/// What was refused, and until when. Nothing here refuses what the store would count.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused(Cache<Counted, (Instant, Quota)>);
+
+impl Refused {
+    pub(crate) fn new() -> Self {
+        Self(Cache::builder().max_capacity(REMEMBERED).time_to_live(LONGEST).build())
+    }
+
+    fn still(&self, counted: &Counted) -> Result<(), Throttled> {
+        let Some((until, quota)) = self.0.get(counted) else { return Ok(()) };
+        match until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Ok(()),
+            wait => Err(Throttled { quota, wait }),
+        }
+    }
+
+    fn remember(&self, counted: Counted, throttled: Throttled) {
+        self.0.insert(counted, (Instant::now() + throttled.wait.min(LONGEST), throttled.quota));
+    }
+}
+
+impl Services {
+    /// Counts a request.
+    ///
+    /// # Errors
+    /// When it is one too many.
+    pub(crate) async fn count(&self, scope: TenantScope, counted: Counted, quota: Quota) -> Result<(), Failure> {
+        self.is_not_refused(&counted)?;
+        match self.stores.throttle.take(scope, &counted, quota).await? {
+            Taken::Yes => Ok(()),
+            Taken::No(throttled) => {
+                self.refused.remember(counted, throttled);
+                Err(Failure::Throttled(throttled))
+            }
+        }
+    }
+
+    /// Whether the next request would be refused, as far as this process knows. Nothing is counted.
+    ///
+    /// # Errors
+    /// When it would.
+    pub(crate) fn is_not_refused(&self, counted: &Counted) -> Result<(), Failure> {
+        self.refused.still(counted).map_err(Failure::Throttled)
+    }
+
+    /// Forgets clients that have nothing to wait for; answers how many.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn forget_clients(&self) -> Result<u64, Failure> {
+        Ok(self.stores.throttle.sweep().await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairway_domain::throttle::ClientAddress;
+
+    #[test]
+    fn what_was_refused_is_remembered_until_it_is_over() {
+        let refused = Refused::new();
+        let of = |address: &str| Counted::Guesses(ClientAddress::of(address.parse().unwrap()));
+        let throttled = |wait| Throttled { quota: Quota { per_minute: 60, burst: 1 }, wait };
+        refused.remember(of("192.0.2.1"), throttled(Duration::from_secs(50)));
+        refused.remember(of("192.0.2.2"), throttled(Duration::ZERO));
+        assert!(refused.still(&of("192.0.2.1")).is_err_and(|still| still.wait > Duration::from_secs(40)));
+        assert_eq!(refused.still(&of("192.0.2.2")), Ok(()));
+        assert_eq!(refused.still(&of("192.0.2.3")), Ok(()));
+    }
+}
