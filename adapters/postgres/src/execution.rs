@@ -48,7 +48,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 const EXECUTION_COLUMNS: &str = "execution.execution_id, execution.workload_id, execution.workspace_id, \
-    execution.release_id, execution.environment, execution.lane, execution.submitter, execution.status, \
+    execution.release_id, execution.environment, execution.lane, execution.submitter, execution.delegate, execution.status, \
     execution.outcome, execution.error_code, execution.error_message, execution.error_offset, execution.started_at, execution.finished_at";
 
 /// The answer of the run `$2`, while it is kept: for `$3` seconds after the end, by the database's clock alone.
@@ -97,6 +97,10 @@ fn execution(row: &Row) -> Result<Execution, StoreError> {
         environment: row.slug("environment")?,
         lane: row.spelled("lane", Lane::parse)?,
         submitter: row.actor("submitter")?,
+        delegate: row
+            .column::<Option<&str>>("delegate")?
+            .map(|service| known("delegate", ActorRef::parse(service).ok()))
+            .transpose()?,
         status: row.spelled("status", Status::parse)?,
         outcome: outcome.map(|text| known("outcome", Outcome::parse(text))).transpose()?,
         error: code.zip(message).map(|(code, message)| RunError { code, message, offset }),

@@ -169,6 +169,7 @@ impl Process {
             dispatch: settings.dispatch,
             queue_cap: settings.queue_cap,
             identity: mode,
+            internal_clients: settings.internal_clients.clone(),
             public_rate: settings.public_rate,
             redactor: Arc::new(Redactor::new(&settings.national_ids)),
         };

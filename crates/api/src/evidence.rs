@@ -61,6 +61,8 @@ struct ExecutionSection {
     environment: String,
     lane: &'static str,
     submitted_by: String,
+    /// The service that sent it for its submitter; null where it was sent by who it is for.
+    delegated_by: Option<String>,
     /// Digest of what was sent, salted: it says nothing once that is erased.
     input_digest: String,
     /// Digest of the answer, likewise; null without one.
@@ -154,6 +156,7 @@ impl ExecutionSection {
             environment: run.environment.to_string(),
             lane: run.lane.as_str(),
             submitted_by: run.submitter.to_string(),
+            delegated_by: run.delegate.as_ref().map(ToString::to_string),
             input_digest: digest_text(&record.input_digest),
             output_digest: record.output_digest.as_ref().map(digest_text),
         }

@@ -1,5 +1,6 @@
 //! Running workloads and reading how runs went.
 
+mod behalf;
 pub(crate) mod events;
 mod preference;
 
@@ -20,6 +21,7 @@ use crate::{
     },
     release::lane,
 };
+use behalf::Said;
 use actix_web::{
     HttpRequest, HttpResponse, HttpResponseBuilder, get,
     http::{StatusCode, header::LOCATION},
@@ -52,6 +54,15 @@ pub(crate) struct Execute {
     /// `restricted`, `guided` or `standard`: the lane to run on, or the next more general one that is held. Needs
     /// `release.transition`. Left out, the lane of your principal binding, else `standard`.
     lane: Option<String>,
+    /// `on_behalf_of`, from a service whose word is taken: the run is that of `actor_ref`. Nobody else may send this and the
+    /// three fields below.
+    execution_mode: Option<String>,
+    /// Who the run is for: `user:<name>` or `service:<name>`, bound to the workload.
+    actor_ref: Option<String>,
+    /// `user` or `service`: what `actor_ref` is.
+    actor_type: Option<String>,
+    /// `local`: how the server tells who is who.
+    actor_auth_mode: Option<String>,
 }
 
 /// How a run is to be dispatched.
@@ -138,6 +149,8 @@ pub(crate) struct ExecutionView {
     environment: String,
     lane: &'static str,
     submitted_by: String,
+    /// The service that sent it for its submitter; null where it was sent by who it is for.
+    delegated_by: Option<String>,
     /// `queued`, `running`, `awaiting_review`, `completed`, `failed`, `denied`, `cancelled` or `unknown`.
     status: &'static str,
     /// `success`, `failure`, `denied`, `cancelled`, `timeout` or `unknown`; null until it ended.
@@ -228,6 +241,7 @@ impl ExecutionView {
             environment: execution.environment.to_string(),
             lane: execution.lane.as_str(),
             submitted_by: execution.submitter.to_string(),
+            delegated_by: execution.delegate.as_ref().map(ToString::to_string),
             status: execution.status.as_str(),
             outcome: execution.outcome.map(fairway_domain::execution::Outcome::as_str),
             error: execution.error.as_ref().map(ErrorView::of),
@@ -279,7 +293,10 @@ pub(crate) async fn execute_workload(
     let visit = api.services.receive(arrival.clone()).await?;
     let claims = visit.claims;
     let key = keyed.of_caller(&claims.actor, || body.digest());
-    let Execute { environment, inputs, lane: chosen } = body.into_inner();
+    let Execute { environment, inputs, lane: chosen, execution_mode, actor_ref, actor_type, actor_auth_mode } =
+        body.into_inner();
+    let said = Said { execution_mode, actor_ref, actor_type, actor_auth_mode };
+    let on_behalf_of = behalf::subject(said, api.services.is_internal_client(&claims.actor), api.mode)?;
     let mut fields = Fields::default();
     let environment = Slug::parse(&environment)
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"));
@@ -289,7 +306,7 @@ pub(crate) async fn execute_workload(
     let (pass, address) = (visit.pass, Some(visit.address));
     let wanted = fields.whole(|| {
         let (environment, lane, patience) = (environment?, lane?, patience?);
-        Some(ExecuteRequest { slug, environment, inputs, lane, patience, pass, address })
+        Some(ExecuteRequest { slug, environment, inputs, lane, patience, on_behalf_of, pass, address })
     })?;
     let run = api.services.execute((api.mode, &claims, request_id()), &wanted, key.as_ref()).await?;
     if !run.replayed {

@@ -380,6 +380,8 @@ pub struct Execution {
     pub lane: Lane,
     /// For whom.
     pub submitter: ActorRef,
+    /// The service by whose word the run is its submitter's.
+    pub delegate: Option<ActorRef>,
     /// Where it is.
     pub status: Status,
     /// How it ended.

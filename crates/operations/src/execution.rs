@@ -1,6 +1,7 @@
 //! Running a workload: accept, run, end. At most two commits and two round trips for a synchronous run.
 
 pub(crate) mod admission;
+mod behalf;
 mod engine;
 mod evidence;
 mod follow;

@@ -146,6 +146,9 @@ pub enum RunRefusal {
     /// The release binds no flow, and not both a prompt and a model policy.
     #[error("the release binds nothing to run")]
     NothingToRun,
+    /// Who a run is to be for is not bound to the workload.
+    #[error("who the run is for is not bound to the workload")]
+    PrincipalNotBound,
     /// This deployment takes no asynchronous runs.
     #[error("asynchronous runs are not taken here")]
     NoAsync,
@@ -169,6 +172,7 @@ impl RunRefusal {
             Self::Retired => "workload_retired",
             Self::NoActiveRelease => "no_active_release",
             Self::NothingToRun => "nothing_to_run",
+            Self::PrincipalNotBound => "principal_not_bound",
             Self::NoAsync => "async_dispatch_unavailable",
             Self::LineFull => "queue_full",
             Self::NotCancellable => "execution_not_cancellable",

@@ -8,7 +8,7 @@ use crate::{
     throttle::Refused,
 };
 use fairway_domain::{
-    access::{AccessStore, Caller, principal_binding::PrincipalBindingStore},
+    access::{AccessStore, ActorRef, Caller, principal_binding::PrincipalBindingStore},
     asset::{
         grant::AssetGrantStore,
         impact::ImpactStore,
@@ -96,6 +96,8 @@ pub struct Settings {
     pub queue_cap: u32,
     /// How far a claim of identity is believed.
     pub identity: IdentityMode,
+    /// Services whose word on behalf of others is taken.
+    pub internal_clients: Vec<ActorRef>,
     /// Masks personal data in the outputs of runs whose policy wants it.
     pub redactor: Arc<Redactor>,
 }

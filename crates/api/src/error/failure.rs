@@ -346,6 +346,7 @@ fn of_run(refusal: RunRefusal) -> ApiError {
     let code = refusal.code();
     match refusal {
         RunRefusal::Unsettled(id) => ApiError::unavailable().with("execution_id", id.to_string()),
+        RunRefusal::PrincipalNotBound => ApiError::new(StatusCode::FORBIDDEN, code, refusal.to_string()),
         RunRefusal::LineFull => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string()),
         RunRefusal::Suspended
         | RunRefusal::Retired

@@ -233,6 +233,7 @@ async fn a_group_counts_after_the_actor_and_of_groups_the_most_careful_lane() {
             inputs: inputs.as_object().unwrap().clone(),
             lane: None,
             patience: Patience::End(None),
+            on_behalf_of: None,
             pass: None,
             address: None,
         };

@@ -15,6 +15,7 @@ mod assets;
 mod assistants;
 mod audit;
 mod authorization;
+mod behalf;
 mod body;
 mod burden;
 mod concurrency;

@@ -319,6 +319,7 @@ pub(super) fn as_accepted(acceptance: &Acceptance, status: Status, end: Option<(
         environment: acceptance.environment.clone(),
         lane: acceptance.lane,
         submitter: acceptance.submitter.clone(),
+        delegate: acceptance.guest.delegate.clone(),
         status,
         outcome: end.map(|(outcome, _)| outcome),
         error: None,

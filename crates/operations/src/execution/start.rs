@@ -17,7 +17,7 @@ use fairway_domain::{
     access::{ActorRef, Caller},
     evidence::RecordedDecision,
     execution::{
-        self, Acceptance, Admission, Execution, Payload, RunRef,
+        self, Acceptance, Admission, Execution, Guest, Payload, RunRef,
         dispatch::{Sender, Wanted},
         plan::RunFacts,
         ports::{Accepted, AcceptedOn, RuntimeEntry},
@@ -56,6 +56,8 @@ pub struct ExecuteRequest {
     pub inputs: Map<String, Value>,
     /// The lane, where the caller chooses it.
     pub lane: Option<Lane>,
+    /// Who it is for, where the caller is a service that runs it for somebody else.
+    pub on_behalf_of: Option<ActorRef>,
     /// The share link that the caller brings.
     pub pass: Option<Pass>,
     /// Where the request comes from; `None` for nowhere outside.
@@ -99,7 +101,10 @@ pub struct Answer {
 
 /// What an attempt was decided on.
 struct Decided {
+    /// Whose run it is.
     caller: Arc<Caller>,
+    /// The service that sends it, where that is not the same.
+    client: Option<Arc<Caller>>,
     entry: Arc<RuntimeEntry>,
     fresh: bool,
 }
@@ -121,7 +126,18 @@ impl Services {
         }
         let (mut fresh, mut counted) = (false, false);
         for _ in 0..DECISIONS {
-            let caller = self.caller_for_run(mode, claims, request_id, fresh).await?;
+            let sender = self.caller_for_run(mode, claims, request_id, fresh).await?;
+            let (caller, client) = match &request.on_behalf_of {
+                None => (sender, None),
+                Some(subject) => {
+                    let subject = Claims { actor: subject.clone(), groups: Vec::new(), tenant: Some(sender.tenant) };
+                    match self.caller_for_run(mode, &subject, request_id, fresh).await {
+                        // Who has no say in the tenant is bound to nothing there.
+                        Err(Failure::NotFound) => return Err(RunRefusal::PrincipalNotBound.into()),
+                        subject => (subject?, Some(sender)),
+                    }
+                }
+            };
             let entry = match self.entry(&caller, request, fresh).await {
                 // The tenant that was looked in may be a cached caller's former one.
                 Err(failure) if !fresh && may_be_outdated(&failure) => {
@@ -135,7 +151,7 @@ impl Services {
                 self.count_visit(TenantScope::of(&caller), &entry.workload, request.address).await?;
                 counted = entry.workload.access_mode() == AccessMode::Public;
             }
-            let decided = Decided { caller, entry, fresh };
+            let decided = Decided { caller, client, entry, fresh };
             match self.attempt(&decided, request, key).await {
                 Ok(Some(answer)) => return Ok(answer),
                 // Something moved between the decision and the accept.
@@ -196,6 +212,9 @@ impl Services {
             Status::Retired => return self.unless_known(scope, (caller, request), key, RunRefusal::Retired).await,
         }
         admission::run(caller, pass, workload)?;
+        if let Some(client) = &decided.client {
+            self.enter_on_behalf((client, caller), request.lane, workload).await?;
+        }
         let wanted = admission::lane(caller, pass, request.lane, workload)?;
         if let Err(refusal) = admission::starts(pass, workload) {
             return self.unless_known(scope, (caller, request), key, refusal).await;
@@ -247,6 +266,7 @@ impl Services {
             lane: wanted.as_str().to_owned(),
         };
         let (guest, result_token) = admission::guest(self, caller, pass);
+        let guest = Guest { delegate: decided.client.as_ref().map(|client| client.actor.clone()), ..guest };
         let acceptance = Acceptance {
             execution_id,
             workload_id: workload.workload_id,
@@ -416,7 +436,11 @@ const fn may_be_outdated(failure: &Failure) -> bool {
             | Failure::Inputs(_)
             | Failure::Token(TokenRefusal::Required | TokenRefusal::Invalid)
             | Failure::Run(
-                RunRefusal::Suspended | RunRefusal::Retired | RunRefusal::NoActiveRelease | RunRefusal::NothingToRun
+                RunRefusal::Suspended
+                    | RunRefusal::Retired
+                    | RunRefusal::NoActiveRelease
+                    | RunRefusal::NothingToRun
+                    | RunRefusal::PrincipalNotBound
             )
     )
 }

@@ -346,7 +346,7 @@ impl Services {
             decision,
             inputs: inputs.clone(),
             sender: sender.clone(),
-            guest: Guest::default(),
+            guest: Guest { delegate: run.delegate.clone(), ..Guest::default() },
             started_at: run.started_at,
             admission: Admission::Run {
                 lease: claimed.lease,

@@ -1,0 +1,106 @@
+//! Runs that a service sends for somebody.
+
+use crate::{dispatch::path, execution::ended};
+use fairway_testkit::{
+    Behaviour, StubProvider, TestApp,
+    app::{ActiveWorkload, Request},
+};
+use serde_json::{Value, json};
+
+const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
+
+fn body(subject: &str) -> Value {
+    json!({
+        "environment": "dev", "inputs": { "ticket": "a refund" }, "execution_mode": "on_behalf_of", "actor_ref": subject,
+        "actor_type": subject.split(':').next().unwrap(), "actor_auth_mode": "local",
+    })
+}
+
+fn send(app: &TestApp, workload: &ActiveWorkload, subject: &str) -> Request {
+    app.post(workload.execute_path(), body(subject)).as_actor("service:portal")
+}
+
+async fn set() -> (TestApp, ActiveWorkload) {
+    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let app = TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").provider(provider).start().await;
+    let given = app.given();
+    let workload = given.active_workload("main").await;
+    given.role("service:portal", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    given.role("user:mia", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    (app, workload)
+}
+
+async fn bind(app: &TestApp, workload: &ActiveWorkload, principal: &str) {
+    let bindings = format!("/v1/workloads/{}/principal-bindings", workload.workload_id);
+    app.put(bindings, json!({ "principal": principal })).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_run_is_its_subject_s_and_the_evidence_names_both() {
+    let (app, workload) = set().await;
+    bind(&app, &workload, "user:mia").await;
+    let now = send(&app, &workload, "user:mia").await.expect(200)["execution_id"].clone();
+    let later = send(&app, &workload, "user:mia").header("prefer", "respond-async").await.expect(202);
+    for id in [&now, &later["execution_id"]] {
+        ended(&app, id).await;
+        let read = app.get(path(id, "")).as_actor("user:mia").await.expect(200);
+        assert_eq!((&read["submitted_by"], &read["delegated_by"]), (&json!("user:mia"), &json!("service:portal")));
+        assert_eq!(read["queued_result"]["result"], "billing");
+        app.get(path(id, "")).as_actor("service:portal").await.refused(404, "not_found");
+        let evidence = app.get(path(id, "/evidence-graph")).await.expect(200);
+        let execution = &evidence["execution"];
+        assert_eq!(execution["submitted_by"], "user:mia");
+        assert_eq!(execution["delegated_by"], "service:portal");
+    }
+}
+
+#[tokio::test]
+async fn both_need_their_rights_and_the_subject_its_binding() {
+    let (app, workload) = set().await;
+    let given = app.given();
+    send(&app, &workload, "user:mia").await.refused(403, "principal_not_bound");
+    bind(&app, &workload, "user:mia").await;
+    bind(&app, &workload, "user:leo").await;
+    given.role("user:leo", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let refused = send(&app, &workload, "user:leo").await.refused(403, "forbidden");
+    assert_eq!(refused["permission"], "execution.run");
+    send(&app, &workload, "user:mia").await.expect(200);
+    // A lane is chosen by whom both may.
+    let mut chosen = body("user:mia");
+    chosen["lane"] = json!("standard");
+    let refused = app.post(workload.execute_path(), chosen).as_actor("service:portal").await.refused(403, "forbidden");
+    assert_eq!(refused["permission"], "release.transition");
+    // The binding counts at once, and so do the rights of the service.
+    let bindings = format!("/v1/workloads/{}/principal-bindings/user:mia", workload.workload_id);
+    app.delete(bindings).await.expect(204);
+    send(&app, &workload, "user:mia").await.refused(403, "principal_not_bound");
+    let other = given.active_workload("other").await;
+    let role = given.role("service:narrow", "runtime_user", ("workload", Some(&other.workload_id))).await;
+    assert!(!role.is_empty());
+}
+
+#[tokio::test]
+async fn nobody_else_says_whom_it_acts_for() {
+    let (app, workload) = set().await;
+    bind(&app, &workload, "user:mia").await;
+    for actor in ["user:local", "user:mia", "service:other"] {
+        let request = app.post(workload.execute_path(), body("user:mia")).as_actor(actor);
+        request.await.refused(422, "forbidden_field");
+        let one = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "actor_ref": "user:mia" });
+        app.post(workload.execute_path(), one).as_actor(actor).await.refused(422, "forbidden_field");
+    }
+    for (field, wrong) in [
+        ("execution_mode", json!("as")),
+        ("execution_mode", Value::Null),
+        ("actor_ref", json!("group:care")),
+        ("actor_ref", json!("anonymous")),
+        ("actor_type", json!("service")),
+        ("actor_auth_mode", json!("oidc")),
+    ] {
+        let mut sent = body("user:mia");
+        sent[field] = wrong;
+        let refused = app.post(workload.execute_path(), sent).as_actor("service:portal").await;
+        let fields = refused.refused(422, "validation_error")["fields"].clone();
+        assert!(fields.as_array().unwrap().iter().any(|problem| problem["path"] == field), "{field}: {fields}");
+    }
+}
