@@ -1,12 +1,16 @@
 //! Runs that wait in line, workers that take them, and what callers hear of it.
 
 use crate::execution::{ended, run};
+use fairway_domain::execution::provider::{Completion, Provider, ProviderCall, ProviderError};
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
     app::{ActiveWorkload, Request},
 };
-use serde_json::{Value, json};
-use std::sync::Arc;
+use serde_json::{Map, Value, json};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 pub(crate) fn queued(app: &TestApp, workload: &ActiveWorkload) -> Request {
     run(app, workload).header("prefer", "respond-async")
@@ -219,4 +223,119 @@ async fn a_suspended_workload_s_runs_are_stopped_at_once() {
     let read = ended(&app, &id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
     assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+/// Answers the first question, and keeps whoever asks the second waiting for ever.
+#[derive(Default)]
+struct Once(AtomicUsize);
+
+#[async_trait::async_trait]
+impl Provider for Once {
+    async fn complete(&self, _: &ProviderCall) -> Result<Completion, ProviderError> {
+        if self.0.fetch_add(1, Ordering::SeqCst) > 0 {
+            std::future::pending::<()>().await;
+        }
+        Ok(Completion { text: "first".to_owned(), tokens_in: 1, tokens_out: 1, metadata: Map::new() })
+    }
+}
+
+const TWO_QUESTIONS: &str = "\
+name: Two questions
+description: Asks twice.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: one
+steps:
+  - id: one
+    type: llm_call
+    inputs: { prompt: '{{release.prompt_template}}', message: '{{trigger.ticket}}' }
+  - id: two
+    type: llm_call
+    inputs: { prompt: '{{release.prompt_template}}', message: '{{steps.one.output}}' }
+  - id: answer
+    type: return
+    output: 'It was {{steps.one.output}}, then {{steps.two.output}}.'
+";
+
+async fn asks_twice(app: &TestApp) -> ActiveWorkload {
+    let given = app.given();
+    let versions = vec![
+        given.prompt("prompt").await,
+        given.model_policy("model").await,
+        given.policy("policy").await,
+        given.flow("flow", TWO_QUESTIONS).await,
+    ];
+    given.active_with("main", versions).await
+}
+
+/// What happens to a worker's runs when it says nothing for as long as its lease.
+async fn falls_silent(app: &TestApp) {
+    let owner = app.database().owner().await.unwrap();
+    owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
+}
+
+async fn count(app: &TestApp, sql: &str) -> i64 {
+    app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+}
+
+/// Waits until so many answers of providers are kept.
+async fn kept(app: &TestApp, answers: i64) {
+    let until = async {
+        while count(app, "SELECT count(*) FROM execution_progress WHERE answer IS NOT NULL").await < answers {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), until).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_provider_answered_is_not_asked_again_by_whoever_goes_on() {
+    let first = Arc::new(Once::default());
+    let server = TestApp::builder().provider(first.clone()).start().await;
+    let workload = asks_twice(&server).await;
+    // One that waited in line, and one whose caller waits: both have asked once and ask again.
+    let in_line = accepted(&server, &workload).await;
+    kept(&server, 1).await;
+    falls_silent(&server).await;
+    let second = StubProvider::new(Behaviour::Answers("second".to_owned()));
+    let other = TestApp::builder().beside(&server).provider(second.clone()).start().await;
+    let read = ended(&other, &in_line).await;
+    assert_eq!(read["queued_result"]["result"], "It was first, then second.");
+    assert_eq!(second.count(), 1, "the first answer was kept");
+    assert_eq!(read["steps"].as_array().map(Vec::len), Some(3));
+    let events = other.get(path(&in_line, "/events")).await.text();
+    assert_eq!(events.matches("event: step.started").count(), 3, "nothing is told twice: {events}");
+    assert_eq!(events.matches("event: step.completed").count(), 3, "{events}");
+}
+
+#[tokio::test]
+async fn who_wakes_late_writes_nothing() {
+    let slow = StubProvider::new(Behaviour::Holds);
+    let server = TestApp::builder().provider(slow.clone()).start().await;
+    let workload = server.active_workload("main").await;
+    let id = accepted(&server, &workload).await;
+    slow.asked(1).await;
+    falls_silent(&server).await;
+    let quick = StubProvider::new(Behaviour::Answers("quick".to_owned()));
+    let other = TestApp::builder().beside(&server).provider(quick).start().await;
+    assert_eq!(ended(&other, &id).await["queued_result"]["result"], "quick");
+    slow.becomes(Behaviour::Answers("slow".to_owned()));
+    server.drain().await;
+    let read = ended(&other, &id).await;
+    assert_eq!(read["queued_result"]["result"], "quick");
+    assert_eq!(count(&other, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 1);
+    assert_eq!(count(&other, "SELECT count(*) FROM execution_progress WHERE events LIKE '%slow%'").await, 0);
+    assert_eq!(count(&other, "SELECT count(*) FROM execution_lease").await, 0);
+}
+
+#[tokio::test]
+async fn a_run_that_nobody_survives_is_given_up() {
+    let server = TestApp::builder().provider(StubProvider::new(Behaviour::Holds)).start().await;
+    let workload = server.active_workload("main").await;
+    let id = accepted(&server, &workload).await;
+    let owner = server.database().owner().await.unwrap();
+    let lost = "UPDATE execution_lease SET takeovers = 5, lapses_at = fairway_now() - interval '1 second'";
+    let until = async { while owner.execute(lost, &[]).await.unwrap() == 0 {} };
+    tokio::time::timeout(std::time::Duration::from_secs(20), until).await.unwrap();
+    let read = ended(&server, &id).await;
+    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("interrupted")));
 }
