@@ -31,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const AT_ONCE: usize = 24;
 /// Asks for what cannot be done twice in one go: what these change is what they are named for.
 const RUNS: [&str; 2] = ["execute_workload", "execute_workload_on_lane"];
+/// Asks for a run that is under way, beside which nothing comes to rest: it has a test of its own.
+const UNDER_WAY: &str = "cancel_execution";
 /// What relays and caches do at times of their own.
 const BESIDE: &str = "fact_order fact_pending fact_log execution_lease evidence_snapshot chore";
 
@@ -159,7 +161,7 @@ async fn persist(request: &Request, server: &Client, tries: usize) -> Vec<Sent> 
 
 /// Everything that can be asked for and changes something, but for runs.
 fn writing() -> Vec<Route> {
-    let writes = |route: &Route| route.method != "get" && !["validate_flow", RUNS[0]].contains(&route.id());
+    let writes = |route: &Route| route.method != "get" && !["validate_flow", RUNS[0], UNDER_WAY].contains(&route.id());
     routes().into_iter().filter(writes).collect()
 }
 
@@ -281,7 +283,9 @@ impl Scene {
     async fn read(&mut self, stage: &Stage<'_>, operation: &str) {
         let request = stage.request(operation).await;
         let timeless = |answer: &Answer| {
-            let mut told = answer.expect(200);
+            assert_eq!(answer.status, 200, "{answer}");
+            // Events are no JSON as a whole.
+            let mut told = serde_json::from_slice(&answer.body).unwrap_or_else(|_| json!(answer.text()));
             if operation == "read_rollout" {
                 told["observed"]["soak_left_seconds"] = json!(null);
             }
@@ -442,14 +446,15 @@ async fn without_a_look_at_rights_nothing_is_told_or_done() {
     let mut scene = Scene::set(1, LineFault::None).await;
     let calm = Client::clone(&scene.calm);
     let stage = Stage::set(&calm).await;
-    let ours: Vec<Route> = routes().into_iter().filter(|route| route.path.starts_with("/v1/")).collect();
+    let looked_at = |route: &Route| route.path.starts_with("/v1/") && route.id() != UNDER_WAY;
+    let ours: Vec<Route> = routes().into_iter().filter(looked_at).collect();
     assert!(ours.len() > 40, "{}", ours.len());
     for fault in [LineFault::At("access_revision"), LineFault::Down] {
         for route in &ours {
             let request = stage.request(route.id()).await;
             // The server has just answered such a request, so that it remembers what there is to remember.
             if route.method == "get" {
-                request.clone().at(&scene.shaky).await.expect(200);
+                assert_eq!(request.clone().at(&scene.shaky).await.status, 200, "{}", route.id());
             }
             let before = scene.rows().await;
             scene.line.becomes(fault.clone());
@@ -464,4 +469,36 @@ async fn without_a_look_at_rights_nothing_is_told_or_done() {
         }
     }
     assert_eq!(scene.answers, [(503, 2 * ours.len())].into());
+}
+
+/// Whatever was answered first, the run ends once, and who asks again with the same key finds it ended.
+#[tokio::test]
+async fn a_cancelling_that_is_cut_ends_its_run_once() {
+    let scene = Scene::set(1, LineFault::None).await;
+    let calm = Client::clone(&scene.calm);
+    let stage = Stage::set(&calm).await;
+    let mut cuts = 0;
+    for commit in ["SET cancelled_by =", "DELETE FROM execution_lease"] {
+        for cut in [Cut::Before, Cut::Behind, Cut::Between] {
+            let request = stage.request(UNDER_WAY).await.key(&format!("{}-{cut:?}", commit.len()));
+            scene.line.becomes(LineFault::Once(commit, cut));
+            let mut answered = Vec::new();
+            while answered.last() != Some(&200) {
+                let answer = request.clone().at(&scene.shaky).await;
+                assert!(matches!(answer.status, 200 | 503), "{answer}");
+                answered.push(answer.status);
+                assert!(answered.len() < 5, "{commit} {cut:?}: {answered:?}");
+                if answer.status == 200 {
+                    assert_eq!(answer.json()["status"], "cancelled");
+                }
+            }
+            cuts += 1;
+            assert_eq!(scene.line.made().len(), cuts, "{cut:?} met no {commit}");
+        }
+    }
+    scene.line.becomes(LineFault::None);
+    scene.rows().await;
+    let ends = "SELECT count(*) FROM fact WHERE kind = 'execution.ended' AND convert_from(body, 'UTF8') LIKE '%\"cancelled\"%'";
+    let ends: i64 = scene.owner.query_one(ends, &[]).await.unwrap().get(0);
+    assert_eq!(usize::try_from(ends).unwrap(), cuts);
 }
