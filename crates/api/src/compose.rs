@@ -15,7 +15,9 @@ use fairway_artifacts::Artifacts;
 use fairway_domain::{
     asset::ports::ArtifactStore,
     execution::{dispatch::Dispatch, provider::Provider},
-    id::Ids, redaction::Redactor, time::Clock,
+    id::Ids,
+    redaction::Redactor,
+    time::Clock,
 };
 use fairway_operations::{
     Failure, Services, Settings as RunSettings, Stores,

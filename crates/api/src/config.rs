@@ -21,9 +21,7 @@ use crate::{
     },
 };
 use fairway_artifacts::Location;
-use fairway_domain::{
-    access::ActorRef, execution::dispatch::Dispatch, redaction::NationalId, throttle::Quota,
-};
+use fairway_domain::{access::ActorRef, execution::dispatch::Dispatch, redaction::NationalId, throttle::Quota};
 use reading::Raw;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 

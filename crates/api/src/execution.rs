@@ -21,12 +21,12 @@ use crate::{
     },
     release::lane,
 };
-use behalf::Said;
 use actix_web::{
     HttpRequest, HttpResponse, HttpResponseBuilder, get,
     http::{StatusCode, header::LOCATION},
     post, web,
 };
+use behalf::Said;
 use fairway_domain::{
     execution::{Execution, RunError, Status, StepRow},
     id::ExecutionId,
@@ -34,9 +34,7 @@ use fairway_domain::{
     slug::Slug,
     time::Timestamp,
 };
-use fairway_operations::{
-    execution::{Answer as Run, ExecuteRequest, ExecutionQuery, Patience, ReadExecution},
-};
+use fairway_operations::execution::{Answer as Run, ExecuteRequest, ExecutionQuery, Patience, ReadExecution};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
@@ -356,11 +354,7 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
         let mut response = marked(run, HttpResponse::Accepted());
         response.insert_header((LOCATION, format!("/v1/executions/{id}")));
         let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
-        Ok(response.json(QueuedExecution {
-            execution_id: id.uuid(),
-            state: Status::Queued.as_str(),
-            result_token,
-        }))
+        Ok(response.json(QueuedExecution { execution_id: id.uuid(), state: Status::Queued.as_str(), result_token }))
     };
     // Who asked for a place in line got one, however the run went since.
     if run.in_line {

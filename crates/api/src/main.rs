@@ -4,7 +4,9 @@
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use fairway_api::{compose::Works, config::Settings, document, seed, serve, serve::DatabaseAddress, telemetry::Telemetry};
+use fairway_api::{
+    compose::Works, config::Settings, document, seed, serve, serve::DatabaseAddress, telemetry::Telemetry,
+};
 use std::{path::PathBuf, process::ExitCode};
 
 /// Many small allocations make up a request; this allocator takes a third of the system's time for them.

@@ -65,7 +65,8 @@ pub(crate) async fn at_leisure(server: &Running, furniture: &Furniture, database
         let answer = connection.send(with_header(post(&path, &body), "accept", "text/event-stream")).await?;
         let arrived = OffsetDateTime::now_utc();
         let text = std::str::from_utf8(&answer.body)?;
-        let last = text.lines().rev().find_map(|line| line.strip_prefix("data: ")).context("a stream without events")?;
+        let last =
+            text.lines().rev().find_map(|line| line.strip_prefix("data: ")).context("a stream without events")?;
         let last: Value = serde_json::from_str(last)?;
         anyhow::ensure!(last["status"] == "completed", "a run did not complete: {last}");
         let ended = OffsetDateTime::parse(last["completed_at"].as_str().context("a run without an end")?, &Rfc3339)?;

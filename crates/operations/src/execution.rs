@@ -15,8 +15,8 @@ mod worker;
 
 pub(crate) use plan::source;
 
-pub use evidence::{Disclosure, ExecutionQuery, ReadExecution};
 pub use crate::signal::Following;
+pub use evidence::{Disclosure, ExecutionQuery, ReadExecution};
 pub use follow::Told;
 pub use recovery::recover_forever;
 pub use start::{Answer, ExecuteRequest, Patience};

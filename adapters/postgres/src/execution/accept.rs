@@ -142,7 +142,13 @@ macro_rules! queue_sql {
 /// What is answered: whether there was a place, whether the key was got too, and whether the line was full.
 macro_rules! answer_sql {
     ($places:literal, $full:expr) => {
-        concat!("SELECT (SELECT count(*) FROM ", $places, ") AS places, (SELECT count(*) FROM go) AS gone, ", $full, " AS line_full")
+        concat!(
+            "SELECT (SELECT count(*) FROM ",
+            $places,
+            ") AS places, (SELECT count(*) FROM go) AS gone, ",
+            $full,
+            " AS line_full"
+        )
     };
 }
 
@@ -150,24 +156,11 @@ pub(super) use {answer_sql, fact_sql, full_sql, go_sql, lease_sql, place_sql, qu
 
 const RUN: &str = concat!(go_sql!(""), run_sql!(), lease_sql!(), answer_sql!("go", "false"));
 const DENY: &str = concat!(go_sql!(""), run_sql!(), fact_sql!(), answer_sql!("go", "false"));
-const QUEUE: &str = concat!(
-    go_sql!(room_sql!()),
-    run_sql!(),
-    queue_sql!(),
-    answer_sql!("go", full_sql!())
-);
-const RUN_KEYED: &str = concat!(
-    go_sql!("", "go", "$30", "$31", "$32", "$33"),
-    run_sql!(),
-    lease_sql!(),
-    answer_sql!("place", "false")
-);
-const DENY_KEYED: &str = concat!(
-    go_sql!("", "go", "$31", "$32", "$33", "$34"),
-    run_sql!(),
-    fact_sql!(),
-    answer_sql!("place", "false")
-);
+const QUEUE: &str = concat!(go_sql!(room_sql!()), run_sql!(), queue_sql!(), answer_sql!("go", full_sql!()));
+const RUN_KEYED: &str =
+    concat!(go_sql!("", "go", "$30", "$31", "$32", "$33"), run_sql!(), lease_sql!(), answer_sql!("place", "false"));
+const DENY_KEYED: &str =
+    concat!(go_sql!("", "go", "$31", "$32", "$33", "$34"), run_sql!(), fact_sql!(), answer_sql!("place", "false"));
 const QUEUE_KEYED: &str = concat!(
     go_sql!(room_sql!(), "go", "$28", "$29", "$30", "$31"),
     run_sql!(),

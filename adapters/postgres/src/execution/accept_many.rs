@@ -176,9 +176,8 @@ impl Commit for Accepts {
             many.push(asking);
         }
         let Some(places) = self.accept_many(&many).await? else { return Ok(None) };
-        let answer = |asking: &&Asking| {
-            Ok(places.get(&asking.run.execution_id.uuid()).copied().unwrap_or(Accepted::Moved))
-        };
+        let answer =
+            |asking: &&Asking| Ok(places.get(&asking.run.execution_id.uuid()).copied().unwrap_or(Accepted::Moved));
         Ok(Some(asking.iter().map(answer).collect()))
     }
 

@@ -67,7 +67,8 @@ pub(super) async fn events(
     scope: TenantScope,
     id: ExecutionId,
 ) -> Result<Vec<RunEvent>, StoreError> {
-    const SQL: &str = "SELECT events FROM execution_progress WHERE tenant_id = $1 AND execution_id = $2 ORDER BY position";
+    const SQL: &str =
+        "SELECT events FROM execution_progress WHERE tenant_id = $1 AND execution_id = $2 ORDER BY position";
     let rows = database.read(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
     let mut events = Vec::new();
     for row in rows {

@@ -194,17 +194,8 @@ pub(super) async fn stop(
     let (route, name) = (key.map(|key| key.key.route.as_str()), key.map(|key| key.key.key.as_str()));
     let digest = key.map(|key| key.key.body_digest.as_slice());
     let status = key.and_then(|key| i16::try_from(key.outcome.status).ok());
-    let params: [Param<'_>; 9] = [
-        &scope.tenant().uuid(),
-        &held.execution_id.uuid(),
-        &held.lease,
-        &by,
-        &caller,
-        &route,
-        &name,
-        &digest,
-        &status,
-    ];
+    let params: [Param<'_>; 9] =
+        [&scope.tenant().uuid(), &held.execution_id.uuid(), &held.lease, &by, &caller, &route, &name, &digest, &status];
     let rows = database.write_repeatable(SQL, &params).await?;
     let row = known("taken", rows.first())?;
     let keyed = key.is_none() || row.column("keyed")?;

@@ -266,7 +266,9 @@ async fn no_run_is_accepted_under_a_release_after_its_lanes_were_taken() {
                         before += 1;
                     }
                     Accepted::Moved => after += 1,
-                    Accepted::KeyTaken | Accepted::LineFull | Accepted::LinkClosed => panic!("there is nothing of that"),
+                    Accepted::KeyTaken | Accepted::LineFull | Accepted::LinkClosed => {
+                        panic!("there is nothing of that")
+                    }
                 }
             }
             before

@@ -174,9 +174,14 @@ async fn payloads_go_by_the_month_when_their_time_is_over_and_evidence_stays() {
     let gone: BTreeSet<String> =
         before.into_iter().map(|(_, name, _)| name).filter(|name| !after.contains(name)).collect();
     assert!(
-        gone.iter().all(|name| ["execution_input_2", "execution_result_2", "execution_progress_2", "evidence_payload_2"]
-            .iter()
-            .any(|family| name.starts_with(family))),
+        gone.iter().all(|name| [
+            "execution_input_2",
+            "execution_result_2",
+            "execution_progress_2",
+            "evidence_payload_2"
+        ]
+        .iter()
+        .any(|family| name.starts_with(family))),
         "{gone:?}"
     );
     assert_eq!(expire_payloads(&url, RETENTION).await.unwrap(), nothing);

@@ -452,11 +452,7 @@ pub(crate) fn ending(run: &Acceptance) -> Ending {
             created_at: now(),
         }],
         fulfilled: vec![(policy::Obligation::RecordTranscript, now())],
-        progress: Some(Progress {
-            position: 1,
-            answer: None,
-            events: vec![RunEvent::step_completed("answer", None)],
-        }),
+        progress: Some(Progress { position: 1, answer: None, events: vec![RunEvent::step_completed("answer", None)] }),
         finished_at: now(),
         fact: run_ref(run).ended(Outcome::Success, None, Some(&output), &stamp()),
         output: Some(output),

@@ -7,7 +7,7 @@ use crate::{
     compose::Api,
     document::{ErrorBody, ReadRefusals, TokenParams},
     error::{ApiError, FieldProblem},
-    http::{HttpBase, leaving::Leaving, path::PathId, request_context::request_id},
+    http::{HttpBase, idempotency::IDEMPOTENCY_REPLAYED, leaving::Leaving, path::PathId, request_context::request_id},
 };
 use actix_web::{
     HttpRequest, HttpResponse, get,
@@ -99,6 +99,9 @@ pub(super) async fn followed(
     let token = run.result_token.as_ref().map(ResultToken::hash);
     let followed = Followed { arrival, token, id: run.execution.execution_id };
     let mut answer = streamed(api, base, followed, 0).await?;
+    if run.replayed {
+        answer.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
+    }
     let shown = run.result_token.as_ref().and_then(|token| HeaderValue::from_str(token.reveal()).ok());
     if let Some(shown) = shown {
         answer.headers_mut().insert(RESULT_TOKEN, shown);

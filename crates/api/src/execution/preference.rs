@@ -41,9 +41,12 @@ pub(super) fn patience(headers: &HeaderMap, mode: Option<&str>) -> Result<Patien
 /// Whether the answer is to be a stream of events: whoever wants one says so, and never by a wildcard.
 fn wants_events(headers: &HeaderMap) -> bool {
     let told = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok());
-    told.flat_map(|value| value.split(','))
-        .map(|range| range.split(';').next().unwrap_or_default().trim())
-        .any(|range| range.eq_ignore_ascii_case(EVENT_STREAM))
+    told.flat_map(|value| value.split(',')).any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let named = parts.next().is_some_and(|range| range.eq_ignore_ascii_case(EVENT_STREAM));
+        // A weight of nothing says that it is not wanted.
+        named && !parts.any(|part| matches!(part, "q=0" | "q=0." | "q=0.0" | "q=0.00" | "q=0.000"))
+    })
 }
 
 #[cfg(test)]
@@ -73,6 +76,7 @@ mod tests {
             (&[], "*/*", Some("async"), Patience::Line),
             (&[], "application/json;q=0.5, text/event-stream", None, Patience::Acceptance),
             (&["respond-async"], "text/event-stream", None, Patience::Line),
+            (&[], "text/event-stream; q=0, application/json", None, Patience::End(None)),
         ] {
             assert_eq!(asked(prefer, accept, mode).ok(), Some(expected), "{prefer:?} {accept} {mode:?}");
         }

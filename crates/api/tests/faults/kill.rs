@@ -139,7 +139,11 @@ async fn every_run_ever_told_of_survives_kills_and_has_one_end() {
             FROM fact WHERE kind LIKE 'execution.%' GROUP BY 1) AS ended USING (execution_id)
         WHERE told IS DISTINCT FROM 1";
     assert_eq!(count(ends).await, 0, "each run has one end in the log");
-    assert_eq!(count("SELECT count(*) FROM execution WHERE outcome <> 'success'").await, 0, "somebody goes on with each");
+    assert_eq!(
+        count("SELECT count(*) FROM execution WHERE outcome <> 'success'").await,
+        0,
+        "somebody goes on with each"
+    );
     let taken_over = count("SELECT count(*) FROM taken_over").await;
     assert!(taken_over > 0, "no kill met a run under way: {KILLS} kills, {} runs", told.len());
     assert_eq!(count("SELECT count(*) FROM execution_queue").await, 0);

@@ -74,9 +74,13 @@ async fn both_need_their_rights_and_the_subject_its_binding() {
     let bindings = format!("/v1/workloads/{}/principal-bindings/user:mia", workload.workload_id);
     app.delete(bindings).await.expect(204);
     send(&app, &workload, "user:mia").await.refused(403, "principal_not_bound");
-    let other = given.active_workload("other").await;
-    let role = given.role("service:narrow", "runtime_user", ("workload", Some(&other.workload_id))).await;
-    assert!(!role.is_empty());
+    bind(&app, &workload, "user:new").await;
+    given.role("user:new", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    let roles = app.get("/v1/role-bindings?limit=200").await.expect(200);
+    let service = roles.as_array().unwrap().iter().find(|role| role["principal"] == "service:portal").unwrap();
+    app.delete(format!("/v1/role-bindings/{}", service["role_binding_id"].as_str().unwrap())).await.expect(204);
+    // Somebody whom the server has not seen: what it remembers of the service is no reason to let it through.
+    send(&app, &workload, "user:new").await.refused(404, "not_found");
 }
 
 #[tokio::test]

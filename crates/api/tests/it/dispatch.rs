@@ -71,8 +71,12 @@ async fn where_workers_run_everything_a_caller_waits_for_one_of_them() {
     let listed = server.get("/v1/executions?status=queued").await.expect(200);
     assert_eq!(listed[0]["execution_id"], id);
     assert_eq!(provider.count(), 0, "nobody works yet");
-    let worker =
-        TestApp::builder().beside(&server).setting("FAIRWAY_DISPATCH", "queued").provider(provider.clone()).start().await;
+    let worker = TestApp::builder()
+        .beside(&server)
+        .setting("FAIRWAY_DISPATCH", "queued")
+        .provider(provider.clone())
+        .start()
+        .await;
     assert_eq!(ended(&server, &id).await["queued_result"]["result"], "billing");
     assert_eq!(run(&server, &workload).await.expect(200)["output"], "billing");
     worker.drain().await;
@@ -100,11 +104,8 @@ async fn what_serves_when_a_run_begins_is_what_it_runs_under() {
     let workload = given.active_workload("main").await;
     let stays = accepted(&server, &workload).await;
     let rules = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "not_any_more" }]);
-    let versions = [
-        given.prompt("prompt-2").await,
-        given.model_policy("model-2").await,
-        given.policy_of("policy-2", rules).await,
-    ];
+    let versions =
+        [given.prompt("prompt-2").await, given.model_policy("model-2").await, given.policy_of("policy-2", rules).await];
     let release = given.approved(&workload.workload_id, &versions).await;
     given.transition(&release, "active").await;
     let other = given.active_workload("other").await;

@@ -99,7 +99,10 @@ async fn a_run_that_was_followed_is_told_the_same_again_from_wherever_one_was() 
     assert_eq!(streamed[2].data["delta"], "billing");
     let id = streamed[0].data["execution_id"].clone();
     let last = &streamed[6].data;
-    assert_eq!((&last["execution_id"], &last["output"], &last["status"]), (&id, &json!("billing"), &json!("completed")));
+    assert_eq!(
+        (&last["execution_id"], &last["output"], &last["status"]),
+        (&id, &json!("billing"), &json!("completed"))
+    );
     let by_worker = queued(&app, &workload).await.expect(202)["execution_id"].clone();
     ended(&app, &by_worker).await;
     assert_eq!(kinds(&events(&app.get(path(&by_worker, "/events")).await)), WHOLE);
@@ -158,7 +161,10 @@ async fn what_is_refused_is_a_plain_answer_and_what_fails_is_told() {
     let without = json!({ "environment": "dev", "inputs": {} });
     let told = events(&app.post(workload.execute_path(), without).header("accept", "text/event-stream").await);
     let last = told.last().unwrap();
-    assert_eq!((last.kind.as_str(), &last.data["error"]["code"]), ("execution.failed", &json!("prompt_argument_missing")));
+    assert_eq!(
+        (last.kind.as_str(), &last.data["error"]["code"]),
+        ("execution.failed", &json!("prompt_argument_missing"))
+    );
 }
 
 #[tokio::test]

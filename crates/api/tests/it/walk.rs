@@ -244,7 +244,7 @@ async fn from_an_empty_database_to_the_evidence() {
         read,
         json!({
             "execution_id": execution_id, "workload_id": workload_id, "release_id": release_id, "environment": "dev",
-            "lane": "standard", "submitted_by": "user:grace", "status": "completed", "outcome": "success",
+            "lane": "standard", "submitted_by": "user:grace", "delegated_by": null, "status": "completed", "outcome": "success",
             "error": null, "reason_code": "short_ticket", "started_at": answer["started_at"],
             "completed_at": answer["completed_at"], "steps": read["steps"],
             "queued_result": { "result": { "category": "billing" }, "result_at": answer["completed_at"] },
@@ -275,7 +275,7 @@ async fn from_an_empty_database_to_the_evidence() {
             "execution_id": execution_id, "workload_id": workload_id, "release_id": release_id,
             "started_at": answer["started_at"], "finished_at": answer["completed_at"], "status": "completed",
             "outcome": "success", "error_code": null, "environment": "dev", "lane": "standard",
-            "submitted_by": read["submitted_by"], "input_digest": evidence["execution"]["input_digest"],
+            "submitted_by": read["submitted_by"], "delegated_by": null, "input_digest": evidence["execution"]["input_digest"],
             "output_digest": evidence["execution"]["output_digest"],
         })
     );

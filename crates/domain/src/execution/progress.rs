@@ -185,8 +185,12 @@ mod tests {
 
     #[test]
     fn answers_and_failures_come_back_as_they_went() {
-        let completion =
-            Completion { text: "a".to_owned(), tokens_in: 1, tokens_out: 2, metadata: Map::from_iter([("m".to_owned(), json!(1))]) };
+        let completion = Completion {
+            text: "a".to_owned(),
+            tokens_in: 1,
+            tokens_out: 2,
+            metadata: Map::from_iter([("m".to_owned(), json!(1))]),
+        };
         let answers = ProviderError::ALL.map(Err).into_iter().chain([Ok(completion)]);
         for answer in answers {
             let kept = serde_json::to_string(&KeptAnswer::of("ask", &answer)).unwrap();

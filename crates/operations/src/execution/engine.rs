@@ -143,7 +143,10 @@ impl<'s> Keeper<'s> {
                     return Ok(());
                 }
                 Err(CommitError::Store(error)) if Instant::now() + pause < until => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "how far a run came could not be kept yet");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "how far a run came could not be kept yet"
+                    );
                     sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }

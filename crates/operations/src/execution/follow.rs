@@ -65,12 +65,7 @@ impl Services {
     ///
     /// # Errors
     /// Not found when the caller may not see it.
-    pub async fn told_of(
-        &self,
-        caller: &Caller,
-        id: ExecutionId,
-        token: Option<&TokenHash>,
-    ) -> Result<Told, Failure> {
+    pub async fn told_of(&self, caller: &Caller, id: ExecutionId, token: Option<&TokenHash>) -> Result<Told, Failure> {
         let scope = TenantScope::of(caller);
         // First how the run stands, then what was told: what is stored with its end is not missed.
         let (execution, own) = self.read_as(caller, id, token, Operation::ReadExecutionEvents).await?;

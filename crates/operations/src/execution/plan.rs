@@ -61,10 +61,8 @@ pub(crate) struct EntryKey {
 pub struct PlanCache {
     plans: Cache<PlanKey, Arc<KeptPlan>>,
     pub(crate) entries: Cache<EntryKey, Arc<fairway_domain::execution::ports::RuntimeEntry>>,
-    pub(crate) entries_by_workload: Cache<
-        (TenantId, fairway_domain::id::WorkloadId, Slug),
-        Arc<fairway_domain::execution::ports::RuntimeEntry>,
-    >,
+    pub(crate) entries_by_workload:
+        Cache<(TenantId, fairway_domain::id::WorkloadId, Slug), Arc<fairway_domain::execution::ports::RuntimeEntry>>,
     pub(crate) callers: Cache<crate::access::Claims, Arc<fairway_domain::access::Caller>>,
 }
 

@@ -59,7 +59,7 @@ pub(super) struct Running {
 /// What became of a run.
 pub(super) enum Ran {
     /// It ended, and that is stored.
-    Ended(Execution),
+    Ended(Box<Execution>),
     /// It is somebody else's by now, or its end could not be stored: nobody may be told of one.
     Lost,
     /// It could not be started, because what that was decided on has moved.
@@ -83,7 +83,7 @@ impl Running {
     pub(super) async fn wait(self, budget: Duration) -> Execution {
         let under_way = as_accepted(&self.acceptance, Status::Queued, None);
         match tokio::time::timeout(budget, self.spawn()).await {
-            Ok(Ok(Ran::Ended(execution))) => execution,
+            Ok(Ok(Ran::Ended(execution))) => *execution,
             Ok(Ok(Ran::Lost | Ran::Moved) | Err(_)) | Err(_) => under_way,
         }
     }
@@ -95,7 +95,7 @@ impl Running {
             Ok((ended, last)) => {
                 let finished_at = self.services.clock.now();
                 let ending = self.ending(ended, last, finished_at);
-                if self.store(&ending).await { Ran::Ended(self.as_ended(&ending)) } else { Ran::Lost }
+                if self.store(&ending).await { Ran::Ended(Box::new(self.as_ended(&ending))) } else { Ran::Lost }
             }
             Err(Unended::Moved) => Ran::Moved,
             Err(Unended::Lost) => Ran::Lost,

@@ -126,7 +126,9 @@ impl Services {
         }
         let (mut fresh, mut counted) = (false, false);
         for _ in 0..DECISIONS {
-            let sender = self.caller_for_run(mode, claims, request_id, fresh).await?;
+            // Of two callers the accept proves one, so the rights of a service are looked at with every request.
+            let proved = fresh || request.on_behalf_of.is_some();
+            let sender = self.caller_for_run(mode, claims, request_id, proved).await?;
             let (caller, client) = match &request.on_behalf_of {
                 None => (sender, None),
                 Some(subject) => {
@@ -138,6 +140,10 @@ impl Services {
                     }
                 }
             };
+            if client.as_ref().is_some_and(|client| client.access_revision != caller.access_revision) {
+                fresh = true;
+                continue;
+            }
             let entry = match self.entry(&caller, request, fresh).await {
                 // The tenant that was looked in may be a cached caller's former one.
                 Err(failure) if !fresh && may_be_outdated(&failure) => {

@@ -154,7 +154,8 @@ impl Services {
             fact = fact.notifying(&workload.owner_ref.to_string());
             fulfilled.push((Obligation::NotifyOwner, finished_at));
         }
-        let error = (outcome != Outcome::Denied).then(|| RunError::new(code, message));
+        // A decision says by itself why it refused.
+        let error = decision.is_none().then(|| RunError::new(code, message));
         let ending = Ending {
             execution_id: run.execution_id,
             lease,

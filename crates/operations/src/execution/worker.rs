@@ -280,8 +280,11 @@ impl Services {
         }
         let accepted = decided(&claimed.decisions).ok_or(Failure::Corrupt("a run without a decision"))?;
         let acceptance = self.acceptance_of(claimed, inputs, sender, (release_id, lane), recorded);
-        let on =
-            AcceptedOn { deployment: deployment.revision, workload: entry.workload.revision, access: caller.access_revision };
+        let on = AcceptedOn {
+            deployment: deployment.revision,
+            workload: entry.workload.revision,
+            access: caller.access_revision,
+        };
         Ok(Onward::Runs(Box::new(Running {
             services: self.clone(),
             scope,
