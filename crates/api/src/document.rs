@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use utoipa::{
     IntoResponses, Modify, OpenApi, ToSchema,
     openapi::{
-        OpenApi as OpenApiDocument, PathItem,
+        Content, OpenApi as OpenApiDocument, PathItem, RefOr, Required, Schema,
         path::Operation,
         security::{ApiKey, ApiKeyValue, SecurityScheme},
     },
@@ -65,7 +65,27 @@ pub fn document() -> utoipa::openapi::OpenApi {
     let mut document = app::collected();
     words::add(&mut document);
     headers::add(&mut document);
+    let_bodies_be_absent(&mut document);
     document
+}
+
+/// An absent body counts as an empty object, so where nothing is required of one it may be absent.
+fn let_bodies_be_absent(document: &mut OpenApiDocument) {
+    let Some(components) = document.components.clone() else { return };
+    let asks_for_nothing = |content: &Content| {
+        let Some(RefOr::Ref(schema)) = &content.schema else { return false };
+        let name = schema.ref_location.rsplit('/').next().unwrap_or_default();
+        matches!(components.schemas.get(name), Some(RefOr::T(Schema::Object(object))) if object.required.is_empty())
+    };
+    for operation in document.paths.paths.values_mut().flat_map(operations_mut) {
+        if let Some(RefOr::T(body)) = &mut operation.request_body {
+            let mut contents = body.content.values();
+            let absent = contents.all(|content| matches!(content, RefOr::T(content) if asks_for_nothing(content)));
+            if absent {
+                body.required = Some(Required::False);
+            }
+        }
+    }
 }
 
 /// The operations of a path, each with the method that asks for it.

@@ -269,7 +269,7 @@ impl ExecutionView {
             status = 200,
             description = "The run ended; with `Accept: text/event-stream`, its events as they come. To `anonymous` and to \
                 holders of share links, a key that is known answers `execution_id` and `state` alone",
-            content((ExecutionResult = "application/json"), (String = "text/event-stream"))
+            body = ExecutionResult,
         ),
         (status = 202, description = "The run goes on", body = QueuedExecution),
         (status = 429, description = "Too many runs wait, or the workload is public and you ask too often", body = ErrorBody),

@@ -68,10 +68,12 @@ pub(crate) async fn at_leisure(server: &Running, furniture: &Furniture, database
         let last =
             text.lines().rev().find_map(|line| line.strip_prefix("data: ")).context("a stream without events")?;
         let last: Value = serde_json::from_str(last)?;
-        anyhow::ensure!(last["status"] == "completed", "a run did not complete: {last}");
-        let ended = OffsetDateTime::parse(last["completed_at"].as_str().context("a run without an end")?, &Rfc3339)?;
+        let told =
+            |name: &str| last.get(name).and_then(Value::as_str).with_context(|| format!("an end without {name}"));
+        anyhow::ensure!(told("status")? == "completed", "a run did not complete: {last}");
+        let ended = OffsetDateTime::parse(told("completed_at")?, &Rfc3339)?;
         heard.record(u64::try_from((arrived - ended).whole_microseconds().max(1))?)?;
-        runs.push(last["execution_id"].as_str().context("a run without a name")?.to_owned());
+        runs.push(told("execution_id")?.to_owned());
         sleep(PAUSE).await;
     }
     for run in runs {

@@ -27,6 +27,7 @@ use fairway_operations::{
 use futures_util::stream;
 use std::{convert::Infallible, time::Duration};
 use tokio::time::Instant;
+use utoipa::ToSchema;
 
 /// Where a client says which event it saw last.
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -38,6 +39,19 @@ const HEARTBEAT: Duration = Duration::from_secs(3);
 const EVERY: Duration = Duration::from_secs(1);
 /// How long a client waits before it comes back, in milliseconds.
 const RETRY: &str = "retry: 1000\n\n";
+
+/// One event, as the fields of a stream spell it.
+#[derive(ToSchema)]
+#[schema(as = ExecutionEvent)]
+#[expect(dead_code, reason = "only its description is used")]
+struct EventView {
+    /// Its number, from 1.
+    id: String,
+    /// `execution.started`, `step.started`, `output.delta`, `step.completed`, `execution.completed` or `execution.failed`.
+    event: String,
+    /// What is to be said of it, as JSON.
+    data: String,
+}
 
 /// The events of a run so far, and those that come, until its end.
 #[utoipa::path(
@@ -55,7 +69,7 @@ const RETRY: &str = "retry: 1000\n\n";
             description = "Events: `execution.started`, `step.started`, `output.delta` and `step.completed` as often as there \
                 are any, and last `execution.completed` or `execution.failed` with the result. They are numbered from 1.",
             content_type = "text/event-stream",
-            body = String
+            body = EventView
         ),
         (status = 429, description = "You try too many share tokens", body = ErrorBody),
         ReadRefusals

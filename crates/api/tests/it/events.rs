@@ -79,7 +79,7 @@ impl Stream {
     async fn next(&mut self) -> String {
         let heard = async {
             loop {
-                let line = self.lines.next_line().await.unwrap().expect("the stream goes on");
+                let line = self.lines.next_line().await.unwrap().unwrap();
                 if let Some(kind) = line.strip_prefix("event: ") {
                     return kind.to_owned();
                 }
