@@ -50,8 +50,8 @@ impl Walk {
             Self::Exceptions => "execution_exception",
             Self::Leases => "execution_lease",
             Self::Line => {
-                "(SELECT tenant_id, execution_id FROM execution_queue
-                  UNION ALL SELECT tenant_id, execution_id FROM execution_lease)"
+                "(SELECT tenant_id, execution_id FROM execution_queue \
+                 UNION ALL SELECT tenant_id, execution_id FROM execution_lease)"
             }
         }
     }

@@ -108,7 +108,7 @@ const FILL: &str = "
     INSERT INTO evidence_artifact SELECT tenant_id, execution_id, gen_random_uuid(), 'x', 'x', '{}', now()
         FROM execution ON CONFLICT DO NOTHING;
     INSERT INTO execution_progress SELECT tenant_id, execution_id, 1, NULL, '[]' FROM execution ON CONFLICT DO NOTHING;
-    INSERT INTO execution_queue SELECT tenant_id, fairway_uuid_floor(now() + n * interval '1 ms')
+    INSERT INTO execution_queue SELECT tenant_id, fairway_uuid_floor(now() + interval '1 hour' + n * interval '1 ms')
         FROM tenant, generate_series(1, 400) AS n ON CONFLICT DO NOTHING;
     INSERT INTO evidence_payload SELECT tenant_id, execution_id, artifact_id, '\\x00000000000000000000000000000000', '{}'
         FROM evidence_artifact ON CONFLICT DO NOTHING;
