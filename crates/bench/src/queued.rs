@@ -58,7 +58,7 @@ pub(crate) async fn at_leisure(server: &Running, furniture: &Furniture, database
     let mut connection = Connection::open(server.address).await?;
     let slug = &furniture.workloads.first().context("no workload was made")?.slug;
     let path = format!("/v1/workloads/by-slug/{slug}/execute");
-    let body = json!({ "environment": ENVIRONMENT, "inputs": { "ticket": "a refund" } });
+    let body = json!({ "environment": ENVIRONMENT, "inputs": { "text": "I want a refund." } });
     let (mut heard, mut in_line) = (histogram()?, histogram()?);
     let mut runs = Vec::new();
     for _ in 0..LEISURELY {
