@@ -4,6 +4,7 @@ mod accept;
 mod accept_guest;
 mod accept_many;
 mod evidence;
+mod find;
 mod finish;
 mod lease;
 mod lineage;
@@ -14,6 +15,7 @@ mod start;
 
 pub(crate) use accept_many::Accepts;
 pub(crate) use evidence::Evidence;
+pub(crate) use find::Runs;
 pub(crate) use finish::Finishes;
 pub(crate) use progress::Advances;
 pub(crate) use start::Starts;
@@ -33,7 +35,7 @@ use fairway_domain::{
     },
     execution::{
         Acceptance, Admission, Ending, Execution, Outcome, RunError, Status, StepRow,
-        dispatch::{Claim, Claimed, Held, Start, Started, Stopping},
+        dispatch::{Claim, Claimed, Held, Start, Started, Stopping, Taken},
         ports::{Accepted, AcceptedOn, ExecutionFilter, ExecutionStore, LapsedRun, LeaseState, RuntimeEntry},
         progress::{Progress, RunEvent},
     },
@@ -51,38 +53,18 @@ const EXECUTION_COLUMNS: &str = "execution.execution_id, execution.workload_id, 
     execution.release_id, execution.environment, execution.lane, execution.submitter, execution.delegate, execution.status, \
     execution.outcome, execution.error_code, execution.error_message, execution.error_offset, execution.started_at, execution.finished_at";
 
-/// The answer of the run `$2`, while it is kept: for `$3` seconds after the end, by the database's clock alone.
-const ANSWER: &str = "
-    (SELECT body FROM execution_result AS result
-     WHERE result.tenant_id = $1 AND result.execution_id = $2
-        AND execution.finished_at + make_interval(secs => $3) > fairway_now()) AS output";
-
 /// Where the answer is nobody's business.
 const NO_ANSWER: &str = "NULL::text AS output";
 
 /// Where it is not asked what the policy said.
 const NO_REASON: &str = "NULL::text AS reason_code";
 
-/// The reason code of the strictest decision of a run, and of equally strict ones of the last; of the run `execution` names, as a value where there is
-/// one. PostgreSQL then opens the one month that it lies in; for a column it opens all of them, in case.
-macro_rules! reason_code {
-    ($tenant:literal, $execution:literal) => {
-        concat!(
-            "(SELECT reason_code FROM policy_decision AS decision
-              WHERE decision.tenant_id = ",
-            $tenant,
-            " AND decision.execution_id = ",
-            $execution,
-            " ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
-              LIMIT 1) AS reason_code"
-        )
-    };
-}
-
-/// Of the run `$2`.
-const REASON_CODE: &str = reason_code!("$1", "$2");
-/// Of whatever run the row is.
-const REASON_CODE_OF_EACH: &str = reason_code!("execution.tenant_id", "execution.execution_id");
+/// The reason code of the strictest decision of whatever run the row is, and of equally strict ones of the last. PostgreSQL opens
+/// all months for it, in case.
+const REASON_CODE_OF_EACH: &str = "(SELECT reason_code FROM policy_decision AS decision
+    WHERE decision.tenant_id = execution.tenant_id AND decision.execution_id = execution.execution_id
+    ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
+    LIMIT 1) AS reason_code";
 
 fn execution(row: &Row) -> Result<Execution, StoreError> {
     let outcome: Option<&str> = row.column("outcome")?;
@@ -164,8 +146,8 @@ impl ExecutionStore for Database {
         lease::renew(self, scope, id, lease).await
     }
 
-    async fn let_lapse(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<(), StoreError> {
-        lease::let_lapse(self, scope, id, lease).await
+    async fn hand_back(&self, scope: TenantScope, held: Held) -> Result<(), StoreError> {
+        lease::hand_back(self, scope, held).await
     }
 
     async fn take_lapsed(&self, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError> {
@@ -187,11 +169,11 @@ impl ExecutionStore for Database {
     async fn stop(
         &self,
         scope: TenantScope,
-        held: Held,
+        taken: Taken,
         by: &ActorRef,
         key: Option<&KeyedOutcome>,
     ) -> Result<Stopping, StoreError> {
-        queue::stop(self, scope, held, (by, key)).await
+        queue::stop(self, scope, taken, (by, key)).await
     }
 
     async fn take_over(&self, scope: TenantScope, held: Held) -> Result<bool, StoreError> {
@@ -203,13 +185,7 @@ impl ExecutionStore for Database {
     }
 
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError> {
-        let sql = format!(
-            "SELECT {EXECUTION_COLUMNS}, {ANSWER}, {REASON_CODE} FROM execution
-             WHERE tenant_id = $1 AND execution_id = $2"
-        );
-        let kept = self.result_retention.as_secs_f64();
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid(), &kept]).await?;
-        row.as_ref().map(execution).transpose()
+        self.runs.now((scope.tenant().uuid(), id.uuid())).await
     }
 
     async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError> {

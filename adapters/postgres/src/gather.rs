@@ -95,6 +95,8 @@ struct Turn<B: Batch> {
 
 impl<B: Batch> Turn<B> {
     async fn work_until_nobody_waits(mut self) {
+        // Who is about to ask at this very moment comes along: this task would run in front of those that are ready.
+        tokio::task::yield_now().await;
         loop {
             let (items, lines): (Vec<B::Item>, Vec<oneshot::Sender<B::Answer>>) =
                 self.of.next_askers().into_iter().unzip();

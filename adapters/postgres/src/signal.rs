@@ -17,7 +17,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket, tls::Make
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 const CHANNEL: &str = "fairway_signal";
-/// How long a connection may take.
+/// How long a connection may take, and a word over it.
 const CONNECT: Duration = Duration::from_millis(900);
 
 /// The line of one process.
@@ -87,7 +87,11 @@ impl SignalLine for PostgresLine {
                 client
             }
         };
-        let told = client.execute("SELECT pg_notify($1, $2)", &[&CHANNEL, &message.join(" ")]).await;
+        // A line that is neither up nor down would keep everything that is to be told: it is left for a new one.
+        let message = message.join(" ");
+        let told = timeout(CONNECT, client.execute("SELECT pg_notify($1, $2)", &[&CHANNEL, &message]))
+            .await
+            .map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
         *telling = Some(client);
         told.map(|_| ()).map_err(failure::of_store)
     }

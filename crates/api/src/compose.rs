@@ -22,7 +22,7 @@ use fairway_domain::{
 use fairway_operations::{
     Failure, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
-    execution::{recover_forever, work_forever},
+    execution::{recover_forever, work_until_stopped},
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresLine};
 use fairway_providers::{Accounts, Local};
@@ -250,13 +250,13 @@ impl Process {
     /// When the address cannot be read.
     pub fn start_worker(&self, works: Works) -> anyhow::Result<JoinSet<()>> {
         let mut relays = JoinSet::new();
+        let line = Arc::new(PostgresLine::new(self.url.clone()));
+        let services = self.services.clone();
+        relays.spawn(async move { services.exchange_signals(line).await });
         if !self.dispatch.has_workers() {
             relays.spawn(recover_forever(self.services.clone()));
             return Ok(relays);
         }
-        let line = Arc::new(PostgresLine::new(self.url.clone()));
-        let services = self.services.clone();
-        relays.spawn(async move { services.exchange_signals(line).await });
         if works == Works::Yes {
             let options = DatabaseOptions {
                 url: self.url.clone(),
@@ -265,7 +265,7 @@ impl Process {
             };
             let database = Database::new(&options)?;
             self.metrics.watch(database.waiting().clone());
-            relays.spawn(work_forever(self.services.over(stores(&database))));
+            relays.spawn(work_until_stopped(self.services.over(stores(&database))));
         }
         Ok(relays)
     }

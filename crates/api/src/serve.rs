@@ -218,6 +218,9 @@ pub fn listen(
                 })
                 .finish(map_config(app, |()| AppConfig::default()));
             fn_service(move |socket: TcpStream| async move {
+                // A stream says little things one after the other, and each would wait until the one before is acknowledged,
+                // which clients put off for 40 ms. Where it cannot be said, the connection is gone.
+                let _ = socket.set_nodelay(true);
                 let peer = socket.peer_addr().ok();
                 Ok((Guarded::new(socket, keep_alive.saturating_add(header_timeout)), Protocol::Http1, peer))
             })
@@ -294,7 +297,6 @@ async fn serve_over(
         _ = terminate.recv() => stop(process.leaving(), &handle, server).await?,
         _ = interrupt.recv() => stop(process.leaving(), &handle, server).await?,
     }
-    relays.shutdown().await;
     process.services().let_runs_end(RUNS_END).await;
     match process.services().hand_back().await {
         Ok(runs) => tracing::info!(runs, "Fairway has stopped"),
@@ -302,6 +304,7 @@ async fn serve_over(
             tracing::warn!(error = &error as &dyn std::error::Error, "runs under way could not be handed back");
         }
     }
+    relays.shutdown().await;
     Ok(())
 }
 
@@ -385,9 +388,9 @@ pub async fn work(settings: &Settings) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     tracing::info!("stopping: no new runs, those under way end");
-    relays.shutdown().await;
     process.services().let_runs_end(WORKER_ENDS).await;
     let runs = process.services().hand_back().await?;
+    relays.shutdown().await;
     tracing::info!(runs, "the worker has stopped");
     Ok(())
 }

@@ -5,17 +5,19 @@ use crate::{id::ExecutionId, store::StoreError};
 use async_trait::async_trait;
 use uuid::Uuid;
 
-/// Something that others may wait for.
+/// Something that others may wait for. What must not wait comes first: when there is too much to tell, the first are told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Signal {
-    /// A run waits for a worker.
-    Work,
-    /// Something of a run was stored.
-    Progress(ExecutionId),
-    /// Whoever works on a run should look how its lease stands.
-    Look(ExecutionId),
     /// Everybody who works on runs should look how their leases stand.
     LookAtAll,
+    /// Whoever works on a run should look how its lease stands.
+    Look(ExecutionId),
+    /// A run waits for a worker.
+    Work,
+    /// A run's end was stored.
+    Ended(ExecutionId),
+    /// Something of a run was stored before its end.
+    Progress(ExecutionId),
 }
 
 impl Signal {
@@ -24,6 +26,7 @@ impl Signal {
     pub fn spelled(self) -> String {
         match self {
             Self::Work => "w".to_owned(),
+            Self::Ended(id) => format!("e{id}"),
             Self::Progress(id) => format!("p{id}"),
             Self::Look(id) => format!("l{id}"),
             Self::LookAtAll => "a".to_owned(),
@@ -37,6 +40,7 @@ impl Signal {
         match text.split_at_checked(1)? {
             ("w", "") => Some(Self::Work),
             ("a", "") => Some(Self::LookAtAll),
+            ("e", id) => run(id).map(Self::Ended),
             ("p", id) => run(id).map(Self::Progress),
             ("l", id) => run(id).map(Self::Look),
             _ => None,
@@ -60,11 +64,11 @@ mod tests {
     #[test]
     fn signals_are_read_as_they_were_spelled_and_others_are_none() {
         let id = ExecutionId::from(Uuid::from_u128(7));
-        for signal in [Signal::Work, Signal::Progress(id), Signal::Look(id), Signal::LookAtAll] {
+        for signal in [Signal::LookAtAll, Signal::Look(id), Signal::Work, Signal::Ended(id), Signal::Progress(id)] {
             assert!(signal.spelled().len() <= 37);
             assert_eq!(Signal::parse(&signal.spelled()), Some(signal));
         }
-        for text in ["", "x", "w1", "p", "pp", "a ", "\u{e9}"] {
+        for text in ["", "x", "w1", "p", "pp", "e", "a ", "\u{e9}"] {
             assert_eq!(Signal::parse(text), None, "{text:?}");
         }
     }

@@ -20,4 +20,4 @@ pub use evidence::{Disclosure, ExecutionQuery, ReadExecution};
 pub use follow::Told;
 pub use recovery::recover_forever;
 pub use start::{Answer, ExecuteRequest, Patience};
-pub use worker::work_forever;
+pub use worker::work_until_stopped;

@@ -185,6 +185,11 @@ impl Services {
         self.signals.give(signal, &self.live);
     }
 
+    /// Wakes whoever waits for this here, where nobody else can.
+    pub(crate) fn signal_here(&self, signal: Signal) {
+        self.signals.heard(signal, &self.live);
+    }
+
     /// Exchanges signals with the other processes, for ever.
     pub async fn exchange_signals(&self, line: Arc<dyn SignalLine>) {
         exchange_forever(Arc::clone(&self.signals), Arc::clone(&self.live), line).await;

@@ -17,8 +17,10 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// How often this process tells the others: what comes in between is told together.
-const EVERY: Duration = Duration::from_millis(5);
+/// How often this process tells the others while there is much to tell: what comes in between is told together.
+const EVERY: Duration = Duration::from_millis(10);
+/// Messages that are told at once after a quiet time.
+const AT_ONCE: u32 = 4;
 /// Signals that one message has room for.
 const ROOM: usize = 150;
 /// Signals that wait to be told. What comes beyond is found by whoever looks.
@@ -30,9 +32,16 @@ const BROKEN: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     work: Notify,
-    followers: Mutex<HashMap<ExecutionId, watch::Sender<()>>>,
+    followers: Mutex<HashMap<ExecutionId, watch::Sender<Stored>>>,
     outgoing: Mutex<BTreeSet<Signal>>,
     told: Notify,
+}
+
+/// What of a run was stored, as far as this process was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stored {
+    Something,
+    TheEnd,
 }
 
 /// Somebody who follows a run; until it is dropped.
@@ -40,29 +49,40 @@ pub(crate) struct Signals {
 pub struct Following {
     of: Arc<Signals>,
     run: ExecutionId,
-    told: watch::Receiver<()>,
+    /// Gone with this alone.
+    told: Option<watch::Receiver<Stored>>,
 }
 
 impl Following {
     /// Waits until something of the run was stored, but not longer than this. What was stored before this was called and
     /// after the run was followed counts.
     pub async fn changed(&mut self, at_most: Duration) {
-        let _woken = tokio::time::timeout(at_most, self.told.changed()).await;
+        if let Some(told) = &mut self.told {
+            let _woken = tokio::time::timeout(at_most, told.changed()).await;
+        }
+    }
+
+    /// Waits until somebody says that the run's end was stored, but not longer than this.
+    pub(crate) async fn ended(&mut self, at_most: Duration) {
+        if let Some(told) = &mut self.told {
+            let _woken = tokio::time::timeout(at_most, told.wait_for(|stored| *stored == Stored::TheEnd)).await;
+        }
     }
 }
 
 impl Drop for Following {
     fn drop(&mut self) {
         let mut followers = self.of.followers();
-        // This one is among those who are counted.
-        if followers.get(&self.run).is_some_and(|told| told.receiver_count() <= 1) {
+        // Under the lock, so that of two that go at the same time the second sees that nobody is left.
+        drop(self.told.take());
+        if followers.get(&self.run).is_some_and(|told| told.receiver_count() == 0) {
             followers.remove(&self.run);
         }
     }
 }
 
 impl Signals {
-    fn followers(&self) -> MutexGuard<'_, HashMap<ExecutionId, watch::Sender<()>>> {
+    fn followers(&self) -> MutexGuard<'_, HashMap<ExecutionId, watch::Sender<Stored>>> {
         // A panic elsewhere leaves the map whole: each change of it is one call.
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,8 +94,8 @@ impl Signals {
     /// Follows a run.
     #[must_use]
     pub(crate) fn follow(self: &Arc<Self>, run: ExecutionId) -> Following {
-        let told = self.followers().entry(run).or_insert_with(|| watch::Sender::new(())).subscribe();
-        Following { of: Arc::clone(self), run, told }
+        let told = self.followers().entry(run).or_insert_with(|| watch::Sender::new(Stored::Something)).subscribe();
+        Following { of: Arc::clone(self), run, told: Some(told) }
     }
 
     /// Waits until a run may wait for a worker.
@@ -97,13 +117,17 @@ impl Signals {
     pub(crate) fn heard(&self, signal: Signal, live: &LiveRuns) {
         match signal {
             Signal::Work => self.work.notify_one(),
-            Signal::Progress(run) => {
-                if let Some(told) = self.followers().get(&run) {
-                    told.send_replace(());
-                }
-            }
+            Signal::Progress(run) => self.stored(run, Stored::Something),
+            Signal::Ended(run) => self.stored(run, Stored::TheEnd),
             Signal::Look(run) => live.look(run),
             Signal::LookAtAll => live.look_at_all(),
+        }
+    }
+
+    fn stored(&self, run: ExecutionId, what: Stored) {
+        if let Some(told) = self.followers().get(&run) {
+            // Words overtake each other, and an end stays one.
+            told.send_modify(|stored| *stored = if *stored == Stored::TheEnd { Stored::TheEnd } else { what });
         }
     }
 
@@ -124,17 +148,19 @@ pub(crate) async fn exchange_forever(signals: Arc<Signals>, live: Arc<LiveRuns>,
 }
 
 async fn tell_forever(signals: &Signals, line: &dyn SignalLine) {
+    // When as much was told as may be told by then.
+    let mut paid = Instant::now();
     loop {
         let message = signals.next_message();
         if message.is_empty() {
             signals.told.notified().await;
             continue;
         }
-        let next = Instant::now() + EVERY;
+        paid = paid.max(Instant::now()) + EVERY;
         if let Err(error) = line.tell(&message).await {
             tracing::debug!(error = &error as &dyn std::error::Error, "the others were not told");
         }
-        sleep_until(next).await;
+        sleep_until(paid.checked_sub(EVERY * AT_ONCE).unwrap_or(paid)).await;
     }
 }
 
@@ -165,6 +191,36 @@ mod tests {
         let began = Instant::now();
         following.changed(long).await;
         assert!(began.elapsed() < long);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_the_end_is_not_woken_before() {
+        let (signals, live) = (Arc::new(Signals::default()), LiveRuns::default());
+        let run = ExecutionId::from(Uuid::from_u128(1));
+        let mut following = signals.follow(run);
+        signals.give(Signal::Progress(run), &live);
+        let short = Duration::from_millis(50);
+        let began = Instant::now();
+        following.ended(short).await;
+        assert!(began.elapsed() >= short);
+        signals.give(Signal::Ended(run), &live);
+        signals.give(Signal::Progress(run), &live);
+        let (began, long) = (Instant::now(), Duration::from_secs(60));
+        following.ended(long).await;
+        assert!(began.elapsed() < long);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn followers_that_go_at_the_same_time_leave_nothing() {
+        let signals = Arc::new(Signals::default());
+        for number in 0..2_000 {
+            let run = ExecutionId::from(Uuid::from_u128(number));
+            let (one, other) = (signals.follow(run), signals.follow(run));
+            let (one, other) = (tokio::spawn(async { drop(one) }), tokio::spawn(async { drop(other) }));
+            one.await.unwrap();
+            other.await.unwrap();
+        }
+        assert_eq!(signals.followers().len(), 0);
     }
 
     #[test]

@@ -109,7 +109,16 @@ impl FaultyLine {
     /// When nothing can listen, or the database is not reached over TCP.
     #[must_use]
     pub fn to(database: &TestDatabase, seed: u64) -> Arc<Self> {
-        match Self::try_to(&database.url(), seed) {
+        Self::to_url(&database.url(), seed)
+    }
+
+    /// A line to the database at this address.
+    ///
+    /// # Panics
+    /// When nothing can listen, or the database is not reached over TCP.
+    #[must_use]
+    pub fn to_url(url: &str, seed: u64) -> Arc<Self> {
+        match Self::try_to(url, seed) {
             Ok(line) => Arc::new(line),
             Err(error) => panic!("there is no line to the database: {error:#}"),
         }

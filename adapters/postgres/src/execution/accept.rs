@@ -126,10 +126,14 @@ macro_rules! room_sql {
     };
 }
 
-/// Whether there is none.
+/// Whether there is none, which is asked only where nothing was let in: a long line is long to count.
 macro_rules! full_sql {
-    () => {
-        "EXISTS (SELECT FROM execution_queue WHERE tenant_id = $1 OFFSET $27::bigint - 1)"
+    ($places:literal) => {
+        concat!(
+            "CASE WHEN EXISTS (SELECT FROM ",
+            $places,
+            ") THEN false ELSE EXISTS (SELECT FROM execution_queue WHERE tenant_id = $1 OFFSET $27::bigint - 1) END"
+        )
     };
 }
 
@@ -156,7 +160,7 @@ pub(super) use {answer_sql, fact_sql, full_sql, go_sql, lease_sql, place_sql, qu
 
 const RUN: &str = concat!(go_sql!(""), run_sql!(), lease_sql!(), answer_sql!("go", "false"));
 const DENY: &str = concat!(go_sql!(""), run_sql!(), fact_sql!(), answer_sql!("go", "false"));
-const QUEUE: &str = concat!(go_sql!(room_sql!()), run_sql!(), queue_sql!(), answer_sql!("go", full_sql!()));
+const QUEUE: &str = concat!(go_sql!(room_sql!()), run_sql!(), queue_sql!(), answer_sql!("go", full_sql!("go")));
 const RUN_KEYED: &str =
     concat!(go_sql!("", "go", "$30", "$31", "$32", "$33"), run_sql!(), lease_sql!(), answer_sql!("place", "false"));
 const DENY_KEYED: &str =
@@ -165,7 +169,7 @@ const QUEUE_KEYED: &str = concat!(
     go_sql!(room_sql!(), "go", "$28", "$29", "$30", "$31"),
     run_sql!(),
     queue_sql!(),
-    answer_sql!("place", full_sql!())
+    answer_sql!("place", full_sql!("place"))
 );
 
 pub(super) async fn accept(

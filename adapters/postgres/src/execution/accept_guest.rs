@@ -34,14 +34,14 @@ const QUEUE: &str = concat!(
     used_sql!("place", "$28"),
     run_sql!(", share_link_id, result_token, delegate", ", $28, $29, $30"),
     queue_sql!(),
-    answer_sql!("place", full_sql!())
+    answer_sql!("place", full_sql!("place"))
 );
 const QUEUE_KEYED: &str = concat!(
     go_sql!(room_sql!(), "claimed", "$31", "$32", "$33", "$34"),
     used_sql!("claimed", "$28"),
     run_sql!(", share_link_id, result_token, delegate", ", $28, $29, $30"),
     queue_sql!(),
-    answer_sql!("place", full_sql!())
+    answer_sql!("place", full_sql!("place"))
 );
 // A denial costs no use.
 const DENY: &str = concat!(

@@ -27,7 +27,7 @@ use uuid::Uuid;
 /// claimed in one order by everybody, so that two statements never wait for each other. What holds the runs has columns,
 /// a condition and a place of its own.
 macro_rules! accept_sql {
-    ($columns:literal, $names:literal, $room:literal, $status:literal, $held:literal, $answer:literal) => {
+    ($columns:literal, $names:literal, $full:literal, $room:literal, $status:literal, $held:literal, $answer:literal) => {
         concat!(
             "WITH asked AS MATERIALIZED (
                 SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::uuid[],
@@ -43,7 +43,9 @@ macro_rules! accept_sql {
             $names,
             ")
              ),
-             place AS MATERIALIZED (
+             ",
+            $full,
+            "place AS MATERIALIZED (
                 SELECT asked.* FROM asked
                 JOIN deployment USING (tenant_id, workload_id, environment)
                 JOIN workload USING (tenant_id, workload_id)
@@ -103,6 +105,7 @@ const RUN: &str = accept_sql!(
     ", $27::uuid[], $28::float8[], $29::float8[]",
     ", token, lease_for, deadline_in",
     "",
+    "",
     "running",
     "INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at)
      SELECT tenant_id, execution_id, token, make_interval(secs => lease_for),
@@ -112,18 +115,23 @@ const RUN: &str = accept_sql!(
      FROM place LEFT JOIN go USING (execution_id)"
 );
 
-/// Runs that wait in line, while there is room in it. Of those that come at the same moment a few more may find it.
+/// Runs that wait in line, while there is room in it: that is looked up once for each tenant, because a long line is long to
+/// count. Of those that come at the same moment a few more may find it.
 const QUEUE: &str = accept_sql!(
     "",
     "",
-    " AND NOT EXISTS (SELECT FROM execution_queue AS line WHERE line.tenant_id = asked.tenant_id OFFSET $27::bigint - 1)",
+    "full_line AS MATERIALIZED (
+        SELECT tenant_id FROM (SELECT DISTINCT tenant_id FROM asked) AS one
+        WHERE EXISTS (SELECT FROM execution_queue AS line WHERE line.tenant_id = one.tenant_id OFFSET $27::bigint - 1)
+     ),
+     ",
+    " AND tenant_id NOT IN (SELECT tenant_id FROM full_line)",
     "queued",
     "INSERT INTO execution_queue (tenant_id, execution_id) SELECT tenant_id, execution_id FROM go",
     "SELECT place.execution_id, go.execution_id IS NOT NULL AS gone, false AS line_full
      FROM place LEFT JOIN go USING (execution_id)
      UNION ALL
-     SELECT execution_id, false, true FROM asked
-     WHERE EXISTS (SELECT FROM execution_queue AS line WHERE line.tenant_id = asked.tenant_id OFFSET $27::bigint - 1)"
+     SELECT execution_id, false, true FROM asked WHERE tenant_id IN (SELECT tenant_id FROM full_line)"
 );
 
 /// The accepts of one process's worker: of runs that begin at once, or of those that wait in line. Each goes with its own.

@@ -21,12 +21,13 @@ use std::collections::HashSet;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// The ends of runs, and `$more`: what only some runs have. What every list beside it costs is paid by every run.
+/// The ends of runs, and `$more`: what only some runs have. What every list beside it costs is paid by every run. The first and
+/// the last run say which months need to be opened at all.
 ///
 /// The fact is written here and not by `fairway_commit`, because no key is claimed and everything selects from `ended`
 /// anyway: without its lease a run writes nothing, and none hinders another.
 macro_rules! finish_sql {
-    ($more:literal) => {
+    ($more:expr) => {
         concat!(
             "WITH asked AS MATERIALIZED (
                 SELECT * FROM unnest(",
@@ -51,6 +52,7 @@ macro_rules! finish_sql {
                     error_message = held.error_message, finished_at = held.finished_at,
                     error_offset = held.error_offset, output_digest = held.output_digest
                 FROM held WHERE execution.tenant_id = held.tenant_id AND execution.execution_id = held.execution_id
+                    AND execution.execution_id >= $40 AND execution.execution_id <= $41
                 RETURNING held.*, execution.workload_id, execution.workspace_id, execution.release_id
              ),
              answer AS (
@@ -93,42 +95,52 @@ macro_rules! finish_sql {
 /// For runs that ended with an answer, owed nothing, and whose flows did not decide again.
 const SQL: &str = finish_sql!("");
 
+/// What was told of runs at their end.
+macro_rules! kept {
+    () => {
+        "kept AS (
+            INSERT INTO execution_progress (tenant_id, execution_id, position, events)
+            SELECT ended.tenant_id, execution_id, position, events
+            FROM unnest($42::uuid[], $43::smallint[], $44::text[]) AS told (execution_id, position, events)
+            JOIN ended USING (execution_id)
+            ON CONFLICT DO NOTHING
+         ),"
+    };
+}
+
+/// For those of them that were told of while they ran.
+const WITH_TOLD: &str = finish_sql!(kept!());
+
 /// For all others.
-const WITH_MORE: &str = finish_sql!(
+const WITH_MORE: &str = finish_sql!(concat!(
+    kept!(),
     "decisions AS (
         INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
             evaluated_at)
         SELECT ended.tenant_id, execution_id, decision_id, taken.outcome, reason_code,
             ARRAY(SELECT jsonb_array_elements_text(lists -> 'obligations')),
             ARRAY(SELECT jsonb_array_elements_text(lists -> 'rules')), evaluated_at
-        FROM unnest($40::uuid[], $41::uuid[], $42::text[], $43::text[], $44::jsonb[], $45::timestamptz[])
+        FROM unnest($45::uuid[], $46::uuid[], $47::text[], $48::text[], $49::jsonb[], $50::timestamptz[])
             AS taken (execution_id, decision_id, outcome, reason_code, lists, evaluated_at)
         JOIN ended USING (execution_id)
      ),
      fulfilled AS (
         INSERT INTO obligation_fulfilment (tenant_id, execution_id, obligation, fulfilled_at)
         SELECT ended.tenant_id, execution_id, obligation, fulfilled_at
-        FROM unnest($46::uuid[], $47::text[], $48::timestamptz[]) AS owed (execution_id, obligation, fulfilled_at)
+        FROM unnest($51::uuid[], $52::text[], $53::timestamptz[]) AS owed (execution_id, obligation, fulfilled_at)
         JOIN ended USING (execution_id)
      ),
      payloads AS (
         INSERT INTO evidence_payload (tenant_id, execution_id, artifact_id, salt, body)
         SELECT ended.tenant_id, execution_id, artifact_id, said.salt, said.body
-        FROM unnest($49::uuid[], $50::uuid[], $51::bytea[], $52::text[]) AS said (execution_id, artifact_id, salt, body)
+        FROM unnest($54::uuid[], $55::uuid[], $56::bytea[], $57::text[]) AS said (execution_id, artifact_id, salt, body)
         JOIN ended USING (execution_id)
-     ),
-     kept AS (
-        INSERT INTO execution_progress (tenant_id, execution_id, position, events)
-        SELECT ended.tenant_id, execution_id, position, events
-        FROM unnest($53::uuid[], $54::smallint[], $55::text[]) AS told (execution_id, position, events)
-        JOIN ended USING (execution_id)
-        ON CONFLICT DO NOTHING
      ),
      exceptions AS (
         INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
         SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM ended WHERE status <> 'completed'
      ),"
-);
+));
 
 /// The ends of one process's worker.
 pub(crate) struct Finishes(pub(crate) Pool);
@@ -142,9 +154,8 @@ pub(crate) struct Asking {
 impl Asking {
     /// Whether it has what only some runs have.
     fn has_more(&self) -> bool {
-        let Ending { status, decisions, fulfilled, artifacts, progress, .. } = &self.ending;
+        let Ending { status, decisions, fulfilled, artifacts, .. } = &self.ending;
         *status != Status::Completed
-            || progress.is_some()
             || !decisions.is_empty()
             || !fulfilled.is_empty()
             || artifacts.iter().any(|artifact| artifact.payload.is_some())
@@ -187,5 +198,11 @@ impl Commit for Finishes {
 }
 
 fn statement<'m>(asking: &[&Asking], many: &'m Many<'_>) -> (&'static str, Vec<Param<'m>>) {
-    if asking.iter().any(|asking| asking.has_more()) { (WITH_MORE, many.with_more()) } else { (SQL, many.params()) }
+    if asking.iter().any(|asking| asking.has_more()) {
+        (WITH_MORE, many.with_more())
+    } else if asking.iter().any(|asking| asking.ending.progress.is_some()) {
+        (WITH_TOLD, many.with_told())
+    } else {
+        (SQL, many.params())
+    }
 }

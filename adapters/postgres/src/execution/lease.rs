@@ -2,12 +2,15 @@
 
 use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE_OF_EACH, execution};
 use crate::{
-    database::Database,
+    database::{Database, Param},
     row::{Columns, known},
 };
 use fairway_domain::{
     access::ActorRef,
-    execution::ports::{LapsedRun, LeaseState},
+    execution::{
+        dispatch::Held,
+        ports::{LapsedRun, LeaseState},
+    },
     id::ExecutionId,
     store::StoreError,
     tenant::TenantScope,
@@ -40,15 +43,13 @@ pub(super) async fn renew(
     })
 }
 
-pub(super) async fn let_lapse(
-    database: &Database,
-    scope: TenantScope,
-    id: ExecutionId,
-    lease: Uuid,
-) -> Result<(), StoreError> {
-    const SQL: &str = "UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'
+/// The token becomes nobody's: whoever held it may still be at work, and would prolong the lease with its next word. That it
+/// has lapsed since ever says that nobody fell silent.
+pub(super) async fn hand_back(database: &Database, scope: TenantScope, held: Held) -> Result<(), StoreError> {
+    const SQL: &str = "UPDATE execution_lease SET lapses_at = '-infinity', token = gen_random_uuid()
         WHERE tenant_id = $1 AND execution_id = $2 AND token = $3";
-    database.write_repeatable(SQL, &[&scope.tenant().uuid(), &id.uuid(), &lease]).await.map(|_| ())
+    let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &held.execution_id.uuid(), &held.lease];
+    database.write_repeatable(SQL, &params).await.map(|_| ())
 }
 
 pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError> {
@@ -61,9 +62,10 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<
             UPDATE execution_lease SET token = $1, lapses_at = fairway_now() + lease_for
             FROM lapsed WHERE execution_lease.tenant_id = lapsed.tenant_id
                 AND execution_lease.execution_id = lapsed.execution_id
-            RETURNING execution_lease.tenant_id, execution_lease.execution_id, deadline_at < fairway_now() AS overdue
+            RETURNING execution_lease.tenant_id, execution_lease.execution_id, deadline_at < fairway_now() AS overdue,
+                cancelled_by
          )
-         SELECT taken.tenant_id, taken.overdue, execution.input_digest, {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE_OF_EACH},
+         SELECT taken.tenant_id, taken.overdue, taken.cancelled_by, execution.input_digest, {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE_OF_EACH},
             (SELECT body::json -> 'workload' ->> 'owner_ref' FROM evidence_snapshot AS chain
              WHERE chain.tenant_id = execution.tenant_id AND chain.digest = execution.snapshot) AS owner_ref,
             (SELECT bool_or('notify_owner' = ANY(obligations)) FROM policy_decision AS decision
@@ -75,6 +77,7 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<
     rows.iter()
         .map(|row| {
             let digest: &[u8] = row.column("input_digest")?;
+            let cancelled_by = row.column::<Option<&str>>("cancelled_by")?;
             let owed = row.column::<Option<bool>>("owed_to_owner")?.unwrap_or_default();
             Ok(LapsedRun {
                 scope: TenantScope::for_relay(row.id("tenant_id")?),
@@ -82,6 +85,7 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<
                 input_digest: known("input_digest", digest.try_into().ok())?,
                 lease,
                 overdue: row.column("overdue")?,
+                cancelled_by: cancelled_by.map(|by| known("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
                 tells_owner: if owed { row.column("owner_ref")? } else { None },
             })
         })

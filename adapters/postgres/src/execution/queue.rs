@@ -10,7 +10,8 @@ use fairway_domain::{
     evidence::RecordedDecision,
     execution::{
         Payload,
-        dispatch::{Claim, Claimed, Held, Stopping},
+        dispatch::{Claim, Claimed, Held, Sender, Stopping, Taken},
+        progress::Progress,
     },
     idempotency::KeyedOutcome,
     policy::Outcome,
@@ -26,26 +27,33 @@ use uuid::Uuid;
 /// Tenants that are looked at in one turn.
 const TENANTS: i32 = 16;
 
-/// Those who fell silent first, the longest silent first; then the line, tenant by tenant from the one whose turn it is,
-/// each tenant's in the order in which they came. Rows that somebody else takes at this moment are passed over.
+/// Those who fell silent first, the longest silent first; then the line, tenant by tenant from the one whose turn it is and
+/// round to it again, each tenant's in the order in which they came. Rows that somebody else takes at this moment are passed
+/// over. What was handed back in order has lapsed since ever, and nobody is counted as having fallen silent.
 const CLAIM: &str = "WITH RECURSIVE silent AS (
-        SELECT tenant_id, execution_id FROM execution_lease WHERE lapses_at < fairway_now()
-        ORDER BY lapses_at LIMIT $4 FOR UPDATE SKIP LOCKED
+        SELECT tenant_id, execution_id FROM execution_lease
+        WHERE lapses_at < fairway_now() AND tenant_id <> ALL ($7::uuid[])
+        ORDER BY lapses_at LIMIT least($4::bigint, $5::bigint) FOR UPDATE SKIP LOCKED
     ),
     resumed AS (
-        UPDATE execution_lease AS lease SET token = $1, lapses_at = fairway_now() + lease_for, takeovers = takeovers + 1
+        UPDATE execution_lease AS lease SET token = $1, lapses_at = fairway_now() + lease_for,
+            takeovers = least(takeovers + (lapses_at > '-infinity')::integer, 1000)
         FROM silent WHERE lease.tenant_id = silent.tenant_id AND lease.execution_id = silent.execution_id
-        RETURNING lease.tenant_id, lease.execution_id, lease.deadline_at, lease.takeovers, lease.cancelled_by
+        RETURNING lease.tenant_id, lease.execution_id
     ),
-    turn (tenant_id, number) AS (
-        (SELECT tenant_id, 1 FROM execution_queue WHERE tenant_id > $6 ORDER BY tenant_id LIMIT 1)
+    turn (tenant_id, number, first) AS (
+        SELECT following.tenant_id, 1, following.tenant_id FROM (SELECT coalesce(
+            (SELECT tenant_id FROM execution_queue WHERE tenant_id > $6 ORDER BY tenant_id LIMIT 1),
+            (SELECT tenant_id FROM execution_queue ORDER BY tenant_id LIMIT 1)) AS tenant_id) AS following
         UNION ALL
-        SELECT (SELECT line.tenant_id FROM execution_queue AS line WHERE line.tenant_id > turn.tenant_id
-                ORDER BY line.tenant_id LIMIT 1), number + 1
-        FROM turn WHERE turn.tenant_id IS NOT NULL AND number < $8
+        SELECT following.tenant_id, number + 1, first FROM turn, LATERAL (SELECT coalesce(
+            (SELECT line.tenant_id FROM execution_queue AS line WHERE line.tenant_id > turn.tenant_id
+             ORDER BY line.tenant_id LIMIT 1),
+            (SELECT line.tenant_id FROM execution_queue AS line ORDER BY line.tenant_id LIMIT 1)) AS tenant_id) AS following
+        WHERE following.tenant_id <> first AND number < $8
     ),
     next AS MATERIALIZED (
-        SELECT line.tenant_id, line.execution_id FROM turn, LATERAL (
+        SELECT line.tenant_id, line.execution_id, turn.number FROM turn, LATERAL (
             SELECT tenant_id, execution_id FROM execution_queue AS waiting
             WHERE waiting.tenant_id = turn.tenant_id AND turn.tenant_id <> ALL ($7::uuid[])
             ORDER BY execution_id LIMIT $5 FOR UPDATE SKIP LOCKED) AS line
@@ -61,9 +69,10 @@ const CLAIM: &str = "WITH RECURSIVE silent AS (
         SELECT tenant_id, execution_id, $1, make_interval(secs => $2), fairway_now() + make_interval(secs => $2),
             fairway_now() + make_interval(secs => $3)
         FROM gone
-        RETURNING tenant_id, execution_id, deadline_at, takeovers, cancelled_by
+        RETURNING tenant_id, execution_id
     )
-    SELECT * FROM resumed UNION ALL SELECT * FROM begun";
+    SELECT tenant_id, execution_id, 0 AS turn FROM resumed
+    UNION ALL SELECT tenant_id, execution_id, number FROM begun JOIN next USING (tenant_id, execution_id)";
 
 #[derive(Deserialize)]
 struct DecisionBody {
@@ -88,45 +97,84 @@ pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Clai
         return Ok(Vec::new());
     }
     let of = |name: &'static str| taken.iter().map(|row| row.column(name)).collect::<Result<Vec<Uuid>, _>>();
-    read(database, (&of("tenant_id")?, &of("execution_id")?), claim.lease).await
+    let turns = taken.iter().map(|row| row.column("turn")).collect::<Result<Vec<i32>, _>>()?;
+    read(database, (&of("tenant_id")?, &of("execution_id")?, &turns), claim.lease).await
 }
 
-/// What whoever took runs needs of them. A run that somebody else took in the meantime is not among them.
+/// What whoever took runs needs of them. A run that somebody else took in the meantime is not among them, nor is one whose row
+/// this version cannot read.
 async fn read(
     database: &Database,
-    (tenants, runs): (&[Uuid], &[Uuid]),
+    (tenants, runs, turns): (&[Uuid], &[Uuid], &[i32]),
     lease: Uuid,
 ) -> Result<Vec<Claimed>, StoreError> {
     let sql = format!(
-        "SELECT told.*, asked.tenant FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
+        "SELECT told.*, asked.tenant, asked.turn
+         FROM unnest($1::uuid[], $2::uuid[], $4::integer[]) AS asked (tenant, run, turn), LATERAL (
             SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, execution.snapshot, execution.input_digest,
-                execution.share_link_id IS NOT NULL AS by_link,
+                execution.share_link_id,
                 greatest(extract(epoch FROM lease.deadline_at - fairway_now()), 0)::float8 AS time_left,
                 lease.takeovers, lease.cancelled_by, input.salt, input.body, input.sender,
                 (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', decision.outcome,
                     'reason_code', decision.reason_code, 'obligations', obligations, 'rules', rules,
                     'evaluated_at', evaluated_at) ORDER BY decision_id)::text FROM policy_decision AS decision
-                 WHERE decision.tenant_id = asked.tenant AND decision.execution_id = asked.run) AS decisions,
+                 WHERE decision.tenant_id = asked.tenant AND decision.execution_id = asked.run
+                    AND decision.execution_id >= $5 AND decision.execution_id <= $6) AS decisions,
                 (SELECT json_agg(json_build_object('position', position, 'answer', answer, 'events', events)
                     ORDER BY position)::text FROM execution_progress AS progress
-                 WHERE progress.tenant_id = asked.tenant AND progress.execution_id = asked.run) AS progress
+                 WHERE progress.tenant_id = asked.tenant AND progress.execution_id = asked.run
+                    AND progress.execution_id >= $5 AND progress.execution_id <= $6) AS progress
             FROM execution_lease AS lease
             JOIN execution ON execution.tenant_id = asked.tenant AND execution.execution_id = asked.run
+                AND execution.execution_id >= $5 AND execution.execution_id <= $6
             LEFT JOIN execution_input AS input ON input.tenant_id = asked.tenant AND input.execution_id = asked.run
+                AND input.execution_id >= $5 AND input.execution_id <= $6
             WHERE lease.tenant_id = asked.tenant AND lease.execution_id = asked.run AND lease.token = $3 OFFSET 0) AS told"
     );
-    let rows = database.read(&sql, &[&tenants, &runs, &lease]).await?;
-    rows.iter().map(|row| claimed(row, lease)).collect()
+    // The first and the last of them say which months need to be opened at all.
+    let (first, last) = (runs.iter().min(), runs.iter().max());
+    let rows = database.read(&sql, &[&tenants, &runs, &lease, &turns, &first, &last]).await?;
+    Ok(rows.iter().filter_map(|row| readable(row, lease)).collect())
 }
 
-fn claimed(row: &Row, lease: Uuid) -> Result<Claimed, StoreError> {
+/// A run, without what this version cannot read of it: then it cannot be gone on with, and is ended.
+fn readable(row: &Row, lease: Uuid) -> Option<Claimed> {
+    let error = match claimed(row, lease, Carried::of) {
+        Ok(claimed) => return Some(claimed),
+        Err(error) => error,
+    };
+    let execution_id: Option<Uuid> = row.column("execution_id").ok();
+    tracing::error!(error = &error as &dyn std::error::Error, ?execution_id, "a run that was taken cannot be read");
+    claimed(row, lease, |_| Ok(Carried::default())).ok()
+}
+
+/// What is kept of a run so that another process can go on with it.
+#[derive(Default)]
+struct Carried {
+    sender: Option<Sender>,
+    decisions: Vec<RecordedDecision>,
+    progress: Vec<Progress>,
+}
+
+impl Carried {
+    fn of(row: &Row) -> Result<Self, StoreError> {
+        let decisions: Vec<DecisionBody> =
+            row.column::<Option<&str>>("decisions")?.map(parsed).transpose()?.unwrap_or_default();
+        Ok(Self {
+            sender: row.column::<Option<&str>>("sender")?.map(parsed).transpose()?,
+            decisions: decisions.into_iter().map(decision).collect::<Result<_, _>>()?,
+            progress: pieces(row.column("progress")?)?,
+        })
+    }
+}
+
+fn claimed(row: &Row, lease: Uuid, carried: fn(&Row) -> Result<Carried, StoreError>) -> Result<Claimed, StoreError> {
     let bytes = |name: &'static str| -> Result<[u8; 32], StoreError> {
         known(name, row.column::<&[u8]>(name)?.try_into().ok())
     };
     let salt = row.column::<Option<&[u8]>>("salt")?.map(|salt| known("salt", salt.try_into().ok())).transpose()?;
     let body: Option<String> = row.column("body")?;
-    let decisions: Vec<DecisionBody> =
-        row.column::<Option<&str>>("decisions")?.map(parsed).transpose()?.unwrap_or_default();
+    let Carried { sender, decisions, progress } = carried(row)?;
     let cancelled_by = row.column::<Option<&str>>("cancelled_by")?;
     let time_left: f64 = row.column("time_left")?;
     Ok(Claimed {
@@ -135,14 +183,15 @@ fn claimed(row: &Row, lease: Uuid) -> Result<Claimed, StoreError> {
         snapshot: bytes("snapshot")?,
         inputs: salt.zip(body).map(|(salt, body)| Payload { body, salt }),
         input_digest: bytes("input_digest")?,
-        sender: row.column::<Option<&str>>("sender")?.map(parsed).transpose()?,
-        by_link: row.column("by_link")?,
+        sender,
+        share_link: row.optional_id("share_link_id")?,
         lease,
         time_left: Duration::try_from_secs_f64(time_left).unwrap_or_default(),
         takeovers: u16::try_from(row.column::<i16>("takeovers")?).unwrap_or_default(),
+        turn: u16::try_from(row.column::<i32>("turn")?).unwrap_or_default(),
         cancelled_by: cancelled_by.map(|by| known("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
-        decisions: decisions.into_iter().map(decision).collect::<Result<_, _>>()?,
-        progress: pieces(row.column("progress")?)?,
+        decisions,
+        progress,
     })
 }
 
@@ -161,7 +210,7 @@ fn decision(body: DecisionBody) -> Result<RecordedDecision, StoreError> {
 pub(super) async fn stop(
     database: &Database,
     scope: TenantScope,
-    held: Held,
+    Taken { held, lease_for, deadline_in }: Taken,
     (by, key): (&ActorRef, Option<&KeyedOutcome>),
 ) -> Result<Stopping, StoreError> {
     const SQL: &str = "WITH gone AS (
@@ -169,8 +218,8 @@ pub(super) async fn stop(
         ),
         taken AS (
             INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at, cancelled_by)
-            SELECT $1, $2, $3, interval '30 seconds', fairway_now() + interval '30 seconds',
-                fairway_now() + interval '10 minutes', $4
+            SELECT $1, $2, $3, make_interval(secs => $10), fairway_now() + make_interval(secs => $10),
+                fairway_now() + make_interval(secs => $11), $4
             FROM gone
         ),
         told AS (
@@ -194,8 +243,11 @@ pub(super) async fn stop(
     let (route, name) = (key.map(|key| key.key.route.as_str()), key.map(|key| key.key.key.as_str()));
     let digest = key.map(|key| key.key.body_digest.as_slice());
     let status = key.and_then(|key| i16::try_from(key.outcome.status).ok());
-    let params: [Param<'_>; 9] =
-        [&scope.tenant().uuid(), &held.execution_id.uuid(), &held.lease, &by, &caller, &route, &name, &digest, &status];
+    let (lease_for, deadline_in) = (lease_for.as_secs_f64(), deadline_in.as_secs_f64());
+    let (tenant, run) = (scope.tenant().uuid(), held.execution_id.uuid());
+    let params: [Param<'_>; 11] = [
+        &tenant, &run, &held.lease, &by, &caller, &route, &name, &digest, &status, &lease_for, &deadline_in,
+    ];
     let rows = database.write_repeatable(SQL, &params).await?;
     let row = known("taken", rows.first())?;
     let keyed = key.is_none() || row.column("keyed")?;

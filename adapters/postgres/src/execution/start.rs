@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
     execution::dispatch::{Held, Start, Started},
+    id::ShareLinkId,
     store::{CommitError, StoreError},
     tenant::TenantScope,
 };
@@ -25,10 +26,10 @@ use uuid::Uuid;
 const SQL: &str = "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[],
             $8::bigint[], $9::uuid[], $10::text[], $11::bytea[], $12::uuid[], $13::text[], $14::text[], $15::jsonb[],
-            $16::timestamptz[], $17::smallint[], $18::text[])
+            $16::timestamptz[], $17::smallint[], $18::text[], $19::uuid[])
             AS asked (tenant_id, execution_id, token, workload_id, environment, on_deployment, on_workload,
             on_access, release_id, lane, snapshot, decision_id, verdict, reason_code, lists,
-            evaluated_at, position, events)
+            evaluated_at, position, events, link)
     ),
     place AS MATERIALIZED (
         SELECT asked.* FROM asked
@@ -37,6 +38,9 @@ const SQL: &str = "WITH asked AS MATERIALIZED (
         JOIN tenant USING (tenant_id)
         WHERE deployment.revision = on_deployment AND workload.revision = on_workload
             AND workload.status = 'registered' AND tenant.access_revision = on_access
+            AND (link IS NULL OR NOT EXISTS (
+                SELECT FROM share_link
+                WHERE share_link.tenant_id = asked.tenant_id AND share_link_id = link AND revoked_at IS NOT NULL))
     ),
     go AS (
         UPDATE execution_lease AS lease SET lapses_at = fairway_now() + lease_for FROM place
@@ -47,6 +51,7 @@ const SQL: &str = "WITH asked AS MATERIALIZED (
         UPDATE execution SET status = 'running', release_id = go.release_id, lane = go.lane, snapshot = go.snapshot,
             deployment_revision = go.on_deployment
         FROM go WHERE execution.tenant_id = go.tenant_id AND execution.execution_id = go.execution_id
+            AND execution.execution_id >= $20 AND execution.execution_id <= $21
     ),
     decision AS (
         INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
@@ -142,6 +147,10 @@ struct Many<'a> {
     evaluated: Vec<OffsetDateTime>,
     positions: Vec<i16>,
     events: Vec<&'a str>,
+    links: Vec<Option<Uuid>>,
+    /// The first and the last of them say which months need to be opened at all.
+    first: Option<Uuid>,
+    last: Option<Uuid>,
 }
 
 impl<'a> Many<'a> {
@@ -168,11 +177,14 @@ impl<'a> Many<'a> {
             many.evaluated.push(decision.evaluated_at.moment());
             many.positions.push(telling.position);
             many.events.push(&telling.events);
+            many.links.push(start.share_link.map(ShareLinkId::uuid));
         }
+        many.first = many.executions.iter().min().copied();
+        many.last = many.executions.iter().max().copied();
         many
     }
 
-    fn params(&self) -> [Param<'_>; 18] {
+    fn params(&self) -> [Param<'_>; 21] {
         [
             &self.tenants,
             &self.executions,
@@ -192,6 +204,9 @@ impl<'a> Many<'a> {
             &self.evaluated,
             &self.positions,
             &self.events,
+            &self.links,
+            &self.first,
+            &self.last,
         ]
     }
 }

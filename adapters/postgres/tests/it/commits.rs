@@ -551,7 +551,8 @@ async fn start(stage: &Stage) -> Decision {
     let mut acceptance = run;
     acceptance.decision.decision_id = fresh();
     let progress = Progress { position: 1, ..Progress::default() };
-    let start = Start { acceptance, on, lease: held.lease, progress };
+    let (link, revoke) = share_link::kept(stage, &workload).await;
+    let start = Start { acceptance, on, lease: held.lease, progress, share_link: Some(link) };
     let (store, id, run) = (store(stage), workload.workload_id, held.execution_id);
     Decision::new(async move |_| match store.start(scope(), &start).await? {
         Started::Yes => Ok(()),
@@ -561,6 +562,7 @@ async fn start(stage: &Stage) -> Decision {
     .stale(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
     .stale(format!("UPDATE workload SET status = 'suspended' WHERE workload_id = '{id}'"))
     .stale(format!("UPDATE tenant SET access_revision = access_revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"))
+    .stale(revoke)
     .stale(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{run}'"))
     .stale(format!("DELETE FROM execution_lease WHERE execution_id = '{run}'"))
 }

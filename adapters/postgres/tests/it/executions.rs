@@ -5,6 +5,7 @@ use fairway_domain::{
     evidence::lineage::LineageFilter,
     execution::{
         Acceptance, Ending, Execution, Outcome, Payload, RunError, Status,
+        dispatch::Held,
         ports::{Accepted, AcceptedOn, ExecutionStore, LeaseState},
     },
     idempotency::{IdempotencyStore, Known, RequestKey},
@@ -366,12 +367,13 @@ async fn a_renewal_tells_that_the_workload_was_stopped() {
 async fn only_the_holder_lets_a_lease_lapse_and_whoever_takes_it_ends_the_run() {
     let stage = Stage::new().await;
     let run = accepted(&stage).await;
-    stage.store.let_lapse(scope(), run.execution_id, Uuid::now_v7()).await.unwrap();
+    stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: Uuid::now_v7() }).await.unwrap();
     assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap(), []);
-    stage.store.let_lapse(scope(), run.execution_id, lease_of(&run)).await.unwrap();
+    stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
+    assert_eq!(renewed(&stage, &run).await, LeaseState::Lost, "who handed it back may still be at work");
     let recovery = Uuid::now_v7();
     assert_eq!(stage.store.take_lapsed(recovery).await.unwrap().len(), 1);
-    stage.store.let_lapse(scope(), run.execution_id, lease_of(&run)).await.unwrap();
+    stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
     assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap(), [], "it is not the old holder's any more");
     stage.store.finish(scope(), &interrupted(&run, recovery)).await.unwrap();
     assert_eq!(terminal_facts(&stage, &run).await, 1);

@@ -25,6 +25,8 @@ mod interfaces;
 #[cfg(test)]
 mod labels;
 #[cfg(test)]
+mod line;
+#[cfg(test)]
 mod lockstep;
 #[cfg(test)]
 mod migrations;

@@ -1,21 +1,12 @@
 //! R21: while the database is away every request is refused at once and honestly, and afterwards all is there.
 
 use crate::{
-    process::{Place, Server, until},
+    postgres::Postgres,
+    process::{Server, until},
     remote::{Answer, Heard, Remote, inputs, policy},
 };
-use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, state};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
 use serde_json::json;
-use std::{
-    fs::{self, Permissions},
-    os::unix::fs::PermissionsExt as _,
-    time::{Duration, Instant},
-};
-use tempfile::TempDir;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -31,93 +22,6 @@ const RETRY: Duration = Duration::from_millis(100);
 const SHARE: u32 = 5;
 /// Requests of each of the six kinds at the same time: together more than there are connections.
 const AT_ONCE: usize = 6;
-
-/// A durable PostgreSQL of one's own, started on the same port and data each time.
-struct Postgres {
-    options: Options,
-    running: Option<PrivateServer>,
-    _folder: TempDir,
-}
-
-impl Postgres {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
-        let options = Options {
-            binaries: Binaries::find(&state::directory().unwrap()).unwrap(),
-            data_dir: folder.path().join("postgres"),
-            port: Some(crate::process::free_address().port()),
-            settings: Vec::new(),
-            durability: Durability::Default,
-        };
-        let mut postgres = Self { options, running: None, _folder: folder };
-        postgres.start();
-        postgres.believe_everybody();
-        postgres
-    }
-
-    /// Without passwords: checking one is thousands of rounds of hashing, which a build for tests does a hundred times
-    /// slower than a real one, and a pool that fills again after an outage checks many at once.
-    fn believe_everybody(&mut self) {
-        let rules = self.running.as_ref().unwrap().data_dir().join("cluster/pg_hba.conf");
-        let text = fs::read_to_string(&rules).unwrap();
-        assert!(text.contains("scram-sha-256"), "{text}");
-        fs::write(rules, text.replace("scram-sha-256", "trust")).unwrap();
-        self.crash();
-        self.start();
-    }
-
-    fn start(&mut self) {
-        self.running = Some(PrivateServer::start(self.options.clone()).unwrap());
-    }
-
-    fn crash(&mut self) {
-        self.running.take().unwrap().stop_immediately().unwrap();
-    }
-
-    fn url(&self, database: &str) -> String {
-        self.running.as_ref().unwrap().url(database)
-    }
-
-    /// A server's place over an empty database.
-    async fn place(&self) -> Place {
-        fairway_postgres::create_database(&self.url("postgres"), "fairway").await.unwrap();
-        Place::new(&self.url("fairway"))
-    }
-
-    /// Stops all of its processes where they are: nothing answers, and nothing is closed either.
-    fn freeze(&self) -> Frozen {
-        let server = self.running.as_ref().unwrap().process_id();
-        let mut frozen = Frozen(vec![process(server)]);
-        kill(frozen.0[0], Signal::SIGSTOP).unwrap();
-        for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Some(child) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // Processes end while the folder is read.
-            let Ok(stat) = fs::read_to_string(format!("/proc/{child}/stat")) else { continue };
-            let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
-            if parent == Some(server) && kill(process(child), Signal::SIGSTOP).is_ok() {
-                frozen.0.push(process(child));
-            }
-        }
-        frozen
-    }
-}
-
-fn process(id: u32) -> Pid {
-    Pid::from_raw(i32::try_from(id).unwrap())
-}
-
-/// Processes that go on when this is dropped.
-struct Frozen(Vec<Pid>);
-
-impl Drop for Frozen {
-    fn drop(&mut self) {
-        for process in &self.0 {
-            // One that is gone refuses, rightly.
-            let _ = kill(*process, Signal::SIGCONT);
-        }
-    }
-}
 
 /// What a request of each kind hears.
 async fn ask(remote: &Remote, number: usize, paths: &Paths) -> Heard {

@@ -88,20 +88,30 @@ impl Place {
 
     /// Starts the server; it may not be ready yet.
     pub(crate) fn spawn(&self) -> Server {
-        self.spawn_as("serve")
+        self.spawn_as(&["serve"])
     }
 
     /// Starts a rollout pilot beside the servers.
     pub(crate) fn pilot(&self) -> Server {
-        self.spawn_as("rollout-pilot")
+        self.spawn_as(&["rollout-pilot"])
     }
 
-    fn spawn_as(&self, role: &str) -> Server {
-        let log = self.home.path().join(format!("{role}-{}.log", self.address.port()));
+    /// Starts a server that runs nothing out of the line.
+    pub(crate) fn front(&self) -> Server {
+        self.spawn_as(&["serve", "--no-worker"])
+    }
+
+    /// Starts a worker beside the servers.
+    pub(crate) fn worker(&self) -> Server {
+        self.spawn_as(&["worker"])
+    }
+
+    fn spawn_as(&self, role: &[&str]) -> Server {
+        let log = self.home.path().join(format!("{}-{}.log", role.concat(), self.address.port()));
         let file = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
         self.prepare(&mut command);
-        command.arg(role).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+        command.args(role).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         Server { child: command.spawn().unwrap(), remote: Remote::to(self.address), log }
     }
 
@@ -121,7 +131,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    async fn ready(&mut self) {
+    /// Waits until it is ready.
+    pub(crate) async fn ready(&mut self) {
         let since = Instant::now();
         loop {
             if self.remote.get("/readyz").await.is_ok_and(|answer| answer.status == 200) {
@@ -163,7 +174,21 @@ impl Server {
 
     /// Asks it to end.
     pub(crate) fn terminate(&self) {
-        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
+        self.signal(Signal::SIGTERM);
+    }
+
+    /// Stops it where it is, as a machine that swaps does.
+    pub(crate) fn freeze(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
     /// Processor time that it has taken so far, in user and kernel mode together, as the kernel accounts for it

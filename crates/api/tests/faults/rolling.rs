@@ -1,4 +1,4 @@
-//! R22: two servers over one database are restarted in turn under load, and nobody who speaks to them notices.
+//! R22: two servers and two workers over one database are restarted in turn under load, and nobody who speaks to them notices.
 
 use crate::{
     process::{Place, Server, until},
@@ -30,6 +30,10 @@ const ON_ONE_CONNECTION: usize = 16;
 const END: Duration = Duration::from_secs(30);
 /// How long a client looks for a server that takes its connection; one of them always should.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at a run in line.
+const LOOK: Duration = Duration::from_millis(20);
+/// A lease that nobody sees the end of: a run that is left to lapse is missed.
+const LEASE: &str = "60s";
 
 /// What the clients wrote down.
 #[derive(Default)]
@@ -85,11 +89,31 @@ impl Caller {
         }
     }
 
-    /// Runs the workload under a key of its own, and reads the run, until the book is closed.
+    /// Runs the workload under a key of its own, and reads the run, until the book is closed. Every other run waits in line,
+    /// and its end comes long before a lease would lapse.
     async fn work(mut self, path: String) {
         let body = inputs();
+        let in_line = format!("{path}?mode=async");
+        let mut waits = self.at.is_multiple_of(2);
         while !self.book.closed.load(Ordering::SeqCst) {
             let key = Uuid::now_v7().to_string();
+            waits = !waits;
+            if waits {
+                let accepted = self.get(Question { path: &in_line, posts: Some((&body, &key)) }).await;
+                assert_eq!(accepted.status, 202, "{accepted:?}");
+                let run = id(&accepted);
+                self.book.runs.lock().unwrap().insert(key, run);
+                let since = Instant::now();
+                loop {
+                    let read = self.get(Question { path: &format!("/v1/executions/{run}"), posts: None }).await;
+                    if read.body["outcome"] == "success" {
+                        break;
+                    }
+                    assert!(since.elapsed() < PATIENCE && read.body["outcome"].is_null(), "{read:?}");
+                    tokio::time::sleep(LOOK).await;
+                }
+                continue;
+            }
             let ran = loop {
                 let spoken = self.get(Question { path: &path, posts: Some((&body, &key)) }).await;
                 // A request that was sent twice may find itself still under way.
@@ -123,9 +147,17 @@ fn next(state: &mut u64) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_are_restarted_in_turn_and_nobody_notices() {
     let database = TestDatabase::create().await.unwrap();
-    let first = Place::new(&database.url());
-    let places = [Place::beside(&first), first];
-    let mut servers: Vec<Server> = vec![places[0].start().await, places[1].start().await];
+    let first = Place::new(&database.url()).setting("FAIRWAY_WORKER_LEASE", LEASE);
+    let beside = || Place::beside(&first).setting("FAIRWAY_WORKER_LEASE", LEASE);
+    let homes = [beside(), beside()];
+    let places = [beside(), first];
+    let mut servers: Vec<Server> = Vec::new();
+    for place in &places {
+        let mut server = place.front();
+        server.ready().await;
+        servers.push(server);
+    }
+    let mut workers: Vec<Server> = homes.iter().map(Place::worker).collect();
     let path = servers[0].remote.runnable().await;
 
     let book = Arc::new(Book::default());
@@ -156,7 +188,13 @@ async fn servers_are_restarted_in_turn_and_nobody_notices() {
         let status = servers[server].ended_within(END).await;
         assert!(status.success(), "{status}: {}", servers[server].said());
         until("a goodbye", PATIENCE, async || book.goodbyes.load(Ordering::SeqCst) > goodbyes).await;
-        servers[server] = place.start().await;
+        servers[server] = place.front();
+        servers[server].ready().await;
+        heard(&mut clients, BETWEEN / 4).await;
+        workers[server].terminate();
+        let status = workers[server].ended_within(END).await;
+        assert!(status.success(), "{status}: {}", workers[server].said());
+        workers[server] = homes[server].worker();
     }
     heard(&mut clients, BETWEEN).await;
     book.closed.store(true, Ordering::SeqCst);
@@ -177,4 +215,5 @@ async fn servers_are_restarted_in_turn_and_nobody_notices() {
         WHERE told IS DISTINCT FROM 1";
     assert_eq!(count(ends).await, 0, "each run has one end in the log");
     assert_eq!(count("SELECT count(*) FROM execution_lease").await, 0, "nothing is left for recovery");
+    assert_eq!(count("SELECT count(*) FROM execution_queue").await, 0, "nothing is left in line");
 }

@@ -345,10 +345,55 @@ async fn who_wakes_late_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_run_that_nobody_survives_is_given_up() {
-    let server = TestApp::builder().provider(StubProvider::new(Behaviour::Holds)).start().await;
+async fn nobody_is_asked_for_a_run_that_is_taken_over_when_its_workload_was_suspended_meanwhile() {
+    let server = TestApp::builder().without_worker().provider(Arc::new(Once::default())).start().await;
+    let workload = asks_twice(&server).await;
+    let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
+    kept(&server, 1).await;
+    // As if whoever works on it did not hear of it either.
+    let owner = server.database().owner().await.unwrap();
+    owner.execute("UPDATE workload SET status = 'suspended', revision = revision + 1", &[]).await.unwrap();
+    falls_silent(&server).await;
+    let second = answers();
+    let other = TestApp::builder().beside(&server).provider(second.clone()).start().await;
+    let read = ended(&other, &id).await;
+    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
+    assert_eq!(second.count(), 0);
+}
+
+/// Whoever took it out of the line to end it went away with its word given.
+#[tokio::test]
+async fn a_run_whose_cancelling_was_interrupted_is_cancelled_by_whoever_finds_it() {
+    let server = TestApp::builder().without_worker().start().await;
     let workload = server.active_workload("main").await;
     let id = accepted(&server, &workload).await;
+    let owner = server.database().owner().await.unwrap();
+    owner
+        .batch_execute(
+            "WITH gone AS (DELETE FROM execution_queue RETURNING tenant_id, execution_id)
+             INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at, cancelled_by)
+             SELECT tenant_id, execution_id, gen_random_uuid(), '30 seconds', fairway_now() - interval '1 second',
+                fairway_now() + interval '1 hour', 'user:ada' FROM gone",
+        )
+        .await
+        .unwrap();
+    let asked = answers();
+    let other = TestApp::builder().beside(&server).provider(asked.clone()).start().await;
+    let read = ended(&other, &id).await;
+    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
+    assert_eq!(asked.count(), 0);
+    let by = "SELECT convert_from(body, 'UTF8')::json ->> 'actor' = 'user:ada' FROM fact WHERE kind LIKE 'execution.%'";
+    assert!(owner.query_one(by, &[]).await.unwrap().get::<_, bool>(0));
+}
+
+#[tokio::test]
+async fn a_run_that_nobody_survives_is_given_up() {
+    let holds = StubProvider::new(Behaviour::Holds);
+    let server = TestApp::builder().provider(holds.clone()).start().await;
+    let workload = server.active_workload("main").await;
+    let id = accepted(&server, &workload).await;
+    // Its start would prolong the lease.
+    holds.asked(1).await;
     let owner = server.database().owner().await.unwrap();
     let lost = "UPDATE execution_lease SET takeovers = 5, lapses_at = fairway_now() - interval '1 second'";
     let until = async { while owner.execute(lost, &[]).await.unwrap() == 0 {} };

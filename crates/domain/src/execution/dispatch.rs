@@ -5,7 +5,7 @@ use crate::{
     access::ActorRef,
     evidence::{RecordedDecision, SnapshotDigest},
     execution::{ports::AcceptedOn, progress::Progress},
-    id::{ExecutionId, RequestId, TenantId},
+    id::{ExecutionId, RequestId, ShareLinkId, TenantId},
     release::lane::Lane,
     tenant::TenantScope,
 };
@@ -136,14 +136,16 @@ pub struct Claimed {
     pub input_digest: [u8; 32],
     /// Who sent it.
     pub sender: Option<Sender>,
-    /// Whether a share link let it in.
-    pub by_link: bool,
+    /// The share link that let it in.
+    pub share_link: Option<ShareLinkId>,
     /// The fencing token.
     pub lease: Uuid,
     /// What is left of its time; nothing where it is over.
     pub time_left: Duration,
-    /// How often it was taken over.
+    /// How often it was taken over from somebody who fell silent.
     pub takeovers: u16,
+    /// How late in the round its tenant's turn was; 0 where it was nobody's turn, because it was taken over.
+    pub turn: u16,
     /// Who asked that it be stopped.
     pub cancelled_by: Option<ActorRef>,
     /// What was decided of it, the first first.
@@ -163,6 +165,8 @@ pub struct Start {
     pub lease: Uuid,
     /// What happened first.
     pub progress: Progress,
+    /// The share link that let it in, which must not have been revoked.
+    pub share_link: Option<ShareLinkId>,
 }
 
 /// What became of a start.
@@ -185,6 +189,17 @@ pub enum Stopping {
     KeyTaken,
     /// It has ended, or nobody can stop it.
     Over,
+}
+
+/// A lease that somebody takes to end a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// The run, and the token.
+    pub held: Held,
+    /// How long it is held unless renewed.
+    pub lease_for: Duration,
+    /// How long the run may take from now on.
+    pub deadline_in: Duration,
 }
 
 /// A run and the token under which somebody works on it.

@@ -2,7 +2,7 @@
 
 use super::{
     Acceptance, Ending, Execution, Status, StepRow,
-    dispatch::{Claim, Claimed, Held, Start, Started, Stopping},
+    dispatch::{Claim, Claimed, Held, Start, Started, Stopping, Taken},
     progress::{Progress, RunEvent},
 };
 use crate::{
@@ -56,6 +56,8 @@ pub struct LapsedRun {
     pub lease: Uuid,
     /// Whether its deadline has passed too.
     pub overdue: bool,
+    /// Who asked that it be stopped.
+    pub cancelled_by: Option<ActorRef>,
     /// The owner that has to be told of its end, if a decision before it began imposed that.
     pub tells_owner: Option<String>,
 }
@@ -129,8 +131,8 @@ pub trait ExecutionStore: Send + Sync {
     async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError>;
     /// Prolongs a lease by the time it was taken for, and says how it and the workload stand.
     async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError>;
-    /// Lets a lease that is held lapse at once, for whoever ends lapsed runs.
-    async fn let_lapse(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<(), StoreError>;
+    /// Hands back a lease that is held: it lapses at once, and whoever held it writes nothing any more.
+    async fn hand_back(&self, scope: TenantScope, held: Held) -> Result<(), StoreError>;
     /// Takes over lapsed leases, a few at a time, so that their runs can be ended.
     async fn take_lapsed(&self, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError>;
     /// Takes runs out of the line, and over from those who fell silent.
@@ -144,7 +146,7 @@ pub trait ExecutionStore: Send + Sync {
     async fn stop(
         &self,
         scope: TenantScope,
-        held: Held,
+        taken: Taken,
         by: &ActorRef,
         key: Option<&KeyedOutcome>,
     ) -> Result<Stopping, StoreError>;

@@ -25,8 +25,9 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 pub(super) enum Keeping {
     /// Before the next question, so that a run with one question has no more commits than it needs. Nobody follows it.
     BeforeAsking,
-    /// With each answer, for whoever follows the run or goes on with it.
-    AtOnce,
+    /// Before the next question too, and whatever happened by then; the rest with the end. For whoever follows the run or
+    /// goes on with it.
+    Telling,
 }
 
 /// How far a run came under others.
@@ -37,7 +38,7 @@ pub(super) struct Came {
     /// What providers answered.
     pub(super) answers: VecDeque<KeptAnswer>,
     /// The events that were told.
-    pub(super) told: usize,
+    pub(super) told: VecDeque<RunEvent>,
 }
 
 impl Came {
@@ -46,7 +47,7 @@ impl Came {
         for piece in progress {
             came.pieces = came.pieces.max(piece.position);
             came.answers.extend(piece.answer);
-            came.told = came.told.saturating_add(piece.events.len());
+            came.told.extend(piece.events);
         }
         came
     }
@@ -75,10 +76,15 @@ impl<'s> Keeper<'s> {
 
     /// What happened that nobody was told.
     pub(super) fn news(&mut self, mut events: Vec<RunEvent>) -> Vec<RunEvent> {
-        // A run that goes on elsewhere takes the same steps again, and they were told.
-        let told = self.came.told.min(events.len());
-        self.came.told = self.came.told.saturating_sub(told);
-        events.split_off(told)
+        // A run that goes on elsewhere takes the same steps again, and they were told. Where it takes other ones, nothing
+        // that follows was.
+        let same = events.iter().zip(&self.came.told).take_while(|(event, told)| event == told).count();
+        if same < events.len() {
+            self.came.told.clear();
+        } else {
+            self.came.told.drain(..same);
+        }
+        events.split_off(same)
     }
 
     /// The next piece, with these events.
@@ -91,7 +97,7 @@ impl<'s> Keeper<'s> {
     pub(super) fn last_piece(&mut self, events: Vec<RunEvent>) -> Option<Progress> {
         match self.keeping {
             Keeping::BeforeAsking => None,
-            Keeping::AtOnce => {
+            Keeping::Telling => {
                 let news = self.news(events);
                 (!news.is_empty()).then(|| Progress { answer: None, ..self.piece(news) })
             }
@@ -118,17 +124,9 @@ impl<'s> Keeper<'s> {
         self.keep(news).await
     }
 
-    async fn answered(&mut self, answer: Option<KeptAnswer>, run: &mut Run<'_>) -> Result<(), Cut> {
-        self.answer = answer;
-        match self.keeping {
-            Keeping::BeforeAsking => Ok(()),
-            Keeping::AtOnce if self.answer.is_none() => Ok(()),
-            Keeping::AtOnce => {
-                let events = run.take_events();
-                let news = self.news(events);
-                self.keep(news).await
-            }
-        }
+    /// Stores the last answer before work on it that takes long.
+    pub(super) async fn answered_last(&mut self) -> Result<(), Cut> {
+        if self.answer.is_none() { Ok(()) } else { self.keep(Vec::new()).await }
     }
 
     /// Stores the next piece, again and again while the lease could last.
@@ -176,9 +174,8 @@ pub(super) async fn run_to_end(run: &mut Run<'_>, mut turn: Turn, keeper: &mut K
             }
         };
         turn = run.answered(answer);
-        if let Err(cut) = keeper.answered(kept, run).await {
-            return Some(cut);
-        }
+        // What follows reaches out to nobody: the answer is stored before the next question, or with the end.
+        keeper.answer = kept;
     }
     None
 }

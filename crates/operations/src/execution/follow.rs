@@ -41,16 +41,17 @@ impl Services {
         let until = Instant::now() + at_most;
         let mut following = self.signals.follow(queued.execution_id);
         loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return queued;
+            }
+            // It was stored a moment ago, and nobody has begun it yet.
+            following.ended(left.min(EVERY)).await;
             if let Ok(Some(found)) = self.stores.executions.find(scope, queued.execution_id).await
                 && found.outcome.is_some()
             {
                 return found;
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return queued;
-            }
-            following.changed(left.min(EVERY)).await;
         }
     }
 

@@ -4,7 +4,7 @@ use crate::{Failure, Services};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
-    execution::{Ending, Outcome, RunError, RunRef, Status, ports::LapsedRun},
+    execution::{Ending, Outcome, RunError, RunRef, Status, dispatch::Held, ports::LapsedRun},
     policy::Obligation,
     signal::Signal,
     store::CommitError,
@@ -53,10 +53,11 @@ impl Services {
         Ok(ended)
     }
 
-    /// Gives what this process works on some time to end.
+    /// Takes no more runs out of the line, and gives what this process works on some time to end.
     pub async fn let_runs_end(&self, at_most: Duration) {
+        self.live.close();
         let until = Instant::now() + at_most;
-        while !self.live.is_empty() && Instant::now() < until {
+        while !self.live.is_idle() && Instant::now() < until {
             tokio::time::sleep(LOOK).await;
         }
     }
@@ -69,7 +70,7 @@ impl Services {
     pub async fn hand_back(&self) -> Result<usize, Failure> {
         let held = self.live.take_all();
         for (scope, id, lease) in &held {
-            self.stores.executions.let_lapse(*scope, *id, *lease).await?;
+            self.stores.executions.hand_back(*scope, Held { execution_id: *id, lease: *lease }).await?;
         }
         if self.settings.dispatch.has_workers() {
             self.signal(Signal::Work);
@@ -86,10 +87,12 @@ impl Services {
     }
 
     fn interrupted(&self, lapsed: &LapsedRun) -> Ending {
-        let (outcome, code, message) = if lapsed.overdue {
-            (Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")
+        let (status, outcome, code, message) = if lapsed.cancelled_by.is_some() {
+            (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled")
+        } else if lapsed.overdue {
+            (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")
         } else {
-            (Outcome::Failure, "interrupted", "the process that ran this went away")
+            (Status::Failed, Outcome::Failure, "interrupted", "the process that ran this went away")
         };
         let run = &lapsed.execution;
         let named = RunRef {
@@ -101,8 +104,8 @@ impl Services {
             input_digest: lapsed.input_digest,
         };
         let finished_at = self.clock.now();
-        let stamp =
-            Stamp { fact_id: self.id(), at: finished_at, actor: ActorRef::system("recovery"), request_id: self.id() };
+        let actor = lapsed.cancelled_by.clone().unwrap_or_else(|| ActorRef::system("recovery"));
+        let stamp = Stamp { fact_id: self.id(), at: finished_at, actor, request_id: self.id() };
         let (mut fact, mut fulfilled) = (named.ended(outcome, Some(code), None, &stamp), Vec::new());
         // Of what the run owed this alone needs nothing that went away with its process.
         if let Some(owner) = &lapsed.tells_owner {
@@ -112,7 +115,7 @@ impl Services {
         Ending {
             execution_id: run.execution_id,
             lease: lapsed.lease,
-            status: Status::Failed,
+            status,
             outcome,
             error: Some(RunError::new(code, message)),
             output: None,

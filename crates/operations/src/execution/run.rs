@@ -2,6 +2,7 @@
 
 use super::{
     engine::{Came, FIRST_PAUSE, Keeper, Keeping, LONGEST_PAUSE, run_to_end},
+    live::AtWork,
     plan::KeptPlan,
 };
 use crate::{Services, aside::aside};
@@ -16,6 +17,7 @@ use fairway_domain::{
         progress::Progress,
         run::{Closed, Cut, Ended, Outside, Run, Subject},
     },
+    id::ShareLinkId,
     policy::{Obligation, PolicyDecision},
     signal::Signal,
     store::CommitError,
@@ -24,7 +26,10 @@ use fairway_domain::{
 };
 use serde_json::{Map, Value, json};
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::sync::Notify;
@@ -51,7 +56,9 @@ pub(super) struct Running {
     /// How far it came under others.
     pub(super) came: Came,
     /// What its start has to find unchanged, where it was not started yet.
-    pub(super) to_start: Option<AcceptedOn>,
+    pub(super) to_start: Option<(AcceptedOn, Option<ShareLinkId>)>,
+    /// Whether its caller was let go before the end, and may follow it anywhere.
+    pub(super) left: Arc<AtomicBool>,
     /// Who asked that it be stopped.
     pub(super) cancelled_by: OnceLock<ActorRef>,
 }
@@ -74,15 +81,22 @@ enum Unended {
 
 impl Running {
     /// Runs in a task of its own, so that a client that goes away does not end it.
-    pub(super) fn spawn(self) -> tokio::task::JoinHandle<Ran> {
-        let look = self.services.live.enter(self.scope, self.acceptance.execution_id, self.lease);
-        tokio::spawn(async move { self.run(&look).await }.in_current_span())
+    pub(super) fn spawn(self, at_work: AtWork) -> tokio::task::JoinHandle<Ran> {
+        let work = async move {
+            let ran = self.run(&at_work.look).await;
+            drop(at_work);
+            ran
+        };
+        tokio::spawn(work.in_current_span())
     }
 
     /// Waits for the end within the wait budget; beyond, the answer is the run as it stands and the run goes on.
-    pub(super) async fn wait(self, budget: Duration) -> Execution {
+    pub(super) async fn wait(self, budget: Duration, at_work: AtWork) -> Execution {
         let under_way = as_accepted(&self.acceptance, Status::Queued, None);
-        match tokio::time::timeout(budget, self.spawn()).await {
+        let left = Arc::clone(&self.left);
+        let in_time = tokio::time::timeout(budget, self.spawn(at_work)).await;
+        left.store(true, Ordering::Relaxed);
+        match in_time {
             Ok(Ok(Ran::Ended(execution))) => *execution,
             Ok(Ok(Ran::Lost | Ran::Moved) | Err(_)) | Err(_) => under_way,
         }
@@ -90,8 +104,7 @@ impl Running {
 
     /// Runs to the end and stores it.
     pub(super) async fn run(self, look: &Notify) -> Ran {
-        let ended = self.to_end(look).await;
-        let ran = match ended {
+        match self.to_end(look).await {
             Ok((ended, last)) => {
                 let finished_at = self.services.clock.now();
                 let ending = self.ending(ended, last, finished_at);
@@ -99,9 +112,7 @@ impl Running {
             }
             Err(Unended::Moved) => Ran::Moved,
             Err(Unended::Lost) => Ran::Lost,
-        };
-        self.services.live.leave(self.acceptance.execution_id, self.lease);
-        ran
+        }
     }
 
     const fn held(&self) -> Held {
@@ -125,15 +136,16 @@ impl Running {
             sent_digest: self.input_digest,
         };
         let mut run = Run::new(subject, self.decision.clone(), outside);
-        if self.keeping == Keeping::AtOnce {
+        if self.keeping == Keeping::Telling {
             run = run.telling();
         }
         let mut keeper = Keeper::new(services, (self.scope, self.held()), self.keeping, self.came.clone());
         // The first steps reach out to nobody, so they can be taken back if the run cannot be started.
         let turn = run.start();
-        if let Some(on) = self.to_start {
-            let piece = keeper.piece(run.take_events());
-            self.start(on, piece).await?;
+        if let Some((on, share_link)) = self.to_start {
+            let progress = keeper.piece(run.take_events());
+            let acceptance = self.acceptance.clone();
+            self.start(Start { acceptance, on, lease: self.lease, progress, share_link }).await?;
         }
         let cut = if self.cancelled_by.get().is_some() {
             Some(Cut::Cancelled)
@@ -145,12 +157,14 @@ impl Running {
             }
         };
         let mut closed = run.close(cut);
+        if closed.work() > SHORT_WORK && keeper.answered_last().await.is_err() {
+            return Err(Unended::Lost);
+        }
         let last = keeper.last_piece(std::mem::take(&mut closed.events));
         Ok((self.fulfil(closed, look).await, last))
     }
 
-    async fn start(&self, on: AcceptedOn, progress: Progress) -> Result<(), Unended> {
-        let start = Start { acceptance: self.acceptance.clone(), on, lease: self.lease, progress };
+    async fn start(&self, start: Start) -> Result<(), Unended> {
         match self.services.stores.executions.start(self.scope, &start).await {
             Ok(Started::Yes) => {
                 self.services.signal(Signal::Progress(self.acceptance.execution_id));
@@ -273,8 +287,11 @@ impl Running {
             match stores.finish(self.scope, ending).await {
                 Ok(()) => {
                     self.services.wake.facts();
-                    if self.keeping == Keeping::AtOnce {
-                        self.services.signal(Signal::Progress(ending.execution_id));
+                    let end = Signal::Ended(ending.execution_id);
+                    if self.keeping == Keeping::Telling || self.left.load(Ordering::Relaxed) {
+                        self.services.signal(end);
+                    } else {
+                        self.services.signal_here(end);
                     }
                     return true;
                 }

@@ -291,6 +291,9 @@ impl Services {
         };
         let on =
             AcceptedOn { deployment: deployment.revision, workload: workload.revision, access: caller.access_revision };
+        // Before it is stored: a word about it that comes between would be lost.
+        let at_work = matches!(acceptance.admission, Admission::Run { .. })
+            .then(|| self.live.enter(scope, execution_id, lease));
         let accepted = match self.stores.executions.accept(scope, &acceptance, on, key).await {
             // The statement may have been committed although no answer came: look before saying anything.
             Err(CommitError::Store(error)) => self.look_for(scope, execution_id, error).await?,
@@ -307,12 +310,12 @@ impl Services {
             Accepted::Yes => {}
         }
         let in_line = request.patience == Patience::Line;
-        let execution = match &acceptance.admission {
-            Admission::Deny(_) => {
+        let execution = match (&acceptance.admission, at_work) {
+            (Admission::Deny(_), _) => {
                 self.wake.facts();
                 denied(&acceptance)
             }
-            Admission::Queue { .. } => {
+            (Admission::Queue { .. } | Admission::Run { .. }, None) => {
                 self.signal(Signal::Work);
                 let queued = as_accepted(&acceptance, execution::Status::Queued, None);
                 match request.patience {
@@ -320,7 +323,7 @@ impl Services {
                     Patience::End(budget) => self.end_of(scope, queued, self.wait_budget(budget)).await,
                 }
             }
-            Admission::Run { .. } => {
+            (Admission::Queue { .. } | Admission::Run { .. }, Some(at_work)) => {
                 let followed = request.patience == Patience::Acceptance;
                 let under_way = as_accepted(&acceptance, execution::Status::Running, None);
                 let running = Running {
@@ -334,15 +337,16 @@ impl Services {
                     inputs: inputs.into_owned(),
                     input_digest,
                     time_left: self.settings.execution_deadline,
-                    keeping: if followed { Keeping::AtOnce } else { Keeping::BeforeAsking },
+                    keeping: if followed { Keeping::Telling } else { Keeping::BeforeAsking },
                     came: Came::default(),
                     to_start: None,
+                    left: Arc::default(),
                     cancelled_by: OnceLock::new(),
                 };
                 match request.patience {
-                    Patience::End(budget) => running.wait(self.wait_budget(budget)).await,
+                    Patience::End(budget) => running.wait(self.wait_budget(budget), at_work).await,
                     Patience::Acceptance | Patience::Line => {
-                        drop(running.spawn());
+                        drop(running.spawn(at_work));
                         under_way
                     }
                 }

@@ -4,7 +4,7 @@ use super::{ReadExecution, evidence::Own};
 use crate::{
     Done, Failure, RunRefusal, Services,
     access::{Operation, gate},
-    once::keyed,
+    once::{ATTEMPTS, keyed},
 };
 use fairway_domain::{
     access::{ActorRef, Caller},
@@ -12,7 +12,7 @@ use fairway_domain::{
     evidence::RecordedDecision,
     execution::{
         Ending, Execution, Outcome, RunError, RunRef, Status,
-        dispatch::{Held, Stopping},
+        dispatch::{Held, Stopping, Taken},
     },
     id::{ExecutionId, RequestId},
     idempotency::{KeyedOutcome, RequestKey},
@@ -72,23 +72,35 @@ impl Services {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let id = execution.execution_id;
-        if execution.outcome.is_some() || execution.status == Status::AwaitingReview {
-            return Err(RunRefusal::NotCancellable.into());
-        }
         let held = Held { execution_id: id, lease: self.ids.fresh() };
-        match self.stores.executions.stop(scope, held, &caller.actor, key).await? {
-            Stopping::Over => return Err(RunRefusal::NotCancellable.into()),
-            Stopping::KeyTaken => return Err(Failure::KeyTaken),
-            Stopping::Taken => self.end_cancelled(scope, execution, held, caller).await?,
-            Stopping::Told => {
-                self.signal(Signal::Look(id));
-                if !self.has_ended(scope, id).await? && self.stores.executions.take_over(scope, held).await? {
-                    self.end_cancelled(scope, execution, held, caller).await?;
+        let taken = Taken {
+            held,
+            lease_for: self.settings.lease,
+            deadline_in: self.settings.execution_deadline,
+        };
+        let mut now = execution.clone();
+        for _ in 0..ATTEMPTS {
+            if now.outcome.is_some() || now.status == Status::AwaitingReview {
+                return Err(RunRefusal::NotCancellable.into());
+            }
+            match self.stores.executions.stop(scope, taken, &caller.actor, key).await? {
+                // A worker may take it at this very moment, and then it is in line no more and under no lease yet.
+                Stopping::Over => {
+                    let found = self.stores.executions.find(scope, id).await?;
+                    now = found.ok_or(Failure::Corrupt("a run that is gone"))?;
+                }
+                Stopping::KeyTaken => return Err(Failure::KeyTaken),
+                Stopping::Taken => return self.end_cancelled(scope, execution, held, caller).await,
+                Stopping::Told => {
+                    self.signal(Signal::Look(id));
+                    if !self.has_ended(scope, id).await? && self.stores.executions.take_over(scope, held).await? {
+                        self.end_cancelled(scope, execution, held, caller).await?;
+                    }
+                    return Ok(());
                 }
             }
         }
-        self.signal(Signal::Progress(id));
-        Ok(())
+        Err(Failure::Contended)
     }
 
     async fn has_ended(&self, scope: TenantScope, id: ExecutionId) -> Result<bool, Failure> {
@@ -102,7 +114,7 @@ impl Services {
             if Instant::now() >= until {
                 return Ok(false);
             }
-            following.changed(LOOK).await;
+            following.ended(LOOK).await;
         }
     }
 
@@ -175,7 +187,7 @@ impl Services {
         match self.stores.executions.finish(scope, &ending).await {
             Ok(()) => {
                 self.wake.facts();
-                self.signal(Signal::Progress(run.execution_id));
+                self.signal(Signal::Ended(run.execution_id));
                 Ok(())
             }
             // Somebody else was faster.

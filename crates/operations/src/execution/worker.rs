@@ -23,16 +23,24 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::{Instant, sleep_until, timeout},
+};
 
 /// Runs that a worker has under way at the same time. They mostly wait for models.
-const PLACES: u16 = 64;
+const PLACES: u16 = 96;
 /// Most of them that one tenant has, so that the slow runs of one do not keep all others waiting.
-const PLACES_OF_ONE: u16 = 32;
+const PLACES_OF_ONE: u16 = 48;
 /// Runs that are taken at once.
 const MOST: u16 = 16;
 /// Runs of one tenant that are taken at once, before it is another's turn.
 const MOST_OF_ONE: u16 = 8;
+/// As many as one tenant may have before runs are taken that may all be its own.
+const SATED: u16 = PLACES_OF_ONE - MOST;
+/// How long a worker leaves the line alone after it took runs: what came meanwhile is taken at once, and goes through
+/// everything together.
+const BREATH: Duration = Duration::from_millis(8);
 /// How often a worker looks for runs when nobody tells it of any.
 const EVERY: Duration = Duration::from_millis(250);
 /// How long a worker waits that could not look.
@@ -60,9 +68,9 @@ impl Drop for Place {
     }
 }
 
-/// Takes runs and runs them, for ever. Any number of processes may do so at once. What is under way goes on when this is
-/// dropped, until it is handed back.
-pub async fn work_forever(services: Services) {
+/// Takes runs and runs them, until the process stops. Any number of processes may do so at once. What is under way goes on
+/// then, until it is handed back.
+pub async fn work_until_stopped(services: Services) {
     let places = Arc::new(Semaphore::new(usize::from(PLACES)));
     let under: Under = Arc::default();
     let mut after: Option<TenantId> = None;
@@ -73,6 +81,7 @@ pub async fn work_forever(services: Services) {
             drop(places.acquire().await);
             continue;
         }
+        let Some(taking) = services.live.take() else { return };
         let sated = sated(&under);
         let claim = Claim {
             lease: services.ids.fresh(),
@@ -87,33 +96,40 @@ pub async fn work_forever(services: Services) {
             Ok(claimed) => claimed,
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "no runs could be taken out of the line");
+                drop(taking);
                 tokio::time::sleep(AWAY).await;
                 continue;
             }
         };
-        // Whose turn was last; the first tenant again when the end of the line was reached.
-        let was = after;
-        after = claimed.iter().map(|run| run.scope.tenant()).max();
-        if claimed.is_empty() && was.is_none() {
-            let _woken = timeout(EVERY, services.signals.work()).await;
-        }
+        let breath = Instant::now() + BREATH;
+        // Whose turn was last.
+        let last = claimed.iter().filter(|run| run.turn > 0).max_by_key(|run| run.turn);
+        after = last.map(|run| run.scope.tenant()).or(after);
+        let none = claimed.is_empty();
         for run in claimed {
             let Ok(permit) = Arc::clone(&places).acquire_owned().await else { return };
             let tenant = run.scope.tenant();
             *under.lock().unwrap_or_else(PoisonError::into_inner).entry(tenant).or_default() += 1;
             let place = Place { under: Arc::clone(&under), tenant, _permit: permit };
+            let at_work = services.live.enter(run.scope, run.execution.execution_id, run.lease);
             let services = services.clone();
             tokio::spawn(async move {
-                services.work_on(run).await;
-                drop(place);
+                services.work_on(run, &at_work.look).await;
+                drop((at_work, place));
             });
+        }
+        drop(taking);
+        if none {
+            let _woken = timeout(EVERY, services.signals.work()).await;
+        } else {
+            sleep_until(breath).await;
         }
     }
 }
 
 fn sated(under: &Under) -> Vec<TenantId> {
     let under = under.lock().unwrap_or_else(PoisonError::into_inner);
-    under.iter().filter(|(_, count)| **count >= PLACES_OF_ONE).map(|(tenant, _)| *tenant).collect()
+    under.iter().filter(|(_, count)| **count > SATED).map(|(tenant, _)| *tenant).collect()
 }
 
 /// Why a run ends that never got to its steps.
@@ -133,6 +149,17 @@ impl Unstarted {
     const fn cancelled(code: &'static str, message: &'static str) -> Self {
         Self { status: Status::Cancelled, outcome: Outcome::Cancelled, code, message, decision: None }
     }
+
+    /// The end of a run whose workload takes none any more.
+    const fn where_stopped(status: workload::Status) -> Option<Self> {
+        match status {
+            workload::Status::Registered => None,
+            workload::Status::Suspended => {
+                Some(Self::cancelled("workload_suspended", "the workload was suspended"))
+            }
+            workload::Status::Retired => Some(Self::cancelled("workload_retired", "the workload was retired")),
+        }
+    }
 }
 
 /// How a run goes on.
@@ -144,15 +171,19 @@ enum Onward {
 
 impl Services {
     /// Runs a run that was claimed, or ends it. What fails leaves its lease to lapse, and somebody tries again.
-    async fn work_on(&self, claimed: Claimed) {
+    async fn work_on(&self, claimed: Claimed, look: &Notify) {
         let id = claimed.execution.execution_id;
-        if let Err(error) = self.try_to_work_on(claimed).await {
+        if let Err(error) = self.try_to_work_on(claimed, look).await {
             let error: &dyn std::error::Error = &error;
             tracing::warn!(error, execution_id = %id, "a run could not be gone on with");
         }
     }
 
-    async fn try_to_work_on(&self, claimed: Claimed) -> Result<(), Failure> {
+    async fn try_to_work_on(&self, claimed: Claimed, look: &Notify) -> Result<(), Failure> {
+        if claimed.execution.status == Status::Queued && claimed.cancelled_by.is_some() {
+            // Who asked for that was told that it is so.
+            return self.end_unstarted(&claimed, Unstarted::cancelled("cancelled", "the run was cancelled")).await;
+        }
         if claimed.takeovers > MOST_TAKEOVERS {
             let message = "those who worked on the run went away, one after the other";
             return self.end_unstarted(&claimed, Unstarted::failed("interrupted", message)).await;
@@ -176,13 +207,10 @@ impl Services {
             match onward {
                 Onward::Ends(unstarted) => return self.end_unstarted(&claimed, unstarted).await,
                 Onward::Again => {}
-                Onward::Runs(running) => {
-                    let look = self.live.enter(claimed.scope, running.acceptance.execution_id, running.lease);
-                    match running.run(&look).await {
-                        Ran::Ended(_) | Ran::Lost => return Ok(()),
-                        Ran::Moved => {}
-                    }
-                }
+                Onward::Runs(running) => match running.run(look).await {
+                    Ran::Ended(_) | Ran::Lost => return Ok(()),
+                    Ran::Moved => {}
+                },
             }
         }
         Err(Failure::Contended)
@@ -193,6 +221,9 @@ impl Services {
         let run = &claimed.execution;
         let found = self.stores.workloads.find(claimed.scope, run.workload_id).await?;
         let workload = found.ok_or(Failure::Corrupt("a run of no workload"))?;
+        if let Some(unstarted) = Unstarted::where_stopped(workload.status) {
+            return Ok(Onward::Ends(unstarted));
+        }
         let entry = RuntimeEntry { workload, deployment: None };
         let caller = self.sender_of(claimed, sender, true).await?;
         let plan = self.plan_of_started(claimed.scope, &entry.workload, run.release_id, claimed.snapshot).await?;
@@ -211,9 +242,10 @@ impl Services {
             inputs: object(inputs)?,
             input_digest: claimed.input_digest,
             time_left: claimed.time_left,
-            keeping: Keeping::AtOnce,
+            keeping: Keeping::Telling,
             came: Came::of(claimed.progress.clone()),
             to_start: None,
+            left: Arc::default(),
             cancelled_by: asked(claimed),
         })))
     }
@@ -228,16 +260,10 @@ impl Services {
     ) -> Result<Onward, Failure> {
         let (scope, run) = (claimed.scope, &claimed.execution);
         let entry = self.entry_of(claimed, fresh).await?;
-        match entry.workload.status {
-            workload::Status::Registered => {}
-            workload::Status::Suspended => {
-                return Ok(Onward::Ends(Unstarted::cancelled("workload_suspended", "the workload was suspended")));
-            }
-            workload::Status::Retired => {
-                return Ok(Onward::Ends(Unstarted::cancelled("workload_retired", "the workload was retired")));
-            }
+        if let Some(unstarted) = Unstarted::where_stopped(entry.workload.status) {
+            return Ok(Onward::Ends(unstarted));
         }
-        if claimed.by_link && self.stores.share_links.is_run_revoked(scope, run.execution_id).await? {
+        if claimed.share_link.is_some() && self.stores.share_links.is_run_revoked(scope, run.execution_id).await? {
             return Ok(Onward::Ends(Unstarted {
                 status: Status::Denied,
                 outcome: Outcome::Denied,
@@ -296,9 +322,10 @@ impl Services {
             inputs: inputs_read,
             input_digest: claimed.input_digest,
             time_left: claimed.time_left,
-            keeping: Keeping::AtOnce,
+            keeping: Keeping::Telling,
             came: Came::default(),
-            to_start: Some(on),
+            to_start: Some((on, claimed.share_link)),
+            left: Arc::default(),
             cancelled_by: asked(claimed),
         })))
     }
@@ -373,11 +400,15 @@ impl Services {
         let Unstarted { status, outcome, code, message, decision } = unstarted;
         let imposed = claimed.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
+        let by = match (outcome, &claimed.cancelled_by) {
+            (Outcome::Cancelled, Some(by)) => by.clone(),
+            (_, Some(_) | None) => run.submitter.clone(),
+        };
         self.end_without_steps(
             (claimed.scope, named, claimed.lease),
             (status, outcome, code, message),
             (decision, owes),
-            (run.submitter.clone(), claimed.sender.as_ref().map_or_else(|| self.id(), |sender| sender.request_id)),
+            (by, claimed.sender.as_ref().map_or_else(|| self.id(), |sender| sender.request_id)),
         )
         .await
     }

@@ -15,6 +15,8 @@ use uuid::Uuid;
 pub(super) struct Many<'a> {
     facts: Facts,
     executions: Vec<Uuid>,
+    first: Option<Uuid>,
+    last: Option<Uuid>,
     tokens: Vec<Uuid>,
     statuses: Vec<&'static str>,
     outcomes: Vec<&'static str>,
@@ -107,6 +109,8 @@ impl<'a> Many<'a> {
             many.facts.push(asking.scope, &asking.ending.fact);
             many.push(&asking.ending);
         }
+        many.first = many.executions.iter().min().copied();
+        many.last = many.executions.iter().max().copied();
         many
     }
 
@@ -184,15 +188,24 @@ impl<'a> Many<'a> {
             &lineage.sizes,
             &lineage.reasons,
             &lineage.made,
+            &self.first,
+            &self.last,
         ])
+    }
+
+    /// The same, and what was told of them at their end.
+    pub(super) fn with_told(&self) -> Vec<Param<'_>> {
+        let mut params = self.params();
+        let told: [Param<'_>; 3] = [&self.told.of, &self.told.positions, &self.told.events];
+        params.extend_from_slice(&told);
+        params
     }
 
     /// The same, and what only some runs have.
     pub(super) fn with_more(&self) -> Vec<Param<'_>> {
         let (decisions, fulfilments, payloads) = (&self.decisions, &self.fulfilments, &self.payloads);
-        let mut params = self.params();
-        let told = &self.told;
-        let more: [Param<'_>; 16] = [
+        let mut params = self.with_told();
+        let more: [Param<'_>; 13] = [
             &decisions.of,
             &decisions.ids,
             &decisions.outcomes,
@@ -206,9 +219,6 @@ impl<'a> Many<'a> {
             &payloads.artifacts,
             &payloads.salts,
             &payloads.bodies,
-            &told.of,
-            &told.positions,
-            &told.events,
         ];
         params.extend_from_slice(&more);
         params

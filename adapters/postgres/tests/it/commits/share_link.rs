@@ -49,6 +49,12 @@ pub(super) async fn revocation(stage: &Stage) -> Decision {
     Decision::new(async move |_| store.commit_revocation(scope(), &link, fact).await).stale(taken_back(id))
 }
 
+/// A link of a workload, and what takes it back.
+pub(super) async fn kept(stage: &Stage, workload: &Workload) -> (fairway_domain::id::ShareLinkId, String) {
+    let link = made(stage, workload, 1).await;
+    (link.share_link_id, taken_back(link.share_link_id))
+}
+
 fn taken_back(id: impl std::fmt::Display) -> String {
     format!("UPDATE share_link SET revoked_at = now(), revoked_by = 'user:eve' WHERE share_link_id = '{id}'")
 }

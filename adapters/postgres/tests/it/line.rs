@@ -1,0 +1,148 @@
+//! Runs in line: who takes them, in which order, and what a run brings along that goes on elsewhere.
+
+use crate::stage::{Stage, actor, claim, connected, fresh, queued, scope};
+use fairway_domain::{
+    execution::{
+        dispatch::{Claim, Claimed, Held, Stopping, Taken},
+        ports::{Accepted, ExecutionStore},
+    },
+    id::{ExecutionId, TenantId},
+};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// A run in line.
+async fn waiting(stage: &Stage) -> ExecutionId {
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let run = queued(&placed);
+    assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), Accepted::Yes);
+    run.execution_id
+}
+
+async fn taken(stage: &Stage, claim: &Claim) -> Vec<Claimed> {
+    stage.store.claim(claim).await.unwrap()
+}
+
+fn held(claimed: &Claimed) -> Held {
+    Held { execution_id: claimed.execution.execution_id, lease: claimed.lease }
+}
+
+/// Somebody's lease that lapsed.
+async fn falls_silent(stage: &Stage) {
+    stage.run("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'").await;
+}
+
+/// Runs of other tenants, which nobody can go on with; it is the order that counts.
+async fn line_of(stage: &Stage, tenants: &[u128], each: usize) {
+    for tenant in tenants {
+        for _ in 0..each {
+            let (tenant, run) = (Uuid::from_u128(*tenant), Uuid::now_v7());
+            stage.run(&format!("INSERT INTO execution_queue VALUES ('{tenant}', '{run}')")).await;
+        }
+    }
+}
+
+const LINE: &str = "SELECT tenant_id, execution_id FROM execution_queue ORDER BY 1, 2";
+
+/// Whose runs a claim took out of the line, in turn.
+async fn took(stage: &Stage, most: u16, most_of_one: u16, after: Option<u128>) -> Vec<u128> {
+    let token = fresh();
+    let after = after.map(|tenant| TenantId::from(Uuid::from_u128(tenant)));
+    let before = stage.owner.query(LINE, &[]).await.unwrap();
+    let claim = Claim { lease: token, most, most_of_one, after, ..claim() };
+    // What it took has no row to be read.
+    assert!(taken(stage, &claim).await.is_empty());
+    let left = stage.owner.query(LINE, &[]).await.unwrap();
+    let run = |row: &tokio_postgres::Row| (row.get::<_, Uuid>(0), row.get::<_, Uuid>(1));
+    let left: Vec<(Uuid, Uuid)> = left.iter().map(run).collect();
+    before.iter().map(run).filter(|run| !left.contains(run)).map(|(tenant, _)| tenant.as_u128()).collect()
+}
+
+#[tokio::test]
+async fn tenants_take_turns_and_the_round_begins_anew_behind_the_last() {
+    let stage = Stage::new().await;
+    line_of(&stage, &[1, 2, 3], 5).await;
+    assert_eq!(took(&stage, 4, 2, None).await, [1, 1, 2, 2]);
+    assert_eq!(took(&stage, 4, 2, Some(2)).await, [1, 1, 3, 3], "behind the second comes the third, then the first again");
+    assert_eq!(took(&stage, 9, 2, Some(1)).await, [1, 2, 2, 3, 3]);
+    assert_eq!(took(&stage, 9, 9, Some(3)).await, [2, 3]);
+    assert_eq!(took(&stage, 9, 9, Some(3)).await, [0_u128; 0]);
+}
+
+#[tokio::test]
+async fn one_tenant_alone_is_served_by_every_claim() {
+    let stage = Stage::new().await;
+    line_of(&stage, &[7], 5).await;
+    for _ in 0..2 {
+        assert_eq!(took(&stage, 4, 2, Some(7)).await, [7, 7]);
+    }
+}
+
+#[tokio::test]
+async fn who_has_enough_gets_neither_from_the_line_nor_from_the_silent() {
+    let stage = Stage::new().await;
+    let run = waiting(&stage).await;
+    let sated = Claim { sated: vec![scope().tenant()], ..claim() };
+    assert!(taken(&stage, &sated).await.is_empty());
+    assert_eq!(taken(&stage, &claim()).await.len(), 1);
+    falls_silent(&stage).await;
+    assert!(taken(&stage, &sated).await.is_empty());
+    let again = taken(&stage, &claim()).await;
+    assert_eq!(again.iter().map(|taken| taken.execution.execution_id).collect::<Vec<_>>(), [run]);
+}
+
+#[tokio::test]
+async fn who_hands_a_run_back_did_not_fall_silent() {
+    let stage = Stage::new().await;
+    waiting(&stage).await;
+    let first = taken(&stage, &claim()).await;
+    stage.store.hand_back(scope(), held(&first[0])).await.unwrap();
+    let second = taken(&stage, &claim()).await;
+    assert_eq!((second.len(), second[0].takeovers, second[0].turn), (1, 0, 0));
+    falls_silent(&stage).await;
+    assert_eq!(taken(&stage, &claim()).await[0].takeovers, 1);
+    stage.run("UPDATE execution_lease SET takeovers = 32767").await;
+    falls_silent(&stage).await;
+    assert_eq!(taken(&stage, &claim()).await[0].takeovers, 1_000, "whatever happened, claims go on");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_of_a_run_keeps_no_other_back() {
+    let stage = Stage::new().await;
+    let (bad, good) = (waiting(&stage).await, waiting(&stage).await);
+    stage.run(&format!("UPDATE execution_input SET sender = 'from another version' WHERE execution_id = '{bad}'")).await;
+    let all = taken(&stage, &claim()).await;
+    let of = |id| all.iter().find(|taken| taken.execution.execution_id == id).unwrap();
+    assert!(of(good).sender.is_some());
+    assert!(of(bad).sender.is_none(), "so it is ended, and not left to the next one");
+}
+
+#[tokio::test]
+async fn a_run_that_is_being_taken_is_neither_in_line_nor_over() {
+    let stage = Stage::new().await;
+    let run = waiting(&stage).await;
+    let stop = Taken {
+        held: Held { execution_id: run, lease: fresh() },
+        lease_for: Duration::from_secs(30),
+        deadline_in: Duration::from_secs(60),
+    };
+    // Its lease is made by a statement that began later than this one's.
+    let owner = connected(&stage.database.url()).await;
+    owner.batch_execute("BEGIN; DELETE FROM execution_queue").await.unwrap();
+    let lease = format!(
+        "INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at)
+         VALUES ('{}', '{run}', gen_random_uuid(), '30 seconds', now() + interval '30 seconds', now() + interval '1 hour')",
+        scope().tenant()
+    );
+    owner.batch_execute(&lease).await.unwrap();
+    let (store, by) = (stage.store.clone(), actor());
+    let stopping = tokio::spawn(async move { store.stop(scope(), stop, &by, None).await });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    while stage.number(waits).await == 0 {
+        tokio::task::yield_now().await;
+    }
+    owner.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(stopping.await.unwrap().unwrap(), Stopping::Over, "whoever asks looks again");
+    assert_eq!(stage.store.stop(scope(), stop, &actor(), None).await.unwrap(), Stopping::Told);
+}

@@ -1,0 +1,108 @@
+//! A durable PostgreSQL of a test's own, which may die.
+
+use crate::process::Place;
+use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, state};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+};
+use tempfile::TempDir;
+
+/// Started on the same port and data each time.
+pub(crate) struct Postgres {
+    options: Options,
+    running: Option<PrivateServer>,
+    _folder: TempDir,
+}
+
+impl Postgres {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let options = Options {
+            binaries: Binaries::find(&state::directory().unwrap()).unwrap(),
+            data_dir: folder.path().join("postgres"),
+            port: Some(crate::process::free_address().port()),
+            settings: Vec::new(),
+            durability: Durability::Default,
+        };
+        let mut postgres = Self { options, running: None, _folder: folder };
+        postgres.start();
+        postgres.believe_everybody();
+        postgres
+    }
+
+    /// Without passwords: checking one is thousands of rounds of hashing, which a build for tests does a hundred times
+    /// slower than a real one, and a pool that fills again after an outage checks many at once.
+    fn believe_everybody(&mut self) {
+        let rules = self.running.as_ref().unwrap().data_dir().join("cluster/pg_hba.conf");
+        let text = fs::read_to_string(&rules).unwrap();
+        assert!(text.contains("scram-sha-256"), "{text}");
+        fs::write(rules, text.replace("scram-sha-256", "trust")).unwrap();
+        self.crash();
+        self.start();
+    }
+
+    pub(crate) fn start(&mut self) {
+        self.running = Some(PrivateServer::start(self.options.clone()).unwrap());
+    }
+
+    pub(crate) fn crash(&mut self) {
+        self.running.take().unwrap().stop_immediately().unwrap();
+    }
+
+    pub(crate) fn url(&self, database: &str) -> String {
+        self.running.as_ref().unwrap().url(database)
+    }
+
+    /// Somebody who may see and do everything.
+    pub(crate) async fn client(&self, database: &str) -> tokio_postgres::Client {
+        let (client, connection) = tokio_postgres::connect(&self.url(database), tokio_postgres::NoTls).await.unwrap();
+        // Ends with the client, or with the database.
+        tokio::spawn(connection);
+        client
+    }
+
+    /// A server's place over an empty database.
+    pub(crate) async fn place(&self) -> Place {
+        fairway_postgres::create_database(&self.url("postgres"), "fairway").await.unwrap();
+        Place::new(&self.url("fairway"))
+    }
+
+    /// Stops all of its processes where they are: nothing answers, and nothing is closed either.
+    pub(crate) fn freeze(&self) -> Frozen {
+        let server = self.running.as_ref().unwrap().process_id();
+        let mut frozen = Frozen(vec![process(server)]);
+        kill(frozen.0[0], Signal::SIGSTOP).unwrap();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(child) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            // Processes end while the folder is read.
+            let Ok(stat) = fs::read_to_string(format!("/proc/{child}/stat")) else { continue };
+            let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+            if parent == Some(server) && kill(process(child), Signal::SIGSTOP).is_ok() {
+                frozen.0.push(process(child));
+            }
+        }
+        frozen
+    }
+}
+
+fn process(id: u32) -> Pid {
+    Pid::from_raw(i32::try_from(id).unwrap())
+}
+
+/// Processes that go on when this is dropped.
+pub(crate) struct Frozen(Vec<Pid>);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        for process in &self.0 {
+            // One that is gone refuses, rightly.
+            let _ = kill(*process, Signal::SIGCONT);
+        }
+    }
+}
