@@ -2,6 +2,9 @@
 //!
 //! First the rate at which as many clients as the bars are about are served in a closed loop. Then many more clients ask
 //! at fixed times, five times as often together, whatever they are answered; somebody else asks for little beside them.
+//!
+//! As many of the crowd as the bars are about have a thread of their own, and it is their times that are told: those of all
+//! would be the time that answers lie in the crowd's own queue, which here takes the processors that it asks to serve it.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -9,16 +12,18 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use bytes::Bytes;
 use hdrhistogram::Histogram;
-use tokio::task::{JoinHandle, spawn_local};
+use tokio::runtime::Builder;
+use tokio::task::{JoinHandle, LocalSet, spawn_blocking, spawn_local};
 use tokio::time::{sleep, sleep_until};
 
 use crate::bar::{CLIENTS, Judged, Verdict, mebibytes};
-use crate::connection::{Connection, get, with_header};
+use crate::connection::{Connection, Ready, get, post_bytes, with_header};
 use crate::furniture::{Furniture, OUTSIDER};
 use crate::load::histogram;
 use crate::meter::most_resident;
-use crate::row::{Keys, Row, Workloads};
+use crate::row::ticket;
 
 /// What `--only` calls this.
 pub(crate) const NAME: &str = "overload";
@@ -51,8 +56,10 @@ pub(crate) struct Overload {
     pub(crate) usual: (f64, u64),
     /// Requests a second that were sent.
     pub(crate) offered: f64,
-    /// Good answers a second, and their p99 in microseconds.
+    /// Good answers a second, and their p99 in microseconds as those see it who have a thread of their own.
     pub(crate) accepted: (f64, u64),
+    /// The same p99 as the rest of the crowd sees it, its own queue included.
+    pub(crate) in_crowd: u64,
     /// Answers of 503.
     pub(crate) refused: u64,
     /// Answers that are neither.
@@ -67,6 +74,33 @@ pub(crate) struct Overload {
     pub(crate) recovery: Duration,
 }
 
+/// What is asked for: a run of one workload. Each request is the same bytes, which costs the crowd least.
+#[derive(Clone)]
+struct Question {
+    path: String,
+    body: Bytes,
+}
+
+impl Question {
+    fn of(furniture: &Furniture) -> Result<Question> {
+        let workload = furniture.workloads.first().context("no workload was made")?;
+        let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
+        Ok(Question { path, body: Bytes::from(ticket(0).to_string()) })
+    }
+
+    fn ask(&self) -> Ready {
+        post_bytes(&self.path, self.body.clone())
+    }
+}
+
+/// Clients that ask at fixed times, each after a pause of its own.
+#[derive(Clone, Copy)]
+struct Pace {
+    clients: usize,
+    pause: Duration,
+    until: Instant,
+}
+
 #[derive(Default)]
 struct Counts {
     sent: Cell<u64>,
@@ -75,45 +109,57 @@ struct Counts {
     closed: Cell<u64>,
 }
 
+/// What clients saw together.
+struct Heard {
+    sent: u64,
+    refused: u64,
+    strange: u64,
+    closed: u64,
+    accepted: Histogram<u64>,
+}
+
+/// Does something on a thread of its own, with clients of its own.
+async fn apart<T: Send + 'static>(work: impl AsyncFnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    spawn_blocking(move || {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        LocalSet::new().block_on(&runtime, work())
+    })
+    .await?
+}
+
 /// Measures it on the route that executes.
 ///
 /// # Errors
 /// When a connection breaks, or the server is not well again within a minute.
 pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &Furniture) -> Result<Overload> {
-    let row = Row::Execute { keys: Keys::Off, workloads: Workloads::One };
+    let question = Question::of(furniture)?;
     // The first of them only make everything warm.
-    drop(closed(address, row, furniture).await?);
-    let usual = closed(address, row, furniture).await?;
+    drop(closed(address, &question).await?);
+    let asked = question.clone();
+    let usual = apart(async move || closed(address, &asked).await).await?;
     let rate = usual.len() as f64 / NORMAL.as_secs_f64();
     let usual_p99 = usual.value_at_quantile(0.99);
 
-    let counts = Rc::new(Counts::default());
-    let accepted = Rc::new(RefCell::new(histogram()?));
     let until = Instant::now() + TOO_MUCH;
     let pause = Duration::from_secs_f64(CROWD as f64 / (TIMES * rate).max(1.0));
-    let mut clients: Vec<JoinHandle<Result<()>>> = Vec::new();
-    for (number, script) in row.scripts(furniture, CROWD)?.into_iter().enumerate() {
-        let connection = Connection::open(address).await.context("connecting a client")?;
-        // They do not ask all at the same moment.
-        let first = Instant::now() + pause.mul_f64(number as f64 / CROWD as f64);
-        let seen = (Rc::clone(&counts), Rc::clone(&accepted));
-        clients.push(spawn_local(paced((address, connection), script, (first, pause, until), seen)));
-    }
     let others = spawn_local(others(address, until));
-    for client in clients {
-        client.await??;
-    }
+    let asked = question.clone();
+    let watched = Pace { clients: CLIENTS, pause, until };
+    let watched = spawn_local(apart(async move || crowd(address, asked, watched).await));
+    let rest = crowd(address, question.clone(), Pace { clients: CROWD - CLIENTS, pause, until }).await?;
+    let watched = watched.await??;
     let ended = Instant::now();
     let others = others.await??;
-    let recovery = recovered(address, row, furniture, (ended, Duration::from_micros(usual_p99))).await?;
-    let accepted = accepted.borrow();
+    let recovery = recovered(address, &question, (ended, Duration::from_micros(usual_p99))).await?;
+    let accepted = (rest.accepted.len() + watched.accepted.len()) as f64 / TOO_MUCH.as_secs_f64();
     Ok(Overload {
         usual: (rate, usual_p99),
-        offered: counts.sent.get() as f64 / TOO_MUCH.as_secs_f64(),
-        accepted: (accepted.len() as f64 / TOO_MUCH.as_secs_f64(), accepted.value_at_quantile(0.99)),
-        refused: counts.refused.get(),
-        strange: counts.strange.get(),
-        closed: counts.closed.get(),
+        offered: (rest.sent + watched.sent) as f64 / TOO_MUCH.as_secs_f64(),
+        accepted: (accepted, watched.accepted.value_at_quantile(0.99)),
+        in_crowd: rest.accepted.value_at_quantile(0.99),
+        refused: rest.refused + watched.refused,
+        strange: rest.strange + watched.strange,
+        closed: rest.closed + watched.closed,
         others,
         memory: most_resident(process)?,
         recovery,
@@ -121,18 +167,19 @@ pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &F
 }
 
 /// The usual clients, each with its next request when the last one is answered.
-async fn closed(address: SocketAddr, row: Row, furniture: &Furniture) -> Result<Histogram<u64>> {
+async fn closed(address: SocketAddr, question: &Question) -> Result<Histogram<u64>> {
     let until = Instant::now() + NORMAL;
     let mut clients: Vec<JoinHandle<Result<Histogram<u64>>>> = Vec::new();
-    for mut script in row.scripts(furniture, CLIENTS)? {
+    for _ in 0..CLIENTS {
         let mut connection = Connection::open(address).await?;
+        let question = question.clone();
         clients.push(spawn_local(async move {
             let mut seen = histogram()?;
             while Instant::now() < until {
                 let since = Instant::now();
-                let answer = connection.send((script.next)()).await?;
+                let answer = connection.send(question.ask()).await?;
                 if !answer.is_success() {
-                    bail!("{} was answered {answer}", row.name());
+                    bail!("{} was answered {answer}", question.path);
                 }
                 seen.saturating_record(micros(since.elapsed()));
             }
@@ -146,23 +193,47 @@ async fn closed(address: SocketAddr, row: Row, furniture: &Furniture) -> Result<
     Ok(all)
 }
 
+/// Clients of one thread; they do not ask all at the same moment.
+async fn crowd(address: SocketAddr, question: Question, pace: Pace) -> Result<Heard> {
+    let counts = Rc::new(Counts::default());
+    let accepted = Rc::new(RefCell::new(histogram()?));
+    let mut clients: Vec<JoinHandle<Result<()>>> = Vec::new();
+    for number in 0..pace.clients {
+        let connection = Connection::open(address).await.context("connecting a client")?;
+        let first = Instant::now() + pace.pause.mul_f64(number as f64 / pace.clients as f64);
+        let seen = (Rc::clone(&counts), Rc::clone(&accepted));
+        clients.push(spawn_local(paced((address, connection), question.clone(), (first, pace), seen)));
+    }
+    for client in clients {
+        client.await??;
+    }
+    let accepted = accepted.borrow().clone();
+    Ok(Heard {
+        sent: counts.sent.get(),
+        refused: counts.refused.get(),
+        strange: counts.strange.get(),
+        closed: counts.closed.get(),
+        accepted,
+    })
+}
+
 /// One of the crowd: asks at its times, or as soon as it has its last answer.
 async fn paced(
     (address, mut connection): (SocketAddr, Connection),
-    mut script: crate::load::Script,
-    (first, pause, until): (Instant, Duration, Instant),
+    question: Question,
+    (first, pace): (Instant, Pace),
     (counts, accepted): (Rc<Counts>, Rc<RefCell<Histogram<u64>>>),
 ) -> Result<()> {
     let mut next = first;
     loop {
         sleep_until(next.into()).await;
         let since = Instant::now();
-        if since >= until {
+        if since >= pace.until {
             return Ok(());
         }
         counts.sent.set(counts.sent.get() + 1);
         // Whoever is refused before its body was read may find its connection closed, and opens another one.
-        let Ok(answer) = connection.send((script.next)()).await else {
+        let Ok(answer) = connection.send(question.ask()).await else {
             counts.closed.set(counts.closed.get() + 1);
             connection = Connection::open(address).await.context("connecting a client again")?;
             continue;
@@ -172,7 +243,7 @@ async fn paced(
             503 => counts.refused.set(counts.refused.get() + 1),
             _ => counts.strange.set(counts.strange.get() + 1),
         }
-        next = (next + pause).max(Instant::now());
+        next = (next + pace.pause).max(Instant::now());
     }
 }
 
@@ -189,13 +260,7 @@ async fn others(address: SocketAddr, until: Instant) -> Result<(u64, u64)> {
     Ok((asked, got))
 }
 
-async fn recovered(
-    address: SocketAddr,
-    row: Row,
-    furniture: &Furniture,
-    (ended, usual): (Instant, Duration),
-) -> Result<Duration> {
-    let mut script = row.scripts(furniture, 1)?.pop().context("a row has a script")?;
+async fn recovered(address: SocketAddr, question: &Question, (ended, usual): (Instant, Duration)) -> Result<Duration> {
     let mut connection = Connection::open(address).await?;
     let (mut well, mut since) = (0, ended);
     while well < WELL {
@@ -203,7 +268,7 @@ async fn recovered(
             bail!("the server is not well {} s after the load ended", PATIENCE.as_secs());
         }
         let sent = Instant::now();
-        let answer = connection.send((script.next)()).await?;
+        let answer = connection.send(question.ask()).await?;
         if answer.is_success() && sent.elapsed() <= usual {
             well += 1;
         } else {
@@ -234,6 +299,7 @@ impl Overload {
             ("usual: answers a second, p99", format!("{:.0}, {:.1} ms", self.usual.0, millis(self.usual.1))),
             ("overload: requests a second", format!("{:.0}", self.offered)),
             ("overload: accepted a second, p99", format!("{:.0}, {:.1} ms", self.accepted.0, millis(self.accepted.1))),
+            ("overload: p99 in the crowd, its own queue included", format!("{:.1} ms", millis(self.in_crowd))),
             ("overload: refused with 503, answered strangely", format!("{}, {}", self.refused, self.strange)),
             ("overload: connections closed between requests", self.closed.to_string()),
             ("overload: most memory", format!("{:.1} MiB", mebibytes(self.memory))),
@@ -287,6 +353,7 @@ mod tests {
             usual: (2_000.0, 30_000),
             offered: 9_900.0,
             accepted: (1_800.0, 55_000),
+            in_crowd: 90_000,
             refused: 100_000,
             strange: 0,
             closed: 0,

@@ -280,7 +280,8 @@ fn grown(furniture: &Furniture) -> Result<&Grown> {
     furniture.grown.as_ref().context("no runs were stored")
 }
 
-fn ticket(number: u64) -> Value {
+/// Inputs that every workload here takes.
+pub(crate) fn ticket(number: u64) -> Value {
     let text = format!("Ticket {number}: I was charged twice for one invoice and want a refund.");
     json!({"environment": ENVIRONMENT, "inputs": {"text": text}})
 }

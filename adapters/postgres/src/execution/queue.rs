@@ -245,9 +245,8 @@ pub(super) async fn stop(
     let status = key.and_then(|key| i16::try_from(key.outcome.status).ok());
     let (lease_for, deadline_in) = (lease_for.as_secs_f64(), deadline_in.as_secs_f64());
     let (tenant, run) = (scope.tenant().uuid(), held.execution_id.uuid());
-    let params: [Param<'_>; 11] = [
-        &tenant, &run, &held.lease, &by, &caller, &route, &name, &digest, &status, &lease_for, &deadline_in,
-    ];
+    let params: [Param<'_>; 11] =
+        [&tenant, &run, &held.lease, &by, &caller, &route, &name, &digest, &status, &lease_for, &deadline_in];
     let rows = database.write_repeatable(SQL, &params).await?;
     let row = known("taken", rows.first())?;
     let keyed = key.is_none() || row.column("keyed")?;

@@ -64,7 +64,11 @@ async fn tenants_take_turns_and_the_round_begins_anew_behind_the_last() {
     let stage = Stage::new().await;
     line_of(&stage, &[1, 2, 3], 5).await;
     assert_eq!(took(&stage, 4, 2, None).await, [1, 1, 2, 2]);
-    assert_eq!(took(&stage, 4, 2, Some(2)).await, [1, 1, 3, 3], "behind the second comes the third, then the first again");
+    assert_eq!(
+        took(&stage, 4, 2, Some(2)).await,
+        [1, 1, 3, 3],
+        "behind the second comes the third, then the first again"
+    );
     assert_eq!(took(&stage, 9, 2, Some(1)).await, [1, 2, 2, 3, 3]);
     assert_eq!(took(&stage, 9, 9, Some(3)).await, [2, 3]);
     assert_eq!(took(&stage, 9, 9, Some(3)).await, [0_u128; 0]);
@@ -111,7 +115,9 @@ async fn who_hands_a_run_back_did_not_fall_silent() {
 async fn what_cannot_be_read_of_a_run_keeps_no_other_back() {
     let stage = Stage::new().await;
     let (bad, good) = (waiting(&stage).await, waiting(&stage).await);
-    stage.run(&format!("UPDATE execution_input SET sender = 'from another version' WHERE execution_id = '{bad}'")).await;
+    stage
+        .run(&format!("UPDATE execution_input SET sender = 'from another version' WHERE execution_id = '{bad}'"))
+        .await;
     let all = taken(&stage, &claim()).await;
     let of = |id| all.iter().find(|taken| taken.execution.execution_id == id).unwrap();
     assert!(of(good).sender.is_some());

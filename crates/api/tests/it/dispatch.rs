@@ -3,7 +3,7 @@
 use crate::execution::{ended, run};
 use fairway_domain::execution::provider::{Completion, Provider, ProviderCall, ProviderError};
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    Behaviour, MovableClock, StubProvider, TestApp,
     app::{ActiveWorkload, Request},
 };
 use serde_json::{Map, Value, json};
@@ -324,6 +324,42 @@ async fn what_a_provider_answered_while_a_caller_waited_is_not_asked_again() {
     let second = StubProvider::new(Behaviour::Answers("second".to_owned()));
     let other = TestApp::builder().beside(&server).provider(second.clone()).start().await;
     gone_on_with(&other, &second, &id).await;
+}
+
+/// R24: leases, deadlines and the time of a link are the database's alone.
+#[tokio::test]
+async fn nobody_s_clock_takes_a_run_away_or_lets_a_link_live_longer() {
+    const DAY: i64 = 86_400;
+    let (ahead, behind) = (Arc::new(MovableClock::default()), Arc::new(MovableClock::default()));
+    ahead.move_to(DAY);
+    behind.move_to(-DAY);
+    let holds = StubProvider::new(Behaviour::Holds);
+    let server = TestApp::builder().clock(behind).without_worker().provider(holds.clone()).start().await;
+    let workload = server.active_workload("main").await;
+    let config = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared",
+        "input_fields": [{ "name": "ticket", "type": "text" }] } });
+    let linked = server.active_workload("linked").await;
+    server.patch(format!("/v1/workloads/{}", linked.workload_id), config).await.expect(200);
+    let links = format!("/v1/workloads/{}/share-links", linked.workload_id);
+    let made = server.post(links, json!({ "ttl_hours": 1, "max_uses": 10 })).await.expect(201);
+    let by_link = format!("{}?token={}", linked.execute_path(), made["token"].as_str().unwrap());
+    let asks = || json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+
+    let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
+    holds.asked(1).await;
+    let eager = StubProvider::new(Behaviour::Answers("taken away".to_owned()));
+    let other = TestApp::builder().beside(&server).clock(ahead).provider(eager.clone()).start().await;
+    // Its worker is there, and takes what is to be taken.
+    assert_eq!(ended(&other, &accepted(&other, &workload).await).await["queued_result"]["result"], "taken away");
+    assert_eq!(other.post(by_link.clone(), asks()).await.expect(200)["output"], "taken away");
+    assert_eq!(count(&other, "SELECT count(*) FROM execution_lease WHERE takeovers > 0").await, 0);
+    holds.becomes(Behaviour::Answers("kept".to_owned()));
+    assert_eq!(ended(&server, &id).await["queued_result"]["result"], "kept");
+
+    server.database().move_clock(3_601).await.unwrap();
+    for app in [&server, &other] {
+        app.post(by_link.clone(), asks()).await.refused(401, "share_token_expired");
+    }
 }
 
 #[tokio::test]

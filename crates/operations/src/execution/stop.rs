@@ -73,11 +73,7 @@ impl Services {
     ) -> Result<(), Failure> {
         let id = execution.execution_id;
         let held = Held { execution_id: id, lease: self.ids.fresh() };
-        let taken = Taken {
-            held,
-            lease_for: self.settings.lease,
-            deadline_in: self.settings.execution_deadline,
-        };
+        let taken = Taken { held, lease_for: self.settings.lease, deadline_in: self.settings.execution_deadline };
         let mut now = execution.clone();
         for _ in 0..ATTEMPTS {
             if now.outcome.is_some() || now.status == Status::AwaitingReview {

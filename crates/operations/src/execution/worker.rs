@@ -154,9 +154,7 @@ impl Unstarted {
     const fn where_stopped(status: workload::Status) -> Option<Self> {
         match status {
             workload::Status::Registered => None,
-            workload::Status::Suspended => {
-                Some(Self::cancelled("workload_suspended", "the workload was suspended"))
-            }
+            workload::Status::Suspended => Some(Self::cancelled("workload_suspended", "the workload was suspended")),
             workload::Status::Retired => Some(Self::cancelled("workload_retired", "the workload was retired")),
         }
     }
