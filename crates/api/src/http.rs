@@ -22,7 +22,7 @@ pub mod site_guard;
 pub mod strict_query;
 pub mod unread;
 
-use crate::{embed::Embedding, metrics::Metrics};
+use crate::{embed::Embedding, execution::crowd::Crowd, metrics::Metrics};
 use client_address::TrustedProxies;
 use deprecation::Deprecation;
 use fallback::KnownMethods;
@@ -52,6 +52,8 @@ pub struct HttpBase {
     pub known_queries: KnownQueries,
     /// Which routes will go away.
     pub deprecations: &'static [Deprecation],
+    /// Which streams of runs are open.
+    pub crowd: Crowd,
     /// Whether the process is about to end.
     pub leaving: Leaving,
 }

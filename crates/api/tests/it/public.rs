@@ -7,7 +7,7 @@ use fairway_testkit::{
 };
 use serde_json::{Value, json};
 
-async fn public(app: &Client, slug: &str) -> ActiveWorkload {
+pub(crate) async fn public(app: &Client, slug: &str) -> ActiveWorkload {
     let given = app.given();
     let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
     let policy = given.policy(&format!("{slug}-policy")).await;
@@ -145,6 +145,35 @@ async fn the_rate_limit_counts_clients_and_workloads_on_all_servers() {
     app.database().move_clock(3600).await.unwrap();
     assert!(app.services().forget_clients().await.unwrap() >= 2);
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 0);
+}
+
+/// Whoever has no name and asks about its run over and over asks the workload.
+#[tokio::test]
+async fn asking_about_a_run_without_a_name_counts() {
+    let app = limited(1, 5).start().await;
+    let (workload, other) = (public(&app, "main").await, public(&app, "other").await);
+    let ran = run(&app, &workload).as_actor("anonymous").await.expect(200);
+    let (id, token) = (ran["execution_id"].as_str().unwrap(), ran["result_token"].as_str().unwrap().to_owned());
+    let get = |rest: &str| app.get(format!("/v1/executions/{id}{rest}")).as_actor("anonymous");
+    // What is refused tells nothing, not even that it was counted.
+    for _ in 0..6 {
+        get("").await.refused(404, "not_found");
+    }
+    get("").header("X-Result-Token", &token).await.expect(200);
+    assert_eq!(get("/events").header("X-Result-Token", &token).await.status, 200);
+    let cancel = || {
+        let cancel = app.post(format!("/v1/executions/{id}/cancel"), json!({}));
+        cancel.as_actor("anonymous").header("X-Result-Token", &token)
+    };
+    cancel().await.refused(409, "execution_not_cancellable");
+    get("").header("X-Result-Token", &token).await.expect(200);
+    too_often(&get("").header("X-Result-Token", &token).await, 1);
+    too_often(&get("/events").header("X-Result-Token", &token).await, 1);
+    too_often(&cancel().await, 1);
+    too_often(&run(&app, &workload).as_actor("anonymous").await, 1);
+    // Who has a name is not counted there, and the other workload has a count of its own.
+    app.get(format!("/v1/executions/{id}")).await.expect(200);
+    run(&app, &other).as_actor("anonymous").await.expect(200);
 }
 
 #[tokio::test]
