@@ -11,6 +11,7 @@ pub mod connection;
 pub mod deprecation;
 pub mod etag;
 pub mod fallback;
+pub(crate) mod html;
 pub mod idempotency;
 pub mod leaving;
 pub mod paging;

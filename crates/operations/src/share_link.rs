@@ -134,6 +134,21 @@ impl Services {
         Ok(self.stores.share_links.list(scope, workload.workload_id, page).await?)
     }
 
+    /// One link of a workload, also when it opens nothing any more.
+    ///
+    /// # Errors
+    /// As [`Self::create_share_link`]; besides not found when the workload has no such link.
+    pub async fn read_share_link(
+        &self,
+        caller: &Caller,
+        workload: WorkloadId,
+        id: ShareLinkId,
+    ) -> Result<ShareLink, Failure> {
+        let (scope, workload) = self.enter_workload(caller, Operation::ReadShareLink, workload).await?;
+        let found = self.stores.share_links.find(scope, workload.workload_id, id).await?;
+        Ok(found.ok_or(Failure::NotFound)?.link)
+    }
+
     /// Takes a link back. From then on it opens nothing, in any process.
     ///
     /// # Errors

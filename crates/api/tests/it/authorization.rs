@@ -77,6 +77,7 @@ const TABLE: &[(&str, &str)] = &[
     ("list_runtime_workloads", "+ + + + + + + + + f e e"),
     ("read_runtime_workload", "+ + + + + + + + + . . ."),
     ("list_share_links", "f f f f + f + + + . . ."),
+    ("read_share_link", "f f f f + f + + + . . ."),
     ("create_share_link", "f f f f + f + + + . . ."),
     ("revoke_share_link", "f f f f + f + + + . . ."),
     ("list_releases", "+ f + + + + + + + f e e"),

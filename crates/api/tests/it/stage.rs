@@ -318,10 +318,11 @@ impl<'a> Stage<'a> {
             "create_share_link" => {
                 return app.post(self.path("/v1/workloads/{workload_id}/share-links"), self.body(operation));
             }
-            "revoke_share_link" => {
+            "read_share_link" | "revoke_share_link" => {
                 let path = self.path("/v1/workloads/{workload_id}/share-links");
                 let made = app.post(&path, self.body("create_share_link")).in_tenant(&self.tenant).await.expect(201);
-                return app.delete(format!("{path}/{}", made["share_link_id"].as_str().unwrap()));
+                let path = format!("{path}/{}", made["share_link_id"].as_str().unwrap());
+                return if operation == "read_share_link" { app.get(path) } else { app.delete(path) };
             }
             "create_tenant" => return app.post("/v1/tenants", self.body(operation)),
             "change_tenant_settings" => {

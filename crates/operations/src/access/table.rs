@@ -112,6 +112,7 @@ operations! {
     SuspendWorkload = "change_workload_status" => place(P::WorkloadView, P::WorkloadSuspend);
     ExposeWorkload = "change_workload_access" => place(P::WorkloadView, P::WorkloadExpose);
     ListShareLinks = "list_share_links" => place(P::WorkloadView, P::ShareLinkManage);
+    ReadShareLink = "read_share_link" => place(P::WorkloadView, P::ShareLinkManage);
     CreateShareLink = "create_share_link" => place(P::WorkloadView, P::ShareLinkManage);
     RevokeShareLink = "revoke_share_link" => place(P::WorkloadView, P::ShareLinkManage);
     ListReleases = "list_releases" => place(P::ReleaseView, P::ReleaseView);
