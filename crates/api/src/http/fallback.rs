@@ -13,8 +13,10 @@ use actix_web::{
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::openapi::OpenApi;
 
-/// Where the document and its pages are, which it does not name itself.
-const DOCUMENTS: [&str; 3] = ["/openapi.json", "/docs", "/docs/{_:.*}"];
+/// Where the document's pages are, as the framework spells it.
+const BESIDE: [&str; 2] = ["/docs", "/docs/{_:.*}"];
+/// Where pages are that others may frame. Most of those slugs have none, and which do is not told by other methods.
+const FRAMED: &str = "/{slug}";
 
 /// Which methods each path pattern knows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -25,8 +27,8 @@ impl KnownMethods {
     #[must_use]
     pub fn of(document: &OpenApi) -> Self {
         let mut known = Self::default();
-        DOCUMENTS.iter().for_each(|pattern| known.add(pattern, "GET"));
-        for (pattern, item) in &document.paths.paths {
+        BESIDE.iter().for_each(|pattern| known.add(pattern, "GET"));
+        for (pattern, item) in document.paths.paths.iter().filter(|(pattern, _)| *pattern != FRAMED) {
             for (method, _) in operations(item) {
                 known.add(pattern, method);
             }

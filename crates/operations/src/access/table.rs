@@ -148,6 +148,10 @@ operations! {
     ReadEvidenceArtifact = "read_evidence_artifact" => place(P::ExecutionView, P::ExecutionView);
     ReadContextLineage = "read_context_lineage" => place(P::ExecutionView, P::ExecutionView);
     ListAuditEvents = "list_audit_events" => place(P::AuditView, P::AuditView);
+    // The runtime interface, as a page.
+    ReadPage = "read_page" => place(P::WorkloadView, P::WorkloadView);
+    ReadDocument = "read_document" => Nothing;
+    ReadReference = "read_reference" => Nothing;
     Healthz = "healthz" => Nothing;
     Readyz = "readyz" => Nothing;
     Metrics = "metrics" => Nothing;
