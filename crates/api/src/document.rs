@@ -341,7 +341,11 @@ impl IntoParams for TokenParams {
         };
         vec![
             of("token", ParameterIn::Query, "The token of a share link, for whoever follows one"),
-            of("X-Share-Token", ParameterIn::Header, "The same, where it is not to stand in an address; one of both is enough"),
+            of(
+                "X-Share-Token",
+                ParameterIn::Header,
+                "The same, where it is not to stand in an address; one of both is enough",
+            ),
         ]
     }
 }

@@ -133,7 +133,9 @@ fn refused(request: &HttpRequest, embedding: &Embedding, refusal: &ApiError) -> 
         StatusCode::UNAUTHORIZED => {
             ("No access", "<p>This page is not open to you. Ask whoever sent you the link for another one.</p>")
         }
-        StatusCode::TOO_MANY_REQUESTS => ("Too many requests", "<p>This page was asked for too often. Try again later.</p>"),
+        StatusCode::TOO_MANY_REQUESTS => {
+            ("Too many requests", "<p>This page was asked for too often. Try again later.</p>")
+        }
         // Like a slug that has no page.
         StatusCode::NOT_FOUND => return nothing(request),
         status if !status.is_server_error() => return refusal.error_response(),

@@ -205,11 +205,7 @@ async fn a_run_that_cannot_be_followed_is_answered_by_its_name() {
 #[tokio::test]
 async fn callers_without_a_name_have_few_streams_open() {
     let provider = StubProvider::new(Behaviour::Holds);
-    let app = TestApp::builder()
-        .setting("FAIRWAY_PUBLIC_RATE_BURST", "100")
-        .provider(provider.clone())
-        .start()
-        .await;
+    let app = TestApp::builder().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     let open_to_all = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",
         "input_fields": [{ "name": "ticket", "type": "text" }] } });

@@ -205,9 +205,8 @@ async fn who_has_no_name_comes_to_the_tenant_of_the_host() {
     ] } });
     app.patch(format!("/v1/workloads/{}", theirs.workload_id), form).in_tenant(&abroad.tenant).await.expect(200);
     let settings = format!("/v1/tenants/{}/settings", abroad.tenant);
-    let answers_to = |hosts: Value| {
-        app.patch(settings.clone(), json!({ "public_hosts": hosts })).in_tenant(&abroad.tenant)
-    };
+    let answers_to =
+        |hosts: Value| app.patch(settings.clone(), json!({ "public_hosts": hosts })).in_tenant(&abroad.tenant);
     answers_to(json!(["forms.example"])).await.expect(200);
     // What ran, as its own token shows it at that host.
     let ran = async |host: &'static str| {

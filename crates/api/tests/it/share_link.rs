@@ -304,4 +304,3 @@ async fn a_run_knows_whether_its_link_was_taken_back() {
     app.delete(format!("{}/{}", links(&workload), link.id)).await.expect(204);
     assert!(store.is_run_revoked(scope, id).await.unwrap());
 }
-
