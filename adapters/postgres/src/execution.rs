@@ -37,7 +37,7 @@ use fairway_domain::{
         Acceptance, Admission, Ending, Execution, Outcome, RunError, Status, StepRow,
         dispatch::{Claim, Claimed, Held, Start, Started, Stopping, Taken},
         ports::{Accepted, AcceptedOn, ExecutionFilter, ExecutionStore, LapsedRun, LeaseState, RuntimeEntry},
-        progress::{Progress, RunEvent},
+        progress::Progress,
     },
     id::{ArtifactId, ExecutionId},
     idempotency::{KeyedOutcome, RequestKey},
@@ -180,8 +180,8 @@ impl ExecutionStore for Database {
         queue::take_over(self, scope, held).await
     }
 
-    async fn events(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<RunEvent>, StoreError> {
-        progress::events(self, scope, id).await
+    async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<Vec<Progress>, StoreError> {
+        progress::events(self, scope, id, after).await
     }
 
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError> {

@@ -60,7 +60,7 @@ impl ShareLinkStore for Database {
     ) -> Result<Option<SeenLink>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS}, {SEEN} FROM share_link
-             WHERE tenant_id = $1 AND share_link_id = $2 AND workload_id IS NOT DISTINCT FROM $3"
+             WHERE tenant_id = $1 AND share_link_id = $2 AND workload_id = $3"
         );
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid(), &workload.uuid()]).await?;
         row.as_ref().map(seen).transpose()

@@ -9,7 +9,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    id::WorkspaceId,
+    id::{TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
     store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::{NewWorkspace, Tenant, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceStore},
@@ -87,6 +87,11 @@ impl TenantStore for Database {
         )
         .await
         .map(|_| ())
+    }
+
+    async fn of_host(&self, host: &str) -> Result<Option<TenantId>, StoreError> {
+        const SQL: &str = "SELECT tenant_id FROM tenant_public_host WHERE host = $1";
+        self.read_one(SQL, &[&host]).await?.map(|row| row.id("tenant_id")).transpose()
     }
 
     async fn commit_settings(&self, scope: TenantScope, change: Change<Tenant>) -> Result<(), CommitError> {

@@ -13,9 +13,11 @@ use crate::{
     release, rollout, share_link, tenant, workload,
 };
 use actix_web::{
-    App, Error,
+    App, Error, HttpResponse,
     body::BoxBody,
     dev::{ServiceFactory, ServiceRequest, ServiceResponse},
+    guard,
+    http::header::LOCATION,
     middleware::from_fn,
     web,
 };
@@ -72,6 +74,7 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(workload::read_workload)
         .service(workload::change_workload)
         .service(share_link::list_share_links)
+        .service(share_link::read_share_link)
         .service(share_link::create_share_link)
         .service(share_link::revoke_share_link)
         .service(release::list_workload_releases)
@@ -96,7 +99,7 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(release::list_approvals)
         .service(execution::list_executions)
         .service(execution::read_execution)
-        .service(execution::cancel_execution)
+        .service(execution::cancel::cancel_execution)
         .service(execution::events::read_execution_events)
         .service(evidence::read_evidence_graph)
         .service(evidence::read_evidence_artifact)
@@ -122,7 +125,7 @@ pub fn app(
     let page = SwaggerUi::new("/docs/{_:.*}").url("/openapi.json", document.parsed.clone());
     app.app_data(api)
         .app_data(base)
-        .service(web::redirect("/docs", "/docs/"))
+        .service(web::resource("/docs").guard(guard::Get()).to(to_pages))
         .service(page)
         .service(embed::page())
         .default_service(web::to(fallback))
@@ -131,6 +134,11 @@ pub fn app(
         .wrap(from_fn(site_guard))
         .wrap(from_fn(unread))
         .wrap(from_fn(request_context))
+}
+
+/// The pages refer to each other from below their folder.
+async fn to_pages() -> HttpResponse {
+    HttpResponse::TemporaryRedirect().insert_header((LOCATION, "/docs/")).finish()
 }
 
 /// The OpenAPI document, worked out once per process.

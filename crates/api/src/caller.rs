@@ -3,13 +3,22 @@
 use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{admission::Party, client_address::client_of, path, query, request_context::request_id},
+    http::{
+        admission::Party,
+        client_address::client_of,
+        path, query,
+        request_context::request_id,
+        site_guard::{HostName, host_of},
+    },
 };
 use actix_web::{
     Error, FromRequest, HttpRequest, ResponseError as _,
     body::{EitherBody, MessageBody},
     dev::{Payload, ServiceRequest, ServiceResponse},
-    http::header::{HeaderMap, HeaderName},
+    http::{
+        StatusCode,
+        header::{HeaderMap, HeaderName},
+    },
     middleware::Next,
     web,
 };
@@ -90,6 +99,24 @@ impl FromRequest for Identified {
     }
 }
 
+/// Fields that say whom a service acts for.
+const ON_BEHALF: [&str; 4] = ["execution_mode", "actor_ref", "actor_type", "actor_auth_mode"];
+
+/// The refusal of a body that a route does not know a field of. A service whose word on others is taken is told that it is
+/// not taken there: whatever it meant, this would be done in its own name.
+pub(crate) fn unread_field(request: &HttpRequest, problem: FieldProblem) -> ApiError {
+    let is_internal = || {
+        let api = request.app_data::<web::Data<Api>>();
+        let claims = claims(request.headers()).ok();
+        api.zip(claims).is_some_and(|(api, claims)| api.services.is_internal_client(&claims.actor))
+    };
+    if problem.code == "unknown_field" && ON_BEHALF.contains(&problem.path.as_str()) && is_internal() {
+        let message = "whom you act for is said where workloads are run, and nowhere else";
+        return ApiError::new(StatusCode::FORBIDDEN, "forbidden_field", message);
+    }
+    ApiError::invalid_field(problem)
+}
+
 /// What needs a place to be served. Probes, figures and the documents do not.
 const JUDGED: &str = "/v1/";
 
@@ -111,13 +138,29 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     let Ok(claims) = claims(request.headers()) else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
-    let party = claims.tenant.map_or(Party::Caller(claims.actor), Party::Tenant);
-    if let Some(_place) = api.admission.admit(party, Instant::now()) {
+    if let Some(_place) = api.admission.admit(party(request.request(), claims), Instant::now()) {
         return Ok(next.call(request).await?.map_into_left_body());
     }
     api.metrics.refused_for_load();
     let (request, _) = request.into_parts();
     Ok(ServiceResponse::new(request, ApiError::unavailable().error_response()).map_into_right_body())
+}
+
+/// Whom a request is counted for while there is too much to do.
+fn party(request: &HttpRequest, claims: Claims) -> Party {
+    match claims.tenant {
+        Some(tenant) => Party::Tenant(tenant),
+        None if holds_a_link(request) => Party::Holder(client_of(request)),
+        None => Party::Caller(claims.actor),
+    }
+}
+
+/// Whether a request names nobody and carries what may be a share token. What it opens is not looked up here, so holders
+/// are told apart by where they are: tokens can be made up without end.
+fn holds_a_link(request: &HttpRequest) -> bool {
+    let headers = request.headers();
+    let in_query = || request.query_string().split('&').any(|pair| pair.split('=').next() == Some(TOKEN));
+    !headers.contains_key(&ACTOR) && (headers.contains_key(&SHARE_TOKEN) || in_query())
 }
 
 fn arrival(request: &HttpRequest) -> Result<Arrival, ApiError> {
@@ -127,6 +170,7 @@ fn arrival(request: &HttpRequest) -> Result<Arrival, ApiError> {
         named: headers.contains_key(&ACTOR),
         brought: brought(request)?,
         address: client_of(request),
+        host: host_of(request).map(HostName::into_name),
     })
 }
 
@@ -134,6 +178,10 @@ fn arrival(request: &HttpRequest) -> Result<Arrival, ApiError> {
 /// link is that link's holder, and links open runtime interfaces alone.
 fn named(request: &HttpRequest) -> Result<Claims, ApiError> {
     let claims = claims(request.headers())?;
+    // Who holds no role anywhere has no tenant to choose.
+    if claims.actor.kind() == ActorKind::Anonymous && claims.tenant.is_some() {
+        return Err(ApiError::not_found());
+    }
     if request.headers().contains_key(&ACTOR) || brought(request)?.is_none() {
         return Ok(claims);
     }
@@ -198,5 +246,30 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName, shown: &str) -> Result<
             let problem = FieldProblem::new(shown, "invalid", "this header is given more than once");
             Err(ApiError::invalid_field(problem))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::test::TestRequest;
+
+    #[test]
+    fn holders_of_links_are_not_the_person_in_front_of_the_server() {
+        let peer = "192.0.2.7:50000".parse().unwrap();
+        let of = |path: &str, headers: &[(&'static str, &'static str)]| {
+            let request = TestRequest::with_uri(path).peer_addr(peer);
+            let request = headers.iter().fold(request, |request, header| request.insert_header(*header));
+            let request = request.to_http_request();
+            party(&request, claims(request.headers()).unwrap())
+        };
+        let holder = Party::Holder(fairway_domain::throttle::ClientAddress::of(peer.ip()));
+        let caller = |actor: &str| Party::Caller(ActorRef::parse(actor).unwrap());
+        assert_eq!(of("/v1/x", &[]), caller("user:local"));
+        assert_eq!(of("/v1/x?tokens=a&x=token", &[]), caller("user:local"));
+        assert_eq!(of("/v1/x?token=fws_x", &[]), holder);
+        assert_eq!(of("/v1/x?a=b&token", &[]), holder);
+        assert_eq!(of("/v1/x", &[("X-Share-Token", "fws_x")]), holder);
+        assert_eq!(of("/v1/x?token=fws_x", &[("X-Actor-Ref", "user:ada")]), caller("user:ada"));
     }
 }

@@ -3,6 +3,7 @@
 use crate::{
     app::Documents,
     config::{AuthMode, Settings},
+    execution::crowd::Crowd,
     http::{
         HttpBase, admission::Admission, deprecation::DEPRECATIONS, fallback::KnownMethods, leaving::Leaving,
         paging::CursorKey, strict_query::KnownQueries,
@@ -205,6 +206,7 @@ impl Process {
             known_methods: KnownMethods::of(self.documents.openapi()),
             known_queries: KnownQueries::of(self.documents.openapi()),
             deprecations: DEPRECATIONS,
+            crowd: Crowd::default(),
             leaving: self.leaving.clone(),
         }
     }

@@ -1,16 +1,18 @@
 //! The OpenAPI document, collected from the handlers.
 
 mod headers;
+mod pages;
 mod words;
 
 use crate::app;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::{
-    IntoResponses, Modify, OpenApi, ToSchema,
+    IntoParams, IntoResponses, Modify, OpenApi, ToSchema,
     openapi::{
         Content, OpenApi as OpenApiDocument, PathItem, RefOr, Required, Schema,
-        path::Operation,
+        path::{Operation, Parameter, ParameterBuilder, ParameterIn},
+        schema::{ObjectBuilder, Type},
         security::{ApiKey, ApiKeyValue, SecurityScheme},
     },
 };
@@ -27,6 +29,7 @@ use utoipa::{
     servers((url = "/", description = "this server")),
     // Refusals are described apart from the handlers' answers, so nothing else brings their schema in.
     components(schemas(ErrorBody)),
+    paths(pages::read_document, pages::read_reference, pages::read_page),
     modifiers(&Callers),
     // Who says nothing is the person in front of the server.
     security((), ("actor" = []), ("actor" = [], "tenant" = [])),
@@ -326,13 +329,25 @@ pub(crate) struct KeyParams {
     idempotency_key: Option<String>,
 }
 
-/// What opens a runtime interface to whoever holds a share link.
-#[derive(utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its description is used")]
-pub(crate) struct TokenParams {
-    /// The token of a share link; the header `X-Share-Token` carries it as well.
-    token: Option<String>,
+/// What opens a runtime interface to whoever holds a share link, in the query or in a header.
+pub(crate) struct TokenParams;
+
+impl IntoParams for TokenParams {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        let of = |name: &str, place, told: &str| {
+            let text = ObjectBuilder::new().schema_type(Type::String);
+            let parameter = ParameterBuilder::new().name(name).parameter_in(place).required(Required::False);
+            parameter.description(Some(told)).schema(Some(text)).build()
+        };
+        vec![
+            of("token", ParameterIn::Query, "The token of a share link, for whoever follows one"),
+            of(
+                "X-Share-Token",
+                ParameterIn::Header,
+                "The same, where it is not to stand in an address; one of both is enough",
+            ),
+        ]
+    }
 }
 
 /// The revision that a request expects.

@@ -4,13 +4,21 @@ use crate::{
     caller::Visitor,
     compose::Api,
     error::ApiError,
-    http::{HttpBase, request_context::request_id},
+    http::{
+        HttpBase,
+        fallback::nothing,
+        html::{self, escaped},
+        request_context::request_id,
+    },
 };
 use actix_web::{
     FromRequest as _, HttpRequest, HttpResponse, ResponseError as _,
     dev::Payload,
     guard,
-    http::{StatusCode, header},
+    http::{
+        StatusCode,
+        header::{self, HeaderValue},
+    },
     web,
 };
 use fairway_domain::{slug::Slug, workload::Workload};
@@ -92,18 +100,14 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBa
     // As it was sent: another spelling of a slug is no slug.
     let slug = request.uri().path().strip_prefix('/').filter(|slug| embedding.shows(slug));
     let Some(slug) = slug.and_then(|slug| Slug::parse(slug).ok()) else {
-        return ApiError::not_found().error_response();
+        return nothing(&request);
     };
     match shown(&request, &api, &slug).await {
         Ok(workload) => {
             let description = escaped(workload.shown_description());
             send(embedding, StatusCode::OK, &escaped(&workload.name), &format!("<p>{description}</p>"))
         }
-        Err(refusal) if refusal.status() == StatusCode::UNAUTHORIZED => {
-            let said = "<p>This page is not open to you. Ask whoever sent you the link for another one.</p>";
-            send(embedding, refusal.status(), "No access", said)
-        }
-        Err(refusal) => refusal.error_response(),
+        Err(refusal) => refused(&request, embedding, &refusal),
     }
 }
 
@@ -114,33 +118,34 @@ async fn shown(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload
     Ok(api.services.read_runtime_workload(&caller, &visit, slug).await?)
 }
 
-/// A page with a title and a body that are safe to stand in it.
+/// A page that may be framed.
 fn send(embedding: &Embedding, status: StatusCode, title: &str, body: &str) -> HttpResponse {
-    let page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"referrer\" content=\"no-referrer\">\n<title>{title}</title>\n</head>\n\
-         <body>\n<main>\n<h1>{title}</h1>\n{body}\n</main>\n</body>\n</html>\n"
-    );
-    HttpResponse::build(status)
-        .content_type("text/html; charset=utf-8")
-        .insert_header((header::CONTENT_SECURITY_POLICY, embedding.policy()))
-        .body(page)
+    let mut page = html::page(status, title, body);
+    if let Ok(policy) = HeaderValue::from_str(&embedding.policy()) {
+        page.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
+    page
 }
 
-/// A text that means nothing but itself in HTML, inside of attributes too.
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            plain => safe.push(plain),
+/// What people are told who see the frame, with whatever programs are told beside: when to come back, above all.
+fn refused(request: &HttpRequest, embedding: &Embedding, refusal: &ApiError) -> HttpResponse {
+    let (title, said) = match refusal.status() {
+        StatusCode::UNAUTHORIZED => {
+            ("No access", "<p>This page is not open to you. Ask whoever sent you the link for another one.</p>")
         }
+        StatusCode::TOO_MANY_REQUESTS => {
+            ("Too many requests", "<p>This page was asked for too often. Try again later.</p>")
+        }
+        // Like a slug that has no page.
+        StatusCode::NOT_FOUND => return nothing(request),
+        status if !status.is_server_error() => return refusal.error_response(),
+        _ => ("Not available", "<p>This page cannot be shown at the moment. Try again later.</p>"),
+    };
+    let mut page = send(embedding, refusal.status(), title, said);
+    for (name, value) in refusal.headers() {
+        page.headers_mut().insert(name.clone(), value.clone());
     }
-    safe
+    page
 }
 
 #[cfg(test)]
@@ -179,10 +184,5 @@ mod tests {
         ] {
             assert_eq!(Ancestors::parse(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn texts_mean_nothing_but_themselves() {
-        assert_eq!(escaped("<b a='1' c=\"2\">&amp;"), "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;amp;");
     }
 }

@@ -105,6 +105,11 @@ impl ApiError {
         self.0.status
     }
 
+    /// The headers that the answer has beside those of every answer.
+    pub(crate) fn headers(&self) -> &[(HeaderName, HeaderValue)] {
+        &self.0.headers
+    }
+
     /// The stable code.
     #[must_use]
     pub const fn code(&self) -> &'static str {

@@ -1,6 +1,8 @@
 //! Running workloads and reading how runs went.
 
 mod behalf;
+pub(crate) mod cancel;
+pub(crate) mod crowd;
 pub(crate) mod events;
 mod preference;
 
@@ -28,13 +30,17 @@ use actix_web::{
 };
 use behalf::Said;
 use fairway_domain::{
+    access::Caller,
     execution::{Execution, RunError, Status, StepRow},
     id::ExecutionId,
-    share_link::is_guest,
+    share_link::{TokenHash, is_guest},
     slug::Slug,
     time::Timestamp,
 };
-use fairway_operations::execution::{Answer as Run, ExecuteRequest, ExecutionQuery, Patience, ReadExecution};
+use fairway_operations::{
+    execution::{Answer as Run, ExecuteRequest, ExecutionQuery, Patience, ReadExecution},
+    share_link::Arrival,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
@@ -313,8 +319,12 @@ pub(crate) async fn execute_workload(
     if run.replayed && is_guest(claims.actor.kind()) {
         return again_to_guest(&run);
     }
-    if wanted.patience == Patience::Acceptance && run.execution.status != Status::Denied {
-        return events::followed(&api, &base, &run, arrival).await;
+    // Once a run is accepted its name is answered, and what reads it: whoever cannot follow it now can still come back.
+    if wanted.patience == Patience::Acceptance
+        && run.execution.status != Status::Denied
+        && let Some(stream) = events::followed(&api, &base, &run, arrival).await
+    {
+        return Ok(stream);
     }
     answer(&run)
 }
@@ -430,6 +440,14 @@ pub(crate) async fn list_executions(
     Ok(list.answer(&executions.try_map(|execution| ExecutionView::of(&execution, None))?))
 }
 
+/// Who comes to a run. Of somebody without a name it is counted like a request to the workload.
+async fn visitor(api: &Api, arrival: Arrival, run: (ExecutionId, Option<&TokenHash>)) -> Result<Caller, ApiError> {
+    let visit = api.services.receive(arrival).await?;
+    let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
+    api.services.count_visit_to_run(&caller, run, visit.address).await?;
+    Ok(caller)
+}
+
 /// How a run stands.
 #[utoipa::path(
     operation_id = "read_execution",
@@ -441,7 +459,7 @@ pub(crate) async fn list_executions(
     ),
     responses(
         (status = 200, description = "The run", body = ExecutionView),
-        (status = 429, description = "You try too many share tokens", body = ErrorBody),
+        (status = 429, description = "You try too many share tokens, or ask too often about a public workload", body = ErrorBody),
         ReadRefusals,
     )
 )]
@@ -453,48 +471,7 @@ pub(crate) async fn read_execution(
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
     let token = result_token(request.headers())?;
-    let visit = api.services.receive(arrival).await?;
-    let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
+    let caller = visitor(&api, arrival, (*execution, token.as_ref())).await?;
     let ReadExecution { execution, steps } = api.services.execution_detail(&caller, *execution, token.as_ref()).await?;
     Ok(Answer::ok(&ExecutionView::of(&execution, steps.as_deref())?).send())
-}
-
-/// Nothing to say.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CancelRequest {}
-
-/// Stops a run: one that waits in line at once, one under way within a second.
-#[utoipa::path(
-    operation_id = "cancel_execution",
-    tag = "executions",
-    params(
-        ("execution_id" = Uuid, Path, description = "The run"),
-        TokenParams,
-        ("X-Result-Token" = Option<String>, Header, description = "What a run of `anonymous` is stopped by"),
-        KeyParams,
-    ),
-    request_body = CancelRequest,
-    responses(
-        (status = 200, description = "The run, stopped", body = ExecutionView),
-        (status = 429, description = "You try too many share tokens", body = ErrorBody),
-        WriteRefusals,
-    )
-)]
-#[post("/v1/executions/{execution_id}/cancel")]
-pub(crate) async fn cancel_execution(
-    request: HttpRequest,
-    api: web::Data<Api>,
-    Visitor(arrival): Visitor,
-    execution: PathId<ExecutionId>,
-    keyed: Keyed,
-    body: Body<CancelRequest>,
-) -> Result<HttpResponse, ApiError> {
-    let token = result_token(request.headers())?;
-    let visit = api.services.receive(arrival).await?;
-    let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
-    let key = keyed.of_caller(&caller.actor, || body.digest());
-    let done = api.services.cancel_execution(&caller, (*execution, token.as_ref()), key.as_ref()).await?;
-    let (ReadExecution { execution, steps }, replayed) = done.apart();
-    Ok(Answer::once(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.send())
 }

@@ -11,6 +11,7 @@ pub mod connection;
 pub mod deprecation;
 pub mod etag;
 pub mod fallback;
+pub(crate) mod html;
 pub mod idempotency;
 pub mod leaving;
 pub mod paging;
@@ -22,7 +23,7 @@ pub mod site_guard;
 pub mod strict_query;
 pub mod unread;
 
-use crate::{embed::Embedding, metrics::Metrics};
+use crate::{embed::Embedding, execution::crowd::Crowd, metrics::Metrics};
 use client_address::TrustedProxies;
 use deprecation::Deprecation;
 use fallback::KnownMethods;
@@ -52,6 +53,8 @@ pub struct HttpBase {
     pub known_queries: KnownQueries,
     /// Which routes will go away.
     pub deprecations: &'static [Deprecation],
+    /// Which streams of runs are open.
+    pub crowd: Crowd,
     /// Whether the process is about to end.
     pub leaving: Leaving,
 }

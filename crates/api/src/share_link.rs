@@ -109,6 +109,27 @@ pub(crate) async fn list_share_links(
     Ok(list.answer(&links.map(|link| ShareLinkView::of(&link))))
 }
 
+/// One link of a workload.
+#[utoipa::path(
+    operation_id = "read_share_link",
+    tag = "workloads",
+    params(
+        ("workload_id" = Uuid, Path, description = "The workload"),
+        ("link_id" = Uuid, Path, description = "The link"),
+    ),
+    responses((status = 200, description = "The link, without its token", body = ShareLinkView), ReadRefusals)
+)]
+#[get("/v1/workloads/{workload_id}/share-links/{link_id}")]
+pub(crate) async fn read_share_link(
+    api: web::Data<Api>,
+    caller: Identified,
+    path: Path<(PathId<WorkloadId>, PathId<ShareLinkId>)>,
+) -> Result<HttpResponse, ApiError> {
+    let (workload, link) = path.into_inner();
+    let link = api.services.read_share_link(&caller, *workload, *link).await?;
+    Ok(Answer::ok(&ShareLinkView::of(&link)).send())
+}
+
 /// Makes a link. Its token is in this answer and in no other.
 #[utoipa::path(
     operation_id = "create_share_link",

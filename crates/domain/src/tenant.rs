@@ -290,6 +290,8 @@ impl Workspace {
 pub trait TenantStore: Send + Sync {
     /// One tenant.
     async fn find(&self, scope: TenantScope) -> Result<Option<Tenant>, StoreError>;
+    /// The tenant that answers to this host, if one does.
+    async fn of_host(&self, host: &str) -> Result<Option<TenantId>, StoreError>;
     /// All tenants, newest first.
     async fn list(&self, page: Paging) -> Result<Listed<Tenant>, StoreError>;
     /// Makes a tenant. Fact and key belong to the tenant of who made it.

@@ -17,7 +17,7 @@ pub(crate) use plan::source;
 
 pub use crate::signal::Following;
 pub use evidence::{Disclosure, ExecutionQuery, ReadExecution};
-pub use follow::Told;
+pub use follow::{Heard, Told};
 pub use recovery::recover_forever;
 pub use start::{Answer, ExecuteRequest, Patience};
 pub use worker::work_until_stopped;

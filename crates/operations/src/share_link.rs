@@ -6,7 +6,7 @@ use crate::{
     once::{ATTEMPTS, keyed},
 };
 use fairway_domain::{
-    access::Caller,
+    access::{ActorKind, Caller},
     id::{ShareLinkId, TenantId, WorkloadId},
     idempotency::RequestKey,
     share_link::{NewShareLink, SeenLink, ShareLink, ShareTerms, ShareToken, TokenRefusal},
@@ -36,6 +36,8 @@ pub struct Arrival {
     pub brought: Option<Brought>,
     /// Where it comes from.
     pub address: ClientAddress,
+    /// The name of the host that it is for.
+    pub host: Option<String>,
 }
 
 /// What stands where a share token belongs.
@@ -132,6 +134,21 @@ impl Services {
         Ok(self.stores.share_links.list(scope, workload.workload_id, page).await?)
     }
 
+    /// One link of a workload, also when it opens nothing any more.
+    ///
+    /// # Errors
+    /// As [`Self::create_share_link`]; besides not found when the workload has no such link.
+    pub async fn read_share_link(
+        &self,
+        caller: &Caller,
+        workload: WorkloadId,
+        id: ShareLinkId,
+    ) -> Result<ShareLink, Failure> {
+        let (scope, workload) = self.enter_workload(caller, Operation::ReadShareLink, workload).await?;
+        let found = self.stores.share_links.find(scope, workload.workload_id, id).await?;
+        Ok(found.ok_or(Failure::NotFound)?.link)
+    }
+
     /// Takes a link back. From then on it opens nothing, in any process.
     ///
     /// # Errors
@@ -157,15 +174,27 @@ impl Services {
         Err(Failure::Contended)
     }
 
-    /// Looks up the link of the token that somebody brings. Whoever brings one uses it, needed or not, and one that opens
+    /// Looks up the link of the token that somebody brings, and whose tenant somebody without an identity comes to: that of
+    /// the token, else the one that answers to the host, else the first. Whoever brings one uses it, needed or not, and one that opens
     /// nothing is never passed over.
     ///
     /// # Errors
     /// When no link has the token, its link was revoked or has expired, or its bearer tries too many; not found when the
     /// request is about another tenant than the token.
     pub async fn receive(&self, arrival: Arrival) -> Result<Visit, Failure> {
-        let Arrival { claims, named, brought, address } = arrival;
-        let Some(brought) = brought else { return Ok(Visit { claims, pass: None, address }) };
+        let Arrival { claims, named, brought, address, host } = arrival;
+        let nobody = claims.actor.kind() == ActorKind::Anonymous;
+        // Who holds no role anywhere has no tenant to choose.
+        if nobody && claims.tenant.is_some() {
+            return Err(Failure::NotFound);
+        }
+        let Some(brought) = brought else {
+            let tenant = match host.filter(|_| nobody) {
+                Some(host) => self.stores.tenants.of_host(&host).await?,
+                None => claims.tenant,
+            };
+            return Ok(Visit { claims: Claims { tenant, ..claims }, pass: None, address });
+        };
         self.is_not_refused(&Counted::Guesses(address))?;
         let Brought::Token(token) = brought else { return Err(self.guessed(address).await) };
         let tenant = token.tenant();
@@ -174,7 +203,9 @@ impl Services {
             return Err(self.guessed(address).await);
         };
         seen.is_open()?;
-        let claims = if named {
+        let claims = if nobody {
+            Claims { tenant: Some(tenant), ..claims }
+        } else if named {
             claims
         } else if claims.tenant.is_some_and(|wanted| wanted != tenant) {
             return Err(Failure::NotFound);

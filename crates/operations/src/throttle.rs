@@ -3,6 +3,7 @@
 
 use crate::{Failure, Services};
 use fairway_domain::{
+    id::WorkloadId,
     tenant::TenantScope,
     throttle::{Counted, Quota, Taken, Throttled},
 };
@@ -14,17 +15,32 @@ const REMEMBERED: u64 = 50_000;
 /// Longest time for which one is: longer than any wait of a quota of one a minute.
 const LONGEST: Duration = Duration::from_secs(61);
 
+/// How often it is looked whether a workload is still public whose visitors are refused.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// What was refused, and until when. Nothing here refuses what the store would count.
 #[derive(Clone, Debug)]
-pub(crate) struct Refused(Cache<Counted, (Instant, Quota)>);
+pub(crate) struct Refused {
+    clients: Cache<Counted, (Instant, Quota)>,
+    /// Workloads of which it was looked lately whether they are still public.
+    looked: Cache<WorkloadId, ()>,
+}
 
 impl Refused {
     pub(crate) fn new() -> Self {
-        Self(Cache::builder().max_capacity(REMEMBERED).time_to_live(LONGEST).build())
+        Self {
+            clients: Cache::builder().max_capacity(REMEMBERED).time_to_live(LONGEST).build(),
+            looked: Cache::builder().max_capacity(REMEMBERED).time_to_live(LOOK).build(),
+        }
+    }
+
+    /// Whether it is time to look whether a workload is still public. A crowd that is refused does not look each time.
+    pub(crate) fn is_due(&self, workload: WorkloadId) -> bool {
+        self.looked.entry(workload).or_insert(()).is_fresh()
     }
 
     fn still(&self, counted: &Counted) -> Result<(), Throttled> {
-        let Some((until, quota)) = self.0.get(counted) else { return Ok(()) };
+        let Some((until, quota)) = self.clients.get(counted) else { return Ok(()) };
         match until.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Ok(()),
             wait => Err(Throttled { quota, wait }),
@@ -32,7 +48,7 @@ impl Refused {
     }
 
     fn remember(&self, counted: Counted, throttled: Throttled) {
-        self.0.insert(counted, (Instant::now() + throttled.wait.min(LONGEST), throttled.quota));
+        self.clients.insert(counted, (Instant::now() + throttled.wait.min(LONGEST), throttled.quota));
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     database::{Database, Param, commit, commit_together},
     failure,
-    row::{Columns, parsed},
+    row::{Columns, known, parsed},
     together::Commit,
 };
 use async_trait::async_trait;
@@ -62,20 +62,32 @@ pub(super) fn text(value: &impl Serialize) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| failure::broken(Box::new(error)))
 }
 
+/// What happened behind a piece. What models say goes with the answer: its time is over by the same clock, and a place is
+/// kept for it, so that the numbers of the others stay.
 pub(super) async fn events(
     database: &Database,
     scope: TenantScope,
     id: ExecutionId,
-) -> Result<Vec<RunEvent>, StoreError> {
-    const SQL: &str =
-        "SELECT events FROM execution_progress WHERE tenant_id = $1 AND execution_id = $2 ORDER BY position";
-    let rows = database.read(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
-    let mut events = Vec::new();
-    for row in rows {
-        let piece: Vec<RunEvent> = parsed(row.column("events")?)?;
-        events.extend(piece);
+    after: u16,
+) -> Result<Vec<Progress>, StoreError> {
+    const SQL: &str = "SELECT position, events, coalesce((
+            SELECT finished_at IS NULL OR finished_at + make_interval(secs => $4) > fairway_now() FROM execution
+            WHERE tenant_id = $1 AND execution_id = $2
+        ), false) AS kept
+        FROM execution_progress WHERE tenant_id = $1 AND execution_id = $2 AND position > $3 ORDER BY position";
+    let after = i16::try_from(after).unwrap_or(i16::MAX);
+    let kept = database.result_retention.as_secs_f64();
+    let rows = database.read(SQL, &[&scope.tenant().uuid(), &id.uuid(), &after, &kept]).await?;
+    rows.iter().map(told).collect()
+}
+
+fn told(row: &Row) -> Result<Progress, StoreError> {
+    let mut events: Vec<RunEvent> = parsed(row.column("events")?)?;
+    if !row.column("kept")? {
+        events.iter_mut().filter(|event| event.kind.is_answer()).for_each(RunEvent::withhold);
     }
-    Ok(events)
+    let position = known("position", u16::try_from(row.column::<i16>("position")?).ok())?;
+    Ok(Progress { position, answer: None, events })
 }
 
 /// What the runs of one process's worker tell.

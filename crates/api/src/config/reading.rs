@@ -12,7 +12,7 @@ use std::{
 use toml::{Table, Value};
 
 /// What every variable of ours begins with.
-const PREFIX: &str = "FAIRWAY_";
+const PREFIXES: [&str; 2] = ["FAIRWAY_", "SERVICE_EMBED"];
 /// The key of the provider accounts, which have no variable.
 const PROVIDERS: &str = "providers";
 /// The variable that turns traces on.
@@ -203,8 +203,7 @@ impl Raw {
         if name == COLLECTOR {
             self.collector = !value.is_empty();
         }
-        // One of ours has a name from before.
-        let is_ours = name.starts_with(PREFIX) || SETTINGS.iter().any(|setting| setting.variable == name);
+        let is_ours = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
         if !is_ours || OTHERS.iter().any(|other| name.starts_with(other)) {
             return Ok(());
         }

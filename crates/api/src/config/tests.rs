@@ -80,6 +80,11 @@ fn unknown_names_are_errors_with_the_nearest_known_one() {
             "unknown key `providers[0].account` in the configuration file; did you mean `providers[0].account_slot`?",
         ),
         ("", &[("FAIRWAY_BINDS", "x")], "unknown variable `FAIRWAY_BINDS`; did you mean `FAIRWAY_BIND`?"),
+        (
+            "",
+            &[("SERVICE_EMBED_ROOT_SLUG", "x")],
+            "unknown variable `SERVICE_EMBED_ROOT_SLUG`; did you mean `SERVICE_EMBED_ROOT_SLUGS`?",
+        ),
         ("", &[("FAIRWAY_DATABASE", "x")], "unknown variable `FAIRWAY_DATABASE`; did you mean `FAIRWAY_DATABASE_URL`?"),
     ] {
         assert_eq!(refusal(file, environment), expected);

@@ -1,7 +1,7 @@
 //! What happens in a run, as server-sent events: told from what is stored, so that a stream that was cut goes on where it
 //! was, at whichever process it is asked for.
 
-use super::{ExecutionResult, preference::EVENT_STREAM};
+use super::{ExecutionResult, crowd::Seat, preference::EVENT_STREAM, visitor};
 use crate::{
     caller::{RESULT_TOKEN, Visitor, result_token},
     compose::Api,
@@ -18,13 +18,15 @@ use bytes::Bytes;
 use fairway_domain::{
     execution::Status,
     id::{ExecutionId, RequestId},
-    share_link::{ResultToken, TokenHash},
+    share_link::{ResultToken, TokenHash, is_guest},
+    throttle::ClientAddress,
 };
 use fairway_operations::{
-    execution::{Answer as Run, Following, Told},
+    execution::{Answer as Run, Following, Heard, Told},
     share_link::Arrival,
 };
 use futures_util::stream;
+use serde::Serialize;
 use std::{convert::Infallible, time::Duration};
 use tokio::time::Instant;
 use utoipa::ToSchema;
@@ -67,11 +69,18 @@ struct EventView {
         (
             status = 200,
             description = "Events: `execution.started`, `step.started`, `output.delta` and `step.completed` as often as there \
-                are any, and last `execution.completed` or `execution.failed` with the result. They are numbered from 1.",
+                are any, and last `execution.completed` or `execution.failed` with the result. They are numbered from 1; \
+                a run that ended before it began has no first.",
             content_type = "text/event-stream",
             body = EventView
         ),
-        (status = 429, description = "You try too many share tokens", body = ErrorBody),
+        (status = 204, description = "The last event was seen already: nothing more comes"),
+        (
+            status = 429,
+            description = "You try too many share tokens, ask about runs of a public workload too often, or too many streams \
+                are open",
+            body = ErrorBody
+        ),
         ReadRefusals
     )
 )]
@@ -85,6 +94,7 @@ pub(crate) async fn read_execution_events(
 ) -> Result<HttpResponse, ApiError> {
     let seen = last_seen(request.headers())?;
     let token = result_token(request.headers())?;
+    visitor(&api, arrival.clone(), (*execution, token.as_ref())).await?;
     streamed(&api, &base, Followed { arrival, token, id: *execution }, seen).await
 }
 
@@ -103,16 +113,23 @@ pub(super) fn last_seen(headers: &HeaderMap) -> Result<usize, ApiError> {
     number.ok_or_else(|| FieldProblem::new("Last-Event-ID", "invalid", "events are numbered").into())
 }
 
-/// The events of a run that was accepted for whoever follows it. What else would read it is told in a header.
+/// The events of a run that was accepted for whoever follows it. What else would read it is told in a header. `None`: it
+/// cannot be followed now.
 pub(super) async fn followed(
     api: &web::Data<Api>,
     base: &web::Data<HttpBase>,
     run: &Run,
     arrival: Arrival,
-) -> Result<HttpResponse, ApiError> {
+) -> Option<HttpResponse> {
     let token = run.result_token.as_ref().map(ResultToken::hash);
     let followed = Followed { arrival, token, id: run.execution.execution_id };
-    let mut answer = streamed(api, base, followed, 0).await?;
+    let mut answer = match streamed(api, base, followed, 0).await {
+        Ok(answer) => answer,
+        Err(refusal) => {
+            tracing::info!(code = refusal.code(), "a run was accepted that cannot be followed");
+            return None;
+        }
+    };
     if run.replayed {
         answer.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
     }
@@ -120,7 +137,7 @@ pub(super) async fn followed(
     if let Some(shown) = shown {
         answer.headers_mut().insert(RESULT_TOKEN, shown);
     }
-    Ok(answer)
+    Some(answer)
 }
 
 /// A stream of what happens in a run. What refuses the first look is an answer of its own.
@@ -136,12 +153,22 @@ pub(super) async fn streamed(
         leaving: base.leaving.clone(),
         followed,
         request_id: request_id(),
-        told: seen,
+        heard: Heard::default(),
+        seen,
+        seat: None,
         said_at: Instant::now(),
         over: false,
     };
-    let first = telling.look().await?;
-    let first = format!("{RETRY}{}", telling.text(&first)?);
+    let (told, guest) = telling.look().await?;
+    let first = telling.text(&told)?;
+    if telling.over && first.is_empty() {
+        // To anything else a client would come back, and hear the same silence again (WHATWG HTML, 9.2.3).
+        return Ok(HttpResponse::NoContent().finish());
+    }
+    if !telling.over {
+        telling.seat = Some(base.crowd.enter(telling.followed.id, guest)?);
+    }
+    let first = format!("{RETRY}{first}");
     let rest = stream::unfold(telling, |mut telling| async move {
         let text = telling.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(text)), telling))
@@ -160,20 +187,25 @@ struct Telling {
     following: Following,
     followed: Followed,
     request_id: RequestId,
-    /// Events that it has seen.
-    told: usize,
+    heard: Heard,
+    /// The number of the last event that it has seen.
+    seen: usize,
+    /// Its place among the open streams.
+    seat: Option<Seat>,
     said_at: Instant,
     over: bool,
 }
 
 impl Telling {
-    /// How the run stands, as the caller may see it now: who lost the right to is told no more.
-    async fn look(&self) -> Result<Told, ApiError> {
+    /// What happened since the last look, as the caller may see it now: who lost the right to is told no more. Beside it the
+    /// client of a caller without a name.
+    async fn look(&mut self) -> Result<(Told, Option<ClientAddress>), ApiError> {
         let Followed { arrival, token, id } = &self.followed;
         let services = &self.api.services;
         let visit = services.receive(arrival.clone()).await?;
         let caller = services.identify(self.api.mode, &visit.claims, self.request_id).await?;
-        Ok(services.told_of(&caller, *id, token.as_ref()).await?)
+        let told = services.told_of(&caller, (*id, token.as_ref()), &mut self.heard).await?;
+        Ok((told, is_guest(caller.actor.kind()).then_some(visit.address)))
     }
 
     /// The next part. `None`: the stream ends, and whoever wants more comes back.
@@ -184,7 +216,7 @@ impl Telling {
             }
             self.following.changed(EVERY).await;
             let text = match self.look().await {
-                Ok(told) => self.text(&told).ok()?,
+                Ok((told, _)) => self.text(&told).ok()?,
                 // Whoever comes back is told why by an answer of its own.
                 Err(_) => return None,
             };
@@ -202,20 +234,19 @@ impl Telling {
     /// What the client has not seen.
     fn text(&mut self, told: &Told) -> Result<String, ApiError> {
         let mut text = String::new();
-        let events = if told.execution.status == Status::Queued { &[][..] } else { &told.events[..] };
-        for (number, event) in (1_usize..).zip(events).skip(self.told) {
-            text.push_str(&written(number, event.kind.as_str(), &serde_json::Value::Object(event.data.clone())));
-            self.told = number;
+        for (number, event) in &told.events {
+            if *number > self.seen {
+                text.push_str(&written(*number, event.kind.as_str(), &event.data)?);
+                self.seen = *number;
+            }
         }
         if told.is_over() {
-            let number = told.events.len().saturating_add(1);
-            if self.told < number {
-                let result = ExecutionResult::of(&told.execution)?;
-                let data = serde_json::to_value(&result).map_err(|error| ApiError::internal().caused_by(&error))?;
+            let number = told.last.saturating_add(1);
+            if self.seen < number {
                 let completed = told.execution.status == Status::Completed;
                 let kind = if completed { "execution.completed" } else { "execution.failed" };
-                text.push_str(&written(number, kind, &data));
-                self.told = number;
+                text.push_str(&written(number, kind, &ExecutionResult::of(&told.execution)?)?);
+                self.seen = number;
             }
             self.over = true;
         }
@@ -224,6 +255,7 @@ impl Telling {
 }
 
 /// One event. JSON has no line breaks of its own, so the data is one line.
-fn written(number: usize, kind: &str, data: &serde_json::Value) -> String {
-    format!("id: {number}\nevent: {kind}\ndata: {data}\n\n")
+fn written(number: usize, kind: &str, data: &impl Serialize) -> Result<String, ApiError> {
+    let data = serde_json::to_string(data).map_err(|error| ApiError::internal().caused_by(&error))?;
+    Ok(format!("id: {number}\nevent: {kind}\ndata: {data}\n\n"))
 }

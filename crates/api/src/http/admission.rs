@@ -6,9 +6,10 @@
 //! for nothing. A crowd that comes at once and is soon served is no overload.
 //!
 //! Whoever has fewer requests under way than an equal share is still served while others are refused, so that nobody is
-//! kept out by somebody else's crowd. Parties are tenants where requests name one, else callers.
+//! kept out by somebody else's crowd. Parties are tenants where requests name one, else callers, or the clients of those who
+//! have nothing but a share link.
 
-use fairway_domain::{access::ActorRef, id::TenantId};
+use fairway_domain::{access::ActorRef, id::TenantId, throttle::ClientAddress};
 use fairway_postgres::Waiting;
 use std::{
     collections::HashMap,
@@ -39,6 +40,8 @@ pub enum Party {
     Tenant(TenantId),
     /// Its caller, where it names none.
     Caller(ActorRef),
+    /// Who holds a share link and has no name, by where it is.
+    Holder(ClientAddress),
 }
 
 /// A request that is served, until this is dropped.

@@ -4,7 +4,10 @@ mod strict;
 mod value;
 
 use super::{HttpBase, shape};
-use crate::error::{ApiError, FieldProblem};
+use crate::{
+    caller::unread_field,
+    error::{ApiError, FieldProblem},
+};
 use actix_web::{
     FromRequest, HttpRequest,
     dev::Payload,
@@ -80,7 +83,7 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
         let accepted = accept(request.headers(), LIMIT);
         let announced = content_length(request.headers()).unwrap_or_default();
         let base = request.app_data::<web::Data<HttpBase>>().cloned();
-        let payload = payload.take();
+        let (payload, request) = (payload.take(), request.clone());
         Box::pin(async move {
             accepted?;
             let patience = base.ok_or_else(ApiError::internal)?.body_timeout;
@@ -89,7 +92,7 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
             let document = if bytes.is_empty() { Value::Object(Map::new()) } else { strict::read(&bytes)? };
             // A large body would lie there for as long as its request lasts.
             drop(bytes);
-            let value = read_as(&document).map_err(ApiError::invalid_field)?;
+            let value = read_as(&document).map_err(|problem| unread_field(&request, problem))?;
             Ok(Self { value, document })
         })
     }

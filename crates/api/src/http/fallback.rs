@@ -3,11 +3,20 @@
 use crate::{
     document::operations,
     error::ApiError,
-    http::{HttpBase, path::routed},
+    http::{HttpBase, html, path::routed},
 };
-use actix_web::{HttpRequest, HttpResponse, ResponseError as _, http::header::HeaderValue, web};
+use actix_web::{
+    HttpRequest, HttpResponse, ResponseError as _,
+    http::{StatusCode, header::HeaderValue},
+    web,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::openapi::OpenApi;
+
+/// Where the document's pages are, as the framework spells it.
+const BESIDE: [&str; 2] = ["/docs", "/docs/{_:.*}"];
+/// Where pages are that others may frame. Most of those slugs have none, and which do is not told by other methods.
+const FRAMED: &str = "/{slug}";
 
 /// Which methods each path pattern knows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -18,7 +27,8 @@ impl KnownMethods {
     #[must_use]
     pub fn of(document: &OpenApi) -> Self {
         let mut known = Self::default();
-        for (pattern, item) in &document.paths.paths {
+        BESIDE.iter().for_each(|pattern| known.add(pattern, "GET"));
+        for (pattern, item) in document.paths.paths.iter().filter(|(pattern, _)| *pattern != FRAMED) {
             for (method, _) in operations(item) {
                 known.add(pattern, method);
             }
@@ -48,18 +58,25 @@ pub async fn fallback(request: HttpRequest) -> HttpResponse {
     // The route tables of the framework know patterns, not methods: each pair of the two is a route of its own.
     let pattern = request.resource_map().match_pattern(routed(&request));
     let allow = pattern.and_then(|pattern| base.and_then(|base| base.known_methods.allow(&pattern)));
-    let refusal = match allow {
-        Some(allow) => ApiError::method_not_allowed(Some(allow)),
-        None => ApiError::not_found(),
-    };
-    refusal.error_response()
+    match allow {
+        Some(allow) => ApiError::method_not_allowed(Some(allow)).error_response(),
+        None => nothing(&request),
+    }
+}
+
+/// Nothing is here: for people who would rather see a page, and for programs.
+pub(crate) fn nothing(request: &HttpRequest) -> HttpResponse {
+    if html::is_preferred(request.headers()) {
+        return html::page(StatusCode::NOT_FOUND, "Not found", "<p>Nothing is here.</p>");
+    }
+    ApiError::not_found().error_response()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::http::trial;
-    use actix_web::{App, get, http::StatusCode, post, test};
+    use actix_web::{App, get, post, test};
     use utoipa::openapi::{
         HttpMethod, PathItem,
         path::{OperationBuilder, PathsBuilder},

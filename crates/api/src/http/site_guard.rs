@@ -3,7 +3,7 @@
 
 use crate::{error::ApiError, http::HttpBase};
 use actix_web::{
-    Error, ResponseError as _,
+    Error, HttpRequest, ResponseError as _,
     body::{EitherBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
     http::{
@@ -86,6 +86,11 @@ impl HostName {
         plain.then_some(Self { name, port })
     }
 
+    /// The name or address, without the port.
+    pub(crate) fn into_name(self) -> String {
+        self.name
+    }
+
     fn is_loopback(&self) -> bool {
         let v4 = || self.name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
         self.name == "localhost" || self.name == "[::1]" || v4()
@@ -129,7 +134,7 @@ pub async fn site_guard<B: MessageBody + 'static>(
 
 impl SiteRules {
     fn judge(&self, request: &ServiceRequest, scheme: Scheme) -> Result<(), ApiError> {
-        let host = host_of(request);
+        let host = host_of(request.request());
         let answered = match (self, &host) {
             (Self::AnyHost, _) => true,
             (Self::LoopbackAnd(allowed), Some(host)) => {
@@ -148,7 +153,7 @@ impl SiteRules {
 }
 
 /// The host that the client means. Forwarding headers are not asked: a client can write them.
-fn host_of(request: &ServiceRequest) -> Option<HostName> {
+pub(crate) fn host_of(request: &HttpRequest) -> Option<HostName> {
     let mut named = request.headers().get_all(header::HOST);
     let named = match (named.next(), named.next()) {
         (Some(only), None) => Some(HostName::parse(only.to_str().ok()?)?),

@@ -26,6 +26,7 @@ pub(crate) fn base() -> HttpBase {
         known_methods: KnownMethods::default(),
         known_queries: KnownQueries::default(),
         deprecations: &[],
+        crowd: Default::default(),
         leaving: Leaving::default(),
     }
 }

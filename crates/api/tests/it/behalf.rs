@@ -83,6 +83,25 @@ async fn both_need_their_rights_and_the_subject_its_binding() {
     send(&app, &workload, "user:new").await.refused(404, "not_found");
 }
 
+/// What a service does elsewhere is done in its own name, so it is not let believe anything else.
+#[tokio::test]
+async fn whom_a_service_acts_for_is_said_at_runs_alone() {
+    let (app, workload) = set().await;
+    app.given().role("service:portal", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
+    let links = format!("/v1/workloads/{}/share-links", workload.workload_id);
+    for path in ["/v1/workloads", "/v1/releases", &links] {
+        for (field, value) in body("user:mia").as_object().unwrap() {
+            if ["environment", "inputs"].contains(&field.as_str()) {
+                continue;
+            }
+            let send = |actor: &str| app.post(path, json!({ field: value })).as_actor(actor);
+            send("service:portal").await.refused(403, "forbidden_field");
+            let refused = send("service:other").await.refused(422, "validation_error");
+            assert_eq!(refused["fields"][0]["code"], "unknown_field");
+        }
+    }
+}
+
 #[tokio::test]
 async fn nobody_else_says_whom_it_acts_for() {
     let (app, workload) = set().await;

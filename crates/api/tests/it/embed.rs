@@ -1,6 +1,6 @@
 //! T31: pages that others may frame are those of the named workloads, and they run nothing.
 
-use fairway_testkit::{TestApp, app::Answer};
+use fairway_testkit::{FaultyLine, LineFault, TestApp, app::Answer};
 use serde_json::{Value, json};
 
 const NOBODY: &str = "default-src 'none'; frame-ancestors 'none'";
@@ -121,4 +121,27 @@ async fn a_page_that_needs_a_link_says_so() {
     // Without an interface there is nothing to show.
     app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": Value::Null })).await.expect(200);
     nothing(&app.get("/ticket-classifier").await);
+}
+
+/// People who see a frame see a page in it, whatever went wrong, and programs are told when to come back.
+#[tokio::test]
+async fn a_page_that_cannot_be_shown_now_is_a_page_all_the_same() {
+    let app = TestApp::builder()
+        .setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "1")
+        .setting("FAIRWAY_PUBLIC_RATE_BURST", "1")
+        .start()
+        .await;
+    shown(&app, "ticket-classifier", "public").await;
+    page(&app.get("/ticket-classifier").await, 200, "'self'");
+    let refused = app.get("/ticket-classifier").await;
+    assert!(page(&refused, 429, "'self'").contains("asked for too often"));
+    let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&seconds) && refused.header("ratelimit-remaining") == Some("0"), "{refused}");
+    let line = FaultyLine::to(app.database(), 1);
+    let shaky = TestApp::builder().beside(&app).over(&line).start().await;
+    line.becomes(LineFault::At("FROM workload"));
+    let away = shaky.get("/ticket-classifier").await;
+    line.becomes(LineFault::None);
+    assert!(page(&away, 503, "'self'").contains("cannot be shown at the moment"));
+    assert!(away.header("retry-after").is_some(), "{away}");
 }

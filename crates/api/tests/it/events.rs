@@ -3,9 +3,10 @@
 use crate::{
     dispatch::{path, queued},
     execution::{ended, run},
+    public::public,
 };
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    Behaviour, FaultyLine, LineFault, StubProvider, TestApp,
     app::{Answer, Client},
 };
 use serde_json::{Value, json};
@@ -106,9 +107,14 @@ async fn a_run_that_was_followed_is_told_the_same_again_from_wherever_one_was() 
     let by_worker = queued(&app, &workload).await.expect(202)["execution_id"].clone();
     ended(&app, &by_worker).await;
     assert_eq!(kinds(&events(&app.get(path(&by_worker, "/events")).await)), WHOLE);
-    for seen in 0..=8 {
+    for seen in 0..=6 {
         let rest = events(&app.get(path(&id, "/events")).header("last-event-id", seen.to_string()).await);
-        assert_eq!(rest, streamed[usize::min(seen, 7)..], "behind {seen}");
+        assert_eq!(rest, streamed[seen..], "behind {seen}");
+    }
+    // To whoever saw the end a client is told not to come back.
+    for seen in [7, 8, 100] {
+        let over = app.get(path(&id, "/events")).header("last-event-id", seen.to_string()).await;
+        assert_eq!((over.status, over.body.len()), (204, 0), "behind {seen}");
     }
     for wrong in ["x", "-1", ""] {
         app.get(path(&id, "/events")).header("last-event-id", wrong).await.refused(422, "validation_error");
@@ -133,6 +139,96 @@ async fn who_did_not_send_a_run_is_told_its_steps_and_nothing_that_was_said() {
     let given = app.given();
     given.role("user:elsewhere", "viewer", ("workload", Some(&given.workload("other").await))).await;
     app.get(path(&id, "/events")).as_actor("user:elsewhere").await.refused(404, "not_found");
+}
+
+/// The window counts by the database's clock, as it does for the answer itself.
+#[tokio::test]
+async fn what_was_said_is_told_for_as_long_as_the_answer_is_kept() {
+    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("canary".to_owned()))).start().await;
+    let workload = app.active_workload("main").await;
+    let streamed = events(&run(&app, &workload).header("accept", "text/event-stream").await);
+    let id = streamed[0].data["execution_id"].clone();
+    let day = 24 * 60 * 60;
+    app.database().move_clock(30 * day - 60).await.unwrap();
+    assert_eq!(events(&app.get(path(&id, "/events")).await), streamed);
+    app.database().move_clock(30 * day + 60).await.unwrap();
+    assert_eq!(app.get(path(&id, "")).await.expect(200)["queued_result"], Value::Null);
+    let told = app.get(path(&id, "/events")).await;
+    assert_eq!(kinds(&events(&told)), WHOLE);
+    assert!(!told.text().contains("canary"), "{}", told.text());
+    let rest = app.get(path(&id, "/events")).header("last-event-id", "2").await;
+    assert_eq!((events(&rest)[0].id, &events(&rest)[0].data["delta"]), (3, &Value::Null));
+}
+
+#[tokio::test]
+async fn a_run_that_was_stopped_in_line_never_began() {
+    let server = TestApp::builder().without_worker().start().await;
+    let workload = server.active_workload("main").await;
+    let id = queued(&server, &workload).await.expect(202)["execution_id"].clone();
+    server.post(path(&id, "/cancel"), json!({})).await.expect(200);
+    let told = events(&server.get(path(&id, "/events")).await);
+    assert_eq!(kinds(&told), ["execution.failed"]);
+    assert_eq!((told[0].id, &told[0].data["status"]), (2, &json!("cancelled")));
+    // Whoever saw nothing but a beginning is told the end, and whoever saw the end is not told it again.
+    let rest = server.get(path(&id, "/events")).header("last-event-id", "1").await;
+    assert_eq!(events(&rest), told);
+    assert_eq!(server.get(path(&id, "/events")).header("last-event-id", "2").await.status, 204);
+}
+
+/// R3: what was accepted has a name, and its caller is told it.
+#[tokio::test]
+async fn a_run_that_cannot_be_followed_is_answered_by_its_name() {
+    let calm = TestApp::builder().start().await;
+    let workload = public(&calm, "main").await;
+    let line = FaultyLine::to(calm.database(), 1);
+    let shaky = TestApp::builder().beside(&calm).over(&line).start().await;
+    line.becomes(LineFault::At("SELECT position, events"));
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+    let execute = || shaky.post(workload.execute_path(), body.clone()).header("accept", "text/event-stream");
+    let named = execute().as_actor("user:ada").key("k").await;
+    let nobody = execute().as_actor("anonymous").await;
+    for answer in [&named, &nobody] {
+        let told = answer.expect(202);
+        assert_eq!(answer.header("location"), Some(path(&told["execution_id"], "").as_str()));
+    }
+    line.becomes(LineFault::None);
+    ended(&calm, &named.expect(202)["execution_id"]).await;
+    // The key still names it, and what follows it is as good as ever.
+    let again = execute().as_actor("user:ada").key("k").await;
+    assert_eq!(events(&again)[0].data["execution_id"], named.expect(202)["execution_id"]);
+    let token = nobody.expect(202)["result_token"].as_str().unwrap().to_owned();
+    let id = nobody.expect(202)["execution_id"].clone();
+    let read = calm.get(path(&id, "")).as_actor("anonymous").header("X-Result-Token", token);
+    assert_eq!(read.await.expect(200)["execution_id"], id);
+}
+
+#[tokio::test]
+async fn callers_without_a_name_have_few_streams_open() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let app = TestApp::builder().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").provider(provider.clone()).start().await;
+    let workload = app.active_workload("main").await;
+    let open_to_all = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",
+        "input_fields": [{ "name": "ticket", "type": "text" }] } });
+    app.patch(format!("/v1/workloads/{}", workload.workload_id), open_to_all).await.expect(200);
+    let ran = run(&app, &workload).as_actor("anonymous").header("prefer", "respond-async").await.expect(202);
+    let (id, token) = (&ran["execution_id"], ran["result_token"].as_str().unwrap());
+    let headers = format!("X-Actor-Ref: anonymous\r\nX-Result-Token: {token}\r\n");
+    let mut streams = Vec::new();
+    for _ in 0..8 {
+        let mut stream = Stream::open(&app, &path(id, "/events"), &headers).await;
+        assert_eq!(stream.next().await, WHOLE[0]);
+        streams.push(stream);
+    }
+    let refused = app.get(path(id, "/events")).as_actor("anonymous").header("X-Result-Token", token).await;
+    refused.refused(429, "too_many_streams");
+    assert!(refused.header("retry-after").is_some(), "{refused}");
+    // One that it starts besides is named, and so is what reads it.
+    let started = run(&app, &workload).as_actor("anonymous").header("accept", "text/event-stream").await.expect(202);
+    assert!(started["result_token"].is_string() && started["execution_id"].is_string(), "{started}");
+    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    for stream in &mut streams {
+        while stream.next().await != WHOLE[6] {}
+    }
 }
 
 #[tokio::test]

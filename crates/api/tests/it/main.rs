@@ -58,6 +58,7 @@ mod runtime;
 mod secrets;
 mod service;
 mod share_link;
+mod share_token;
 mod slugs;
 mod stage;
 mod tenancy;

@@ -1,13 +1,14 @@
 //! Public workloads: everybody may come, as often as the rate limit allows, and reads what it started by a token.
 
-use crate::stage::{ECHO_FLOW, WORKSPACE};
+use crate::stage::{ECHO_FLOW, Stage, TENANT, WORKSPACE};
 use fairway_testkit::{
     TestApp,
     app::{ActiveWorkload, Answer, Builder, Client, Request},
 };
 use serde_json::{Value, json};
+use std::time::Duration;
 
-async fn public(app: &Client, slug: &str) -> ActiveWorkload {
+pub(crate) async fn public(app: &Client, slug: &str) -> ActiveWorkload {
     let given = app.given();
     let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
     let policy = given.policy(&format!("{slug}-policy")).await;
@@ -136,6 +137,15 @@ async fn the_rate_limit_counts_clients_and_workloads_on_all_servers() {
     for _ in 0..6 {
         run(&app, &other).await.expect(200);
     }
+    // What a server remembers of a workload is no reason to refuse what is public no more.
+    mode(&twin, &workload, "authenticated").await;
+    let opened = async {
+        while run(&app, &workload).await.status != 200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), opened).await.unwrap();
+    mode(&twin, &workload, "public").await;
     // A minute later there is one more, by the database's clock.
     app.database().move_clock(61).await.unwrap();
     let later = limited(1, 4).beside(&app).start().await;
@@ -143,8 +153,95 @@ async fn the_rate_limit_counts_clients_and_workloads_on_all_servers() {
     too_often(&run(&later, &workload).as_actor("anonymous").await, 1);
     // Who has nothing to wait for is forgotten.
     app.database().move_clock(3600).await.unwrap();
-    assert!(app.services().forget_clients().await.unwrap() >= 2);
+    let crowd = "INSERT INTO throttle SELECT '00000000-0000-7000-8000-000000000001', sha256(number::text::bytea),
+        fairway_now() + interval '1 minute' * sign(number - 20000) FROM generate_series(1, 20001) AS number";
+    owner.execute(crowd, &[]).await.unwrap();
+    assert!(app.services().forget_clients().await.unwrap() >= 20_001);
+    assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 1);
+    app.database().move_clock(7200).await.unwrap();
+    assert_eq!(app.services().forget_clients().await.unwrap(), 1);
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 0);
+}
+
+/// Whoever has no name and asks about its run over and over asks the workload.
+#[tokio::test]
+async fn asking_about_a_run_without_a_name_counts() {
+    let app = limited(1, 5).start().await;
+    let (workload, other) = (public(&app, "main").await, public(&app, "other").await);
+    let ran = run(&app, &workload).as_actor("anonymous").await.expect(200);
+    let (id, token) = (ran["execution_id"].as_str().unwrap(), ran["result_token"].as_str().unwrap().to_owned());
+    let get = |rest: &str| app.get(format!("/v1/executions/{id}{rest}")).as_actor("anonymous");
+    // What is refused tells nothing, not even that it was counted.
+    for _ in 0..6 {
+        get("").await.refused(404, "not_found");
+    }
+    get("").header("X-Result-Token", &token).await.expect(200);
+    assert_eq!(get("/events").header("X-Result-Token", &token).await.status, 200);
+    let cancel = || {
+        let cancel = app.post(format!("/v1/executions/{id}/cancel"), json!({}));
+        cancel.as_actor("anonymous").header("X-Result-Token", &token)
+    };
+    cancel().await.refused(409, "execution_not_cancellable");
+    get("").header("X-Result-Token", &token).await.expect(200);
+    too_often(&get("").header("X-Result-Token", &token).await, 1);
+    too_often(&get("/events").header("X-Result-Token", &token).await, 1);
+    too_often(&cancel().await, 1);
+    too_often(&run(&app, &workload).as_actor("anonymous").await, 1);
+    // Who has a name is not counted there, and the other workload has a count of its own.
+    app.get(format!("/v1/executions/{id}")).await.expect(200);
+    run(&app, &other).as_actor("anonymous").await.expect(200);
+}
+
+/// A request without an identity belongs to the tenant that answers to its host.
+#[tokio::test]
+async fn who_has_no_name_comes_to_the_tenant_of_the_host() {
+    let hosts = "forms.example, other.example";
+    let app = TestApp::builder().setting("FAIRWAY_ALLOWED_HOSTS", hosts).start().await;
+    let here = public(&app, "main").await;
+    let abroad = Stage::set_abroad(&app).await;
+    let theirs = abroad.given.active_workload("main").await;
+    let form = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public", "input_fields": [
+        { "name": "ticket", "type": "text" },
+    ] } });
+    app.patch(format!("/v1/workloads/{}", theirs.workload_id), form).in_tenant(&abroad.tenant).await.expect(200);
+    let settings = format!("/v1/tenants/{}/settings", abroad.tenant);
+    let answers_to =
+        |hosts: Value| app.patch(settings.clone(), json!({ "public_hosts": hosts })).in_tenant(&abroad.tenant);
+    answers_to(json!(["forms.example"])).await.expect(200);
+    // What ran, as its own token shows it at that host.
+    let ran = async |host: &'static str| {
+        let at = |request: Request| request.as_actor("anonymous").header("Host", host);
+        let ran = at(run(&app, &here)).await.expect(200);
+        let (path, token) = (format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap()), &ran["result_token"]);
+        let read = |request: Request| at(request).header("X-Result-Token", token.as_str().unwrap());
+        let seen = read(app.get(&path)).await.expect(200)["workload_id"].clone();
+        assert_eq!(read(app.get(format!("{path}/events"))).await.status, 200);
+        (seen, path, token.as_str().unwrap().to_owned())
+    };
+    let (workload, path, token) = ran("Forms.Example:8080").await;
+    assert_eq!(workload, theirs.workload_id);
+    let elsewhere = app.get(&path).as_actor("anonymous").header("X-Result-Token", token);
+    elsewhere.await.refused(404, "not_found");
+    assert_eq!(ran("other.example").await.0, here.workload_id);
+    assert_eq!(ran("localhost").await.0, here.workload_id);
+    // It has no tenant to choose, and who has a name is in its own.
+    for tenant in [&abroad.tenant, TENANT] {
+        run(&app, &here).as_actor("anonymous").in_tenant(tenant).await.refused(404, "not_found");
+        app.get("/v1/workloads").as_actor("anonymous").in_tenant(tenant).await.refused(404, "not_found");
+    }
+    let named = run(&app, &here).as_actor("user:ada").header("Host", "forms.example").await.expect(200);
+    let read = app.get(format!("/v1/executions/{}", named["execution_id"].as_str().unwrap())).await.expect(200);
+    assert_eq!(read["workload_id"], here.workload_id);
+    // A token says it before the host does.
+    let links = format!("/v1/workloads/{}/share-links", theirs.workload_id);
+    let link = app.post(links, json!({})).in_tenant(&abroad.tenant).await.expect(201);
+    let by_link = run(&app, &here).header("X-Share-Token", link["token"].as_str().unwrap()).as_actor("anonymous");
+    let by_link = by_link.header("Host", "other.example").await.expect(200)["execution_id"].clone();
+    let read = app.get(format!("/v1/executions/{}", by_link.as_str().unwrap())).in_tenant(&abroad.tenant);
+    assert_eq!(read.await.expect(200)["workload_id"], theirs.workload_id);
+    // The next request already comes elsewhere.
+    answers_to(json!([])).await.expect(200);
+    assert_eq!(ran("forms.example").await.0, here.workload_id);
 }
 
 #[tokio::test]

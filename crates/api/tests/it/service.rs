@@ -196,3 +196,36 @@ async fn every_answer_says_how_long_it_took() {
         assert!(parts[0] >= parts[1], "{path}: {timing}");
     }
 }
+
+#[tokio::test]
+async fn the_documents_are_read_and_nothing_else() {
+    let app = TestApp::start().await;
+    for path in ["/openapi.json", "/docs/", "/docs/swagger-ui.css", "/docs"] {
+        for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
+            let answer = app.raw_path(method, path).await;
+            answer.refused(405, "method_not_allowed");
+            assert_eq!(answer.header("allow"), Some("GET, HEAD"), "{answer}");
+        }
+        let head = app.request("HEAD".parse().unwrap(), path).await;
+        assert!([200, 307, 308].contains(&head.status) && head.body.is_empty(), "{head}");
+    }
+}
+
+/// People who followed a wrong link see a page, and programs see what they see everywhere.
+#[tokio::test]
+async fn who_prefers_pages_is_told_by_a_page_that_nothing_is_there() {
+    let app = TestApp::start().await;
+    let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    for path in ["/nobodys", "/nobodys/", "/no/such/path", "/v2/assets"] {
+        let page = app.get(path).header("accept", browser).await;
+        assert_eq!((page.status, page.header("content-type")), (404, Some("text/html; charset=utf-8")), "{page}");
+        assert_eq!(page.header("content-security-policy"), Some("default-src 'none'; frame-ancestors 'none'"));
+        for accept in ["*/*", "application/json", "application/json, text/html"] {
+            app.get(path).header("accept", accept).await.refused(404, "not_found");
+        }
+    }
+    // A path that is known answers as it does to everybody.
+    let known = app.get("/v1/workloads/0190f000-0000-7000-8000-00000000abcd").header("accept", browser).await;
+    known.refused(404, "not_found");
+    app.raw_path("DELETE", "/healthz").await.refused(405, "method_not_allowed");
+}

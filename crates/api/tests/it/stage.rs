@@ -214,6 +214,17 @@ impl<'a> Stage<'a> {
         patch.in_tenant(&self.tenant).await.expect(200);
     }
 
+    /// The workload that has a page at the root.
+    async fn with_page(&self) {
+        let made = self.app.get("/v1/workloads/by-slug/ticket-classifier").in_tenant(&self.tenant).await;
+        if made.status == 404 {
+            let workload = self.given.workload("ticket-classifier").await;
+            let form = json!({ "interface_config": { "presentation_mode": "form" } });
+            let patch = self.app.patch(format!("/v1/workloads/{workload}"), form);
+            patch.in_tenant(&self.tenant).await.expect(200);
+        }
+    }
+
     /// A request that succeeds for who may do everything. Changes get a target of their own.
     pub(crate) async fn request(&self, operation: &str) -> Request {
         let (app, workspace) = (self.app, &self.workspace);
@@ -287,6 +298,12 @@ impl<'a> Stage<'a> {
             "read_context_lineage" => {
                 format!("{}?workspace_id={workspace}", self.path("/v1/executions/{execution_id}/context-lineage"))
             }
+            "read_page" => {
+                self.with_page().await;
+                "/ticket-classifier".to_owned()
+            }
+            "read_document" => "/openapi.json".to_owned(),
+            "read_reference" => "/docs/".to_owned(),
             "list_audit_events" => format!("/v1/audit/events?{from}"),
             "healthz" | "readyz" | "metrics" => format!("/{operation}"),
             "delete_role_binding" => {
@@ -318,10 +335,11 @@ impl<'a> Stage<'a> {
             "create_share_link" => {
                 return app.post(self.path("/v1/workloads/{workload_id}/share-links"), self.body(operation));
             }
-            "revoke_share_link" => {
+            "read_share_link" | "revoke_share_link" => {
                 let path = self.path("/v1/workloads/{workload_id}/share-links");
                 let made = app.post(&path, self.body("create_share_link")).in_tenant(&self.tenant).await.expect(201);
-                return app.delete(format!("{path}/{}", made["share_link_id"].as_str().unwrap()));
+                let path = format!("{path}/{}", made["share_link_id"].as_str().unwrap());
+                return if operation == "read_share_link" { app.get(path) } else { app.delete(path) };
             }
             "create_tenant" => return app.post("/v1/tenants", self.body(operation)),
             "change_tenant_settings" => {

@@ -3,7 +3,7 @@
 use super::{
     Acceptance, Ending, Execution, Status, StepRow,
     dispatch::{Claim, Claimed, Held, Start, Started, Stopping, Taken},
-    progress::{Progress, RunEvent},
+    progress::Progress,
 };
 use crate::{
     access::{ActorRef, rights::Reach},
@@ -152,8 +152,9 @@ pub trait ExecutionStore: Send + Sync {
     ) -> Result<Stopping, StoreError>;
     /// Takes a run over, whoever works on it; whether there was one to take.
     async fn take_over(&self, scope: TenantScope, held: Held) -> Result<bool, StoreError>;
-    /// What a run said of how far it came, in order.
-    async fn events(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<RunEvent>, StoreError>;
+    /// What a run said of how far it came since this piece, in order and without the answers that it got. What models
+    /// say is told for as long as the run's own answer is kept.
+    async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<Vec<Progress>, StoreError>;
     /// One execution, with its answer while that is kept.
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError>;
     /// What the steps of one execution did, in order.

@@ -4,6 +4,7 @@ use crate::{Failure, Services};
 use fairway_domain::{
     access::{ActorKind, ActorRef, Caller, CallerLanes, Grant, GrantScope, KnownPrincipal, Rights, Role},
     id::{RequestId, TenantId},
+    share_link::is_guest,
     tenant::DEFAULT_TENANT,
 };
 use std::sync::Arc;
@@ -44,12 +45,15 @@ impl Services {
             return Ok(Caller { request_id, ..Caller::clone(&known) });
         }
         let caller = self.read_caller(mode, claims, request_id).await?;
-        // Nothing that a share link brought about is remembered.
-        if claims.actor.kind() == ActorKind::ShareLink {
-            return Ok(caller);
-        }
-        self.plans.callers.insert(claims.clone(), Arc::new(caller.clone()));
+        self.remember(claims, &caller);
         Ok(caller)
+    }
+
+    /// Keeps a caller for its next request. Nothing that a share link brought about is kept.
+    fn remember(&self, claims: &Claims, caller: &Caller) {
+        if claims.actor.kind() != ActorKind::ShareLink {
+            self.plans.callers.insert(claims.clone(), Arc::new(caller.clone()));
+        }
     }
 
     /// Who sent a run that goes on elsewhere, with the rights of this moment, which may be none.
@@ -64,7 +68,7 @@ impl Services {
         }
         match self.read_caller(mode, claims, request_id).await {
             Ok(caller) => {
-                self.plans.callers.insert(claims.clone(), Arc::new(caller.clone()));
+                self.remember(claims, &caller);
                 Ok(caller)
             }
             Err(Failure::NotFound) => {
@@ -92,9 +96,9 @@ impl Services {
         let rights = match mode {
             IdentityMode::Local => local_rights(&claims.actor, &known),
         };
-        // A tenant in which an actor has no say is not its own. That of a share link is proved by its token, and no header
-        // names such an actor.
-        if claims.actor.kind() != ActorKind::ShareLink && claims.tenant.is_some() && rights.is_empty() {
+        // A tenant in which an actor has no say is not its own. That of somebody without an identity is told by what it brings
+        // or by the host that it asks, and never by itself.
+        if !is_guest(claims.actor.kind()) && claims.tenant.is_some() && rights.is_empty() {
             return Err(Failure::NotFound);
         }
         Ok(Caller {

@@ -112,6 +112,7 @@ operations! {
     SuspendWorkload = "change_workload_status" => place(P::WorkloadView, P::WorkloadSuspend);
     ExposeWorkload = "change_workload_access" => place(P::WorkloadView, P::WorkloadExpose);
     ListShareLinks = "list_share_links" => place(P::WorkloadView, P::ShareLinkManage);
+    ReadShareLink = "read_share_link" => place(P::WorkloadView, P::ShareLinkManage);
     CreateShareLink = "create_share_link" => place(P::WorkloadView, P::ShareLinkManage);
     RevokeShareLink = "revoke_share_link" => place(P::WorkloadView, P::ShareLinkManage);
     ListReleases = "list_releases" => place(P::ReleaseView, P::ReleaseView);
@@ -147,6 +148,10 @@ operations! {
     ReadEvidenceArtifact = "read_evidence_artifact" => place(P::ExecutionView, P::ExecutionView);
     ReadContextLineage = "read_context_lineage" => place(P::ExecutionView, P::ExecutionView);
     ListAuditEvents = "list_audit_events" => place(P::AuditView, P::AuditView);
+    // The runtime interface, as a page.
+    ReadPage = "read_page" => place(P::WorkloadView, P::WorkloadView);
+    ReadDocument = "read_document" => Nothing;
+    ReadReference = "read_reference" => Nothing;
     Healthz = "healthz" => Nothing;
     Readyz = "readyz" => Nothing;
     Metrics = "metrics" => Nothing;

@@ -5,12 +5,13 @@ use crate::{Failure, Services, access::Operation, signal::Following};
 use fairway_domain::{
     access::Caller,
     execution::{
-        Execution,
+        Execution, Status,
         progress::{RunEvent, told_afterwards},
     },
     id::ExecutionId,
-    share_link::TokenHash,
+    share_link::{TokenHash, is_guest},
     tenant::TenantScope,
+    throttle::ClientAddress,
 };
 use std::time::Duration;
 use tokio::time::Instant;
@@ -18,11 +19,16 @@ use tokio::time::Instant;
 /// How often a run is looked at by whoever waits for its end, when nobody tells of it.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// What happened in a run.
+/// The number of a run's beginning.
+const BEGINNING: usize = 1;
+
+/// What happened in a run since somebody heard of it last.
 #[derive(Clone, Debug)]
 pub struct Told {
-    /// What happened so far, the first first: the run's beginning, then what was stored of its steps.
-    pub events: Vec<RunEvent>,
+    /// What happened, by number, the first first: the run's beginning, then what was stored of its steps.
+    pub events: Vec<(usize, RunEvent)>,
+    /// The number of the last event that there is.
+    pub last: usize,
     /// The run, with its answer for its submitter alone.
     pub execution: Execution,
 }
@@ -33,6 +39,15 @@ impl Told {
     pub const fn is_over(&self) -> bool {
         self.execution.outcome.is_some()
     }
+}
+
+/// How much somebody heard of a run, so that nothing is read twice.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Heard {
+    /// The last piece of what was stored.
+    piece: u16,
+    /// Events up to its end.
+    events: usize,
 }
 
 impl Services {
@@ -61,25 +76,63 @@ impl Services {
         self.signals.follow(id)
     }
 
-    /// What happened in a run, to its submitter or to others who may see executions there; these are not told what models
-    /// say.
+    /// What happened in a run since the last time, to its submitter or to others who may see executions there; these are not
+    /// told what models say, and nobody is once the answer is not kept any more.
     ///
     /// # Errors
     /// Not found when the caller may not see it.
-    pub async fn told_of(&self, caller: &Caller, id: ExecutionId, token: Option<&TokenHash>) -> Result<Told, Failure> {
+    pub async fn told_of(
+        &self,
+        caller: &Caller,
+        (id, token): (ExecutionId, Option<&TokenHash>),
+        heard: &mut Heard,
+    ) -> Result<Told, Failure> {
         let scope = TenantScope::of(caller);
         // First how the run stands, then what was told: what is stored with its end is not missed.
         let (execution, own) = self.read_as(caller, id, token, Operation::ReadExecutionEvents).await?;
-        let mut told = self.stores.executions.events(scope, id).await?;
-        if told.is_empty() && execution.outcome.is_some() {
+        if execution.status == Status::Queued {
+            return Ok(Told { events: Vec::new(), last: heard.events, execution });
+        }
+        let pieces = self.stores.executions.events(scope, id, heard.piece).await?;
+        let piece = pieces.last().map_or(heard.piece, |last| last.position);
+        let mut told: Vec<RunEvent> = pieces.into_iter().flat_map(|piece| piece.events).collect();
+        if piece == 0 && execution.outcome.is_some() {
             told = told_afterwards(&self.stores.executions.steps(scope, id).await?);
         }
         if own == Own::No {
             // A place is kept for what is not told, so that the others have the same numbers for everybody.
             told.iter_mut().filter(|event| event.kind.is_answer()).for_each(RunEvent::withhold);
         }
-        let began = std::iter::once(RunEvent::started(&execution));
-        let events = began.chain(told).collect();
-        Ok(Told { events, execution })
+        let mut events = Vec::with_capacity(told.len().saturating_add(1));
+        // A run that came to its end in line never began. The place of its beginning is kept for the same reason.
+        let began = !(told.is_empty() && piece == 0 && execution.outcome.is_some());
+        if heard.events == 0 && began {
+            events.push((BEGINNING, RunEvent::started(&execution)));
+        }
+        let before = heard.events.max(BEGINNING);
+        let last = before.saturating_add(told.len());
+        events.extend((before.saturating_add(1)..).zip(told));
+        *heard = Heard { piece, events: last };
+        Ok(Told { events, last, execution })
+    }
+
+    /// Counts that somebody without a name asks about a run, as a request to its workload where that is public.
+    ///
+    /// # Errors
+    /// Not found when the caller may not see it; when it asks too often.
+    pub async fn count_visit_to_run(
+        &self,
+        caller: &Caller,
+        (id, token): (ExecutionId, Option<&TokenHash>),
+        address: ClientAddress,
+    ) -> Result<(), Failure> {
+        if !is_guest(caller.actor.kind()) {
+            return Ok(());
+        }
+        // What is refused is not counted: whether there is such a run is nobody's business.
+        let (execution, _) = self.read_as(caller, id, token, Operation::ReadExecution).await?;
+        let scope = TenantScope::of(caller);
+        let Some(workload) = self.stores.workloads.find(scope, execution.workload_id).await? else { return Ok(()) };
+        self.count_visit(scope, &workload, Some(address)).await
     }
 }

@@ -154,7 +154,14 @@ impl Services {
                 found => found?,
             };
             if !counted {
-                self.count_visit(TenantScope::of(&caller), &entry.workload, request.address).await?;
+                match self.count_visit(TenantScope::of(&caller), &entry.workload, request.address).await {
+                    // What was remembered of it may be out of date: perhaps it is public no more.
+                    Err(Failure::Throttled(_)) if !fresh && self.refused.is_due(entry.workload.workload_id) => {
+                        fresh = true;
+                        continue;
+                    }
+                    visit => visit?,
+                }
                 counted = entry.workload.access_mode() == AccessMode::Public;
             }
             let decided = Decided { caller, client, entry, fresh };

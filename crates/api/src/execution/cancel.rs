@@ -1,0 +1,55 @@
+//! Stopping runs.
+
+use super::{ExecutionView, visitor};
+use crate::{
+    answer::Answer,
+    caller::{Visitor, result_token},
+    compose::Api,
+    document::{ErrorBody, KeyParams, TokenParams, WriteRefusals},
+    error::ApiError,
+    http::{body::Body, idempotency::Keyed, path::PathId},
+};
+use actix_web::{HttpRequest, HttpResponse, http::StatusCode, post, web};
+use fairway_domain::id::ExecutionId;
+use fairway_operations::execution::ReadExecution;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+/// Nothing to say.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CancelRequest {}
+
+/// Stops a run: one that waits in line at once, one under way within a second.
+#[utoipa::path(
+    operation_id = "cancel_execution",
+    tag = "executions",
+    params(
+        ("execution_id" = Uuid, Path, description = "The run"),
+        TokenParams,
+        ("X-Result-Token" = Option<String>, Header, description = "What a run of `anonymous` is stopped by"),
+        KeyParams,
+    ),
+    request_body = CancelRequest,
+    responses(
+        (status = 200, description = "The run, stopped", body = ExecutionView),
+        (status = 429, description = "You try too many share tokens, or ask too often about a public workload", body = ErrorBody),
+        WriteRefusals,
+    )
+)]
+#[post("/v1/executions/{execution_id}/cancel")]
+pub(crate) async fn cancel_execution(
+    request: HttpRequest,
+    api: web::Data<Api>,
+    Visitor(arrival): Visitor,
+    execution: PathId<ExecutionId>,
+    keyed: Keyed,
+    body: Body<CancelRequest>,
+) -> Result<HttpResponse, ApiError> {
+    let token = result_token(request.headers())?;
+    let caller = visitor(&api, arrival, (*execution, token.as_ref())).await?;
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let done = api.services.cancel_execution(&caller, (*execution, token.as_ref()), key.as_ref()).await?;
+    let (ReadExecution { execution, steps }, replayed) = done.apart();
+    Ok(Answer::once(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.send())
+}

@@ -1,0 +1,108 @@
+//! How many streams are open. Each looks at its run again and again, so nobody opens as many as it likes.
+
+use crate::error::ApiError;
+use actix_web::http::{
+    StatusCode,
+    header::{HeaderValue, RETRY_AFTER},
+};
+use fairway_domain::{id::ExecutionId, throttle::ClientAddress};
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Streams of one run.
+const MOST_OF_RUN: usize = 32;
+/// Streams that callers without a name have open from one address.
+const MOST_OF_CLIENT: usize = 8;
+/// After how many seconds one is likely to have ended.
+const LATER: HeaderValue = HeaderValue::from_static("5");
+
+/// The open streams of this process. Clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Crowd(Arc<Mutex<Counts>>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    of_runs: HashMap<ExecutionId, usize>,
+    of_clients: HashMap<ClientAddress, usize>,
+}
+
+/// The place of one open stream, until it is dropped.
+#[derive(Debug)]
+#[must_use = "the stream counts as closed once this is dropped"]
+pub(super) struct Seat {
+    crowd: Crowd,
+    run: ExecutionId,
+    client: Option<ClientAddress>,
+}
+
+impl Crowd {
+    /// A place for a stream of a run; for a caller without a name, of a client.
+    pub(super) fn enter(&self, run: ExecutionId, client: Option<ClientAddress>) -> Result<Seat, ApiError> {
+        let mut counts = self.counts();
+        let open = |count: Option<&usize>| count.copied().unwrap_or_default();
+        let crowded = open(counts.of_runs.get(&run)) >= MOST_OF_RUN
+            || client.is_some_and(|client| open(counts.of_clients.get(&client)) >= MOST_OF_CLIENT);
+        if crowded {
+            let message = "too many streams are open; close one or try again later";
+            let refused = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message);
+            return Err(refused.with_header(RETRY_AFTER, LATER));
+        }
+        *counts.of_runs.entry(run).or_default() += 1;
+        if let Some(client) = client {
+            *counts.of_clients.entry(client).or_default() += 1;
+        }
+        Ok(Seat { crowd: self.clone(), run, client })
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        // A panic elsewhere leaves the counts as they are: each change of them is one call.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut counts = self.crowd.counts();
+        leave(&mut counts.of_runs, self.run);
+        if let Some(client) = self.client {
+            leave(&mut counts.of_clients, client);
+        }
+    }
+}
+
+/// One less; nobody stays listed at zero.
+fn leave<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_place_is_free_again_when_its_stream_has_ended() {
+        let crowd = Crowd::default();
+        let run = |number| Uuid::from_u128(number).into();
+        let client = ClientAddress::of("192.0.2.1".parse().unwrap());
+        let mut seats: Vec<Seat> =
+            (0..MOST_OF_CLIENT as u128).map(|number| crowd.enter(run(number), Some(client)).unwrap()).collect();
+        assert!(crowd.enter(run(100), Some(client)).is_err());
+        // Who has a name is counted for its run alone.
+        seats.extend((0..MOST_OF_RUN).map(|_| crowd.enter(run(100), None).unwrap()));
+        let refused = crowd.enter(run(100), None).unwrap_err();
+        assert_eq!((refused.status().as_u16(), refused.code()), (429, "too_many_streams"));
+        drop(seats.remove(0));
+        seats.push(crowd.enter(run(101), Some(client)).unwrap());
+        drop(seats);
+        assert!(crowd.counts().of_runs.is_empty() && crowd.counts().of_clients.is_empty());
+    }
+}

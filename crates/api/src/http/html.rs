@@ -1,0 +1,104 @@
+//! Small pages for people. They load and run nothing: what stands on them is text.
+
+use actix_web::{
+    HttpResponse,
+    http::{
+        StatusCode,
+        header::{ACCEPT, HeaderMap},
+    },
+};
+
+/// A page with a title and a body that are safe to stand in it.
+pub(crate) fn page(status: StatusCode, title: &str, body: &str) -> HttpResponse {
+    let page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n<title>{title}</title>\n</head>\n\
+         <body>\n<main>\n<h1>{title}</h1>\n{body}\n</main>\n</body>\n</html>\n"
+    );
+    HttpResponse::build(status).content_type("text/html; charset=utf-8").body(page)
+}
+
+/// A text that means nothing but itself in HTML, inside of attributes too.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            plain => safe.push(plain),
+        }
+    }
+    safe
+}
+
+/// Whether a client would rather have a page than JSON, as browsers do. Whoever takes anything gets JSON.
+pub(crate) fn is_preferred(headers: &HeaderMap) -> bool {
+    weight(headers, "text/html") > weight(headers, "application/json")
+}
+
+/// How much a client wants a media type, in thousandths: by the range that names it most exactly (RFC 9110, 12.5.1).
+fn weight(headers: &HeaderMap, kind: &str) -> u32 {
+    let family = kind.split('/').next().unwrap_or_default();
+    let told = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok());
+    let ranges = told.flat_map(|value| value.split(',')).filter_map(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default().to_ascii_lowercase();
+        let exactness = if name == kind {
+            2
+        } else if name.split_once('/') == Some((family, "*")) {
+            1
+        } else if name == "*/*" {
+            0
+        } else {
+            return None;
+        };
+        let quality = parts.find_map(|part| part.strip_prefix("q=")).map_or(Some(1.0), |text| text.parse::<f32>().ok());
+        // What is no weight is none.
+        let quality = quality.filter(|quality| (0.0..=1.0).contains(quality)).unwrap_or_default();
+        Some((exactness, quality))
+    });
+    let best = ranges.max_by_key(|(exactness, _)| *exactness);
+    best.map_or(0, |(_, quality)| thousandths(quality))
+}
+
+/// Weights have three digits at most.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a weight lies between 0 and 1")]
+fn thousandths(quality: f32) -> u32 {
+    (quality * 1_000.0).round() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::http::header::HeaderValue;
+
+    #[test]
+    fn texts_mean_nothing_but_themselves() {
+        assert_eq!(escaped("<b a='1' c=\"2\">&amp;"), "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;amp;");
+    }
+
+    #[test]
+    fn browsers_get_pages_and_programs_get_json() {
+        for (accept, expected) in [
+            ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", true),
+            ("text/html", true),
+            ("TEXT/HTML; charset=utf-8", true),
+            ("text/*;q=0.5, application/json;q=0.4", true),
+            ("*/*", false),
+            ("", false),
+            ("application/json, text/html", false),
+            ("text/html;q=0", false),
+            ("text/html;q=0, */*", false),
+            ("text/html;q=nonsense", false),
+            ("application/problem+json", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, HeaderValue::from_static(accept));
+            assert_eq!(is_preferred(&headers), expected, "{accept}");
+        }
+        assert!(!is_preferred(&HeaderMap::new()));
+    }
+}

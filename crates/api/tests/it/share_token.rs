@@ -1,0 +1,312 @@
+//! Tokens of share links: each opens one workload and nothing else, is not guessed, and lies nowhere.
+
+use crate::{
+    overheard::Overheard,
+    share_link::{echoing, links, made, number, open, run, shared, uses},
+    stage::{Stage, TENANT},
+};
+use fairway_testkit::{
+    TestApp, TestDatabase,
+    app::{ActiveWorkload, Client, Request},
+};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn a_token_opens_its_workload_and_starts_its_runs() {
+    let app = TestApp::start().await;
+    let workload = shared(&app, "main").await;
+    let link = made(&app, &workload, json!({ "max_uses": 3, "lane": "restricted" })).await;
+    let page = format!("/v1/workloads/by-slug/main?token={}", link.token);
+    assert_eq!(app.get(&page).await.expect(200)["slug"], "main");
+    app.get("/v1/workloads/by-slug/main").header("X-Share-Token", &link.token).await.expect(200);
+    app.get(&page).header("X-Share-Token", &link.token).await.expect(200);
+    let other = made(&app, &workload, json!({})).await;
+    let both = app.get(&page).header("X-Share-Token", &other.token).await.refused(422, "validation_error");
+    assert_eq!(both["fields"][0]["path"], "token");
+    app.get(&page)
+        .header("X-Share-Token", &link.token)
+        .header("X-Share-Token", &link.token)
+        .await
+        .refused(422, "validation_error");
+    app.get(format!("{page}&token={}", link.token)).await.refused(422, "validation_error");
+    let ran = run(&app, &workload, &link.token).await.expect(200);
+    assert_eq!((&ran["status"], &ran["output"]), (&json!("completed"), &json!("a refund")));
+    assert_eq!(ran.get("result_token"), None);
+    let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+    let seen = app.get(format!("{path}?token={}", link.token)).await.expect(200);
+    assert_eq!(seen["submitted_by"], format!("share_link:{}", link.id));
+    assert_eq!(
+        (&seen["queued_result"]["result"], &seen["lane"], &seen["steps"]),
+        (&json!("a refund"), &json!("restricted"), &Value::Null)
+    );
+    // Another link's holder, and somebody without one, are not its holder.
+    app.get(format!("{path}?token={}", other.token)).await.refused(404, "not_found");
+    app.get(&path).as_actor("anonymous").await.refused(404, "not_found");
+    assert_eq!(app.get(&path).await.expect(200)["queued_result"], Value::Null);
+    // A name beside the token: the run is the name's, and costs a use as well.
+    let named = run(&app, &workload, &link.token).as_actor("user:ada").await.expect(200);
+    let path = format!("/v1/executions/{}", named["execution_id"].as_str().unwrap());
+    assert_eq!(app.get(&path).as_actor("user:ada").await.expect(200)["submitted_by"], "user:ada");
+    app.get(format!("{path}?token={}", link.token)).await.refused(404, "not_found");
+    assert_eq!(uses(&app, &workload, &link).await, 2);
+    // A lane of one's own takes a permission that no link gives.
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "lane": "standard" });
+    let chosen = app.post(format!("{}?token={}", workload.execute_path(), link.token), body).await;
+    assert_eq!(chosen.refused(403, "forbidden")["permission"], "release.transition");
+    assert_eq!(uses(&app, &workload, &link).await, 2);
+    // What a link brought about stands on the run.
+    let sql = format!("SELECT count(*) FROM execution WHERE share_link_id = '{}'", link.id);
+    assert_eq!(number(&app, &sql).await, 2);
+}
+
+#[tokio::test]
+async fn the_lane_of_a_link_serves_its_runs() {
+    let app = TestApp::start().await;
+    let workload = shared(&app, "main").await;
+    let careful = app.given().approved(&workload.workload_id, &workload.versions).await;
+    let body = json!({ "to_state": "active", "lane": "restricted" });
+    app.post(format!("/v1/releases/{careful}/transition"), body).await.expect(200);
+    for (lane, expected) in
+        [(json!("restricted"), "restricted"), (json!(null), "standard"), (json!("guided"), "guided")]
+    {
+        let link = made(&app, &workload, json!({ "lane": lane })).await;
+        let ran = run(&app, &workload, &link.token).await.expect(200);
+        let path = format!("/v1/executions/{}?token={}", ran["execution_id"].as_str().unwrap(), link.token);
+        let seen = app.get(path).await.expect(200);
+        assert_eq!(seen["lane"], expected);
+        assert_eq!(seen["release_id"] == *careful, expected == "restricted");
+    }
+}
+
+/// T29: a token opens one workload, and only there.
+#[tokio::test]
+async fn a_token_grants_that_workload_and_nothing_else() {
+    let app = TestApp::start().await;
+    let stage = Stage::set(&app).await;
+    let workload = shared(&app, "shared").await;
+    let other = shared(&app, "other").await;
+    open(&app, &other, "authenticated").await;
+    let link = made(&app, &workload, json!({ "max_uses": 5 })).await;
+    let token = &link.token;
+    run(&app, &other, token).await.refused(401, "share_token_invalid");
+    app.get(format!("/v1/workloads/by-slug/other?token={token}")).await.refused(401, "share_token_invalid");
+    // A slug that nobody has is answered like one that the link does not open.
+    app.get(format!("/v1/workloads/by-slug/nobodys?token={token}")).await.refused(401, "share_token_invalid");
+    let nobodys = ActiveWorkload { slug: "nobodys".to_owned(), ..other.clone() };
+    run(&app, &nobodys, token).await.refused(401, "share_token_invalid");
+    // With a name that may see the other one it opens no more.
+    run(&app, &other, token).as_actor("user:local").await.refused(401, "share_token_invalid");
+    // Everywhere else a token is nobody, and a name beside it is that name.
+    let tokened = |request: Request| request.header("X-Share-Token", token);
+    for operation in [
+        "list_workloads",
+        "read_workload",
+        "list_executions",
+        "list_share_links",
+        "create_share_link",
+        "revoke_share_link",
+        "create_workload",
+        "read_evidence_graph",
+        "list_audit_events",
+        "read_active_release",
+    ] {
+        tokened(stage.request(operation).await).await.refused(401, "share_token_invalid");
+        let named = tokened(stage.request(operation).await).as_actor("anonymous").await;
+        assert!([403, 404].contains(&named.status), "{named}");
+    }
+    tokened(app.get(links(&workload))).await.refused(401, "share_token_invalid");
+    tokened(app.get(format!("/v1/workloads/{}", workload.workload_id))).await.refused(401, "share_token_invalid");
+    tokened(app.get(format!("/v1/executions/{}", stage.execution))).await.refused(404, "not_found");
+    // Another tenant's name for it, and another tenant.
+    let abroad = app.given().tenant("abroad").await;
+    let moved = token.replace(&TENANT.replace('-', ""), &abroad.replace('-', ""));
+    run(&app, &workload, &moved).await.refused(401, "share_token_invalid");
+    run(&app, &workload, token).in_tenant(&abroad).await.refused(404, "not_found");
+    // Other spellings are other tokens.
+    let last = &token[token.len() - 1..];
+    let variants = [
+        String::new(),
+        "%20".to_owned(),
+        format!("{token}%20"),
+        format!("%20{token}"),
+        format!("+{token}"),
+        token.to_uppercase(),
+        token[1..].to_owned(),
+        token[..token.len() - 1].to_owned(),
+        format!("{token}{last}"),
+        format!("{token}="),
+        token.replacen("fws_", "FWS_", 1),
+        token.replacen("fws_", "fwr_", 1),
+        format!("{token},{token}"),
+        link.id.clone(),
+        "x".repeat(2_000),
+    ];
+    for variant in variants {
+        run(&app, &workload, &variant).await.refused(401, "share_token_invalid");
+    }
+    // The same bytes, percent-encoded, are the same token.
+    let encoded: String = token.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    assert_eq!(uses(&app, &workload, &link).await, 0);
+    run(&app, &workload, &encoded).await.expect(200);
+    assert_eq!(uses(&app, &workload, &link).await, 1);
+}
+
+#[tokio::test]
+async fn a_link_stands_in_for_a_session() {
+    let app = TestApp::start().await;
+    let abroad = Stage::set_abroad(&app).await;
+    let path = format!("/v1/workloads/{}/share-links", abroad.workload.workload_id);
+    let link = app.post(path, json!({})).in_tenant(&abroad.tenant).await.expect(201);
+    let token = link["token"].as_str().unwrap();
+    // In the token's tenant, whoever asks.
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    let run = app.post(format!("{}?token={token}", abroad.workload.execute_path()), body.clone()).await.expect(200);
+    let read = app.get(format!("/v1/executions/{}?token={token}", run["execution_id"].as_str().unwrap()));
+    assert!(!read.await.expect(200)["queued_result"]["result"].is_null());
+    app.post(abroad.workload.execute_path(), body).as_actor("anonymous").await.refused(404, "not_found");
+}
+
+/// T30: whoever tries tokens is stopped, on every server, and those with a good one elsewhere are not.
+#[tokio::test]
+async fn tokens_are_not_tried_without_end() {
+    let rate = |builder: fairway_testkit::app::Builder| {
+        builder.setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "5").setting("FAIRWAY_TRUSTED_PROXIES", "127.0.0.1")
+    };
+    let app = rate(TestApp::builder()).start().await;
+    let twin = rate(TestApp::builder()).beside(&app).start().await;
+    let workload = shared(&app, "main").await;
+    let link = made(&app, &workload, json!({})).await;
+    let wrong = format!("{}AAAA", &link.token[..link.token.len() - 4]);
+    let guess = |server: &Client, from: &str| run(server, &workload, &wrong).header("X-Forwarded-For", from);
+    for number in 0..5 {
+        let server: &Client = if number % 2 == 0 { &app } else { &twin };
+        guess(server, "192.0.2.1").await.refused(401, "share_token_invalid");
+    }
+    for server in [&app, &twin] {
+        let refused = guess(server, "192.0.2.1").await;
+        refused.refused(429, "rate_limited");
+        assert!(refused.header("retry-after").is_some_and(|seconds| (1..=12).contains(&seconds.parse().unwrap())));
+        // Not even a good one is looked at then.
+        run(server, &workload, &link.token).header("X-Forwarded-For", "192.0.2.1").await.refused(429, "rate_limited");
+    }
+    guess(&app, "192.0.2.2").await.refused(401, "share_token_invalid");
+    run(&app, &workload, &link.token).header("X-Forwarded-For", "192.0.2.2").await.expect(200);
+    // What was used up or taken back was no guess.
+    for _ in 0..10 {
+        run(&app, &workload, &link.token)
+            .header("X-Forwarded-For", "192.0.2.3")
+            .await
+            .refused(401, "share_token_exhausted");
+    }
+}
+
+/// Everything that the database holds, as text. Bytes are shown in hex.
+async fn dump(database: &TestDatabase) -> String {
+    let owner = database.owner().await.unwrap();
+    let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
+        AND relnamespace = 'public'::regnamespace";
+    let mut all = String::new();
+    for table in owner.query(tables, &[]).await.unwrap() {
+        let sql =
+            format!("SELECT coalesce(string_agg(row::text, E'\\n'), '') FROM \"{}\" AS row", table.get::<_, &str>(0));
+        all += owner.query_one(&sql, &[]).await.unwrap().get(0);
+    }
+    all
+}
+
+/// A text in the spellings in which it might lie somewhere.
+fn spellings(token: &str) -> Vec<String> {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let secret = &token[token.len() - 43..];
+    let mut all = vec![secret.to_owned(), hex(token.as_bytes()), hex(secret.as_bytes()), hex(&base64(secret))];
+    // In base64 it looks different behind none, one and two other bytes; the edges depend on the neighbours.
+    for before in 0..3 {
+        let encoded = encoded(&[&vec![0; before], secret.as_bytes()].concat());
+        all.push(encoded[4..encoded.len() - 4].to_owned());
+    }
+    all
+}
+
+const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+fn base64(text: &str) -> Vec<u8> {
+    let bits: String =
+        text.bytes().map(|byte| format!("{:06b}", ALPHABET.iter().position(|one| *one == byte).unwrap())).collect();
+    bits.as_bytes()
+        .chunks_exact(8)
+        .map(|byte| u8::from_str_radix(std::str::from_utf8(byte).unwrap(), 2).unwrap())
+        .collect()
+}
+
+fn encoded(bytes: &[u8]) -> String {
+    let bits: String = bytes.iter().map(|byte| format!("{byte:08b}")).collect();
+    let letter =
+        |bits: &[u8]| char::from(ALPHABET[usize::from_str_radix(std::str::from_utf8(bits).unwrap(), 2).unwrap()]);
+    bits.as_bytes().chunks_exact(6).map(letter).collect()
+}
+
+/// R13 and T28: tokens are found nowhere but in the one answer that shows them.
+#[tokio::test]
+async fn tokens_lie_nowhere() {
+    let server = Overheard::start("trace").await;
+    let app = &server.client;
+    let workload = shared(app, "main").await;
+    let public = echoing(app, "public").await;
+    open(app, &public, "public").await;
+    let mut tokens = Vec::new();
+    for number in 0..20 {
+        let link = made(app, &workload, json!({ "max_uses": 2 })).await;
+        run(app, &workload, &link.token).key(&format!("k{number}")).await.expect(200);
+        let wrong = format!("{}AAAA", &link.token[..link.token.len() - 4]);
+        let requests = [
+            app.get(format!("/v1/workloads/by-slug/main?token={}", link.token)),
+            app.get("/v1/workloads/by-slug/main").header("X-Share-Token", &link.token),
+            app.get(format!("/v1/workloads?token={}", link.token)),
+            app.get(format!("/v1/workloads/by-slug/main?token={wrong}")),
+            app.get(format!("/nowhere?token={}", link.token)),
+            app.get(format!("/ticket-classifier?token={}", link.token)),
+            app.get(format!("/v1/workloads/by-slug/main?token={}&token={}", link.token, link.token)),
+            app.get(format!("/v1/workloads/by-slug/main?token={}&x=1", link.token)),
+            app.post(format!("{}?token={}", workload.execute_path(), link.token), json!({ "environment": 1 })),
+        ];
+        for request in requests {
+            let answer = request.await;
+            assert!(!answer.text().contains(&link.token) && !answer.text().contains(&wrong), "{answer}");
+            assert!(
+                answer
+                    .headers
+                    .values()
+                    .all(|value| !value.as_bytes().windows(43).any(|part| part == &link.token.as_bytes()[37..]))
+            );
+            assert_eq!(answer.header("referrer-policy"), Some("no-referrer"), "{answer}");
+            assert_eq!(answer.header("cache-control"), Some("no-store"), "{answer}");
+        }
+        tokens.push(link.token);
+    }
+    for _ in 0..5 {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+        let ran = app.post(public.execute_path(), body).as_actor("anonymous").await.expect(200);
+        let token = ran["result_token"].as_str().unwrap().to_owned();
+        let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+        app.get(&path).as_actor("anonymous").header("X-Result-Token", &token).await.expect(200);
+        tokens.push(token);
+    }
+    let metrics = app.get("/metrics").await.text();
+    let events = app.get("/v1/audit/events?limit=200").await.text();
+    let (said, database) = server.end().await;
+    let rows = dump(&database).await;
+    assert!(rows.contains("share_link") && said.log.contains("by-slug") && said.spans.len() > 1_000);
+    for token in &tokens {
+        for spelling in spellings(token) {
+            for (what, text) in [
+                ("log", &said.log),
+                ("spans", &said.spans),
+                ("metrics", &metrics),
+                ("audit log", &events),
+                ("database", &rows),
+            ] {
+                assert!(!text.contains(&spelling), "the {what} holds {spelling} of {token}");
+            }
+        }
+    }
+}
