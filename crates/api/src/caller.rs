@@ -7,7 +7,7 @@ use crate::{
         admission::Party,
         client_address::client_of,
         path, query,
-        request_context::request_id,
+        request_context::{RefusedForLoad, request_id},
         site_guard::{HostName, host_of},
     },
 };
@@ -143,7 +143,9 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     }
     api.metrics.refused_for_load();
     let (request, _) = request.into_parts();
-    Ok(ServiceResponse::new(request, ApiError::unavailable().error_response()).map_into_right_body())
+    let mut answer = ApiError::unavailable().error_response();
+    answer.extensions_mut().insert(RefusedForLoad);
+    Ok(ServiceResponse::new(request, answer).map_into_right_body())
 }
 
 /// Whom a request is counted for while there is too much to do.

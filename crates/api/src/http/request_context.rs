@@ -97,6 +97,11 @@ pub async fn request_context<B: MessageBody + 'static>(
     })
 }
 
+/// Marks an answer that says that there is too much to do. It is counted and not told line by line: while there is most of it
+/// to do, it has to be cheap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefusedForLoad;
+
 /// What is known of a request before it is answered.
 struct Arrival {
     request_id: RequestId,
@@ -168,7 +173,11 @@ impl Arrival {
         if said.unwrap_or_else(|| self.base.as_ref().is_some_and(|base| base.leaving.is_announced())) {
             answer.head_mut().set_connection_type(ConnectionType::Close);
         }
+        let refused = answer.extensions().get::<RefusedForLoad>().is_some();
         self.report(answer.status(), route, elapsed);
+        if !refused {
+            self.tell(answer.status(), route, elapsed);
+        }
         answer
     }
 
@@ -181,6 +190,9 @@ impl Arrival {
         if let Some(base) = &self.base {
             base.metrics.request(&RequestFacts { method: self.method, route, status: status.as_u16(), elapsed });
         }
+    }
+
+    fn tell(&self, status: StatusCode, route: &str, elapsed: Duration) {
         // Outside the span, whose fields the formatter would have to read back: the line names the request itself.
         tracing::info!(
             target: "fairway::access",

@@ -29,13 +29,13 @@ use tokio::{
 };
 
 /// Runs that a worker has under way at the same time. They mostly wait for models.
-const PLACES: u16 = 96;
+const PLACES: u16 = 128;
 /// Most of them that one tenant has, so that the slow runs of one do not keep all others waiting.
-const PLACES_OF_ONE: u16 = 48;
+const PLACES_OF_ONE: u16 = 64;
 /// Runs that are taken at once.
-const MOST: u16 = 16;
+const MOST: u16 = 32;
 /// Runs of one tenant that are taken at once, before it is another's turn.
-const MOST_OF_ONE: u16 = 8;
+const MOST_OF_ONE: u16 = 16;
 /// As many as one tenant may have before runs are taken that may all be its own.
 const SATED: u16 = PLACES_OF_ONE - MOST;
 /// How long a worker leaves the line alone after it took runs: what came meanwhile is taken at once, and goes through
