@@ -17,6 +17,7 @@ pub(crate) use accept_many::Accepts;
 pub(crate) use evidence::Evidence;
 pub(crate) use find::Runs;
 pub(crate) use finish::Finishes;
+pub(crate) use lineage::Lineages;
 pub(crate) use progress::Advances;
 pub(crate) use start::Starts;
 

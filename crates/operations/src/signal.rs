@@ -18,7 +18,7 @@ use tokio::{
 };
 
 /// How often this process tells the others while there is much to tell: what comes in between is told together.
-const EVERY: Duration = Duration::from_millis(10);
+const EVERY: Duration = Duration::from_millis(4);
 /// Messages that are told at once after a quiet time.
 const AT_ONCE: u32 = 4;
 /// Signals that one message has room for.

@@ -2,9 +2,12 @@
 
 use super::{EXECUTION_COLUMNS, NO_ANSWER, NO_REASON, execution};
 use crate::{
-    database::{Database, Param},
+    database::{Database, Param, read},
+    look::Look,
     row::{Columns, known, parsed},
 };
+use async_trait::async_trait;
+use deadpool_postgres::Pool;
 use fairway_domain::{
     evidence::lineage::{ActionClass, InfluenceRole, LineageFilter, LineagePage, LineageRow, Origin, taken_before},
     execution::StepRow,
@@ -15,7 +18,9 @@ use fairway_domain::{
     time::Timestamp,
 };
 use serde::Deserialize;
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
+use tokio_postgres::Row;
+use uuid::Uuid;
 
 #[derive(Deserialize)]
 struct ItemBody {
@@ -37,37 +42,85 @@ struct DecisionBody {
     outcome: String,
 }
 
-/// The whole of a run's lineage is short, so that a page of it needs no index of its own: a run notes a thousand things at
-/// most.
-const MATCHING: &str = "FROM context_lineage
-     WHERE tenant_id = $1 AND execution_id = $2 AND ($3::text IS NULL OR origin = $3)
-        AND ($4::text IS NULL OR influence_role = $4) AND ($5::text IS NULL OR action_class = $5)";
+/// A page of what a run read.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Asked {
+    tenant: Uuid,
+    run: Uuid,
+    origin: Option<&'static str>,
+    role: Option<&'static str>,
+    class: Option<&'static str>,
+    limit: i64,
+    offset: i64,
+}
 
-pub(super) async fn lineage(
-    database: &Database,
-    scope: TenantScope,
-    id: ExecutionId,
-    (filter, limit, offset): (LineageFilter, u32, u32),
-) -> Result<Option<LineagePage>, StoreError> {
-    let sql = format!(
-        "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, (SELECT count(*) {MATCHING}) AS total,
-            (SELECT json_agg(item)::text FROM (
-                SELECT lineage_id, origin, influence_role, action_class, ref, 'blake3:' || encode(digest, 'hex') AS digest, size_bytes,
-                    untrusted_reason, created_at
-                {MATCHING} ORDER BY lineage_id DESC LIMIT $6 OFFSET $7) AS item) AS items,
-            (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', outcome) ORDER BY decision_id DESC)::text
-             FROM policy_decision WHERE tenant_id = $1 AND execution_id = $2) AS decisions,
-            EXISTS (SELECT FROM execution_input WHERE tenant_id = $1 AND execution_id = $2) AS inputs_kept
-         FROM execution WHERE tenant_id = $1 AND execution_id = $2"
-    );
-    let (origin, role, class) = (
-        filter.origin.map(Origin::as_str),
-        filter.influence_role.map(InfluenceRole::as_str),
-        filter.action_class.map(ActionClass::as_str),
-    );
-    let (limit, offset) = (i64::from(limit), i64::from(offset));
-    let params: [Param<'_>; 7] = [&scope.tenant().uuid(), &id.uuid(), &origin, &role, &class, &limit, &offset];
-    let Some(row) = database.read_one(&sql, &params).await? else { return Ok(None) };
+/// What runs read. The whole of a run's lineage is short, so that a page of it needs no index of its own: a run notes a
+/// thousand things at most. Those that are asked for at the same time are read in one statement; the first and the last
+/// run say which months need to be opened at all.
+pub(crate) struct Lineages(pub(crate) Pool);
+
+fn sql() -> String {
+    let of = |table: &str| {
+        format!(
+            "{table}.tenant_id = asked.tenant AND {table}.execution_id = asked.run
+                AND {table}.execution_id >= $8 AND {table}.execution_id <= $9"
+        )
+    };
+    format!(
+        "SELECT told.*, asked.number FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[],
+            $7::bigint[]) WITH ORDINALITY AS asked (tenant, run, origin, role, class, most, skipped, number), LATERAL (
+            SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, matching.total, matching.items,
+                (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', decision.outcome)
+                    ORDER BY decision_id DESC)::text
+                 FROM policy_decision AS decision WHERE {}) AS decisions,
+                EXISTS (SELECT FROM execution_input AS input WHERE {}) AS inputs_kept
+            FROM execution, LATERAL (
+                WITH matching AS MATERIALIZED (
+                    SELECT lineage_id, item.origin, influence_role, action_class, ref,
+                        'blake3:' || encode(digest, 'hex') AS digest, size_bytes, untrusted_reason, created_at
+                    FROM context_lineage AS item
+                    WHERE {} AND (asked.origin IS NULL OR item.origin = asked.origin)
+                        AND (asked.role IS NULL OR influence_role = asked.role)
+                        AND (asked.class IS NULL OR action_class = asked.class)
+                )
+                SELECT (SELECT count(*) FROM matching) AS total, (SELECT json_agg(page)::text FROM (
+                    SELECT * FROM matching ORDER BY lineage_id DESC LIMIT asked.most OFFSET asked.skipped) AS page) AS items
+            ) AS matching
+            WHERE {} OFFSET 0) AS told",
+        of("decision"),
+        of("input"),
+        of("item"),
+        of("execution"),
+    )
+}
+
+#[async_trait]
+impl Look for Lineages {
+    type Key = Asked;
+    type Found = LineagePage;
+    const WHAT: &'static str = "lineage of runs";
+
+    async fn look(&self, keys: &[Asked]) -> Result<HashMap<Asked, LineagePage>, StoreError> {
+        let tenants: Vec<Uuid> = keys.iter().map(|key| key.tenant).collect();
+        let runs: Vec<Uuid> = keys.iter().map(|key| key.run).collect();
+        let origins: Vec<Option<&str>> = keys.iter().map(|key| key.origin).collect();
+        let roles: Vec<Option<&str>> = keys.iter().map(|key| key.role).collect();
+        let classes: Vec<Option<&str>> = keys.iter().map(|key| key.class).collect();
+        let limits: Vec<i64> = keys.iter().map(|key| key.limit).collect();
+        let offsets: Vec<i64> = keys.iter().map(|key| key.offset).collect();
+        let (first, last) = (runs.iter().min(), runs.iter().max());
+        let params: [Param<'_>; 9] = [&tenants, &runs, &origins, &roles, &classes, &limits, &offsets, &first, &last];
+        let rows = read(&self.0, &sql(), &params).await?;
+        let found = rows.iter().map(|row| {
+            let number = usize::try_from(row.column::<i64>("number")?).ok();
+            let key = number.and_then(|number| keys.get(number.checked_sub(1)?));
+            Ok((known("number", key.cloned())?, page(row)?))
+        });
+        found.collect()
+    }
+}
+
+fn page(row: &Row) -> Result<LineagePage, StoreError> {
     let items: Vec<ItemBody> = row.column::<Option<&str>>("items")?.map(parsed).transpose()?.unwrap_or_default();
     let decisions: Vec<DecisionBody> =
         row.column::<Option<&str>>("decisions")?.map(parsed).transpose()?.unwrap_or_default();
@@ -76,11 +129,29 @@ pub(super) async fn lineage(
         .map(|decision| Ok((decision.decision_id, known("outcome", Outcome::parse(&decision.outcome))?)))
         .collect::<Result<Vec<_>, StoreError>>()?;
     let inputs_kept = row.column("inputs_kept")?;
-    Ok(Some(LineagePage {
-        execution: execution(&row)?,
+    Ok(LineagePage {
+        execution: execution(row)?,
         total: known("total", u64::try_from(row.column::<i64>("total")?).ok())?,
         items: items.into_iter().map(|item| item.read(&decisions, inputs_kept)).collect::<Result<_, _>>()?,
-    }))
+    })
+}
+
+pub(super) async fn lineage(
+    database: &Database,
+    scope: TenantScope,
+    id: ExecutionId,
+    (filter, limit, offset): (LineageFilter, u32, u32),
+) -> Result<Option<LineagePage>, StoreError> {
+    let asked = Asked {
+        tenant: scope.tenant().uuid(),
+        run: id.uuid(),
+        origin: filter.origin.map(Origin::as_str),
+        role: filter.influence_role.map(InfluenceRole::as_str),
+        class: filter.action_class.map(ActionClass::as_str),
+        limit: i64::from(limit),
+        offset: i64::from(offset),
+    };
+    database.lineages.now(asked).await
 }
 
 impl ItemBody {

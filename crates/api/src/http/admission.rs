@@ -24,7 +24,7 @@ const STRETCH: Duration = Duration::from_millis(100);
 const RELIEF: Duration = Duration::from_secs(1);
 /// The part of a line that stands which is let wait from then on: that much keeps PostgreSQL busy, and who is served waits
 /// little longer than usual although refusing takes its time too.
-const SERVED: (usize, usize) = (2, 3);
+const SERVED: (usize, usize) = (1, 2);
 /// How many times longer a line may be for a moment.
 const CROWD: usize = 3;
 
@@ -163,10 +163,10 @@ mod tests {
         drop(line);
         tokio::task::yield_now().await;
         // As many as keep PostgreSQL busy are let in at once, and no more until there is relief.
-        let line = waits(&waiting, LINE - 3).await;
+        let line = waits(&waiting, LINE / 2 - 1).await;
         assert!(admission.admit(ada.clone(), later).is_some());
         drop(line);
-        let line = waits(&waiting, LINE - 2).await;
+        let line = waits(&waiting, LINE / 2).await;
         assert!(admission.admit(ada.clone(), later).is_none());
         drop(line);
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! What lies between the socket and the framework. Two things cannot be had above it.
+//! What lies between the socket and the framework. Three things cannot be had above it.
 //!
 //! **Patience.** The framework bounds how long the first request of a connection may take to arrive, and no later one.
 //! So a connection on which nothing is served is cut when nothing has happened for as long as a client may take to
@@ -8,6 +8,10 @@
 //! **One body.** What is no HTTP at all (a byte that no header may hold, two lengths, a request line of nonsense) is
 //! answered by the framework itself, before any of our code is asked, with a bare status. Such an answer is recognised
 //! as it is written, by the request id that it lacks, and gets the body that every refusal has.
+//!
+//! **Whole ends of lines.** The framework takes a line feed alone for the end of a line, which others in front of it may not. A
+//! connection whose first head does so is told that this is no request. Later heads are not looked at: where a body ends is
+//! the framework's to know.
 
 use super::request_context::{DEFAULT_HEADERS, REQUEST_ID};
 use crate::error::ApiError;
@@ -29,7 +33,9 @@ use tokio::{
 /// What a whole answer of the framework's own is never longer than, in bytes.
 const SHORT: usize = 1024;
 /// What ends a head.
-const END: &[u8] = b"\r\n\r\n";
+const END: &[u8; 4] = b"\r\n\r\n";
+/// What no request begins with.
+const NO_REQUEST: &[u8] = b"\0";
 
 /// Whether something is being served on a connection, and when something last happened on it. Clones are one.
 #[derive(Clone, Debug)]
@@ -77,7 +83,34 @@ pub struct Guarded<S> {
     patience: Duration,
     timer: Pin<Box<Sleep>>,
     cut: bool,
+    first_head: FirstHead,
     replacement: Option<Replacement>,
+}
+
+/// How far the first head of a connection was read.
+#[derive(Debug, Default)]
+struct FirstHead {
+    /// The last four bytes.
+    last: [u8; 4],
+    over: bool,
+}
+
+impl FirstHead {
+    /// Goes on with these bytes, and says whether all of its lines end as they should so far.
+    fn goes_on(&mut self, bytes: &[u8]) -> bool {
+        for byte in bytes {
+            if self.over {
+                return true;
+            }
+            let [_, second, third, before] = self.last;
+            if *byte == b'\n' && before != b'\r' {
+                return false;
+            }
+            self.last = [second, third, before, *byte];
+            self.over = self.last == *END;
+        }
+        true
+    }
 }
 
 /// What is written instead of what the framework asked for.
@@ -93,7 +126,15 @@ impl<S> Guarded<S> {
     /// Guards a connection that has just been made.
     pub fn new(inner: S, patience: Duration) -> Self {
         let timer = Box::pin(sleep_until(Instant::now() + patience));
-        Self { inner, line: Line::new(), patience, timer, cut: false, replacement: None }
+        Self {
+            inner,
+            line: Line::new(),
+            patience,
+            timer,
+            cut: false,
+            first_head: FirstHead::default(),
+            replacement: None,
+        }
     }
 
     /// What requests of this connection tell how they stand.
@@ -122,8 +163,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // To the framework the client has gone: it ends what it was doing and closes the connection.
-        if self.is_over(context) { Poll::Ready(Ok(())) } else { Pin::new(&mut self.inner).poll_read(context, buffer) }
+        if self.is_over(context) {
+            // To the framework the client has gone: it ends what it was doing and closes the connection.
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
+        if !self.first_head.over && !self.first_head.goes_on(buffer.filled().get(before..).unwrap_or_default()) {
+            buffer.set_filled(before);
+            buffer.put_slice(NO_REQUEST);
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -45,6 +45,8 @@ async fn broken_requests_end_their_connection_and_nothing_else() {
         format!("{head}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
         format!("{head}Transfer-Encoding: chunked\r\n\r\nzz\r\n{{}}\r\n0\r\n\r\n"),
         "GET /healthz HTTP/9.9\r\n\r\n".to_owned(),
+        format!("GET /healthz HTTP/1.1\nHost: {address}\n\n"),
+        format!("GET /healthz HTTP/1.1\r\nHost: {address}\nX: y\r\n\r\n"),
         format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nX: {}\r\n\r\n", "a".repeat(300_000)),
     ] {
         let answer = app.raw(&broken).await;

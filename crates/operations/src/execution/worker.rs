@@ -40,7 +40,7 @@ const MOST_OF_ONE: u16 = 16;
 const SATED: u16 = PLACES_OF_ONE - MOST;
 /// How long a worker leaves the line alone after it took runs: what came meanwhile is taken at once, and goes through
 /// everything together.
-const BREATH: Duration = Duration::from_millis(8);
+const BREATH: Duration = Duration::from_millis(6);
 /// How often a worker looks for runs when nobody tells it of any.
 const EVERY: Duration = Duration::from_millis(250);
 /// How long a worker waits that could not look.

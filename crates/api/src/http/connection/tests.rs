@@ -39,6 +39,33 @@ async fn a_bare_refusal_gets_the_body_of_all() {
     }
 }
 
+/// What the framework gets to read of these bytes, however they come.
+async fn read(bytes: &str, at_once: usize) -> Vec<u8> {
+    let (mut near, far) = duplex(at_once);
+    let mut guarded = Guarded::new(far, Duration::from_secs(60));
+    let text = bytes.to_owned();
+    let writing = async move {
+        near.write_all(text.as_bytes()).await.unwrap();
+        near.shutdown().await.unwrap();
+    };
+    let mut received = Vec::new();
+    let (_, read) = tokio::join!(writing, guarded.read_to_end(&mut received));
+    read.unwrap();
+    received
+}
+
+#[actix_web::test]
+async fn lines_of_a_first_head_end_as_they_should_and_bodies_as_they_like() {
+    let good = "POST / HTTP/1.1\r\nHost: x\r\n\r\n{\n\"a\": 1\n}\n\nGET / HTTP/1.1\n";
+    for at_once in [1, 3, 1024] {
+        assert_eq!(read(good, at_once).await, good.as_bytes());
+        for bad in ["GET / HTTP/1.1\n\n", "GET / HTTP/1.1\r\nHost: x\n\r\n", "\nGET / HTTP/1.1\r\n\r\n"] {
+            let read = read(bad, at_once).await;
+            assert!(read.contains(&0), "{bad:?}: {read:?}");
+        }
+    }
+}
+
 #[actix_web::test]
 async fn answers_of_ours_are_left_alone() {
     for untouched in [
