@@ -35,7 +35,7 @@ const THREE_LEASES: Duration = Duration::from_secs(6);
 const SETTLED: Duration = Duration::from_secs(60);
 /// Refusals after which whoever holds the link believes them.
 const REFUSALS: usize = 5;
-/// Tries to freeze or cut off a worker that has runs.
+/// Tries to freeze or cut off workers that have runs.
 const TRIES: usize = 10;
 const SEED: u64 = 0xF1EE7;
 
@@ -181,21 +181,27 @@ impl Fleet {
         }
     }
 
-    /// Keeps a worker that has runs from going on for three leases; somebody else has taken over what it had.
+    /// Keeps all workers but one from going on for three leases; that one has taken over what they had.
     async fn away(&self, fault: Fault, chance: &mut u64, owner: &Client) {
         let taken_over = "SELECT count(*) FROM taken_over";
         let count = async || owner.query_one(taken_over, &[]).await.unwrap().get::<_, i64>(0);
         for _ in 0..TRIES {
-            let (_, worker, line) = &self.workers[next(chance, self.workers.len())];
+            let stays = next(chance, self.workers.len());
+            let others = self.workers.iter().enumerate().filter(|(number, _)| *number != stays);
+            let others: Vec<&(Place, Server, Arc<FaultyLine>)> = others.map(|(_, worker)| worker).collect();
             let before = count().await;
-            match fault {
-                Fault::Frozen => worker.freeze(),
-                Fault::CutOff => line.becomes(LineFault::Down),
-                Fault::Killed | Fault::Crashed => unreachable!("they come back at once"),
+            for (_, worker, line) in &others {
+                match fault {
+                    Fault::Frozen => worker.freeze(),
+                    Fault::CutOff => line.becomes(LineFault::Down),
+                    Fault::Killed | Fault::Crashed => unreachable!("they come back at once"),
+                }
             }
             tokio::time::sleep(THREE_LEASES).await;
-            worker.thaw();
-            line.becomes(LineFault::None);
+            for (_, worker, line) in &others {
+                worker.thaw();
+                line.becomes(LineFault::None);
+            }
             if count().await > before {
                 return;
             }
