@@ -14,10 +14,12 @@ use fairway_domain::{
     throttle::ClientAddress,
 };
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// How often a run is looked at by whoever waits for its end, when nobody tells of it.
 const EVERY: Duration = Duration::from_millis(250);
+/// Between two looks that found no end.
+const PAUSE: Duration = Duration::from_millis(25);
 
 /// The number of a run's beginning.
 const BEGINNING: usize = 1;
@@ -67,6 +69,8 @@ impl Services {
             {
                 return found;
             }
+            // Who was told of the end is not kept waiting for it any more, also while the store does not answer.
+            sleep(left.min(PAUSE)).await;
         }
     }
 
