@@ -17,6 +17,8 @@ use tracing::Instrument as _;
 
 /// Most that one statement does.
 const MOST: usize = 64;
+/// How often the first of a wave looks whether others came.
+const LOOKS: usize = 16;
 
 /// What can be done for many at once.
 #[async_trait]
@@ -77,6 +79,20 @@ impl<B: Batch> Gather<B> {
         is_first.then(|| Turn { of: Arc::clone(self), over: false })
     }
 
+    /// Lets those come along who are about to ask at this very moment: this task would run in front of those that are
+    /// ready, and what wakes one of them mostly wakes more. Ends as soon as nobody came.
+    async fn settle(&self) {
+        let mut came = 0;
+        for _ in 0..LOOKS {
+            tokio::task::yield_now().await;
+            let waiting = self.gate.lock().unwrap_or_else(PoisonError::into_inner).waiting.len();
+            if waiting == came {
+                return;
+            }
+            came = waiting;
+        }
+    }
+
     fn next_askers(&self) -> Vec<Asker<B>> {
         let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         // What nobody waits for any more has not begun, and does not begin.
@@ -95,8 +111,7 @@ struct Turn<B: Batch> {
 
 impl<B: Batch> Turn<B> {
     async fn work_until_nobody_waits(mut self) {
-        // Who is about to ask at this very moment comes along: this task would run in front of those that are ready.
-        tokio::task::yield_now().await;
+        self.of.settle().await;
         loop {
             let (items, lines): (Vec<B::Item>, Vec<oneshot::Sender<B::Answer>>) =
                 self.of.next_askers().into_iter().unzip();

@@ -13,7 +13,7 @@ use tokio::{
     sync::{Mutex, mpsc},
     time::timeout,
 };
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket, tls::MakeTlsConnect};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket, Statement, tls::MakeTlsConnect};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 const CHANNEL: &str = "fairway_signal";
@@ -23,8 +23,15 @@ const CONNECT: Duration = Duration::from_millis(900);
 /// The line of one process.
 pub struct PostgresLine {
     url: String,
-    telling: Mutex<Option<Client>>,
+    telling: Mutex<Option<Mouth>>,
     hearing: Mutex<Option<Ear>>,
+}
+
+/// A connection that tells.
+struct Mouth {
+    client: Client,
+    /// Prepared once: there are hundreds of words a second.
+    notify: Statement,
 }
 
 /// A connection that listens.
@@ -64,6 +71,9 @@ type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::St
 async fn connect(url: &str) -> Result<(Client, Wire), StoreError> {
     let mut config = Config::from_str(url).map_err(failure::of_store)?;
     config.connect_timeout(CONNECT).application_name("fairway-signals");
+    // A word that is lost in a crash of PostgreSQL is one that nobody is there to hear: none waits for the disk.
+    let options = config.get_options().map_or_else(String::new, |options| format!("{options} "));
+    config.options(format!("{options}-c synchronous_commit=off"));
     timeout(CONNECT, config.connect(tls()))
         .await
         .map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?
@@ -75,8 +85,8 @@ impl SignalLine for PostgresLine {
     async fn tell(&self, signals: &[Signal]) -> Result<(), StoreError> {
         let message: Vec<String> = signals.iter().map(|signal| signal.spelled()).collect();
         let mut telling = self.telling.lock().await;
-        let client = match telling.take().filter(|client| !client.is_closed()) {
-            Some(client) => client,
+        let mouth = match telling.take().filter(|mouth| !mouth.client.is_closed()) {
+            Some(mouth) => mouth,
             None => {
                 let (client, connection) = connect(&self.url).await?;
                 tokio::spawn(async move {
@@ -84,15 +94,19 @@ impl SignalLine for PostgresLine {
                         tracing::debug!(error = &error as &dyn std::error::Error, "the line to others broke");
                     }
                 });
-                client
+                let notify = timeout(CONNECT, client.prepare("SELECT pg_notify($1, $2)"))
+                    .await
+                    .map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?
+                    .map_err(failure::of_store)?;
+                Mouth { client, notify }
             }
         };
         // A line that is neither up nor down would keep everything that is to be told: it is left for a new one.
         let message = message.join(" ");
-        let told = timeout(CONNECT, client.execute("SELECT pg_notify($1, $2)", &[&CHANNEL, &message]))
+        let told = timeout(CONNECT, mouth.client.execute(&mouth.notify, &[&CHANNEL, &message]))
             .await
             .map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
-        *telling = Some(client);
+        *telling = Some(mouth);
         told.map(|_| ()).map_err(failure::of_store)
     }
 

@@ -70,7 +70,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
         if let Some(least) = least_share(row) {
             judged.push(share(row, least, measured));
         }
-        judged.extend(growth(row, findings, measured));
+        judged.extend(growth(row, findings));
         match row {
             Row::Execute { .. } => judged.extend(of_a_run(row, measured, account)),
             Row::Hello => judged.push(stack(measured)),
@@ -134,13 +134,12 @@ fn stack(measured: Option<&Measured>) -> Judged {
     }
 }
 
-/// The row beside a year of runs against itself before. Each is taken as a share of the floors around it, so that what
-/// else the machine does falls on both.
-fn growth(row: Row, findings: &Findings, grown: Option<&Measured>) -> Option<Judged> {
-    let young = findings.young.iter().find(|one| one.row == row && one.clients == CLIENTS)?;
-    let ratio = grown.and_then(|grown| grown.slower_than(young));
+/// The row beside a year of runs against itself on a young database.
+fn growth(row: Row, findings: &Findings) -> Option<Judged> {
+    let beside = findings.beside.iter().find(|one| one.row == row && one.clients == CLIENTS)?;
+    let ratio = beside.times();
     Some(Judged {
-        what: format!("{}: time beside a year of runs against before", row.name()),
+        what: format!("{}: time beside a year of runs against a young database", row.name()),
         bar: format!("at most {GROWN} times"),
         measured: ratio.map_or_else(absent, |ratio| format!("{ratio:.2}")),
         verdict: ratio.map_or(Verdict::NotMeasured, |ratio| Verdict::of(ratio <= GROWN)),
@@ -282,12 +281,6 @@ impl Measured {
         self.floor_processor(floor).filter(|_| own > 0.0).map(|floor| floor / own)
     }
 
-    /// How many times the time of `other` a request takes, measured by the floors around both.
-    pub(crate) fn slower_than(&self, other: &Measured) -> Option<f64> {
-        let floor = self.row.floor();
-        self.share_of(floor).zip(other.share_of(floor)).filter(|(own, _)| *own > 0.0).map(|(own, other)| other / own)
-    }
-
     pub(crate) fn around(&self, floor: Floor) -> impl Iterator<Item = &Stretch> {
         self.floors.iter().filter(move |(other, _)| *other == floor).map(|(_, stretch)| stretch)
     }
@@ -331,20 +324,6 @@ mod tests {
         assert!((measured.fairway.log_bytes_per_request() - 2_048.0).abs() < 1e-9);
         assert_eq!(share(Row::Transition, 0.4, Some(&measured)).verdict, Verdict::Met);
         assert_eq!(share(Row::ActiveRelease, 0.8, Some(&measured)).verdict, Verdict::NotMeasured);
-    }
-
-    #[test]
-    fn growth_is_measured_by_the_floors_around_it() {
-        let measured = |requests: u64, floor: u64| Measured {
-            row: Row::AuditList,
-            clients: CLIENTS,
-            fairway: stretch(requests),
-            floors: vec![(Floor::Read, stretch(floor))],
-        };
-        // Half as fast on a machine that was half as fast: nothing has grown.
-        let (young, grown) = (measured(500, 1_000), measured(250, 500));
-        assert!((grown.slower_than(&young).unwrap() - 1.0).abs() < 1e-9);
-        assert!((measured(250, 1_000).slower_than(&young).unwrap() - 2.0).abs() < 1e-9);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::stage::{FirstAnswers, Home, Postgres, start_server};
+use crate::stage::{DATABASE, FirstAnswers, Home, Postgres, start_server};
 
 /// Starts that are measured.
 const STARTS: usize = 5;
@@ -26,11 +26,11 @@ pub(crate) struct Spread {
 
 /// Starts the server once on the empty database and then a few times on the migrated one; each is stopped again.
 pub(crate) async fn measure(home: &Home, postgres: &Postgres, program: &Path) -> Result<ColdStart> {
-    let (mut server, migrating) = start_server(home, postgres, program).await?;
+    let (mut server, migrating) = start_server(home, (postgres, DATABASE), program).await?;
     server.stop().await?;
     let mut starts = Vec::new();
     for _ in 0..STARTS {
-        let (mut server, first) = start_server(home, postgres, program).await?;
+        let (mut server, first) = start_server(home, (postgres, DATABASE), program).await?;
         server.stop().await?;
         starts.push(first);
     }

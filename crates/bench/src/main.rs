@@ -7,6 +7,7 @@
 
 mod accounting;
 mod bar;
+mod beside;
 mod catalogue;
 mod child;
 mod cold_start;
@@ -64,7 +65,7 @@ pub(crate) struct Plan {
     /// Only rows whose name contains this
     #[arg(long)]
     only: Option<String>,
-    /// Measure everything a second time beside a year of runs, so many of them
+    /// Measure everything beside a year of runs, so many of them, and in turn with a young database
     #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = growth::RUNS)]
     fill: Option<u64>,
     /// A setting of PostgreSQL beside its defaults, as `name=value`, for experiments; may be repeated

@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use crate::Plan;
 use crate::accounting::{Account, Accounting};
 use crate::bar::CLIENTS;
+use crate::beside::{Beside, ROUNDS};
 use crate::child::Running;
 use crate::cold_start::{self, ColdStart};
 use crate::existence::{self, Compared};
@@ -21,7 +22,7 @@ use crate::queued::{self, Queued};
 use crate::report::{Machine, Report};
 use crate::revocation::{self, Seen};
 use crate::row::{Floor, Keys, Row, Workloads};
-use crate::stage::{Home, Postgres, start_floor, start_queue, start_server};
+use crate::stage::{DATABASE, Home, Postgres, YOUNG_DATABASE, start_floor, start_queue, start_server};
 
 /// Load before the measured time: connections open, statements are prepared, caches fill.
 const WARM_UP: Duration = Duration::from_millis(600);
@@ -29,6 +30,8 @@ const WARM_UP: Duration = Duration::from_millis(600);
 const COUNTED: Duration = Duration::from_millis(1_500);
 /// Clients while statements are counted: one, because what several ask at the same time goes in one statement.
 const COUNTING_CLIENTS: usize = 1;
+/// How long a row is measured in one turn, on each of two databases.
+const TURN: Duration = Duration::from_millis(1_200);
 /// How long a server is watched that has nothing to do.
 const IDLE: Duration = Duration::from_secs(3);
 
@@ -61,8 +64,8 @@ pub(crate) struct Findings {
     pub(crate) cold_start: ColdStart,
     pub(crate) idle: Idle,
     pub(crate) measured: Vec<Measured>,
-    /// The same before a year was stored; empty where none was.
-    pub(crate) young: Vec<Measured>,
+    /// The same in turn with a young database; empty where no year was stored.
+    pub(crate) beside: Vec<Beside>,
     pub(crate) accounts: Vec<(Row, Option<Account>)>,
     /// Whether changed rights showed at once, where the row that promises it was measured.
     pub(crate) rights: Option<Seen>,
@@ -92,16 +95,20 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
     say("cold starts");
     let cold_start = cold_start::measure(home, postgres, &plan.server).await?;
     let floor = start_floor(home, postgres).await?;
-    let (server, _) = start_server(home, postgres, &plan.server).await?;
+    let (server, _) = start_server(home, (postgres, DATABASE), &plan.server).await?;
     sleep(Duration::from_secs(1)).await;
     let memory = resident(server.id())?;
     let idle = Idle { cost: watch(&meter, &server).await?, memory };
     say("making workloads and releases");
-    let databases = postgres.databases().await?;
+    let databases = postgres.databases(DATABASE).await?;
     let [fairway, _] = &databases;
     let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(fairway);
     let furniture = Furniture::make(server.address, catalogued).await.with_context(|| server.end_of_log())?;
-    let bench = Bench { plan, meter, databases, accounting, floor, server, furniture, home, postgres };
+    let young = match plan.fill {
+        Some(_) => Some(Young::start(home, postgres, (plan, &rows)).await?),
+        None => None,
+    };
+    let bench = Bench { plan, meter, databases, accounting, floor, server, furniture, young, home, postgres };
     bench
         .rows(
             &rows,
@@ -111,7 +118,7 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
                 cold_start,
                 idle,
                 measured: Vec::new(),
-                young: Vec::new(),
+                beside: Vec::new(),
                 accounts: Vec::new(),
                 rights: None,
                 existence: Vec::new(),
@@ -131,8 +138,32 @@ struct Bench<'a> {
     floor: Running,
     server: Running,
     furniture: Furniture,
+    /// What the same rows are measured on that is not filled.
+    young: Option<Young>,
     home: &'a Home,
     postgres: &'a Postgres,
+}
+
+/// A server over a database that stays young.
+struct Young {
+    server: Running,
+    database: tokio_postgres::Client,
+    furniture: Furniture,
+}
+
+impl Young {
+    async fn start(home: &Home, postgres: &Postgres, (plan, rows): (&Plan, &[Row])) -> Result<Young> {
+        let (server, _) = start_server(home, (postgres, YOUNG_DATABASE), &plan.server).await?;
+        say("making workloads and releases in the young database");
+        let [database, _] = postgres.databases(YOUNG_DATABASE).await?;
+        let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(&database);
+        let furniture = Furniture::make(server.address, catalogued).await.with_context(|| server.end_of_log())?;
+        let mut young = Young { server, database, furniture };
+        say("storing the runs of the young database");
+        growth::YOUNG.store(&young.database).await?;
+        young.furniture.grown = Some(Grown::find(&young.database, None).await?);
+        Ok(young)
+    }
 }
 
 impl Bench<'_> {
@@ -141,11 +172,14 @@ impl Bench<'_> {
             self.grow(growth::YOUNG, None).await?;
         }
         if let Some(runs) = self.plan.fill {
-            for row in rows {
-                findings.young.extend(self.measured(*row).await?);
-            }
             let address = self.server.address;
             self.grow(Filling::year(runs), Some(address)).await?;
+        }
+        if let Some(mut young) = self.young.take() {
+            for row in rows {
+                findings.beside.extend(self.in_turn(&young, *row).await?);
+            }
+            young.server.stop().await?;
         }
         for row in rows {
             let measured = self.measured(*row).await?;
@@ -218,6 +252,22 @@ impl Bench<'_> {
             say(&format!("{}, {clients} clients", row.name()));
             let measured = self.measure(row, *clients).await;
             all.push(measured.with_context(|| format!("{}, {clients} clients", row.name()))?);
+        }
+        Ok(all)
+    }
+
+    /// The row on the young database and beside a year of runs, in turn.
+    async fn in_turn(&self, young: &Young, row: Row) -> Result<Vec<Beside>> {
+        let mut all = Vec::new();
+        for clients in self.plan.clients.iter().filter(|_| row.is_there(&young.furniture)) {
+            say(&format!("{}, {clients} clients, in turn with the young database", row.name()));
+            let mut rounds = Vec::new();
+            for _ in 0..ROUNDS {
+                let of = |furniture| row.scripts(furniture, *clients);
+                let here = self.stretch(&young.server, of(&young.furniture)?, TURN).await?;
+                rounds.push((here, self.stretch(&self.server, of(&self.furniture)?, TURN).await?));
+            }
+            all.push(Beside { row, clients: *clients, rounds });
         }
         Ok(all)
     }

@@ -20,6 +20,8 @@ use crate::queued::WORKERS;
 
 /// Fairway's database.
 pub(crate) const DATABASE: &str = "fairway";
+/// The one that stays young while the other one is filled.
+pub(crate) const YOUNG_DATABASE: &str = "young";
 /// The floor's.
 const FLOOR_DATABASE: &str = "floor";
 /// Connections of each of the floor's worker threads, as many as the server opens.
@@ -105,17 +107,17 @@ impl Postgres {
         self.major
     }
 
-    /// Makes both databases, and fills the floor's.
+    /// Makes all databases, and fills the floor's.
     pub(crate) async fn make_databases(&self, admin: &tokio_postgres::Client) -> Result<()> {
-        for name in [DATABASE, FLOOR_DATABASE] {
+        for name in [DATABASE, YOUNG_DATABASE, FLOOR_DATABASE] {
             admin.batch_execute(&format!("CREATE DATABASE {name}")).await?;
         }
         floor::prepare(&connect(&self.server.url(FLOOR_DATABASE)).await?).await
     }
 
-    /// A connection to each of the two databases.
-    pub(crate) async fn databases(&self) -> Result<[tokio_postgres::Client; 2]> {
-        Ok([connect(&self.server.url(DATABASE)).await?, connect(&self.server.url(FLOOR_DATABASE)).await?])
+    /// A connection to a database of Fairway's, and to the floor's.
+    pub(crate) async fn databases(&self, fairway: &str) -> Result<[tokio_postgres::Client; 2]> {
+        Ok([connect(&self.server.url(fairway)).await?, connect(&self.server.url(FLOOR_DATABASE)).await?])
     }
 }
 
@@ -146,13 +148,17 @@ pub(crate) struct FirstAnswers {
     pub(crate) read: Duration,
 }
 
-/// Starts `program` and waits for its first answers.
-pub(crate) async fn start_server(home: &Home, postgres: &Postgres, program: &Path) -> Result<(Running, FirstAnswers)> {
+/// Starts `program` over one of the databases and waits for its first answers.
+pub(crate) async fn start_server(
+    home: &Home,
+    (postgres, database): (&Postgres, &str),
+    program: &Path,
+) -> Result<(Running, FirstAnswers)> {
     let address = free_address()?;
-    let mut command = fairway(home, postgres, program, address);
+    let mut command = fairway(home, (postgres, database), program, address);
     command.arg("serve");
     let since = Instant::now();
-    let mut server = Running::start(command, address, home.join("server.log"))?;
+    let mut server = Running::start(command, address, home.join(&format!("server-{database}.log")))?;
     let health = server.answers("/healthz", since).await.context("starting the server")?;
     let read = server.answers("/v1/workspaces?limit=1", since).await.context("asking the server")?;
     Ok((server, FirstAnswers { health, read }))
@@ -162,7 +168,7 @@ pub(crate) async fn start_server(home: &Home, postgres: &Postgres, program: &Pat
 pub(crate) async fn start_queue(home: &Home, postgres: &Postgres, program: &Path) -> Result<(Running, Vec<Running>)> {
     let start = |arguments: &[&str], log: &str| -> Result<Running> {
         let address = free_address()?;
-        let mut command = fairway(home, postgres, program, address);
+        let mut command = fairway(home, (postgres, DATABASE), program, address);
         command.args(arguments).env("FAIRWAY_DISPATCH", "queued");
         Running::start(command, address, home.join(log))
     };
@@ -172,15 +178,15 @@ pub(crate) async fn start_queue(home: &Home, postgres: &Postgres, program: &Path
     Ok((server, workers.collect::<Result<_>>()?))
 }
 
-/// The program with the settings of this run, over the database of this run.
-fn fairway(home: &Home, postgres: &Postgres, program: &Path, address: SocketAddr) -> Command {
+/// The program with the settings of this run, over a database of this run.
+fn fairway(home: &Home, (postgres, database): (&Postgres, &str), program: &Path, address: SocketAddr) -> Command {
     let mut command = deathbound::command(program, Farewell::Terminate);
     command.current_dir(&home.path);
     without_settings(&mut command);
     command.envs(BTreeMap::from([
         ("FAIRWAY_BIND", OsString::from(address.to_string())),
-        ("FAIRWAY_DATABASE_URL", OsString::from(postgres.server.url(DATABASE))),
-        ("FAIRWAY_DATA_DIR", home.join("data").into_os_string()),
+        ("FAIRWAY_DATABASE_URL", OsString::from(postgres.server.url(database))),
+        ("FAIRWAY_DATA_DIR", home.join(&format!("data-{database}")).into_os_string()),
     ]));
     command
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::accounting::Account;
 use crate::bar::Judged;
+use crate::beside::Beside;
 use crate::run::{Findings, Measured, Stretch};
 use crate::stage::FirstAnswers;
 
@@ -45,7 +46,7 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
             "apart": one.apart(),
         })).collect::<Vec<_>>(),
         "rows": findings.measured.iter().map(row).collect::<Vec<_>>(),
-        "rows_before_a_year_of_runs": findings.young.iter().map(row).collect::<Vec<_>>(),
+        "rows_beside_a_year_of_runs": findings.beside.iter().map(beside).collect::<Vec<_>>(),
         "accounts": findings.accounts.iter().map(|(row, counted)| {
             json!({"row": row.name(), "counted": counted.as_ref().map(account)})
         }).collect::<Vec<_>>(),
@@ -66,6 +67,13 @@ fn row(one: &Measured) -> Value {
             json!({"floor": floor.name(), "measured": stretch(measured)})
         }).collect::<Vec<_>>(),
         "share": one.share_of(one.row.floor()), "share_by_cpu": one.share_by_processor(one.row.floor()),
+    })
+}
+
+fn beside(one: &Beside) -> Value {
+    let rounds = one.rounds.iter().map(|(young, grown)| json!({"young": stretch(young), "grown": stretch(grown)}));
+    json!({
+        "row": one.row.name(), "clients": one.clients, "times": one.times(), "rounds": rounds.collect::<Vec<_>>(),
     })
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::bar::{Judged, mean, mebibytes};
+use crate::beside::ROUNDS;
 use crate::cold_start::Spread;
 use crate::meter::LogContents;
 use crate::overload::Overload;
@@ -65,33 +66,34 @@ fn rates(out: &mut String, measured: &[Measured]) {
     out.push('\n');
 }
 
-/// Each row before a year of runs and beside it.
+/// Each row on a young database and beside a year of runs.
 fn growth(out: &mut String, findings: &Findings) {
-    if findings.young.is_empty() {
+    if findings.beside.is_empty() {
         return;
     }
-    out.push_str(
-        "| row before and beside a year of runs | clients | requests/s | | p50 ms | | times | share of floor | | times |\n\
-         |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+    let _ = writeln!(
+        out,
+        "| row on a young database and beside a year of runs, in {ROUNDS} turns | clients | requests/s | | p50 ms | \
+         | PostgreSQL ms | | times | least | most |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     );
-    for young in &findings.young {
-        let is_same = |one: &&Measured| one.row == young.row && one.clients == young.clients;
-        let Some(grown) = findings.measured.iter().find(is_same) else { continue };
-        let medians = (latency(&young.fairway, 0.5), latency(&grown.fairway, 0.5));
-        let floor = young.row.floor();
+    for one in &findings.beside {
+        let cell = |value: Option<f64>, digits| number(value, digits);
+        let rates = one.middles(Stretch::rate);
+        let medians = one.middles(|stretch| latency(stretch, 0.5));
+        let postgres = one.middles(|stretch| stretch.processor().1);
+        let (least, most) = one.range();
         let _ = writeln!(
             out,
-            "| {} | {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {} | {} | {} |",
-            young.row.name(),
-            young.clients,
-            young.fairway.rate(),
-            grown.fairway.rate(),
-            medians.0,
-            medians.1,
-            medians.1 / medians.0.max(f64::EPSILON),
-            number(young.share_of(floor), 2),
-            number(grown.share_of(floor), 2),
-            number(grown.slower_than(young), 2),
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {least:.2} | {most:.2} |",
+            one.row.name(),
+            one.clients,
+            cell(rates.0, 0),
+            cell(rates.1, 0),
+            cell(medians.0, 2),
+            cell(medians.1, 2),
+            cell(postgres.0, 3),
+            cell(postgres.1, 3),
+            cell(one.times(), 2),
         );
     }
     out.push('\n');
@@ -238,6 +240,7 @@ pub(super) mod tests {
     use super::*;
     use crate::accounting::{Account, Statement};
     use crate::bar::judge;
+    use crate::beside::Beside;
     use crate::cold_start::ColdStart;
     use crate::existence::{Noun, tests::compared};
     use crate::load::tests::tally;
@@ -279,12 +282,7 @@ pub(super) mod tests {
                 fairway: stretch(500),
                 floors: vec![(Floor::Commit, stretch(1_000)), (Floor::Commit, stretch(1_000))],
             }],
-            young: vec![Measured {
-                row,
-                clients: 32,
-                fairway: stretch(600),
-                floors: vec![(Floor::Commit, stretch(1_000))],
-            }],
+            beside: vec![Beside { row, clients: 32, rounds: vec![(stretch(600), stretch(500))] }],
             accounts: vec![(row, Some(Account { requests: 200, statements: vec![statement] }))],
             rights: Some(Seen { rounds: 50, late: 0 }),
             existence: vec![compared(Noun::Workload, 500, 520)],
@@ -328,6 +326,8 @@ pub(super) mod tests {
             ),
             "{text}"
         );
+        let beside = "| execute, 1 workload | 32 | 600 | 500 | 2.00 | 2.00 | 1.000 | 1.000 | 1.20 | 1.20 | 1.20 |";
+        assert!(text.contains(beside), "{text}");
         assert!(text.contains("| idle memory | under 60 MiB | 30.0 MiB | met |"), "{text}");
     }
 }

@@ -1,0 +1,68 @@
+//! A row on a young database and beside a year of runs, in turn: a stretch here, a stretch there, several times.
+//!
+//! What the machine does besides changes within seconds, and falls on both stretches of a round. The middle round counts,
+//! so that one in which it fell on one of them alone changes nothing.
+
+use crate::row::Row;
+use crate::run::Stretch;
+
+/// Rounds of a row. An odd number has a middle one.
+pub(crate) const ROUNDS: u32 = 7;
+
+/// A row, measured in rounds.
+pub(crate) struct Beside {
+    pub(crate) row: Row,
+    pub(crate) clients: usize,
+    /// On the young database, and beside a year of runs.
+    pub(crate) rounds: Vec<(Stretch, Stretch)>,
+}
+
+impl Beside {
+    /// How many times the time of the young database a request takes beside a year of runs, in the middle round. Clients
+    /// wait for their answers, so twice the time is half the requests.
+    pub(crate) fn times(&self) -> Option<f64> {
+        middle(self.rounds.iter().map(|(young, grown)| young.rate() / grown.rate().max(f64::MIN_POSITIVE)))
+    }
+
+    /// The least and the greatest of the rounds.
+    pub(crate) fn range(&self) -> (f64, f64) {
+        let times = |(young, grown): &(Stretch, Stretch)| young.rate() / grown.rate().max(f64::MIN_POSITIVE);
+        let of = |pick: fn(f64, f64) -> f64, from| self.rounds.iter().map(times).fold(from, pick);
+        (of(f64::min, f64::INFINITY), of(f64::max, 0.0))
+    }
+
+    /// The middle of a value of the young database, and of the other.
+    pub(crate) fn middles(&self, value: impl Fn(&Stretch) -> f64) -> (Option<f64>, Option<f64>) {
+        (
+            middle(self.rounds.iter().map(|(young, _)| value(young))),
+            middle(self.rounds.iter().map(|(_, grown)| value(grown))),
+        )
+    }
+}
+
+/// The value in the middle; `None` of nothing.
+fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::tests::tally;
+    use crate::meter::Cost;
+
+    #[test]
+    fn the_middle_round_counts() {
+        let of = |requests| Stretch { tally: tally(requests), cost: Cost::default() };
+        let rounds = vec![(of(100), of(100)), (of(100), of(10)), (of(120), of(100))];
+        let beside = Beside { row: Row::Hello, clients: 32, rounds };
+        assert!((beside.times().unwrap() - 1.2).abs() < 1e-9);
+        let (least, most) = beside.range();
+        assert!((least - 1.0).abs() < 1e-9 && (most - 10.0).abs() < 1e-9);
+        let requests = beside.middles(|stretch| stretch.tally.requests as f64);
+        assert_eq!(requests, (Some(100.0), Some(100.0)));
+        assert_eq!(Beside { rounds: Vec::new(), ..beside }.times(), None);
+    }
+}
