@@ -10,7 +10,10 @@
 //! What the user says is the last message of the user; without one, the instructions.
 
 use async_trait::async_trait;
-use fairway_domain::execution::provider::{Completion, Message, MessageRole, Provider, ProviderCall, ProviderError};
+use fairway_domain::execution::provider::{
+    Completion, Conversation, EmbeddingCall, Embeddings, Listener, Message, MessageRole, Provider, ProviderCall, ProviderError,
+    ProviderFailure,
+};
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 
@@ -25,7 +28,12 @@ pub struct Local;
 
 #[async_trait]
 impl Provider for Local {
-    async fn complete(&self, call: &ProviderCall) -> Result<Completion, ProviderError> {
+    async fn complete(
+        &self,
+        call: &ProviderCall,
+        _listener: Option<&dyn Listener>,
+    ) -> Result<Completion, ProviderFailure> {
+        let call = &*call.conversation;
         let said = said(call);
         let chosen = options(&call.system_prompt).or_else(|| options(said)).and_then(|line| choose(line, said));
         let text = limited(chosen.unwrap_or_else(|| extract(said)), call.max_tokens);
@@ -38,15 +46,24 @@ impl Provider for Local {
             tokens_out: words(&text),
             text,
             metadata,
+            ..Completion::default()
         })
+    }
+
+    async fn embed(&self, _call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    fn residency(&self, _account_slot: &str) -> Option<&str> {
+        None
     }
 }
 
 /// What the user says.
-fn said(call: &ProviderCall) -> &str {
+fn said(call: &Conversation) -> &str {
     let by_user = |message: &&Message| match message.role {
         MessageRole::User => true,
-        MessageRole::Assistant => false,
+        MessageRole::Assistant | MessageRole::Tool => false,
     };
     call.messages.iter().rev().find(by_user).map_or(&*call.system_prompt, |message| &*message.content)
 }
@@ -134,27 +151,31 @@ fn words(text: &str) -> u64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use fairway_domain::execution::provider::RoutePoint;
+    use std::sync::Arc;
 
     /// A call with instructions and one message, or none.
     pub(crate) fn call(system_prompt: &str, message: &str) -> ProviderCall {
-        let messages = if message.is_empty() {
-            Vec::new()
-        } else {
-            vec![Message { role: MessageRole::User, content: message.to_owned() }]
-        };
-        ProviderCall {
-            account_slot: "local".to_owned(),
+        let said = (!message.is_empty()).then(|| Message::of(MessageRole::User, message.to_owned()));
+        of(Conversation {
+            system_prompt: system_prompt.to_owned(),
+            messages: said.into_iter().collect(),
+            ..Conversation::default()
+        })
+    }
+
+    fn of(conversation: Conversation) -> ProviderCall {
+        let route = RoutePoint {
+            route_id: "primary".to_owned(),
             provider: "local".to_owned(),
             model: "rules".to_owned(),
-            system_prompt: system_prompt.to_owned(),
-            messages,
-            temperature: None,
-            max_tokens: None,
-        }
+            account_slot: "local".to_owned(),
+        };
+        ProviderCall { route, conversation: Arc::new(conversation) }
     }
 
     async fn answer(system_prompt: &str, message: &str) -> String {
-        Local.complete(&call(system_prompt, message)).await.unwrap().text
+        Local.complete(&call(system_prompt, message), None).await.unwrap().text
     }
 
     const TICKETS: &str =
@@ -193,17 +214,17 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn the_last_message_of_the_user_counts() {
-        let mut call = call("", "First.");
-        call.messages.push(Message { role: MessageRole::User, content: "Second.".to_owned() });
-        call.messages.push(Message { role: MessageRole::Assistant, content: "Third.".to_owned() });
-        assert_eq!(Local.complete(&call).await.unwrap().text, "Second.");
+        let said = [(MessageRole::User, "First."), (MessageRole::User, "Second."), (MessageRole::Assistant, "Third.")];
+        let messages = said.map(|(role, text)| Message::of(role, text.to_owned())).into();
+        let call = of(Conversation { messages, ..Conversation::default() });
+        assert_eq!(Local.complete(&call, None).await.unwrap().text, "Second.");
     }
 
     #[tokio::test]
     async fn counts_words_and_says_what_it_is() {
-        let mut call = call("two words", "one two three four");
-        call.max_tokens = Some(2);
-        let completion = Local.complete(&call).await.unwrap();
+        let conversation = (*call("two words", "one two three four").conversation).clone();
+        let call = of(Conversation { max_tokens: Some(2), ..conversation });
+        let completion = Local.complete(&call, None).await.unwrap();
         assert_eq!((completion.text.as_str(), completion.tokens_in, completion.tokens_out), ("one two", 6, 2));
         assert_eq!(
             serde_json::Value::Object(completion.metadata),

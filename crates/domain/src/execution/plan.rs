@@ -2,6 +2,7 @@
 
 use crate::{
     asset::{canonical::Checksum, content::ModelPolicy, kind::AssetKind},
+    execution::routing::Routing,
     flow::{Action, Flow},
     policy::{CompiledPolicy, Obligation, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
     prompt::composition::ComposedPrompt,
@@ -34,6 +35,8 @@ pub struct RunPlan {
     pub prompt: Option<ComposedPrompt>,
     /// The bound model policy; without one, what a bound legacy configuration says.
     pub model_policy: Option<ModelPolicy>,
+    /// Which of its routes may be called.
+    pub routing: Routing,
     /// What the release binds, by role.
     pub bound: Vec<BoundAsset>,
     /// What the prompt includes, each version once.

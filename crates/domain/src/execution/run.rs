@@ -15,7 +15,7 @@ use super::{
     Outcome, Payload, RunError, Status, StepRecord,
     plan::{RunFacts, RunPlan},
     progress::RunEvent,
-    provider::{Completion, ProviderCall, ProviderError},
+    routing::{Answer, Question},
 };
 use crate::{
     evidence::{
@@ -80,7 +80,7 @@ pub struct Outside<'a> {
 #[must_use]
 pub enum Turn {
     /// A model's answer.
-    Ask(Box<ProviderCall>),
+    Ask(Box<Question>),
     /// Nothing: it has ended.
     Ended,
 }
@@ -201,7 +201,7 @@ enum Reached {
     /// Its end.
     Done(Value),
     /// A question.
-    Asks(Box<ProviderCall>, Box<Asked>),
+    Asks(Box<Question>, Box<Asked>),
 }
 
 /// A step that waits for an answer.
@@ -227,6 +227,8 @@ pub struct Run<'a> {
     /// What any decision of the run imposed, the first first.
     owed: Vec<Obligation>,
     waiting: Option<Waiting<'a>>,
+    /// Whether it was noted which routes are never called.
+    told_routes: bool,
     /// What happened and was not taken yet; `None` where nobody wants to be told.
     events: Option<Vec<RunEvent>>,
     ended: Ended,
@@ -262,6 +264,7 @@ impl<'a> Run<'a> {
             transcript: Vec::new(),
             owed,
             waiting: None,
+            told_routes: false,
             events: None,
             ended,
         }
@@ -300,10 +303,10 @@ impl<'a> Run<'a> {
     }
 
     /// Goes on with the answer to the last question. An answer to no question changes nothing.
-    pub fn answered(&mut self, answer: Result<Completion, ProviderError>) -> Turn {
+    pub fn answered(&mut self, answer: Answer) -> Turn {
         let Some(Waiting { step, began, asked }) = self.waiting.take() else { return Turn::Ended };
         if self.shows_answers
-            && let Ok(completion) = &answer
+            && let Ok(completion) = &answer.completion
         {
             self.tell(|| RunEvent::delta(&step.id, &completion.text));
         }

@@ -5,7 +5,8 @@ use fairway_domain::{
     execution::{
         dispatch::Held,
         progress::{KeptAnswer, Progress, RunEvent},
-        provider::{Completion, ProviderError},
+        provider::ProviderError,
+        routing::{Answer, Attempt, Question},
         run::{Cut, Run, Turn},
     },
     signal::Signal,
@@ -105,7 +106,7 @@ impl<'s> Keeper<'s> {
     }
 
     /// The answer that an earlier worker got to the question that a step asks.
-    fn known(&mut self, step: Option<&str>) -> Option<Result<Completion, ProviderError>> {
+    fn known(&mut self, step: Option<&str>) -> Option<Answer> {
         let first = self.came.answers.pop_front()?;
         if step == Some(first.step_id.as_str()) {
             return Some(first.answer());
@@ -160,7 +161,7 @@ impl<'s> Keeper<'s> {
 
 /// Runs on to the end. Dropping the future stops the run within a provider's call; what it did until then stays in it.
 pub(super) async fn run_to_end(run: &mut Run<'_>, mut turn: Turn, keeper: &mut Keeper<'_>) -> Option<Cut> {
-    while let Turn::Ask(call) = turn {
+    while let Turn::Ask(question) = turn {
         let step = run.asking().map(str::to_owned);
         let (answer, kept) = match keeper.known(step.as_deref()) {
             Some(known) => (known, None),
@@ -168,7 +169,7 @@ pub(super) async fn run_to_end(run: &mut Run<'_>, mut turn: Turn, keeper: &mut K
                 if let Err(cut) = keeper.before_asking(run).await {
                     return Some(cut);
                 }
-                let answer = keeper.services.provider.complete(&call).await;
+                let answer = keeper.services.put(&question).await;
                 let kept = step.map(|step| KeptAnswer::of(&step, &answer));
                 (answer, kept)
             }
@@ -178,6 +179,40 @@ pub(super) async fn run_to_end(run: &mut Run<'_>, mut turn: Turn, keeper: &mut K
         keeper.answer = kept;
     }
     None
+}
+
+impl Services {
+    /// Puts a question to one route after the other, until one answers or there is none left to try.
+    async fn put(&self, question: &Question) -> Answer {
+        let mut attempts: Vec<Attempt> = Vec::new();
+        let mut failure = ProviderError::UnknownAccount;
+        while let Some(next) = question.next(&attempts) {
+            let Some(call) = question.call(next.route) else { break };
+            if !next.pause.is_zero() {
+                sleep(self.jittered(next.pause)).await;
+            }
+            let began = Instant::now();
+            let answer = self.provider.complete(&call, None).await;
+            let attempt = |result, retry_after| Attempt { route: next.route, result, retry_after, latency: began.elapsed() };
+            match answer {
+                Ok(completion) => {
+                    attempts.push(attempt(Ok(()), None));
+                    return Answer { attempts, completion: Ok(completion) };
+                }
+                Err(failed) => {
+                    failure = failed.error;
+                    attempts.push(attempt(Err(failed.error), failed.retry_after));
+                }
+            }
+        }
+        Answer { attempts, completion: Err(failure) }
+    }
+
+    /// A pause of that length or up to a half longer, so that those who failed together do not come back together.
+    fn jittered(&self, pause: Duration) -> Duration {
+        let [drawn, ..] = self.ids.salt();
+        pause + pause.mul_f64(f64::from(drawn) / 512.0)
+    }
 }
 
 /// How often a run is decided again before it is left for later.

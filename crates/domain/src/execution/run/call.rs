@@ -2,9 +2,12 @@
 
 use super::{Known, Reached, Run, StepFailure, Subject, scope::WithPrompt, span};
 use crate::{
-    asset::{content::Route, kind::AssetKind, ports::ArtifactPath},
+    asset::{kind::AssetKind, ports::ArtifactPath},
     evidence::EvidenceArtifact,
-    execution::provider::{Completion, Message, MessageRole, ProviderCall, ProviderError},
+    execution::{
+        provider::{Completion, Conversation, Message, MessageRole, RoutePoint},
+        routing::{Answer, Attempt, Question, RefusedRoute},
+    },
     flow::{
         Step,
         reference::{Reference, Template},
@@ -12,31 +15,17 @@ use crate::{
     time::Timestamp,
 };
 use serde_json::{Map, Value, json};
+use std::{sync::Arc, time::Duration};
 
 /// Values of a call that are the conversation, not arguments of its prompt.
 const CONVERSATION: [&str; 3] = ["prompt", "message", "messages"];
 
 /// What is kept of a question until its answer comes.
 pub(super) struct Asked {
-    route: AskedRoute,
+    routes: Vec<RoutePoint>,
     at: Timestamp,
     /// What was said, where it has to be recorded.
     said: Option<Map<String, Value>>,
-}
-
-/// What became of a question.
-#[derive(Clone, Copy)]
-enum Answered<'a> {
-    With(&'a Completion),
-    Failed(ProviderError),
-    Never,
-}
-
-struct AskedRoute {
-    route_id: String,
-    provider: String,
-    model: String,
-    account_slot: String,
 }
 
 impl<'a> Run<'a> {
@@ -49,25 +38,40 @@ impl<'a> Run<'a> {
         self.note_call(step);
         let system_prompt = self.prompt_of(step, inputs)?;
         let messages = self.conversation(inputs)?;
-        let Route { route_id, provider, model, account_slot, .. } = &policy.provider_route;
+        self.note_refused_routes(step);
+        let routes = self.subject.plan.routing.open.clone();
+        if routes.is_empty() {
+            return Err(StepFailure::of("no_compliant_route", "no route of the model policy may be called"));
+        }
         let said = if self.keeps_transcript { Some(self.said(step, &system_prompt, &messages)?) } else { None };
-        let call = ProviderCall {
-            account_slot: account_slot.clone(),
-            provider: provider.clone(),
-            model: model.clone(),
+        let conversation = Arc::new(Conversation {
             system_prompt,
             messages,
+            tools: Vec::new(),
             temperature: policy.temperature,
             max_tokens: policy.max_tokens.and_then(|most| u32::try_from(most).ok()),
-        };
-        let route = AskedRoute {
-            route_id: route_id.clone(),
-            provider: provider.clone(),
-            model: model.clone(),
-            account_slot: account_slot.clone(),
-        };
-        let asked = Asked { route, at: self.outside.clock.now(), said };
-        Ok(Reached::Asks(Box::new(call), Box::new(asked)))
+        });
+        let asked = Asked { routes: routes.clone(), at: self.outside.clock.now(), said };
+        let is_shown = self.shows_answers && policy.supports_streaming;
+        Ok(Reached::Asks(Box::new(Question { conversation, routes, is_shown }), Box::new(asked)))
+    }
+
+    /// Notes, once, which routes are never called, and why.
+    fn note_refused_routes(&mut self, step: &Step) {
+        if std::mem::replace(&mut self.told_routes, true) {
+            return;
+        }
+        for RefusedRoute { route, reasons } in &self.subject.plan.routing.refused {
+            let mut body = Map::new();
+            body.insert("step_id".to_owned(), json!(step.id));
+            body.insert("route_id".to_owned(), json!(route.route_id));
+            body.insert("provider".to_owned(), json!(route.provider));
+            body.insert("region".to_owned(), json!(route.region));
+            body.insert("residency".to_owned(), json!(route.residency));
+            let reasons: Vec<&str> = reasons.iter().map(|reason| reason.code()).collect();
+            body.insert("reasons".to_owned(), json!(reasons));
+            self.keep_document("route_refused", "route-refused.json", body);
+        }
     }
 
     /// The value of a step whose question was answered.
@@ -75,9 +79,10 @@ impl<'a> Run<'a> {
         &mut self,
         step: &Step,
         asked: Asked,
-        answer: Result<Completion, ProviderError>,
+        answer: Answer,
     ) -> Result<Value, StepFailure> {
-        self.keep_call(step, &asked, answer.as_ref().map_or_else(|error| Answered::Failed(*error), Answered::With));
+        let Answer { attempts, completion: answer } = answer;
+        self.keep_call(step, &asked, &attempts, answer.as_ref().ok());
         if let Some(mut said) = asked.said {
             let mut room = Ok(());
             if let Ok(completion) = &answer {
@@ -109,7 +114,7 @@ impl<'a> Run<'a> {
 
     /// What is left of a question that nobody waits for any more.
     pub(super) fn keep_unanswered(&mut self, step: &Step, asked: Asked) {
-        self.keep_call(step, &asked, Answered::Never);
+        self.keep_call(step, &asked, &[], None);
         self.transcript.extend(asked.said.map(Value::Object));
     }
 
@@ -155,11 +160,11 @@ impl<'a> Run<'a> {
             }
             if let Some(said) = values.get("message") {
                 let content = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
-                return Ok(vec![Message { role: MessageRole::User, content }]);
+                return Ok(vec![Message::of(MessageRole::User, content)]);
             }
         }
         let content = Value::Object(self.subject.inputs.clone()).to_string();
-        Ok(vec![Message { role: MessageRole::User, content }])
+        Ok(vec![Message::of(MessageRole::User, content)])
     }
 
     /// The part of a transcript that a question is. Its length is paid for: it is kept until the end.
@@ -181,38 +186,58 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What was asked of whom, and how it went: counts and codes, never what was said.
-    fn keep_call(&mut self, step: &Step, asked: &Asked, answered: Answered<'_>) {
+    /// What was asked of whom, and how it went: counts and codes, never what was said. The route that is named is the one
+    /// that answered, else the last one that was tried, else the first one.
+    fn keep_call(&mut self, step: &Step, asked: &Asked, attempts: &[Attempt], completion: Option<&Completion>) {
         let now = self.outside.clock.now();
-        let AskedRoute { route_id, provider, model, account_slot } = &asked.route;
-        let latency = u64::try_from(span(asked.at, now).as_micros()).unwrap_or(u64::MAX);
+        let last = attempts.last().map_or(0, |attempt| attempt.route);
         let mut body = Map::new();
         body.insert("step_id".to_owned(), json!(step.id));
-        body.insert("route_id".to_owned(), json!(route_id));
-        body.insert("provider".to_owned(), json!(provider));
-        body.insert("model".to_owned(), json!(model));
-        body.insert("account_slot".to_owned(), json!(account_slot));
-        body.insert("latency_us".to_owned(), json!(latency));
-        let result = match answered {
-            Answered::With(completion) => {
-                body.insert("tokens_in".to_owned(), json!(completion.tokens_in));
-                body.insert("tokens_out".to_owned(), json!(completion.tokens_out));
-                "answered"
+        if let Some(RoutePoint { route_id, provider, model, account_slot }) = asked.routes.get(last) {
+            body.insert("route_id".to_owned(), json!(route_id));
+            body.insert("provider".to_owned(), json!(provider));
+            body.insert("model".to_owned(), json!(model));
+            body.insert("account_slot".to_owned(), json!(account_slot));
+        }
+        body.insert("latency_us".to_owned(), json!(micros(span(asked.at, now))));
+        if let Some(completion) = completion {
+            body.insert("tokens_in".to_owned(), json!(completion.tokens_in));
+            body.insert("tokens_out".to_owned(), json!(completion.tokens_out));
+            if let Some(cost) = completion.cost_micros {
+                body.insert("cost_micros".to_owned(), json!(cost));
             }
-            Answered::Failed(error) => error.code(),
-            Answered::Never => "not_waited_for",
-        };
-        body.insert("attempts".to_owned(), json!([{ "route_id": route_id, "result": result }]));
+        }
+        let mut told: Vec<Value> = attempts.iter().map(|attempt| told_of(attempt, &asked.routes)).collect();
+        if told.is_empty() {
+            let route_id = asked.routes.first().map(|route| &route.route_id);
+            told.push(json!({ "route_id": route_id, "result": "not_waited_for" }));
+        }
+        body.insert("attempts".to_owned(), Value::Array(told));
+        self.keep_document("provider_call", "provider-call.json", body);
+    }
+
+    /// Keeps a document of codes and counts as evidence.
+    pub(super) fn keep_document(&mut self, kind: &'static str, file: &str, body: Map<String, Value>) {
         let artifact_id = self.outside.ids.fresh().into();
         self.ended.artifacts.push(EvidenceArtifact {
             artifact_id,
-            kind: "provider_call",
-            storage_ref: ArtifactPath::of_evidence(self.subject.execution_id, artifact_id, "provider-call.json"),
+            kind,
+            storage_ref: ArtifactPath::of_evidence(self.subject.execution_id, artifact_id, file),
             body,
             payload: None,
-            created_at: now,
+            created_at: self.outside.clock.now(),
         });
     }
+}
+
+fn told_of(attempt: &Attempt, routes: &[RoutePoint]) -> Value {
+    let route_id = routes.get(attempt.route).map(|route| &route.route_id);
+    let result = attempt.result.map_or_else(|error| error.code(), |()| "answered");
+    json!({ "route_id": route_id, "result": result, "latency_us": micros(attempt.latency) })
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Whether a call is given the prompt that its release binds; without a prompt of its own it is.
@@ -227,5 +252,5 @@ fn message(entry: &Value) -> Option<Message> {
         "assistant" => MessageRole::Assistant,
         _ => return None,
     };
-    Some(Message { role, content: entry.get("content")?.as_str()?.to_owned() })
+    Some(Message::of(role, entry.get("content")?.as_str()?.to_owned()))
 }

@@ -5,7 +5,11 @@ use super::*;
 use crate::{
     asset::{canonical::Canonical, content, content::CheckedContent, kind::AssetKind},
     evidence::lineage::{Origin, UntrustedReason},
-    execution::plan::{BoundAsset, Source},
+    execution::{
+        plan::{BoundAsset, Source},
+        provider::Completion,
+        routing::{Attempt, Routing},
+    },
     flow::Flow,
     policy::CompiledPolicy,
     release::lane::Lane,
@@ -77,6 +81,7 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
         ],
         flow,
         prompt: Some(template.compose(|_| None).unwrap()),
+        routing: Routing::of(&model_policy, None, |_| None),
         model_policy: Some(model_policy),
         included: vec![source("manners@v3", &json!({}))],
         release_id: "r".to_owned(),
@@ -95,6 +100,12 @@ fn facts() -> RunFacts {
         environment: "dev".to_owned(),
         lane: Lane::Standard,
     }
+}
+
+fn said(text: &str) -> Answer {
+    let completion = Completion { text: text.to_owned(), tokens_in: 1, tokens_out: 1, ..Completion::default() };
+    let attempt = Attempt { route: 0, result: Ok(()), retry_after: None, latency: Duration::from_millis(1) };
+    Answer { attempts: vec![attempt], completion: Ok(completion) }
 }
 
 /// Runs a plan with a provider that says the same again and again, and stops it at a question where it is told to.
@@ -121,8 +132,7 @@ fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Cut)>) -> Ended {
         {
             return run.conclude(Some(cut));
         }
-        let (text, metadata) = (answer.to_owned(), Map::new());
-        turn = run.answered(Ok(Completion { text, tokens_in: 1, tokens_out: 1, metadata }));
+        turn = run.answered(said(answer));
     }
     run.conclude(None)
 }
@@ -326,8 +336,7 @@ fn what_takes_long_to_fulfil_is_known_before() {
         let outside = Outside { clock: &steady, ids: &steady, redactor: &redactor };
         let mut run = Run::new(subject, decision, outside);
         assert!(matches!(run.start(), Turn::Ask(_)));
-        let answer = Completion { text: long.clone(), tokens_in: 1, tokens_out: 1, metadata: Map::new() };
-        assert!(matches!(run.answered(Ok(answer)), Turn::Ended));
+        assert!(matches!(run.answered(said(&long)), Turn::Ended));
         let closed = run.close(None);
         assert_eq!(closed.work() > 200_000, takes_long, "{obligation}");
         let without = closed.unfulfilled();
