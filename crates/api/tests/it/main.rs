@@ -9,6 +9,7 @@
 
 mod access;
 mod allowance;
+mod aloud;
 mod artifacts;
 mod asset_kind;
 mod assets;
@@ -53,6 +54,7 @@ mod reference;
 mod releases;
 mod rollback;
 mod rollout;
+mod routing;
 mod run_list;
 mod runtime;
 mod secrets;

@@ -273,7 +273,7 @@ fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, told: &m
             Ok(completion) => {
                 let (read, written) = (completion.tokens_in, completion.tokens_out);
                 tell_text(&format!("answered ({read} tokens in, {written} out)"), &completion.text, told);
-                return Put::Answered(Came { attempts, completion: Ok(completion) });
+                return Put::Answered(Came { attempts, was_told: false, completion: Ok(completion) });
             }
             Err(error) => {
                 writeln!(told, "answered: {}", error.code()).unwrap();
@@ -281,7 +281,7 @@ fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, told: &m
             }
         }
     }
-    Put::Answered(Came { attempts, completion: Err(failure) })
+    Put::Answered(Came { attempts, was_told: false, completion: Err(failure) })
 }
 
 fn tell_call(question: &Question, route: usize, is_first: bool, told: &mut String) {
