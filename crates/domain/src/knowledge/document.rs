@@ -9,8 +9,8 @@ use crate::{
         kind::AssetKind,
     },
     audit::{Fact, FactKind, Stamp, Subject},
-    id::{AssetId, DocumentEntryId, IngestId},
-    store::Change,
+    id::{AssetId, ChunkId, DocumentEntryId, IngestId},
+    store::{Change, Revision},
     text::is_name,
     time::Timestamp,
 };
@@ -208,6 +208,8 @@ impl KnowledgeRefusal {
 /// A piece of a document.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewChunk {
+    /// Its identifier.
+    pub chunk_id: ChunkId,
     /// Where it begins in the text, in bytes.
     pub start: usize,
     /// Where it ends.
@@ -402,7 +404,7 @@ pub fn marks(metadata: &Map<String, Value>) -> Vec<String> {
 }
 
 impl Ingest {
-    /// Adds documents to a knowledge base.
+    /// Adds documents to a knowledge base whose index was seen at a revision: they make the next one.
     ///
     /// # Errors
     /// When it takes none, or they have too many pieces.
@@ -411,7 +413,7 @@ impl Ingest {
         ingest_id: IngestId,
         (chunking, embedded_by): (Chunking, Option<EmbeddingModel>),
         documents: Vec<NewDocument>,
-        stamp: &Stamp,
+        (seen, stamp): (IndexRevision, &Stamp),
     ) -> Result<Change<Self>, KnowledgeRefusal> {
         takes_documents(asset)?;
         let chunks: usize = documents.iter().map(|document| document.chunks.len()).sum();
@@ -430,7 +432,7 @@ impl Ingest {
         let (created_at, created_by) = (stamp.at, stamp.actor.clone());
         let asset_id = asset.asset_id;
         let next = Self { ingest_id, asset_id, chunking, embedded_by, documents, created_at, created_by };
-        Ok(Change::creating(next, fact))
+        Ok(Change::replacing(next, Revision::new(seen.get()), fact))
     }
 }
 

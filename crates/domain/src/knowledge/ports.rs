@@ -45,11 +45,12 @@ pub struct Pin {
 /// Keeps documents, their pieces, and the ends of contracts. What it says of contracts is never answered out of a cache.
 #[async_trait]
 pub trait KnowledgeStore: Send + Sync {
-    /// Adds documents, and answers with the revision that they make.
+    /// Adds documents, and answers with the revision that they make. Stale when others were added since the decision, or
+    /// the knowledge base takes none any more; then the documents can be sent again with another decision.
     async fn commit_documents(
         &self,
         scope: TenantScope,
-        change: Change<Ingest>,
+        change: &Change<Ingest>,
         key: Option<&KeyedOutcome>,
     ) -> Result<IndexRevision, CommitError>;
     /// What became of an ingest.

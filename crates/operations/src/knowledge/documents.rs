@@ -15,7 +15,7 @@ use fairway_domain::{
         canonical::Checksum,
         ports::ArtifactPath,
     },
-    id::{AssetId, IngestId, WorkspaceId},
+    id::{AssetId, Ids, IngestId, WorkspaceId},
     idempotency::RequestKey,
     knowledge::{
         Chunking, KnowledgeBase, SourceType,
@@ -26,10 +26,13 @@ use fairway_domain::{
         ports::{FetchError, Piece, Splitter},
     },
     search::counted,
-    store::{Listed, Paging},
+    store::{CommitError, Listed, Paging, Revision},
     tenant::TenantScope,
 };
 use std::sync::Arc;
+
+/// How often an ingest is sent while others are faster. Each of them goes on, so nobody waits for nothing.
+const ATTEMPTS: usize = 12;
 
 /// A document with its text, before it is cut.
 struct Read {
@@ -91,6 +94,7 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Ingested, Failure> {
         takes_documents(asset)?;
+        let id = asset.asset_id;
         let base = self.latest_base(scope, asset).await?;
         let ids = judge(&drafts, base.source_type)?;
         if base.source_type == SourceType::Http {
@@ -112,13 +116,26 @@ impl Services {
             None
         };
         let ingest_id: IngestId = self.id();
-        let stamp = self.stamp(caller);
-        let change = Ingest::add(asset, ingest_id, (base.chunking, embedded_by), documents, &stamp)?;
         let outcome = keyed(key, 201, ingest_id.uuid());
-        self.stores.knowledge.commit_documents(scope, change, outcome.as_ref()).await?;
-        // As it is stored, so that a replay tells the same.
-        let ingested = self.stores.knowledge.find_ingest(scope, asset.asset_id, ingest_id).await?;
-        ingested.ok_or(Failure::Corrupt("an ingest is not there that was just made"))
+        let (seen, stamp) = (self.stores.knowledge.present_revision(scope, id).await?, self.stamp(caller));
+        let how = (base.chunking, embedded_by);
+        let mut change = Ingest::add(asset, ingest_id, how, documents, (seen, &stamp))?;
+        for _ in 0..ATTEMPTS {
+            match self.stores.knowledge.commit_documents(scope, &change, outcome.as_ref()).await {
+                // Others were added meanwhile. Nothing about these depends on that but which revision they make.
+                Err(CommitError::Stale) => {
+                    let seen = self.stores.knowledge.present_revision(scope, id).await?;
+                    change.decided_on = Some(Revision::new(seen.get()));
+                }
+                committed => {
+                    committed?;
+                    // As it is stored, so that a replay tells the same.
+                    let ingested = self.stores.knowledge.find_ingest(scope, id, ingest_id).await?;
+                    return ingested.ok_or(Failure::Corrupt("an ingest is not there that was just made"));
+                }
+            }
+        }
+        Err(Failure::Contended)
     }
 
     /// What the newest version of a knowledge base says: how its documents are read.
@@ -182,14 +199,15 @@ impl Services {
     /// Cuts texts, beside the threads that serve: a text may be long.
     async fn cut(&self, read: Vec<Read>, chunking: Chunking) -> Result<Vec<NewDocument>, Failure> {
         let splitter = Arc::clone(&self.settings.knowledge.splitter);
-        let ids: Vec<_> = read.iter().map(|_| self.id()).collect();
+        let ids = Arc::clone(&self.ids);
         let cut = move || {
             let mut documents = Vec::with_capacity(read.len());
             let mut chunks = 0_usize;
-            for (entry_id, read) in ids.into_iter().zip(read) {
+            for read in read {
                 let Read { document_id, draft, text } = read;
                 let DocumentDraft { title, source, metadata, .. } = draft;
-                let pieces = pieces(splitter.as_ref(), (title.as_deref(), &text), chunking);
+                let entry_id = ids.fresh().into();
+                let pieces = pieces(splitter.as_ref(), ids.as_ref(), (title.as_deref(), &text), chunking);
                 chunks = chunks.saturating_add(pieces.len());
                 if chunks > MAX_CHUNKS {
                     return Err(KnowledgeRefusal::Chunks);
@@ -233,10 +251,16 @@ impl Services {
     }
 }
 
-fn pieces(splitter: &dyn Splitter, (title, text): (Option<&str>, &str), chunking: Chunking) -> Vec<NewChunk> {
+fn pieces(
+    splitter: &dyn Splitter,
+    ids: &dyn Ids,
+    (title, text): (Option<&str>, &str),
+    chunking: Chunking,
+) -> Vec<NewChunk> {
     let piece = |piece: Piece| {
         let said = text.get(piece.start..piece.end)?;
         Some(NewChunk {
+            chunk_id: ids.fresh().into(),
             start: piece.start,
             end: piece.end,
             tokens: piece.tokens,
