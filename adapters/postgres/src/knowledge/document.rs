@@ -18,14 +18,15 @@ use fairway_domain::{
 };
 use tokio_postgres::Row;
 
-const COLUMNS: &str = "document.tenant_id, document.entry_id, document.asset_id, document.document_id, document.revision, \
-    document.digest, document.text_bytes, document.chunk_count, document.created_at, document.created_by";
-/// What stands beside a document, and whether another one has taken its place.
-const BESIDE: &str = "said.title, said.source_ref, said.metadata, NOT EXISTS (
+/// A document, what stands beside it, and whether another one has taken its place.
+const COLUMNS: &str = "document.*, said.title, said.source_ref, said.metadata, NOT EXISTS (
         SELECT FROM knowledge_document AS later
         WHERE later.tenant_id = document.tenant_id AND later.asset_id = document.asset_id
             AND later.document_id = document.document_id AND later.revision > document.revision
     ) AS current";
+const FROM: &str = "FROM knowledge_document AS document
+    LEFT JOIN knowledge_document_text AS said
+        ON said.tenant_id = document.tenant_id AND said.entry_id = document.entry_id";
 
 fn revision(row: &Row, name: &'static str) -> Result<IndexRevision, StoreError> {
     row.column::<i64>(name).map(IndexRevision::new)
@@ -61,16 +62,8 @@ pub(super) async fn list(
         format!("document.tenant_id = {}", values.bind(scope.tenant().uuid())),
         format!("document.asset_id = {}", values.bind(asset.uuid())),
     ];
-    let columns = "document.*, said.title, said.source_ref, said.metadata, NOT EXISTS (
-            SELECT FROM knowledge_document AS later
-            WHERE later.tenant_id = document.tenant_id AND later.asset_id = document.asset_id
-                AND later.document_id = document.document_id AND later.revision > document.revision
-        ) AS current";
-    let from = "FROM knowledge_document AS document
-        LEFT JOIN knowledge_document_text AS said
-            ON said.tenant_id = document.tenant_id AND said.entry_id = document.entry_id";
     let key = Key::Id("document.entry_id", "entry_id");
-    database.listed(Listing::plain(columns, key, from, conditions, values), page, document).await
+    database.listed(Listing::plain(COLUMNS, key, FROM, conditions, values), page, document).await
 }
 
 pub(super) async fn of_ingest(
@@ -85,9 +78,7 @@ pub(super) async fn of_ingest(
     let Some(row) = database.read_one(FIND, &[&tenant, &id.uuid(), &asset]).await? else { return Ok(None) };
     let made = revision(&row, "revision")?;
     let sql = format!(
-        "SELECT {COLUMNS}, {BESIDE} FROM knowledge_document AS document
-         LEFT JOIN knowledge_document_text AS said
-            ON said.tenant_id = document.tenant_id AND said.entry_id = document.entry_id
+        "SELECT {COLUMNS} {FROM}
          WHERE document.tenant_id = $1 AND document.asset_id = $2 AND document.revision = $3
          ORDER BY document.entry_id"
     );
