@@ -3,7 +3,6 @@
 pub(crate) mod diff;
 pub(crate) mod grant;
 pub(crate) mod impact;
-pub(crate) mod knowledge;
 pub(crate) mod life;
 
 use crate::{

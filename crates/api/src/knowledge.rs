@@ -1,8 +1,8 @@
 //! Knowledge bases: their documents, and the end of their access contracts.
 
-use super::{CONTENT_LIMIT, FromWorkspace, InWorkspace};
 use crate::{
     answer::Answer,
+    asset::{CONTENT_LIMIT, FromWorkspace, InWorkspace},
     caller::Identified,
     compose::Api,
     document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
