@@ -38,6 +38,7 @@ mod heavy;
 mod idempotency;
 mod impact;
 mod interface;
+mod knowledge;
 mod lanes;
 mod lanes_under_load;
 mod openapi;
