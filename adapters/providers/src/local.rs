@@ -11,8 +11,8 @@
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, Conversation, EmbeddingCall, Embeddings, Listener, Message, MessageRole, Provider, ProviderCall, ProviderError,
-    ProviderFailure,
+    Completion, Conversation, EmbeddingCall, Embeddings, Listener, Message, MessageRole, Provider, ProviderCall,
+    ProviderError, ProviderFailure,
 };
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
