@@ -6,8 +6,8 @@ pub mod ports;
 pub mod retrieval;
 pub mod revocation;
 
-use contract::{AccessContract, Asked, ContractDecision, ContractStanding, MalformedContract};
 use crate::id::{AssetId, TenantId};
+use contract::{AccessContract, Asked, ContractDecision, ContractStanding, MalformedContract};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;

@@ -42,7 +42,7 @@ impl Words {
     pub fn of<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
         let mut words = BTreeSet::new();
         for text in texts {
-            each_word(text, |word| drop(words.insert(word)));
+            each_word(text, |word| words.extend([word]));
         }
         Self(words)
     }

@@ -1,8 +1,8 @@
 //! Knowledge bases: documents go in, contracts are asked and ended, and runs retrieve.
 
 mod documents;
-mod revocation;
 mod retrieve;
+mod revocation;
 
 pub use retrieve::{ContractQuestion, Embedded, Retrieval, RetrievalFailure, RetrievalRequest};
 

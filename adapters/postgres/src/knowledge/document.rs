@@ -97,11 +97,7 @@ pub(super) async fn present_revision(
     row.map_or_else(|| Ok(IndexRevision::default()), |row| revision(&row, "revision"))
 }
 
-pub(super) async fn pins(
-    database: &Database,
-    scope: TenantScope,
-    release: ReleaseId,
-) -> Result<Vec<Pin>, StoreError> {
+pub(super) async fn pins(database: &Database, scope: TenantScope, release: ReleaseId) -> Result<Vec<Pin>, StoreError> {
     const SQL: &str = "SELECT pin.asset_id, pin.revision AS pinned, coalesce(known.revision, 0) AS present
         FROM knowledge_pin AS pin
         LEFT JOIN knowledge_index AS known ON known.tenant_id = pin.tenant_id AND known.asset_id = pin.asset_id
@@ -109,11 +105,7 @@ pub(super) async fn pins(
     let rows = database.read(SQL, &[&scope.tenant().uuid(), &release.uuid()]).await?;
     rows.iter()
         .map(|row| {
-            Ok(Pin {
-                asset: row.id("asset_id")?,
-                pinned: revision(row, "pinned")?,
-                present: revision(row, "present")?,
-            })
+            Ok(Pin { asset: row.id("asset_id")?, pinned: revision(row, "pinned")?, present: revision(row, "present")? })
         })
         .collect()
 }

@@ -222,7 +222,8 @@ impl<'a> Chunks<'a> {
         self.digests.push(chunk.digest.as_str());
         self.lexemes.push(vector_of(lexemes, &chunk.words, marks));
         self.texts.push(document.text.get(chunk.start..chunk.end).unwrap_or_default());
-        self.vectors.push(chunk.vector.as_ref().map(|vector| vector.iter().flat_map(|part| part.to_le_bytes()).collect()));
+        self.vectors
+            .push(chunk.vector.as_ref().map(|vector| vector.iter().flat_map(|part| part.to_le_bytes()).collect()));
         for word in chunk.words.keys() {
             let count = self.words.entry(word).or_default();
             *count = count.saturating_add(1);

@@ -77,12 +77,7 @@ pub(super) async fn by_words(
 }
 
 /// How the index is to be asked for the words.
-async fn looks(
-    database: &Database,
-    scope: TenantScope,
-    within: &Within,
-    words: &Words,
-) -> Result<Looks, StoreError> {
+async fn looks(database: &Database, scope: TenantScope, within: &Within, words: &Words) -> Result<Looks, StoreError> {
     const SQL: &str = "SELECT asked.word, coalesce((
                 SELECT held.chunks FROM knowledge_word AS held
                 WHERE held.tenant_id = $1 AND held.asset_id = $2 AND held.word = asked.word AND held.revision <= $3

@@ -44,7 +44,9 @@ async fn filled() -> Stage {
     let content = Canonical::of(&route).unwrap();
     let change = policy.add_version(fresh(), None, content.into(), &stamp()).unwrap();
     stage.store.commit_version(scope(), change, None).await.unwrap();
-    stage.run("INSERT INTO knowledge_pin SELECT tenant_id, release_id, gen_random_uuid(), 0 FROM release LIMIT 1").await;
+    stage
+        .run("INSERT INTO knowledge_pin SELECT tenant_id, release_id, gen_random_uuid(), 0 FROM release LIMIT 1")
+        .await;
     fairway_domain::audit::FactSequencer::sequence(&*stage.store).await.unwrap();
     stage
 }

@@ -122,16 +122,16 @@ async fn what_was_there_at_a_revision_is_found_there_for_ever() {
         assert!(found.hits[0].score > 0.5 && found.hits[0].score <= 1.0, "{found:?}");
         stage.store.chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap()[0].text.clone()
     };
-    assert_eq!((text(1).await.as_str(), text(2).await.as_str()), ("Thirty days of leave a year.", "Forty days of leave."));
+    assert_eq!(
+        (text(1).await.as_str(), text(2).await.as_str()),
+        ("Thirty days of leave a year.", "Forty days of leave.")
+    );
     assert_eq!(found(&stage, &within(id, 0), "leave").await, [""; 0]);
     assert_eq!(found(&stage, &within(id, 2), "thirty").await, [""; 0]);
     assert_eq!(found(&stage, &within(id, 2), "trains").await, ["travel"]);
     let listed = stage.store.list_documents(scope(), id, Paging { limit: 10, start: Start::Skip(0) }).await.unwrap();
-    let rows: Vec<(&str, i64, bool)> = listed
-        .rows
-        .iter()
-        .map(|row| (row.document_id.as_str(), row.index_revision.get(), row.current))
-        .collect();
+    let rows: Vec<(&str, i64, bool)> =
+        listed.rows.iter().map(|row| (row.document_id.as_str(), row.index_revision.get(), row.current)).collect();
     assert_eq!(rows, [("leave", 2, true), ("travel", 1, true), ("leave", 1, false)]);
     // The scores of a revision do not change with what is added later.
     let score = async || stage.store.by_words(scope(), &within(id, 1), &Words::of(["leave trains"])).await.unwrap();

@@ -93,7 +93,8 @@ async fn documents_go_in_and_are_found() {
     let again = app.post(documents(&base), text("leave", "Forty days of leave.")).await.expect(201);
     assert_eq!(again["index_revision"], 2);
     let listed = app.get(documents(&base)).await.expect(200);
-    let rows: Vec<Value> = listed.as_array().unwrap().iter().map(|row| json!([row["document_id"], row["current"]])).collect();
+    let rows: Vec<Value> =
+        listed.as_array().unwrap().iter().map(|row| json!([row["document_id"], row["current"]])).collect();
     assert_eq!(json!(rows), json!([["leave", true], ["hr/travel.md", true], ["leave", false]]));
     let found = retrieve(&app, &base, &content, "How many days of LEAVE have I?").await.unwrap();
     assert_eq!((names(&found), found.index_revision.get(), found.capped), (vec!["leave"], 2, false));
@@ -141,7 +142,11 @@ async fn what_cannot_be_added_is_refused_with_its_place() {
         (json!({ "document_id": "a", "text": "x", "source_ref": "y" }), "source_ref", "invalid"),
         (json!({ "document_id": "a", "source_ref": "y" }), "text", "text_expected"),
         (json!({ "document_id": "a", "text": "x", "title": "a\nb" }), "title", "invalid_title"),
-        (json!({ "document_id": "a", "text": "x", "metadata": { "n": "x".repeat(9_000) } }), "metadata", "invalid_metadata"),
+        (
+            json!({ "document_id": "a", "text": "x", "metadata": { "n": "x".repeat(9_000) } }),
+            "metadata",
+            "invalid_metadata",
+        ),
         (json!({ "document_id": "a", "text": "x", "owner": "me" }), "owner", "unknown_field"),
         (json!({ "document_id": "a", "text": "x".repeat((1 << 20) + 1) }), "text", "document_too_long"),
     ] {
@@ -270,14 +275,19 @@ async fn whoever_the_contract_does_not_name_retrieves_nothing() {
     let content = knowledge("handbook");
     let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
     app.post(documents(&base), text("leave", "Thirty days of leave.")).await.expect(201);
-    let refused = async |content: &Value, principal: &str, code: &str| {
-        match retrieve_as(&app, (&base, content), principal, "leave").await {
-            Err(RetrievalFailure::Refused(decision)) => {
-                let codes: Vec<&str> = decision.reasons.iter().map(|reason| reason.as_str()).collect();
-                assert!(!decision.is_allowed() && codes.contains(&code), "{codes:?}");
-            }
-            other => panic!("{other:?}"),
+    let refused = async |content: &Value, principal: &str, code: &str| match retrieve_as(
+        &app,
+        (&base, content),
+        principal,
+        "leave",
+    )
+    .await
+    {
+        Err(RetrievalFailure::Refused(decision)) => {
+            let codes: Vec<&str> = decision.reasons.iter().map(|reason| reason.as_str()).collect();
+            assert!(!decision.is_allowed() && codes.contains(&code), "{codes:?}");
         }
+        other => panic!("{other:?}"),
     };
     refused(&content, "user:eve", "principal_not_allowed").await;
     refused(&content, "anonymous", "principal_not_allowed").await;

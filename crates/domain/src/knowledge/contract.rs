@@ -132,7 +132,18 @@ pub enum ContractReason {
 
 impl ContractReason {
     /// Every one.
-    pub const ALL: [Self; 10] = [Self::PrincipalAllowed, Self::GroupAllowed, Self::WorkspaceAllowed, Self::ModeAllowed, Self::Malformed, Self::Unknown, Self::Revoked, Self::PrincipalNotAllowed, Self::WorkspaceNotAllowed, Self::ModeNotAllowed];
+    pub const ALL: [Self; 10] = [
+        Self::PrincipalAllowed,
+        Self::GroupAllowed,
+        Self::WorkspaceAllowed,
+        Self::ModeAllowed,
+        Self::Malformed,
+        Self::Unknown,
+        Self::Revoked,
+        Self::PrincipalNotAllowed,
+        Self::WorkspaceNotAllowed,
+        Self::ModeNotAllowed,
+    ];
 
     /// The spelling in contents and on the wire.
     #[must_use]
@@ -207,7 +218,13 @@ impl ContractDecision {
     /// The decision on a contract that cannot be read.
     #[must_use]
     pub fn malformed(_: MalformedContract, mode: AccessMode) -> Self {
-        Self { contract_id: None, version: None, mode, citation_required: true, reasons: vec![ContractReason::Malformed] }
+        Self {
+            contract_id: None,
+            version: None,
+            mode,
+            citation_required: true,
+            reasons: vec![ContractReason::Malformed],
+        }
     }
 }
 
@@ -307,7 +324,9 @@ enum Needed {
 /// A word of letters, digits and marks that begins with a letter or a digit.
 pub(super) fn is_code(text: &str, longest: usize, marks: &[u8]) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || marks.contains(&byte);
-    text.len() <= longest && text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric()) && text.bytes().all(inner)
+    text.len() <= longest
+        && text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
+        && text.bytes().all(inner)
 }
 
 fn truth(members: &Map<String, Value>, field: &'static str) -> Result<bool, MalformedContract> {
@@ -336,7 +355,9 @@ fn set<T: Ord>(
 fn principal(text: &str) -> Option<ActorRef> {
     let actor = ActorRef::parse(text).ok()?;
     match actor.kind() {
-        ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System | ActorKind::Anonymous => Some(actor),
+        ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System | ActorKind::Anonymous => {
+            Some(actor)
+        }
         // Whoever holds a link is nobody in particular.
         ActorKind::ShareLink => None,
     }

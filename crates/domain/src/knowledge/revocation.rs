@@ -4,7 +4,7 @@ use super::document::KnowledgeRefusal;
 use crate::{
     access::ActorRef,
     asset::Asset,
-    audit::{FactKind, Fact, Stamp, Subject},
+    audit::{Fact, FactKind, Stamp, Subject},
     id::{AssetId, RevocationId},
     notification::Category,
     store::Change,

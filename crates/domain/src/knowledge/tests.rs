@@ -40,7 +40,9 @@ fn what_is_said_is_read() {
     assert_eq!((base.retrieval.score_threshold, base.retrieval.hybrid_weight), (0.25, 1.0));
     assert_eq!(base.retrieval.filters, *json!({ "language": "de" }).as_object().unwrap());
     assert_eq!(base.retrieval.max_context_tokens, Some(900));
-    for (field, value) in [("top_k", json!(0.5)), ("top_k", json!(-1)), ("score_threshold", json!(2)), ("filters", json!([]))] {
+    for (field, value) in
+        [("top_k", json!(0.5)), ("top_k", json!(-1)), ("score_threshold", json!(2)), ("filters", json!([]))]
+    {
         let mut wrong = said.clone();
         wrong["retrieval"][field] = value;
         assert_eq!(KnowledgeBase::parse(&wrong), Err(MalformedBase), "{field}");

@@ -10,11 +10,7 @@ use crate::{
 };
 use fairway_domain::{
     access::{Caller, Permission, Place},
-    asset::{
-        Asset,
-        canonical::Checksum,
-        ports::ArtifactPath,
-    },
+    asset::{Asset, canonical::Checksum, ports::ArtifactPath},
     id::{AssetId, Ids, IngestId, WorkspaceId},
     idempotency::RequestKey,
     knowledge::{
@@ -238,7 +234,8 @@ impl Services {
         let said = |document: &NewDocument, chunk: &NewChunk| {
             document.text.get(chunk.start..chunk.end).unwrap_or_default().to_owned()
         };
-        let texts = documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| said(document, chunk)));
+        let texts =
+            documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| said(document, chunk)));
         let made = self.vectors(texts.collect()).await.map_err(|error| {
             tracing::warn!(code = error.code(), "the embedding model gave no vectors");
             KnowledgeRefusal::NoVectors

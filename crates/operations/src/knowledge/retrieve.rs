@@ -161,7 +161,7 @@ impl Services {
         let within = Within { asset, revision, filters: settings.filters.clone(), most };
         let (found, embedded) = self.find(scope, base, &within, readable(query)).await?;
         let found = found.best(most);
-        let chunks = used(self.said(scope, asset, &found).await?, settings);
+        let chunks = used(self.spelled_out(scope, asset, &found).await?, settings);
         Ok(Retrieval {
             asset,
             decision,
@@ -216,7 +216,7 @@ impl Services {
     }
 
     /// What was found, with what it says, in the same order. What was erased meanwhile is not among it.
-    async fn said(
+    async fn spelled_out(
         &self,
         scope: TenantScope,
         asset: AssetId,
@@ -226,9 +226,7 @@ impl Services {
         let chunks = self.stores.knowledge.chunks(scope, asset, &ids).await?;
         let mut chunks: HashMap<ChunkId, RetrievedChunk> =
             chunks.into_iter().map(|chunk| (chunk.chunk_id, chunk)).collect();
-        let scored = |hit: &Hit| {
-            chunks.remove(&hit.chunk_id).map(|chunk| RetrievedChunk { score: hit.score, ..chunk })
-        };
+        let scored = |hit: &Hit| chunks.remove(&hit.chunk_id).map(|chunk| RetrievedChunk { score: hit.score, ..chunk });
         Ok(found.hits.iter().filter_map(scored).collect())
     }
 }

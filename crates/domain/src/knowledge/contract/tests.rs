@@ -113,7 +113,14 @@ fn wrong_values() -> Vec<Value> {
     let mut values = vec![json!(null), json!(true), json!(0), json!(-1.5), json!({}), json!({ "deny": true })];
     values.extend(texts.map(|text| json!(text)));
     values.extend(texts.map(|text| json!([text])));
-    values.extend([json!([[]]), json!([null]), json!([7]), json!([{}]), json!([true]), json!(["user:ada", "user:ada"])]);
+    values.extend([
+        json!([[]]),
+        json!([null]),
+        json!([7]),
+        json!([{}]),
+        json!([true]),
+        json!(["user:ada", "user:ada"]),
+    ]);
     values
 }
 
