@@ -1,6 +1,9 @@
 //! Documents of knowledge bases: what is found, as of which revision, and by whom.
 
-use crate::stage::{Stage, World, fresh, scope, slug, stamp};
+use crate::{
+    indexes::{TURNS, asked},
+    stage::{Stage, World, fresh, scope, slug, stamp},
+};
 use fairway_domain::{
     asset::{
         Asset,
@@ -21,6 +24,7 @@ use fairway_domain::{
     store::{Change, CommitError, Paging, Start},
     tenant::TenantScope,
 };
+use fairway_testkit::TestDatabase;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -319,4 +323,42 @@ async fn a_contract_is_over_once_a_version_or_somebody_says_so() {
     let kept = stage.store.find_revocation(scope(), one.asset_id, &by_row).await.unwrap().unwrap();
     assert_eq!(kept, change.next);
     assert_eq!(stage.store.find_revocation(scope(), two.asset_id, &by_row).await.unwrap(), None);
+}
+
+/// Pieces of one knowledge base, of which each has a word of its own and every tenth the word `common`.
+const FILL: &str = "
+    INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+        digest, from_revision, embedded_by, words, body)
+    SELECT '<tenant>', gen_random_uuid(), '<asset>', gen_random_uuid(), 'd' || n, 0, 0, 1, 1, 'x', 1, '',
+        array_to_tsvector(ARRAY['<prefix>/w' || n] || CASE WHEN n % 10 = 0 THEN ARRAY['<prefix>/common'] ELSE '{}' END),
+        repeat('x', 300)
+    FROM generate_series(1, 30000) AS n;
+    INSERT INTO knowledge_word SELECT '<tenant>', '<asset>', 'w' || n, 1, 1 FROM generate_series(1, 30000) AS n;
+    INSERT INTO knowledge_word VALUES ('<tenant>', '<asset>', 'common', 1, 3000);
+    ANALYZE;";
+
+/// The words alone lead to pieces: whatever the planner believes, it does not walk through a knowledge base.
+#[tokio::test]
+async fn a_rare_word_among_many_pieces_costs_little_and_a_frequent_one_is_bounded() {
+    let asset: AssetId = fresh();
+    let fill = FILL
+        .replace("<tenant>", &scope().tenant().to_string())
+        .replace("<asset>", &asset.to_string())
+        .replace("<prefix>", &IndexRevision::prefix(scope().tenant(), asset));
+    let mut database = TestDatabase::create().await.unwrap();
+    database.owner().await.unwrap().batch_execute(&fill).await.unwrap();
+    let pages = "SELECT relpages::bigint FROM pg_class WHERE relname = 'knowledge_chunk'";
+    let pages: i64 = database.owner().await.unwrap().query_one(pages, &[]).await.unwrap().get(0);
+    for (query, hits, capped, most) in
+        [("w777", 1, false, 20), ("common", 10, true, pages / 2), ("common w777", 10, true, pages / 2)]
+    {
+        let (back, counts) = asked(database, async |_, store| {
+            let found = store.by_words(scope(), &within(asset, 1), &Words::of([query])).await.unwrap();
+            assert_eq!((found.hits.len(), found.capped), (hits, capped), "{query}");
+        })
+        .await;
+        database = back;
+        let blocks = counts["knowledge_chunk"].blocks / i64::try_from(TURNS).unwrap();
+        assert!(blocks <= most, "`{query}` looks at {blocks} blocks of {pages}");
+    }
 }
