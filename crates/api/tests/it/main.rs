@@ -39,6 +39,7 @@ mod heavy;
 mod idempotency;
 mod impact;
 mod interface;
+mod knowledge;
 mod lanes;
 mod lanes_under_load;
 mod openapi;
