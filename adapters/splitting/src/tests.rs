@@ -48,10 +48,7 @@ fn headings_begin_pieces() {
 fn a_heading_is_one_where_markdown_has_one() {
     let text = "Before.\n\n```sh\n# no heading\n```\n\nTitle\n=====\n\nText. # Not one either.\n\n## Next\n";
     let said: Vec<&str> = split(ChunkStrategy::Heading, 64, text).iter().map(|(_, said)| *said).collect();
-    assert_eq!(
-        said,
-        ["Before.\n\n```sh\n# no heading\n```", "Title\n=====\n\nText. # Not one either.", "## Next"]
-    );
+    assert_eq!(said, ["Before.\n\n```sh\n# no heading\n```", "Title\n=====\n\nText. # Not one either.", "## Next"]);
     let long = format!("# Long\n\n{}", "Seven words are in each of these. ".repeat(4));
     let said = split(ChunkStrategy::Heading, 16, &long);
     assert!(said.len() > 2 && said[0].1.starts_with("# Long"), "{said:?}");
