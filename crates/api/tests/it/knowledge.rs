@@ -96,6 +96,10 @@ async fn documents_go_in_and_are_found() {
     let rows: Vec<Value> =
         listed.as_array().unwrap().iter().map(|row| json!([row["document_id"], row["current"]])).collect();
     assert_eq!(json!(rows), json!([["leave", true], ["hr/travel.md", true], ["leave", false]]));
+    // The log says that and how much, and nothing of what.
+    let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_added'
+        AND convert_from(body, 'UTF8') NOT SIMILAR TO '%(leave|Holidays|travel|language)%'";
+    assert_eq!(crate::share_link::number(&app, facts).await, 2);
     let found = retrieve(&app, &base, &content, "How many days of LEAVE have I?").await.unwrap();
     assert_eq!((names(&found), found.index_revision.get(), found.capped), (vec!["leave"], 2, false));
     let chunk = &found.chunks[0];
