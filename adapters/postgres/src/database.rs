@@ -120,7 +120,7 @@ impl Database {
             routes: Gather::over(Looks(Routes(points.clone())), &waiting),
             environments: Gather::over(Looks(Environments(points.clone())), &waiting),
             releases: Gather::over(Looks(Releases(points.clone())), &waiting),
-            evidence: Gather::over(Looks(Evidence(points.clone())), &waiting),
+            evidence: Gather::over(Looks(Evidence { pool: points.clone(), kept: options.result_retention }), &waiting),
             runs: Gather::over(Looks(Runs { pool: points.clone(), kept: options.result_retention }), &waiting),
             lineages: Gather::over(Looks(Lineages(points.clone())), &waiting),
             accepts: Gather::over(Commits::of(Accepts::of_running(points.clone())), &waiting),

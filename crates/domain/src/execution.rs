@@ -5,6 +5,7 @@ pub mod plan;
 pub mod ports;
 pub mod progress;
 pub mod provider;
+pub mod retrieval;
 pub mod routing;
 pub mod run;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod admission;
 mod behalf;
+mod documents;
 mod engine;
 mod evidence;
 mod follow;

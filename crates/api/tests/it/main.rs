@@ -42,6 +42,7 @@ mod interface;
 mod knowledge;
 mod lanes;
 mod lanes_under_load;
+mod lookup;
 mod openapi;
 mod overheard;
 mod overload;

@@ -2,7 +2,7 @@
 
 use crate::{
     asset::{canonical::Checksum, content::ModelPolicy, kind::AssetKind},
-    execution::routing::Routing,
+    execution::{retrieval::BoundKnowledge, routing::Routing},
     flow::{Action, Flow},
     policy::{CompiledPolicy, Obligation, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
     prompt::composition::ComposedPrompt,
@@ -13,14 +13,14 @@ use serde_json::{Map, Value};
 
 /// Obligations that a run fulfils. A policy that may impose another one is not activated: a control that is not enforced
 /// must not look as if it were.
-pub const FULFILLED: &[Obligation] = &[Obligation::RecordTranscript, Obligation::RedactOutput, Obligation::NotifyOwner];
+pub const FULFILLED: &[Obligation] =
+    &[Obligation::RecordTranscript, Obligation::RedactOutput, Obligation::RequireCitation, Obligation::NotifyOwner];
 
 /// Whether a run can do what a task asks for.
 #[must_use]
 pub const fn runs(action: Action) -> bool {
     match action {
-        Action::EvaluatePolicy => true,
-        Action::RetrieveDocuments => false,
+        Action::EvaluatePolicy | Action::RetrieveDocuments => true,
     }
 }
 
@@ -37,6 +37,8 @@ pub struct RunPlan {
     pub model_policy: Option<ModelPolicy>,
     /// Which of its routes may be called.
     pub routing: Routing,
+    /// The knowledge bases that the release binds, in the order of the bindings.
+    pub knowledge: Vec<BoundKnowledge>,
     /// What the release binds, by role.
     pub bound: Vec<BoundAsset>,
     /// What the prompt includes, each version once.

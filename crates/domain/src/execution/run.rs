@@ -6,6 +6,7 @@
 mod call;
 mod lineage;
 mod obligation;
+mod retrieve;
 mod scope;
 
 #[cfg(test)]
@@ -15,6 +16,7 @@ use super::{
     Outcome, Payload, RunError, Status, StepRecord,
     plan::{RunFacts, RunPlan},
     progress::RunEvent,
+    retrieval::{Lookup, Retrieved, Unretrieved},
     routing::{Answer, Question},
 };
 use crate::{
@@ -28,6 +30,7 @@ use crate::{
         reference::{Template, Unresolvable},
     },
     id::{DecisionId, ExecutionId, Ids},
+    knowledge::contract::ContractDecision,
     policy::{self, Obligation, PolicyDecision},
     prompt::PromptRefusal,
     redaction::Redactor,
@@ -36,7 +39,10 @@ use crate::{
 use call::Asked;
 use scope::Known;
 use serde_json::{Map, Value, json};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// Steps that one run may take. A sound flow has no cycle and at most 200 steps; this holds even if it had.
 pub const STEP_BUDGET: usize = 1_000;
@@ -79,8 +85,12 @@ pub struct Outside<'a> {
 #[derive(Debug)]
 #[must_use]
 pub enum Turn {
+    /// What the contracts of the bound knowledge bases say, in their order, before anything else is done.
+    Check,
     /// A model's answer.
     Ask(Box<Question>),
+    /// Documents.
+    LookUp(Box<Lookup>),
     /// Nothing: it has ended.
     Ended,
 }
@@ -150,6 +160,8 @@ pub struct Closed {
     ended: Ended,
     owed: Vec<Obligation>,
     transcript: Vec<Value>,
+    /// The documents that an answer can cite.
+    citable: BTreeSet<String>,
 }
 
 /// Why a step did not succeed.
@@ -158,6 +170,8 @@ enum StepFailure {
     Failed(RunError),
     /// A denial, which nothing catches.
     Denied,
+    /// The contract of a knowledge base, which nothing catches either.
+    RefusedByContract,
     /// The run has no room left. Nothing catches that either: there is none for the step that would.
     NoRoom,
 }
@@ -191,6 +205,7 @@ impl StepFailure {
         match self {
             Self::Failed(error) => error.code.clone(),
             Self::Denied => "policy_denied".to_owned(),
+            Self::RefusedByContract => ContractDecision::REFUSED.to_owned(),
             Self::NoRoom => "value_too_large".to_owned(),
         }
     }
@@ -202,13 +217,21 @@ enum Reached {
     Done(Value),
     /// A question.
     Asks(Box<Question>, Box<Asked>),
+    /// Documents that it needs.
+    LooksUp(Box<Lookup>),
 }
 
 /// A step that waits for an answer.
 struct Waiting<'a> {
     step: &'a Step,
     began: Timestamp,
-    asked: Box<Asked>,
+    awaits: Awaits,
+}
+
+/// What a step waits for.
+enum Awaits {
+    Answer(Box<Asked>),
+    Documents(Box<Lookup>),
 }
 
 /// One run under way.
@@ -227,6 +250,8 @@ pub struct Run<'a> {
     /// What any decision of the run imposed, the first first.
     owed: Vec<Obligation>,
     waiting: Option<Waiting<'a>>,
+    /// The documents that were retrieved.
+    citable: BTreeSet<String>,
     /// Whether it was noted which routes are never called.
     told_routes: bool,
     /// What happened and was not taken yet; `None` where nobody wants to be told.
@@ -264,6 +289,7 @@ impl<'a> Run<'a> {
             transcript: Vec::new(),
             owed,
             waiting: None,
+            citable: BTreeSet::new(),
             told_routes: false,
             events: None,
             ended,
@@ -296,6 +322,10 @@ impl<'a> Run<'a> {
 
     /// Begins.
     pub fn start(&mut self) -> Turn {
+        if self.subject.plan.knowledge.is_empty() { self.begin() } else { Turn::Check }
+    }
+
+    fn begin(&mut self) -> Turn {
         match self.subject.plan.flow.entry() {
             Some(step) => self.walk(step),
             None => self.fail(RunError::new("flow_invalid", "the flow has no entry")),
@@ -304,7 +334,9 @@ impl<'a> Run<'a> {
 
     /// Goes on with the answer to the last question. An answer to no question changes nothing.
     pub fn answered(&mut self, answer: Answer) -> Turn {
-        let Some(Waiting { step, began, asked }) = self.waiting.take() else { return Turn::Ended };
+        let Some(Waiting { step, began, awaits: Awaits::Answer(asked) }) = self.waiting.take() else {
+            return Turn::Ended;
+        };
         if self.shows_answers
             && !answer.was_told
             && let Ok(completion) = &answer.completion
@@ -312,6 +344,19 @@ impl<'a> Run<'a> {
             self.tell(|| RunEvent::delta(&step.id, &completion.text));
         }
         let produced = self.take_answer(step, *asked, answer).and_then(|value| self.produced(step, value));
+        self.go_on(step, began, produced)
+    }
+
+    /// Goes on with the documents that were looked up. Documents for no step change nothing.
+    pub fn looked_up(&mut self, found: Result<Retrieved, Unretrieved>) -> Turn {
+        let Some(Waiting { step, began, awaits: Awaits::Documents(lookup) }) = self.waiting.take() else {
+            return Turn::Ended;
+        };
+        let produced = self.take_documents(step, &lookup, found).and_then(|value| self.produced(step, value));
+        self.go_on(step, began, produced)
+    }
+
+    fn go_on(&mut self, step: &'a Step, began: Timestamp, produced: Result<Value, StepFailure>) -> Turn {
         match self.leave(step, began, produced) {
             Ok(next) => self.walk(next),
             Err(turn) => turn,
@@ -342,13 +387,16 @@ impl<'a> Run<'a> {
             ended: self.ended,
             owed: self.owed,
             transcript: self.transcript,
+            citable: self.citable,
         }
     }
 
     /// Notes the question that the run was cut at: it was asked, and nobody waits for what is answered.
     fn leave_unanswered(&mut self, code: &str) {
-        let Some(Waiting { step, began, asked }) = self.waiting.take() else { return };
-        self.keep_unanswered(step, *asked);
+        let Some(Waiting { step, began, awaits }) = self.waiting.take() else { return };
+        if let Awaits::Answer(asked) = awaits {
+            self.keep_unanswered(step, *asked);
+        }
         self.tell(|| RunEvent::step_completed(&step.id, Some(code)));
         self.ended.steps.push(StepRecord {
             step_id: step.id.clone(),
@@ -368,8 +416,12 @@ impl<'a> Run<'a> {
             self.tell(|| RunEvent::step_started(&step.id, step.kind.as_str()));
             let done = match self.take(step) {
                 Ok(Reached::Asks(call, asked)) => {
-                    self.waiting = Some(Waiting { step, began, asked });
+                    self.waiting = Some(Waiting { step, began, awaits: Awaits::Answer(asked) });
                     return Turn::Ask(call);
+                }
+                Ok(Reached::LooksUp(lookup)) => {
+                    self.waiting = Some(Waiting { step, began, awaits: Awaits::Documents(lookup.clone()) });
+                    return Turn::LookUp(lookup);
                 }
                 Ok(Reached::Done(value)) => Ok(value),
                 Err(failure) => Err(failure),
@@ -405,6 +457,7 @@ impl<'a> Run<'a> {
                 (self.ended.status, self.ended.outcome) = (Status::Denied, Outcome::Denied);
                 return Err(Turn::Ended);
             }
+            Err(StepFailure::RefusedByContract) => return Err(self.refused_by_contract()),
             Err(StepFailure::NoRoom) => {
                 let message = "the values of the run take more room than a run has";
                 return Err(self.fail(RunError::new("value_too_large", message)));
@@ -449,7 +502,8 @@ impl<'a> Run<'a> {
                 self.note_return(output);
                 return self.resolve(output, None).map(Reached::Done);
             }
-            StepKind::Task { action: Action::RetrieveDocuments } | StepKind::Agent { .. } => {
+            StepKind::Task { action: Action::RetrieveDocuments } => return self.lookup(step, &inputs),
+            StepKind::Agent { .. } => {
                 return Err(StepFailure::of("step_type_unavailable", "this server cannot run steps of this type"));
             }
         };

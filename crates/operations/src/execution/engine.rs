@@ -1,5 +1,6 @@
 //! The engine: asks what a run wants to know, until it has ended, and keeps how far it came.
 
+use super::documents::Reader;
 use crate::{Services, once::ATTEMPTS};
 use fairway_domain::{
     execution::{
@@ -237,8 +238,28 @@ impl<'s> Keeper<'s> {
 }
 
 /// Runs on to the end. Dropping the future stops the run within a provider's call; what it did until then stays in it.
-pub(super) async fn run_to_end(run: &mut Run<'_>, mut turn: Turn, keeper: &mut Keeper<'_>) -> Option<Cut> {
-    while let Turn::Ask(question) = turn {
+pub(super) async fn run_to_end(
+    run: &mut Run<'_>,
+    mut turn: Turn,
+    keeper: &mut Keeper<'_>,
+    reader: &Reader<'_>,
+) -> Option<Cut> {
+    loop {
+        let question = match turn {
+            Turn::Ask(question) => question,
+            Turn::Check => {
+                turn = run.checked(keeper.services.contracts_say(reader).await);
+                continue;
+            }
+            Turn::LookUp(lookup) => {
+                if let Err(cut) = keeper.before_asking(run).await {
+                    return Some(cut);
+                }
+                turn = run.looked_up(keeper.services.look_up(reader, &lookup).await);
+                continue;
+            }
+            Turn::Ended => return None,
+        };
         let step = run.asking();
         let (answer, kept) = match keeper.known(step.map(|step| step.id.as_str())) {
             Some(known) => (known, None),
@@ -262,7 +283,6 @@ pub(super) async fn run_to_end(run: &mut Run<'_>, mut turn: Turn, keeper: &mut K
         // What follows reaches out to nobody: the answer is stored before the next question, or with the end.
         keeper.answer = kept;
     }
-    None
 }
 
 /// A part of what a model says.

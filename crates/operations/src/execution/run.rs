@@ -1,6 +1,7 @@
 //! From acceptance to the one end: the run's task, its heartbeat, its deadline, and storing how it ended.
 
 use super::{
+    documents::Reader,
     engine::{Came, FIRST_PAUSE, Keeper, Keeping, LONGEST_PAUSE, run_to_end},
     live::AtWork,
     plan::KeptPlan,
@@ -150,7 +151,10 @@ impl Running {
         let cut = if self.cancelled_by.get().is_some() {
             Some(Cut::Cancelled)
         } else {
-            let going = run_to_end(&mut run, turn, &mut keeper);
+            let place = (self.scope, accepted.workspace_id);
+            let under = (accepted.release_id, &accepted.environment);
+            let reader = Reader::new(place, under, &self.plan.plan, &self.facts);
+            let going = run_to_end(&mut run, turn, &mut keeper, &reader);
             tokio::select! {
                 in_time = tokio::time::timeout(self.time_left, going) => in_time.unwrap_or(Some(Cut::Overdue)),
                 cut = self.keep_lease(look) => Some(cut),

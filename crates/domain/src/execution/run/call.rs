@@ -1,6 +1,6 @@
 //! Questions to models: what is asked, and what is made of the answer.
 
-use super::{Known, Reached, Run, StepFailure, Subject, scope::WithPrompt, span};
+use super::{Known, Reached, Run, StepFailure, Subject, retrieve::as_message, scope::WithPrompt, span};
 use crate::{
     asset::{kind::AssetKind, ports::ArtifactPath},
     evidence::EvidenceArtifact,
@@ -37,7 +37,11 @@ impl<'a> Run<'a> {
         // Noted before anything of it can be refused: a prompt that cannot be filled was read all the same.
         self.note_call(step);
         let system_prompt = self.prompt_of(step, inputs)?;
-        let messages = self.conversation(inputs)?;
+        let mut messages = self.conversation(inputs)?;
+        // What others wrote goes with what is asked, and never with the instructions.
+        if let Some(documents) = inputs.get("documents").and_then(as_message) {
+            messages.insert(0, Message::of(MessageRole::User, documents));
+        }
         let routes = self.open_routes(step)?;
         let said = if self.keeps_transcript { Some(self.said(step, &system_prompt, &messages)?) } else { None };
         let conversation = Arc::new(Conversation {

@@ -83,6 +83,7 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
         prompt: Some(template.compose(|_| None).unwrap()),
         routing: Routing::of(&model_policy, None, |_| None),
         model_policy: Some(model_policy),
+        knowledge: Vec::new(),
         included: vec![source("manners@v3", &json!({}))],
         release_id: "r".to_owned(),
         workload_id: "w".to_owned(),
