@@ -48,6 +48,7 @@ mod paths;
 mod patience;
 mod principal_binding;
 mod prompt;
+mod provider;
 mod public;
 mod reference;
 mod releases;
