@@ -223,10 +223,7 @@ mod tests {
     }
 
     fn refused(guard: &Guard, url: &str) -> Option<EgressRefusal> {
-        match guard.demand(&Url::parse(url).unwrap()) {
-            Ok(_) => None,
-            Err(refusal) => Some(refusal),
-        }
+        guard.demand(&Url::parse(url).unwrap()).err()
     }
 
     #[test]

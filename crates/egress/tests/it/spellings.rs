@@ -1,6 +1,6 @@
 //! T35: addresses of this machine and of others that are nobody's business, in every spelling.
 
-use crate::canary::{Canary, Says, get};
+use crate::canary::{Canary, Says, Script, get};
 use fairway_egress::{Allowance, EgressError, EgressRefusal, Guard, Limits, Reach};
 
 /// What becomes of a request.
@@ -40,7 +40,8 @@ async fn no_spelling_of_this_machine_is_reached() {
         "ｌｏｃａｌｈｏｓｔ",
     ];
     for reach in [Reach::Local, Reach::Remote] {
-        let guard = Guard::new(reach, Vec::new());
+        // Machines differ in which of these names they know; here all of them are this machine's.
+        let guard = Guard::new(reach, Vec::new()).resolving_by(Script::of(&[&["127.0.0.1"]]));
         for scheme in ["http", "https"] {
             for host in hosts {
                 let error = asked(&guard, &format!("{scheme}://{host}:{port}/hook")).await;
@@ -58,7 +59,8 @@ async fn no_spelling_of_this_machine_is_reached() {
 
 #[tokio::test]
 async fn names_of_this_machine_are_refused_when_they_are_resolved() {
-    let guard = Guard::new(Reach::Remote, Vec::new());
+    let known = || Script::of(&[&["::1", "127.0.0.1"]]);
+    let guard = Guard::new(Reach::Remote, Vec::new()).resolving_by(known());
     for name in ["localhost", "localhost.", "LocalHost"] {
         for port in ["", ":8443"] {
             let error = asked(&guard, &format!("https://{name}{port}/")).await;
@@ -66,8 +68,11 @@ async fn names_of_this_machine_are_refused_when_they_are_resolved() {
         }
     }
     // In the clear it takes an allowance, also where the name is this machine's own.
-    let local = Guard::new(Reach::Local, Vec::new());
+    let local = Guard::new(Reach::Local, Vec::new()).resolving_by(known());
     let error = asked(&local, "http://localhost:1/").await;
+    assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
+    // By the machine's own resolver too.
+    let error = asked(&Guard::new(Reach::Remote, Vec::new()), "https://localhost/").await;
     assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
 }
 
