@@ -8,7 +8,7 @@ use fairway_testkit::{
     Behaviour, MovableClock, StubProvider, TestApp,
     app::{ActiveWorkload, Request},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},

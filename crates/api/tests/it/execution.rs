@@ -253,7 +253,7 @@ async fn a_legacy_release_calls_the_model_that_its_configuration_names() {
     let model = given.model_policy("model").await;
     let both = given.active_with("both", vec![prompt, policy, config.clone(), model, flow]).await;
     run(&app, &both).await.expect(200);
-    assert_eq!(provider.calls()[1].model, "rules");
+    assert_eq!(provider.calls()[1].route.model, "rules");
     // Nor is one called whose asset is no longer active.
     let workload = given.workload("late").await;
     let late = given.approved(&workload, &versions).await;

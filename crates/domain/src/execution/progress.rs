@@ -230,7 +230,8 @@ mod tests {
             metadata: Map::from_iter([("m".to_owned(), json!(1))]),
         };
         for completion in ProviderError::ALL.map(Err).into_iter().chain([Ok(completion)]) {
-            let attempt = |route, result| Attempt { route, result, retry_after: None, latency: Duration::from_micros(5) };
+            let attempt =
+                |route, result| Attempt { route, result, retry_after: None, latency: Duration::from_micros(5) };
             let attempts = vec![attempt(0, Err(ProviderError::Busy)), attempt(1, completion.clone().map(drop))];
             let answer = Answer { attempts, completion };
             let kept = serde_json::to_string(&KeptAnswer::of("ask", &answer)).unwrap();

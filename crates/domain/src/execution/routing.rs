@@ -292,7 +292,8 @@ mod tests {
         assert_eq!(asked(3, |_| (ProviderError::Refused, None)), [(0, 0)]);
         let second_refuses = |route| (if route == 1 { ProviderError::Refused } else { ProviderError::TimedOut }, None);
         assert_eq!(asked(3, second_refuses), [(0, 0), (1, 0)]);
-        let first_unknown = |route| (if route == 0 { ProviderError::UnknownAccount } else { ProviderError::Busy }, None);
+        let first_unknown =
+            |route| (if route == 0 { ProviderError::UnknownAccount } else { ProviderError::Busy }, None);
         assert_eq!(asked(2, first_unknown), [(0, 0), (1, 0), (1, 250)]);
     }
 

@@ -325,7 +325,10 @@ fn tell_end(ended: &Ended, told: &mut String) {
     }
     for artifact in &ended.artifacts {
         let field = |name: &str| artifact.body.get(name).map(|value| format!(" {name} {value}")).unwrap_or_default();
-        let fields: String = ["step_id", "route_id", "tokens_in", "tokens_out", "attempts", "reasons", "calls", "masked"].map(field).concat();
+        let fields: String =
+            ["step_id", "route_id", "tokens_in", "tokens_out", "attempts", "reasons", "calls", "masked"]
+                .map(field)
+                .concat();
         writeln!(told, "kept: {}{fields}", artifact.kind).unwrap();
         if let Some(payload) = &artifact.payload {
             tell_text("  with", &payload.body, told);

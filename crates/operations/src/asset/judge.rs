@@ -38,6 +38,7 @@ fn judge(kind: AssetKind, content: &Value) -> Result<Judged, Failure> {
         CheckedContent::ModelPolicy(_)
         | CheckedContent::PolicyBundle(_)
         | CheckedContent::Flow(_)
+        | CheckedContent::Sovereignty(_)
         | CheckedContent::Plain => None,
     };
     Ok(Judged { prompt, canonical: Canonical::of(content)?, references: references(kind, content) })

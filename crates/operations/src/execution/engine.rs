@@ -169,7 +169,7 @@ pub(super) async fn run_to_end(run: &mut Run<'_>, mut turn: Turn, keeper: &mut K
                 if let Err(cut) = keeper.before_asking(run).await {
                     return Some(cut);
                 }
-                let answer = keeper.services.put(&question).await;
+                let answer = keeper.services.ask(&question).await;
                 let kept = step.map(|step| KeptAnswer::of(&step, &answer));
                 (answer, kept)
             }
@@ -183,7 +183,7 @@ pub(super) async fn run_to_end(run: &mut Run<'_>, mut turn: Turn, keeper: &mut K
 
 impl Services {
     /// Puts a question to one route after the other, until one answers or there is none left to try.
-    async fn put(&self, question: &Question) -> Answer {
+    async fn ask(&self, question: &Question) -> Answer {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut failure = ProviderError::UnknownAccount;
         while let Some(next) = question.next(&attempts) {
@@ -193,7 +193,8 @@ impl Services {
             }
             let began = Instant::now();
             let answer = self.provider.complete(&call, None).await;
-            let attempt = |result, retry_after| Attempt { route: next.route, result, retry_after, latency: began.elapsed() };
+            let attempt =
+                |result, retry_after| Attempt { route: next.route, result, retry_after, latency: began.elapsed() };
             match answer {
                 Ok(completion) => {
                     attempts.push(attempt(Ok(()), None));

@@ -43,7 +43,9 @@ impl SovereigntyProfile {
     /// Whether a provider's region may be used. Without a list all may.
     #[must_use]
     pub fn allows_region(&self, region: Option<&str>) -> bool {
-        self.regions_allowed.as_ref().is_none_or(|allowed| region.is_some_and(|region| allowed.iter().any(|one| one == region)))
+        self.regions_allowed
+            .as_ref()
+            .is_none_or(|allowed| region.is_some_and(|region| allowed.iter().any(|one| one == region)))
     }
 
     /// Whether a provider may be asked. Without a list all may.
@@ -61,7 +63,9 @@ mod tests {
     #[test]
     fn places_are_in_what_they_are_part_of() {
         let allows = |allowed: &str, place: &str| {
-            SovereigntyProfile::parse(&json!({ "jurisdictions_allowed": [allowed] })).unwrap().allows_jurisdiction(place)
+            SovereigntyProfile::parse(&json!({ "jurisdictions_allowed": [allowed] }))
+                .unwrap()
+                .allows_jurisdiction(place)
         };
         for (allowed, place, expected) in [
             ("DE", "DE", true),

@@ -61,7 +61,8 @@ impl<'a> Run<'a> {
         if std::mem::replace(&mut self.told_routes, true) {
             return;
         }
-        for RefusedRoute { route, reasons } in &self.subject.plan.routing.refused {
+        let plan = self.subject.plan;
+        for RefusedRoute { route, reasons } in &plan.routing.refused {
             let mut body = Map::new();
             body.insert("step_id".to_owned(), json!(step.id));
             body.insert("route_id".to_owned(), json!(route.route_id));
@@ -75,12 +76,7 @@ impl<'a> Run<'a> {
     }
 
     /// The value of a step whose question was answered.
-    pub(super) fn take_answer(
-        &mut self,
-        step: &Step,
-        asked: Asked,
-        answer: Answer,
-    ) -> Result<Value, StepFailure> {
+    pub(super) fn take_answer(&mut self, step: &Step, asked: Asked, answer: Answer) -> Result<Value, StepFailure> {
         let Answer { attempts, completion: answer } = answer;
         self.keep_call(step, &asked, &attempts, answer.as_ref().ok());
         if let Some(mut said) = asked.said {
@@ -217,7 +213,7 @@ impl<'a> Run<'a> {
     }
 
     /// Keeps a document of codes and counts as evidence.
-    pub(super) fn keep_document(&mut self, kind: &'static str, file: &str, body: Map<String, Value>) {
+    pub(super) fn keep_document(&mut self, kind: &'static str, file: &'static str, body: Map<String, Value>) {
         let artifact_id = self.outside.ids.fresh().into();
         self.ended.artifacts.push(EvidenceArtifact {
             artifact_id,
