@@ -15,7 +15,8 @@ mod embedding;
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, Conversation, EmbeddingCall, Embeddings, Listener, Message, MessageRole, Provider, ProviderCall, ProviderFailure,
+    Completion, Conversation, EmbeddingCall, Embeddings, Listener, Message, MessageRole, Provider, ProviderCall,
+    ProviderFailure,
 };
 use serde_json::{Map, json};
 use std::collections::BTreeSet;

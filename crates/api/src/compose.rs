@@ -153,11 +153,7 @@ fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn Secrets
     Ok(Arc::new(Places::new(settings.secrets_dir.clone(), vault.transpose()?)))
 }
 
-fn provider(
-    account: &ProviderAccount,
-    guard: &Guard,
-    secrets: &Arc<dyn Secrets>,
-) -> anyhow::Result<Arc<dyn Provider>> {
+fn provider(account: &ProviderAccount, guard: &Guard, secrets: &Arc<dyn Secrets>) -> anyhow::Result<Arc<dyn Provider>> {
     let connection = |endpoint: &ProviderEndpoint| {
         let key = endpoint.secret_ref.clone().map(|reference| (Arc::clone(secrets), reference));
         Connection::new(guard, &endpoint.base_url, endpoint.timeout, key)

@@ -21,8 +21,8 @@ use crate::{
     },
 };
 use fairway_artifacts::Location;
-use fairway_egress::Allowance;
 use fairway_domain::{access::ActorRef, execution::dispatch::Dispatch, redaction::NationalId, throttle::Quota};
+use fairway_egress::Allowance;
 use reading::Raw;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 use url::Url;

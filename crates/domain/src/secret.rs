@@ -171,8 +171,7 @@ pub enum SecretError {
 
 impl SecretError {
     /// Every one.
-    pub const ALL: [Self; 5] =
-        [Self::Missing, Self::Foreign, Self::NotConfigured, Self::Malformed, Self::Unavailable];
+    pub const ALL: [Self; 5] = [Self::Missing, Self::Foreign, Self::NotConfigured, Self::Malformed, Self::Unavailable];
 
     /// The stable code of the failure.
     #[must_use]

@@ -48,9 +48,7 @@ const fn v6([a, b, c]: [u16; 3], prefix: u8) -> Ipv6Net {
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !CLOSED.iter().any(|network| network.contains(&address)),
-        IpAddr::V6(address) => {
-            PUBLIC.contains(&address) && !CLOSED_V6.iter().any(|network| network.contains(&address))
-        }
+        IpAddr::V6(address) => PUBLIC.contains(&address) && !CLOSED_V6.iter().any(|network| network.contains(&address)),
     }
 }
 

@@ -183,9 +183,8 @@ async fn read(stream: &mut BufReader<TcpStream>, connection: usize) -> io::Resul
     let mut lines = lines.into_iter();
     let first = lines.next().unwrap_or_default();
     let mut words = first.split(' ').map(str::to_owned);
-    let header = |line: String| {
-        line.split_once(':').map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
-    };
+    let header =
+        |line: String| line.split_once(':').map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
     let mut request = Asked {
         method: words.next().unwrap_or_default(),
         path: words.next().unwrap_or_default(),

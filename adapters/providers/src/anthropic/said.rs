@@ -107,12 +107,26 @@ impl Reply {
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Event {
-    MessageStart { message: Started },
-    ContentBlockStart { index: u64, content_block: Block },
-    ContentBlockDelta { index: u64, delta: Delta },
-    MessageDelta { delta: Ended, #[serde(default)] usage: Usage },
+    MessageStart {
+        message: Started,
+    },
+    ContentBlockStart {
+        index: u64,
+        content_block: Block,
+    },
+    ContentBlockDelta {
+        index: u64,
+        delta: Delta,
+    },
+    MessageDelta {
+        delta: Ended,
+        #[serde(default)]
+        usage: Usage,
+    },
     MessageStop,
-    Error { error: Failed },
+    Error {
+        error: Failed,
+    },
     #[serde(other)]
     Unknown,
 }
@@ -128,8 +142,12 @@ pub(super) struct Started {
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Delta {
-    TextDelta { text: String },
-    InputJsonDelta { partial_json: String },
+    TextDelta {
+        text: String,
+    },
+    InputJsonDelta {
+        partial_json: String,
+    },
     #[serde(other)]
     Unknown,
 }
@@ -222,7 +240,11 @@ fn failed(name: &str) -> ProviderError {
     match name {
         "rate_limit_error" => ProviderError::Busy,
         "timeout_error" => ProviderError::TimedOut,
-        "invalid_request_error" | "authentication_error" | "billing_error" | "permission_error" | "not_found_error"
+        "invalid_request_error"
+        | "authentication_error"
+        | "billing_error"
+        | "permission_error"
+        | "not_found_error"
         | "request_too_large" => ProviderError::Refused,
         _ => ProviderError::Unavailable,
     }

@@ -227,7 +227,8 @@ impl Vectors {
         self.data.sort_by_key(|vector| vector.index);
         let is_each_once = self.data.len() == texts && self.data.iter().enumerate().all(|(at, one)| one.index == at);
         let length = embeddings.vectors.first().or(self.data.first().map(|one| &one.embedding)).map_or(0, Vec::len);
-        let is_sound = |one: &Vector| one.embedding.len() == length && one.embedding.iter().all(|part| part.is_finite());
+        let is_sound =
+            |one: &Vector| one.embedding.len() == length && one.embedding.iter().all(|part| part.is_finite());
         if !is_each_once || length == 0 || !self.data.iter().all(is_sound) {
             return Err(ProviderError::Malformed.into());
         }

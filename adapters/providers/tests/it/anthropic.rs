@@ -1,9 +1,7 @@
 //! Anthropic's protocol.
 
 use crate::asking::{Ears, Protocol, call, heard, keys, plain, rich, route};
-use fairway_domain::execution::provider::{
-    Completion, Conversation, EmbeddingCall, Provider, ProviderError, ToolCall,
-};
+use fairway_domain::execution::provider::{Completion, Conversation, EmbeddingCall, Provider, ProviderError, ToolCall};
 use fairway_testkit::{FaultyEndpoint, Script};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
@@ -114,7 +112,10 @@ fn event(name: &str, members: Value) -> String {
 
 fn start() -> String {
     let usage = json!({ "input_tokens": 12, "cache_read_input_tokens": 2, "output_tokens": 1 });
-    event("message_start", json!({ "message": { "id": "msg_1", "model": "small-2026", "content": [], "usage": usage } }))
+    event(
+        "message_start",
+        json!({ "message": { "id": "msg_1", "model": "small-2026", "content": [], "usage": usage } }),
+    )
 }
 
 fn text(index: u64, text: &str) -> String {
@@ -123,7 +124,10 @@ fn text(index: u64, text: &str) -> String {
 
 fn end(reason: &str) -> [String; 2] {
     let delta = json!({ "stop_reason": reason, "stop_sequence": null });
-    [event("message_delta", json!({ "delta": delta, "usage": { "output_tokens": 9 } })), event("message_stop", json!({}))]
+    [
+        event("message_delta", json!({ "delta": delta, "usage": { "output_tokens": 9 } })),
+        event("message_stop", json!({})),
+    ]
 }
 
 #[tokio::test]

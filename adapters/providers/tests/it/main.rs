@@ -1,6 +1,10 @@
 //! Both protocols against an endpoint that answers what it is told, well or badly.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test ends at the first surprise, helpers included")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test ends at the first surprise, helpers included"
+)]
 
 mod anthropic;
 mod asking;

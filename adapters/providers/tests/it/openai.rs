@@ -53,12 +53,9 @@ async fn tools_are_offered_called_and_answered() {
     let message = json!({ "role": "assistant", "content": null, "tool_calls": tool_calls });
     let (endpoint, provider) = asked(Script::json(&reply(&message))).await;
     let completion = provider.complete(&rich(), None).await.unwrap();
-    let called =
-        ToolCall { id: "c3".to_owned(), name: "weather".to_owned(), arguments: "{\"city\":".to_owned() };
+    let called = ToolCall { id: "c3".to_owned(), name: "weather".to_owned(), arguments: "{\"city\":".to_owned() };
     assert_eq!((completion.text.as_str(), completion.tool_calls), ("", vec![called]));
-    let called = |id: &str, arguments: &str| {
-        json!({ "id": id, "type": "function", "function": { "name": "weather", "arguments": arguments } })
-    };
+    let called = |id: &str, arguments: &str| json!({ "id": id, "type": "function", "function": { "name": "weather", "arguments": arguments } });
     let body = endpoint.requests()[0].json();
     assert_eq!(
         body["messages"],

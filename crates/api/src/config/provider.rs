@@ -124,7 +124,10 @@ impl ProviderEndpoint {
         Ok(Self {
             base_url: base_url.ok_or_else(|| place.invalid("base_url", rule))?,
             secret_ref: secret_ref.map_err(|_| {
-                place.invalid("secret_ref", "must be `env:NAME`, `file:path` or `vault:path#key`, and never the key itself")
+                place.invalid(
+                    "secret_ref",
+                    "must be `env:NAME`, `file:path` or `vault:path#key`, and never the key itself",
+                )
             })?,
             timeout,
         })

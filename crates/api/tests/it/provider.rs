@@ -57,9 +57,7 @@ impl Accounts {
 
 /// A workload whose model policy asks the first account, and then the second.
 async fn workload(given: &Given, slug: &str) -> ActiveWorkload {
-    let route = |id: &str, model: &str, slot: &str| {
-        json!({ "route_id": id, "provider": "acme", "model": model, "account_slot": slot, "state": "approved" })
-    };
+    let route = |id: &str, model: &str, slot: &str| json!({ "route_id": id, "provider": "acme", "model": model, "account_slot": slot, "state": "approved" });
     let content = json!({
         "provider_route": route("main", "small", "first"), "fallback_routes": [route("spare", "other", "second")],
     });

@@ -51,7 +51,9 @@ async fn endless_answers_end() {
 #[tokio::test]
 async fn slow_answers_end_with_their_time() {
     let limits = Limits { time: Duration::from_millis(300), ..Limits::default() };
-    for head in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "HTTP/1.1 200 OK\r\nA: "] {
+    for head in
+        ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "HTTP/1.1 200 OK\r\nA: "]
+    {
         let canary = Canary::start(Says::Slowly(head.to_owned())).await;
         assert_eq!(whole(&endpoint(&canary, limits)).await, Err(EgressError::TimedOut), "{head}");
     }
