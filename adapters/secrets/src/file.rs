@@ -47,11 +47,10 @@ pub(crate) async fn read(place: &Path) -> Result<Secret, SecretError> {
 }
 
 fn of(failure: &io::Error) -> SecretError {
-    match failure.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => SecretError::Missing,
-        kind => {
-            tracing::warn!(?kind, "a secret cannot be read");
-            SecretError::Unavailable
-        }
+    let kind = failure.kind();
+    if matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory) {
+        return SecretError::Missing;
     }
+    tracing::warn!(?kind, "a secret cannot be read");
+    SecretError::Unavailable
 }

@@ -140,14 +140,12 @@ pub(super) struct Started {
 }
 
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 pub(super) enum Delta {
-    TextDelta {
-        text: String,
-    },
-    InputJsonDelta {
-        partial_json: String,
-    },
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "input_json_delta")]
+    InputJson { partial_json: String },
     #[serde(other)]
     Unknown,
 }
@@ -186,8 +184,8 @@ impl Saying {
                 self.calls.insert(index, ToolCall { id, name, arguments: String::new() });
                 None
             }
-            Event::ContentBlockDelta { index: _, delta: Delta::TextDelta { text } } => Some(text),
-            Event::ContentBlockDelta { index, delta: Delta::InputJsonDelta { partial_json } } => {
+            Event::ContentBlockDelta { index: _, delta: Delta::Text { text } } => Some(text),
+            Event::ContentBlockDelta { index, delta: Delta::InputJson { partial_json } } => {
                 // Arguments of a block that is not known are not known either.
                 if let Some(call) = self.calls.get_mut(&index) {
                     call.arguments.push_str(&partial_json);

@@ -1,10 +1,6 @@
 //! Both protocols against an endpoint that answers what it is told, well or badly.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test ends at the first surprise, helpers included"
-)]
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
 
 mod anthropic;
 mod asking;
