@@ -115,6 +115,14 @@ fn accounts_say_where_and_how_they_are_asked() {
 }
 
 #[test]
+fn the_accounts_that_the_documents_show_can_be_read() {
+    let page = include_str!("../../../../docs/operations/providers.md");
+    let shown = page.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
+    let slots: Vec<String> = load(shown, &[]).unwrap().providers.into_iter().map(|one| one.account_slot).collect();
+    assert_eq!(slots, ["openai-eu", "anthropic", "house"]);
+}
+
+#[test]
 fn what_may_be_reached_and_where_secrets_are() {
     let settings = load(
         "[secrets]\ndir = \"/run/secrets\"\n[egress]\nallow = [\"10.0.0.0/8\", \"Gateway.internal\"]",

@@ -7,3 +7,4 @@ mod canary;
 mod names;
 mod proxies;
 mod spellings;
+mod trust;
