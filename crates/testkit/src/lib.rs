@@ -8,6 +8,7 @@ mod clock;
 mod database;
 mod documented;
 mod endpoint;
+mod gateway;
 mod line;
 mod provider;
 
@@ -18,6 +19,7 @@ pub use clock::MovableClock;
 pub use database::{TestDatabase, connect};
 pub use documented::assert_documented;
 pub use endpoint::{Asked, FaultyEndpoint, Script};
+pub use gateway::{GATEWAY_KEY, Gateway};
 pub use line::{Cut, FaultyLine, LineFault, Made};
 pub use provider::{Behaviour, StubProvider};
 

@@ -5,4 +5,5 @@
 mod anthropic;
 mod asking;
 mod failures;
+mod gateway;
 mod openai;
