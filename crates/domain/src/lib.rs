@@ -12,6 +12,7 @@ pub mod execution;
 pub mod flow;
 pub mod id;
 pub mod idempotency;
+pub mod knowledge;
 pub mod notification;
 mod number;
 pub mod policy;

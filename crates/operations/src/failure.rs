@@ -11,6 +11,7 @@ use fairway_domain::{
     environment::EnvironmentRefusal,
     flow::FlowProblem,
     id::ExecutionId,
+    knowledge::document::KnowledgeRefusal,
     prompt::PromptRefusal,
     release::ReleaseRefusal,
     share_link::{ShareTermsRefusal, TokenRefusal},
@@ -96,6 +97,9 @@ pub enum Failure {
     /// About a flow.
     #[error("the flow is not allowed")]
     Flow(Vec<FlowProblem>),
+    /// About documents and contracts of knowledge bases.
+    #[error(transparent)]
+    Knowledge(#[from] KnowledgeRefusal),
     /// About workloads.
     #[error(transparent)]
     Workload(#[from] WorkloadRefusal),

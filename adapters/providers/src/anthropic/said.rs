@@ -83,8 +83,8 @@ impl Told {
             tool_calls,
             tokens_in: self.usage.read(),
             tokens_out: self.usage.output_tokens.unwrap_or(0),
-            cost_micros: None,
             metadata: metadata::of(provider, self.model, self.stop_reason),
+            ..Completion::default()
         }
     }
 }

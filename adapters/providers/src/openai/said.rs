@@ -87,8 +87,8 @@ impl Told {
             tool_calls,
             tokens_in: usage.prompt_tokens,
             tokens_out: usage.completion_tokens,
-            cost_micros: None,
             metadata: metadata::of(provider, self.model, self.finish_reason),
+            ..Completion::default()
         }
     }
 }

@@ -9,6 +9,10 @@ use fairway_domain::{
     asset::{Lifecycle, MAX_CHANGE_NOTE, kind::AssetKind},
     evidence::lineage::{ActionClass, InfluenceRole, Origin},
     execution::{Outcome, Status as RunStatus},
+    knowledge::{
+        document::{DocumentId, MAX_TITLE},
+        revocation::MAX_REASON as MAX_REVOCATION_REASON,
+    },
     policy::Outcome as PolicyOutcome,
     release::{
         StateName,
@@ -100,6 +104,10 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "owner_ref", owner),
     (ANY, "principal", principal),
     (ANY, "version_label", label),
+    (ANY, "document_id", || Form::Pattern(DocumentId::PATTERN, 128)),
+    (ANY, "digest", || Form::Pattern(CHECKSUM, 71)),
+    ("NewDocument", "title", || Form::Pattern(NAME, MAX_TITLE)),
+    ("NewContractRevocation", "reason", || Form::Pattern(PROSE, MAX_REVOCATION_REASON)),
     (ANY, "checksum", || Form::Pattern(CHECKSUM, 71)),
     ("Asset", "lifecycle_state", lifecycles),
     ("Release", "state", states),

@@ -9,6 +9,7 @@
 
 mod access;
 mod allowance;
+mod aloud;
 mod artifacts;
 mod asset_kind;
 mod assets;
@@ -38,6 +39,7 @@ mod heavy;
 mod idempotency;
 mod impact;
 mod interface;
+mod knowledge;
 mod lanes;
 mod lanes_under_load;
 mod openapi;
@@ -54,6 +56,7 @@ mod reference;
 mod releases;
 mod rollback;
 mod rollout;
+mod routing;
 mod run_list;
 mod runtime;
 mod secrets;

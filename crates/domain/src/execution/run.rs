@@ -284,8 +284,8 @@ impl<'a> Run<'a> {
 
     /// The step that waits for an answer.
     #[must_use]
-    pub fn asking(&self) -> Option<&str> {
-        self.waiting.as_ref().map(|waiting| waiting.step.id.as_str())
+    pub fn asking(&self) -> Option<&'a Step> {
+        self.waiting.as_ref().map(|waiting| waiting.step)
     }
 
     fn tell(&mut self, event: impl FnOnce() -> RunEvent) {
@@ -306,6 +306,7 @@ impl<'a> Run<'a> {
     pub fn answered(&mut self, answer: Answer) -> Turn {
         let Some(Waiting { step, began, asked }) = self.waiting.take() else { return Turn::Ended };
         if self.shows_answers
+            && !answer.was_told
             && let Ok(completion) = &answer.completion
         {
             self.tell(|| RunEvent::delta(&step.id, &completion.text));
@@ -443,13 +444,12 @@ impl<'a> Run<'a> {
                 self.evaluate_policy(inputs)?
             }
             StepKind::LlmCall { .. } => return self.question(step, &inputs),
+            StepKind::Embedding { .. } => return self.vector_question(step, &inputs),
             StepKind::Return { output } => {
                 self.note_return(output);
                 return self.resolve(output, None).map(Reached::Done);
             }
-            StepKind::Task { action: Action::RetrieveDocuments }
-            | StepKind::Agent { .. }
-            | StepKind::Embedding { .. } => {
+            StepKind::Task { action: Action::RetrieveDocuments } | StepKind::Agent { .. } => {
                 return Err(StepFailure::of("step_type_unavailable", "this server cannot run steps of this type"));
             }
         };
