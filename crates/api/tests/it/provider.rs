@@ -1,6 +1,11 @@
 //! Real providers over the whole server: an endpoint on loopback that speaks their protocols, well and badly.
 
-use crate::{execution::run, overheard::Overheard};
+use crate::{
+    dispatch::{path, queued},
+    events::Stream,
+    execution::{ended, run},
+    overheard::Overheard,
+};
 use fairway_testkit::{
     FaultyEndpoint, Script, TestApp,
     app::{ActiveWorkload, Client, Given},
@@ -57,14 +62,30 @@ impl Accounts {
 
 /// A workload whose model policy asks the first account, and then the second.
 async fn workload(given: &Given, slug: &str) -> ActiveWorkload {
-    let route = |id: &str, model: &str, slot: &str| json!({ "route_id": id, "provider": "acme", "model": model, "account_slot": slot, "state": "approved" });
+    workload_under(given, slug, None).await
+}
+
+/// The same under a profile of sovereignty.
+async fn workload_under(given: &Given, slug: &str, profile: Option<Value>) -> ActiveWorkload {
+    let route = |id: &str, model: &str, slot: &str| {
+        json!({
+            "route_id": id, "provider": "acme", "model": model, "account_slot": slot, "state": "approved",
+            "residency": "DE",
+        })
+    };
     let content = json!({
         "provider_route": route("main", "small", "first"), "fallback_routes": [route("spare", "other", "second")],
+        "supports_streaming": true,
     });
-    let model = given.version("model_policy", &format!("{slug}-model"), content).await;
-    let prompt = given.prompt(&format!("{slug}-prompt")).await;
-    let policy = given.policy(&format!("{slug}-policy")).await;
-    given.active_with(slug, vec![prompt, model, policy]).await
+    let mut versions = vec![
+        given.version("model_policy", &format!("{slug}-model"), content).await,
+        given.prompt(&format!("{slug}-prompt")).await,
+        given.policy(&format!("{slug}-policy")).await,
+    ];
+    if let Some(profile) = profile {
+        versions.push(given.version("sovereignty_profile", &format!("{slug}-profile"), profile).await);
+    }
+    given.active_with(slug, versions).await
 }
 
 /// The evidence of the one call of a run.
@@ -198,4 +219,58 @@ async fn an_account_with_all_its_places_taken_is_passed_by() {
     assert_eq!(accounts.openai.count(), 1);
     let path = format!("/v1/executions/{}/cancel", held.as_str().unwrap());
     app.post(path, json!({})).await.expect(200);
+}
+
+/// An event of the first account's protocol.
+fn said(text: &str) -> String {
+    format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": { "content": text } }] }))
+}
+
+#[tokio::test]
+async fn what_an_account_says_is_told_while_it_says_it() {
+    let accounts = Accounts::open().await;
+    let app = TestApp::builder().file(accounts.settings()).start().await;
+    let workload = workload(&app.given(), "main").await;
+    let end = json!({
+        "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }],
+        "usage": { "prompt_tokens": 40, "completion_tokens": 2 },
+    });
+    let events = [said("bil"), said("ling"), format!("data: {end}\n\n"), "data: [DONE]\n\n".to_owned()];
+    accounts.openai.says(Script::events(events).pausing());
+    let id = queued(&app, &workload).await.expect(202)["execution_id"].clone();
+    let mut stream = Stream::open(&app, &path(&id, "/events"), "").await;
+    let mut deltas = Vec::new();
+    while deltas.len() < 2 {
+        let (kind, data) = stream.told().await;
+        if kind == "output.delta" {
+            deltas.push(data["delta"].as_str().unwrap().to_owned());
+            // The next part is not said before this one was heard.
+            accounts.openai.release(1);
+        }
+    }
+    accounts.openai.release(1);
+    assert_eq!(deltas, ["bil", "ling"]);
+    assert_eq!(ended(&app, &id).await["queued_result"]["result"], "billing");
+    let call = evidence(&app, &id).await;
+    assert_eq!((&call["tokens_in"], &call["cost_micros"]), (&json!(40), &json!(8)));
+
+    // A stream that breaks off is void, and the other account answers.
+    accounts.openai.says(Script::events([said("wrong")]).broken_off());
+    accounts.anthropic.says(message("right"));
+    let id = queued(&app, &workload).await.expect(202)["execution_id"].clone();
+    assert_eq!(ended(&app, &id).await["queued_result"]["result"], "right");
+    assert_eq!(attempts(&evidence(&app, &id).await), [("main", "provider_malformed_answer"), ("spare", "answered")]);
+}
+
+#[tokio::test]
+async fn an_account_that_lies_elsewhere_is_not_asked() {
+    let accounts = Accounts::open().await;
+    let settings = accounts.settings().replacen("residency = \"de\"", "residency = \"us\"", 1);
+    let app = TestApp::builder().file(settings).start().await;
+    let profile = json!({ "jurisdictions_allowed": ["eu"] });
+    let workload = workload_under(&app.given(), "main", Some(profile)).await;
+    accounts.openai.says(chat("elsewhere"));
+    accounts.anthropic.says(message("here"));
+    assert_eq!(run(&app, &workload).await.expect(200)["output"], "here");
+    assert_eq!((accounts.openai.count(), accounts.anthropic.count()), (0, 1));
 }
