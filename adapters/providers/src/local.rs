@@ -8,11 +8,15 @@
 //! 2. Otherwise the answer is the first sentence of what the user says, cut at 280 characters.
 //!
 //! What the user says is the last message of the user; without one, the instructions.
+//!
+//! Its vectors count words ([`embedding`]): texts that share words lie near each other, and that is all it knows of them.
+
+mod embedding;
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
     Completion, Conversation, EmbeddingCall, Embeddings, Listener, Message, MessageRole, Provider, ProviderCall,
-    ProviderError, ProviderFailure,
+    ProviderFailure,
 };
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
@@ -50,8 +54,12 @@ impl Provider for Local {
         })
     }
 
-    async fn embed(&self, _call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
-        Err(ProviderError::Unsupported.into())
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        Ok(Embeddings {
+            vectors: call.texts.iter().map(|text| embedding::of(text)).collect(),
+            tokens_in: call.texts.iter().map(|text| words(text)).sum(),
+            cost_micros: None,
+        })
     }
 
     fn residency(&self, _account_slot: &str) -> Option<&str> {

@@ -2,7 +2,7 @@
 
 use crate::{
     app::Documents,
-    config::{AuthMode, Settings},
+    config::{AuthMode, ProviderAccount, ProviderEndpoint, ProviderKind, Settings},
     execution::crowd::Crowd,
     http::{
         HttpBase, admission::Admission, deprecation::DEPRECATIONS, fallback::KnownMethods, leaving::Leaving,
@@ -18,8 +18,10 @@ use fairway_domain::{
     execution::{dispatch::Dispatch, provider::Provider},
     id::Ids,
     redaction::Redactor,
+    secret::{Secret, Secrets},
     time::Clock,
 };
+use fairway_egress::{Guard, Reach};
 use fairway_operations::{
     Failure, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
@@ -27,7 +29,8 @@ use fairway_operations::{
     knowledge::KnowledgeSettings,
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresLine};
-use fairway_providers::{Accounts, Local};
+use fairway_providers::{Account, Accounts, Anthropic, Connection, Local, OpenAi};
+use fairway_secrets::{Places, Vault};
 use fairway_splitting::Splitting;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, task::JoinSet};
@@ -117,12 +120,16 @@ impl Parts {
     /// The parts that the settings name.
     ///
     /// # Errors
-    /// When the artifact store cannot be set up.
+    /// When the artifact store or the way to a provider or a vault cannot be set up.
     pub fn of(settings: &Settings) -> anyhow::Result<Self> {
-        let accounts = settings
-            .providers
-            .iter()
-            .map(|account| (account.account_slot.clone(), Arc::new(Local) as Arc<dyn Provider>));
+        let guard = guard(settings);
+        let secrets = secrets(settings, &guard).context("the places of secrets")?;
+        let mut accounts: Vec<(String, Arc<dyn Provider>)> = Vec::new();
+        for account in &settings.providers {
+            let provider = provider(account, &guard, &secrets)
+                .with_context(|| format!("the provider account `{}`", account.account_slot))?;
+            accounts.push((account.account_slot.clone(), provider));
+        }
         Ok(Self {
             artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("the artifact store")?),
             provider: Arc::new(Accounts::new(accounts)),
@@ -130,6 +137,39 @@ impl Parts {
             ids: Arc::new(SystemIds),
         })
     }
+}
+
+/// Where requests of this server may go.
+fn guard(settings: &Settings) -> Guard {
+    let reach = match settings.auth_mode {
+        AuthMode::Local => Reach::Local,
+    };
+    Guard::new(reach, settings.egress_allow.clone())
+}
+
+fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn Secrets>> {
+    let vault = settings.vault.as_ref().map(|vault| {
+        let token = Secret::new(vault.token.expose().to_owned());
+        Vault::new(guard, vault.address.as_str(), &token)
+    });
+    Ok(Arc::new(Places::new(settings.secrets_dir.clone(), vault.transpose()?)))
+}
+
+fn provider(account: &ProviderAccount, guard: &Guard, secrets: &Arc<dyn Secrets>) -> anyhow::Result<Arc<dyn Provider>> {
+    let connection = |endpoint: &ProviderEndpoint| {
+        let key = endpoint.secret_ref.clone().map(|reference| (Arc::clone(secrets), reference));
+        Connection::new(guard, &endpoint.base_url, endpoint.timeout, key)
+    };
+    let provider: Arc<dyn Provider> = match &account.kind {
+        ProviderKind::Local => Arc::new(Local),
+        ProviderKind::OpenAi(endpoint) => Arc::new(OpenAi::new(connection(endpoint)?, &endpoint.base_url)),
+        ProviderKind::Anthropic(endpoint) => Arc::new(Anthropic::new(connection(endpoint)?, &endpoint.base_url)),
+    };
+    let account = Account::new(provider)
+        .residing(account.residency.clone())
+        .with_places(account.concurrency)
+        .priced(account.prices.clone());
+    Ok(Arc::new(account))
 }
 
 fn stores(database: &Database) -> Stores {

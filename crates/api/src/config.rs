@@ -8,7 +8,7 @@ mod reading;
 mod setting;
 mod value;
 
-pub use provider::{ProviderAccount, ProviderKind};
+pub use provider::{ProviderAccount, ProviderEndpoint, ProviderKind};
 pub use reading::{ConfigError, Origin};
 pub use setting::{SETTINGS, Setting};
 pub use value::{LogFormat, Secret};
@@ -25,8 +25,10 @@ use fairway_domain::{
     access::ActorRef, execution::dispatch::Dispatch, knowledge::retrieval::EmbeddingModel, redaction::NationalId,
     throttle::Quota,
 };
+use fairway_egress::Allowance;
 use reading::Raw;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
+use url::Url;
 
 /// Everything that can be set, read and checked.
 #[derive(Clone, Debug)]
@@ -77,6 +79,12 @@ pub struct Settings {
     pub trusted_proxies: TrustedProxies,
     /// Which workloads have a page at the root, and who may frame it.
     pub embedding: Embedding,
+    /// Where requests may go beside the public internet.
+    pub egress_allow: Vec<Allowance>,
+    /// The folder with a folder of secrets for each tenant.
+    pub secrets_dir: Option<PathBuf>,
+    /// The vault that keeps secrets.
+    pub vault: Option<VaultSettings>,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Whether traces go to a collector.
@@ -100,6 +108,15 @@ pub enum Database {
 pub enum AuthMode {
     /// Everybody who reaches the server's loopback address says who they are.
     Local,
+}
+
+/// A vault that keeps secrets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VaultSettings {
+    /// Its address.
+    pub address: Url,
+    /// What opens it.
+    pub token: Secret,
 }
 
 /// What is logged, and how.
@@ -174,6 +191,9 @@ impl Settings {
                 raw.read(&setting::EMBED_ROOT_SLUGS, value::slugs)?,
                 raw.read(&setting::EMBED_ANCESTORS, value::ancestors)?,
             ),
+            egress_allow: raw.read(&setting::EGRESS_ALLOW, value::allowances)?,
+            secrets_dir: raw.read_set(&setting::SECRETS_DIR, value::directory)?,
+            vault: vault(&raw)?,
             log: LogSettings {
                 filter: raw.read(&setting::LOG, value::log_filter)?,
                 format: raw.read(&setting::LOG_FORMAT, value::log_format)?,
@@ -223,6 +243,17 @@ impl Settings {
             _ => value,
         };
         Shown { key: setting.key, variable: setting.variable, value, origin }
+    }
+}
+
+/// The vault, if there is one. Without a token nobody could ask it anything.
+fn vault(raw: &Raw) -> Result<Option<VaultSettings>, ConfigError> {
+    let address = raw.read_set(&setting::VAULT_ADDR, value::web_address)?;
+    let token = raw.read_set(&setting::VAULT_TOKEN, value::token)?;
+    match (address, token) {
+        (Some(address), Some(token)) => Ok(Some(VaultSettings { address, token })),
+        (None, None) => Ok(None),
+        (Some(_), None) | (None, Some(_)) => Err(ConfigError::HalfAVault),
     }
 }
 

@@ -21,6 +21,7 @@ pub mod redaction;
 pub mod release;
 pub mod rollout;
 pub mod search;
+pub mod secret;
 pub mod share_link;
 pub mod signal;
 pub mod slug;

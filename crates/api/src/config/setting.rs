@@ -78,6 +78,14 @@ pub(super) const TRUSTED_PROXIES: Setting = plain("trusted_proxies", "FAIRWAY_TR
 pub(super) const EMBED_ROOT_SLUGS: Setting = plain("embed.root_slugs", "SERVICE_EMBED_ROOT_SLUGS", "");
 /// Who may frame those pages.
 pub(super) const EMBED_ANCESTORS: Setting = plain("embed.ancestors", "FAIRWAY_EMBED_ANCESTORS", "'self'");
+/// Where requests may go beside the public internet.
+pub(super) const EGRESS_ALLOW: Setting = plain("egress.allow", "FAIRWAY_EGRESS_ALLOW", "");
+/// The folder with a folder of secrets for each tenant.
+pub(super) const SECRETS_DIR: Setting = plain("secrets.dir", "FAIRWAY_SECRETS_DIR", "");
+/// The vault.
+pub(super) const VAULT_ADDR: Setting = plain("vault.addr", "VAULT_ADDR", "");
+/// What opens it.
+pub(super) const VAULT_TOKEN: Setting = secret("vault.token", "VAULT_TOKEN", "");
 /// Log directives.
 pub(super) const LOG: Setting = plain("log.filter", "FAIRWAY_LOG", "info");
 /// Form of a log line.
@@ -111,6 +119,10 @@ pub const SETTINGS: &[Setting] = &[
     TRUSTED_PROXIES,
     EMBED_ROOT_SLUGS,
     EMBED_ANCESTORS,
+    EGRESS_ALLOW,
+    SECRETS_DIR,
+    VAULT_ADDR,
+    VAULT_TOKEN,
     LOG,
     LOG_FORMAT,
 ];

@@ -15,6 +15,7 @@ use fairway_domain::{
     redaction::NationalId,
     slug::Slug,
 };
+use fairway_egress::Allowance;
 use ipnet::IpNet;
 use std::{
     fmt,
@@ -23,6 +24,7 @@ use std::{
     time::Duration,
 };
 use tracing_subscriber::EnvFilter;
+use url::Url;
 
 /// Longest span that a setting may name: ten years.
 const LONGEST: u64 = 3650 * 86_400;
@@ -38,6 +40,10 @@ const LONGEST_LINE: usize = 100_000;
 pub struct Secret(String);
 
 impl Secret {
+    pub(super) const fn new(text: String) -> Self {
+        Self(text)
+    }
+
     /// The text itself, for whoever connects with it.
     #[must_use]
     pub fn expose(&self) -> &str {
@@ -152,6 +158,26 @@ pub(super) fn networks(text: &str) -> Result<TrustedProxies, String> {
     let network = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     let networks = list(text).map(network).collect::<Result<_, _>>();
     networks.map(TrustedProxies::new).map_err(|_| "must list networks such as 10.0.0.0/8, or addresses".to_owned())
+}
+
+pub(super) fn allowances(text: &str) -> Result<Vec<Allowance>, String> {
+    let allowances = list(text).map(Allowance::parse).collect::<Result<_, _>>();
+    allowances.map_err(|_| "must list networks such as 10.0.0.0/8, addresses or host names".to_owned())
+}
+
+/// The address of a server that is spoken to over HTTP. Credentials have a setting of their own.
+pub(super) fn web_address(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).ok().filter(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.has_host()
+            && url.username().is_empty()
+            && url.password().is_none()
+    });
+    url.ok_or_else(|| "must be an address such as https://vault.example:8200".to_owned())
+}
+
+pub(super) fn token(text: &str) -> Result<Secret, String> {
+    Ok(Secret::new(text.to_owned()))
 }
 
 pub(super) fn slugs(text: &str) -> Result<Vec<Slug>, String> {

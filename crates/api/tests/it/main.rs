@@ -51,6 +51,7 @@ mod paths;
 mod patience;
 mod principal_binding;
 mod prompt;
+mod provider;
 mod public;
 mod reference;
 mod releases;

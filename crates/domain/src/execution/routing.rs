@@ -186,7 +186,7 @@ impl Question {
         }
         let asked = |route: usize| attempts.iter().filter(move |attempt| attempt.route == route);
         let again = (0..self.routes.len()).find_map(|route| {
-            let failed = asked(route).last()?;
+            let failed = asked(route).next_back()?;
             let passes = failed.result.is_err_and(ProviderError::passes);
             let wait = failed.retry_after.unwrap_or_default();
             (passes && wait <= LONGEST_RETRY_AFTER && asked(route).count() < ROUNDS).then_some((route, wait))
