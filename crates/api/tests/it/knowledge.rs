@@ -15,9 +15,12 @@ use fairway_domain::{
 use fairway_operations::knowledge::{Retrieval, RetrievalFailure, RetrievalRequest};
 use fairway_testkit::{TestApp, app::Version};
 use serde_json::{Value, json};
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    future::IntoFuture as _,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 use uuid::Uuid;
 
@@ -179,6 +182,24 @@ async fn what_cannot_be_added_is_refused_with_its_place() {
     let counts = "SELECT (SELECT count(*) FROM knowledge_document) + (SELECT count(*) FROM knowledge_chunk)
         + (SELECT count(*) FROM knowledge_word)";
     assert_eq!(crate::share_link::number(&app, counts).await, 0, "nothing of it is kept");
+}
+
+/// Each waits for its turn by deciding again, and none is lost.
+#[tokio::test]
+async fn of_many_who_add_at_once_each_makes_a_revision() {
+    let app = TestApp::start().await;
+    let content = knowledge("handbook");
+    let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
+    let many = (0..8).map(|number| app.post(documents(&base), text(&format!("d{number}"), "leave")).into_future());
+    let answers = futures_util::future::join_all(many).await;
+    let mut revisions: Vec<i64> =
+        answers.iter().map(|answer| answer.expect(201)["index_revision"].as_i64().unwrap()).collect();
+    revisions.sort_unstable();
+    assert_eq!(revisions, [1, 2, 3, 4, 5, 6, 7, 8]);
+    let found = retrieve(&app, &base, &content, "leave").await.unwrap();
+    assert_eq!((found.chunks.len(), found.index_revision.get()), (5, 8), "as many as are given where nobody says");
+    let counted = "SELECT chunks FROM knowledge_word WHERE word = 'leave' ORDER BY revision DESC LIMIT 1";
+    assert_eq!(crate::share_link::number(&app, counted).await, 8, "none counted on what another had not seen");
 }
 
 /// T19: a source is read with the rights of who names it.

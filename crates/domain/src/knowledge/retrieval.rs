@@ -16,7 +16,7 @@ pub const MAX_QUERY: usize = 32 << 10;
 /// Most words of a query: of more, those that the fewest pieces have count.
 pub const MOST_WORDS: usize = 32;
 /// Most candidates that one look into the index brings.
-pub const CANDIDATES: u32 = 1_000;
+pub const CANDIDATES: u32 = 500;
 /// Most vectors that are compared for one query.
 pub const COMPARED: u32 = 20_000;
 /// The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009).
