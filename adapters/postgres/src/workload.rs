@@ -181,6 +181,10 @@ impl WorkloadStore for Database {
                     search = array_to_tsvector($23::text[])
                 WHERE tenant_id = $1 AND workload_id = $13 AND revision = $14
                 RETURNING 1
+             ),
+             stopped AS (
+                UPDATE execution_review SET lapses_at = '-infinity' FROM changed
+                WHERE tenant_id = $1 AND workload_id = $13 AND $18 <> 'registered'
              )
              SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
             commit_tail!(),

@@ -60,6 +60,8 @@ pub struct Settings {
     pub queue_cap: u32,
     /// How long an execution may run.
     pub execution_deadline: Duration,
+    /// How long a person may take to review the answer of an execution.
+    pub review_deadline: Duration,
     /// How long a worker may be silent before its work is given to another.
     pub worker_lease: Duration,
     /// Schemes of national identifiers that are masked where a policy wants outputs redacted.
@@ -153,6 +155,7 @@ impl Settings {
             dispatch: raw.read(&setting::DISPATCH, value::dispatch)?,
             queue_cap: raw.read(&setting::QUEUE_CAP, value::queue_cap)?,
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,
+            review_deadline: raw.read(&setting::REVIEW_DEADLINE, value::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, value::national_ids)?,
             result_retention: raw.read(&setting::RESULT_RETENTION, value::duration)?,

@@ -9,6 +9,7 @@ use fairway_domain::{
         ports::{ArtifactError, BlockingRelease},
     },
     environment::EnvironmentRefusal,
+    execution::review::ReviewRefusal,
     flow::FlowProblem,
     id::ExecutionId,
     prompt::PromptRefusal,
@@ -117,6 +118,9 @@ pub enum Failure {
     /// About running.
     #[error(transparent)]
     Run(#[from] RunRefusal),
+    /// About reviewing what a run answered.
+    #[error(transparent)]
+    Review(#[from] ReviewRefusal),
     /// A store could not answer.
     #[error(transparent)]
     Store(StoreError),

@@ -20,6 +20,7 @@ use fairway_domain::{
         content::ContentRefusal,
         ports::{ArtifactError, BlockingRelease},
     },
+    execution::review::ReviewRefusal,
     flow::FlowProblem,
     release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
     store::{Conflict, StoreError, StoreFault},
@@ -89,6 +90,7 @@ impl From<Failure> for ApiError {
                 .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
             Failure::Throttled(throttled) => of_throttled(throttled),
             Failure::Run(refusal) => of_run(refusal),
+            Failure::Review(refusal) => of_review(refusal),
             Failure::Store(error) => of_store(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().caused_by(&error),
             Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().caused_by(&error),
@@ -355,4 +357,12 @@ fn of_run(refusal: RunRefusal) -> ApiError {
         | RunRefusal::NotCancellable
         | RunRefusal::NoAsync => ApiError::new(StatusCode::CONFLICT, code, refusal.to_string()),
     }
+}
+
+fn of_review(refusal: ReviewRefusal) -> ApiError {
+    let status = match refusal {
+        ReviewRefusal::NotPending => StatusCode::CONFLICT,
+        ReviewRefusal::Own => StatusCode::FORBIDDEN,
+    };
+    ApiError::new(status, refusal.code(), refusal.to_string())
 }

@@ -23,7 +23,7 @@ use uuid::Uuid;
 #[schema(as = EvidenceArtifact)]
 pub(crate) struct ArtifactView {
     artifact_id: Uuid,
-    /// `provider_call`, `transcript` or `redaction`.
+    /// `provider_call`, `route_refused`, `transcript`, `redaction` or `review`.
     artifact_kind: String,
     storage_ref: String,
     #[schema(format = DateTime)]

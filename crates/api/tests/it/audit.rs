@@ -135,6 +135,7 @@ fn told(operation: &str) -> (&'static str, &'static str) {
         "unbind_version" => ("release.binding_removed", "release"),
         "submit_release" | "transition_release" => ("release.transitioned", "release"),
         "review_release" => ("release.reviewed", "release"),
+        "review_execution" => ("execution.reviewed", "execution"),
         "advance_rollout" => ("rollout.advanced", "release"),
         "roll_back_release" => ("release.rolled_back", "release"),
         "execute_workload" | "execute_workload_on_lane" | "cancel_execution" => ("execution.ended", "execution"),

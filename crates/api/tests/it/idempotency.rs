@@ -63,7 +63,7 @@ async fn every_keyed_request_has_one_effect() {
                     other["workspace_id"] = json!(stage.workspace.to_uppercase());
                 }
                 "roll_back_release" => other["reason"] = json!("another"),
-                "review_release" => other["note"] = json!("another"),
+                "review_release" | "review_execution" => other["note"] = json!("another"),
                 "execute_workload" => other["inputs"] = json!({ "ticket": "another" }),
                 "create_release" => other["environment"] = json!("test"),
                 "create_flow_version" => other["version_label"] = json!("another"),
@@ -73,7 +73,7 @@ async fn every_keyed_request_has_one_effect() {
         }
         assert_eq!(count(&app, "fact").await, facts, "{}: a conflict leaves no fact", route.id());
     }
-    assert_eq!(keyed, 22, "the document lost keys");
+    assert_eq!(keyed, 23, "the document lost keys");
 }
 
 #[tokio::test]

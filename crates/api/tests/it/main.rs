@@ -51,6 +51,7 @@ mod prompt;
 mod public;
 mod reference;
 mod releases;
+mod review;
 mod rollback;
 mod rollout;
 mod run_list;

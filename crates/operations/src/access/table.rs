@@ -142,6 +142,7 @@ operations! {
     ReadExecution = "read_execution" => place(P::ExecutionView, P::ExecutionView);
     // The submitter may always stop and follow its own run.
     CancelExecution = "cancel_execution" => place(P::ExecutionView, P::ExecutionKill);
+    ReviewExecution = "review_execution" => place(P::ExecutionView, P::ReleaseApprove);
     ReadExecutionEvents = "read_execution_events" => place(P::ExecutionView, P::ExecutionView);
     ListExecutions = "list_executions" => place(P::ExecutionView, P::ExecutionView);
     ReadEvidenceGraph = "read_evidence_graph" => place(P::ExecutionView, P::ExecutionView);

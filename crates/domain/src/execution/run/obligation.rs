@@ -29,21 +29,29 @@ impl Closed {
     /// under that. An obligation that cannot be fulfilled ends the run without an answer, whatever it had found.
     #[must_use]
     pub fn fulfil(mut self, outside: Outside<'_>) -> Ended {
-        for obligation in std::mem::take(&mut self.owed) {
+        let owed = std::mem::take(&mut self.owed);
+        for &obligation in &owed {
             let now = outside.clock.now();
             let fulfilled = match obligation {
                 Obligation::RecordTranscript => self.record_transcript(outside, now),
                 Obligation::RedactOutput => self.redact_output(outside, now),
                 // The fact that tells the run's end names the owner.
                 Obligation::NotifyOwner => true,
-                Obligation::RequireCitation | Obligation::HumanReview => {
+                Obligation::RequireCitation => {
                     self.refuse();
                     false
                 }
+                // A person's part comes when everything else is done.
+                Obligation::HumanReview => false,
             };
             if fulfilled {
                 self.ended.fulfilled.push((obligation, now));
             }
+        }
+        if owed.contains(&Obligation::HumanReview) && self.ended.outcome == Outcome::Success {
+            self.ended.status = Status::AwaitingReview;
+            // The owner is told of the end, and this is none.
+            self.ended.fulfilled.retain(|(obligation, _)| *obligation != Obligation::NotifyOwner);
         }
         self.ended
     }
