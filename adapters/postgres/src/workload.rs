@@ -135,7 +135,11 @@ impl WorkloadStore for Database {
         page: Paging,
     ) -> Result<Listed<Workload>, StoreError> {
         let mut values = Values::default();
-        let mut conditions = vec![format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid()))];
+        let mut conditions = vec![
+            format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid())),
+            // What comes with Fairway is no workload of anybody's workspace.
+            "workload.management_source IS DISTINCT FROM 'platform_builtin'".to_owned(),
+        ];
         if let Some(workspace) = filter.workspace {
             conditions.push(format!("workload.workspace_id = {}", values.bind(workspace.uuid())));
         }

@@ -48,6 +48,7 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(access::principal_binding::delete_principal_binding)
         .service(asset::list_assets)
         .service(asset::create_asset)
+        .service(asset::draft::generate_asset_draft)
         .service(asset::read_asset)
         .service(asset::list_asset_versions)
         .service(asset::create_asset_version)

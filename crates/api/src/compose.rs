@@ -173,6 +173,7 @@ impl Process {
             dispatch: settings.dispatch,
             queue_cap: settings.queue_cap,
             review_deadline: settings.review_deadline,
+            generator: settings.generator,
             identity: mode,
             internal_clients: settings.internal_clients.clone(),
             public_rate: settings.public_rate,

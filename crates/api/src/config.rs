@@ -22,6 +22,7 @@ use crate::{
 };
 use fairway_artifacts::Location;
 use fairway_domain::{access::ActorRef, execution::dispatch::Dispatch, redaction::NationalId, throttle::Quota};
+use fairway_operations::generator::Provisioning;
 use reading::Raw;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -60,6 +61,8 @@ pub struct Settings {
     pub queue_cap: u32,
     /// How long an execution may run.
     pub execution_deadline: Duration,
+    /// Whether tenants are given a generator.
+    pub generator: Provisioning,
     /// How long a person may take to review the answer of an execution.
     pub review_deadline: Duration,
     /// How long a worker may be silent before its work is given to another.
@@ -155,6 +158,7 @@ impl Settings {
             dispatch: raw.read(&setting::DISPATCH, value::dispatch)?,
             queue_cap: raw.read(&setting::QUEUE_CAP, value::queue_cap)?,
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,
+            generator: raw.read(&setting::GENERATOR, value::provisioning)?,
             review_deadline: raw.read(&setting::REVIEW_DEADLINE, value::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, value::national_ids)?,

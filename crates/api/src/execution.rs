@@ -386,10 +386,7 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
     }
     match execution.status {
         Status::Queued | Status::Running | Status::AwaitingReview => goes_on(),
-        Status::Denied => Err(refused(
-            ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run")
-                .with("reason_code", execution.reason_code.clone()),
-        )),
+        Status::Denied => Err(refused(review::denied(execution))),
         Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
             if let Some(error) = &execution.error
                 && let Some(code) = CALLERS_MISTAKES.into_iter().find(|code| *code == error.code)

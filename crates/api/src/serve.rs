@@ -292,6 +292,12 @@ async fn serve_over(
     tokio::spawn(keep_partitions(database.owner_url.clone(), kept));
     let Listening { server, handle, mut relays } = listen(settings, &process, listener, works)?;
     tracing::info!(bind = %settings.bind, "Fairway listens");
+    let services = process.services().clone();
+    tokio::spawn(async move {
+        if let Err(error) = services.provision_generators().await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "generators could not be provisioned");
+        }
+    });
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut server = tokio::spawn(server);
     tokio::select! {

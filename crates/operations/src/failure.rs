@@ -1,5 +1,6 @@
 //! Why an operation did not do what was asked.
 
+use crate::generator::GenerateRefusal;
 use fairway_domain::{
     access::{GrantRefusal, Permission, principal_binding::PrincipalRefusal},
     asset::{
@@ -118,6 +119,9 @@ pub enum Failure {
     /// About running.
     #[error(transparent)]
     Run(#[from] RunRefusal),
+    /// About generating drafts.
+    #[error(transparent)]
+    Generate(#[from] GenerateRefusal),
     /// About reviewing what a run answered.
     #[error(transparent)]
     Review(#[from] ReviewRefusal),

@@ -10,6 +10,7 @@ pub mod environment;
 pub mod execution;
 mod failure;
 pub mod flow;
+pub mod generator;
 mod once;
 mod prompt;
 mod reference;

@@ -3,6 +3,7 @@
 use crate::{
     access::IdentityMode,
     execution::{live::LiveRuns, plan::PlanCache},
+    generator::Provisioning,
     release::{ActiveReleaseCache, Said},
     signal::{Signals, exchange_forever},
     throttle::Refused,
@@ -94,6 +95,8 @@ pub struct Settings {
     pub public_rate: Quota,
     /// Where runs run.
     pub dispatch: Dispatch,
+    /// Whether tenants are given a generator.
+    pub generator: Provisioning,
     /// How long a person may take to review an answer.
     pub review_deadline: Duration,
     /// Most runs of a tenant that may wait in line.

@@ -12,6 +12,7 @@ use fairway_domain::{
         Outcome, Status as RunStatus,
         review::{MAX_NOTE as LONGEST_NOTE, Verdict as ReviewVerdict},
     },
+    generator::MAX_DESCRIPTION as MAX_DESCRIBED,
     policy::Outcome as PolicyOutcome,
     release::{
         StateName,
@@ -116,6 +117,7 @@ const PROPERTIES: &[Entry] = &[
     ("QueuedExecution", "review", pending),
     ("ReviewRequest", "outcome", || words(ReviewVerdict::ALL.map(ReviewVerdict::as_str))),
     ("ReviewRequest", "note", || Form::Prose(LONGEST_NOTE)),
+    ("DraftRequest", "description", || Form::Prose(MAX_DESCRIBED)),
     ("Execution", "outcome", outcomes),
     ("ExecutionSection", "outcome", outcomes),
     ("DecisionSection", "outcome", || words(PolicyOutcome::ALL.map(PolicyOutcome::as_str))),

@@ -12,8 +12,8 @@ use crate::{
 use actix_web::{HttpResponse, http::StatusCode, post, web};
 use fairway_domain::{
     execution::{
-        Status,
-        review::{MAX_NOTE, Verdict},
+        Execution, Status,
+        review::{MAX_NOTE, REJECTED, Verdict},
     },
     id::ExecutionId,
     text::is_prose,
@@ -42,6 +42,17 @@ pub(super) fn of_status(status: Option<Status>, review: Option<&str>) -> Result<
         }
         (Some(_), _) => Err(FieldProblem::invalid("review")),
     }
+}
+
+/// What a run that was denied is answered with: by its policy, or by a person.
+pub(super) fn denied(execution: &Execution) -> ApiError {
+    let error = match &execution.error {
+        Some(error) if error.code == REJECTED => {
+            ApiError::new(StatusCode::FORBIDDEN, "review_rejected", "a person looked at the answer and refused it")
+        }
+        Some(_) | None => ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run"),
+    };
+    error.with("reason_code", execution.reason_code.clone())
 }
 
 /// Gives a verdict on the answer of a run that waits for one, which ends the run.

@@ -49,6 +49,7 @@ const TABLE: &[(&str, &str)] = &[
     ("delete_principal_binding", "f f f f f f + + + . . ."),
     ("list_assets", "+ f + + + + + + + f . ."),
     ("create_asset", "f f + f f f + + + f f ."),
+    ("generate_asset_draft", "f f + f f f + + + f f ."),
     ("read_asset", "+ . + + + + + + + . . ."),
     ("list_asset_versions", "+ . + + + + + + + . . ."),
     ("read_asset_version", "+ . + + + + + + + . . ."),

@@ -31,6 +31,7 @@ mod evidence;
 mod execution;
 mod faulty_line;
 mod flow;
+mod generate;
 mod grants;
 mod growth;
 mod guide;

@@ -70,7 +70,7 @@ async fn an_answer_is_nobody_s_until_it_is_approved_and_then_its_submitter_s() {
         }
     }
     let evidence = app.get(path(&id, "/evidence-graph")).await.expect(200);
-    assert_eq!(evidence["obligations"][0]["name"], "human_review");
+    assert_eq!(evidence["obligations"][0]["obligation_name"], "human_review");
     assert_eq!(evidence["obligations"][0]["fulfilled_at"], Value::Null);
     assert_eq!(count(&app, "SELECT count(*) FROM execution_lease").await, 0, "nobody works on it");
     let asked = facts(&app, "execution.review_asked").await;
@@ -103,10 +103,11 @@ async fn an_answer_is_nobody_s_until_it_is_approved_and_then_its_submitter_s() {
 async fn a_refused_answer_is_erased_and_a_second_verdict_comes_too_late() {
     let app = app().await;
     let workload = reviewed(&app.given(), "main", &[]).await;
-    let (id, _) = waiting(&app, &workload).await;
+    let id = run(&app, &workload).key("k").await.expect(202)["execution_id"].clone();
     let refused = review(&app, &id, json!({ "outcome": "rejected", "note": "It names a person." })).await.expect(200);
     assert_eq!((&refused["status"], &refused["outcome"]), (&json!("denied"), &json!("denied")));
     assert_eq!(refused["error"]["code"], "review_rejected");
+    assert_eq!(run(&app, &workload).key("k").await.refused(403, "review_rejected")["execution_id"], id);
     let own = app.get(path(&id, "")).await.expect(200);
     assert_eq!((&own["status"], &own["queued_result"]), (&json!("denied"), &Value::Null));
     assert_eq!(count(&app, "SELECT count(*) FROM execution_result").await, 0, "nobody will ever see it");

@@ -147,6 +147,7 @@ impl<'a> Stage<'a> {
             "create_asset" => json!({
                 "slug": self.fresh(), "asset_kind": "prompt_template", "owner_ref": "team:a", "workspace_id": workspace,
             }),
+            "generate_asset_draft" => json!({ "description": "Sort tickets by their urgency." }),
             "activate_asset" | "retire_asset" | "archive_asset" => json!({ "workspace_id": workspace }),
             "create_asset_grant" => json!({ "principal": format!("user:{}", self.fresh()), "workspace_id": workspace }),
             "create_asset_version" => json!({ "content": { "system_prompt": self.fresh() } }),
@@ -352,6 +353,12 @@ impl<'a> Stage<'a> {
             "create_workspace" => return app.post("/v1/workspaces", self.body(operation)),
             "create_role_binding" => return app.post("/v1/role-bindings", self.body(operation)),
             "create_asset" => return app.post("/v1/assets", self.body(operation)),
+            "generate_asset_draft" => {
+                let generate = app.post(format!("/v1/asset-drafts/generate?{from}"), self.body(operation));
+                // Where the tenant has no generator yet, the first request makes one.
+                generate.clone().in_tenant(&self.tenant).await.expect(200);
+                return generate;
+            }
             "activate_asset" | "retire_asset" | "archive_asset" => {
                 let asset = format!("/v1/assets/{}", self.given.asset("skill", &self.fresh()).await);
                 if operation == "activate_asset" {

@@ -24,6 +24,9 @@ use serde_json::{Map, Value, json};
 /// Longest note to a verdict, in characters.
 pub const MAX_NOTE: usize = 2_000;
 
+/// The code of a run whose answer a person refused.
+pub const REJECTED: &str = "review_rejected";
+
 /// What a person says of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
@@ -145,7 +148,7 @@ impl<'r> PendingReview<'r> {
         let (status, outcome, error) = match verdict {
             Verdict::Approved => (Status::Completed, Outcome::Success, None),
             Verdict::Rejected => {
-                let error = RunError::new("review_rejected", "a person looked at the answer and refused it");
+                let error = RunError::new(REJECTED, "a person looked at the answer and refused it");
                 (Status::Denied, Outcome::Denied, Some(error))
             }
         };

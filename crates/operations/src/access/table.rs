@@ -81,6 +81,7 @@ operations! {
     DeletePrincipalBinding = "delete_principal_binding" => place(P::WorkloadView, P::WorkspaceManage);
     ListAssets = "list_assets" => place(P::AssetView, P::AssetView);
     CreateAsset = "create_asset" => place(P::AssetView, P::AssetCreate);
+    GenerateDraft = "generate_asset_draft" => place(P::AssetView, P::AssetCreate);
     ReadAsset = "read_asset" => place(P::AssetView, P::AssetView);
     ListAssetVersions = "list_asset_versions" => place(P::AssetView, P::AssetView);
     ReadAssetVersion = "read_asset_version" => place(P::AssetView, P::AssetView);
