@@ -10,7 +10,7 @@ use crate::{
         HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard,
         strict_query::strict_query, unread::unread,
     },
-    release, rollout, share_link, tenant, workload,
+    knowledge, release, rollout, share_link, tenant, workload,
 };
 use actix_web::{
     App, Error, HttpResponse,
@@ -63,6 +63,9 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(asset::grant::list_asset_grants)
         .service(asset::grant::create_asset_grant)
         .service(asset::grant::delete_asset_grant)
+        .service(knowledge::list_documents)
+        .service(knowledge::add_documents)
+        .service(knowledge::revoke_access_contract)
         .service(flow::list_flows)
         .service(flow::create_flow)
         .service(flow::read_flow)

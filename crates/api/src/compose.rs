@@ -24,9 +24,11 @@ use fairway_operations::{
     Failure, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
     execution::{close_reviews_forever, recover_forever, work_until_stopped},
+    knowledge::KnowledgeSettings,
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresLine};
 use fairway_providers::{Accounts, Local};
+use fairway_splitting::Splitting;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, task::JoinSet};
 
@@ -141,6 +143,7 @@ fn stores(database: &Database) -> Stores {
         assets: shared.clone(),
         asset_grants: shared.clone(),
         impact: shared.clone(),
+        knowledge: shared.clone(),
         ledger: shared.clone(),
         workloads: shared.clone(),
         share_links: shared.clone(),
@@ -178,6 +181,11 @@ impl Process {
             internal_clients: settings.internal_clients.clone(),
             public_rate: settings.public_rate,
             redactor: Arc::new(Redactor::new(&settings.national_ids)),
+            knowledge: KnowledgeSettings {
+                splitter: Arc::new(Splitting),
+                fetcher: None,
+                embedding: settings.embedding_model.clone(),
+            },
         };
         let Parts { artifacts, provider, clock, ids } = parts;
         let services = Services::new(stores(&relays), artifacts, provider, (clock, ids), runs);

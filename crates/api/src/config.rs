@@ -21,7 +21,10 @@ use crate::{
     },
 };
 use fairway_artifacts::Location;
-use fairway_domain::{access::ActorRef, execution::dispatch::Dispatch, redaction::NationalId, throttle::Quota};
+use fairway_domain::{
+    access::ActorRef, execution::dispatch::Dispatch, knowledge::retrieval::EmbeddingModel, redaction::NationalId,
+    throttle::Quota,
+};
 use fairway_operations::generator::Provisioning;
 use reading::Raw;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
@@ -69,6 +72,8 @@ pub struct Settings {
     pub worker_lease: Duration,
     /// Schemes of national identifiers that are masked where a policy wants outputs redacted.
     pub national_ids: Vec<NationalId>,
+    /// Who turns texts into vectors, for knowledge bases that are searched by meaning.
+    pub embedding_model: EmbeddingModel,
     /// How long the answers of runs are shown after their end, and what people and models said is kept.
     pub result_retention: Duration,
     /// How often one client may come to one public workload.
@@ -162,6 +167,10 @@ impl Settings {
             review_deadline: raw.read(&setting::REVIEW_DEADLINE, value::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, value::national_ids)?,
+            embedding_model: EmbeddingModel {
+                account: raw.read(&setting::EMBEDDING_ACCOUNT, value::name)?,
+                model: raw.read(&setting::EMBEDDING_MODEL, value::name)?,
+            },
             result_retention: raw.read(&setting::RESULT_RETENTION, value::duration)?,
             public_rate: Quota {
                 per_minute: raw.read(&setting::PUBLIC_RATE_PER_MINUTE, value::rate)?,

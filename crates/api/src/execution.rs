@@ -340,8 +340,8 @@ pub(crate) async fn execute_workload(
 const PENDING: &str = "pending";
 
 /// Refusals of a run that a synchronous caller is told as its own mistake.
-const CALLERS_MISTAKES: [&str; 4] =
-    ["prompt_argument_missing", "prompt_argument_type", "prompt_too_large", "messages_malformed"];
+const CALLERS_MISTAKES: [&str; 5] =
+    ["prompt_argument_missing", "prompt_argument_type", "prompt_too_large", "messages_malformed", "no_compliant_route"];
 
 /// A run that a key names, to somebody without a name: somebody else may have sent that key.
 fn again_to_guest(run: &Run) -> Result<HttpResponse, ApiError> {

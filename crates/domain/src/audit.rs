@@ -89,6 +89,10 @@ fact_kinds! {
     AssetGrantDeleted = "asset_grant.deleted",
     /// A version was added to an asset.
     AssetVersionCreated = "asset_version.created",
+    /// Documents were added to a knowledge base.
+    DocumentsAdded = "knowledge.documents_added",
+    /// An access contract of a knowledge base was revoked.
+    ContractRevoked = "access_contract.revoked",
     /// A flow, an asset with its first version, was made.
     FlowCreated = "flow.created",
     /// A workload was made.

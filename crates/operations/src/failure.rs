@@ -13,6 +13,7 @@ use fairway_domain::{
     execution::review::ReviewRefusal,
     flow::FlowProblem,
     id::ExecutionId,
+    knowledge::document::KnowledgeRefusal,
     prompt::PromptRefusal,
     release::ReleaseRefusal,
     share_link::{ShareTermsRefusal, TokenRefusal},
@@ -98,6 +99,9 @@ pub enum Failure {
     /// About a flow.
     #[error("the flow is not allowed")]
     Flow(Vec<FlowProblem>),
+    /// About documents and contracts of knowledge bases.
+    #[error(transparent)]
+    Knowledge(#[from] KnowledgeRefusal),
     /// About workloads.
     #[error(transparent)]
     Workload(#[from] WorkloadRefusal),

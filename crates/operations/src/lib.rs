@@ -11,6 +11,7 @@ pub mod execution;
 mod failure;
 pub mod flow;
 pub mod generator;
+pub mod knowledge;
 mod once;
 mod prompt;
 mod reference;

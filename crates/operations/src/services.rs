@@ -4,6 +4,7 @@ use crate::{
     access::IdentityMode,
     execution::{live::LiveRuns, plan::PlanCache},
     generator::Provisioning,
+    knowledge::KnowledgeSettings,
     release::{ActiveReleaseCache, Said},
     signal::{Signals, exchange_forever},
     throttle::Refused,
@@ -21,6 +22,7 @@ use fairway_domain::{
     execution::{dispatch::Dispatch, ports::ExecutionStore, provider::Provider, review::ReviewStore},
     id::{AssetVersionId, Ids, NamespaceId, TenantId, WorkspaceId},
     idempotency::IdempotencyStore,
+    knowledge::ports::KnowledgeStore,
     redaction::Redactor,
     release::ports::ReleaseStore,
     rollout::ports::RolloutStore,
@@ -62,6 +64,8 @@ pub struct Stores {
     pub impact: Arc<dyn ImpactStore>,
     /// The books on the artifact store.
     pub ledger: Arc<dyn ArtifactLedger>,
+    /// Documents of knowledge bases, and the ends of their contracts.
+    pub knowledge: Arc<dyn KnowledgeStore>,
     /// Workloads.
     pub workloads: Arc<dyn WorkloadStore>,
     /// Share links.
@@ -107,6 +111,8 @@ pub struct Settings {
     pub internal_clients: Vec<ActorRef>,
     /// Masks personal data in the outputs of runs whose policy wants it.
     pub redactor: Arc<Redactor>,
+    /// What knowledge bases work with.
+    pub knowledge: KnowledgeSettings,
 }
 
 /// Tells the sequencer that facts wait. One wake is enough for any number of them.

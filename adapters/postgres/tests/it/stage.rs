@@ -325,6 +325,7 @@ pub(crate) const fn sound() -> Standing {
         flow: FlowStanding::Absent,
         unavailable_obligations: Vec::new(),
         unenforced_controls: Vec::new(),
+        has_no_route: false,
     }
 }
 

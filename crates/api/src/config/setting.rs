@@ -65,6 +65,10 @@ pub(super) const NATIONAL_IDS: Setting = plain(
     "FAIRWAY_REDACTION_NATIONAL_IDS",
     "us_ssn, uk_nino, de_steuer_id, fr_insee, es_dni, es_nie",
 );
+/// Which provider account turns texts into vectors.
+pub(super) const EMBEDDING_ACCOUNT: Setting = plain("embedding.account", "FAIRWAY_EMBEDDING_ACCOUNT", "local");
+/// Which of its models.
+pub(super) const EMBEDDING_MODEL: Setting = plain("embedding.model", "FAIRWAY_EMBEDDING_MODEL", "local-256");
 /// How long answers are kept.
 pub(super) const RESULT_RETENTION: Setting = plain("result_retention", "FAIRWAY_RESULT_RETENTION", "30d");
 /// Requests of one client to one public workload, over time and at once.
@@ -105,6 +109,8 @@ pub const SETTINGS: &[Setting] = &[
     GENERATOR,
     WORKER_LEASE,
     NATIONAL_IDS,
+    EMBEDDING_ACCOUNT,
+    EMBEDDING_MODEL,
     RESULT_RETENTION,
     PUBLIC_RATE_PER_MINUTE,
     PUBLIC_RATE_BURST,

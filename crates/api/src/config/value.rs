@@ -184,6 +184,13 @@ pub(super) fn national_ids(text: &str) -> Result<Vec<NationalId>, String> {
         .collect()
 }
 
+/// The name of an account or of a model.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    let fits = (1..=200).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    fits.then(|| text.to_owned())
+        .ok_or_else(|| "must be a name of 1 to 200 visible characters without spaces".to_owned())
+}
+
 /// `250ms`, `30s`, `10m`, `12h`, `30d`: more than nothing, and at most ten years.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let rule = || "must be a time span such as 500ms, 30s, 10m, 12h or 30d".to_owned();

@@ -13,6 +13,10 @@ use fairway_domain::{
         review::{MAX_NOTE as LONGEST_NOTE, Verdict as ReviewVerdict},
     },
     generator::MAX_DESCRIPTION as MAX_DESCRIBED,
+    knowledge::{
+        document::{DocumentId, MAX_TITLE},
+        revocation::MAX_REASON as MAX_REVOCATION_REASON,
+    },
     policy::Outcome as PolicyOutcome,
     release::{
         StateName,
@@ -104,6 +108,10 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "owner_ref", owner),
     (ANY, "principal", principal),
     (ANY, "version_label", label),
+    (ANY, "document_id", || Form::Pattern(DocumentId::PATTERN, 128)),
+    (ANY, "digest", || Form::Pattern(CHECKSUM, 71)),
+    ("NewDocument", "title", || Form::Pattern(NAME, MAX_TITLE)),
+    ("NewContractRevocation", "reason", || Form::Pattern(PROSE, MAX_REVOCATION_REASON)),
     (ANY, "checksum", || Form::Pattern(CHECKSUM, 71)),
     ("Asset", "lifecycle_state", lifecycles),
     ("Release", "state", states),

@@ -22,6 +22,7 @@ use fairway_domain::{
     },
     execution::review::ReviewRefusal,
     flow::FlowProblem,
+    knowledge::document::KnowledgeRefusal,
     release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
     store::{Conflict, StoreError, StoreFault},
     throttle::Throttled,
@@ -78,6 +79,7 @@ impl From<Failure> for ApiError {
             Failure::Content(refusal) => of_content(refusal),
             Failure::Canonical(refusal) => of_canonical(&refusal),
             Failure::Flow(problems) => of_flow(&problems),
+            Failure::Knowledge(refusal) => of_knowledge(refusal),
             Failure::Workload(refusal) => of_workload(refusal),
             Failure::Release(refusal) => of_release(refusal),
             Failure::Environment(_) => {
@@ -227,6 +229,28 @@ fn of_flow(problems: &[FlowProblem]) -> ApiError {
     let errors: Vec<Value> = problems.iter().map(|problem| json!(FlowErrorView::of(problem))).collect();
     ApiError::new(StatusCode::BAD_REQUEST, "invalid_flow", "the flow cannot be used as it is").with("errors", errors)
 }
+
+fn of_knowledge(refusal: KnowledgeRefusal) -> ApiError {
+    let code = refusal.code();
+    match refusal {
+        KnowledgeRefusal::Asset(refusal) => of_asset(refusal),
+        KnowledgeRefusal::OtherKind | KnowledgeRefusal::NoVersion | KnowledgeRefusal::NoFetching => {
+            ApiError::new(StatusCode::CONFLICT, code, refusal.to_string())
+        }
+        KnowledgeRefusal::Documents | KnowledgeRefusal::Chunks => {
+            FieldProblem::new("documents", code, refusal.to_string()).into()
+        }
+        KnowledgeRefusal::Document { position, fault } => {
+            FieldProblem::new(format!("documents[{position}].{}", fault.field()), code, fault.to_string()).into()
+        }
+        KnowledgeRefusal::NoVectors => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, refusal.to_string())
+            .with_header(RETRY_AFTER, HeaderValue::from(PROVIDER_PAUSE)),
+        KnowledgeRefusal::Reason => FieldProblem::new("reason", code, refusal.to_string()).into(),
+    }
+}
+
+/// After how many seconds a model that gave no answer may be asked again.
+const PROVIDER_PAUSE: u64 = 5;
 
 fn of_workload(refusal: WorkloadRefusal) -> ApiError {
     match refusal {

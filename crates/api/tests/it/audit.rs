@@ -128,6 +128,8 @@ fn told(operation: &str) -> (&'static str, &'static str) {
         "create_asset_grant" => ("asset_grant.created", "asset_grant"),
         "delete_asset_grant" => ("asset_grant.deleted", "asset_grant"),
         "create_asset_version" | "create_flow_version" => ("asset_version.created", "asset_version"),
+        "add_documents" => ("knowledge.documents_added", "asset"),
+        "revoke_access_contract" => ("access_contract.revoked", "asset"),
         "create_flow" => ("flow.created", "asset"),
         "create_workload" => ("workload.created", "workload"),
         "change_workload" | "change_workload_access" => ("workload.changed", "workload"),

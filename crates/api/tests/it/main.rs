@@ -9,6 +9,7 @@
 
 mod access;
 mod allowance;
+mod aloud;
 mod artifacts;
 mod asset_kind;
 mod assets;
@@ -39,6 +40,7 @@ mod heavy;
 mod idempotency;
 mod impact;
 mod interface;
+mod knowledge;
 mod lanes;
 mod lanes_under_load;
 mod openapi;
@@ -55,6 +57,7 @@ mod releases;
 mod review;
 mod rollback;
 mod rollout;
+mod routing;
 mod run_list;
 mod runtime;
 mod secrets;

@@ -13,6 +13,14 @@ pub(crate) const TENANT: &str = "00000000-0000-7000-8000-000000000001";
 pub(crate) const NAMESPACE: &str = "00000000-0000-7000-8000-000000000002";
 pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
+/// What a knowledge base says whose contract has this name.
+pub(crate) fn knowledge(contract: &str) -> Value {
+    json!({ "source_type": "inline", "access_contract": {
+        "contract_id": contract, "version": "1", "default_decision": "deny", "allowed_principals": ["user:local"],
+        "allowed_workspaces": [WORKSPACE], "allowed_access_modes": ["retrieve"],
+    } })
+}
+
 /// One of everything in one workspace.
 pub(crate) struct Stage<'a> {
     pub(crate) app: &'a Client,
@@ -21,6 +29,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) workspace: String,
     pub(crate) workload: ActiveWorkload,
     pub(crate) flow: Version,
+    pub(crate) knowledge: Version,
     pub(crate) execution: String,
     pub(crate) binding: String,
     pub(crate) grant: String,
@@ -59,6 +68,8 @@ impl<'a> Stage<'a> {
     async fn set_in(app: &'a Client, given: Given, (tenant, workspace): (&str, &str), slug: &str) -> Self {
         let workload = given.active_workload(slug).await;
         let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
+        let handbook = format!("{slug}-handbook");
+        let knowledge = given.version("knowledge_base", &handbook, knowledge(&handbook)).await;
         let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
         let ran = app.post(workload.execute_path(), body).in_tenant(tenant).await.expect(200);
         let binding = given.role(&format!("user:{slug}-somebody"), "viewer", ("workspace", Some(workspace))).await;
@@ -72,6 +83,7 @@ impl<'a> Stage<'a> {
             workspace: workspace.to_owned(),
             workload,
             flow,
+            knowledge,
             execution: ran["execution_id"].as_str().unwrap().to_owned(),
             binding,
             grant: granted["grant_id"].as_str().unwrap().to_owned(),
@@ -123,6 +135,11 @@ impl<'a> Stage<'a> {
         segments.collect::<Vec<_>>().join("/")
     }
 
+    /// Where the documents of the knowledge base are.
+    pub(crate) fn documents(&self) -> String {
+        format!("/v1/assets/{}/documents", self.knowledge.asset_id)
+    }
+
     /// What a route wants to know in its query: where, and in which environment.
     pub(crate) fn query(&self, route: &Route) -> String {
         let here = [("environment", "dev"), ("workspace_id", &self.workspace)];
@@ -151,6 +168,13 @@ impl<'a> Stage<'a> {
             "activate_asset" | "retire_asset" | "archive_asset" => json!({ "workspace_id": workspace }),
             "create_asset_grant" => json!({ "principal": format!("user:{}", self.fresh()), "workspace_id": workspace }),
             "create_asset_version" => json!({ "content": { "system_prompt": self.fresh() } }),
+            "add_documents" => json!({
+                "documents": [{ "document_id": self.fresh(), "text": "Thirty days of leave a year." }],
+                "workspace_id": workspace,
+            }),
+            "revoke_access_contract" => json!({
+                "contract_id": self.fresh(), "reason": "It is over.", "workspace_id": workspace,
+            }),
             "create_flow" => json!({
                 "slug": self.fresh(), "owner_ref": "team:a", "content_yaml": ECHO_FLOW, "workspace_id": workspace,
             }),
@@ -261,6 +285,7 @@ impl<'a> Stage<'a> {
             }
             "read_blast_radius" => self.path("/v1/assets/{asset_id}/blast-radius"),
             "list_asset_grants" => format!("{}?{from}", self.path("/v1/assets/{asset_id}/grants")),
+            "list_documents" => format!("{}?{from}", self.documents()),
             "list_flows" => format!("/v1/flows?{from}"),
             "read_flow" => format!("{}?{from}", self.path("/v1/flows/{flow_id}")),
             "list_workloads" => format!("/v1/workloads?{from}"),
@@ -378,6 +403,14 @@ impl<'a> Stage<'a> {
             }
             "create_asset_version" => {
                 return app.post(self.path("/v1/assets/{asset_id}/versions"), self.body(operation));
+            }
+            "add_documents" => return app.post(self.documents(), self.body(operation)),
+            "revoke_access_contract" => {
+                let contract = self.fresh();
+                let base = self.given.version("knowledge_base", &contract, knowledge(&contract)).await;
+                let mut body = self.body(operation);
+                body["contract_id"] = json!(contract);
+                return app.post(format!("/v1/assets/{}/access-contract/revoke", base.asset_id), body);
             }
             "create_flow" => return app.post("/v1/flows", self.body(operation)),
             "create_flow_version" => {

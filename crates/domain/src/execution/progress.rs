@@ -77,6 +77,13 @@ impl RunEvent {
         Self::of(EventKind::OutputDelta, [("step_id", json!(step_id)), ("delta", json!(text))])
     }
 
+    /// Adds to a part of an answer what was said next.
+    pub fn goes_on(&mut self, text: &str) {
+        if let Some(Value::String(said)) = self.data.get_mut("delta") {
+            said.push_str(text);
+        }
+    }
+
     /// The run began.
     #[must_use]
     pub fn started(execution: &Execution) -> Self {
@@ -113,6 +120,9 @@ pub struct KeptAnswer {
     /// The calls that were made for it.
     #[serde(default)]
     pub attempts: Vec<KeptAttempt>,
+    /// Whether it was told while it came.
+    #[serde(default)]
+    pub was_told: bool,
     /// What came back.
     #[serde(flatten)]
     pub said: Said,
@@ -177,7 +187,8 @@ impl KeptAnswer {
             failure: attempt.result.err().map(|error| error.code().to_owned()),
             latency_us: u64::try_from(attempt.latency.as_micros()).unwrap_or(u64::MAX),
         };
-        Self { step_id: step_id.to_owned(), attempts: answer.attempts.iter().map(kept).collect(), said }
+        let attempts = answer.attempts.iter().map(kept).collect();
+        Self { step_id: step_id.to_owned(), attempts, was_told: answer.was_told, said }
     }
 
     /// The answer as it came, whole.
@@ -195,7 +206,7 @@ impl KeptAnswer {
             retry_after: None,
             latency: Duration::from_micros(kept.latency_us),
         };
-        Answer { attempts: self.attempts.into_iter().map(attempt).collect(), completion }
+        Answer { attempts: self.attempts.into_iter().map(attempt).collect(), was_told: self.was_told, completion }
     }
 }
 
@@ -233,7 +244,7 @@ mod tests {
             let attempt =
                 |route, result| Attempt { route, result, retry_after: None, latency: Duration::from_micros(5) };
             let attempts = vec![attempt(0, Err(ProviderError::Busy)), attempt(1, completion.clone().map(drop))];
-            let answer = Answer { attempts, completion };
+            let answer = Answer { attempts, was_told: completion.is_ok(), completion };
             let kept = serde_json::to_string(&KeptAnswer::of("ask", &answer)).unwrap();
             let read: KeptAnswer = serde_json::from_str(&kept).unwrap();
             assert_eq!((read.step_id.as_str(), read.clone().answer()), ("ask", answer));

@@ -137,6 +137,8 @@ pub struct Attempt {
 pub struct Answer {
     /// The calls that were made for it, the first first.
     pub attempts: Vec<Attempt>,
+    /// Whether it was told while it came.
+    pub was_told: bool,
     /// What came back in the end.
     pub completion: Result<Completion, ProviderError>,
 }

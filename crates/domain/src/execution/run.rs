@@ -284,8 +284,8 @@ impl<'a> Run<'a> {
 
     /// The step that waits for an answer.
     #[must_use]
-    pub fn asking(&self) -> Option<&str> {
-        self.waiting.as_ref().map(|waiting| waiting.step.id.as_str())
+    pub fn asking(&self) -> Option<&'a Step> {
+        self.waiting.as_ref().map(|waiting| waiting.step)
     }
 
     fn tell(&mut self, event: impl FnOnce() -> RunEvent) {
@@ -306,6 +306,7 @@ impl<'a> Run<'a> {
     pub fn answered(&mut self, answer: Answer) -> Turn {
         let Some(Waiting { step, began, asked }) = self.waiting.take() else { return Turn::Ended };
         if self.shows_answers
+            && !answer.was_told
             && let Ok(completion) = &answer.completion
         {
             self.tell(|| RunEvent::delta(&step.id, &completion.text));

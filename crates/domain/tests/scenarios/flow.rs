@@ -273,7 +273,7 @@ fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, told: &m
             Ok(completion) => {
                 let (read, written) = (completion.tokens_in, completion.tokens_out);
                 tell_text(&format!("answered ({read} tokens in, {written} out)"), &completion.text, told);
-                return Put::Answered(Came { attempts, completion: Ok(completion) });
+                return Put::Answered(Came { attempts, was_told: false, completion: Ok(completion) });
             }
             Err(error) => {
                 writeln!(told, "answered: {}", error.code()).unwrap();
@@ -281,7 +281,7 @@ fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, told: &m
             }
         }
     }
-    Put::Answered(Came { attempts, completion: Err(failure) })
+    Put::Answered(Came { attempts, was_told: false, completion: Err(failure) })
 }
 
 fn tell_call(question: &Question, route: usize, is_first: bool, told: &mut String) {
@@ -324,9 +324,15 @@ fn tell_end(ended: &Ended, told: &mut String) {
             .unwrap();
     }
     for artifact in &ended.artifacts {
-        let field = |name: &str| artifact.body.get(name).map(|value| format!(" {name} {value}")).unwrap_or_default();
+        let of = |name: &str| match (artifact.kind, name) {
+            ("route_refused", "refused") => artifact.body.get("route_id"),
+            _ => artifact.body.get(name),
+        };
+        // Nothing takes time here.
+        let shown = |value: &Value| value.to_string().replace("\"latency_us\":0,", "");
+        let field = |name: &str| of(name).map(|value| format!(" {name} {}", shown(value))).unwrap_or_default();
         let fields: String =
-            ["step_id", "route_id", "tokens_in", "tokens_out", "attempts", "reasons", "calls", "masked"]
+            ["step_id", "tokens_in", "tokens_out", "attempts", "refused", "reasons", "calls", "masked"]
                 .map(field)
                 .concat();
         writeln!(told, "kept: {}{fields}", artifact.kind).unwrap();

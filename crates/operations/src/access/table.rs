@@ -96,6 +96,10 @@ operations! {
     ListAssetGrants = "list_asset_grants" => place(P::AssetView, P::AssetEdit);
     CreateAssetGrant = "create_asset_grant" => place(P::AssetView, P::AssetEdit);
     DeleteAssetGrant = "delete_asset_grant" => place(P::AssetView, P::AssetEdit);
+    // Documents that come from addresses demand `connection.manage` besides.
+    AddDocuments = "add_documents" => place(P::AssetView, P::AssetEdit);
+    ListDocuments = "list_documents" => place(P::AssetView, P::AssetView);
+    RevokeContract = "revoke_access_contract" => place(P::AssetView, P::AssetEdit);
     ListFlows = "list_flows" => place(P::AssetView, P::AssetView);
     CreateFlow = "create_flow" => place(P::AssetView, P::AssetCreate);
     ReadFlow = "read_flow" => place(P::AssetView, P::AssetView);

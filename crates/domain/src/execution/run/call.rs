@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
 
     /// The value of a step whose question was answered.
     pub(super) fn take_answer(&mut self, step: &Step, asked: Asked, answer: Answer) -> Result<Value, StepFailure> {
-        let Answer { attempts, completion: answer } = answer;
+        let Answer { attempts, was_told: _, completion: answer } = answer;
         self.keep_call(step, &asked, &attempts, answer.as_ref().ok());
         if let Some(mut said) = asked.said {
             let mut room = Ok(());

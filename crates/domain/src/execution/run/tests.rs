@@ -105,7 +105,7 @@ fn facts() -> RunFacts {
 fn said(text: &str) -> Answer {
     let completion = Completion { text: text.to_owned(), tokens_in: 1, tokens_out: 1, ..Completion::default() };
     let attempt = Attempt { route: 0, result: Ok(()), retry_after: None, latency: Duration::from_millis(1) };
-    Answer { attempts: vec![attempt], completion: Ok(completion) }
+    Answer { attempts: vec![attempt], was_told: false, completion: Ok(completion) }
 }
 
 /// Runs a plan with a provider that says the same again and again, and stops it at a question where it is told to.
