@@ -196,6 +196,13 @@ async fn without_a_generator_there_is_no_draft() {
     let refused = generate(&app, WORDS).await.refused(503, "generator_unavailable");
     assert!(refused["execution_id"].is_string(), "a run that fails is told");
     let release = release(&app).await;
+    let workload = format!("/v1/workloads/{}", release["workload_id"].as_str().unwrap());
+    provider.becomes(Behaviour::Answers(r#"{"system_prompt": "Be kind."}"#.to_owned()));
+    for (status, answer) in [("suspended", 503), ("registered", 200)] {
+        app.patch(&workload, json!({ "status": status })).await.expect(200);
+        assert_eq!(generate(&app, WORDS).await.status, answer, "{status}");
+    }
+    app.patch(&workload, json!({ "status": "retired" })).await.refused(409, "builtin_workload");
     app.given().transition(release["release_id"].as_str().unwrap(), "retired").await;
     for _ in 0..2 {
         let refused = generate(&app, WORDS).await.refused(503, "generator_unavailable");

@@ -20,7 +20,14 @@ async fn reviewed(given: &Given, slug: &str, more: &[&str]) -> ActiveWorkload {
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": obligations }]);
     let policy = given.policy_of(&format!("{slug}-policy"), rules).await;
-    given.active_under(slug, policy).await
+    // Its route streams, so whatever holds the answer back is the policy.
+    let route = json!({
+        "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
+    });
+    let content = json!({ "provider_route": route, "supports_streaming": true });
+    let model = given.version("model_policy", &format!("{slug}-model"), content).await;
+    let prompt = given.prompt(&format!("{slug}-prompt")).await;
+    given.active_with(slug, vec![prompt, model, policy]).await
 }
 
 async fn app() -> TestApp {
