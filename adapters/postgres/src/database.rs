@@ -110,7 +110,7 @@ impl Database {
     /// When the address cannot be read.
     pub fn new(options: &DatabaseOptions) -> Result<Self, StoreError> {
         let lists = (options.connections / POINTS_PER_LIST).max(1);
-        let points = pool(&options.url, options.connections, ENTER_POINTS)?;
+        let points = pool(&options.url, options.connections, (ENTER_POINTS, WAIT_FOR_CONNECTION))?;
         let waiting = Waiting::default();
         Ok(Self {
             access_revisions: Gather::over(Looks(AccessRevisions(points.clone())), &waiting),
@@ -135,9 +135,9 @@ impl Database {
             points,
             waiting,
             long_lists: LongLists::default(),
-            lists: pool(&options.url, lists, ENTER_LISTS)?,
-            // One, which is opened when it is needed: ingests of one process wait for each other.
-            ingests: pool(&options.url, 1, ENTER_INGESTS)?,
+            lists: pool(&options.url, lists, (ENTER_LISTS, WAIT_FOR_CONNECTION))?,
+            // One, which is opened when it is needed: ingests of one worker wait for each other.
+            ingests: pool(&options.url, 1, (ENTER_INGESTS, INGEST))?,
         })
     }
 
@@ -210,7 +210,7 @@ pub(crate) async fn commit_together(
     }
 }
 
-fn pool(url: &str, connections: usize, enter: &'static str) -> Result<Pool, StoreError> {
+fn pool(url: &str, connections: usize, (enter, wait): (&'static str, Duration)) -> Result<Pool, StoreError> {
     let mut config = Config::from_str(url).map_err(failure::of_store)?;
     config.connect_timeout(CONNECT).application_name("fairway");
     config.keepalives_idle(Duration::from_secs(30));
@@ -236,7 +236,7 @@ fn pool(url: &str, connections: usize, enter: &'static str) -> Result<Pool, Stor
         // turn, sixteen connections share the work of two and each finds them cold.
         .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
-        .timeouts(Timeouts { wait: Some(WAIT_FOR_CONNECTION), create: Some(CONNECT), recycle: Some(CONNECT) })
+        .timeouts(Timeouts { wait: Some(wait), create: Some(CONNECT), recycle: Some(CONNECT) })
         .post_create(hook)
         .pre_recycle(forget)
         .build()

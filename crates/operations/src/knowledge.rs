@@ -1,9 +1,11 @@
 //! Knowledge bases: documents go in, contracts are asked and ended, and runs retrieve.
 
 mod documents;
+mod pin;
 mod retrieve;
 mod revocation;
 
+pub use pin::ServedRevisions;
 pub use retrieve::{ContractQuestion, Embedded, Retrieval, RetrievalFailure, RetrievalRequest};
 
 use crate::{Failure, Services};

@@ -96,6 +96,10 @@ async fn documents_go_in_and_are_found() {
     let rows: Vec<Value> =
         listed.as_array().unwrap().iter().map(|row| json!([row["document_id"], row["current"]])).collect();
     assert_eq!(json!(rows), json!([["leave", true], ["hr/travel.md", true], ["leave", false]]));
+    // The log says that and how much, and nothing of what.
+    let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_added'
+        AND convert_from(body, 'UTF8') NOT SIMILAR TO '%(leave|Holidays|travel|language)%'";
+    assert_eq!(crate::share_link::number(&app, facts).await, 2);
     let found = retrieve(&app, &base, &content, "How many days of LEAVE have I?").await.unwrap();
     assert_eq!((names(&found), found.index_revision.get(), found.capped), (vec!["leave"], 2, false));
     let chunk = &found.chunks[0];
@@ -165,7 +169,7 @@ async fn what_cannot_be_added_is_refused_with_its_place() {
     assert_eq!(detail["fields"][0]["code"], "too_many_chunks");
     let prompt = given.prompt("prompt").await;
     app.post(documents(&prompt), text("a", "x")).await.refused(409, "not_a_knowledge_base");
-    app.get(documents(&prompt)).await.refused(409, "not_a_knowledge_base");
+    assert_eq!(app.get(documents(&prompt)).await.expect(200), json!([]));
     let empty = given.asset("knowledge_base", "empty").await;
     let path = format!("/v1/assets/{empty}/documents?workspace_id={WORKSPACE}");
     app.post(path, text("a", "x")).await.refused(409, "knowledge_base_without_version");
@@ -373,4 +377,39 @@ async fn a_model_that_gives_no_vectors_adds_nothing() {
     answer.refused(503, "embedding_unavailable");
     assert!(answer.header("retry-after").is_some());
     assert_eq!(app.get(documents(&base)).await.expect(200), json!([]));
+}
+
+/// A release keeps the revisions that it was approved with; whether its runs read them is for its environment to say.
+#[tokio::test]
+async fn a_release_is_approved_with_the_documents_of_that_day() {
+    use fairway_domain::{id::ReleaseId, knowledge::IndexRevision, slug::Slug};
+    let app = TestApp::start().await;
+    let given = app.given();
+    let base = given.version("knowledge_base", "handbook", knowledge("handbook")).await;
+    let empty = given.version("knowledge_base", "empty", knowledge("empty")).await;
+    app.post(documents(&base), text("leave", "Thirty days.")).await.expect(201);
+    let workload = given.workload("main").await;
+    let policy = given.policy("policy").await;
+    let release = given.approved(&workload, &[policy, base.clone(), empty.clone()]).await;
+    let gate = async || {
+        let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
+        let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == "documents").cloned();
+        gate.map(|gate| (gate["verdict"].clone(), gate["code"].clone()))
+    };
+    assert_eq!(gate().await, Some((json!("pass"), json!("documents"))));
+    app.post(documents(&base), text("travel", "By train.")).await.expect(201);
+    assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))));
+    given.transition(&release, "active").await;
+    let served = async || {
+        let release: ReleaseId = release.parse::<Uuid>().unwrap().into();
+        let dev = Slug::parse("dev").unwrap();
+        let served = app.services().served_revisions(scope(), release, (here(), &dev)).await.unwrap();
+        let of = |base: &Version| served.of(base.asset_id.parse::<Uuid>().unwrap().into());
+        (of(&base), of(&empty))
+    };
+    assert_eq!(served().await, (None, None));
+    let settings = format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings");
+    let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
+    app.put(settings, pinning).await.expect(200);
+    assert_eq!(served().await, (Some(IndexRevision::new(1)), Some(IndexRevision::new(0))));
 }

@@ -150,6 +150,9 @@ pub enum Said {
         /// The tools that it wants to be called first.
         #[serde(default)]
         tool_calls: Vec<ToolCall>,
+        /// The vector that was asked for.
+        #[serde(default)]
+        vector: Vec<f32>,
         /// Tokens read.
         tokens_in: u64,
         /// Tokens written.
@@ -172,9 +175,10 @@ impl KeptAnswer {
     #[must_use]
     pub fn of(step_id: &str, answer: &Answer) -> Self {
         let said = match &answer.completion {
-            Ok(Completion { text, tool_calls, tokens_in, tokens_out, cost_micros, metadata }) => Said::Answer {
+            Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata }) => Said::Answer {
                 text: text.clone(),
                 tool_calls: tool_calls.clone(),
+                vector: vector.clone(),
                 tokens_in: *tokens_in,
                 tokens_out: *tokens_out,
                 cost_micros: *cost_micros,
@@ -195,8 +199,8 @@ impl KeptAnswer {
     #[must_use]
     pub fn answer(self) -> Answer {
         let completion = match self.said {
-            Said::Answer { text, tool_calls, tokens_in, tokens_out, cost_micros, metadata } => {
-                Ok(Completion { text, tool_calls, tokens_in, tokens_out, cost_micros, metadata })
+            Said::Answer { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata } => {
+                Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata })
             }
             Said::Failure { error } => Err(failure(&error)),
         };
@@ -235,6 +239,7 @@ mod tests {
         let completion = Completion {
             text: "a".to_owned(),
             tool_calls: vec![ToolCall { id: "1".to_owned(), name: "t".to_owned(), arguments: "{}".to_owned() }],
+            vector: vec![0.25, -1.0],
             tokens_in: 1,
             tokens_out: 2,
             cost_micros: Some(3),

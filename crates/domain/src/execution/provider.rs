@@ -115,6 +115,8 @@ pub struct Completion {
     pub text: String,
     /// The tools that it wants to be called first.
     pub tool_calls: Vec<ToolCall>,
+    /// The vector of the text that one was asked for.
+    pub vector: Vec<f32>,
     /// Tokens read, as the provider counts them.
     pub tokens_in: u64,
     /// Tokens written, as the provider counts them.

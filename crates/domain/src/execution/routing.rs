@@ -108,9 +108,20 @@ fn against(profile: &SovereigntyProfile, route: &Route, account: Option<&str>) -
     reasons
 }
 
+/// What is wanted of a model.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// Words, in answer to a conversation.
+    Words,
+    /// The vector of this text.
+    Vector(String),
+}
+
 /// A question to a model: what is asked, and the routes that it may take.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Question {
+    /// What is wanted.
+    pub wanted: Wanted,
     /// What is asked.
     pub conversation: Arc<Conversation>,
     /// By which routes, the first one first. There is at least one.
@@ -267,7 +278,12 @@ mod tests {
             model: "m".to_owned(),
             account_slot: "a".to_owned(),
         };
-        Question { conversation: Arc::default(), routes: (0..routes).map(point).collect(), is_shown: true }
+        Question {
+            wanted: Wanted::Words,
+            conversation: Arc::default(),
+            routes: (0..routes).map(point).collect(),
+            is_shown: true,
+        }
     }
 
     /// The routes that are asked when every call fails in the given way, with the pause before each in milliseconds.

@@ -444,13 +444,12 @@ impl<'a> Run<'a> {
                 self.evaluate_policy(inputs)?
             }
             StepKind::LlmCall { .. } => return self.question(step, &inputs),
+            StepKind::Embedding { .. } => return self.vector_question(step, &inputs),
             StepKind::Return { output } => {
                 self.note_return(output);
                 return self.resolve(output, None).map(Reached::Done);
             }
-            StepKind::Task { action: Action::RetrieveDocuments }
-            | StepKind::Agent { .. }
-            | StepKind::Embedding { .. } => {
+            StepKind::Task { action: Action::RetrieveDocuments } | StepKind::Agent { .. } => {
                 return Err(StepFailure::of("step_type_unavailable", "this server cannot run steps of this type"));
             }
         };

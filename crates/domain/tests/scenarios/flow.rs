@@ -14,7 +14,7 @@ use fairway_domain::{
         Payload,
         plan::{BoundAsset, RunFacts, RunPlan, Source},
         provider::{Completion, ProviderError},
-        routing::{Answer as Came, Attempt, Question, Routing},
+        routing::{Answer as Came, Attempt, Question, Routing, Wanted},
         run::{Cut, Ended, Outside, Run, Subject, Turn},
     },
     flow::{Flow, FlowProblem, parse_yaml},
@@ -45,6 +45,8 @@ const TOLD: usize = 400;
 #[serde(deny_unknown_fields)]
 struct Answer {
     text: Option<String>,
+    #[serde(default)]
+    vector: Vec<f32>,
     /// How often the text stands there, for answers that are too long to be written down.
     #[serde(default = "once")]
     times: usize,
@@ -68,9 +70,10 @@ impl Answer {
         match &self.error {
             Some(code) => Err(ProviderError::ALL.into_iter().find(|error| error.code() == code).unwrap()),
             None => {
-                let text = self.text.as_ref().unwrap().repeat(self.times);
+                let text = self.text.as_deref().unwrap_or_default().repeat(self.times);
                 let (tokens_in, tokens_out) = self.tokens;
-                Ok(Completion { text, tokens_in, tokens_out, metadata: self.metadata.clone(), ..Completion::default() })
+                let (metadata, vector) = (self.metadata.clone(), self.vector.clone());
+                Ok(Completion { text, vector, tokens_in, tokens_out, metadata, ..Completion::default() })
             }
         }
     }
@@ -286,6 +289,11 @@ fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, told: &m
 
 fn tell_call(question: &Question, route: usize, is_first: bool, told: &mut String) {
     let (point, call) = (&question.routes[route], &question.conversation);
+    if let Wanted::Vector(text) = &question.wanted {
+        writeln!(told, "vector wanted: {} of {} by account {}", point.model, point.provider, point.account_slot)
+            .unwrap();
+        return tell_text("  of", text, told);
+    }
     write!(told, "asked: {} of {} by account {}", point.model, point.provider, point.account_slot).unwrap();
     if let Some(temperature) = call.temperature {
         write!(told, ", temperature {temperature}").unwrap();

@@ -5,8 +5,8 @@ use fairway_domain::{
     execution::{
         dispatch::Held,
         progress::{KeptAnswer, Progress, RunEvent},
-        provider::{Listener, ProviderError},
-        routing::{Answer, Attempt, Question},
+        provider::{Completion, EmbeddingCall, Listener, ProviderError, ProviderFailure, RoutePoint},
+        routing::{Answer, Attempt, Question, Wanted},
         run::{Cut, Run, Turn},
     },
     flow::Step,
@@ -320,7 +320,10 @@ impl Services {
                 sleep(self.jittered(next.pause)).await;
             }
             let began = Instant::now();
-            let answer = self.provider.complete(&call, aloud.map(|aloud| aloud as &dyn Listener)).await;
+            let answer = match &question.wanted {
+                Wanted::Words => self.provider.complete(&call, aloud.map(|aloud| aloud as &dyn Listener)).await,
+                Wanted::Vector(text) => self.vector(call.route, text).await,
+            };
             let attempt =
                 |result, retry_after| Attempt { route: next.route, result, retry_after, latency: began.elapsed() };
             match answer {
@@ -337,6 +340,20 @@ impl Services {
             }
         }
         Answer { attempts, was_told: false, completion: Err(failure) }
+    }
+
+    async fn vector(&self, route: RoutePoint, text: &str) -> Result<Completion, ProviderFailure> {
+        let made = self.provider.embed(&EmbeddingCall { route, texts: vec![text.to_owned()] }).await?;
+        match <[Vec<f32>; 1]>::try_from(made.vectors) {
+            // Numbers that are none cannot be told.
+            Ok([vector]) if !vector.is_empty() && vector.iter().all(|part| part.is_finite()) => Ok(Completion {
+                vector,
+                tokens_in: made.tokens_in,
+                cost_micros: made.cost_micros,
+                ..Completion::default()
+            }),
+            Ok(_) | Err(_) => Err(ProviderError::Malformed.into()),
+        }
     }
 
     /// A pause of that length or up to a half longer, so that those who failed together do not come back together.

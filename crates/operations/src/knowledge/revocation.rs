@@ -11,7 +11,6 @@ use fairway_domain::{
         document::{KnowledgeRefusal, takes_documents},
         revocation::ContractRevocation,
     },
-    store::CommitError,
     tenant::TenantScope,
 };
 
@@ -35,13 +34,17 @@ impl Services {
             Ok(()) | Err(KnowledgeRefusal::Asset(_)) => {}
             Err(refusal) => return Err(refusal.into()),
         }
-        self.once(
+        let done = self.once(
             scope,
             key,
             async || self.end_contract(caller, (scope, &asset), (contract_id, reason), key).await,
             async |_| self.ended(scope, id, contract_id).await,
-        )
-        .await
+        );
+        match done.await {
+            // Another request has ended it, before or at this moment, and not one with this key.
+            Err(Failure::Contended) => Ok(Done::now(self.ended(scope, id, contract_id).await?)),
+            done => done,
+        }
     }
 
     async fn end_contract(
@@ -53,8 +56,8 @@ impl Services {
     ) -> Result<ContractRevocation, Failure> {
         let (id, contract_id) = (asset.asset_id, said.0);
         let change = ContractRevocation::say(self.id(), asset, said, &self.stamp(caller))?;
-        if let Some(first) = self.stores.knowledge.find_revocation(scope, id, contract_id).await? {
-            return Ok(first);
+        if self.stores.knowledge.find_revocation(scope, id, contract_id).await?.is_some() {
+            return Err(Failure::Contended);
         }
         let standing = self.stores.knowledge.standings(scope, &[(id, contract_id.to_owned())]).await?;
         match standing.first() {
@@ -63,11 +66,7 @@ impl Services {
             Some(ContractStanding::Unknown) | None => return Err(Failure::NotFound),
         }
         let outcome = keyed(key, 200, change.next.revocation_id.uuid());
-        match self.stores.knowledge.commit_revocation(scope, change, outcome.as_ref()).await {
-            // Somebody else was faster.
-            Err(CommitError::Stale) => {}
-            committed => committed?,
-        }
+        self.stores.knowledge.commit_revocation(scope, change, outcome.as_ref()).await?;
         self.ended(scope, id, contract_id).await
     }
 

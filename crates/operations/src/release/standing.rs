@@ -32,8 +32,10 @@ pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
         .iter()
         .filter_map(|step| match &step.kind {
             StepKind::Task { action } if !runs(*action) => Some(action.as_str()),
-            StepKind::Agent { .. } | StepKind::Embedding { .. } => Some(step.kind.as_str()),
-            StepKind::Task { .. } | StepKind::LlmCall { .. } | StepKind::Return { .. } => None,
+            StepKind::Agent { .. } => Some(step.kind.as_str()),
+            StepKind::Task { .. } | StepKind::LlmCall { .. } | StepKind::Embedding { .. } | StepKind::Return { .. } => {
+                None
+            }
         })
         .map(str::to_owned)
         .collect();

@@ -6,10 +6,10 @@ use crate::{
     evidence::EvidenceArtifact,
     execution::{
         provider::{Completion, Conversation, Message, MessageRole, RoutePoint},
-        routing::{Answer, Attempt, Question, RefusedRoute},
+        routing::{Answer, Attempt, Question, RefusedRoute, Wanted},
     },
     flow::{
-        Step,
+        Step, StepKind,
         reference::{Reference, Template},
     },
     time::Timestamp,
@@ -38,11 +38,7 @@ impl<'a> Run<'a> {
         self.note_call(step);
         let system_prompt = self.prompt_of(step, inputs)?;
         let messages = self.conversation(inputs)?;
-        self.note_refused_routes(step);
-        let routes = self.subject.plan.routing.open.clone();
-        if routes.is_empty() {
-            return Err(StepFailure::of("no_compliant_route", "no route of the model policy may be called"));
-        }
+        let routes = self.open_routes(step)?;
         let said = if self.keeps_transcript { Some(self.said(step, &system_prompt, &messages)?) } else { None };
         let conversation = Arc::new(Conversation {
             system_prompt,
@@ -53,7 +49,39 @@ impl<'a> Run<'a> {
         });
         let asked = Asked { routes: routes.clone(), at: self.outside.clock.now(), said };
         let is_shown = self.shows_answers && policy.supports_streaming;
-        Ok(Reached::Asks(Box::new(Question { conversation, routes, is_shown }), Box::new(asked)))
+        let question = Question { wanted: Wanted::Words, conversation, routes, is_shown };
+        Ok(Reached::Asks(Box::new(question), Box::new(asked)))
+    }
+
+    /// The question of a step that wants a vector. What it is of is read and said to nobody, so no transcript has it.
+    pub(super) fn vector_question(
+        &mut self,
+        step: &'a Step,
+        inputs: &Map<String, Value>,
+    ) -> Result<Reached, StepFailure> {
+        if self.subject.plan.model_policy.is_none() {
+            return Err(StepFailure::of("model_policy_missing", "the release binds no model policy"));
+        }
+        self.note_reading(step);
+        let text = match inputs.get("text") {
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => return Err(StepFailure::of("reference_missing", "the step has no text")),
+        };
+        let routes = self.open_routes(step)?;
+        let asked = Asked { routes: routes.clone(), at: self.outside.clock.now(), said: None };
+        let question = Question { wanted: Wanted::Vector(text), conversation: Arc::default(), routes, is_shown: false };
+        Ok(Reached::Asks(Box::new(question), Box::new(asked)))
+    }
+
+    /// The routes that may be called. Those that may not are noted.
+    fn open_routes(&mut self, step: &Step) -> Result<Vec<RoutePoint>, StepFailure> {
+        self.note_refused_routes(step);
+        let routes = self.subject.plan.routing.open.clone();
+        if routes.is_empty() {
+            return Err(StepFailure::of("no_compliant_route", "no route of the model policy may be called"));
+        }
+        Ok(routes)
     }
 
     /// Notes, once, which routes are never called, and why.
@@ -94,6 +122,11 @@ impl<'a> Run<'a> {
             room?;
         }
         let completion = answer.map_err(|error| StepFailure::of(error.code(), &error.to_string()))?;
+        if matches!(step.kind, StepKind::Embedding { .. }) {
+            let vector = Value::from(completion.vector);
+            self.allowance.take_for(&vector)?;
+            return Ok(vector);
+        }
         // The schema is the bound prompt's, and a call with words of its own is none of it.
         let bound = self.subject.plan.prompt.as_ref().filter(|_| asks_for_bound_prompt(step.inputs.get("prompt")));
         if bound.is_some_and(|prompt| !prompt.takes(&completion.text)) {
