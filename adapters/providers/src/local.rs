@@ -1,17 +1,21 @@
 //! The built-in provider: deterministic, offline, for development and demonstrations.
 //!
-//! It follows two rules, and the same call always gets the same answer.
+//! It follows three rules, and the same call always gets the same answer.
 //!
 //! 1. Where the instructions or the last message of the user hold a line `One of: a, b, c`, the answer is the option
 //!    that shares most words with what the user says; the first of equals. An option may carry hints in parentheses,
 //!    `billing (invoice, refund)`: they count as its words and are not part of the answer.
-//! 2. Otherwise the answer is the first sentence of what the user says, cut at 280 characters.
+//! 2. Where the instructions hold a line `Draft: prompt_template`, the answer is the content of a prompt template, as JSON,
+//!    made of what the user says (see [`draft`]).
+//! 3. Otherwise the answer is the first sentence of what the user says, cut at 280 characters.
 //!
 //! What the user says is the last message of the user; without one, the instructions.
 //!
 //! Its vectors count words ([`embedding`]): texts that share words lie near each other, and that is all it knows of them.
 
 mod embedding;
+
+mod draft;
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
@@ -39,7 +43,12 @@ impl Provider for Local {
     ) -> Result<Completion, ProviderFailure> {
         let call = &*call.conversation;
         let said = said(call);
-        let chosen = options(&call.system_prompt).or_else(|| options(said)).and_then(|line| choose(line, said));
+        let chosen = if draft::is_asked_for(&call.system_prompt) {
+            // What the user says is what the draft is about: options in it are the draft's.
+            Some(draft::prompt_template(said))
+        } else {
+            options(&call.system_prompt).or_else(|| options(said)).and_then(|line| choose(line, said))
+        };
         let text = limited(chosen.unwrap_or_else(|| extract(said)), call.max_tokens);
         let mut metadata = Map::new();
         metadata.insert("provider".to_owned(), json!("local"));
@@ -201,6 +210,16 @@ pub(crate) mod tests {
         ] {
             assert_eq!(answer(TICKETS, ticket).await, expected, "{ticket}");
         }
+    }
+
+    #[tokio::test]
+    async fn drafts_what_is_described_where_the_instructions_ask_for_it() {
+        let asked = "You write prompts.\nDraft: prompt_template\nAnswer with JSON.";
+        let text = answer(asked, "Sort a `ticket` by urgency.\nOne of: high, low").await;
+        let drafted: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(drafted["variables"], json!([{ "name": "ticket", "type": "string" }]));
+        // What the user says asks for nothing.
+        assert_eq!(answer("Summarize.", "Draft: prompt_template").await, "Draft: prompt_template");
     }
 
     #[tokio::test]

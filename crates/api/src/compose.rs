@@ -25,7 +25,7 @@ use fairway_egress::{Guard, Reach};
 use fairway_operations::{
     Failure, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
-    execution::{recover_forever, work_until_stopped},
+    execution::{close_reviews_forever, recover_forever, work_until_stopped},
     knowledge::KnowledgeSettings,
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresLine};
@@ -191,6 +191,7 @@ fn stores(database: &Database) -> Stores {
         releases: shared.clone(),
         rollouts: shared.clone(),
         executions: shared.clone(),
+        reviews: shared.clone(),
         audit: shared.clone(),
         idempotency: shared,
     }
@@ -214,6 +215,8 @@ impl Process {
             lease: settings.worker_lease,
             dispatch: settings.dispatch,
             queue_cap: settings.queue_cap,
+            review_deadline: settings.review_deadline,
+            generator: settings.generator,
             identity: mode,
             internal_clients: settings.internal_clients.clone(),
             public_rate: settings.public_rate,
@@ -291,6 +294,7 @@ impl Process {
         relays.spawn(fairway_operations::audit::sequence_forever(log, self.services.wake()));
         relays.spawn(fairway_operations::release::advise_forever(self.services.clone()));
         relays.spawn(fairway_operations::retention::retain_forever(self.services.clone()));
+        relays.spawn(close_reviews_forever(self.services.clone()));
         Ok(relays)
     }
 

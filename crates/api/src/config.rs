@@ -26,6 +26,7 @@ use fairway_domain::{
     throttle::Quota,
 };
 use fairway_egress::Allowance;
+use fairway_operations::generator::Provisioning;
 use reading::Raw;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 use url::Url;
@@ -65,6 +66,10 @@ pub struct Settings {
     pub queue_cap: u32,
     /// How long an execution may run.
     pub execution_deadline: Duration,
+    /// Whether tenants are given a generator.
+    pub generator: Provisioning,
+    /// How long a person may take to review the answer of an execution.
+    pub review_deadline: Duration,
     /// How long a worker may be silent before its work is given to another.
     pub worker_lease: Duration,
     /// Schemes of national identifiers that are masked where a policy wants outputs redacted.
@@ -175,6 +180,8 @@ impl Settings {
             dispatch: raw.read(&setting::DISPATCH, value::dispatch)?,
             queue_cap: raw.read(&setting::QUEUE_CAP, value::queue_cap)?,
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,
+            generator: raw.read(&setting::GENERATOR, value::provisioning)?,
+            review_deadline: raw.read(&setting::REVIEW_DEADLINE, value::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, value::national_ids)?,
             embedding_model: EmbeddingModel {

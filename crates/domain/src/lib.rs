@@ -10,6 +10,7 @@ pub mod environment;
 pub mod evidence;
 pub mod execution;
 pub mod flow;
+pub mod generator;
 pub mod id;
 pub mod idempotency;
 pub mod knowledge;

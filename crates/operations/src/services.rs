@@ -3,6 +3,7 @@
 use crate::{
     access::IdentityMode,
     execution::{live::LiveRuns, plan::PlanCache},
+    generator::Provisioning,
     knowledge::KnowledgeSettings,
     release::{ActiveReleaseCache, Said},
     signal::{Signals, exchange_forever},
@@ -18,7 +19,7 @@ use fairway_domain::{
     },
     audit::{AuditStore, Stamp},
     environment::EnvironmentStore,
-    execution::{dispatch::Dispatch, ports::ExecutionStore, provider::Provider},
+    execution::{dispatch::Dispatch, ports::ExecutionStore, provider::Provider, review::ReviewStore},
     id::{AssetVersionId, Ids, NamespaceId, TenantId, WorkspaceId},
     idempotency::IdempotencyStore,
     knowledge::ports::KnowledgeStore,
@@ -77,6 +78,8 @@ pub struct Stores {
     pub rollouts: Arc<dyn RolloutStore>,
     /// Executions and their evidence.
     pub executions: Arc<dyn ExecutionStore>,
+    /// Those that wait for a person.
+    pub reviews: Arc<dyn ReviewStore>,
     /// The audit log.
     pub audit: Arc<dyn AuditStore>,
     /// Idempotency keys.
@@ -96,6 +99,10 @@ pub struct Settings {
     pub public_rate: Quota,
     /// Where runs run.
     pub dispatch: Dispatch,
+    /// Whether tenants are given a generator.
+    pub generator: Provisioning,
+    /// How long a person may take to review an answer.
+    pub review_deadline: Duration,
     /// Most runs of a tenant that may wait in line.
     pub queue_cap: u32,
     /// How far a claim of identity is believed.

@@ -2,6 +2,7 @@
 
 mod knowledge;
 mod release;
+mod review;
 mod share_link;
 
 use crate::stage::{
@@ -58,7 +59,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 /// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and
 /// `ExecutionStore::accept` stands five times: for runs of guests and others, let in at once or into the line, or refused.
 /// One that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 45] = [
+pub(crate) const COMMITS: [Commit; 48] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -102,8 +103,11 @@ pub(crate) const COMMITS: [Commit; 45] = [
     Commit { method: "ExecutionStore::accept (guest)", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (guest, refused)", FactKind::ExecutionDenied),
     keyless("ExecutionStore::finish", FactKind::ExecutionEnded),
+    keyless("ExecutionStore::finish (to be reviewed)", FactKind::ExecutionReviewAsked),
     Commit { method: "ExecutionStore::start", tells: None, takes_key: false },
     Commit { method: "ExecutionStore::advance", tells: None, takes_key: false },
+    keyed("ReviewStore::commit_end", FactKind::ExecutionEnded),
+    keyed("ReviewStore::commit_end (whenever)", FactKind::ExecutionEnded),
 ];
 
 /// Why a commit must not happen.
@@ -195,6 +199,9 @@ impl Commit {
             "ExecutionStore::accept (guest)" => share_link::use_of_link(stage, acceptance).await,
             "ExecutionStore::accept (guest, refused)" => share_link::use_of_link(stage, refused).await,
             "ExecutionStore::finish" => finish(stage).await,
+            "ExecutionStore::finish (to be reviewed)" => review::asked(stage).await,
+            "ReviewStore::commit_end" => review::judged(stage).await,
+            "ReviewStore::commit_end (whenever)" => review::lapsed(stage).await,
             other => panic!("nobody knows how to decide {other}"),
         }
     }

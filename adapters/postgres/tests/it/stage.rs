@@ -425,6 +425,7 @@ pub(crate) fn ending(run: &Acceptance) -> Ending {
         lease: lease_of(run),
         status: Status::Completed,
         outcome: Outcome::Success,
+        review_within: None,
         error: None,
         steps: vec![StepRecord {
             step_id: "answer".to_owned(),

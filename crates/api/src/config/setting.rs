@@ -53,6 +53,10 @@ pub(super) const DISPATCH: Setting = plain("dispatch", "FAIRWAY_DISPATCH", "hybr
 pub(super) const QUEUE_CAP: Setting = plain("queue_cap", "FAIRWAY_QUEUE_CAP", "10000");
 /// Longest run.
 pub(super) const EXECUTION_DEADLINE: Setting = plain("execution_deadline", "FAIRWAY_EXECUTION_DEADLINE", "10m");
+/// Whether servers provision the generator.
+pub(super) const GENERATOR: Setting = plain("generator", "FAIRWAY_GENERATOR", "on");
+/// Longest wait of an answer for a person.
+pub(super) const REVIEW_DEADLINE: Setting = plain("review_deadline", "FAIRWAY_REVIEW_DEADLINE", "7d");
 /// Longest silence of a worker.
 pub(super) const WORKER_LEASE: Setting = plain("worker_lease", "FAIRWAY_WORKER_LEASE", "30s");
 /// Schemes of national identifiers that are masked.
@@ -109,6 +113,8 @@ pub const SETTINGS: &[Setting] = &[
     DISPATCH,
     QUEUE_CAP,
     EXECUTION_DEADLINE,
+    REVIEW_DEADLINE,
+    GENERATOR,
     WORKER_LEASE,
     NATIONAL_IDS,
     EMBEDDING_ACCOUNT,

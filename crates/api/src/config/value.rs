@@ -16,6 +16,7 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_egress::Allowance;
+use fairway_operations::generator::Provisioning;
 use ipnet::IpNet;
 use std::{
     fmt,
@@ -104,6 +105,10 @@ pub(super) fn line(text: &str) -> Result<usize, String> {
 
 pub(super) fn dispatch(text: &str) -> Result<Dispatch, String> {
     Dispatch::parse(text).ok_or_else(|| "must be `inline`, `queued` or `hybrid`".to_owned())
+}
+
+pub(super) fn provisioning(text: &str) -> Result<Provisioning, String> {
+    Provisioning::parse(text).ok_or_else(|| "must be `on` or `off`".to_owned())
 }
 
 pub(super) fn queue_cap(text: &str) -> Result<u32, String> {

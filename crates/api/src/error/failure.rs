@@ -20,6 +20,7 @@ use fairway_domain::{
         content::ContentRefusal,
         ports::{ArtifactError, BlockingRelease},
     },
+    execution::review::ReviewRefusal,
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
     release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
@@ -27,7 +28,7 @@ use fairway_domain::{
     throttle::Throttled,
     workload::{Status, WorkloadRefusal},
 };
-use fairway_operations::{Failure, RunRefusal};
+use fairway_operations::{Failure, RunRefusal, generator::GenerateRefusal};
 use serde_json::{Value, json};
 
 impl From<Failure> for ApiError {
@@ -91,6 +92,8 @@ impl From<Failure> for ApiError {
                 .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
             Failure::Throttled(throttled) => of_throttled(throttled),
             Failure::Run(refusal) => of_run(refusal),
+            Failure::Review(refusal) => of_review(refusal),
+            Failure::Generate(refusal) => of_generate(refusal),
             Failure::Store(error) => of_store(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().caused_by(&error),
             Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().caused_by(&error),
@@ -378,5 +381,30 @@ fn of_run(refusal: RunRefusal) -> ApiError {
         | RunRefusal::NothingToRun
         | RunRefusal::NotCancellable
         | RunRefusal::NoAsync => ApiError::new(StatusCode::CONFLICT, code, refusal.to_string()),
+    }
+}
+
+fn of_review(refusal: ReviewRefusal) -> ApiError {
+    let status = match refusal {
+        ReviewRefusal::NotPending => StatusCode::CONFLICT,
+        ReviewRefusal::Own => StatusCode::FORBIDDEN,
+    };
+    ApiError::new(status, refusal.code(), refusal.to_string())
+}
+
+fn of_generate(refusal: GenerateRefusal) -> ApiError {
+    let (code, message) = (refusal.code(), refusal.to_string());
+    match refusal {
+        GenerateRefusal::InlineUnavailable => ApiError::new(StatusCode::CONFLICT, code, message),
+        GenerateRefusal::Unavailable(None) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message),
+        GenerateRefusal::Unavailable(Some(id)) => {
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message).with("execution_id", id.to_string())
+        }
+        GenerateRefusal::Denied { execution_id, reason_code } => ApiError::new(StatusCode::FORBIDDEN, code, message)
+            .with("execution_id", execution_id.to_string())
+            .with("reason_code", reason_code),
+        GenerateRefusal::Invalid(id) => {
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message).with("execution_id", id.to_string())
+        }
     }
 }

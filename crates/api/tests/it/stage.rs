@@ -164,6 +164,7 @@ impl<'a> Stage<'a> {
             "create_asset" => json!({
                 "slug": self.fresh(), "asset_kind": "prompt_template", "owner_ref": "team:a", "workspace_id": workspace,
             }),
+            "generate_asset_draft" => json!({ "description": "Sort tickets by their urgency." }),
             "activate_asset" | "retire_asset" | "archive_asset" => json!({ "workspace_id": workspace }),
             "create_asset_grant" => json!({ "principal": format!("user:{}", self.fresh()), "workspace_id": workspace }),
             "create_asset_version" => json!({ "content": { "system_prompt": self.fresh() } }),
@@ -198,6 +199,7 @@ impl<'a> Stage<'a> {
             "review_release" => json!({
                 "outcome": "approved", "subject_kind": "release", "subject_ref": self.workload.release_id,
             }),
+            "review_execution" => json!({ "outcome": "approved" }),
             "execute_workload" => json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }),
             "execute_workload_on_lane" => json!({
                 "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": "restricted",
@@ -313,6 +315,9 @@ impl<'a> Stage<'a> {
             "cancel_execution" => {
                 return app.post(format!("/v1/executions/{}/cancel", self.under_way().await), self.body(operation));
             }
+            "review_execution" => {
+                return app.post(format!("/v1/executions/{}/review", self.waiting().await), self.body(operation));
+            }
             "read_evidence_graph" => self.path("/v1/executions/{execution_id}/evidence-graph"),
             "read_evidence_artifact" => {
                 let graph = self.path("/v1/executions/{execution_id}/evidence-graph");
@@ -373,6 +378,12 @@ impl<'a> Stage<'a> {
             "create_workspace" => return app.post("/v1/workspaces", self.body(operation)),
             "create_role_binding" => return app.post("/v1/role-bindings", self.body(operation)),
             "create_asset" => return app.post("/v1/assets", self.body(operation)),
+            "generate_asset_draft" => {
+                let generate = app.post(format!("/v1/asset-drafts/generate?{from}"), self.body(operation));
+                // Where the tenant has no generator yet, the first request makes one.
+                generate.clone().in_tenant(&self.tenant).await.expect(200);
+                return generate;
+            }
             "activate_asset" | "retire_asset" | "archive_asset" => {
                 let asset = format!("/v1/assets/{}", self.given.asset("skill", &self.fresh()).await);
                 if operation == "activate_asset" {
@@ -454,16 +465,37 @@ impl<'a> Stage<'a> {
         app.get(path)
     }
 
+    /// A run of somebody else that waits for a person.
+    async fn waiting(&self) -> String {
+        let id = self.ran().await;
+        self.make_of_it(&format!(
+            "UPDATE execution SET status = 'awaiting_review', outcome = NULL, finished_at = NULL,
+                submitter = 'user:somebody-else' WHERE execution_id = '{id}';
+             INSERT INTO execution_review SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, now(),
+                now() + interval '1 hour' FROM execution WHERE execution_id = '{id}'"
+        ))
+        .await;
+        id
+    }
+
+    async fn ran(&self) -> String {
+        let ran = self.app.post(self.workload.execute_path(), self.body("execute_workload"));
+        ran.in_tenant(&self.tenant).await.expect(200)["execution_id"].as_str().unwrap().to_owned()
+    }
+
+    async fn make_of_it(&self, sql: &str) {
+        connect(self.app.database_url()).await.unwrap().batch_execute(sql).await.unwrap();
+    }
+
     /// A run that somebody works on who says no word of it.
     async fn under_way(&self) -> String {
-        let ran = self.app.post(self.workload.execute_path(), self.body("execute_workload"));
-        let id = ran.in_tenant(&self.tenant).await.expect(200)["execution_id"].as_str().unwrap().to_owned();
+        let id = self.ran().await;
         let again = format!(
             "UPDATE execution SET status = 'running', outcome = NULL, finished_at = NULL WHERE execution_id = '{id}';
              INSERT INTO execution_lease SELECT tenant_id, execution_id, gen_random_uuid(), interval '1 hour',
                 now() + interval '1 hour', now() + interval '1 hour' FROM execution WHERE execution_id = '{id}'"
         );
-        connect(self.app.database_url()).await.unwrap().batch_execute(&again).await.unwrap();
+        self.make_of_it(&again).await;
         id
     }
 }

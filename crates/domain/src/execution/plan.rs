@@ -13,8 +13,13 @@ use serde_json::{Map, Value};
 
 /// Obligations that a run fulfils. A policy that may impose another one is not activated: a control that is not enforced
 /// must not look as if it were.
-pub const FULFILLED: &[Obligation] =
-    &[Obligation::RecordTranscript, Obligation::RedactOutput, Obligation::RequireCitation, Obligation::NotifyOwner];
+pub const FULFILLED: &[Obligation] = &[
+    Obligation::RecordTranscript,
+    Obligation::RedactOutput,
+    Obligation::RequireCitation,
+    Obligation::NotifyOwner,
+    Obligation::HumanReview,
+];
 
 /// Whether a run can do what a task asks for.
 #[must_use]

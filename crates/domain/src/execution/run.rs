@@ -128,7 +128,7 @@ impl Cut {
 /// How a run ended, and all that it leaves behind.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Where it is now.
+    /// Where it is now. A run that awaits its review has succeeded so far.
     pub status: Status,
     /// How it ended.
     pub outcome: Outcome,

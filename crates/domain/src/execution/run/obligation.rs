@@ -32,7 +32,7 @@ impl Closed {
         let owed = std::mem::take(&mut self.owed);
         // What is masked cites nothing any more.
         let cites = owed.contains(&Obligation::RequireCitation) && self.require_citation(outside, outside.clock.now());
-        for obligation in owed {
+        for &obligation in &owed {
             let now = outside.clock.now();
             let fulfilled = match obligation {
                 Obligation::RequireCitation => cites,
@@ -40,14 +40,17 @@ impl Closed {
                 Obligation::RedactOutput => self.redact_output(outside, now),
                 // The fact that tells the run's end names the owner.
                 Obligation::NotifyOwner => true,
-                Obligation::HumanReview => {
-                    self.refuse();
-                    false
-                }
+                // A person's part comes when everything else is done.
+                Obligation::HumanReview => false,
             };
             if fulfilled {
                 self.ended.fulfilled.push((obligation, now));
             }
+        }
+        if owed.contains(&Obligation::HumanReview) && self.ended.outcome == Outcome::Success {
+            self.ended.status = Status::AwaitingReview;
+            // The owner is told of the end, and this is none.
+            self.ended.fulfilled.retain(|(obligation, _)| *obligation != Obligation::NotifyOwner);
         }
         self.ended
     }
