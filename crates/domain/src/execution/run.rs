@@ -4,6 +4,8 @@
 //! provider, keeps time and leases, and may stop at any question: what the run did until then is in it.
 
 mod call;
+mod cut;
+mod failure;
 mod lineage;
 mod obligation;
 mod retrieve;
@@ -24,19 +26,15 @@ use crate::{
         EvidenceArtifact, RecordedDecision,
         lineage::{LineageItem, UntrustedReason},
     },
-    flow::{
-        Action, Next, Output, Step, StepKind,
-        allowance::{Allowance, Exhausted},
-        reference::{Template, Unresolvable},
-    },
+    flow::{Action, Next, Output, Step, StepKind, allowance::Allowance, reference::Template},
     id::{DecisionId, ExecutionId, Ids},
-    knowledge::contract::ContractDecision,
     policy::{self, Obligation, PolicyDecision},
-    prompt::PromptRefusal,
     redaction::Redactor,
     time::{Clock, Timestamp},
 };
 use call::Asked;
+pub use cut::Cut;
+use failure::StepFailure;
 use scope::Known;
 use serde_json::{Map, Value, json};
 use std::{
@@ -95,36 +93,6 @@ pub enum Turn {
     Ended,
 }
 
-/// Why a run is stopped before its end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cut {
-    /// It took longer than a run may.
-    Overdue,
-    /// Somebody else ends it.
-    LeaseLost,
-    /// Its workload was suspended or retired.
-    Suspended,
-    /// Somebody asked for it.
-    Cancelled,
-}
-
-impl Cut {
-    /// Where the run is then, how it ended, and what is said of it.
-    #[must_use]
-    pub const fn told(self) -> (Status, Outcome, &'static str, &'static str) {
-        match self {
-            Self::Overdue => {
-                (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")
-            }
-            Self::LeaseLost => (Status::Failed, Outcome::Failure, "interrupted", "the run lost its lease"),
-            Self::Suspended => {
-                (Status::Cancelled, Outcome::Cancelled, "workload_suspended", "the workload was suspended")
-            }
-            Self::Cancelled => (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled"),
-        }
-    }
-}
-
 /// How a run ended, and all that it leaves behind.
 #[derive(Clone, Debug)]
 pub struct Ended {
@@ -162,53 +130,6 @@ pub struct Closed {
     transcript: Vec<Value>,
     /// The documents that an answer can cite.
     citable: BTreeSet<String>,
-}
-
-/// Why a step did not succeed.
-enum StepFailure {
-    /// A failure that `on_failure` may catch.
-    Failed(RunError),
-    /// A denial, which nothing catches.
-    Denied,
-    /// The contract of a knowledge base, which nothing catches either.
-    RefusedByContract,
-    /// The run has no room left. Nothing catches that either: there is none for the step that would.
-    NoRoom,
-}
-
-impl From<Exhausted> for StepFailure {
-    fn from(_: Exhausted) -> Self {
-        Self::NoRoom
-    }
-}
-
-impl From<Unresolvable> for StepFailure {
-    fn from(refusal: Unresolvable) -> Self {
-        match refusal {
-            Unresolvable::Missing(_) => Self::of("reference_missing", "a value that a step refers to does not exist"),
-            Unresolvable::TooLarge(_) => Self::NoRoom,
-        }
-    }
-}
-
-impl StepFailure {
-    fn of(code: &str, message: &str) -> Self {
-        Self::Failed(RunError::new(code, message))
-    }
-
-    fn of_prompt(refusal: PromptRefusal) -> Self {
-        let offset = refusal.offset().and_then(|offset| u32::try_from(offset).ok());
-        Self::Failed(RunError { offset, ..RunError::new(refusal.code(), &refusal.to_string()) })
-    }
-
-    fn code(&self) -> String {
-        match self {
-            Self::Failed(error) => error.code.clone(),
-            Self::Denied => "policy_denied".to_owned(),
-            Self::RefusedByContract => ContractDecision::REFUSED.to_owned(),
-            Self::NoRoom => "value_too_large".to_owned(),
-        }
-    }
 }
 
 /// How far a step got.
