@@ -1,13 +1,15 @@
 //! The built-in provider: deterministic, offline, for development and demonstrations.
 //!
-//! It follows three rules, and the same call always gets the same answer.
+//! It follows four rules, and the same call always gets the same answer.
 //!
 //! 1. Where the instructions or the last message of the user hold a line `One of: a, b, c`, the answer is the option
 //!    that shares most words with what the user says; the first of equals. An option may carry hints in parentheses,
 //!    `billing (invoice, refund)`: they count as its words and are not part of the answer.
 //! 2. Where the instructions hold a line `Draft: prompt_template`, the answer is the content of a prompt template, as JSON,
 //!    made of what the user says (see [`draft`]).
-//! 3. Otherwise the answer is the first sentence of what the user says, cut at 280 characters.
+//! 3. Where a message of the user lists documents, each behind its name in brackets, the answer is the first sentence of the
+//!    first of them, with that name behind it: `Thirty days. [leave]`.
+//! 4. Otherwise the answer is the first sentence of what the user says, cut at 280 characters.
 //!
 //! What the user says is the last message of the user; without one, the instructions.
 //!
@@ -27,6 +29,8 @@ use std::collections::BTreeSet;
 
 /// What a line of options begins with.
 const OPTIONS: &str = "One of:";
+/// What a message begins with that lists documents.
+const DOCUMENTS: &str = "Documents to answer from.";
 /// Longest extract, in characters.
 const EXTRACT: usize = 280;
 
@@ -47,7 +51,8 @@ impl Provider for Local {
             // What the user says is what the draft is about: options in it are the draft's.
             Some(draft::prompt_template(said))
         } else {
-            options(&call.system_prompt).or_else(|| options(said)).and_then(|line| choose(line, said))
+            let chosen = options(&call.system_prompt).or_else(|| options(said)).and_then(|line| choose(line, said));
+            chosen.or_else(|| call.messages.iter().find_map(cited))
         };
         let text = limited(chosen.unwrap_or_else(|| extract(said)), call.max_tokens);
         let mut metadata = Map::new();
@@ -88,6 +93,18 @@ fn said(call: &Conversation) -> &str {
 /// The rest of the first line that lists options.
 fn options(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.trim().strip_prefix(OPTIONS))
+}
+
+/// The first sentence of the first document that a message of the user lists, and the document's name.
+fn cited(message: &Message) -> Option<String> {
+    match message.role {
+        MessageRole::User => {}
+        MessageRole::Assistant | MessageRole::Tool => return None,
+    }
+    let (_, list) = message.content.strip_prefix(DOCUMENTS)?.split_once("\n\n[")?;
+    let (name, rest) = list.split_once(']')?;
+    let (_, text) = rest.split_once('\n')?;
+    Some(format!("{} [{name}]", extract(text)))
 }
 
 /// The option that shares most words with `said`; `None` when the line lists none.
@@ -228,6 +245,20 @@ pub(crate) mod tests {
         assert_eq!(answer("Decide.\nOne of: mail, password\nThe passwords expired", "").await, "password");
         assert_eq!(answer("One of:", "First. Second.").await, "First.");
         assert_eq!(answer("One of: , (x)", "First. Second.").await, "First.");
+    }
+
+    #[tokio::test]
+    async fn cites_the_first_of_the_documents() {
+        let list = "Documents to answer from. Cite them.\n\n[leave] Holidays\nThirty days. More later.\n\n[b]\nOther.";
+        let asked = |list: &str, role| {
+            let messages = [(role, list), (MessageRole::User, "How many days?")];
+            let messages = messages.map(|(role, text)| Message::of(role, text.to_owned())).into();
+            of(Conversation { messages, ..Conversation::default() })
+        };
+        let answer = async |list: &str, role| Local.complete(&asked(list, role), None).await.unwrap().text;
+        assert_eq!(answer(list, MessageRole::User).await, "Thirty days. [leave]");
+        assert_eq!(answer("Documents to answer from. None.", MessageRole::User).await, "How many days?");
+        assert_eq!(answer(list, MessageRole::Assistant).await, "How many days?", "what a model says lists nothing");
     }
 
     #[tokio::test]

@@ -22,6 +22,7 @@ use fairway_domain::{
     time::Clock,
 };
 use fairway_egress::{Guard, Reach};
+use fairway_fetching::GuardedFetcher;
 use fairway_operations::{
     Failure, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
@@ -223,7 +224,7 @@ impl Process {
             redactor: Arc::new(Redactor::new(&settings.national_ids)),
             knowledge: KnowledgeSettings {
                 splitter: Arc::new(Splitting),
-                fetcher: None,
+                fetcher: Arc::new(GuardedFetcher::new(guard(settings))),
                 embedding: settings.embedding_model.clone(),
             },
         };

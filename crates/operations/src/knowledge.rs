@@ -28,8 +28,8 @@ const LONGEST_VECTOR: usize = 8_192;
 pub struct KnowledgeSettings {
     /// Cuts texts.
     pub splitter: Arc<dyn Splitter>,
-    /// Fetches texts from addresses; without one, nothing is fetched.
-    pub fetcher: Option<Arc<dyn Fetcher>>,
+    /// Fetches texts from addresses.
+    pub fetcher: Arc<dyn Fetcher>,
     /// Who turns texts into vectors.
     pub embedding: EmbeddingModel,
 }

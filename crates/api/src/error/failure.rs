@@ -234,7 +234,7 @@ fn of_knowledge(refusal: KnowledgeRefusal) -> ApiError {
     let code = refusal.code();
     match refusal {
         KnowledgeRefusal::Asset(refusal) => of_asset(refusal),
-        KnowledgeRefusal::OtherKind | KnowledgeRefusal::NoVersion | KnowledgeRefusal::NoFetching => {
+        KnowledgeRefusal::OtherKind | KnowledgeRefusal::NoVersion => {
             ApiError::new(StatusCode::CONFLICT, code, refusal.to_string())
         }
         KnowledgeRefusal::Documents | KnowledgeRefusal::Chunks => {

@@ -13,7 +13,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use fairway_operations::knowledge::{Retrieval, RetrievalFailure, RetrievalRequest};
-use fairway_testkit::{TestApp, app::Version};
+use fairway_testkit::{FaultyEndpoint, Script, TestApp, app::Version};
 use serde_json::{Value, json};
 use std::{
     future::IntoFuture as _,
@@ -241,11 +241,37 @@ async fn sources_are_read_as_far_as_the_caller_sees_them() {
         assert_eq!(detail["fields"][0]["code"], "source_not_found", "{bad}");
         assert!(!answer.text().contains(&bad), "{answer}");
     }
-    // From addresses only those fetch who may manage connections, and nothing does where nothing is set up for it.
+    // From addresses only those fetch who may manage connections.
     let address = by_source("https://example.org/handbook");
     let answer = app.post(documents(&outside), address.clone()).as_actor("user:ada").await;
     assert_eq!(answer.refused(403, "forbidden")["permission"], "connection.manage");
-    app.post(documents(&outside), address).await.refused(409, "fetching_unavailable");
+}
+
+#[tokio::test]
+async fn documents_are_fetched_through_the_guard() {
+    let endpoint = FaultyEndpoint::start().await;
+    let allowed = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32").start().await;
+    let closed = TestApp::start().await;
+    let source = json!({ "documents": [{ "document_id": "handbook", "source_ref": endpoint.url("/handbook") }] });
+    let mut content = knowledge("handbook");
+    content["source_type"] = json!("http");
+    content["source_ref"] = json!("https://example.org/handbook");
+    // Nothing of this machine is fetched unless somebody said so.
+    let base = closed.given().version("knowledge_base", "handbook", content.clone()).await;
+    let detail = closed.post(documents(&base), source.clone()).await.refused(422, "validation_error");
+    assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
+    assert_eq!(endpoint.count(), 0, "nobody comes there");
+    let base = allowed.given().version("knowledge_base", "handbook", content.clone()).await;
+    // What is not there, or points elsewhere, is no text.
+    for script in [Script::status(404, "no"), Script::status(302, "elsewhere")] {
+        endpoint.says(script);
+        let detail = allowed.post(documents(&base), source.clone()).await.refused(422, "validation_error");
+        assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
+    }
+    endpoint.says(Script::json(&json!({ "a": 1 })));
+    allowed.post(documents(&base), source).await.expect(201);
+    let found = retrieve(&allowed, &base, &content, "a").await.unwrap();
+    assert_eq!((names(&found), found.chunks[0].text.as_str()), (vec!["handbook"], "{\"a\":1}"));
 }
 
 #[tokio::test]

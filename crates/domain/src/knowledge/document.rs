@@ -176,9 +176,6 @@ pub enum KnowledgeRefusal {
         /// What.
         fault: DocumentFault,
     },
-    /// Nothing is fetched from addresses here.
-    #[error("nothing is fetched from addresses here")]
-    NoFetching,
     /// The model that turns texts into vectors gave none.
     #[error("the embedding model gave no vectors")]
     NoVectors,
@@ -198,7 +195,6 @@ impl KnowledgeRefusal {
             Self::Documents => "out_of_bounds",
             Self::Chunks => "too_many_chunks",
             Self::Document { fault, .. } => fault.code(),
-            Self::NoFetching => "fetching_unavailable",
             Self::NoVectors => "embedding_unavailable",
             Self::Reason => "invalid_reason",
         }

@@ -159,14 +159,11 @@ impl Services {
                 let text = self.artifact_text(caller, source).await?;
                 text.ok_or_else(|| refused(DocumentFault::NoSuchSource))?
             }
-            SourceType::Http => {
-                let fetcher = self.settings.knowledge.fetcher.as_ref().ok_or(KnowledgeRefusal::NoFetching)?;
-                match fetcher.fetch(source, MAX_TEXT).await {
-                    Ok(text) => text,
-                    Err(FetchError::TooLong) => return Err(refused(DocumentFault::LongText)),
-                    Err(FetchError::Forbidden | FetchError::NoText) => return Err(refused(DocumentFault::NotFetched)),
-                }
-            }
+            SourceType::Http => match self.settings.knowledge.fetcher.fetch(source, MAX_TEXT).await {
+                Ok(text) => text,
+                Err(FetchError::TooLong) => return Err(refused(DocumentFault::LongText)),
+                Err(FetchError::Forbidden | FetchError::NoText) => return Err(refused(DocumentFault::NotFetched)),
+            },
         };
         judge_text(&text).map_err(refused)?;
         Ok(text)

@@ -224,12 +224,12 @@ fn an_answer_is_masked_and_what_is_told_of_it_is_numbers() {
 }
 
 #[test]
-fn what_cannot_be_fulfilled_leaves_no_answer() {
+fn an_answer_that_cites_nothing_is_no_answer() {
     let cited = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "cited", "obligations": ["require_citation"] }]);
     let ended = run(&plan(policy(cited), calls(&["one"])), "x", None);
     assert_eq!((ended.status, ended.output), (Status::Failed, None));
-    assert_eq!(ended.error.unwrap().code, "obligation_unavailable");
+    assert_eq!(ended.error.unwrap().code, "citation_missing");
     assert!(ended.fulfilled.is_empty());
 }
 
