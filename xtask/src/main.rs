@@ -13,6 +13,7 @@ mod demo;
 mod docs;
 mod fences;
 mod foreign;
+mod gateway;
 mod model;
 mod openapi;
 mod place;

@@ -1,4 +1,5 @@
-//! `cargo xtask test`: every test, with one private PostgreSQL for all of them, and an S3 server for those that ask.
+//! `cargo xtask test`: every test, with one private PostgreSQL for all of them, an S3 server
+//! and a gateway of models for those that ask.
 
 use std::fs;
 use std::path::Path;
@@ -12,12 +13,14 @@ use fairway_private_postgres::binaries::BIN_VARIABLE;
 use crate::fences::packages::{Package, packages};
 use crate::place::Place;
 use crate::signals::Signals;
-use crate::{bucket, children, postgres, tools};
+use crate::{bucket, children, gateway, postgres, tools};
 
 /// The superuser's URL of the run's server, for the tests that need a database.
 const URL_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
 /// The Python that runs an S3 server, for the tests that need one.
 const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_S3_PYTHON";
+/// The Python that runs a gateway of models, for the test that needs one.
+const GATEWAY_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -36,11 +39,12 @@ pub(crate) fn select(place: &Place, arguments: &[String], variables: &[(&str, St
     tools::ensure_nextest(place)?;
     let binaries = postgres::ensure()?;
     let python = bucket::ensure(place)?;
+    let gateway = gateway::ensure(place)?;
     // Stopped and removed when it is dropped, which every way out of this function does.
     let server = PrivateServer::throwaway(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
     let with_database = |mut command: Command| {
         command.env(URL_VARIABLE, server.url("postgres")).env(BIN_VARIABLE, binaries.directory());
-        command.env(PYTHON_VARIABLE, &python);
+        command.env(PYTHON_VARIABLE, &python).env(GATEWAY_VARIABLE, &gateway);
         command
     };
 

@@ -41,6 +41,13 @@ const ENTER_POINTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1
 /// What a connection for lists says first. Their filters come and go, so they are planned for the values at hand.
 const ENTER_LISTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; SET jit = off; \
     SET plan_cache_mode = force_custom_plan";
+/// What a connection for ingests says first. They write thousands of rows and hundreds of thousands of index entries, in
+/// one statement, and whoever adds documents waits for that.
+const ENTER_INGESTS: &str = "SET ROLE fairway_service; SET statement_timeout = '30s'; SET lock_timeout = '1200ms'; \
+    SET jit = off; SET plan_cache_mode = force_custom_plan; SET enable_seqscan = off";
+/// How long an ingest may take.
+const INGEST: Duration = Duration::from_secs(32);
+
 /// Connections for lists, for each connection for the rest: one for four.
 const POINTS_PER_LIST: usize = 4;
 
@@ -69,6 +76,7 @@ pub struct DatabaseOptions {
 pub struct Database {
     points: Pool,
     lists: Pool,
+    ingests: Pool,
     waiting: Waiting,
     pub(crate) long_lists: LongLists,
     pub(crate) result_retention: Duration,
@@ -102,7 +110,7 @@ impl Database {
     /// When the address cannot be read.
     pub fn new(options: &DatabaseOptions) -> Result<Self, StoreError> {
         let lists = (options.connections / POINTS_PER_LIST).max(1);
-        let points = pool(&options.url, options.connections, ENTER_POINTS)?;
+        let points = pool(&options.url, options.connections, (ENTER_POINTS, WAIT_FOR_CONNECTION))?;
         let waiting = Waiting::default();
         Ok(Self {
             access_revisions: Gather::over(Looks(AccessRevisions(points.clone())), &waiting),
@@ -112,7 +120,7 @@ impl Database {
             routes: Gather::over(Looks(Routes(points.clone())), &waiting),
             environments: Gather::over(Looks(Environments(points.clone())), &waiting),
             releases: Gather::over(Looks(Releases(points.clone())), &waiting),
-            evidence: Gather::over(Looks(Evidence(points.clone())), &waiting),
+            evidence: Gather::over(Looks(Evidence { pool: points.clone(), kept: options.result_retention }), &waiting),
             runs: Gather::over(Looks(Runs { pool: points.clone(), kept: options.result_retention }), &waiting),
             lineages: Gather::over(Looks(Lineages(points.clone())), &waiting),
             accepts: Gather::over(Commits::of(Accepts::of_running(points.clone())), &waiting),
@@ -127,7 +135,9 @@ impl Database {
             points,
             waiting,
             long_lists: LongLists::default(),
-            lists: pool(&options.url, lists, ENTER_LISTS)?,
+            lists: pool(&options.url, lists, (ENTER_LISTS, WAIT_FOR_CONNECTION))?,
+            // One, which is opened when it is needed: ingests of one worker wait for each other.
+            ingests: pool(&options.url, 1, (ENTER_INGESTS, INGEST))?,
         })
     }
 
@@ -174,6 +184,11 @@ impl Database {
     pub(crate) async fn commit(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
         self.waiting.during(commit(&self.points, sql, params)).await
     }
+
+    /// The same for a statement that takes long and nobody else waits for.
+    pub(crate) async fn commit_slowly(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
+        attempt_within(&self.ingests, INGEST, sql, params).await?.map_err(failure::of_commit)
+    }
 }
 
 /// Sends a statement that is a whole transaction. Never repeated: whether it happened may not be known.
@@ -195,7 +210,7 @@ pub(crate) async fn commit_together(
     }
 }
 
-fn pool(url: &str, connections: usize, enter: &'static str) -> Result<Pool, StoreError> {
+fn pool(url: &str, connections: usize, (enter, wait): (&'static str, Duration)) -> Result<Pool, StoreError> {
     let mut config = Config::from_str(url).map_err(failure::of_store)?;
     config.connect_timeout(CONNECT).application_name("fairway");
     config.keepalives_idle(Duration::from_secs(30));
@@ -221,7 +236,7 @@ fn pool(url: &str, connections: usize, enter: &'static str) -> Result<Pool, Stor
         // turn, sixteen connections share the work of two and each finds them cold.
         .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
-        .timeouts(Timeouts { wait: Some(WAIT_FOR_CONNECTION), create: Some(CONNECT), recycle: Some(CONNECT) })
+        .timeouts(Timeouts { wait: Some(wait), create: Some(CONNECT), recycle: Some(CONNECT) })
         .post_create(hook)
         .pre_recycle(forget)
         .build()
@@ -245,14 +260,24 @@ pub(crate) async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result
     }
 }
 
-/// Sends a statement on a connection of the pool, all within [`ANSWER`]. A connection that did not answer in time is
-/// not used again: whatever came next on it would wait behind.
+/// Sends a statement on a connection of the pool, all within [`ANSWER`].
 async fn attempt(
     pool: &Pool,
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
-    let until = Instant::now() + ANSWER;
+    attempt_within(pool, ANSWER, sql, params).await
+}
+
+/// Sends a statement on a connection of the pool, all within some time. A connection that did not answer in time is
+/// not used again: whatever came next on it would wait behind.
+async fn attempt_within(
+    pool: &Pool,
+    answer: Duration,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
+    let until = Instant::now() + answer;
     // The pool's own limits end before what it says first on a new connection, which may get no answer either.
     let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
     let connection = connection.map_err(|error| failure::unavailable(Box::new(error)))?;

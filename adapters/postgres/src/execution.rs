@@ -11,6 +11,7 @@ mod lineage;
 mod list;
 mod progress;
 mod queue;
+mod review;
 mod start;
 
 pub(crate) use accept_many::Accepts;

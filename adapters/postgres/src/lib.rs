@@ -15,6 +15,7 @@ mod gather;
 mod guarded;
 mod idempotency;
 mod installation;
+mod knowledge;
 mod listing;
 mod look;
 mod migration;

@@ -135,7 +135,11 @@ impl WorkloadStore for Database {
         page: Paging,
     ) -> Result<Listed<Workload>, StoreError> {
         let mut values = Values::default();
-        let mut conditions = vec![format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid()))];
+        let mut conditions = vec![
+            format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid())),
+            // What comes with Fairway is no workload of anybody's workspace.
+            "workload.management_source IS DISTINCT FROM 'platform_builtin'".to_owned(),
+        ];
         if let Some(workspace) = filter.workspace {
             conditions.push(format!("workload.workspace_id = {}", values.bind(workspace.uuid())));
         }
@@ -181,6 +185,10 @@ impl WorkloadStore for Database {
                     search = array_to_tsvector($23::text[])
                 WHERE tenant_id = $1 AND workload_id = $13 AND revision = $14
                 RETURNING 1
+             ),
+             stopped AS (
+                UPDATE execution_review SET lapses_at = '-infinity' FROM changed
+                WHERE tenant_id = $1 AND workload_id = $13 AND $18 <> 'registered'
              )
              SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
             commit_tail!(),

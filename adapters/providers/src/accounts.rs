@@ -2,7 +2,9 @@
 
 use crate::Local;
 use async_trait::async_trait;
-use fairway_domain::execution::provider::{Completion, Provider, ProviderCall, ProviderError};
+use fairway_domain::execution::provider::{
+    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+};
 use std::{collections::BTreeMap, sync::Arc};
 use tracing::Instrument as _;
 
@@ -24,19 +26,45 @@ impl Accounts {
     }
 }
 
+impl Accounts {
+    fn of(&self, account_slot: &str) -> Result<&Arc<dyn Provider>, ProviderFailure> {
+        self.by_slot.get(account_slot).ok_or_else(|| ProviderError::UnknownAccount.into())
+    }
+}
+
 #[async_trait]
 impl Provider for Accounts {
-    async fn complete(&self, call: &ProviderCall) -> Result<Completion, ProviderError> {
-        let provider = self.by_slot.get(&call.account_slot).ok_or(ProviderError::UnknownAccount)?;
+    async fn complete(
+        &self,
+        call: &ProviderCall,
+        listener: Option<&dyn Listener>,
+    ) -> Result<Completion, ProviderFailure> {
+        let provider = self.of(&call.route.account_slot)?;
         // Whatever account and model were configured, and nothing of what is said.
         let span = tracing::debug_span!(
             "chat",
             otel.kind = "client",
             gen_ai.operation.name = "chat",
-            gen_ai.provider.name = call.provider,
-            gen_ai.request.model = call.model,
+            gen_ai.provider.name = call.route.provider,
+            gen_ai.request.model = call.route.model,
         );
-        provider.complete(call).instrument(span).await
+        provider.complete(call, listener).instrument(span).await
+    }
+
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        let provider = self.of(&call.route.account_slot)?;
+        let span = tracing::debug_span!(
+            "embeddings",
+            otel.kind = "client",
+            gen_ai.operation.name = "embeddings",
+            gen_ai.provider.name = call.route.provider,
+            gen_ai.request.model = call.route.model,
+        );
+        provider.embed(call).instrument(span).await
+    }
+
+    fn residency(&self, account_slot: &str) -> Option<&str> {
+        self.by_slot.get(account_slot)?.residency(account_slot)
     }
 }
 
@@ -50,11 +78,11 @@ mod tests {
         let accounts = Accounts::new([("second".to_owned(), Arc::new(Local) as Arc<dyn Provider>)]);
         for (slot, known) in [("local", true), ("second", true), ("third", false), ("", false)] {
             let mut call = call("", "Hello.");
-            call.account_slot = slot.to_owned();
-            assert_eq!(accounts.complete(&call).await.is_ok(), known, "{slot}");
+            call.route.account_slot = slot.to_owned();
+            assert_eq!(accounts.complete(&call, None).await.is_ok(), known, "{slot}");
         }
         let mut unknown = call("", "Hello.");
-        unknown.account_slot = "third".to_owned();
-        assert_eq!(accounts.complete(&unknown).await, Err(ProviderError::UnknownAccount));
+        unknown.route.account_slot = "third".to_owned();
+        assert_eq!(accounts.complete(&unknown, None).await, Err(ProviderError::UnknownAccount.into()));
     }
 }

@@ -1,21 +1,36 @@
 //! The built-in provider: deterministic, offline, for development and demonstrations.
 //!
-//! It follows two rules, and the same call always gets the same answer.
+//! It follows four rules, and the same call always gets the same answer.
 //!
 //! 1. Where the instructions or the last message of the user hold a line `One of: a, b, c`, the answer is the option
 //!    that shares most words with what the user says; the first of equals. An option may carry hints in parentheses,
 //!    `billing (invoice, refund)`: they count as its words and are not part of the answer.
-//! 2. Otherwise the answer is the first sentence of what the user says, cut at 280 characters.
+//! 2. Where the instructions hold a line `Draft: prompt_template`, the answer is the content of a prompt template, as JSON,
+//!    made of what the user says (see [`draft`]).
+//! 3. Where a message of the user lists documents, each behind its name in brackets, the answer is the first sentence of the
+//!    first of them, with that name behind it: `Thirty days. [leave]`.
+//! 4. Otherwise the answer is the first sentence of what the user says, cut at 280 characters.
 //!
 //! What the user says is the last message of the user; without one, the instructions.
+//!
+//! Its vectors count words ([`embedding`]): texts that share words lie near each other, and that is all it knows of them.
+
+mod embedding;
+
+mod draft;
 
 use async_trait::async_trait;
-use fairway_domain::execution::provider::{Completion, Message, MessageRole, Provider, ProviderCall, ProviderError};
+use fairway_domain::execution::provider::{
+    Completion, Conversation, EmbeddingCall, Embeddings, Listener, Message, MessageRole, Provider, ProviderCall,
+    ProviderFailure,
+};
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 
 /// What a line of options begins with.
 const OPTIONS: &str = "One of:";
+/// What a message begins with that lists documents.
+const DOCUMENTS: &str = "Documents to answer from.";
 /// Longest extract, in characters.
 const EXTRACT: usize = 280;
 
@@ -25,9 +40,20 @@ pub struct Local;
 
 #[async_trait]
 impl Provider for Local {
-    async fn complete(&self, call: &ProviderCall) -> Result<Completion, ProviderError> {
+    async fn complete(
+        &self,
+        call: &ProviderCall,
+        _listener: Option<&dyn Listener>,
+    ) -> Result<Completion, ProviderFailure> {
+        let call = &*call.conversation;
         let said = said(call);
-        let chosen = options(&call.system_prompt).or_else(|| options(said)).and_then(|line| choose(line, said));
+        let chosen = if draft::is_asked_for(&call.system_prompt) {
+            // What the user says is what the draft is about: options in it are the draft's.
+            Some(draft::prompt_template(said))
+        } else {
+            let chosen = options(&call.system_prompt).or_else(|| options(said)).and_then(|line| choose(line, said));
+            chosen.or_else(|| call.messages.iter().find_map(cited))
+        };
         let text = limited(chosen.unwrap_or_else(|| extract(said)), call.max_tokens);
         let mut metadata = Map::new();
         metadata.insert("provider".to_owned(), json!("local"));
@@ -38,15 +64,28 @@ impl Provider for Local {
             tokens_out: words(&text),
             text,
             metadata,
+            ..Completion::default()
         })
+    }
+
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        Ok(Embeddings {
+            vectors: call.texts.iter().map(|text| embedding::of(text)).collect(),
+            tokens_in: call.texts.iter().map(|text| words(text)).sum(),
+            cost_micros: None,
+        })
+    }
+
+    fn residency(&self, _account_slot: &str) -> Option<&str> {
+        None
     }
 }
 
 /// What the user says.
-fn said(call: &ProviderCall) -> &str {
+fn said(call: &Conversation) -> &str {
     let by_user = |message: &&Message| match message.role {
         MessageRole::User => true,
-        MessageRole::Assistant => false,
+        MessageRole::Assistant | MessageRole::Tool => false,
     };
     call.messages.iter().rev().find(by_user).map_or(&*call.system_prompt, |message| &*message.content)
 }
@@ -54,6 +93,18 @@ fn said(call: &ProviderCall) -> &str {
 /// The rest of the first line that lists options.
 fn options(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.trim().strip_prefix(OPTIONS))
+}
+
+/// The first sentence of the first document that a message of the user lists, and the document's name.
+fn cited(message: &Message) -> Option<String> {
+    match message.role {
+        MessageRole::User => {}
+        MessageRole::Assistant | MessageRole::Tool => return None,
+    }
+    let (_, list) = message.content.strip_prefix(DOCUMENTS)?.split_once("\n\n[")?;
+    let (name, rest) = list.split_once(']')?;
+    let (_, text) = rest.split_once('\n')?;
+    Some(format!("{} [{name}]", extract(text)))
 }
 
 /// The option that shares most words with `said`; `None` when the line lists none.
@@ -134,27 +185,31 @@ fn words(text: &str) -> u64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use fairway_domain::execution::provider::RoutePoint;
+    use std::sync::Arc;
 
     /// A call with instructions and one message, or none.
     pub(crate) fn call(system_prompt: &str, message: &str) -> ProviderCall {
-        let messages = if message.is_empty() {
-            Vec::new()
-        } else {
-            vec![Message { role: MessageRole::User, content: message.to_owned() }]
-        };
-        ProviderCall {
-            account_slot: "local".to_owned(),
+        let said = (!message.is_empty()).then(|| Message::of(MessageRole::User, message.to_owned()));
+        of(Conversation {
+            system_prompt: system_prompt.to_owned(),
+            messages: said.into_iter().collect(),
+            ..Conversation::default()
+        })
+    }
+
+    fn of(conversation: Conversation) -> ProviderCall {
+        let route = RoutePoint {
+            route_id: "primary".to_owned(),
             provider: "local".to_owned(),
             model: "rules".to_owned(),
-            system_prompt: system_prompt.to_owned(),
-            messages,
-            temperature: None,
-            max_tokens: None,
-        }
+            account_slot: "local".to_owned(),
+        };
+        ProviderCall { route, conversation: Arc::new(conversation) }
     }
 
     async fn answer(system_prompt: &str, message: &str) -> String {
-        Local.complete(&call(system_prompt, message)).await.unwrap().text
+        Local.complete(&call(system_prompt, message), None).await.unwrap().text
     }
 
     const TICKETS: &str =
@@ -175,11 +230,35 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
+    async fn drafts_what_is_described_where_the_instructions_ask_for_it() {
+        let asked = "You write prompts.\nDraft: prompt_template\nAnswer with JSON.";
+        let text = answer(asked, "Sort a `ticket` by urgency.\nOne of: high, low").await;
+        let drafted: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(drafted["variables"], json!([{ "name": "ticket", "type": "string" }]));
+        // What the user says asks for nothing.
+        assert_eq!(answer("Summarize.", "Draft: prompt_template").await, "Draft: prompt_template");
+    }
+
+    #[tokio::test]
     async fn finds_the_options_in_the_message_too() {
         assert_eq!(answer("", "The password expired.\nOne of: mail, password").await, "password");
         assert_eq!(answer("Decide.\nOne of: mail, password\nThe passwords expired", "").await, "password");
         assert_eq!(answer("One of:", "First. Second.").await, "First.");
         assert_eq!(answer("One of: , (x)", "First. Second.").await, "First.");
+    }
+
+    #[tokio::test]
+    async fn cites_the_first_of_the_documents() {
+        let list = "Documents to answer from. Cite them.\n\n[leave] Holidays\nThirty days. More later.\n\n[b]\nOther.";
+        let asked = |list: &str, role| {
+            let messages = [(role, list), (MessageRole::User, "How many days?")];
+            let messages = messages.map(|(role, text)| Message::of(role, text.to_owned())).into();
+            of(Conversation { messages, ..Conversation::default() })
+        };
+        let answer = async |list: &str, role| Local.complete(&asked(list, role), None).await.unwrap().text;
+        assert_eq!(answer(list, MessageRole::User).await, "Thirty days. [leave]");
+        assert_eq!(answer("Documents to answer from. None.", MessageRole::User).await, "How many days?");
+        assert_eq!(answer(list, MessageRole::Assistant).await, "How many days?", "what a model says lists nothing");
     }
 
     #[tokio::test]
@@ -193,17 +272,17 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn the_last_message_of_the_user_counts() {
-        let mut call = call("", "First.");
-        call.messages.push(Message { role: MessageRole::User, content: "Second.".to_owned() });
-        call.messages.push(Message { role: MessageRole::Assistant, content: "Third.".to_owned() });
-        assert_eq!(Local.complete(&call).await.unwrap().text, "Second.");
+        let said = [(MessageRole::User, "First."), (MessageRole::User, "Second."), (MessageRole::Assistant, "Third.")];
+        let messages = said.map(|(role, text)| Message::of(role, text.to_owned())).into();
+        let call = of(Conversation { messages, ..Conversation::default() });
+        assert_eq!(Local.complete(&call, None).await.unwrap().text, "Second.");
     }
 
     #[tokio::test]
     async fn counts_words_and_says_what_it_is() {
-        let mut call = call("two words", "one two three four");
-        call.max_tokens = Some(2);
-        let completion = Local.complete(&call).await.unwrap();
+        let conversation = (*call("two words", "one two three four").conversation).clone();
+        let call = of(Conversation { max_tokens: Some(2), ..conversation });
+        let completion = Local.complete(&call, None).await.unwrap();
         assert_eq!((completion.text.as_str(), completion.tokens_in, completion.tokens_out), ("one two", 6, 2));
         assert_eq!(
             serde_json::Value::Object(completion.metadata),

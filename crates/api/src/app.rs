@@ -10,7 +10,7 @@ use crate::{
         HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard,
         strict_query::strict_query, unread::unread,
     },
-    release, rollout, share_link, tenant, workload,
+    knowledge, release, rollout, share_link, tenant, workload,
 };
 use actix_web::{
     App, Error, HttpResponse,
@@ -48,6 +48,7 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(access::principal_binding::delete_principal_binding)
         .service(asset::list_assets)
         .service(asset::create_asset)
+        .service(asset::draft::generate_asset_draft)
         .service(asset::read_asset)
         .service(asset::list_asset_versions)
         .service(asset::create_asset_version)
@@ -62,6 +63,9 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(asset::grant::list_asset_grants)
         .service(asset::grant::create_asset_grant)
         .service(asset::grant::delete_asset_grant)
+        .service(knowledge::list_documents)
+        .service(knowledge::add_documents)
+        .service(knowledge::revoke_access_contract)
         .service(flow::list_flows)
         .service(flow::create_flow)
         .service(flow::read_flow)
@@ -100,6 +104,7 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(execution::list_executions)
         .service(execution::read_execution)
         .service(execution::cancel::cancel_execution)
+        .service(execution::review::review_execution)
         .service(execution::events::read_execution_events)
         .service(evidence::read_evidence_graph)
         .service(evidence::read_evidence_artifact)

@@ -1,6 +1,7 @@
 //! Assets and versions.
 
 pub(crate) mod diff;
+pub(crate) mod draft;
 pub(crate) mod grant;
 pub(crate) mod impact;
 pub(crate) mod life;

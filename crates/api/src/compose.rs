@@ -2,7 +2,7 @@
 
 use crate::{
     app::Documents,
-    config::{AuthMode, Settings},
+    config::{AuthMode, ProviderAccount, ProviderEndpoint, ProviderKind, Settings},
     execution::crowd::Crowd,
     http::{
         HttpBase, admission::Admission, deprecation::DEPRECATIONS, fallback::KnownMethods, leaving::Leaving,
@@ -18,15 +18,21 @@ use fairway_domain::{
     execution::{dispatch::Dispatch, provider::Provider},
     id::Ids,
     redaction::Redactor,
+    secret::{Secret, Secrets},
     time::Clock,
 };
+use fairway_egress::{Guard, Reach};
+use fairway_fetching::GuardedFetcher;
 use fairway_operations::{
     Failure, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
-    execution::{recover_forever, work_until_stopped},
+    execution::{close_reviews_forever, recover_forever, work_until_stopped},
+    knowledge::KnowledgeSettings,
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresLine};
-use fairway_providers::{Accounts, Local};
+use fairway_providers::{Account, Accounts, Anthropic, Connection, Local, OpenAi};
+use fairway_secrets::{Places, Vault};
+use fairway_splitting::Splitting;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, task::JoinSet};
 
@@ -115,12 +121,16 @@ impl Parts {
     /// The parts that the settings name.
     ///
     /// # Errors
-    /// When the artifact store cannot be set up.
+    /// When the artifact store or the way to a provider or a vault cannot be set up.
     pub fn of(settings: &Settings) -> anyhow::Result<Self> {
-        let accounts = settings
-            .providers
-            .iter()
-            .map(|account| (account.account_slot.clone(), Arc::new(Local) as Arc<dyn Provider>));
+        let guard = guard(settings);
+        let secrets = secrets(settings, &guard).context("the places of secrets")?;
+        let mut accounts: Vec<(String, Arc<dyn Provider>)> = Vec::new();
+        for account in &settings.providers {
+            let provider = provider(account, &guard, &secrets)
+                .with_context(|| format!("the provider account `{}`", account.account_slot))?;
+            accounts.push((account.account_slot.clone(), provider));
+        }
         Ok(Self {
             artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("the artifact store")?),
             provider: Arc::new(Accounts::new(accounts)),
@@ -128,6 +138,39 @@ impl Parts {
             ids: Arc::new(SystemIds),
         })
     }
+}
+
+/// Where requests of this server may go.
+fn guard(settings: &Settings) -> Guard {
+    let reach = match settings.auth_mode {
+        AuthMode::Local => Reach::Local,
+    };
+    Guard::new(reach, settings.egress_allow.clone())
+}
+
+fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn Secrets>> {
+    let vault = settings.vault.as_ref().map(|vault| {
+        let token = Secret::new(vault.token.expose().to_owned());
+        Vault::new(guard, vault.address.as_str(), &token)
+    });
+    Ok(Arc::new(Places::new(settings.secrets_dir.clone(), vault.transpose()?)))
+}
+
+fn provider(account: &ProviderAccount, guard: &Guard, secrets: &Arc<dyn Secrets>) -> anyhow::Result<Arc<dyn Provider>> {
+    let connection = |endpoint: &ProviderEndpoint| {
+        let key = endpoint.secret_ref.clone().map(|reference| (Arc::clone(secrets), reference));
+        Connection::new(guard, &endpoint.base_url, endpoint.timeout, key)
+    };
+    let provider: Arc<dyn Provider> = match &account.kind {
+        ProviderKind::Local => Arc::new(Local),
+        ProviderKind::OpenAi(endpoint) => Arc::new(OpenAi::new(connection(endpoint)?, &endpoint.base_url)),
+        ProviderKind::Anthropic(endpoint) => Arc::new(Anthropic::new(connection(endpoint)?, &endpoint.base_url)),
+    };
+    let account = Account::new(provider)
+        .residing(account.residency.clone())
+        .with_places(account.concurrency)
+        .priced(account.prices.clone());
+    Ok(Arc::new(account))
 }
 
 fn stores(database: &Database) -> Stores {
@@ -141,6 +184,7 @@ fn stores(database: &Database) -> Stores {
         assets: shared.clone(),
         asset_grants: shared.clone(),
         impact: shared.clone(),
+        knowledge: shared.clone(),
         ledger: shared.clone(),
         workloads: shared.clone(),
         share_links: shared.clone(),
@@ -148,6 +192,7 @@ fn stores(database: &Database) -> Stores {
         releases: shared.clone(),
         rollouts: shared.clone(),
         executions: shared.clone(),
+        reviews: shared.clone(),
         audit: shared.clone(),
         idempotency: shared,
     }
@@ -171,10 +216,17 @@ impl Process {
             lease: settings.worker_lease,
             dispatch: settings.dispatch,
             queue_cap: settings.queue_cap,
+            review_deadline: settings.review_deadline,
+            generator: settings.generator,
             identity: mode,
             internal_clients: settings.internal_clients.clone(),
             public_rate: settings.public_rate,
             redactor: Arc::new(Redactor::new(&settings.national_ids)),
+            knowledge: KnowledgeSettings {
+                splitter: Arc::new(Splitting),
+                fetcher: Arc::new(GuardedFetcher::new(guard(settings))),
+                embedding: settings.embedding_model.clone(),
+            },
         };
         let Parts { artifacts, provider, clock, ids } = parts;
         let services = Services::new(stores(&relays), artifacts, provider, (clock, ids), runs);
@@ -243,6 +295,7 @@ impl Process {
         relays.spawn(fairway_operations::audit::sequence_forever(log, self.services.wake()));
         relays.spawn(fairway_operations::release::advise_forever(self.services.clone()));
         relays.spawn(fairway_operations::retention::retain_forever(self.services.clone()));
+        relays.spawn(close_reviews_forever(self.services.clone()));
         Ok(relays)
     }
 

@@ -8,7 +8,7 @@ mod reading;
 mod setting;
 mod value;
 
-pub use provider::{ProviderAccount, ProviderKind};
+pub use provider::{ProviderAccount, ProviderEndpoint, ProviderKind};
 pub use reading::{ConfigError, Origin};
 pub use setting::{SETTINGS, Setting};
 pub use value::{LogFormat, Secret};
@@ -21,9 +21,15 @@ use crate::{
     },
 };
 use fairway_artifacts::Location;
-use fairway_domain::{access::ActorRef, execution::dispatch::Dispatch, redaction::NationalId, throttle::Quota};
+use fairway_domain::{
+    access::ActorRef, execution::dispatch::Dispatch, knowledge::retrieval::EmbeddingModel, redaction::NationalId,
+    throttle::Quota,
+};
+use fairway_egress::Allowance;
+use fairway_operations::generator::Provisioning;
 use reading::Raw;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
+use url::Url;
 
 /// Everything that can be set, read and checked.
 #[derive(Clone, Debug)]
@@ -60,10 +66,16 @@ pub struct Settings {
     pub queue_cap: u32,
     /// How long an execution may run.
     pub execution_deadline: Duration,
+    /// Whether tenants are given a generator.
+    pub generator: Provisioning,
+    /// How long a person may take to review the answer of an execution.
+    pub review_deadline: Duration,
     /// How long a worker may be silent before its work is given to another.
     pub worker_lease: Duration,
     /// Schemes of national identifiers that are masked where a policy wants outputs redacted.
     pub national_ids: Vec<NationalId>,
+    /// Who turns texts into vectors, for knowledge bases that are searched by meaning.
+    pub embedding_model: EmbeddingModel,
     /// How long the answers of runs are shown after their end, and what people and models said is kept.
     pub result_retention: Duration,
     /// How often one client may come to one public workload.
@@ -72,6 +84,12 @@ pub struct Settings {
     pub trusted_proxies: TrustedProxies,
     /// Which workloads have a page at the root, and who may frame it.
     pub embedding: Embedding,
+    /// Where requests may go beside the public internet.
+    pub egress_allow: Vec<Allowance>,
+    /// The folder with a folder of secrets for each tenant.
+    pub secrets_dir: Option<PathBuf>,
+    /// The vault that keeps secrets.
+    pub vault: Option<VaultSettings>,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Whether traces go to a collector.
@@ -95,6 +113,15 @@ pub enum Database {
 pub enum AuthMode {
     /// Everybody who reaches the server's loopback address says who they are.
     Local,
+}
+
+/// A vault that keeps secrets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VaultSettings {
+    /// Its address.
+    pub address: Url,
+    /// What opens it.
+    pub token: Secret,
 }
 
 /// What is logged, and how.
@@ -153,8 +180,14 @@ impl Settings {
             dispatch: raw.read(&setting::DISPATCH, value::dispatch)?,
             queue_cap: raw.read(&setting::QUEUE_CAP, value::queue_cap)?,
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,
+            generator: raw.read(&setting::GENERATOR, value::provisioning)?,
+            review_deadline: raw.read(&setting::REVIEW_DEADLINE, value::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, value::national_ids)?,
+            embedding_model: EmbeddingModel {
+                account: raw.read(&setting::EMBEDDING_ACCOUNT, value::name)?,
+                model: raw.read(&setting::EMBEDDING_MODEL, value::name)?,
+            },
             result_retention: raw.read(&setting::RESULT_RETENTION, value::duration)?,
             public_rate: Quota {
                 per_minute: raw.read(&setting::PUBLIC_RATE_PER_MINUTE, value::rate)?,
@@ -165,6 +198,9 @@ impl Settings {
                 raw.read(&setting::EMBED_ROOT_SLUGS, value::slugs)?,
                 raw.read(&setting::EMBED_ANCESTORS, value::ancestors)?,
             ),
+            egress_allow: raw.read(&setting::EGRESS_ALLOW, value::allowances)?,
+            secrets_dir: raw.read_set(&setting::SECRETS_DIR, value::directory)?,
+            vault: vault(&raw)?,
             log: LogSettings {
                 filter: raw.read(&setting::LOG, value::log_filter)?,
                 format: raw.read(&setting::LOG_FORMAT, value::log_format)?,
@@ -214,6 +250,17 @@ impl Settings {
             _ => value,
         };
         Shown { key: setting.key, variable: setting.variable, value, origin }
+    }
+}
+
+/// The vault, if there is one. Without a token nobody could ask it anything.
+fn vault(raw: &Raw) -> Result<Option<VaultSettings>, ConfigError> {
+    let address = raw.read_set(&setting::VAULT_ADDR, value::web_address)?;
+    let token = raw.read_set(&setting::VAULT_TOKEN, value::token)?;
+    match (address, token) {
+        (Some(address), Some(token)) => Ok(Some(VaultSettings { address, token })),
+        (None, None) => Ok(None),
+        (Some(_), None) | (None, Some(_)) => Err(ConfigError::HalfAVault),
     }
 }
 

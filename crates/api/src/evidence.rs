@@ -19,7 +19,7 @@ use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
     evidence::{
         ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord,
-        OwedObligation,
+        OwedObligation, RetrievalRow,
     },
     execution::{Outcome, digest_text},
     id::ExecutionId,
@@ -112,9 +112,13 @@ struct ObligationSection {
 
 #[derive(Serialize, ToSchema)]
 struct RetrievalSection {
+    /// Also the identifier of the document that says more of it.
     retrieval_event_id: Uuid,
     knowledge_base_asset_id: Uuid,
+    /// Only to holders of `execution.kill`, and while it is kept.
     query_text: Option<String>,
+    /// Whether it may be there and this reader is not shown it.
+    query_text_withheld: bool,
     retrieved_chunk_count: u32,
     #[schema(format = DateTime)]
     retrieved_at: String,
@@ -211,6 +215,19 @@ impl ObligationSection {
     }
 }
 
+impl RetrievalSection {
+    fn of(retrieval: &RetrievalRow, record: &EvidenceRecord) -> Self {
+        Self {
+            retrieval_event_id: retrieval.artifact_id.uuid(),
+            knowledge_base_asset_id: retrieval.asset.uuid(),
+            query_text: retrieval.query.clone(),
+            query_text_withheld: record.notes_withheld,
+            retrieved_chunk_count: retrieval.chunks,
+            retrieved_at: retrieval.at.to_string(),
+        }
+    }
+}
+
 impl ArtifactSection {
     fn of(artifact: &ArtifactRow) -> Self {
         Self {
@@ -247,7 +264,7 @@ impl FlatEvidenceView {
             bindings: chain.bindings.iter().map(BindingSection::of).collect(),
             policy_decision: DecisionSection::of(decision),
             obligations: record.obligations().iter().map(ObligationSection::of).collect(),
-            retrieval_events: Vec::new(),
+            retrieval_events: record.retrievals.iter().map(|one| RetrievalSection::of(one, record)).collect(),
             evidence_artifacts: record.artifacts.iter().map(ArtifactSection::of).collect(),
             approvals: chain.approvals.iter().map(|approval| ApprovalSection::of(approval, record)).collect(),
         })

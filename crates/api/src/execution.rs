@@ -5,6 +5,7 @@ pub(crate) mod cancel;
 pub(crate) mod crowd;
 pub(crate) mod events;
 mod preference;
+pub(crate) mod review;
 
 use crate::{
     answer::Answer,
@@ -109,6 +110,8 @@ pub(crate) struct ExecutionListQuery {
     release_id: Option<Uuid>,
     /// Those in this status.
     status: Option<String>,
+    /// `pending`: those whose answer a person has to look at first. They are the ones in the status `awaiting_review`.
+    review: Option<String>,
     /// Those that began at this moment or later, to the millisecond.
     #[param(format = DateTime)]
     since: Option<String>,
@@ -123,6 +126,10 @@ pub(crate) struct QueuedExecution {
     execution_id: Uuid,
     /// `queued`.
     state: &'static str,
+    /// `pending` where its steps are over and a person has to look at the answer first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    review: Option<&'static str>,
     /// For a run of `anonymous`, shown this once: what reads it, as `X-Result-Token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
@@ -329,9 +336,18 @@ pub(crate) async fn execute_workload(
     answer(&run)
 }
 
+/// What is said of a review that somebody has to give.
+const PENDING: &str = "pending";
+
 /// Refusals of a run that a synchronous caller is told as its own mistake.
-const CALLERS_MISTAKES: [&str; 4] =
-    ["prompt_argument_missing", "prompt_argument_type", "prompt_too_large", "messages_malformed"];
+const CALLERS_MISTAKES: [&str; 6] = [
+    "prompt_argument_missing",
+    "prompt_argument_type",
+    "prompt_too_large",
+    "messages_malformed",
+    "no_compliant_route",
+    "contract_refused",
+];
 
 /// A run that a key names, to somebody without a name: somebody else may have sent that key.
 fn again_to_guest(run: &Run) -> Result<HttpResponse, ApiError> {
@@ -343,7 +359,8 @@ fn again_to_guest(run: &Run) -> Result<HttpResponse, ApiError> {
             Err(naming(run, denied).with("state", status.as_str()))
         }
         Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
-            let view = QueuedExecution { execution_id: id.uuid(), state: status.as_str(), result_token: None };
+            let view =
+                QueuedExecution { execution_id: id.uuid(), state: status.as_str(), review: None, result_token: None };
             Ok(marked(run, HttpResponse::Ok()).json(view))
         }
     }
@@ -364,7 +381,10 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
         let mut response = marked(run, HttpResponse::Accepted());
         response.insert_header((LOCATION, format!("/v1/executions/{id}")));
         let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
-        Ok(response.json(QueuedExecution { execution_id: id.uuid(), state: Status::Queued.as_str(), result_token }))
+        // Who asked for a place in line is told of no more than that.
+        let review = (execution.status == Status::AwaitingReview && !run.in_line).then_some(PENDING);
+        let state = Status::Queued.as_str();
+        Ok(response.json(QueuedExecution { execution_id: id.uuid(), state, review, result_token }))
     };
     // Who asked for a place in line got one, however the run went since.
     if run.in_line {
@@ -372,10 +392,7 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
     }
     match execution.status {
         Status::Queued | Status::Running | Status::AwaitingReview => goes_on(),
-        Status::Denied => Err(refused(
-            ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run")
-                .with("reason_code", execution.reason_code.clone()),
-        )),
+        Status::Denied => Err(refused(review::denied(execution))),
         Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
             if let Some(error) = &execution.error
                 && let Some(code) = CALLERS_MISTAKES.into_iter().find(|code| *code == error.code)
@@ -424,7 +441,7 @@ pub(crate) async fn list_executions(
     let status = asked.status.as_deref();
     let status = status.map(|text| Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))).transpose();
     let mut fields = Fields::default();
-    let status = fields.read(status);
+    let status = fields.read(status.and_then(|status| review::of_status(status, asked.review.as_deref())));
     let since = fields.read(moment("since", asked.since.as_deref()));
     let until = fields.read(moment("until", asked.until.as_deref()));
     let query = fields.whole(|| {

@@ -18,6 +18,7 @@ mod execution;
 mod flow;
 mod health;
 pub mod http;
+mod knowledge;
 pub mod metrics;
 mod release;
 mod rollout;

@@ -287,9 +287,17 @@ async fn serve_over(
 ) -> anyhow::Result<()> {
     fairway_postgres::migrate(&database.owner_url).await.context("the database cannot be brought up to date")?;
     let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
-    tokio::spawn(keep_partitions(database.owner_url.clone(), settings.result_retention));
+    // An answer that a person looked at late is kept as long as any other.
+    let kept = settings.result_retention.saturating_add(settings.review_deadline);
+    tokio::spawn(keep_partitions(database.owner_url.clone(), kept));
     let Listening { server, handle, mut relays } = listen(settings, &process, listener, works)?;
     tracing::info!(bind = %settings.bind, "Fairway listens");
+    let services = process.services().clone();
+    tokio::spawn(async move {
+        if let Err(error) = services.provision_generators().await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "generators could not be provisioned");
+        }
+    });
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut server = tokio::spawn(server);
     tokio::select! {

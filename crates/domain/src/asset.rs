@@ -338,13 +338,22 @@ pub struct NewAsset {
 impl Asset {
     /// A new asset; it is active from the start.
     pub fn create(new: NewAsset, stamp: &Stamp) -> Change<Self> {
+        Self::of_tier(new, OwnershipTier::Workspace, stamp)
+    }
+
+    /// A new asset that comes with Fairway.
+    pub fn create_builtin(new: NewAsset, stamp: &Stamp) -> Change<Self> {
+        Self::of_tier(new, OwnershipTier::PlatformBuiltin, stamp)
+    }
+
+    fn of_tier(new: NewAsset, ownership_tier: OwnershipTier, stamp: &Stamp) -> Change<Self> {
         let next = Self {
             asset_id: new.asset_id,
             slug: new.slug,
             kind: new.kind,
             owner_ref: new.owner_ref,
             lifecycle: Lifecycle::Active,
-            ownership_tier: OwnershipTier::Workspace,
+            ownership_tier,
             workspace_id: new.workspace_id,
             namespace_id: new.namespace_id,
             created_at: stamp.at,

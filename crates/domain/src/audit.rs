@@ -89,6 +89,10 @@ fact_kinds! {
     AssetGrantDeleted = "asset_grant.deleted",
     /// A version was added to an asset.
     AssetVersionCreated = "asset_version.created",
+    /// Documents were added to a knowledge base.
+    DocumentsAdded = "knowledge.documents_added",
+    /// An access contract of a knowledge base was revoked.
+    ContractRevoked = "access_contract.revoked",
     /// A flow, an asset with its first version, was made.
     FlowCreated = "flow.created",
     /// A workload was made.
@@ -119,6 +123,12 @@ fact_kinds! {
     ExecutionEnded = "execution.ended",
     /// A run was refused by policy.
     ExecutionDenied = "execution.denied",
+    /// The steps of a run are over, and its answer waits for a person.
+    ExecutionReviewAsked = "execution.review_asked",
+    /// A person gave a verdict on the answer of a run, which ended it.
+    ExecutionReviewed = "execution.reviewed",
+    /// Somebody wanted to review a run of its own.
+    SelfReviewRefused = "execution.self_review_refused",
 }
 
 /// One entry of a tenant's log. Codes, identifiers, key names and digests only: never free text or payloads.

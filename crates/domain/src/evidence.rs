@@ -6,7 +6,7 @@ pub mod lineage;
 use crate::{
     asset::ports::ArtifactPath,
     execution::{Execution, Payload},
-    id::{ApprovalId, ArtifactId, AssetVersionId, DecisionId, ReleaseId, WorkloadId},
+    id::{ApprovalId, ArtifactId, AssetId, AssetVersionId, DecisionId, ReleaseId, WorkloadId},
     policy::{Outcome, PolicyDecision},
     release::{Release, review::Verdict},
     time::Timestamp,
@@ -163,6 +163,9 @@ impl RecordedDecision {
     }
 }
 
+/// The sort of document that tells what was looked up in a knowledge base. What was looked for lies beside it.
+pub const RETRIEVAL_EVENT: &str = "retrieval_event";
+
 /// A document kept as evidence. Its body holds codes, counts and digests, never payloads; those lie beside it, where they
 /// can be erased.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -198,9 +201,11 @@ pub struct EvidenceRecord {
     pub fulfilled: Vec<(String, Timestamp)>,
     /// Documents, oldest first.
     pub artifacts: Vec<ArtifactRow>,
+    /// What was looked up in knowledge bases, oldest first: those of the documents that tell it.
+    pub retrievals: Vec<RetrievalRow>,
     /// Notes to approvals that still exist.
     pub notes: Vec<(ApprovalId, String)>,
-    /// Whether notes are kept from this reader.
+    /// Whether notes, and what was looked for, are kept from this reader.
     pub notes_withheld: bool,
 }
 
@@ -232,6 +237,21 @@ pub struct ArtifactRow {
     pub storage_ref: String,
     /// When it was made.
     pub created_at: Timestamp,
+}
+
+/// A lookup in a knowledge base as evidence shows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RetrievalRow {
+    /// The document that tells it.
+    pub artifact_id: ArtifactId,
+    /// The knowledge base.
+    pub asset: AssetId,
+    /// What was looked for, while that is kept and for whom may see it.
+    pub query: Option<String>,
+    /// How many pieces were found.
+    pub chunks: u32,
+    /// When.
+    pub at: Timestamp,
 }
 
 impl EvidenceRecord {

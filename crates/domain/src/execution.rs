@@ -5,6 +5,9 @@ pub mod plan;
 pub mod ports;
 pub mod progress;
 pub mod provider;
+pub mod retrieval;
+pub mod review;
+pub mod routing;
 pub mod run;
 
 use crate::{
@@ -258,8 +261,10 @@ pub struct Ending {
     pub lease: Uuid,
     /// Where it is now.
     pub status: Status,
-    /// How it ended.
+    /// How it ended, or how its steps did where a person has to look at its answer first.
     pub outcome: Outcome,
+    /// How long a person may take to look at its answer, where one has to: then it has not ended yet.
+    pub review_within: Option<Duration>,
     /// Why it has no answer, if it has none.
     pub error: Option<RunError>,
     /// The answer, if there is one.
@@ -396,4 +401,20 @@ pub struct Execution {
     pub started_at: Timestamp,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
+}
+
+impl Execution {
+    /// Whether somebody works on it, or will. Nobody does on one that waits for a person.
+    #[must_use]
+    pub const fn is_under_way(&self) -> bool {
+        match self.status {
+            Status::Queued | Status::Running => true,
+            Status::AwaitingReview
+            | Status::Completed
+            | Status::Failed
+            | Status::Denied
+            | Status::Cancelled
+            | Status::Unknown => false,
+        }
+    }
 }

@@ -50,6 +50,14 @@ ids! {
     AssetVersionId,
     /// An asset shown to somebody who would not see it.
     AssetGrantId,
+    /// Documents that were added to a knowledge base at once.
+    IngestId,
+    /// A document as it was added to a knowledge base.
+    DocumentEntryId,
+    /// A piece of a document, as it is found.
+    ChunkId,
+    /// The end of an access contract.
+    RevocationId,
     /// A runnable unit.
     WorkloadId,
     /// A set of bindings for one workload in one environment.

@@ -3,13 +3,33 @@
 //! A text and a question are broken into words by the same function, here and not in the database, so that neither the
 //! database's locale nor its query syntax has a say: whatever is no letter and no digit only parts words.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use unicode_normalization::UnicodeNormalization as _;
 
 /// Longest question, in characters.
 pub const MAX_QUESTION: usize = 256;
 /// Longest word that is told apart from longer ones with the same beginning, in characters.
 const LONGEST_WORD: usize = 64;
+
+/// Gives every word of a text, in lower case and in the compatibility form of Unicode (NFKC).
+fn each_word(text: &str, mut give: impl FnMut(String)) {
+    let plain: String = text.nfkc().flat_map(char::to_lowercase).nfkc().collect();
+    let parts = plain.split(|character: char| !character.is_alphanumeric());
+    parts.filter(|part| !part.is_empty()).for_each(|part| give(part.chars().take(LONGEST_WORD).collect()));
+}
+
+/// How often each word stands in some texts, by the same words.
+#[must_use]
+pub fn counted<'t>(texts: impl IntoIterator<Item = &'t str>) -> BTreeMap<String, u32> {
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for text in texts {
+        each_word(text, |word| {
+            let count = counts.entry(word).or_default();
+            *count = count.saturating_add(1);
+        });
+    }
+    counts
+}
 
 /// The distinct words of some texts, in lower case and in the compatibility form of Unicode (NFKC), so that both
 /// spellings of an accented letter are one.
@@ -22,9 +42,7 @@ impl Words {
     pub fn of<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
         let mut words = BTreeSet::new();
         for text in texts {
-            let plain: String = text.nfkc().flat_map(char::to_lowercase).nfkc().collect();
-            let parts = plain.split(|character: char| !character.is_alphanumeric());
-            words.extend(parts.filter(|part| !part.is_empty()).map(|part| part.chars().take(LONGEST_WORD).collect()));
+            each_word(text, |word| words.extend([word]));
         }
         Self(words)
     }
@@ -61,6 +79,12 @@ mod tests {
             assert!(Words::of([nothing]).is_empty(), "{nothing}");
         }
         assert_eq!(words(&"x".repeat(1_000)), ["x".repeat(64)]);
+    }
+
+    #[test]
+    fn words_are_counted() {
+        let counts = counted(["A rose is a rose.", "ROSE"]);
+        assert_eq!(counts, [("a".to_owned(), 2), ("is".to_owned(), 1), ("rose".to_owned(), 3)].into());
     }
 
     proptest! {

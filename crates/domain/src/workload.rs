@@ -7,6 +7,7 @@ use crate::{
     access::{ActorRef, OwnerRef},
     asset::canonical::Canonical,
     audit::{Fact, FactKind, Stamp, Subject},
+    generator,
     id::{NamespaceId, WorkloadId, WorkspaceId},
     notification::Category,
     search::Words,
@@ -114,6 +115,8 @@ pub const ASSISTANT_PREFIX: &str = "knowledge-assistant-";
 pub enum ManagementSource {
     /// It came with its workspace and stays as long.
     WorkspaceBuiltin,
+    /// It came with Fairway.
+    PlatformBuiltin,
 }
 
 impl ManagementSource {
@@ -122,13 +125,14 @@ impl ManagementSource {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::WorkspaceBuiltin => "workspace_builtin",
+            Self::PlatformBuiltin => "platform_builtin",
         }
     }
 
     /// The source of that spelling.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        (text == Self::WorkspaceBuiltin.as_str()).then_some(Self::WorkspaceBuiltin)
+        [Self::WorkspaceBuiltin, Self::PlatformBuiltin].into_iter().find(|source| source.as_str() == text)
     }
 }
 
@@ -215,7 +219,7 @@ pub enum WorkloadRefusal {
     #[error("a description has at most 2000 characters, and none but line breaks and tabs that do not show")]
     Description,
     /// A slug that is kept for built-in workloads.
-    #[error("this slug is kept for the assistants that come with workspaces")]
+    #[error("this slug is kept for what comes with workspaces or with Fairway")]
     ReservedSlug,
     /// What came with a workspace stays as long as it.
     #[error("a built-in workload cannot be retired")]
@@ -273,13 +277,21 @@ impl Workload {
     /// When name or description are not allowed, or the slug is one of a built-in workload.
     pub fn create(new: NewWorkload, stamp: &Stamp) -> Result<Change<Self>, WorkloadRefusal> {
         check_texts(new.name.as_deref(), new.description.as_deref())?;
-        if new.slug.as_str().starts_with(ASSISTANT_PREFIX) {
+        if new.slug.as_str().starts_with(ASSISTANT_PREFIX) || generator::keeps(new.slug.as_str()) {
             return Err(WorkloadRefusal::ReservedSlug);
         }
-        let next = Self::registered(new, None, stamp);
+        Ok(Self::made(Self::registered(new, None, stamp), stamp))
+    }
+
+    /// A workload that comes with Fairway.
+    pub fn builtin(new: NewWorkload, stamp: &Stamp) -> Change<Self> {
+        Self::made(Self::registered(new, Some(ManagementSource::PlatformBuiltin), stamp), stamp)
+    }
+
+    fn made(next: Self, stamp: &Stamp) -> Change<Self> {
         let detail = json!({ "slug": next.slug.as_str(), "invocation_mode": next.invocation_mode.as_str() });
         let fact = Fact::new(FactKind::WorkloadCreated, next.subject(), Some(next.workspace_id), stamp, detail);
-        Ok(Change::creating(next, fact))
+        Change::creating(next, fact)
     }
 
     /// The assistant that comes with a workspace, told by the workspace's own fact. `None` where the workspace's slug

@@ -22,13 +22,15 @@ use fairway_domain::{
         Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel, kind::AssetKind,
         ports::ArtifactPath,
     },
+    generator,
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     idempotency::RequestKey,
     slug::Slug,
     store::{Listed, Paging},
     tenant::TenantScope,
 };
-use judge::{Judged, judged};
+use judge::Judged;
+pub(crate) use judge::judged;
 use serde_json::Value;
 
 /// An asset to make.
@@ -66,6 +68,14 @@ pub struct AssetQuery {
     pub lifecycle: Option<Lifecycle>,
 }
 
+/// Whether people may call an asset so.
+pub(crate) fn is_free(slug: &Slug) -> Result<(), Failure> {
+    if generator::keeps(slug.as_str()) {
+        return Err(Failure::field("slug", "reserved_slug", "this slug is kept for what comes with Fairway"));
+    }
+    Ok(())
+}
+
 /// The two parts of a place that an asset keeps.
 pub(crate) fn home_of(place: &Place) -> Result<(WorkspaceId, NamespaceId), Failure> {
     place.workspace.zip(place.namespace).ok_or(Failure::Corrupt("a workspace without a namespace"))
@@ -91,6 +101,7 @@ impl Services {
             async || {
                 let asset_id: AssetId = self.id();
                 let AssetDraft { slug, kind, owner_ref, workspace_id: _ } = draft;
+                is_free(&slug)?;
                 let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
                 let change = Asset::create(new, &self.stamp(caller));
                 let asset = change.next.clone();

@@ -93,11 +93,21 @@ impl Services {
         Err(Failure::Contended)
     }
 
+    /// What an environment asks for, whoever wants to know.
+    pub(crate) async fn settings_of(
+        &self,
+        scope: TenantScope,
+        workspace: WorkspaceId,
+        environment: &Slug,
+    ) -> Result<EnvironmentSettings, Failure> {
+        let said = self.stores.environments.find(scope, workspace, environment).await?;
+        Ok(said.map_or_else(|| unsaid(environment), |said| said.settings))
+    }
+
     /// What is asked of the approvals of a release: by its environment, and by the workload profile that it binds,
     /// whichever is stricter.
     pub(crate) async fn approval_rule(&self, scope: TenantScope, release: &Release) -> Result<ApprovalRule, Failure> {
-        let said = self.stores.environments.find(scope, release.workspace_id, &release.environment).await?;
-        let rule = said.map_or_else(|| unsaid(&release.environment), |said| said.settings).rule();
+        let rule = self.settings_of(scope, release.workspace_id, &release.environment).await?.rule();
         let Some(profile) = release.bindings.iter().find(|binding| binding.role == AssetKind::WorkloadProfile) else {
             return Ok(rule);
         };

@@ -2,12 +2,14 @@
 
 pub(crate) mod admission;
 mod behalf;
+mod documents;
 mod engine;
 mod evidence;
 mod follow;
 pub(crate) mod live;
 pub mod plan;
 mod recovery;
+mod review;
 mod run;
 mod start;
 mod stop;
@@ -19,5 +21,6 @@ pub use crate::signal::Following;
 pub use evidence::{Disclosure, ExecutionQuery, ReadExecution};
 pub use follow::{Heard, Told};
 pub use recovery::recover_forever;
+pub use review::close_reviews_forever;
 pub use start::{Answer, ExecuteRequest, Patience};
 pub use worker::work_until_stopped;

@@ -1,5 +1,6 @@
 //! Why an operation did not do what was asked.
 
+use crate::generator::GenerateRefusal;
 use fairway_domain::{
     access::{GrantRefusal, Permission, principal_binding::PrincipalRefusal},
     asset::{
@@ -9,8 +10,10 @@ use fairway_domain::{
         ports::{ArtifactError, BlockingRelease},
     },
     environment::EnvironmentRefusal,
+    execution::review::ReviewRefusal,
     flow::FlowProblem,
     id::ExecutionId,
+    knowledge::document::KnowledgeRefusal,
     prompt::PromptRefusal,
     release::ReleaseRefusal,
     share_link::{ShareTermsRefusal, TokenRefusal},
@@ -96,6 +99,9 @@ pub enum Failure {
     /// About a flow.
     #[error("the flow is not allowed")]
     Flow(Vec<FlowProblem>),
+    /// About documents and contracts of knowledge bases.
+    #[error(transparent)]
+    Knowledge(#[from] KnowledgeRefusal),
     /// About workloads.
     #[error(transparent)]
     Workload(#[from] WorkloadRefusal),
@@ -117,6 +123,12 @@ pub enum Failure {
     /// About running.
     #[error(transparent)]
     Run(#[from] RunRefusal),
+    /// About generating drafts.
+    #[error(transparent)]
+    Generate(#[from] GenerateRefusal),
+    /// About reviewing what a run answered.
+    #[error(transparent)]
+    Review(#[from] ReviewRefusal),
     /// A store could not answer.
     #[error(transparent)]
     Store(StoreError),

@@ -4,7 +4,7 @@ use crate::{
     Done, Failure, Services,
     access::{Operation, gate},
     aside::aside,
-    asset::home_of,
+    asset::{home_of, is_free},
     once::keyed,
 };
 use fairway_domain::{
@@ -95,6 +95,7 @@ impl Services {
             key,
             async || {
                 let FlowDraft { slug, owner_ref, version_label, change_note, content_yaml, workspace_id: _ } = draft;
+                is_free(&slug)?;
                 let (canonical, content_yaml) = read(content_yaml).await?;
                 let (asset_id, id) = (self.id::<AssetId>(), self.id::<AssetVersionId>());
                 let kind = AssetKind::OrchestrationFlow;

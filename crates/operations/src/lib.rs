@@ -10,6 +10,8 @@ pub mod environment;
 pub mod execution;
 mod failure;
 pub mod flow;
+pub mod generator;
+pub mod knowledge;
 mod once;
 mod prompt;
 mod reference;

@@ -2,6 +2,7 @@
 
 use crate::{Failure, RunRefusal, Services};
 use fairway_domain::{
+    execution::review::ReviewRefusal,
     idempotency::{KeyedOutcome, Known, Outcome, RequestKey},
     store::Revision,
     tenant::TenantScope,
@@ -119,6 +120,7 @@ impl Services {
                 | Failure::Release(_)
                 | Failure::PreconditionFailed
                 | Failure::Run(RunRefusal::NotCancellable)
+                | Failure::Review(ReviewRefusal::NotPending)
         );
         if echo && let Some(outcome) = self.earlier(scope, key).await? {
             return Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) });

@@ -3,6 +3,8 @@
 use crate::{
     access::IdentityMode,
     execution::{live::LiveRuns, plan::PlanCache},
+    generator::Provisioning,
+    knowledge::KnowledgeSettings,
     release::{ActiveReleaseCache, Said},
     signal::{Signals, exchange_forever},
     throttle::Refused,
@@ -17,9 +19,10 @@ use fairway_domain::{
     },
     audit::{AuditStore, Stamp},
     environment::EnvironmentStore,
-    execution::{dispatch::Dispatch, ports::ExecutionStore, provider::Provider},
+    execution::{dispatch::Dispatch, ports::ExecutionStore, provider::Provider, review::ReviewStore},
     id::{AssetVersionId, Ids, NamespaceId, TenantId, WorkspaceId},
     idempotency::IdempotencyStore,
+    knowledge::ports::KnowledgeStore,
     redaction::Redactor,
     release::ports::ReleaseStore,
     rollout::ports::RolloutStore,
@@ -61,6 +64,8 @@ pub struct Stores {
     pub impact: Arc<dyn ImpactStore>,
     /// The books on the artifact store.
     pub ledger: Arc<dyn ArtifactLedger>,
+    /// Documents of knowledge bases, and the ends of their contracts.
+    pub knowledge: Arc<dyn KnowledgeStore>,
     /// Workloads.
     pub workloads: Arc<dyn WorkloadStore>,
     /// Share links.
@@ -73,6 +78,8 @@ pub struct Stores {
     pub rollouts: Arc<dyn RolloutStore>,
     /// Executions and their evidence.
     pub executions: Arc<dyn ExecutionStore>,
+    /// Those that wait for a person.
+    pub reviews: Arc<dyn ReviewStore>,
     /// The audit log.
     pub audit: Arc<dyn AuditStore>,
     /// Idempotency keys.
@@ -92,6 +99,10 @@ pub struct Settings {
     pub public_rate: Quota,
     /// Where runs run.
     pub dispatch: Dispatch,
+    /// Whether tenants are given a generator.
+    pub generator: Provisioning,
+    /// How long a person may take to review an answer.
+    pub review_deadline: Duration,
     /// Most runs of a tenant that may wait in line.
     pub queue_cap: u32,
     /// How far a claim of identity is believed.
@@ -100,6 +111,8 @@ pub struct Settings {
     pub internal_clients: Vec<ActorRef>,
     /// Masks personal data in the outputs of runs whose policy wants it.
     pub redactor: Arc<Redactor>,
+    /// What knowledge bases work with.
+    pub knowledge: KnowledgeSettings,
 }
 
 /// Tells the sequencer that facts wait. One wake is enough for any number of them.

@@ -18,7 +18,7 @@ use fairway_domain::{
     store::{CommitError, Listed, Paging},
     tenant::TenantScope,
     workload::{
-        InvocationMode, NewWorkload, Status, Workload, WorkloadPatch,
+        InvocationMode, ManagementSource, NewWorkload, Status, Workload, WorkloadPatch,
         interface::PresentationMode,
         ports::{RuntimeFilter, WorkloadFilter},
     },
@@ -54,7 +54,14 @@ pub struct RuntimeQuestion {
 
 /// Where a workload is.
 pub(crate) fn place_of(caller: &Caller, workload: &Workload) -> Place {
-    Place::workspace(caller.tenant, workload.namespace_id, workload.workspace_id).of_workload(workload.workload_id)
+    match workload.management_source {
+        // What comes with Fairway is seen and changed by those who run it.
+        Some(ManagementSource::PlatformBuiltin) => Place::PLATFORM,
+        Some(ManagementSource::WorkspaceBuiltin) | None => {
+            Place::workspace(caller.tenant, workload.namespace_id, workload.workspace_id)
+                .of_workload(workload.workload_id)
+        }
+    }
 }
 
 /// What a slug that names nothing is answered with. Whoever brings a link learns no more of other slugs than that the link

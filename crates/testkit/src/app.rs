@@ -49,6 +49,7 @@ struct Running {
 #[derive(Default)]
 pub struct Builder {
     settings: Vec<(&'static str, String)>,
+    file: Option<String>,
     shared: Option<(Arc<TestDatabase>, Arc<TempDir>)>,
     line: Option<Arc<FaultyLine>>,
     faults: Option<Arc<FaultyArtifacts>>,
@@ -64,6 +65,13 @@ impl Builder {
     #[must_use]
     pub fn setting(mut self, variable: &'static str, value: impl Into<String>) -> Self {
         self.settings.push((variable, value.into()));
+        self
+    }
+
+    /// Reads this text as its `fairway.toml`.
+    #[must_use]
+    pub fn file(mut self, text: impl Into<String>) -> Self {
+        self.file = Some(text.into());
         self
     }
 
@@ -148,8 +156,8 @@ impl Builder {
             ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
         ];
         let variables = fixed.into_iter().chain(self.settings);
-        let settings =
-            Settings::load(None, variables.map(|(name, value)| (OsString::from(name), OsString::from(value))))?;
+        let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let settings = Settings::load(self.file.as_deref(), variables)?;
         let mut parts = Parts::of(&settings)?;
         parts.artifacts = self.artifacts.unwrap_or(parts.artifacts);
         parts.provider = self.provider.unwrap_or(parts.provider);

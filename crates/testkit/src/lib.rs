@@ -7,6 +7,8 @@ mod bucket;
 mod clock;
 mod database;
 mod documented;
+mod endpoint;
+mod gateway;
 mod line;
 mod provider;
 
@@ -16,6 +18,8 @@ pub use bucket::{ACCESS_KEY, BucketServer};
 pub use clock::MovableClock;
 pub use database::{TestDatabase, connect};
 pub use documented::assert_documented;
+pub use endpoint::{Asked, FaultyEndpoint, Script};
+pub use gateway::{GATEWAY_KEY, Gateway};
 pub use line::{Cut, FaultyLine, LineFault, Made};
 pub use provider::{Behaviour, StubProvider};
 

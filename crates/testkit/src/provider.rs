@@ -1,7 +1,9 @@
 //! A provider that does what the test says.
 
 use async_trait::async_trait;
-use fairway_domain::execution::provider::{Completion, Provider, ProviderCall, ProviderError};
+use fairway_domain::execution::provider::{
+    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+};
 use serde_json::{Map, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
@@ -61,7 +63,11 @@ impl StubProvider {
 
 #[async_trait]
 impl Provider for StubProvider {
-    async fn complete(&self, call: &ProviderCall) -> Result<Completion, ProviderError> {
+    async fn complete(
+        &self,
+        call: &ProviderCall,
+        _listener: Option<&dyn Listener>,
+    ) -> Result<Completion, ProviderFailure> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call.clone());
         self.asked.send_modify(|count| *count += 1);
         let mut behaviour = self.behaviour.subscribe();
@@ -70,10 +76,18 @@ impl Provider for StubProvider {
             Ok(Behaviour::Answers(text)) => {
                 let mut metadata = Map::new();
                 metadata.insert("provider".to_owned(), json!("stub"));
-                Ok(Completion { text, tokens_in: 1, tokens_out: 1, metadata })
+                Ok(Completion { text, tokens_in: 1, tokens_out: 1, metadata, ..Completion::default() })
             }
-            Ok(Behaviour::Fails(error)) => Err(error),
-            Ok(Behaviour::Holds) | Err(_) => Err(ProviderError::Unavailable),
+            Ok(Behaviour::Fails(error)) => Err(error.into()),
+            Ok(Behaviour::Holds) | Err(_) => Err(ProviderError::Unavailable.into()),
         }
+    }
+
+    async fn embed(&self, _call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    fn residency(&self, _account_slot: &str) -> Option<&str> {
+        None
     }
 }

@@ -9,16 +9,16 @@ use crate::{
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    evidence::{ArtifactDocument, ArtifactRow, DecisionRow, EvidenceRecord},
+    evidence::{ArtifactDocument, ArtifactRow, DecisionRow, EvidenceRecord, RetrievalRow},
     execution::Execution,
-    id::{ApprovalId, ArtifactId, DecisionId, ExecutionId},
+    id::{ApprovalId, ArtifactId, AssetId, DecisionId, ExecutionId},
     policy::Outcome,
     store::StoreError,
     tenant::TenantScope,
     time::Timestamp,
 };
 use serde::Deserialize;
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -51,6 +51,19 @@ struct ArtifactBody {
     artifact_kind: String,
     storage_ref: String,
     created_at: Timestamp,
+    /// What was looked up in which knowledge base; null of other documents.
+    retrieval: Option<RetrievalBody>,
+}
+
+#[derive(Deserialize)]
+struct RetrievalBody {
+    knowledge_base_asset_id: AssetId,
+    retrieved_chunk_count: u32,
+}
+
+#[derive(Deserialize)]
+struct QueryBody {
+    query: String,
 }
 
 #[derive(Deserialize)]
@@ -72,7 +85,8 @@ fn decisions(asked: Asked) -> String {
 fn artifacts(asked: Asked) -> String {
     format!(
         "(SELECT json_agg(json_build_object('artifact_id', artifact_id, 'artifact_kind', artifact_kind,
-        'storage_ref', storage_ref, 'created_at', created_at) ORDER BY artifact_id)::text
+        'storage_ref', storage_ref, 'created_at', created_at,
+        'retrieval', CASE WHEN artifact_kind = 'retrieval_event' THEN artifact.body::json END) ORDER BY artifact_id)::text
      FROM evidence_artifact AS artifact WHERE {}) AS artifacts",
         asked.rows_of("artifact")
     )
@@ -130,7 +144,11 @@ fn columns(asked: Asked) -> String {
 }
 
 /// What stands behind runs, by tenant and identifier.
-pub(crate) struct Evidence(pub(crate) Pool);
+pub(crate) struct Evidence {
+    pub(crate) pool: Pool,
+    /// How long what people and models said is kept.
+    pub(crate) kept: Duration,
+}
 
 #[async_trait]
 impl Look for Evidence {
@@ -142,7 +160,7 @@ impl Look for Evidence {
         let rows = match keys {
             [(tenant, run)] => {
                 let (columns, of) = (columns(Asked::One), Asked::One.rows_of("execution"));
-                read(&self.0, &format!("SELECT {columns} FROM execution WHERE {of}"), &[tenant, run]).await?
+                read(&self.pool, &format!("SELECT {columns} FROM execution WHERE {of}"), &[tenant, run]).await?
             }
             _ => {
                 let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
@@ -153,7 +171,7 @@ impl Look for Evidence {
                     columns(Asked::Each),
                     Asked::Each.rows_of("execution"),
                 );
-                read(&self.0, &sql, &[&tenants, &runs, &first, &last]).await?
+                read(&self.pool, &sql, &[&tenants, &runs, &first, &last]).await?
             }
         };
         let mut found = HashMap::with_capacity(rows.len());
@@ -162,6 +180,7 @@ impl Look for Evidence {
             found.insert((row.column("tenant_id")?, record.execution.execution_id.uuid()), record);
         }
         self.add_fulfilments(&mut found).await?;
+        self.add_queries(&mut found).await?;
         Ok(found)
     }
 }
@@ -177,10 +196,49 @@ impl Evidence {
         let owing = found.iter().filter(|(_, record)| owes(record)).map(|(key, _)| *key);
         let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = owing.unzip();
         let (Some(first), Some(last)) = (runs.iter().min(), runs.iter().max()) else { return Ok(()) };
-        for row in read(&self.0, SQL, &[&tenants, &runs, first, last]).await? {
+        for row in read(&self.pool, SQL, &[&tenants, &runs, first, last]).await? {
             if let Some(record) = found.get_mut(&(row.column("tenant_id")?, row.column("execution_id")?)) {
                 record.fulfilled.push((row.column("obligation")?, row.moment("fulfilled_at")?));
             }
+        }
+        Ok(())
+    }
+}
+
+impl Evidence {
+    /// What was looked for, while that is kept. Most runs look for nothing, and nobody looks then.
+    async fn add_queries(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
+        const SQL: &str =
+            "SELECT told.* FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS asked (tenant, run, artifact),
+                LATERAL (
+                    SELECT payload.tenant_id, payload.execution_id, payload.artifact_id, payload.body
+                    FROM evidence_payload AS payload
+                    JOIN execution ON execution.tenant_id = asked.tenant AND execution.execution_id = asked.run
+                        AND execution.execution_id >= $4 AND execution.execution_id <= $5
+                    WHERE payload.tenant_id = asked.tenant AND payload.execution_id = asked.run
+                        AND payload.artifact_id = asked.artifact
+                        AND payload.execution_id >= $4 AND payload.execution_id <= $5
+                        AND (execution.finished_at IS NULL
+                            OR execution.finished_at + make_interval(secs => $6) > fairway_now()) OFFSET 0) AS told";
+        let (mut tenants, mut runs, mut artifacts) = (Vec::new(), Vec::new(), Vec::new());
+        for ((tenant, run), record) in &*found {
+            for retrieval in &record.retrievals {
+                tenants.push(*tenant);
+                runs.push(*run);
+                artifacts.push(retrieval.artifact_id.uuid());
+            }
+        }
+        let (Some(first), Some(last)) = (runs.iter().min(), runs.iter().max()) else { return Ok(()) };
+        let kept = self.kept.as_secs_f64();
+        for row in read(&self.pool, SQL, &[&tenants, &runs, &artifacts, first, last, &kept]).await? {
+            let body: QueryBody = parsed(row.column("body")?)?;
+            let key = (row.column("tenant_id")?, row.column("execution_id")?);
+            let artifact: ArtifactId = row.id("artifact_id")?;
+            let of = |record: &mut EvidenceRecord| {
+                let told = record.retrievals.iter_mut().find(|retrieval| retrieval.artifact_id == artifact);
+                told.into_iter().for_each(|retrieval| retrieval.query = Some(body.query.clone()));
+            };
+            found.get_mut(&key).into_iter().for_each(of);
         }
         Ok(())
     }
@@ -200,6 +258,7 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
         chain: parsed(row.column("chain")?)?,
         decisions: decisions.into_iter().map(DecisionBody::read).collect::<Result<_, _>>()?,
         fulfilled: Vec::new(),
+        retrievals: artifacts.iter().filter_map(retrieval).collect(),
         artifacts: artifacts
             .into_iter()
             .map(|artifact| ArtifactRow {
@@ -215,6 +274,18 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
     // Of all decisions, which are here anyway.
     record.execution.reason_code = record.decision().map(|decision| decision.reason_code.clone()).unwrap_or_default();
     Ok(record)
+}
+
+/// What a document tells of a lookup, if it is about one.
+fn retrieval(artifact: &ArtifactBody) -> Option<RetrievalRow> {
+    let told = artifact.retrieval.as_ref()?;
+    Some(RetrievalRow {
+        artifact_id: artifact.artifact_id,
+        asset: told.knowledge_base_asset_id,
+        query: None,
+        chunks: told.retrieved_chunk_count,
+        at: artifact.created_at,
+    })
 }
 
 pub(super) async fn artifact(

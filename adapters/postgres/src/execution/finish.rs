@@ -1,4 +1,5 @@
-//! Ending runs: whoever takes a lease's row away writes the end, and nobody else can. Those that are done at the same time
+//! Ending runs: whoever takes a lease's row away writes the end, and nobody else can. A run whose answer a person has to
+//! look at first gives its lease for a row among those that wait. Those that are done at the same time
 //! are ended in one statement.
 
 mod columns;
@@ -138,7 +139,15 @@ const WITH_MORE: &str = finish_sql!(concat!(
      ),
      exceptions AS (
         INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
-        SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM ended WHERE status <> 'completed'
+        SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM ended
+        WHERE status NOT IN ('completed', 'awaiting_review')
+     ),
+     reviews AS (
+        INSERT INTO execution_review (tenant_id, execution_id, workload_id, workspace_id, release_id, asked_at, lapses_at)
+        SELECT ended.tenant_id, execution_id, workload_id, workspace_id, release_id, fairway_now(),
+            fairway_now() + make_interval(secs => within)
+        FROM unnest($58::uuid[], $59::float8[]) AS asked_for (execution_id, within)
+        JOIN ended USING (execution_id)
      ),"
 ));
 

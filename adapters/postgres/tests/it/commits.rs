@@ -1,6 +1,8 @@
 //! Every commit of every port, ready to be sent, with the ways in which it can come too late.
 
+mod knowledge;
 mod release;
+mod review;
 mod share_link;
 
 use crate::stage::{
@@ -57,7 +59,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 /// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and
 /// `ExecutionStore::accept` stands five times: for runs of guests and others, let in at once or into the line, or refused.
 /// One that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 43] = [
+pub(crate) const COMMITS: [Commit; 48] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -75,6 +77,8 @@ pub(crate) const COMMITS: [Commit; 43] = [
     keyless("AssetGrantStore::commit_end", FactKind::AssetGrantDeleted),
     keyed("AssetStore::commit_version", FactKind::AssetVersionCreated),
     keyed("AssetStore::commit_flow", FactKind::FlowCreated),
+    keyed("KnowledgeStore::commit_documents", FactKind::DocumentsAdded),
+    keyed("KnowledgeStore::commit_revocation", FactKind::ContractRevoked),
     keyed("ShareLinkStore::commit_new", FactKind::ShareLinkCreated),
     keyless("ShareLinkStore::commit_revocation", FactKind::ShareLinkRevoked),
     keyed("WorkloadStore::commit_new", FactKind::WorkloadCreated),
@@ -99,8 +103,11 @@ pub(crate) const COMMITS: [Commit; 43] = [
     Commit { method: "ExecutionStore::accept (guest)", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (guest, refused)", FactKind::ExecutionDenied),
     keyless("ExecutionStore::finish", FactKind::ExecutionEnded),
+    keyless("ExecutionStore::finish (to be reviewed)", FactKind::ExecutionReviewAsked),
     Commit { method: "ExecutionStore::start", tells: None, takes_key: false },
     Commit { method: "ExecutionStore::advance", tells: None, takes_key: false },
+    keyed("ReviewStore::commit_end", FactKind::ExecutionEnded),
+    keyed("ReviewStore::commit_end (whenever)", FactKind::ExecutionEnded),
 ];
 
 /// Why a commit must not happen.
@@ -162,6 +169,8 @@ impl Commit {
             "AssetGrantStore::commit_end" => end_of_asset_grant(stage).await,
             "AssetStore::commit_version" => version(stage).await,
             "AssetStore::commit_flow" => flow(stage),
+            "KnowledgeStore::commit_documents" => knowledge::addition(stage).await,
+            "KnowledgeStore::commit_revocation" => knowledge::revocation(stage).await,
             "ShareLinkStore::commit_new" => share_link::creation(stage).await,
             "ShareLinkStore::commit_revocation" => share_link::revocation(stage).await,
             "WorkloadStore::commit_new" => workload(stage).await,
@@ -190,6 +199,9 @@ impl Commit {
             "ExecutionStore::accept (guest)" => share_link::use_of_link(stage, acceptance).await,
             "ExecutionStore::accept (guest, refused)" => share_link::use_of_link(stage, refused).await,
             "ExecutionStore::finish" => finish(stage).await,
+            "ExecutionStore::finish (to be reviewed)" => review::asked(stage).await,
+            "ReviewStore::commit_end" => review::judged(stage).await,
+            "ReviewStore::commit_end (whenever)" => review::lapsed(stage).await,
             other => panic!("nobody knows how to decide {other}"),
         }
     }

@@ -9,18 +9,22 @@ use std::collections::BTreeSet;
 use tokio_postgres::{Client, error::SqlState};
 
 /// What is only ever appended to.
-const APPEND_ONLY: [&str; 15] = [
+const APPEND_ONLY: [&str; 19] = [
     "approval",
     "asset_reference",
     "asset_version",
     "asset_version_source",
     "context_lineage",
+    "contract_revocation",
     "deployment_history",
     "evidence_artifact",
     "evidence_snapshot",
     "execution_step",
     "fact",
     "fact_order",
+    "knowledge_document",
+    "knowledge_ingest",
+    "knowledge_pin",
     "obligation_fulfilment",
     "policy_decision",
     "release_reference",
@@ -40,6 +44,9 @@ async fn filled() -> Stage {
     let content = Canonical::of(&route).unwrap();
     let change = policy.add_version(fresh(), None, content.into(), &stamp()).unwrap();
     stage.store.commit_version(scope(), change, None).await.unwrap();
+    stage
+        .run("INSERT INTO knowledge_pin SELECT tenant_id, release_id, gen_random_uuid(), 0 FROM release LIMIT 1")
+        .await;
     fairway_domain::audit::FactSequencer::sequence(&*stage.store).await.unwrap();
     stage
 }

@@ -19,7 +19,10 @@ use fairway_domain::{
     },
     audit::{AuditStore, FactSequencer},
     evidence::lineage::LineageFilter,
-    execution::ports::{Accepted, ExecutionStore, LeaseState},
+    execution::{
+        ports::{Accepted, ExecutionStore, LeaseState},
+        review::ReviewStore,
+    },
     idempotency::{IdempotencyStore, RequestKey},
     release::ports::{ReleaseFilter, ReleaseStore},
     rollout::ports::RolloutStore,
@@ -100,6 +103,8 @@ const FILL: &str = "
         FROM release ON CONFLICT DO NOTHING;
     INSERT INTO execution_lease SELECT tenant_id, execution_id, gen_random_uuid(), interval '30 s',
         now() + interval '1 day', now() + interval '1 day' FROM execution ON CONFLICT DO NOTHING;
+    INSERT INTO execution_review SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, now() - interval '1 day',
+        now() + interval '1 day' FROM execution ON CONFLICT DO NOTHING;
     INSERT INTO execution_input SELECT tenant_id, execution_id, substr(sha256('x'), 1, 16), '{}' FROM execution ON CONFLICT DO NOTHING;
     INSERT INTO execution_result SELECT tenant_id, execution_id, substr(sha256('x'), 1, 16), '{}' FROM execution ON CONFLICT DO NOTHING;
     INSERT INTO policy_decision SELECT tenant_id, execution_id, gen_random_uuid(), 'allow', 'x', '{}', '{}', now()
@@ -189,6 +194,7 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     let (id, lease) = (run.execution_id, crate::stage::lease_of(&run));
     assert_eq!(store.renew(scope(), id, lease).await.unwrap(), LeaseState::Held);
     store.take_lapsed(fresh()).await.unwrap();
+    assert_eq!(store.overdue().await.unwrap(), []);
     store.finish(scope(), &ending(&run)).await.unwrap();
     ExecutionStore::find(store, scope(), run.execution_id).await.unwrap().unwrap();
     let evidence = store.evidence(scope(), run.execution_id).await.unwrap().unwrap();

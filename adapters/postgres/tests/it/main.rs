@@ -23,6 +23,8 @@ mod indexes;
 #[cfg(test)]
 mod interfaces;
 #[cfg(test)]
+mod knowledge;
+#[cfg(test)]
 mod labels;
 #[cfg(test)]
 mod line;

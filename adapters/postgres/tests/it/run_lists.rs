@@ -48,7 +48,8 @@ const RUNS: &str = "
             SELECT tenant_id, workspace_id, workload_id, release_id, told.status, sha256('x') AS snapshot,
                 now() - interval '11 months' * n / MANY - interval '1 ms' * row_number() OVER () AS at
             FROM release, generate_series(1, MANY) AS n,
-                unnest(CASE WHEN n % 20 = 0 THEN ARRAY['failed', 'denied', 'cancelled', 'unknown', 'running', 'completed']
+                unnest(CASE WHEN n % 20 = 0 THEN ARRAY['failed', 'denied', 'cancelled', 'unknown', 'running', 'awaiting_review',
+                    'completed']
                     ELSE ARRAY['completed'] END) AS told (status)
         ) AS told;";
 
@@ -72,15 +73,17 @@ async fn fill(database: &TestDatabase, many: u32) {
                     submitter, snapshot, input_digest, status, outcome, started_at, finished_at)
                 SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, 'dev', 'standard', 'user:eve',
                     snapshot, '\\x00', status,
-                    CASE status WHEN 'running' THEN NULL WHEN 'completed' THEN 'success' WHEN 'failed' THEN 'failure'
+                    CASE status WHEN 'running' THEN NULL WHEN 'awaiting_review' THEN NULL WHEN 'completed' THEN 'success' WHEN 'failed' THEN 'failure'
                         ELSE status END,
-                    at, CASE WHEN status <> 'running' THEN at END
+                    at, CASE WHEN status NOT IN ('running', 'awaiting_review') THEN at END
                 FROM told;
              INSERT INTO execution_exception
                 SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM told
-                WHERE status NOT IN ('running', 'completed');
+                WHERE status NOT IN ('running', 'awaiting_review', 'completed');
              INSERT INTO execution_lease SELECT tenant_id, execution_id, gen_random_uuid(), interval '30 s',
                 now() + interval '1 day', now() + interval '1 day' FROM told WHERE status = 'running';
+             INSERT INTO execution_review SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, now(),
+                now() + interval '1 day' FROM told WHERE status = 'awaiting_review';
              INSERT INTO policy_decision SELECT tenant_id, execution_id, gen_random_uuid(), 'allow', 'usual', '{}', '{}',
                 at FROM told;
              DROP TABLE told;",
@@ -118,7 +121,14 @@ fn filters(now: OffsetDateTime) -> Vec<ExecutionFilter> {
         (some('b', "1"), some('c', "11")),
         (some('b', "1"), some('c', "32")),
     ];
-    let statuses = [None, Some(Status::Completed), Some(Status::Failed), Some(Status::Running), Some(Status::Queued)];
+    let statuses = [
+        None,
+        Some(Status::Completed),
+        Some(Status::Failed),
+        Some(Status::Running),
+        Some(Status::AwaitingReview),
+        Some(Status::Queued),
+    ];
     let mut filters = Vec::new();
     for reach in reaches() {
         for (workload, release) in asked {
@@ -170,7 +180,7 @@ async fn every_combination_of_filters_shows_its_runs_and_no_others() {
     fill(&database, 20).await;
     let stage = Stage::over(database, 1).await;
     let (all, total) = walked(&stage.store, scope(), &ExecutionFilter::default(), 200).await;
-    assert_eq!((all.len(), total), (200, 200), "eight releases, of each 25 runs");
+    assert_eq!((all.len(), total), (208, 208), "eight releases, of each 26 runs");
     assert!(all.windows(2).all(|pair| pair[0].execution_id > pair[1].execution_id), "newest first");
     assert!(all.iter().all(|run| run.output.is_none() && run.reason_code == "usual"));
     let mut seen = 0;
@@ -188,7 +198,7 @@ async fn every_combination_of_filters_shows_its_runs_and_no_others() {
     // Another tenant has runs of the same workloads and releases, and of its own time.
     let abroad = TenantScope::for_relay(Uuid::from_u128(0x7000_8000_0000_0000_00ff).into());
     let (theirs, _) = walked(&stage.store, abroad, &ExecutionFilter::default(), 200).await;
-    assert_eq!(theirs.len(), 200);
+    assert_eq!(theirs.len(), 208);
     assert!(theirs.iter().all(|run| all.iter().all(|ours| ours.execution_id != run.execution_id)));
 }
 

@@ -325,6 +325,7 @@ pub(crate) const fn sound() -> Standing {
         flow: FlowStanding::Absent,
         unavailable_obligations: Vec::new(),
         unenforced_controls: Vec::new(),
+        has_no_route: false,
     }
 }
 
@@ -424,6 +425,7 @@ pub(crate) fn ending(run: &Acceptance) -> Ending {
         lease: lease_of(run),
         status: Status::Completed,
         outcome: Outcome::Success,
+        review_within: None,
         error: None,
         steps: vec![StepRecord {
             step_id: "answer".to_owned(),

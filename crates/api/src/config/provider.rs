@@ -1,10 +1,26 @@
 //! Provider accounts: `[[providers]]` in the file.
 
-use super::reading::{ConfigError, nearest};
+use super::{
+    reading::{ConfigError, nearest},
+    value,
+};
+use fairway_domain::secret::ServerSecretRef;
+use fairway_providers::ModelPrice;
+use std::time::Duration;
 use toml::{Table, Value};
+use url::Url;
 
-/// The keys of an account. The last two belong to kinds that are asked over a network.
-const KEYS: [&str; 5] = ["account_slot", "kind", "residency", "base_url", "secret_ref"];
+/// The keys of an account.
+const KEYS: [&str; 8] =
+    ["account_slot", "kind", "residency", "base_url", "secret_ref", "timeout", "concurrency", "prices"];
+/// Those that belong to kinds that are asked over a network.
+const REMOTE_KEYS: [&str; 3] = ["base_url", "secret_ref", "timeout"];
+/// The keys of a price.
+const PRICE_KEYS: [&str; 3] = ["model", "input_micros_per_million", "output_micros_per_million"];
+/// How long a call may take, where nobody says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Most calls at the same time that an account may be set to.
+const MOST: usize = 100_000;
 
 /// One configured endpoint that model routes can name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,24 +31,40 @@ pub struct ProviderAccount {
     pub kind: ProviderKind,
     /// Where the data stays, as routing rules compare it.
     pub residency: Option<String>,
+    /// Most calls at the same time.
+    pub concurrency: Option<usize>,
+    /// What tokens of its models cost.
+    pub prices: Vec<ModelPrice>,
 }
 
 /// What speaks at an endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProviderKind {
     /// The built-in deterministic provider.
     Local,
+    /// Whatever speaks OpenAI's protocol.
+    OpenAi(ProviderEndpoint),
+    /// Whatever speaks Anthropic's protocol.
+    Anthropic(ProviderEndpoint),
+}
+
+/// Where an account is asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProviderEndpoint {
+    /// Its base address.
+    pub base_url: Url,
+    /// Where its key is kept.
+    pub secret_ref: Option<ServerSecretRef>,
+    /// How long a call may take.
+    pub timeout: Duration,
 }
 
 impl ProviderAccount {
     /// Reads the whole list.
     pub(super) fn read_all(value: &Value) -> Result<Vec<Self>, ConfigError> {
-        let list = value.as_array().ok_or_else(|| invalid("providers", "must be a list of tables: `[[providers]]`"))?;
         let mut accounts: Vec<Self> = Vec::new();
-        for (index, item) in list.iter().enumerate() {
-            let place = format!("providers[{index}]");
-            let table = item.as_table().ok_or_else(|| invalid(&place, "must be a table: `[[providers]]`"))?;
-            let account = Self::read(&place, table)?;
+        for (place, table) in tables("providers", value, "[[providers]]")? {
+            let account = Self::read(&Place { name: &place, table, keys: &KEYS })?;
             if accounts.iter().any(|other| other.account_slot == account.account_slot) {
                 return Err(invalid(&format!("{place}.account_slot"), "must be there once"));
             }
@@ -41,31 +73,136 @@ impl ProviderAccount {
         Ok(accounts)
     }
 
-    fn read(place: &str, table: &Table) -> Result<Self, ConfigError> {
-        if let Some(unknown) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            let nearest = nearest(unknown, KEYS.into_iter()).map(|key| format!("{place}.{key}"));
-            return Err(ConfigError::UnknownKey { key: format!("{place}.{unknown}"), nearest });
-        }
-        let text = |key: &str| match table.get(key) {
+    fn read(place: &Place<'_>) -> Result<Self, ConfigError> {
+        place.check_keys()?;
+        let kind = match place.required("kind")?.as_str() {
+            "local" => {
+                if let Some(key) = REMOTE_KEYS.into_iter().find(|key| place.table.contains_key(*key)) {
+                    return Err(place.invalid(key, "must not be set for a `local` account"));
+                }
+                ProviderKind::Local
+            }
+            "openai" => ProviderKind::OpenAi(ProviderEndpoint::read(place)?),
+            "anthropic" => ProviderKind::Anthropic(ProviderEndpoint::read(place)?),
+            _ => return Err(place.invalid("kind", "must be `openai`, `anthropic` or `local`")),
+        };
+        let concurrency = match place.table.get("concurrency") {
+            None => None,
+            Some(value) => {
+                let most = value.as_integer().and_then(|most| usize::try_from(most).ok());
+                let most = most.filter(|most| (1..=MOST).contains(most));
+                let rule = format!("must be a number of calls from 1 to {MOST}");
+                Some(most.ok_or_else(|| place.invalid("concurrency", &rule))?)
+            }
+        };
+        Ok(Self {
+            account_slot: place.required("account_slot")?,
+            kind,
+            residency: place.text("residency")?,
+            concurrency,
+            prices: place.prices()?,
+        })
+    }
+}
+
+impl ProviderEndpoint {
+    fn read(place: &Place<'_>) -> Result<Self, ConfigError> {
+        let rule = "must be an address such as https://api.example/v1, without credentials, query or fragment";
+        let base_url = Url::parse(&place.required("base_url")?).ok().filter(|url| {
+            let is_bare = url.username().is_empty() && url.password().is_none();
+            let is_base = url.query().is_none() && url.fragment().is_none();
+            matches!(url.scheme(), "http" | "https") && url.has_host() && is_bare && is_base
+        });
+        let secret_ref = place.text("secret_ref")?.map(|text| ServerSecretRef::parse(&text)).transpose();
+        let timeout = match place.table.get("timeout") {
+            None => TIMEOUT,
+            // A bare number is seconds.
+            Some(Value::Integer(seconds)) => place.duration(&format!("{seconds}s"))?,
+            Some(Value::String(text)) => place.duration(text)?,
+            Some(_) => place.duration("")?,
+        };
+        Ok(Self {
+            base_url: base_url.ok_or_else(|| place.invalid("base_url", rule))?,
+            secret_ref: secret_ref.map_err(|_| {
+                place.invalid(
+                    "secret_ref",
+                    "must be `env:NAME`, `file:path` or `vault:path#key`, and never the key itself",
+                )
+            })?,
+            timeout,
+        })
+    }
+}
+
+/// One table, and where it stands.
+struct Place<'a> {
+    name: &'a str,
+    table: &'a Table,
+    keys: &'a [&'static str],
+}
+
+impl Place<'_> {
+    fn check_keys(&self) -> Result<(), ConfigError> {
+        let Some(unknown) = self.table.keys().find(|key| !self.keys.contains(&key.as_str())) else { return Ok(()) };
+        let nearest = nearest(unknown, self.keys.iter().copied()).map(|key| format!("{}.{key}", self.name));
+        Err(ConfigError::UnknownKey { key: format!("{}.{unknown}", self.name), nearest })
+    }
+
+    fn text(&self, key: &str) -> Result<Option<String>, ConfigError> {
+        match self.table.get(key) {
             None => Ok(None),
             Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.clone())),
-            Some(_) => Err(invalid(&format!("{place}.{key}"), "must be a text that is not empty")),
-        };
-        let required = |key: &str| text(key)?.ok_or_else(|| invalid(&format!("{place}.{key}"), "must be set"));
-        let kind = match required("kind")?.as_str() {
-            "local" => ProviderKind::Local,
-            "openai" | "anthropic" => {
-                return Err(invalid(&format!("{place}.kind"), "must be `local`: this version asks no others"));
-            }
-            _ => return Err(invalid(&format!("{place}.kind"), "must be `local`")),
-        };
-        for key in ["base_url", "secret_ref"] {
-            if table.contains_key(key) {
-                return Err(invalid(&format!("{place}.{key}"), "must not be set for a `local` account"));
-            }
+            Some(_) => Err(self.invalid(key, "must be a text that is not empty")),
         }
-        Ok(Self { account_slot: required("account_slot")?, kind, residency: text("residency")? })
     }
+
+    fn required(&self, key: &str) -> Result<String, ConfigError> {
+        self.text(key)?.ok_or_else(|| self.invalid(key, "must be set"))
+    }
+
+    fn duration(&self, text: &str) -> Result<Duration, ConfigError> {
+        value::duration(text).map_err(|rule| self.invalid("timeout", &rule))
+    }
+
+    fn prices(&self) -> Result<Vec<ModelPrice>, ConfigError> {
+        let Some(value) = self.table.get("prices") else { return Ok(Vec::new()) };
+        let mut prices: Vec<ModelPrice> = Vec::new();
+        for (name, table) in tables(&format!("{}.prices", self.name), value, "[[providers.prices]]")? {
+            let place = Place { name: &name, table, keys: &PRICE_KEYS };
+            place.check_keys()?;
+            let amount = |key: &str| {
+                let amount = table.get(key).and_then(Value::as_integer).and_then(|amount| u64::try_from(amount).ok());
+                amount.ok_or_else(|| place.invalid(key, "must be a number of millionths, 0 or more"))
+            };
+            let price = ModelPrice {
+                model: place.required("model")?,
+                input: amount("input_micros_per_million")?,
+                output: amount("output_micros_per_million")?,
+            };
+            if prices.iter().any(|other| other.model == price.model) {
+                return Err(place.invalid("model", "must be there once"));
+            }
+            prices.push(price);
+        }
+        Ok(prices)
+    }
+
+    fn invalid(&self, key: &str, rule: &str) -> ConfigError {
+        invalid(&format!("{}.{key}", self.name), rule)
+    }
+}
+
+/// The tables of a list, each with its place.
+fn tables<'a>(name: &str, value: &'a Value, written: &str) -> Result<Vec<(String, &'a Table)>, ConfigError> {
+    let list = value.as_array().ok_or_else(|| invalid(name, &format!("must be a list of tables: `{written}`")))?;
+    let table = |(index, item): (usize, &'a Value)| {
+        let place = format!("{name}[{index}]");
+        match item.as_table() {
+            Some(table) => Ok((place, table)),
+            None => Err(invalid(&place, &format!("must be a table: `{written}`"))),
+        }
+    };
+    list.iter().enumerate().map(table).collect()
 }
 
 fn invalid(name: &str, rule: &str) -> ConfigError {

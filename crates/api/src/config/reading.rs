@@ -60,6 +60,9 @@ pub enum ConfigError {
     /// Local mode would be open to other machines.
     #[error("`auth.mode` is `local`, which believes every caller: bind to a loopback address such as 127.0.0.1:8080")]
     LocalModeExposed,
+    /// A vault's address without what opens it, or the other way round.
+    #[error("`vault.addr` and `vault.token` are set together or not at all")]
+    HalfAVault,
     /// An owner's address for a database that is a private one.
     #[error("`migrate_database_url` is set and `database_url` is not: the service needs an address too")]
     OwnerWithoutDatabase,
@@ -83,6 +86,7 @@ impl ConfigError {
             Self::UnknownVariable { .. } => "config_unknown_variable",
             Self::Invalid { .. } => "config_invalid",
             Self::LocalModeExposed => "config_local_mode_exposed",
+            Self::HalfAVault => "config_half_a_vault",
             Self::OwnerWithoutDatabase => "config_owner_without_database",
         }
     }
@@ -203,7 +207,9 @@ impl Raw {
         if name == COLLECTOR {
             self.collector = !value.is_empty();
         }
-        let is_ours = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        // Some have names that other programs know too, and others beside them are none of ours.
+        let is_ours = PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            || SETTINGS.iter().any(|setting| setting.variable == name);
         if !is_ours || OTHERS.iter().any(|other| name.starts_with(other)) {
             return Ok(());
         }

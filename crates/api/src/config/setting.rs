@@ -53,6 +53,10 @@ pub(super) const DISPATCH: Setting = plain("dispatch", "FAIRWAY_DISPATCH", "hybr
 pub(super) const QUEUE_CAP: Setting = plain("queue_cap", "FAIRWAY_QUEUE_CAP", "10000");
 /// Longest run.
 pub(super) const EXECUTION_DEADLINE: Setting = plain("execution_deadline", "FAIRWAY_EXECUTION_DEADLINE", "10m");
+/// Whether servers provision the generator.
+pub(super) const GENERATOR: Setting = plain("generator", "FAIRWAY_GENERATOR", "on");
+/// Longest wait of an answer for a person.
+pub(super) const REVIEW_DEADLINE: Setting = plain("review_deadline", "FAIRWAY_REVIEW_DEADLINE", "7d");
 /// Longest silence of a worker.
 pub(super) const WORKER_LEASE: Setting = plain("worker_lease", "FAIRWAY_WORKER_LEASE", "30s");
 /// Schemes of national identifiers that are masked.
@@ -61,6 +65,10 @@ pub(super) const NATIONAL_IDS: Setting = plain(
     "FAIRWAY_REDACTION_NATIONAL_IDS",
     "us_ssn, uk_nino, de_steuer_id, fr_insee, es_dni, es_nie",
 );
+/// Which provider account turns texts into vectors.
+pub(super) const EMBEDDING_ACCOUNT: Setting = plain("embedding.account", "FAIRWAY_EMBEDDING_ACCOUNT", "local");
+/// Which of its models.
+pub(super) const EMBEDDING_MODEL: Setting = plain("embedding.model", "FAIRWAY_EMBEDDING_MODEL", "local-256");
 /// How long answers are kept.
 pub(super) const RESULT_RETENTION: Setting = plain("result_retention", "FAIRWAY_RESULT_RETENTION", "30d");
 /// Requests of one client to one public workload, over time and at once.
@@ -74,6 +82,14 @@ pub(super) const TRUSTED_PROXIES: Setting = plain("trusted_proxies", "FAIRWAY_TR
 pub(super) const EMBED_ROOT_SLUGS: Setting = plain("embed.root_slugs", "SERVICE_EMBED_ROOT_SLUGS", "");
 /// Who may frame those pages.
 pub(super) const EMBED_ANCESTORS: Setting = plain("embed.ancestors", "FAIRWAY_EMBED_ANCESTORS", "'self'");
+/// Where requests may go beside the public internet.
+pub(super) const EGRESS_ALLOW: Setting = plain("egress.allow", "FAIRWAY_EGRESS_ALLOW", "");
+/// The folder with a folder of secrets for each tenant.
+pub(super) const SECRETS_DIR: Setting = plain("secrets.dir", "FAIRWAY_SECRETS_DIR", "");
+/// The vault.
+pub(super) const VAULT_ADDR: Setting = plain("vault.addr", "VAULT_ADDR", "");
+/// What opens it.
+pub(super) const VAULT_TOKEN: Setting = secret("vault.token", "VAULT_TOKEN", "");
 /// Log directives.
 pub(super) const LOG: Setting = plain("log.filter", "FAIRWAY_LOG", "info");
 /// Form of a log line.
@@ -97,14 +113,22 @@ pub const SETTINGS: &[Setting] = &[
     DISPATCH,
     QUEUE_CAP,
     EXECUTION_DEADLINE,
+    REVIEW_DEADLINE,
+    GENERATOR,
     WORKER_LEASE,
     NATIONAL_IDS,
+    EMBEDDING_ACCOUNT,
+    EMBEDDING_MODEL,
     RESULT_RETENTION,
     PUBLIC_RATE_PER_MINUTE,
     PUBLIC_RATE_BURST,
     TRUSTED_PROXIES,
     EMBED_ROOT_SLUGS,
     EMBED_ANCESTORS,
+    EGRESS_ALLOW,
+    SECRETS_DIR,
+    VAULT_ADDR,
+    VAULT_TOKEN,
     LOG,
     LOG_FORMAT,
 ];

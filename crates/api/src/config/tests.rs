@@ -1,4 +1,6 @@
 use super::*;
+use fairway_domain::secret::ServerSecretRef;
+use fairway_providers::ModelPrice;
 
 fn load(file: &str, environment: &[(&str, &str)]) -> Result<Settings, ConfigError> {
     let environment = environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
@@ -19,6 +21,7 @@ fn has_defaults() {
     assert_eq!(settings.auth_mode, AuthMode::Local);
     assert_eq!((settings.sync_wait.as_secs(), settings.execution_deadline.as_secs()), (30, 600));
     assert_eq!((settings.worker_lease.as_secs(), settings.result_retention.as_secs()), (30, 30 * 86_400));
+    assert_eq!((settings.review_deadline.as_secs(), settings.generator), (7 * 86_400, Provisioning::On));
     assert_eq!(settings.log, LogSettings { filter: "info".to_owned(), format: LogFormat::Json });
     assert!(settings.providers.is_empty() && settings.allowed_hosts.is_empty() && !settings.export_traces);
 }
@@ -63,8 +66,75 @@ fn the_environment_wins_over_the_file() {
         account_slot: "second".to_owned(),
         kind: ProviderKind::Local,
         residency: Some("de".to_owned()),
+        concurrency: None,
+        prices: Vec::new(),
     };
     assert_eq!(settings.providers, [account]);
+}
+
+#[test]
+fn accounts_say_where_and_how_they_are_asked() {
+    let file = r#"
+        [[providers]]
+        account_slot = "first"
+        kind = "openai"
+        base_url = "https://api.example/v1"
+        secret_ref = "env:KEY"
+        timeout = 5
+        concurrency = 3
+        [[providers.prices]]
+        model = "m"
+        input_micros_per_million = 250000
+        output_micros_per_million = 2000000
+        [[providers]]
+        account_slot = "second"
+        kind = "anthropic"
+        base_url = "http://127.0.0.1:4000"
+    "#;
+    let settings = load(file, &[]).unwrap();
+    let endpoint = |base_url: &str, secret_ref, seconds| ProviderEndpoint {
+        base_url: Url::parse(base_url).unwrap(),
+        secret_ref,
+        timeout: Duration::from_secs(seconds),
+    };
+    let key = ServerSecretRef::Env("KEY".to_owned());
+    let first = ProviderAccount {
+        account_slot: "first".to_owned(),
+        kind: ProviderKind::OpenAi(endpoint("https://api.example/v1", Some(key), 5)),
+        residency: None,
+        concurrency: Some(3),
+        prices: vec![ModelPrice { model: "m".to_owned(), input: 250_000, output: 2_000_000 }],
+    };
+    let second = ProviderAccount {
+        account_slot: "second".to_owned(),
+        kind: ProviderKind::Anthropic(endpoint("http://127.0.0.1:4000", None, 60)),
+        residency: None,
+        concurrency: None,
+        prices: Vec::new(),
+    };
+    assert_eq!(settings.providers, [first, second]);
+}
+
+#[test]
+fn the_accounts_that_the_documents_show_can_be_read() {
+    let page = include_str!("../../../../docs/operations/providers.md");
+    let shown = page.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
+    let slots: Vec<String> = load(shown, &[]).unwrap().providers.into_iter().map(|one| one.account_slot).collect();
+    assert_eq!(slots, ["openai-eu", "anthropic", "house"]);
+}
+
+#[test]
+fn what_may_be_reached_and_where_secrets_are() {
+    let settings = load(
+        "[secrets]\ndir = \"/run/secrets\"\n[egress]\nallow = [\"10.0.0.0/8\", \"Gateway.internal\"]",
+        &[("VAULT_ADDR", "https://vault:8200"), ("VAULT_TOKEN", "hunter2"), ("VAULT_NAMESPACE", "x")],
+    )
+    .unwrap();
+    let allowed = [Allowance::Network("10.0.0.0/8".parse().unwrap()), Allowance::Host("gateway.internal".to_owned())];
+    assert_eq!(settings.egress_allow, allowed);
+    assert_eq!(settings.secrets_dir, Some("/run/secrets".into()));
+    assert_eq!(settings.vault.as_ref().unwrap().token.expose(), "hunter2");
+    assert!(!format!("{settings:?} {:?}", settings.describe()).contains("hunter2"));
 }
 
 #[test]
@@ -165,9 +235,46 @@ fn wrong_values_are_named_and_secrets_are_not() {
             "`FAIRWAY_LOG` must hold directives such as `info` or `warn,fairway_api=debug` (it is `a=b=c`)",
         ),
         (
-            "[[providers]]\naccount_slot = \"a\"\nkind = \"openai\"",
+            "[[providers]]\naccount_slot = \"a\"\nkind = \"other\"",
             &[],
-            "`providers[0].kind` must be `local`: this version asks no others",
+            "`providers[0].kind` must be `openai`, `anthropic` or `local`",
+        ),
+        ("[[providers]]\naccount_slot = \"a\"\nkind = \"openai\"", &[], "`providers[0].base_url` must be set"),
+        (
+            "[[providers]]\naccount_slot = \"a\"\nkind = \"openai\"\nbase_url = \"https://u:hunter2@h\"",
+            &[],
+            "`providers[0].base_url` must be an address such as https://api.example/v1, without credentials, query or fragment",
+        ),
+        (
+            "[[providers]]\naccount_slot = \"a\"\nkind = \"openai\"\nbase_url = \"https://h\"\nsecret_ref = \"sk-hunter2\"",
+            &[],
+            "`providers[0].secret_ref` must be `env:NAME`, `file:path` or `vault:path#key`, and never the key itself",
+        ),
+        (
+            "[[providers]]\naccount_slot = \"a\"\nkind = \"local\"\nconcurrency = 0",
+            &[],
+            "`providers[0].concurrency` must be a number of calls from 1 to 100000",
+        ),
+        (
+            "[[providers]]\naccount_slot = \"a\"\nkind = \"openai\"\nbase_url = \"https://h\"\ntimeout = \"soon\"",
+            &[],
+            "`providers[0].timeout` must be a time span such as 500ms, 30s, 10m, 12h or 30d",
+        ),
+        (
+            "[[providers]]\naccount_slot = \"a\"\nkind = \"local\"\n[[providers.prices]]\nmodel = \"m\"\ninput_micros_per_million = -1",
+            &[],
+            "`providers[0].prices[0].input_micros_per_million` must be a number of millionths, 0 or more",
+        ),
+        (
+            "",
+            &[("FAIRWAY_EGRESS_ALLOW", "10.0.0.0/8, http://x")],
+            "`FAIRWAY_EGRESS_ALLOW` must list networks such as 10.0.0.0/8, addresses or host names (it is `10.0.0.0/8, http://x`)",
+        ),
+        ("", &[("VAULT_ADDR", "https://vault:8200")], "`vault.addr` and `vault.token` are set together or not at all"),
+        (
+            "",
+            &[("VAULT_ADDR", "vault:8200"), ("VAULT_TOKEN", "hunter2")],
+            "`VAULT_ADDR` must be an address such as https://vault.example:8200 (it is `vault:8200`)",
         ),
         (
             "[[providers]]\naccount_slot = \"a\"\nkind = \"local\"\nsecret_ref = \"env:HUNTER2\"",

@@ -15,6 +15,8 @@ use fairway_domain::{
     redaction::NationalId,
     slug::Slug,
 };
+use fairway_egress::Allowance;
+use fairway_operations::generator::Provisioning;
 use ipnet::IpNet;
 use std::{
     fmt,
@@ -23,6 +25,7 @@ use std::{
     time::Duration,
 };
 use tracing_subscriber::EnvFilter;
+use url::Url;
 
 /// Longest span that a setting may name: ten years.
 const LONGEST: u64 = 3650 * 86_400;
@@ -38,6 +41,10 @@ const LONGEST_LINE: usize = 100_000;
 pub struct Secret(String);
 
 impl Secret {
+    pub(super) const fn new(text: String) -> Self {
+        Self(text)
+    }
+
     /// The text itself, for whoever connects with it.
     #[must_use]
     pub fn expose(&self) -> &str {
@@ -100,6 +107,10 @@ pub(super) fn dispatch(text: &str) -> Result<Dispatch, String> {
     Dispatch::parse(text).ok_or_else(|| "must be `inline`, `queued` or `hybrid`".to_owned())
 }
 
+pub(super) fn provisioning(text: &str) -> Result<Provisioning, String> {
+    Provisioning::parse(text).ok_or_else(|| "must be `on` or `off`".to_owned())
+}
+
 pub(super) fn queue_cap(text: &str) -> Result<u32, String> {
     let cap = text.parse().ok().filter(|cap| (1..=LONGEST_QUEUE).contains(cap));
     cap.ok_or_else(|| format!("must be a number of runs from 1 to {LONGEST_QUEUE}"))
@@ -154,6 +165,26 @@ pub(super) fn networks(text: &str) -> Result<TrustedProxies, String> {
     networks.map(TrustedProxies::new).map_err(|_| "must list networks such as 10.0.0.0/8, or addresses".to_owned())
 }
 
+pub(super) fn allowances(text: &str) -> Result<Vec<Allowance>, String> {
+    let allowances = list(text).map(Allowance::parse).collect::<Result<_, _>>();
+    allowances.map_err(|_| "must list networks such as 10.0.0.0/8, addresses or host names".to_owned())
+}
+
+/// The address of a server that is spoken to over HTTP. Credentials have a setting of their own.
+pub(super) fn web_address(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).ok().filter(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.has_host()
+            && url.username().is_empty()
+            && url.password().is_none()
+    });
+    url.ok_or_else(|| "must be an address such as https://vault.example:8200".to_owned())
+}
+
+pub(super) fn token(text: &str) -> Result<Secret, String> {
+    Ok(Secret::new(text.to_owned()))
+}
+
 pub(super) fn slugs(text: &str) -> Result<Vec<Slug>, String> {
     let slugs = list(text).map(Slug::parse).collect::<Result<_, _>>();
     slugs.map_err(|_| "must list slugs of workloads".to_owned())
@@ -177,6 +208,13 @@ pub(super) fn national_ids(text: &str) -> Result<Vec<NationalId>, String> {
     list(text)
         .map(|name| NationalId::parse(name).ok_or_else(|| format!("must list schemes out of {}", known())))
         .collect()
+}
+
+/// The name of an account or of a model.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    let fits = (1..=200).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    fits.then(|| text.to_owned())
+        .ok_or_else(|| "must be a name of 1 to 200 visible characters without spaces".to_owned())
 }
 
 /// `250ms`, `30s`, `10m`, `12h`, `30d`: more than nothing, and at most ten years.

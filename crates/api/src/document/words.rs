@@ -8,7 +8,15 @@ use fairway_domain::{
     access::Role,
     asset::{Lifecycle, MAX_CHANGE_NOTE, kind::AssetKind},
     evidence::lineage::{ActionClass, InfluenceRole, Origin},
-    execution::{Outcome, Status as RunStatus},
+    execution::{
+        Outcome, Status as RunStatus,
+        review::{MAX_NOTE as LONGEST_NOTE, Verdict as ReviewVerdict},
+    },
+    generator::MAX_DESCRIPTION as MAX_DESCRIBED,
+    knowledge::{
+        document::{DocumentId, MAX_TITLE},
+        revocation::MAX_REASON as MAX_REVOCATION_REASON,
+    },
     policy::Outcome as PolicyOutcome,
     release::{
         StateName,
@@ -100,6 +108,10 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "owner_ref", owner),
     (ANY, "principal", principal),
     (ANY, "version_label", label),
+    (ANY, "document_id", || Form::Pattern(DocumentId::PATTERN, 128)),
+    (ANY, "digest", || Form::Pattern(CHECKSUM, 71)),
+    ("NewDocument", "title", || Form::Pattern(NAME, MAX_TITLE)),
+    ("NewContractRevocation", "reason", || Form::Pattern(PROSE, MAX_REVOCATION_REASON)),
     (ANY, "checksum", || Form::Pattern(CHECKSUM, 71)),
     ("Asset", "lifecycle_state", lifecycles),
     ("Release", "state", states),
@@ -110,6 +122,10 @@ const PROPERTIES: &[Entry] = &[
     ("ExecutionSection", "status", run_statuses),
     ("ExecutionResult", "status", || Form::Words(vec![RunStatus::Completed.as_str(), RunStatus::Failed.as_str()])),
     ("QueuedExecution", "state", || Form::Words(vec![RunStatus::Queued.as_str()])),
+    ("QueuedExecution", "review", pending),
+    ("ReviewRequest", "outcome", || words(ReviewVerdict::ALL.map(ReviewVerdict::as_str))),
+    ("ReviewRequest", "note", || Form::Prose(LONGEST_NOTE)),
+    ("DraftRequest", "description", || Form::Prose(MAX_DESCRIBED)),
     ("Execution", "outcome", outcomes),
     ("ExecutionSection", "outcome", outcomes),
     ("DecisionSection", "outcome", || words(PolicyOutcome::ALL.map(PolicyOutcome::as_str))),
@@ -139,6 +155,7 @@ const PARAMETERS: &[Entry] = &[
     (ANY, "kind", kinds),
     (ANY, "lifecycle_state", lifecycles),
     ("list_executions", "status", run_statuses),
+    ("list_executions", "review", pending),
     ("list_workloads", "status", workload_statuses),
     (ANY, "state", states),
     (ANY, "environment", slug),
@@ -158,6 +175,10 @@ const PARAMETERS: &[Entry] = &[
 
 fn words<const N: usize>(all: [&'static str; N]) -> Form {
     Form::Words(all.to_vec())
+}
+
+fn pending() -> Form {
+    Form::Words(vec!["pending"])
 }
 
 fn lanes() -> Form {

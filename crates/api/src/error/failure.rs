@@ -20,13 +20,15 @@ use fairway_domain::{
         content::ContentRefusal,
         ports::{ArtifactError, BlockingRelease},
     },
+    execution::review::ReviewRefusal,
     flow::FlowProblem,
+    knowledge::document::KnowledgeRefusal,
     release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
     store::{Conflict, StoreError, StoreFault},
     throttle::Throttled,
     workload::{Status, WorkloadRefusal},
 };
-use fairway_operations::{Failure, RunRefusal};
+use fairway_operations::{Failure, RunRefusal, generator::GenerateRefusal};
 use serde_json::{Value, json};
 
 impl From<Failure> for ApiError {
@@ -77,6 +79,7 @@ impl From<Failure> for ApiError {
             Failure::Content(refusal) => of_content(refusal),
             Failure::Canonical(refusal) => of_canonical(&refusal),
             Failure::Flow(problems) => of_flow(&problems),
+            Failure::Knowledge(refusal) => of_knowledge(refusal),
             Failure::Workload(refusal) => of_workload(refusal),
             Failure::Release(refusal) => of_release(refusal),
             Failure::Environment(_) => {
@@ -89,6 +92,8 @@ impl From<Failure> for ApiError {
                 .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
             Failure::Throttled(throttled) => of_throttled(throttled),
             Failure::Run(refusal) => of_run(refusal),
+            Failure::Review(refusal) => of_review(refusal),
+            Failure::Generate(refusal) => of_generate(refusal),
             Failure::Store(error) => of_store(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().caused_by(&error),
             Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().caused_by(&error),
@@ -225,6 +230,28 @@ fn of_flow(problems: &[FlowProblem]) -> ApiError {
     ApiError::new(StatusCode::BAD_REQUEST, "invalid_flow", "the flow cannot be used as it is").with("errors", errors)
 }
 
+fn of_knowledge(refusal: KnowledgeRefusal) -> ApiError {
+    let code = refusal.code();
+    match refusal {
+        KnowledgeRefusal::Asset(refusal) => of_asset(refusal),
+        KnowledgeRefusal::OtherKind | KnowledgeRefusal::NoVersion => {
+            ApiError::new(StatusCode::CONFLICT, code, refusal.to_string())
+        }
+        KnowledgeRefusal::Documents | KnowledgeRefusal::Chunks => {
+            FieldProblem::new("documents", code, refusal.to_string()).into()
+        }
+        KnowledgeRefusal::Document { position, fault } => {
+            FieldProblem::new(format!("documents[{position}].{}", fault.field()), code, fault.to_string()).into()
+        }
+        KnowledgeRefusal::NoVectors => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, refusal.to_string())
+            .with_header(RETRY_AFTER, HeaderValue::from(PROVIDER_PAUSE)),
+        KnowledgeRefusal::Reason => FieldProblem::new("reason", code, refusal.to_string()).into(),
+    }
+}
+
+/// After how many seconds a model that gave no answer may be asked again.
+const PROVIDER_PAUSE: u64 = 5;
+
 fn of_workload(refusal: WorkloadRefusal) -> ApiError {
     match refusal {
         WorkloadRefusal::Name => {
@@ -354,5 +381,30 @@ fn of_run(refusal: RunRefusal) -> ApiError {
         | RunRefusal::NothingToRun
         | RunRefusal::NotCancellable
         | RunRefusal::NoAsync => ApiError::new(StatusCode::CONFLICT, code, refusal.to_string()),
+    }
+}
+
+fn of_review(refusal: ReviewRefusal) -> ApiError {
+    let status = match refusal {
+        ReviewRefusal::NotPending => StatusCode::CONFLICT,
+        ReviewRefusal::Own => StatusCode::FORBIDDEN,
+    };
+    ApiError::new(status, refusal.code(), refusal.to_string())
+}
+
+fn of_generate(refusal: GenerateRefusal) -> ApiError {
+    let (code, message) = (refusal.code(), refusal.to_string());
+    match refusal {
+        GenerateRefusal::InlineUnavailable => ApiError::new(StatusCode::CONFLICT, code, message),
+        GenerateRefusal::Unavailable(None) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message),
+        GenerateRefusal::Unavailable(Some(id)) => {
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message).with("execution_id", id.to_string())
+        }
+        GenerateRefusal::Denied { execution_id, reason_code } => ApiError::new(StatusCode::FORBIDDEN, code, message)
+            .with("execution_id", execution_id.to_string())
+            .with("reason_code", reason_code),
+        GenerateRefusal::Invalid(id) => {
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message).with("execution_id", id.to_string())
+        }
     }
 }

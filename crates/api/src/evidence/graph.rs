@@ -2,7 +2,7 @@
 
 use super::{
     ApprovalSection, ArtifactSection, BindingSection, DecisionSection, ExecutionSection, ObligationSection,
-    ReleaseSection, WorkloadSection,
+    ReleaseSection, RetrievalSection, WorkloadSection,
 };
 use fairway_domain::evidence::{
     EvidenceRecord,
@@ -44,6 +44,7 @@ enum NodeData {
     Asset(AssetSection),
     PolicyDecision(DecisionSection),
     Obligation(ObligationSection),
+    RetrievalEvent(RetrievalSection),
     EvidenceArtifact(ArtifactSection),
     Approval(ApprovalSection),
 }
@@ -94,6 +95,7 @@ fn data(node: &Node<'_>, record: &EvidenceRecord) -> NodeData {
         }
         Node::PolicyDecision(decision) => NodeData::PolicyDecision(DecisionSection::of(decision)),
         Node::Obligation(owed) => NodeData::Obligation(ObligationSection::of(owed)),
+        Node::RetrievalEvent(retrieval) => NodeData::RetrievalEvent(RetrievalSection::of(retrieval, record)),
         Node::EvidenceArtifact(artifact) => NodeData::EvidenceArtifact(ArtifactSection::of(artifact)),
         Node::Approval(approval) => NodeData::Approval(ApprovalSection::of(approval, record)),
     }

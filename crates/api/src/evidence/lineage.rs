@@ -63,7 +63,7 @@ struct ItemView {
 struct DisclosedView {
     /// The policy's answer under which the step acted: `allow` or `allow_with_obligations`.
     action_posture: Option<&'static str>,
-    /// Why it is not to be trusted: `user_supplied` or `model_output`; null where it is.
+    /// Why it is not to be trusted: `user_supplied`, `retrieved_document` or `model_output`; null where it is.
     untrusted_reason: Option<String>,
     /// The decisions that had been taken by then, the latest first; at most ten.
     decision_evidence_refs: Vec<Uuid>,

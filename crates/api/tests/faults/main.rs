@@ -13,6 +13,7 @@ mod crash;
 mod drain;
 mod embedded;
 mod fleet;
+mod generator;
 mod idle;
 mod kill;
 mod outage;

@@ -43,6 +43,8 @@ impl Place {
             ("FAIRWAY_DATABASE_URL", database_url.to_owned()),
             ("FAIRWAY_DATA_DIR", home.path().join("data").display().to_string()),
             ("FAIRWAY_WORKER_LEASE", "2s".to_owned()),
+            // What comes with Fairway would be among what is counted here.
+            ("FAIRWAY_GENERATOR", "off".to_owned()),
             // Whatever a busy machine makes of it, what is looked for here is no refusal for load.
             ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
         ];

@@ -157,7 +157,7 @@ async fn a_control_that_nothing_enforces_blocks_production_alone() {
     let detail = app.post(&path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
     let missing = detail["missing"].as_array().unwrap();
     let codes: Vec<&str> = missing.iter().map(|one| one["code"].as_str().unwrap()).collect();
-    assert_eq!(codes, ["control_not_enforced"; 8]);
+    assert_eq!(codes, ["control_not_enforced"; 7]);
     let messages: Vec<&str> = missing.iter().map(|one| one["message"].as_str().unwrap()).collect();
     for (pointer, kind, asset) in [
         ("/guardrails/0/on_error", "guardrail_config", "guardrail-config"),
@@ -166,7 +166,6 @@ async fn a_control_that_nothing_enforces_blocks_production_alone() {
         ("/denied_tools", "mcp_server", "mcp-server"),
         ("/tool_pins", "mcp_server", "mcp-server"),
         ("/egress_hosts", "mcp_server", "mcp-server"),
-        ("/fail_mode", "sovereignty_profile", "sovereignty-profile"),
         ("/on_error", "hook_definition", "hook"),
     ] {
         let promise = format!("`{pointer}` of the `{kind}` `{asset}`");

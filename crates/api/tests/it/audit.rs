@@ -123,10 +123,13 @@ fn told(operation: &str) -> (&'static str, &'static str) {
         "create_share_link" => ("share_link.created", "share_link"),
         "revoke_share_link" => ("share_link.revoked", "share_link"),
         "create_asset" => ("asset.created", "asset"),
+        "generate_asset_draft" => ("execution.ended", "execution"),
         "activate_asset" | "retire_asset" | "archive_asset" => ("asset.moved", "asset"),
         "create_asset_grant" => ("asset_grant.created", "asset_grant"),
         "delete_asset_grant" => ("asset_grant.deleted", "asset_grant"),
         "create_asset_version" | "create_flow_version" => ("asset_version.created", "asset_version"),
+        "add_documents" => ("knowledge.documents_added", "asset"),
+        "revoke_access_contract" => ("access_contract.revoked", "asset"),
         "create_flow" => ("flow.created", "asset"),
         "create_workload" => ("workload.created", "workload"),
         "change_workload" | "change_workload_access" => ("workload.changed", "workload"),
@@ -135,6 +138,7 @@ fn told(operation: &str) -> (&'static str, &'static str) {
         "unbind_version" => ("release.binding_removed", "release"),
         "submit_release" | "transition_release" => ("release.transitioned", "release"),
         "review_release" => ("release.reviewed", "release"),
+        "review_execution" => ("execution.reviewed", "execution"),
         "advance_rollout" => ("rollout.advanced", "release"),
         "roll_back_release" => ("release.rolled_back", "release"),
         "execute_workload" | "execute_workload_on_lane" | "cancel_execution" => ("execution.ended", "execution"),
@@ -180,7 +184,8 @@ async fn every_change_has_one_entry_that_names_its_request() {
         assert_eq!(fresh.len(), 1, "{operation}: {fresh:?}");
         let (event, (kind, subject)) = (&fresh[0], told(&operation));
         assert_eq!(event["request_id"].as_str(), answer.header("x-request-id"), "{operation}");
-        assert_eq!(event["actor"], "user:local", "{operation}");
+        let actor = if operation == "generate_asset_draft" { "system:generator" } else { "user:local" };
+        assert_eq!(event["actor"], actor, "{operation}");
         assert_eq!((&event["kind"], &event["subject"]["kind"]), (&json!(kind), &json!(subject)), "{operation}");
     }
     // What changes nothing and what is refused leaves no entry.

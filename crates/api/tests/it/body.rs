@@ -38,7 +38,7 @@ async fn what_readers_do_not_agree_upon_is_refused_everywhere() {
     let deep = format!("{{\"slug\":{}}}", nested(64));
     let deepest = nested(100_000);
     for route in routes().iter().filter(|route| route.takes_body()) {
-        let path = stage.path(&route.path);
+        let path = format!("{}{}", stage.path(&route.path), stage.query(route));
         let send = |bytes: &[u8]| app.named(&route.method, path.clone()).bytes("application/json", bytes);
         for document in documents.into_iter().chain([deep.as_bytes(), deepest.as_bytes()]) {
             let answer = send(document).await;
@@ -98,7 +98,8 @@ async fn unknown_fields_are_named_on_every_write() {
         for field in servers_own.into_iter().filter(|field| known.get(field).is_none()) {
             let mut body = stage.body(route.id());
             body[field] = json!("x");
-            let answer = app.named(&route.method, stage.path(&route.path)).json(body).await;
+            let answer =
+                app.named(&route.method, format!("{}{}", stage.path(&route.path), stage.query(route))).json(body).await;
             let refused = answer.refused(422, "validation_error");
             assert_eq!(refused["fields"][0]["path"], field, "{answer}");
             assert_eq!(refused["fields"][0]["code"], "unknown_field", "{answer}");
@@ -126,7 +127,10 @@ async fn every_required_field_is_asked_for_by_name() {
                     None => drop(body.as_object_mut().unwrap().remove(field)),
                     Some(value) => body[field] = value,
                 }
-                let answer = app.named(&route.method, stage.path(&route.path)).json(body).await;
+                let answer = app
+                    .named(&route.method, format!("{}{}", stage.path(&route.path), stage.query(route)))
+                    .json(body)
+                    .await;
                 let refused = answer.refused(422, "validation_error");
                 assert_eq!(refused["fields"][0]["path"], field, "{answer}");
                 assert_eq!(refused["fields"][0]["code"], code, "{answer}");
@@ -181,8 +185,8 @@ async fn bodies_have_a_greatest_length() {
     let address = app.address();
     let slug = |length: usize| json!({ "slug": "a".repeat(length) }).to_string();
     for route in routes().iter().filter(|route| route.takes_body()) {
-        let path = stage.path(&route.path);
-        let contents = ["create_asset_version", "create_flow", "create_flow_version", "validate_flow"];
+        let path = format!("{}{}", stage.path(&route.path), stage.query(route));
+        let contents = ["create_asset_version", "create_flow", "create_flow_version", "validate_flow", "add_documents"];
         let holds_content = contents.contains(&route.id());
         let limit = if holds_content { 4 << 20 } else { 1 << 20 };
         let send = |length: usize| app.named(&route.method, path.clone()).bytes("application/json", slug(length));

@@ -1,12 +1,14 @@
 //! Runs that wait in line, workers that take them, and what callers hear of it.
 
 use crate::execution::{ended, run};
-use fairway_domain::execution::provider::{Completion, Provider, ProviderCall, ProviderError};
+use fairway_domain::execution::provider::{
+    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+};
 use fairway_testkit::{
     Behaviour, MovableClock, StubProvider, TestApp,
     app::{ActiveWorkload, Request},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
@@ -232,11 +234,19 @@ struct Once(AtomicUsize);
 
 #[async_trait::async_trait]
 impl Provider for Once {
-    async fn complete(&self, _: &ProviderCall) -> Result<Completion, ProviderError> {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
         if self.0.fetch_add(1, Ordering::SeqCst) > 0 {
             std::future::pending::<()>().await;
         }
-        Ok(Completion { text: "first".to_owned(), tokens_in: 1, tokens_out: 1, metadata: Map::new() })
+        Ok(Completion { text: "first".to_owned(), tokens_in: 1, tokens_out: 1, ..Completion::default() })
+    }
+
+    async fn embed(&self, _: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    fn residency(&self, _: &str) -> Option<&str> {
+        None
     }
 }
 

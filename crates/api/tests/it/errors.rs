@@ -178,7 +178,7 @@ fn sources() -> Vec<String> {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut texts = Vec::new();
-    for folder in ["crates/api/src", "crates/domain/src", "crates/operations/src"] {
+    for folder in ["crates/api/src", "crates/domain/src", "crates/operations/src", "crates/egress/src"] {
         gather(&root.join(folder), &mut texts);
     }
     texts

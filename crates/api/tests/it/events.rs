@@ -22,10 +22,10 @@ use tokio::{
 
 /// An event as it was read.
 #[derive(Clone, PartialEq, Debug)]
-struct Event {
+pub(crate) struct Event {
     id: u64,
-    kind: String,
-    data: Value,
+    pub(crate) kind: String,
+    pub(crate) data: Value,
 }
 
 /// The events of a text.
@@ -41,7 +41,7 @@ fn read(text: &str) -> Vec<Event> {
     text.split("\n\n").filter_map(of).collect()
 }
 
-fn events(answer: &Answer) -> Vec<Event> {
+pub(crate) fn events(answer: &Answer) -> Vec<Event> {
     answer.header("content-type").filter(|kind| kind.starts_with("text/event-stream")).unwrap();
     assert_eq!(answer.status, 200, "{answer}");
     read(&answer.text())
@@ -62,18 +62,25 @@ const WHOLE: [&str; 7] = [
 ];
 
 /// A stream that is read while it comes.
-struct Stream {
+pub(crate) struct Stream {
     lines: Lines<BufReader<OwnedReadHalf>>,
     /// Keeps the connection open.
     _write: OwnedWriteHalf,
 }
 
 impl Stream {
-    async fn open(client: &Client, path: &str, headers: &str) -> Self {
+    pub(crate) async fn open(client: &Client, path: &str, headers: &str) -> Self {
         let (read, mut write) = TcpStream::connect(client.address()).await.unwrap().into_split();
         let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", client.address());
         write.write_all(head.as_bytes()).await.unwrap();
         Self { lines: BufReader::new(read).lines(), _write: write }
+    }
+
+    /// The kind of the next event and what it says, within some seconds.
+    pub(crate) async fn told(&mut self) -> (String, Value) {
+        let kind = self.next().await;
+        let line = timeout(Duration::from_secs(20), self.lines.next_line()).await.unwrap().unwrap().unwrap();
+        (kind, serde_json::from_str(line.strip_prefix("data: ").unwrap()).unwrap())
     }
 
     /// The kind of the next event, within some seconds.

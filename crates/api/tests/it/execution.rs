@@ -57,8 +57,8 @@ async fn a_provider_that_fails_fails_the_run() {
         assert_eq!(evidence["approvals"].as_array().unwrap().len(), 1);
     }
     let asked = provider.calls();
-    assert_eq!(asked.len(), 3, "each run asked once");
-    assert!(asked[0].system_prompt.ends_with("Ticket: a refund"), "{:?}", asked[0]);
+    assert_eq!(asked.len(), 4, "what may pass is asked for once more, the rest is not");
+    assert!(asked[0].conversation.system_prompt.ends_with("Ticket: a refund"), "{:?}", asked[0]);
 }
 
 #[tokio::test]
@@ -246,14 +246,14 @@ async fn a_legacy_release_calls_the_model_that_its_configuration_names() {
     let legacy = given.active_with("legacy", versions.clone()).await;
     assert_eq!(run(&app, &legacy).await.expect(200)["output"], "billing");
     let call = &provider.calls()[0];
-    assert_eq!((&*call.provider, &*call.model, &*call.account_slot), ("local", "old-one", "local"));
-    assert_eq!((call.temperature, call.max_tokens), (Some(0.25), Some(40)));
+    assert_eq!((&*call.route.provider, &*call.route.model, &*call.route.account_slot), ("local", "old-one", "local"));
+    assert_eq!((call.conversation.temperature, call.conversation.max_tokens), (Some(0.25), Some(40)));
     // Where a policy is bound as well, the policy counts: somebody has approved its route.
     let flow = given.flow("both", &asking("model_policy")).await;
     let model = given.model_policy("model").await;
     let both = given.active_with("both", vec![prompt, policy, config.clone(), model, flow]).await;
     run(&app, &both).await.expect(200);
-    assert_eq!(provider.calls()[1].model, "rules");
+    assert_eq!(provider.calls()[1].route.model, "rules");
     // Nor is one called whose asset is no longer active.
     let workload = given.workload("late").await;
     let late = given.approved(&workload, &versions).await;
@@ -334,7 +334,7 @@ async fn an_argument_that_is_missing_is_the_callers_mistake() {
     let ticket = "@asset-ref:other !command:drop $arg:ticket {{ticket}} {{ {{x}} }}";
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
     app.post(workload.execute_path(), body).await.expect(200);
-    assert!(provider.calls()[0].system_prompt.ends_with(ticket));
+    assert!(provider.calls()[0].conversation.system_prompt.ends_with(ticket));
 }
 
 #[tokio::test]

@@ -12,13 +12,17 @@ use std::{
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The chapters in the order of reading, and words that stand in what each of them shows at its end.
-const CHAPTERS: [(&str, &[&str]); 6] = [
+const CHAPTERS: [(&str, &[&str]); 7] = [
     ("first-answer.md", &["policy_decision", "approvals", "bindings", "evidence_artifacts"]),
     ("content.md", &["versions compared, 0 with something wrong"]),
     ("rollout.md", &["release.rolled_back", "completed"]),
     ("evidence.md", &["mia@example.com", "execution.ended"]),
     ("waiting.md", &["step.started", "execution.completed", "event 3", "execution_not_cancellable"]),
     ("share-links.md", &["share_token_exhausted", "share_token_revoked", "429"]),
+    (
+        "documents.md",
+        &["thirty days of leave a year. [leave]", "contract_refused", "route_refused", "jurisdiction_not_allowed"],
+    ),
 ];
 
 /// All commands of a chapter, in order.

@@ -45,6 +45,11 @@ pub(crate) struct Said {
 
 impl Overheard {
     pub(crate) async fn start(log: &str) -> Self {
+        Self::start_with(log, "").await
+    }
+
+    /// The same with this text as its `fairway.toml`.
+    pub(crate) async fn start_with(log: &str, settings: &str) -> Self {
         let database = TestDatabase::create().await.unwrap();
         let home = tempfile::tempdir().unwrap();
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -57,8 +62,9 @@ impl Overheard {
             }
         }
         let file = File::create(home.path().join("log")).unwrap();
+        fs::write(home.path().join("fairway.toml"), settings).unwrap();
         command
-            .arg("serve")
+            .args(["serve", "--config", "fairway.toml"])
             .current_dir(home.path())
             .env("FAIRWAY_BIND", address.to_string())
             .env("FAIRWAY_DATABASE_URL", database.url())

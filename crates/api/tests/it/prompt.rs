@@ -22,7 +22,7 @@ async fn listening() -> (TestApp, Arc<StubProvider>) {
 async fn said(app: &TestApp, provider: &StubProvider, slug: &str, inputs: Value) -> String {
     let path = format!("/v1/workloads/by-slug/{slug}/execute");
     app.post(path, json!({ "environment": "dev", "inputs": inputs })).await.expect(200);
-    provider.calls().last().unwrap().system_prompt.clone()
+    provider.calls().last().unwrap().conversation.system_prompt.clone()
 }
 
 async fn release(app: &TestApp, id: &str) -> Value {

@@ -164,5 +164,5 @@ async fn a_skill_stands_in_a_prompt_as_it_is() {
     let workload = given.active_with("writer", versions).await;
     let run = json!({ "environment": "dev", "inputs": { "topic": "cats" } });
     app.post(workload.execute_path(), run).await.expect(200);
-    assert_eq!(provider.calls()[0].system_prompt, format!("cats: {body}"));
+    assert_eq!(provider.calls()[0].conversation.system_prompt, format!("cats: {body}"));
 }

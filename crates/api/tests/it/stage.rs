@@ -13,6 +13,14 @@ pub(crate) const TENANT: &str = "00000000-0000-7000-8000-000000000001";
 pub(crate) const NAMESPACE: &str = "00000000-0000-7000-8000-000000000002";
 pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
+/// What a knowledge base says whose contract has this name.
+pub(crate) fn knowledge(contract: &str) -> Value {
+    json!({ "source_type": "inline", "access_contract": {
+        "contract_id": contract, "version": "1", "default_decision": "deny", "allowed_principals": ["user:local"],
+        "allowed_workspaces": [WORKSPACE], "allowed_access_modes": ["retrieve"],
+    } })
+}
+
 /// One of everything in one workspace.
 pub(crate) struct Stage<'a> {
     pub(crate) app: &'a Client,
@@ -21,6 +29,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) workspace: String,
     pub(crate) workload: ActiveWorkload,
     pub(crate) flow: Version,
+    pub(crate) knowledge: Version,
     pub(crate) execution: String,
     pub(crate) binding: String,
     pub(crate) grant: String,
@@ -59,6 +68,8 @@ impl<'a> Stage<'a> {
     async fn set_in(app: &'a Client, given: Given, (tenant, workspace): (&str, &str), slug: &str) -> Self {
         let workload = given.active_workload(slug).await;
         let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
+        let handbook = format!("{slug}-handbook");
+        let knowledge = given.version("knowledge_base", &handbook, knowledge(&handbook)).await;
         let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
         let ran = app.post(workload.execute_path(), body).in_tenant(tenant).await.expect(200);
         let binding = given.role(&format!("user:{slug}-somebody"), "viewer", ("workspace", Some(workspace))).await;
@@ -72,6 +83,7 @@ impl<'a> Stage<'a> {
             workspace: workspace.to_owned(),
             workload,
             flow,
+            knowledge,
             execution: ran["execution_id"].as_str().unwrap().to_owned(),
             binding,
             grant: granted["grant_id"].as_str().unwrap().to_owned(),
@@ -123,6 +135,11 @@ impl<'a> Stage<'a> {
         segments.collect::<Vec<_>>().join("/")
     }
 
+    /// Where the documents of the knowledge base are.
+    pub(crate) fn documents(&self) -> String {
+        format!("/v1/assets/{}/documents", self.knowledge.asset_id)
+    }
+
     /// What a route wants to know in its query: where, and in which environment.
     pub(crate) fn query(&self, route: &Route) -> String {
         let here = [("environment", "dev"), ("workspace_id", &self.workspace)];
@@ -147,9 +164,17 @@ impl<'a> Stage<'a> {
             "create_asset" => json!({
                 "slug": self.fresh(), "asset_kind": "prompt_template", "owner_ref": "team:a", "workspace_id": workspace,
             }),
+            "generate_asset_draft" => json!({ "description": "Sort tickets by their urgency." }),
             "activate_asset" | "retire_asset" | "archive_asset" => json!({ "workspace_id": workspace }),
             "create_asset_grant" => json!({ "principal": format!("user:{}", self.fresh()), "workspace_id": workspace }),
             "create_asset_version" => json!({ "content": { "system_prompt": self.fresh() } }),
+            "add_documents" => json!({
+                "documents": [{ "document_id": self.fresh(), "text": "Thirty days of leave a year." }],
+                "workspace_id": workspace,
+            }),
+            "revoke_access_contract" => json!({
+                "contract_id": self.fresh(), "reason": "It is over.", "workspace_id": workspace,
+            }),
             "create_flow" => json!({
                 "slug": self.fresh(), "owner_ref": "team:a", "content_yaml": ECHO_FLOW, "workspace_id": workspace,
             }),
@@ -174,6 +199,7 @@ impl<'a> Stage<'a> {
             "review_release" => json!({
                 "outcome": "approved", "subject_kind": "release", "subject_ref": self.workload.release_id,
             }),
+            "review_execution" => json!({ "outcome": "approved" }),
             "execute_workload" => json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }),
             "execute_workload_on_lane" => json!({
                 "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": "restricted",
@@ -259,6 +285,7 @@ impl<'a> Stage<'a> {
             }
             "read_blast_radius" => self.path("/v1/assets/{asset_id}/blast-radius"),
             "list_asset_grants" => format!("{}?{from}", self.path("/v1/assets/{asset_id}/grants")),
+            "list_documents" => format!("{}?{from}", self.documents()),
             "list_flows" => format!("/v1/flows?{from}"),
             "read_flow" => format!("{}?{from}", self.path("/v1/flows/{flow_id}")),
             "list_workloads" => format!("/v1/workloads?{from}"),
@@ -287,6 +314,9 @@ impl<'a> Stage<'a> {
             "read_execution_events" => self.path("/v1/executions/{execution_id}/events"),
             "cancel_execution" => {
                 return app.post(format!("/v1/executions/{}/cancel", self.under_way().await), self.body(operation));
+            }
+            "review_execution" => {
+                return app.post(format!("/v1/executions/{}/review", self.waiting().await), self.body(operation));
             }
             "read_evidence_graph" => self.path("/v1/executions/{execution_id}/evidence-graph"),
             "read_evidence_artifact" => {
@@ -348,6 +378,12 @@ impl<'a> Stage<'a> {
             "create_workspace" => return app.post("/v1/workspaces", self.body(operation)),
             "create_role_binding" => return app.post("/v1/role-bindings", self.body(operation)),
             "create_asset" => return app.post("/v1/assets", self.body(operation)),
+            "generate_asset_draft" => {
+                let generate = app.post(format!("/v1/asset-drafts/generate?{from}"), self.body(operation));
+                // Where the tenant has no generator yet, the first request makes one.
+                generate.clone().in_tenant(&self.tenant).await.expect(200);
+                return generate;
+            }
             "activate_asset" | "retire_asset" | "archive_asset" => {
                 let asset = format!("/v1/assets/{}", self.given.asset("skill", &self.fresh()).await);
                 if operation == "activate_asset" {
@@ -367,6 +403,14 @@ impl<'a> Stage<'a> {
             }
             "create_asset_version" => {
                 return app.post(self.path("/v1/assets/{asset_id}/versions"), self.body(operation));
+            }
+            "add_documents" => return app.post(self.documents(), self.body(operation)),
+            "revoke_access_contract" => {
+                let contract = self.fresh();
+                let base = self.given.version("knowledge_base", &contract, knowledge(&contract)).await;
+                let mut body = self.body(operation);
+                body["contract_id"] = json!(contract);
+                return app.post(format!("/v1/assets/{}/access-contract/revoke", base.asset_id), body);
             }
             "create_flow" => return app.post("/v1/flows", self.body(operation)),
             "create_flow_version" => {
@@ -421,16 +465,37 @@ impl<'a> Stage<'a> {
         app.get(path)
     }
 
+    /// A run of somebody else that waits for a person.
+    async fn waiting(&self) -> String {
+        let id = self.ran().await;
+        self.make_of_it(&format!(
+            "UPDATE execution SET status = 'awaiting_review', outcome = NULL, finished_at = NULL,
+                submitter = 'user:somebody-else' WHERE execution_id = '{id}';
+             INSERT INTO execution_review SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, now(),
+                now() + interval '1 hour' FROM execution WHERE execution_id = '{id}'"
+        ))
+        .await;
+        id
+    }
+
+    async fn ran(&self) -> String {
+        let ran = self.app.post(self.workload.execute_path(), self.body("execute_workload"));
+        ran.in_tenant(&self.tenant).await.expect(200)["execution_id"].as_str().unwrap().to_owned()
+    }
+
+    async fn make_of_it(&self, sql: &str) {
+        connect(self.app.database_url()).await.unwrap().batch_execute(sql).await.unwrap();
+    }
+
     /// A run that somebody works on who says no word of it.
     async fn under_way(&self) -> String {
-        let ran = self.app.post(self.workload.execute_path(), self.body("execute_workload"));
-        let id = ran.in_tenant(&self.tenant).await.expect(200)["execution_id"].as_str().unwrap().to_owned();
+        let id = self.ran().await;
         let again = format!(
             "UPDATE execution SET status = 'running', outcome = NULL, finished_at = NULL WHERE execution_id = '{id}';
              INSERT INTO execution_lease SELECT tenant_id, execution_id, gen_random_uuid(), interval '1 hour',
                 now() + interval '1 hour', now() + interval '1 hour' FROM execution WHERE execution_id = '{id}'"
         );
-        connect(self.app.database_url()).await.unwrap().batch_execute(&again).await.unwrap();
+        self.make_of_it(&again).await;
         id
     }
 }

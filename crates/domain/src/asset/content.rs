@@ -11,6 +11,7 @@ mod problem;
 mod promise;
 mod rule;
 mod schema;
+mod sovereignty;
 mod warning;
 
 use super::kind::AssetKind;
@@ -27,6 +28,7 @@ pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
 pub use promise::unenforced_promises;
 pub use schema::{parsed as schema_value, schema};
+pub use sovereignty::SovereigntyProfile;
 pub use warning::{ContentWarning, warnings};
 
 /// Most values in one content, members and items counted at every depth.
@@ -43,6 +45,8 @@ pub enum CheckedContent {
     PolicyBundle(CompiledPolicy),
     /// A flow.
     Flow(Flow),
+    /// A sovereignty profile.
+    Sovereignty(SovereigntyProfile),
     /// Any other kind: what reads it reads it as JSON.
     Plain,
 }
@@ -130,6 +134,9 @@ pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
             CompiledPolicy::compile(content).map(CheckedContent::PolicyBundle).map_err(ContentRefusal::Invalid)
         }
         AssetKind::OrchestrationFlow => flow(content).map(CheckedContent::Flow).map_err(ContentRefusal::Invalid),
+        AssetKind::SovereigntyProfile => {
+            SovereigntyProfile::parse(content).map(CheckedContent::Sovereignty).map_err(ContentRefusal::Invalid)
+        }
         AssetKind::KnowledgeBase
         | AssetKind::ToolDefinition
         | AssetKind::HookDefinition
@@ -140,7 +147,6 @@ pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
         | AssetKind::EvaluationSuite
         | AssetKind::GuardrailConfig
         | AssetKind::ConnectorDefinition
-        | AssetKind::SovereigntyProfile
         | AssetKind::WorkloadProfile
         | AssetKind::SandboxProfile
         | AssetKind::WorkloadHarness => Ok(CheckedContent::Plain),

@@ -2,6 +2,7 @@
 
 use super::{
     ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord, OwedObligation,
+    RetrievalRow,
 };
 use std::collections::BTreeSet;
 
@@ -22,6 +23,8 @@ pub enum Node<'r> {
     PolicyDecision(&'r DecisionRow),
     /// Something that a decision imposed.
     Obligation(&'r OwedObligation),
+    /// Something that the run looked up in a knowledge base.
+    RetrievalEvent(&'r RetrievalRow),
     /// A document that the run left.
     EvidenceArtifact(&'r ArtifactRow),
     /// A verdict on the release.
@@ -40,6 +43,7 @@ impl Node<'_> {
             Self::Asset(_) => "asset",
             Self::PolicyDecision(_) => "policy_decision",
             Self::Obligation(_) => "obligation",
+            Self::RetrievalEvent(_) => "retrieval_event",
             Self::EvidenceArtifact(_) => "evidence_artifact",
             Self::Approval(_) => "approval",
         }
@@ -58,6 +62,7 @@ impl Node<'_> {
             Self::Asset(binding) => format!("{name}:{}", binding.asset_slug),
             Self::PolicyDecision(decision) => format!("{name}:{}", decision.decision_id),
             Self::Obligation(obligation) => format!("{name}:{}", obligation.name),
+            Self::RetrievalEvent(retrieval) => format!("{name}:{}", retrieval.artifact_id),
             Self::EvidenceArtifact(artifact) => format!("{name}:{}", artifact.artifact_id),
             Self::Approval(approval) => format!("{name}:{}", approval.approval_id),
         }
@@ -77,6 +82,8 @@ pub enum Relationship {
     GovernedBy,
     /// A decision and what it imposes.
     Requires,
+    /// A run and what it looked up.
+    Retrieved,
     /// A run and a document.
     Produced,
     /// A release and a verdict.
@@ -93,6 +100,7 @@ impl Relationship {
             Self::Binds => "binds",
             Self::GovernedBy => "governed_by",
             Self::Requires => "requires",
+            Self::Retrieved => "retrieved",
             Self::Produced => "produced",
             Self::ApprovedBy => "approved_by",
         }
@@ -146,6 +154,9 @@ impl<'r> Graph<'r> {
             for decision in record.decisions.iter().filter(imposed_by) {
                 graph.join(Node::PolicyDecision(decision), Node::Obligation(obligation), Relationship::Requires);
             }
+        }
+        for retrieval in &record.retrievals {
+            graph.add(run, Node::RetrievalEvent(retrieval), Relationship::Retrieved);
         }
         for artifact in &record.artifacts {
             graph.add(run, Node::EvidenceArtifact(artifact), Relationship::Produced);

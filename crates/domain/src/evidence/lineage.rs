@@ -125,6 +125,8 @@ impl ActionClass {
 pub enum UntrustedReason {
     /// Whoever asked wrote it.
     UserSupplied,
+    /// It stands in a document, and whoever wrote that is not asking.
+    RetrievedDocument,
     /// A model wrote it.
     ModelOutput,
 }
@@ -135,6 +137,7 @@ impl UntrustedReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::UserSupplied => "user_supplied",
+            Self::RetrievedDocument => "retrieved_document",
             Self::ModelOutput => "model_output",
         }
     }

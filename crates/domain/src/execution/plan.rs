@@ -2,6 +2,7 @@
 
 use crate::{
     asset::{canonical::Checksum, content::ModelPolicy, kind::AssetKind},
+    execution::{retrieval::BoundKnowledge, routing::Routing},
     flow::{Action, Flow},
     policy::{CompiledPolicy, Obligation, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
     prompt::composition::ComposedPrompt,
@@ -12,14 +13,19 @@ use serde_json::{Map, Value};
 
 /// Obligations that a run fulfils. A policy that may impose another one is not activated: a control that is not enforced
 /// must not look as if it were.
-pub const FULFILLED: &[Obligation] = &[Obligation::RecordTranscript, Obligation::RedactOutput, Obligation::NotifyOwner];
+pub const FULFILLED: &[Obligation] = &[
+    Obligation::RecordTranscript,
+    Obligation::RedactOutput,
+    Obligation::RequireCitation,
+    Obligation::NotifyOwner,
+    Obligation::HumanReview,
+];
 
 /// Whether a run can do what a task asks for.
 #[must_use]
 pub const fn runs(action: Action) -> bool {
     match action {
-        Action::EvaluatePolicy => true,
-        Action::RetrieveDocuments => false,
+        Action::EvaluatePolicy | Action::RetrieveDocuments => true,
     }
 }
 
@@ -34,6 +40,10 @@ pub struct RunPlan {
     pub prompt: Option<ComposedPrompt>,
     /// The bound model policy; without one, what a bound legacy configuration says.
     pub model_policy: Option<ModelPolicy>,
+    /// Which of its routes may be called.
+    pub routing: Routing,
+    /// The knowledge bases that the release binds, in the order of the bindings.
+    pub knowledge: Vec<BoundKnowledge>,
     /// What the release binds, by role.
     pub bound: Vec<BoundAsset>,
     /// What the prompt includes, each version once.

@@ -2,11 +2,13 @@
 
 use super::{
     Execution, StepRow,
-    provider::{Completion, ProviderError},
+    provider::{Completion, ProviderError, ToolCall},
+    routing::{Answer, Attempt},
 };
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::time::Duration;
 
 /// What can happen in a run before its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -75,6 +77,13 @@ impl RunEvent {
         Self::of(EventKind::OutputDelta, [("step_id", json!(step_id)), ("delta", json!(text))])
     }
 
+    /// Adds to a part of an answer what was said next.
+    pub fn goes_on(&mut self, text: &str) {
+        if let Some(Value::String(said)) = self.data.get_mut("delta") {
+            said.push_str(text);
+        }
+    }
+
     /// The run began.
     #[must_use]
     pub fn started(execution: &Execution) -> Self {
@@ -108,9 +117,26 @@ pub fn told_afterwards(steps: &[StepRow]) -> Vec<RunEvent> {
 pub struct KeptAnswer {
     /// The step that asked.
     pub step_id: String,
+    /// The calls that were made for it.
+    #[serde(default)]
+    pub attempts: Vec<KeptAttempt>,
+    /// Whether it was told while it came.
+    #[serde(default)]
+    pub was_told: bool,
     /// What came back.
     #[serde(flatten)]
     pub said: Said,
+}
+
+/// A call that was made.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct KeptAttempt {
+    /// Which of the question's routes.
+    pub route: usize,
+    /// The code of its failure, if it failed.
+    pub failure: Option<String>,
+    /// How long it took.
+    pub latency_us: u64,
 }
 
 /// What came back from a provider.
@@ -121,10 +147,19 @@ pub enum Said {
     Answer {
         /// What it says.
         text: String,
+        /// The tools that it wants to be called first.
+        #[serde(default)]
+        tool_calls: Vec<ToolCall>,
+        /// The vector that was asked for.
+        #[serde(default)]
+        vector: Vec<f32>,
         /// Tokens read.
         tokens_in: u64,
         /// Tokens written.
         tokens_out: u64,
+        /// What that cost.
+        #[serde(default)]
+        cost_micros: Option<u64>,
         /// What else it told.
         metadata: Map<String, Value>,
     },
@@ -138,34 +173,50 @@ pub enum Said {
 impl KeptAnswer {
     /// An answer, to be kept.
     #[must_use]
-    pub fn of(step_id: &str, answer: &Result<Completion, ProviderError>) -> Self {
-        let said = match answer {
-            Ok(Completion { text, tokens_in, tokens_out, metadata }) => Said::Answer {
+    pub fn of(step_id: &str, answer: &Answer) -> Self {
+        let said = match &answer.completion {
+            Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata }) => Said::Answer {
                 text: text.clone(),
+                tool_calls: tool_calls.clone(),
+                vector: vector.clone(),
                 tokens_in: *tokens_in,
                 tokens_out: *tokens_out,
+                cost_micros: *cost_micros,
                 metadata: metadata.clone(),
             },
             Err(error) => Said::Failure { error: error.code().to_owned() },
         };
-        Self { step_id: step_id.to_owned(), said }
+        let kept = |attempt: &Attempt| KeptAttempt {
+            route: attempt.route,
+            failure: attempt.result.err().map(|error| error.code().to_owned()),
+            latency_us: u64::try_from(attempt.latency.as_micros()).unwrap_or(u64::MAX),
+        };
+        let attempts = answer.attempts.iter().map(kept).collect();
+        Self { step_id: step_id.to_owned(), attempts, was_told: answer.was_told, said }
     }
 
-    /// The answer as it came. A failure that nobody knows any more counts as a provider that is not available.
-    ///
-    /// # Errors
-    /// When it was a failure.
-    pub fn answer(self) -> Result<Completion, ProviderError> {
-        match self.said {
-            Said::Answer { text, tokens_in, tokens_out, metadata } => {
-                Ok(Completion { text, tokens_in, tokens_out, metadata })
+    /// The answer as it came, whole.
+    #[must_use]
+    pub fn answer(self) -> Answer {
+        let completion = match self.said {
+            Said::Answer { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata } => {
+                Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata })
             }
-            Said::Failure { error } => Err(ProviderError::ALL
-                .into_iter()
-                .find(|known| known.code() == error)
-                .unwrap_or(ProviderError::Unavailable)),
-        }
+            Said::Failure { error } => Err(failure(&error)),
+        };
+        let attempt = |kept: KeptAttempt| Attempt {
+            route: kept.route,
+            result: kept.failure.map_or(Ok(()), |code| Err(failure(&code))),
+            retry_after: None,
+            latency: Duration::from_micros(kept.latency_us),
+        };
+        Answer { attempts: self.attempts.into_iter().map(attempt).collect(), was_told: self.was_told, completion }
     }
+}
+
+/// The failure of that code. One that nobody knows any more counts as a provider that is not available.
+fn failure(code: &str) -> ProviderError {
+    ProviderError::ALL.into_iter().find(|known| known.code() == code).unwrap_or(ProviderError::Unavailable)
 }
 
 /// What a run stores on its way, in one piece.
@@ -187,15 +238,30 @@ mod tests {
     fn answers_and_failures_come_back_as_they_went() {
         let completion = Completion {
             text: "a".to_owned(),
+            tool_calls: vec![ToolCall { id: "1".to_owned(), name: "t".to_owned(), arguments: "{}".to_owned() }],
+            vector: vec![0.25, -1.0],
             tokens_in: 1,
             tokens_out: 2,
+            cost_micros: Some(3),
             metadata: Map::from_iter([("m".to_owned(), json!(1))]),
         };
-        let answers = ProviderError::ALL.map(Err).into_iter().chain([Ok(completion)]);
-        for answer in answers {
+        for completion in ProviderError::ALL.map(Err).into_iter().chain([Ok(completion)]) {
+            let attempt =
+                |route, result| Attempt { route, result, retry_after: None, latency: Duration::from_micros(5) };
+            let attempts = vec![attempt(0, Err(ProviderError::Busy)), attempt(1, completion.clone().map(drop))];
+            let answer = Answer { attempts, was_told: completion.is_ok(), completion };
             let kept = serde_json::to_string(&KeptAnswer::of("ask", &answer)).unwrap();
             let read: KeptAnswer = serde_json::from_str(&kept).unwrap();
             assert_eq!((read.step_id.as_str(), read.clone().answer()), ("ask", answer));
         }
+    }
+
+    #[test]
+    fn what_an_earlier_version_kept_is_read() {
+        let kept = r#"{"step_id":"ask","text":"a","tokens_in":1,"tokens_out":2,"metadata":{}}"#;
+        let answer = serde_json::from_str::<KeptAnswer>(kept).unwrap().answer();
+        assert_eq!((answer.attempts.len(), answer.completion.unwrap().text.as_str()), (0, "a"));
+        let failed = serde_json::from_str::<KeptAnswer>(r#"{"step_id":"ask","error":"gone"}"#).unwrap();
+        assert_eq!(failed.answer().completion, Err(ProviderError::Unavailable));
     }
 }

@@ -4,8 +4,11 @@
 //! provider, keeps time and leases, and may stop at any question: what the run did until then is in it.
 
 mod call;
+mod cut;
+mod failure;
 mod lineage;
 mod obligation;
+mod retrieve;
 mod scope;
 
 #[cfg(test)]
@@ -15,28 +18,29 @@ use super::{
     Outcome, Payload, RunError, Status, StepRecord,
     plan::{RunFacts, RunPlan},
     progress::RunEvent,
-    provider::{Completion, ProviderCall, ProviderError},
+    retrieval::{Lookup, Retrieved, Unretrieved},
+    routing::{Answer, Question},
 };
 use crate::{
     evidence::{
         EvidenceArtifact, RecordedDecision,
         lineage::{LineageItem, UntrustedReason},
     },
-    flow::{
-        Action, Next, Output, Step, StepKind,
-        allowance::{Allowance, Exhausted},
-        reference::{Template, Unresolvable},
-    },
+    flow::{Action, Next, Output, Step, StepKind, allowance::Allowance, reference::Template},
     id::{DecisionId, ExecutionId, Ids},
     policy::{self, Obligation, PolicyDecision},
-    prompt::PromptRefusal,
     redaction::Redactor,
     time::{Clock, Timestamp},
 };
 use call::Asked;
+pub use cut::Cut;
+use failure::StepFailure;
 use scope::Known;
 use serde_json::{Map, Value, json};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// Steps that one run may take. A sound flow has no cycle and at most 200 steps; this holds even if it had.
 pub const STEP_BUDGET: usize = 1_000;
@@ -79,46 +83,20 @@ pub struct Outside<'a> {
 #[derive(Debug)]
 #[must_use]
 pub enum Turn {
+    /// What the contracts of the bound knowledge bases say, in their order, before anything else is done.
+    Check,
     /// A model's answer.
-    Ask(Box<ProviderCall>),
+    Ask(Box<Question>),
+    /// Documents.
+    LookUp(Box<Lookup>),
     /// Nothing: it has ended.
     Ended,
-}
-
-/// Why a run is stopped before its end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cut {
-    /// It took longer than a run may.
-    Overdue,
-    /// Somebody else ends it.
-    LeaseLost,
-    /// Its workload was suspended or retired.
-    Suspended,
-    /// Somebody asked for it.
-    Cancelled,
-}
-
-impl Cut {
-    /// Where the run is then, how it ended, and what is said of it.
-    #[must_use]
-    pub const fn told(self) -> (Status, Outcome, &'static str, &'static str) {
-        match self {
-            Self::Overdue => {
-                (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")
-            }
-            Self::LeaseLost => (Status::Failed, Outcome::Failure, "interrupted", "the run lost its lease"),
-            Self::Suspended => {
-                (Status::Cancelled, Outcome::Cancelled, "workload_suspended", "the workload was suspended")
-            }
-            Self::Cancelled => (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled"),
-        }
-    }
 }
 
 /// How a run ended, and all that it leaves behind.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Where it is now.
+    /// Where it is now. A run that awaits its review has succeeded so far.
     pub status: Status,
     /// How it ended.
     pub outcome: Outcome,
@@ -150,50 +128,8 @@ pub struct Closed {
     ended: Ended,
     owed: Vec<Obligation>,
     transcript: Vec<Value>,
-}
-
-/// Why a step did not succeed.
-enum StepFailure {
-    /// A failure that `on_failure` may catch.
-    Failed(RunError),
-    /// A denial, which nothing catches.
-    Denied,
-    /// The run has no room left. Nothing catches that either: there is none for the step that would.
-    NoRoom,
-}
-
-impl From<Exhausted> for StepFailure {
-    fn from(_: Exhausted) -> Self {
-        Self::NoRoom
-    }
-}
-
-impl From<Unresolvable> for StepFailure {
-    fn from(refusal: Unresolvable) -> Self {
-        match refusal {
-            Unresolvable::Missing(_) => Self::of("reference_missing", "a value that a step refers to does not exist"),
-            Unresolvable::TooLarge(_) => Self::NoRoom,
-        }
-    }
-}
-
-impl StepFailure {
-    fn of(code: &str, message: &str) -> Self {
-        Self::Failed(RunError::new(code, message))
-    }
-
-    fn of_prompt(refusal: PromptRefusal) -> Self {
-        let offset = refusal.offset().and_then(|offset| u32::try_from(offset).ok());
-        Self::Failed(RunError { offset, ..RunError::new(refusal.code(), &refusal.to_string()) })
-    }
-
-    fn code(&self) -> String {
-        match self {
-            Self::Failed(error) => error.code.clone(),
-            Self::Denied => "policy_denied".to_owned(),
-            Self::NoRoom => "value_too_large".to_owned(),
-        }
-    }
+    /// The documents that an answer can cite.
+    citable: BTreeSet<String>,
 }
 
 /// How far a step got.
@@ -201,14 +137,22 @@ enum Reached {
     /// Its end.
     Done(Value),
     /// A question.
-    Asks(Box<ProviderCall>, Box<Asked>),
+    Asks(Box<Question>, Box<Asked>),
+    /// Documents that it needs.
+    LooksUp(Box<Lookup>),
 }
 
 /// A step that waits for an answer.
 struct Waiting<'a> {
     step: &'a Step,
     began: Timestamp,
-    asked: Box<Asked>,
+    awaits: Awaits,
+}
+
+/// What a step waits for.
+enum Awaits {
+    Answer(Box<Asked>),
+    Documents(Box<Lookup>),
 }
 
 /// One run under way.
@@ -227,6 +171,10 @@ pub struct Run<'a> {
     /// What any decision of the run imposed, the first first.
     owed: Vec<Obligation>,
     waiting: Option<Waiting<'a>>,
+    /// The documents that were retrieved.
+    citable: BTreeSet<String>,
+    /// Whether it was noted which routes are never called.
+    told_routes: bool,
     /// What happened and was not taken yet; `None` where nobody wants to be told.
     events: Option<Vec<RunEvent>>,
     ended: Ended,
@@ -262,6 +210,8 @@ impl<'a> Run<'a> {
             transcript: Vec::new(),
             owed,
             waiting: None,
+            citable: BTreeSet::new(),
+            told_routes: false,
             events: None,
             ended,
         }
@@ -281,8 +231,8 @@ impl<'a> Run<'a> {
 
     /// The step that waits for an answer.
     #[must_use]
-    pub fn asking(&self) -> Option<&str> {
-        self.waiting.as_ref().map(|waiting| waiting.step.id.as_str())
+    pub fn asking(&self) -> Option<&'a Step> {
+        self.waiting.as_ref().map(|waiting| waiting.step)
     }
 
     fn tell(&mut self, event: impl FnOnce() -> RunEvent) {
@@ -293,6 +243,10 @@ impl<'a> Run<'a> {
 
     /// Begins.
     pub fn start(&mut self) -> Turn {
+        if self.subject.plan.knowledge.is_empty() { self.begin() } else { Turn::Check }
+    }
+
+    fn begin(&mut self) -> Turn {
         match self.subject.plan.flow.entry() {
             Some(step) => self.walk(step),
             None => self.fail(RunError::new("flow_invalid", "the flow has no entry")),
@@ -300,14 +254,30 @@ impl<'a> Run<'a> {
     }
 
     /// Goes on with the answer to the last question. An answer to no question changes nothing.
-    pub fn answered(&mut self, answer: Result<Completion, ProviderError>) -> Turn {
-        let Some(Waiting { step, began, asked }) = self.waiting.take() else { return Turn::Ended };
+    pub fn answered(&mut self, answer: Answer) -> Turn {
+        let Some(Waiting { step, began, awaits: Awaits::Answer(asked) }) = self.waiting.take() else {
+            return Turn::Ended;
+        };
         if self.shows_answers
-            && let Ok(completion) = &answer
+            && !answer.was_told
+            && let Ok(completion) = &answer.completion
         {
             self.tell(|| RunEvent::delta(&step.id, &completion.text));
         }
         let produced = self.take_answer(step, *asked, answer).and_then(|value| self.produced(step, value));
+        self.go_on(step, began, produced)
+    }
+
+    /// Goes on with the documents that were looked up. Documents for no step change nothing.
+    pub fn looked_up(&mut self, found: Result<Retrieved, Unretrieved>) -> Turn {
+        let Some(Waiting { step, began, awaits: Awaits::Documents(lookup) }) = self.waiting.take() else {
+            return Turn::Ended;
+        };
+        let produced = self.take_documents(step, &lookup, found).and_then(|value| self.produced(step, value));
+        self.go_on(step, began, produced)
+    }
+
+    fn go_on(&mut self, step: &'a Step, began: Timestamp, produced: Result<Value, StepFailure>) -> Turn {
         match self.leave(step, began, produced) {
             Ok(next) => self.walk(next),
             Err(turn) => turn,
@@ -338,13 +308,16 @@ impl<'a> Run<'a> {
             ended: self.ended,
             owed: self.owed,
             transcript: self.transcript,
+            citable: self.citable,
         }
     }
 
     /// Notes the question that the run was cut at: it was asked, and nobody waits for what is answered.
     fn leave_unanswered(&mut self, code: &str) {
-        let Some(Waiting { step, began, asked }) = self.waiting.take() else { return };
-        self.keep_unanswered(step, *asked);
+        let Some(Waiting { step, began, awaits }) = self.waiting.take() else { return };
+        if let Awaits::Answer(asked) = awaits {
+            self.keep_unanswered(step, *asked);
+        }
         self.tell(|| RunEvent::step_completed(&step.id, Some(code)));
         self.ended.steps.push(StepRecord {
             step_id: step.id.clone(),
@@ -364,8 +337,12 @@ impl<'a> Run<'a> {
             self.tell(|| RunEvent::step_started(&step.id, step.kind.as_str()));
             let done = match self.take(step) {
                 Ok(Reached::Asks(call, asked)) => {
-                    self.waiting = Some(Waiting { step, began, asked });
+                    self.waiting = Some(Waiting { step, began, awaits: Awaits::Answer(asked) });
                     return Turn::Ask(call);
+                }
+                Ok(Reached::LooksUp(lookup)) => {
+                    self.waiting = Some(Waiting { step, began, awaits: Awaits::Documents(lookup.clone()) });
+                    return Turn::LookUp(lookup);
                 }
                 Ok(Reached::Done(value)) => Ok(value),
                 Err(failure) => Err(failure),
@@ -401,6 +378,7 @@ impl<'a> Run<'a> {
                 (self.ended.status, self.ended.outcome) = (Status::Denied, Outcome::Denied);
                 return Err(Turn::Ended);
             }
+            Err(StepFailure::RefusedByContract) => return Err(self.refused_by_contract()),
             Err(StepFailure::NoRoom) => {
                 let message = "the values of the run take more room than a run has";
                 return Err(self.fail(RunError::new("value_too_large", message)));
@@ -440,13 +418,13 @@ impl<'a> Run<'a> {
                 self.evaluate_policy(inputs)?
             }
             StepKind::LlmCall { .. } => return self.question(step, &inputs),
+            StepKind::Embedding { .. } => return self.vector_question(step, &inputs),
             StepKind::Return { output } => {
                 self.note_return(output);
                 return self.resolve(output, None).map(Reached::Done);
             }
-            StepKind::Task { action: Action::RetrieveDocuments }
-            | StepKind::Agent { .. }
-            | StepKind::Embedding { .. } => {
+            StepKind::Task { action: Action::RetrieveDocuments } => return self.lookup(step, &inputs),
+            StepKind::Agent { .. } => {
                 return Err(StepFailure::of("step_type_unavailable", "this server cannot run steps of this type"));
             }
         };

@@ -67,6 +67,9 @@ pub struct Standing {
     /// Controls that promise to fail closed and that this server does not enforce: in what is bound and in what that
     /// refers to. They stop an activation in production alone, and need not be looked for elsewhere to decide one.
     pub unenforced_controls: Vec<UnenforcedControl>,
+    /// Whether runs would find no route that they may take. That stops nothing: accounts and profiles are told apart at run
+    /// time.
+    pub has_no_route: bool,
 }
 
 impl Standing {
@@ -78,6 +81,7 @@ impl Standing {
             flow: FlowStanding::Absent,
             unavailable_obligations: Vec::new(),
             unenforced_controls: Vec::new(),
+            has_no_route: false,
         }
     }
 }
@@ -227,13 +231,20 @@ impl Release {
         gaps
     }
 
-    /// What stops no activation here and would in production.
+    /// What stops no activation here, and should be known.
     #[must_use]
     pub(super) fn activation_warnings(&self, standing: &Standing) -> Vec<Missing> {
-        if self.is_for_production() {
-            return Vec::new();
+        let mut warnings = Vec::new();
+        if standing.has_no_route {
+            let message = "no route of the bound model policy may be called: runs that ask a provider will fail";
+            warnings.push(missing("model_policy", "no_compliant_route", message));
         }
-        standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS).map(UnenforcedControl::named).collect()
+        // In production they stop it.
+        if !self.is_for_production() {
+            let named = standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS);
+            warnings.extend(named.map(UnenforcedControl::named));
+        }
+        warnings
     }
 
     /// Takes one lane, all that the release is meant for and does not hold yet, or the first of a plan.

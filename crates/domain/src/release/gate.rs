@@ -7,6 +7,7 @@ use super::{
     reference::UnresolvedReference,
     review::ApprovalRule,
 };
+use crate::knowledge::ports::Pin;
 
 /// How a gate stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,6 +139,22 @@ impl Release {
     }
 }
 
+/// How the documents of bound knowledge bases stand against those that the release was approved with; `None` where it binds
+/// no knowledge base, or was not approved. Documents that came later stop nothing.
+#[must_use]
+pub fn documents_gate(pins: &[Pin]) -> Option<Gate> {
+    let drifted = pins.iter().filter(|pin| pin.present != pin.pinned).count();
+    let gate = open(StateName::Active, "documents", "the documents are those that the release was approved with");
+    match (pins.is_empty(), drifted) {
+        (true, _) => None,
+        (false, 0) => Some(gate),
+        (false, _) => {
+            let message = format!("documents were added to {drifted} knowledge bases since the release was approved");
+            Some(Gate { verdict: GateVerdict::Warn, code: "documents_drifted", message, ..gate })
+        }
+    }
+}
+
 fn reference_gates(to: StateName, unresolved: &[UnresolvedReference]) -> Vec<Gate> {
     if unresolved.is_empty() {
         return vec![open(to, "references", "every reference means one version")];
@@ -155,4 +172,25 @@ fn open(to: StateName, name: &'static str, message: &str) -> Gate {
 
 fn shut(to: StateName, name: &'static str, code: &'static str, message: String) -> Gate {
     Gate { to, lane: None, name, verdict: GateVerdict::Blocked, code, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knowledge::IndexRevision;
+    use uuid::Uuid;
+
+    #[test]
+    fn documents_that_came_later_are_told_and_stop_nothing() {
+        let pin = |pinned, present| Pin {
+            asset: Uuid::nil().into(),
+            pinned: IndexRevision::new(pinned),
+            present: IndexRevision::new(present),
+        };
+        assert_eq!(documents_gate(&[]), None);
+        let gate = documents_gate(&[pin(0, 0), pin(3, 3)]).unwrap();
+        assert_eq!((gate.verdict, gate.code), (GateVerdict::Pass, "documents"));
+        let gate = documents_gate(&[pin(3, 3), pin(3, 4)]).unwrap();
+        assert_eq!((gate.verdict, gate.code, gate.name), (GateVerdict::Warn, "documents_drifted", "documents"));
+    }
 }

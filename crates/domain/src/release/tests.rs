@@ -86,6 +86,7 @@ fn sound() -> Standing {
         flow: FlowStanding::Absent,
         unavailable_obligations: Vec::new(),
         unenforced_controls: Vec::new(),
+        has_no_route: false,
     }
 }
 
@@ -335,6 +336,7 @@ fn all_gaps_are_named_at_once() {
         },
         unavailable_obligations: vec!["human_review".to_owned()],
         unenforced_controls: Vec::new(),
+        has_no_route: false,
     };
     let codes: Vec<_> = release.activation_gaps(&standing).into_iter().map(|gap| gap.code).collect();
     insta::assert_debug_snapshot!(codes, @r#"
@@ -351,6 +353,7 @@ fn all_gaps_are_named_at_once() {
         flow: FlowStanding::Broken,
         unavailable_obligations: Vec::new(),
         unenforced_controls: Vec::new(),
+        has_no_route: false,
     };
     let codes: Vec<_> = draft(1).activation_gaps(&broken).into_iter().map(|gap| gap.code).collect();
     assert_eq!(codes, ["policy_bundle_missing", "flow_invalid", "model_policy_not_approved"]);

@@ -4,12 +4,14 @@ use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
 /// The sections that a scenario may have, each at most once and in this order.
-const SECTIONS: [&str; 8] = [
+const SECTIONS: [&str; 10] = [
     "policy.json",
     "flow.yaml",
     "prompt.json",
     "included.json",
     "model_policy.json",
+    "sovereignty.json",
+    "residencies.json",
     "run.json",
     "answers.json",
     "transcript",

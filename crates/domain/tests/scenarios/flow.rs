@@ -5,11 +5,16 @@ use crate::{
     policy::{self, RunAsked},
 };
 use fairway_domain::{
-    asset::{canonical::Checksum, content::ModelPolicy, kind::AssetKind},
+    asset::{
+        canonical::Checksum,
+        content::{ModelPolicy, SovereigntyProfile},
+        kind::AssetKind,
+    },
     execution::{
         Payload,
         plan::{BoundAsset, RunFacts, RunPlan, Source},
-        provider::{Completion, ProviderCall, ProviderError},
+        provider::{Completion, ProviderError},
+        routing::{Answer as Came, Attempt, Question, Routing, Wanted},
         run::{Cut, Ended, Outside, Run, Subject, Turn},
     },
     flow::{Flow, FlowProblem, parse_yaml},
@@ -28,6 +33,7 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 use uuid::Uuid;
 
@@ -39,6 +45,8 @@ const TOLD: usize = 400;
 #[serde(deny_unknown_fields)]
 struct Answer {
     text: Option<String>,
+    #[serde(default)]
+    vector: Vec<f32>,
     /// How often the text stands there, for answers that are too long to be written down.
     #[serde(default = "once")]
     times: usize,
@@ -47,6 +55,8 @@ struct Answer {
     #[serde(default)]
     metadata: Map<String, Value>,
     error: Option<String>,
+    /// Seconds that the provider asks to be left alone.
+    retry_after: Option<u64>,
     /// Why the run is stopped while it waits for this.
     cut: Option<String>,
 }
@@ -56,14 +66,14 @@ const fn once() -> usize {
 }
 
 impl Answer {
-    fn given(self) -> Result<Completion, ProviderError> {
-        let errors = [ProviderError::UnknownAccount, ProviderError::Unavailable, ProviderError::Refused];
-        match self.error {
-            Some(code) => Err(errors.into_iter().find(|error| error.code() == code).unwrap()),
+    fn given(&self) -> Result<Completion, ProviderError> {
+        match &self.error {
+            Some(code) => Err(ProviderError::ALL.into_iter().find(|error| error.code() == code).unwrap()),
             None => {
-                let text = self.text.unwrap().repeat(self.times);
+                let text = self.text.as_deref().unwrap_or_default().repeat(self.times);
                 let (tokens_in, tokens_out) = self.tokens;
-                Ok(Completion { text, tokens_in, tokens_out, metadata: self.metadata })
+                let (metadata, vector) = (self.metadata.clone(), self.vector.clone());
+                Ok(Completion { text, vector, tokens_in, tokens_out, metadata, ..Completion::default() })
             }
         }
     }
@@ -136,6 +146,10 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
     let prompt = scenario.json::<Value>("prompt.json").map(|content| prompt(scenario, &content, &mut refused));
     let model_policy: Option<Value> = scenario.json("model_policy.json");
     let model_policy = model_policy.map(|content| ModelPolicy::parse(&content).unwrap());
+    let profile = scenario.json("sovereignty.json").map(|content: Value| SovereigntyProfile::parse(&content).unwrap());
+    let residencies: BTreeMap<String, String> = scenario.json("residencies.json").unwrap_or_default();
+    let residency = |slot: &str| residencies.get(slot).map(String::as_str);
+    let routing = model_policy.as_ref().map(|policy| Routing::of(policy, profile.as_ref(), residency));
     let (Ok(policy), Ok(flow), true) = (policy, flow, refused.is_empty()) else { return Err(refused) };
     let bound = [
         (AssetKind::PolicyBundle, "policy.json"),
@@ -158,7 +172,9 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
         flow,
         prompt: prompt.flatten(),
         model_policy,
+        routing: routing.unwrap_or_default(),
         bound: bound.collect(),
+        knowledge: Vec::new(),
         included: Vec::new(),
         release_id: "r-1".to_owned(),
         workload_id: "w-1".to_owned(),
@@ -214,25 +230,12 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
     let answers: Vec<Answer> = scenario.json("answers.json").unwrap_or_default();
     let mut answers = answers.into_iter();
     let mut turn = run.start();
-    while let Turn::Ask(call) = turn {
-        tell_call(&call, told);
-        let Some(answer) = answers.next() else {
-            writeln!(told, "(the script has no answer to this)").unwrap();
-            return;
-        };
-        if let Some(cut) = &answer.cut {
-            writeln!(told, "stopped: {cut}").unwrap();
-            return tell_end(&run.conclude(Some(cut_of(cut))), told);
+    while let Turn::Ask(question) = turn {
+        match put(&question, &mut answers, told) {
+            Put::Answered(answer) => turn = run.answered(answer),
+            Put::Cut(cut) => return tell_end(&run.conclude(Some(cut)), told),
+            Put::Unanswered => return,
         }
-        let answer = answer.given();
-        match &answer {
-            Ok(completion) => {
-                let (read, written) = (completion.tokens_in, completion.tokens_out);
-                tell_text(&format!("answered ({read} tokens in, {written} out)"), &completion.text, told);
-            }
-            Err(error) => writeln!(told, "answered: {}", error.code()).unwrap(),
-        }
-        turn = run.answered(answer);
     }
     tell_end(&run.conclude(None), told);
     let unused = answers.count();
@@ -241,8 +244,58 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
     }
 }
 
-fn tell_call(call: &ProviderCall, told: &mut String) {
-    write!(told, "asked: {} of {} by account {}", call.model, call.provider, call.account_slot).unwrap();
+/// What became of a question.
+enum Put {
+    Answered(Came),
+    Cut(Cut),
+    Unanswered,
+}
+
+/// Puts a question to one route after the other, as the engine does.
+fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, told: &mut String) -> Put {
+    let mut attempts: Vec<Attempt> = Vec::new();
+    let mut failure = ProviderError::UnknownAccount;
+    while let Some(next) = question.next(&attempts) {
+        let pause = next.pause;
+        if !pause.is_zero() {
+            writeln!(told, "waited: {} ms", pause.as_millis()).unwrap();
+        }
+        tell_call(question, next.route, attempts.is_empty(), told);
+        let Some(answer) = answers.next() else {
+            writeln!(told, "(the script has no answer to this)").unwrap();
+            return Put::Unanswered;
+        };
+        if let Some(cut) = &answer.cut {
+            writeln!(told, "stopped: {cut}").unwrap();
+            return Put::Cut(cut_of(cut));
+        }
+        let completion = answer.given();
+        let retry_after = answer.retry_after.map(Duration::from_secs);
+        let result = completion.as_ref().map(drop).map_err(|error| *error);
+        attempts.push(Attempt { route: next.route, result, retry_after, latency: Duration::ZERO });
+        match completion {
+            Ok(completion) => {
+                let (read, written) = (completion.tokens_in, completion.tokens_out);
+                tell_text(&format!("answered ({read} tokens in, {written} out)"), &completion.text, told);
+                return Put::Answered(Came { attempts, was_told: false, completion: Ok(completion) });
+            }
+            Err(error) => {
+                writeln!(told, "answered: {}", error.code()).unwrap();
+                failure = error;
+            }
+        }
+    }
+    Put::Answered(Came { attempts, was_told: false, completion: Err(failure) })
+}
+
+fn tell_call(question: &Question, route: usize, is_first: bool, told: &mut String) {
+    let (point, call) = (&question.routes[route], &question.conversation);
+    if let Wanted::Vector(text) = &question.wanted {
+        writeln!(told, "vector wanted: {} of {} by account {}", point.model, point.provider, point.account_slot)
+            .unwrap();
+        return tell_text("  of", text, told);
+    }
+    write!(told, "asked: {} of {} by account {}", point.model, point.provider, point.account_slot).unwrap();
     if let Some(temperature) = call.temperature {
         write!(told, ", temperature {temperature}").unwrap();
     }
@@ -250,6 +303,9 @@ fn tell_call(call: &ProviderCall, told: &mut String) {
         write!(told, ", at most {most} tokens").unwrap();
     }
     told.push('\n');
+    if !is_first {
+        return;
+    }
     tell_text("  system", &call.system_prompt, told);
     for message in &call.messages {
         tell_text(&format!("  {}", message.role.as_str()), &message.content, told);
@@ -277,8 +333,17 @@ fn tell_end(ended: &Ended, told: &mut String) {
             .unwrap();
     }
     for artifact in &ended.artifacts {
-        let field = |name: &str| artifact.body.get(name).map(|value| format!(" {name} {value}")).unwrap_or_default();
-        let fields: String = ["step_id", "tokens_in", "tokens_out", "attempts", "calls", "masked"].map(field).concat();
+        let of = |name: &str| match (artifact.kind, name) {
+            ("route_refused", "refused") => artifact.body.get("route_id"),
+            _ => artifact.body.get(name),
+        };
+        // Nothing takes time here.
+        let shown = |value: &Value| value.to_string().replace("\"latency_us\":0,", "");
+        let field = |name: &str| of(name).map(|value| format!(" {name} {}", shown(value))).unwrap_or_default();
+        let fields: String =
+            ["step_id", "tokens_in", "tokens_out", "attempts", "refused", "reasons", "calls", "masked"]
+                .map(field)
+                .concat();
         writeln!(told, "kept: {}{fields}", artifact.kind).unwrap();
         if let Some(payload) = &artifact.payload {
             tell_text("  with", &payload.body, told);

@@ -93,8 +93,12 @@ impl Services {
         let mut principals = vec![claims.actor.clone()];
         principals.extend(claims.groups.iter().cloned());
         let known = self.stores.access.principal(claims.tenant, &principals).await?.ok_or(Failure::NotFound)?;
-        let rights = match mode {
-            IdentityMode::Local => local_rights(&claims.actor, &known),
+        let rights = if claims.actor.kind() == ActorKind::System {
+            system_rights(&claims.actor)
+        } else {
+            match mode {
+                IdentityMode::Local => local_rights(&claims.actor, &known),
+            }
         };
         // A tenant in which an actor has no say is not its own. That of somebody without an identity is told by what it brings
         // or by the host that it asks, and never by itself.
@@ -111,6 +115,12 @@ impl Services {
             request_id,
         })
     }
+}
+
+/// What a part of Fairway may do that sends runs. No request can say that it is one.
+fn system_rights(actor: &ActorRef) -> Rights {
+    let runs = *actor == ActorRef::system(crate::generator::CREDENTIAL);
+    Rights::new(runs.then_some(Grant { role: Role::RuntimeUser, scope: GrantScope::Platform }).into_iter().collect())
 }
 
 /// On a local server the person in front of it may do everything, and whoever never held a role administers the

@@ -81,6 +81,7 @@ operations! {
     DeletePrincipalBinding = "delete_principal_binding" => place(P::WorkloadView, P::WorkspaceManage);
     ListAssets = "list_assets" => place(P::AssetView, P::AssetView);
     CreateAsset = "create_asset" => place(P::AssetView, P::AssetCreate);
+    GenerateDraft = "generate_asset_draft" => place(P::AssetView, P::AssetCreate);
     ReadAsset = "read_asset" => place(P::AssetView, P::AssetView);
     ListAssetVersions = "list_asset_versions" => place(P::AssetView, P::AssetView);
     ReadAssetVersion = "read_asset_version" => place(P::AssetView, P::AssetView);
@@ -95,6 +96,10 @@ operations! {
     ListAssetGrants = "list_asset_grants" => place(P::AssetView, P::AssetEdit);
     CreateAssetGrant = "create_asset_grant" => place(P::AssetView, P::AssetEdit);
     DeleteAssetGrant = "delete_asset_grant" => place(P::AssetView, P::AssetEdit);
+    // Documents that come from addresses demand `connection.manage` besides.
+    AddDocuments = "add_documents" => place(P::AssetView, P::AssetEdit);
+    ListDocuments = "list_documents" => place(P::AssetView, P::AssetView);
+    RevokeContract = "revoke_access_contract" => place(P::AssetView, P::AssetEdit);
     ListFlows = "list_flows" => place(P::AssetView, P::AssetView);
     CreateFlow = "create_flow" => place(P::AssetView, P::AssetCreate);
     ReadFlow = "read_flow" => place(P::AssetView, P::AssetView);
@@ -142,6 +147,7 @@ operations! {
     ReadExecution = "read_execution" => place(P::ExecutionView, P::ExecutionView);
     // The submitter may always stop and follow its own run.
     CancelExecution = "cancel_execution" => place(P::ExecutionView, P::ExecutionKill);
+    ReviewExecution = "review_execution" => place(P::ExecutionView, P::ReleaseApprove);
     ReadExecutionEvents = "read_execution_events" => place(P::ExecutionView, P::ExecutionView);
     ListExecutions = "list_executions" => place(P::ExecutionView, P::ExecutionView);
     ReadEvidenceGraph = "read_evidence_graph" => place(P::ExecutionView, P::ExecutionView);

@@ -18,17 +18,17 @@ use serde_json::Value;
 const QUICK: usize = 2 << 10;
 
 /// Content that passed.
-pub(super) struct Judged {
+pub(crate) struct Judged {
     /// What it is, if it is a prompt: what that includes is still to be looked at.
-    pub(super) prompt: Option<PromptTemplate>,
+    pub(crate) prompt: Option<PromptTemplate>,
     /// Its canonical form.
-    pub(super) canonical: Canonical,
+    pub(crate) canonical: Canonical,
     /// What it refers to.
-    pub(super) references: Vec<AssetReference>,
+    pub(crate) references: Vec<AssetReference>,
 }
 
 /// Judges content, beside the threads that serve unless it is quickly done.
-pub(super) async fn judged(kind: AssetKind, content: Value) -> Result<Judged, Failure> {
+pub(crate) async fn judged(kind: AssetKind, content: Value) -> Result<Judged, Failure> {
     if is_quick(kind, &content) { judge(kind, &content) } else { aside(move || judge(kind, &content)).await? }
 }
 
@@ -38,6 +38,7 @@ fn judge(kind: AssetKind, content: &Value) -> Result<Judged, Failure> {
         CheckedContent::ModelPolicy(_)
         | CheckedContent::PolicyBundle(_)
         | CheckedContent::Flow(_)
+        | CheckedContent::Sovereignty(_)
         | CheckedContent::Plain => None,
     };
     Ok(Judged { prompt, canonical: Canonical::of(content)?, references: references(kind, content) })

@@ -1,19 +1,38 @@
 //! The engine: asks what a run wants to know, until it has ended, and keeps how far it came.
 
+use super::documents::Reader;
 use crate::{Services, once::ATTEMPTS};
 use fairway_domain::{
     execution::{
         dispatch::Held,
         progress::{KeptAnswer, Progress, RunEvent},
-        provider::{Completion, ProviderError},
+        provider::{Completion, EmbeddingCall, Listener, ProviderError, ProviderFailure, RoutePoint},
+        routing::{Answer, Attempt, Question, Wanted},
         run::{Cut, Run, Turn},
     },
+    flow::Step,
     signal::Signal,
     store::CommitError,
     tenant::TenantScope,
 };
-use std::{collections::VecDeque, time::Duration};
-use tokio::time::{Instant, sleep};
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
+
+/// Parts of an answer that are stored together at most.
+const PARTS: usize = 1_024;
+/// Pieces of an answer that are stored soon after each other, and the pauses between these and later ones. A run has room
+/// for thirty thousand.
+const OFTEN: u32 = 200;
+const SHORT_PAUSE: Duration = Duration::from_millis(20);
+const LONG_PAUSE: Duration = Duration::from_millis(100);
 
 /// The first pause before something is stored again; it doubles each time.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -37,8 +56,10 @@ pub(super) struct Came {
     pub(super) pieces: u16,
     /// What providers answered.
     pub(super) answers: VecDeque<KeptAnswer>,
-    /// The events that were told.
+    /// The events that were told, without what models said: a run that says it again says other parts of it.
     pub(super) told: VecDeque<RunEvent>,
+    /// Whether the last of them was a part of an answer that nobody had all of.
+    broke_off: bool,
 }
 
 impl Came {
@@ -47,7 +68,8 @@ impl Came {
         for piece in progress {
             came.pieces = came.pieces.max(piece.position);
             came.answers.extend(piece.answer);
-            came.told.extend(piece.events);
+            came.broke_off = piece.events.last().map_or(came.broke_off, |last| last.kind.is_answer());
+            came.told.extend(piece.events.into_iter().filter(|event| !event.kind.is_answer()));
         }
         came
     }
@@ -78,11 +100,15 @@ impl<'s> Keeper<'s> {
     pub(super) fn news(&mut self, mut events: Vec<RunEvent>) -> Vec<RunEvent> {
         // A run that goes on elsewhere takes the same steps again, and they were told. Where it takes other ones, nothing
         // that follows was.
-        let same = events.iter().zip(&self.came.told).take_while(|(event, told)| event == told).count();
-        if same < events.len() {
-            self.came.told.clear();
-        } else {
-            self.came.told.drain(..same);
+        let mut same = 0;
+        for (index, event) in events.iter().enumerate().filter(|(_, event)| !event.kind.is_answer()) {
+            if self.came.told.front() != Some(event) {
+                self.came.told.clear();
+                break;
+            }
+            self.came.told.pop_front();
+            // What was said in front of it was told in front of it.
+            same = index.saturating_add(1);
         }
         events.split_off(same)
     }
@@ -105,7 +131,7 @@ impl<'s> Keeper<'s> {
     }
 
     /// The answer that an earlier worker got to the question that a step asks.
-    fn known(&mut self, step: Option<&str>) -> Option<Result<Completion, ProviderError>> {
+    fn known(&mut self, step: Option<&str>) -> Option<Answer> {
         let first = self.came.answers.pop_front()?;
         if step == Some(first.step_id.as_str()) {
             return Some(first.answer());
@@ -113,6 +139,59 @@ impl<'s> Keeper<'s> {
         // The run goes another way than it did: nothing that was answered on the old one is of use.
         self.came.answers.clear();
         None
+    }
+
+    /// Puts a question, and stores what is said to it as it comes.
+    async fn ask_aloud(&mut self, question: &Question, step: &Step) -> Result<Answer, Cut> {
+        let (say, mut parts) = mpsc::unbounded_channel();
+        let services = self.services;
+        let asking = async move { services.ask(question, Some(&Aloud::over(say))).await };
+        tokio::pin!(asking);
+        let again = || RunEvent::step_started(&step.id, step.kind.as_str());
+        let mut events: Vec<RunEvent> = mem::take(&mut self.came.broke_off).then(again).into_iter().collect();
+        let (mut answer, mut gathered, mut stored) = (None, Vec::new(), 0_u32);
+        loop {
+            let came = tokio::select! {
+                came = parts.recv_many(&mut gathered, PARTS) => came,
+                done = &mut asking, if answer.is_none() => {
+                    answer = Some(done);
+                    continue;
+                }
+            };
+            if came == 0 {
+                break;
+            }
+            for part in gathered.drain(..) {
+                match (part, events.last_mut()) {
+                    (Part::Again, _) => events.push(again()),
+                    (Part::Said(text), Some(last)) if last.kind.is_answer() => last.goes_on(&text),
+                    (Part::Said(text), _) => events.push(RunEvent::delta(&step.id, &text)),
+                }
+            }
+            {
+                let keeping = self.keep(mem::take(&mut events));
+                tokio::pin!(keeping);
+                loop {
+                    tokio::select! {
+                        kept = &mut keeping => break kept?,
+                        done = &mut asking, if answer.is_none() => answer = Some(done),
+                    }
+                }
+            }
+            stored = stored.saturating_add(1);
+            // What comes in the meantime is told together.
+            if answer.is_none() {
+                let pause = sleep(if stored < OFTEN { SHORT_PAUSE } else { LONG_PAUSE });
+                tokio::select! {
+                    done = &mut asking => answer = Some(done),
+                    () = pause => {}
+                }
+            }
+        }
+        match answer {
+            Some(answer) => Ok(answer),
+            None => Ok(asking.await),
+        }
     }
 
     async fn before_asking(&mut self, run: &mut Run<'_>) -> Result<(), Cut> {
@@ -159,17 +238,44 @@ impl<'s> Keeper<'s> {
 }
 
 /// Runs on to the end. Dropping the future stops the run within a provider's call; what it did until then stays in it.
-pub(super) async fn run_to_end(run: &mut Run<'_>, mut turn: Turn, keeper: &mut Keeper<'_>) -> Option<Cut> {
-    while let Turn::Ask(call) = turn {
-        let step = run.asking().map(str::to_owned);
-        let (answer, kept) = match keeper.known(step.as_deref()) {
+pub(super) async fn run_to_end(
+    run: &mut Run<'_>,
+    mut turn: Turn,
+    keeper: &mut Keeper<'_>,
+    reader: &Reader<'_>,
+) -> Option<Cut> {
+    loop {
+        let question = match turn {
+            Turn::Ask(question) => question,
+            Turn::Check => {
+                turn = run.checked(keeper.services.contracts_say(reader).await);
+                continue;
+            }
+            Turn::LookUp(lookup) => {
+                if let Err(cut) = keeper.before_asking(run).await {
+                    return Some(cut);
+                }
+                turn = run.looked_up(keeper.services.look_up(reader, &lookup).await);
+                continue;
+            }
+            Turn::Ended => return None,
+        };
+        let step = run.asking();
+        let (answer, kept) = match keeper.known(step.map(|step| step.id.as_str())) {
             Some(known) => (known, None),
             None => {
                 if let Err(cut) = keeper.before_asking(run).await {
                     return Some(cut);
                 }
-                let answer = keeper.services.provider.complete(&call).await;
-                let kept = step.map(|step| KeptAnswer::of(&step, &answer));
+                let aloud = step.filter(|_| question.is_shown && keeper.keeping == Keeping::Telling);
+                let answer = match aloud {
+                    Some(step) => match keeper.ask_aloud(&question, step).await {
+                        Ok(answer) => answer,
+                        Err(cut) => return Some(cut),
+                    },
+                    None => keeper.services.ask(&question, None).await,
+                };
+                let kept = step.map(|step| KeptAnswer::of(&step.id, &answer));
                 (answer, kept)
             }
         };
@@ -177,7 +283,104 @@ pub(super) async fn run_to_end(run: &mut Run<'_>, mut turn: Turn, keeper: &mut K
         // What follows reaches out to nobody: the answer is stored before the next question, or with the end.
         keeper.answer = kept;
     }
-    None
+}
+
+/// A part of what a model says.
+enum Part {
+    /// The next one.
+    Said(String),
+    /// What was said is void: another route begins anew.
+    Again,
+}
+
+/// Says on what a model says, while it says it.
+struct Aloud {
+    say: mpsc::UnboundedSender<Part>,
+    /// Whether the present route said anything.
+    said: AtomicBool,
+    /// Whether what an earlier one said is void as soon as this one says something.
+    void: AtomicBool,
+}
+
+impl Aloud {
+    const fn over(say: mpsc::UnboundedSender<Part>) -> Self {
+        Self { say, said: AtomicBool::new(false), void: AtomicBool::new(false) }
+    }
+
+    /// The route failed. Whether it had said anything.
+    fn broke_off(&self) {
+        if self.said.swap(false, Ordering::Relaxed) {
+            self.void.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Listener for Aloud {
+    fn said(&self, part: &str) {
+        if part.is_empty() {
+            return;
+        }
+        // Whoever does not listen any more has stopped the run.
+        if self.void.swap(false, Ordering::Relaxed) {
+            let _gone = self.say.send(Part::Again);
+        }
+        self.said.store(true, Ordering::Relaxed);
+        let _gone = self.say.send(Part::Said(part.to_owned()));
+    }
+}
+
+impl Services {
+    /// Puts a question to one route after the other, until one answers or there is none left to try.
+    async fn ask(&self, question: &Question, aloud: Option<&Aloud>) -> Answer {
+        let mut attempts: Vec<Attempt> = Vec::new();
+        let mut failure = ProviderError::UnknownAccount;
+        while let Some(next) = question.next(&attempts) {
+            let Some(call) = question.call(next.route) else { break };
+            if !next.pause.is_zero() {
+                sleep(self.jittered(next.pause)).await;
+            }
+            let began = Instant::now();
+            let answer = match &question.wanted {
+                Wanted::Words => self.provider.complete(&call, aloud.map(|aloud| aloud as &dyn Listener)).await,
+                Wanted::Vector(text) => self.vector(call.route, text).await,
+            };
+            let attempt =
+                |result, retry_after| Attempt { route: next.route, result, retry_after, latency: began.elapsed() };
+            match answer {
+                Ok(completion) => {
+                    attempts.push(attempt(Ok(()), None));
+                    let was_told = aloud.is_some_and(|aloud| aloud.said.load(Ordering::Relaxed));
+                    return Answer { attempts, was_told, completion: Ok(completion) };
+                }
+                Err(failed) => {
+                    failure = failed.error;
+                    aloud.inspect(|aloud| aloud.broke_off());
+                    attempts.push(attempt(Err(failed.error), failed.retry_after));
+                }
+            }
+        }
+        Answer { attempts, was_told: false, completion: Err(failure) }
+    }
+
+    async fn vector(&self, route: RoutePoint, text: &str) -> Result<Completion, ProviderFailure> {
+        let made = self.provider.embed(&EmbeddingCall { route, texts: vec![text.to_owned()] }).await?;
+        match <[Vec<f32>; 1]>::try_from(made.vectors) {
+            // Numbers that are none cannot be told.
+            Ok([vector]) if !vector.is_empty() && vector.iter().all(|part| part.is_finite()) => Ok(Completion {
+                vector,
+                tokens_in: made.tokens_in,
+                cost_micros: made.cost_micros,
+                ..Completion::default()
+            }),
+            Ok(_) | Err(_) => Err(ProviderError::Malformed.into()),
+        }
+    }
+
+    /// A pause of that length or up to a half longer, so that those who failed together do not come back together.
+    fn jittered(&self, pause: Duration) -> Duration {
+        let [drawn, ..] = self.ids.salt();
+        pause + pause.mul_f64(f64::from(drawn) / 512.0)
+    }
 }
 
 /// How often a run is decided again before it is left for later.

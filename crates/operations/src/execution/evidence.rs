@@ -140,7 +140,7 @@ impl Services {
         Ok(self.stores.executions.list(scope, &filter, page).await?)
     }
 
-    /// All that stands behind one execution. Notes to approvals are for operators.
+    /// All that stands behind one execution. Notes to approvals and what was looked for are for operators.
     ///
     /// # Errors
     /// Not found when the caller may not see executions there.
@@ -151,6 +151,7 @@ impl Services {
         gate::enter(caller, Operation::ReadEvidenceGraph, &place)?;
         if disclosure(caller, &place) == Disclosure::Summary {
             record.notes.clear();
+            record.retrievals.iter_mut().for_each(|retrieval| retrieval.query = None);
             record.notes_withheld = true;
         }
         Ok(record)
@@ -196,7 +197,7 @@ impl Services {
         Ok((lineage, disclosure(caller, &place)))
     }
 
-    async fn place_of_run(&self, caller: &Caller, execution: &Execution) -> Result<Place, Failure> {
+    pub(super) async fn place_of_run(&self, caller: &Caller, execution: &Execution) -> Result<Place, Failure> {
         self.place_of_workload(caller, execution.workspace_id, execution.workload_id).await
     }
 }

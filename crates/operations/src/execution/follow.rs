@@ -65,7 +65,7 @@ impl Services {
             // It was stored a moment ago, and nobody has begun it yet.
             following.ended(left.min(EVERY)).await;
             if let Ok(Some(found)) = self.stores.executions.find(scope, queued.execution_id).await
-                && found.outcome.is_some()
+                && !found.is_under_way()
             {
                 return found;
             }

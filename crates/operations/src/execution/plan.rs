@@ -8,9 +8,14 @@ use fairway_domain::{
         kind::AssetKind,
     },
     evidence::{Chain, Snapshot, SnapshotDigest},
-    execution::plan::{BoundAsset, RunPlan, Source},
+    execution::{
+        plan::{BoundAsset, RunPlan, Source},
+        retrieval::BoundKnowledge,
+        routing::Routing,
+    },
     flow::Flow,
     id::{ReleaseId, TenantId},
+    knowledge::KnowledgeBase,
     release::Release,
     slug::Slug,
     store::Revision,
@@ -119,8 +124,8 @@ impl Services {
 
     async fn make_plan(&self, scope: TenantScope, workload: &Workload, release: &Release) -> Result<KeptPlan, Failure> {
         let (mut policy, mut flow, mut prompt) = (None, None, None);
-        let (mut model_policy, mut legacy_policy) = (None, None);
-        let (mut bound, mut included) = (Vec::new(), Vec::new());
+        let (mut model_policy, mut legacy_policy, mut sovereignty) = (None, None, None);
+        let (mut bound, mut included, mut knowledge) = (Vec::new(), Vec::new(), Vec::new());
         let (mut text, mut compiled) = (1_024_usize, 0_usize);
         for binding in &release.bindings {
             let runs = matches!(
@@ -130,6 +135,8 @@ impl Services {
                     | AssetKind::PromptTemplate
                     | AssetKind::ModelPolicy
                     | AssetKind::ModelConfig
+                    | AssetKind::SovereigntyProfile
+                    | AssetKind::KnowledgeBase
             );
             let mut asset = BoundAsset { role: binding.role, slug: binding.asset_slug.to_string(), source: None };
             if !runs {
@@ -141,6 +148,12 @@ impl Services {
             text = text.saturating_add(version.canonical.len());
             asset.source = Some(source(&binding.asset_slug, &version));
             bound.push(asset);
+            if binding.role == AssetKind::KnowledgeBase {
+                let base = KnowledgeBase::parse(&content);
+                let base = base.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?;
+                let slug = binding.asset_slug.to_string();
+                knowledge.push(BoundKnowledge { asset: binding.asset_id, slug, base });
+            }
             let read = content::read(binding.role, &content);
             match read.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))? {
                 CheckedContent::PolicyBundle(content) => {
@@ -157,15 +170,21 @@ impl Services {
                 }
                 CheckedContent::ModelPolicy(content) if binding.role.is_legacy() => legacy_policy = Some(content),
                 CheckedContent::ModelPolicy(content) => model_policy = Some(content),
+                CheckedContent::Sovereignty(content) => sovereignty = Some(content),
                 CheckedContent::Plain => {}
             }
         }
+        let model_policy = model_policy.or(legacy_policy);
+        let residency = |slot: &str| self.provider.residency(slot);
+        let routing = model_policy.as_ref().map(|policy| Routing::of(policy, sovereignty.as_ref(), residency));
         Ok(KeptPlan {
             plan: RunPlan {
                 policy: policy.ok_or(Failure::Corrupt("an active release without a policy"))?,
                 flow: flow.unwrap_or_else(Flow::implicit),
                 prompt,
-                model_policy: model_policy.or(legacy_policy),
+                model_policy,
+                routing: routing.unwrap_or_default(),
+                knowledge,
                 bound,
                 included,
                 release_id: release.release_id.to_string(),

@@ -117,6 +117,7 @@ impl Services {
             lease: lapsed.lease,
             status,
             outcome,
+            review_within: None,
             error: Some(RunError::new(code, message)),
             output: None,
             steps: Vec::new(),

@@ -1,6 +1,7 @@
 //! From acceptance to the one end: the run's task, its heartbeat, its deadline, and storing how it ended.
 
 use super::{
+    documents::Reader,
     engine::{Came, FIRST_PAUSE, Keeper, Keeping, LONGEST_PAUSE, run_to_end},
     live::AtWork,
     plan::KeptPlan,
@@ -150,7 +151,10 @@ impl Running {
         let cut = if self.cancelled_by.get().is_some() {
             Some(Cut::Cancelled)
         } else {
-            let going = run_to_end(&mut run, turn, &mut keeper);
+            let place = (self.scope, accepted.workspace_id);
+            let under = (accepted.release_id, &accepted.environment);
+            let reader = Reader::new(place, under, &self.plan.plan, &self.facts);
+            let going = run_to_end(&mut run, turn, &mut keeper, &reader);
             tokio::select! {
                 in_time = tokio::time::timeout(self.time_left, going) => in_time.unwrap_or(Some(Cut::Overdue)),
                 cut = self.keep_lease(look) => Some(cut),
@@ -250,8 +254,10 @@ impl Running {
             actor: actor.clone(),
             request_id: accepted.sender.request_id,
         };
+        let awaits_review = ended.status == Status::AwaitingReview;
         let mut fact = match (ended.outcome, ended.decisions.last()) {
             (Outcome::Denied, Some(decision)) => run.denied(decision, &stamp),
+            _ if awaits_review => run.review_asked(output.as_ref(), &stamp),
             (outcome, _) => {
                 let code = ended.error.as_ref().map(|error| error.code.as_str());
                 run.ended(outcome, code, output.as_ref(), &stamp)
@@ -265,6 +271,7 @@ impl Running {
             lease: self.lease,
             status: ended.status,
             outcome: ended.outcome,
+            review_within: awaits_review.then_some(self.services.settings.review_deadline),
             error: ended.error,
             output,
             steps: ended.steps,
@@ -312,10 +319,19 @@ impl Running {
 
     async fn is_stored(&self, ending: &Ending) -> bool {
         let found = self.services.stores.executions.find(self.scope, ending.execution_id).await;
-        found.is_ok_and(|found| found.is_some_and(|found| found.finished_at == Some(ending.finished_at)))
+        found.is_ok_and(|found| {
+            found.is_some_and(|found| match ending.review_within {
+                Some(_) => found.status == Status::AwaitingReview,
+                None => found.finished_at == Some(ending.finished_at),
+            })
+        })
     }
 
     fn as_ended(&self, ending: &Ending) -> Execution {
+        if ending.review_within.is_some() {
+            // Its answer is nobody's before a person has looked at it.
+            return as_accepted(&self.acceptance, ending.status, None);
+        }
         let mut execution = as_accepted(&self.acceptance, ending.status, Some((ending.outcome, ending.finished_at)));
         execution.error.clone_from(&ending.error);
         execution.output = ending.output.as_ref().map(|output| output.body.clone());

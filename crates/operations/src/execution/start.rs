@@ -411,7 +411,7 @@ impl Services {
                 let execution = self.run_of_key(scope, caller, id.into()).await?;
                 let in_line = request.patience == Patience::Line;
                 match request.patience {
-                    Patience::End(_) if execution.outcome.is_none() => Err(Failure::KeyInProgress),
+                    Patience::End(_) if execution.is_under_way() => Err(Failure::KeyInProgress),
                     Patience::End(_) | Patience::Acceptance | Patience::Line => {
                         Ok(Some(Answer { execution, replayed: true, result_token: None, in_line }))
                     }

@@ -74,29 +74,46 @@ impl Services {
         let id = execution.execution_id;
         let held = Held { execution_id: id, lease: self.ids.fresh() };
         let taken = Taken { held, lease_for: self.settings.lease, deadline_in: self.settings.execution_deadline };
-        let mut now = execution.clone();
+        let (mut now, mut key) = (execution.clone(), key);
         for _ in 0..ATTEMPTS {
-            if now.outcome.is_some() || now.status == Status::AwaitingReview {
+            if now.outcome.is_some() {
                 return Err(RunRefusal::NotCancellable.into());
+            }
+            if now.status == Status::AwaitingReview {
+                if self.cancel_review(scope, id, caller, key).await? {
+                    return Ok(());
+                }
+                now = self.present(scope, id).await?;
+                continue;
             }
             match self.stores.executions.stop(scope, taken, &caller.actor, key).await? {
                 // A worker may take it at this very moment, and then it is in line no more and under no lease yet.
-                Stopping::Over => {
-                    let found = self.stores.executions.find(scope, id).await?;
-                    now = found.ok_or(Failure::Corrupt("a run that is gone"))?;
-                }
+                Stopping::Over => now = self.present(scope, id).await?,
                 Stopping::KeyTaken => return Err(Failure::KeyTaken),
                 Stopping::Taken => return self.end_cancelled(scope, execution, held, caller).await,
                 Stopping::Told => {
                     self.signal(Signal::Look(id));
-                    if !self.has_ended(scope, id).await? && self.stores.executions.take_over(scope, held).await? {
-                        self.end_cancelled(scope, execution, held, caller).await?;
+                    if self.has_ended(scope, id).await? {
+                        return Ok(());
                     }
-                    return Ok(());
+                    if self.stores.executions.take_over(scope, held).await? {
+                        return self.end_cancelled(scope, execution, held, caller).await;
+                    }
+                    // Nobody works on it any more: it has ended, or a person is to look at its answer. The word is kept.
+                    now = self.present(scope, id).await?;
+                    if now.status != Status::AwaitingReview {
+                        return Ok(());
+                    }
+                    key = None;
                 }
             }
         }
         Err(Failure::Contended)
+    }
+
+    async fn present(&self, scope: TenantScope, id: ExecutionId) -> Result<Execution, Failure> {
+        let found = self.stores.executions.find(scope, id).await?;
+        found.ok_or(Failure::Corrupt("a run that is gone"))
     }
 
     async fn has_ended(&self, scope: TenantScope, id: ExecutionId) -> Result<bool, Failure> {
@@ -169,6 +186,7 @@ impl Services {
             lease,
             status,
             outcome,
+            review_within: None,
             error,
             output: None,
             steps: Vec::new(),

@@ -8,7 +8,7 @@ use fairway_domain::{
     release::{
         StateName,
         activate::Standing,
-        gate::{Gate, Surroundings},
+        gate::{Gate, Surroundings, documents_gate},
     },
 };
 
@@ -33,6 +33,10 @@ impl Services {
         };
         let rule = self.approval_rule(scope, release).await?;
         let around = Surroundings { deployment, rule, standing: &standing, unresolved: &unresolved };
-        Ok(release.gates(&around))
+        let mut gates = release.gates(&around);
+        if next.contains(&StateName::Active) {
+            gates.extend(documents_gate(&self.stores.knowledge.pins(scope, id).await?));
+        }
+        Ok(gates)
     }
 }

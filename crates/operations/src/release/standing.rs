@@ -7,7 +7,10 @@ use fairway_domain::{
         content::{self, CheckedContent},
         kind::AssetKind,
     },
-    execution::plan::{FULFILLED, runs},
+    execution::{
+        plan::{FULFILLED, runs},
+        routing::Routing,
+    },
     flow::{Flow, StepKind},
     release::{
         Binding, Release,
@@ -29,8 +32,10 @@ pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
         .iter()
         .filter_map(|step| match &step.kind {
             StepKind::Task { action } if !runs(*action) => Some(action.as_str()),
-            StepKind::Agent { .. } | StepKind::Embedding { .. } => Some(step.kind.as_str()),
-            StepKind::Task { .. } | StepKind::LlmCall { .. } | StepKind::Return { .. } => None,
+            StepKind::Agent { .. } => Some(step.kind.as_str()),
+            StepKind::Task { .. } | StepKind::LlmCall { .. } | StepKind::Embedding { .. } | StepKind::Return { .. } => {
+                None
+            }
         })
         .map(str::to_owned)
         .collect();
@@ -65,6 +70,10 @@ impl Services {
             flow: FlowStanding::Absent,
             unavailable_obligations: Vec::new(),
             unenforced_controls,
+            has_no_route: match depth {
+                Depth::ToDecide => false,
+                Depth::ToTell => self.has_no_route(scope, release).await?,
+            },
         };
         let mut legacy = None;
         for binding in &release.bindings {
@@ -136,6 +145,24 @@ impl Services {
         let Said::Route(Some(route)) = &*said else { return Ok(RouteStanding::NotApproved) };
         let stands = self.stores.assets.route_stands(scope, binding.asset_id, binding.asset_version_id, route).await?;
         Ok(if stands { RouteStanding::Approved } else { RouteStanding::NotApproved })
+    }
+
+    /// Whether runs would find no route that they may take, where they would look for one.
+    async fn has_no_route(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
+        let (mut policy, mut profile) = (None, None);
+        for binding in &release.bindings {
+            if !matches!(binding.role, AssetKind::ModelPolicy | AssetKind::SovereigntyProfile) {
+                continue;
+            }
+            let content = self.bound_version(scope, binding).await?.content();
+            match content::read(binding.role, &content.map_err(|_| Failure::Corrupt("a version that is no JSON"))?) {
+                Ok(CheckedContent::ModelPolicy(read)) => policy = Some(read),
+                Ok(CheckedContent::Sovereignty(read)) => profile = Some(read),
+                Ok(_) | Err(_) => return Err(OTHER_KIND),
+            }
+        }
+        let residency = |slot: &str| self.provider.residency(slot);
+        Ok(policy.is_some_and(|policy| Routing::of(&policy, profile.as_ref(), residency).open.is_empty()))
     }
 
     /// What a workload profile asks of approvals.

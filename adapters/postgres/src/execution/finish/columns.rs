@@ -19,10 +19,10 @@ pub(super) struct Many<'a> {
     last: Option<Uuid>,
     tokens: Vec<Uuid>,
     statuses: Vec<&'static str>,
-    outcomes: Vec<&'static str>,
+    outcomes: Vec<Option<&'static str>>,
     error_codes: Vec<Option<&'a str>>,
     error_messages: Vec<Option<&'a str>>,
-    finished: Vec<OffsetDateTime>,
+    finished: Vec<Option<OffsetDateTime>>,
     error_offsets: Vec<Option<i64>>,
     salts: Vec<Option<&'a [u8]>>,
     outputs: Vec<Option<&'a str>>,
@@ -34,6 +34,7 @@ pub(super) struct Many<'a> {
     fulfilments: Fulfilments,
     payloads: Payloads<'a>,
     told: Told,
+    reviews: Reviews,
 }
 
 #[derive(Default)]
@@ -96,6 +97,12 @@ struct Payloads<'a> {
 }
 
 #[derive(Default)]
+struct Reviews {
+    of: Vec<Uuid>,
+    within: Vec<f64>,
+}
+
+#[derive(Default)]
 struct Told {
     of: Vec<Uuid>,
     positions: Vec<i16>,
@@ -119,12 +126,13 @@ impl<'a> Many<'a> {
         self.executions.push(id);
         self.tokens.push(ending.lease);
         self.statuses.push(ending.status.as_str());
-        self.outcomes.push(ending.outcome.as_str());
+        let is_over = ending.review_within.is_none();
+        self.outcomes.push(is_over.then(|| ending.outcome.as_str()));
         let error = ending.error.as_ref();
         self.error_codes.push(error.map(|error| error.code.as_str()));
         self.error_messages.push(error.map(|error| error.message.as_str()));
         self.error_offsets.push(error.and_then(|error| error.offset).map(i64::from));
-        self.finished.push(ending.finished_at.moment());
+        self.finished.push(is_over.then(|| ending.finished_at.moment()));
         let output = ending.output.as_ref();
         self.salts.push(output.map(|output| output.salt.as_slice()));
         self.outputs.push(output.map(|output| output.body.as_str()));
@@ -144,6 +152,10 @@ impl<'a> Many<'a> {
             self.fulfilments.of.push(id);
             self.fulfilments.names.push(obligation.as_str());
             self.fulfilments.at.push(at.moment());
+        }
+        if let Some(within) = ending.review_within {
+            self.reviews.of.push(id);
+            self.reviews.within.push(within.as_secs_f64());
         }
         if let Some(progress) = &ending.progress {
             self.told.of.push(id);
@@ -205,7 +217,7 @@ impl<'a> Many<'a> {
     pub(super) fn with_more(&self) -> Vec<Param<'_>> {
         let (decisions, fulfilments, payloads) = (&self.decisions, &self.fulfilments, &self.payloads);
         let mut params = self.with_told();
-        let more: [Param<'_>; 13] = [
+        let more: [Param<'_>; 15] = [
             &decisions.of,
             &decisions.ids,
             &decisions.outcomes,
@@ -219,6 +231,8 @@ impl<'a> Many<'a> {
             &payloads.artifacts,
             &payloads.salts,
             &payloads.bodies,
+            &self.reviews.of,
+            &self.reviews.within,
         ];
         params.extend_from_slice(&more);
         params

@@ -200,9 +200,11 @@ fn a_flow_is_checked() {
 fn what_is_only_recorded_is_named() {
     let pointers: Vec<String> =
         recorded_only(AssetKind::ModelPolicy, &model_policy()).into_iter().map(|field| field.pointer).collect();
-    assert!(pointers.contains(&"/provider_route/residency".to_owned()), "{pointers:?}");
-    assert!(pointers.contains(&"/fallback_routes".to_owned()), "nothing tries a second route yet: {pointers:?}");
-    assert!(!pointers.contains(&"/temperature".to_owned()));
+    assert!(pointers.contains(&"/provider_route/cost_class".to_owned()), "{pointers:?}");
+    assert!(pointers.contains(&"/supports_tool_use".to_owned()), "nobody gives models tools yet: {pointers:?}");
+    for enforced in ["/temperature", "/fallback_routes", "/provider_route/residency", "/supports_streaming"] {
+        assert!(!pointers.contains(&enforced.to_owned()), "{enforced}");
+    }
     let agent = json!({"entry_step": "a", "steps": [{"id": "a", "type": "agent", "tools": ["x"], "max_steps": 3}]});
     let pointers: Vec<String> =
         recorded_only(AssetKind::OrchestrationFlow, &agent).into_iter().map(|field| field.pointer).collect();
@@ -428,7 +430,7 @@ fn promises_to_fail_closed_are_named_until_something_keeps_them() {
         assert_eq!(promises(kind, json!({"egress_hosts": []})), ["/egress_hosts"], "{kind}: none at all");
         assert!(promises(kind, json!({})).is_empty(), "{kind}");
     }
-    assert_eq!(promises(AssetKind::SovereigntyProfile, json!({})), ["/fail_mode"]);
+    assert!(promises(AssetKind::SovereigntyProfile, json!({})).is_empty(), "routes that do not comply are closed");
     assert_eq!(promises(AssetKind::EvaluationSuite, json!({"required_for": ["dev", "production"]})), ["/required_for"]);
     assert!(promises(AssetKind::EvaluationSuite, json!({"required_for": ["dev"]})).is_empty());
     let all = json!({"approval_policy": {"min_approvals": 2, "roles": ["auditor"], "expires_hours": 1}});

@@ -1,42 +1,31 @@
 //! Questions to models: what is asked, and what is made of the answer.
 
-use super::{Known, Reached, Run, StepFailure, Subject, scope::WithPrompt, span};
+use super::{Known, Reached, Run, StepFailure, Subject, retrieve::as_message, scope::WithPrompt, span};
 use crate::{
-    asset::{content::Route, kind::AssetKind, ports::ArtifactPath},
+    asset::{kind::AssetKind, ports::ArtifactPath},
     evidence::EvidenceArtifact,
-    execution::provider::{Completion, Message, MessageRole, ProviderCall, ProviderError},
+    execution::{
+        provider::{Completion, Conversation, Message, MessageRole, RoutePoint},
+        routing::{Answer, Attempt, Question, RefusedRoute, Wanted},
+    },
     flow::{
-        Step,
+        Step, StepKind,
         reference::{Reference, Template},
     },
     time::Timestamp,
 };
 use serde_json::{Map, Value, json};
+use std::{sync::Arc, time::Duration};
 
 /// Values of a call that are the conversation, not arguments of its prompt.
 const CONVERSATION: [&str; 3] = ["prompt", "message", "messages"];
 
 /// What is kept of a question until its answer comes.
 pub(super) struct Asked {
-    route: AskedRoute,
+    routes: Vec<RoutePoint>,
     at: Timestamp,
     /// What was said, where it has to be recorded.
     said: Option<Map<String, Value>>,
-}
-
-/// What became of a question.
-#[derive(Clone, Copy)]
-enum Answered<'a> {
-    With(&'a Completion),
-    Failed(ProviderError),
-    Never,
-}
-
-struct AskedRoute {
-    route_id: String,
-    provider: String,
-    model: String,
-    account_slot: String,
 }
 
 impl<'a> Run<'a> {
@@ -48,36 +37,80 @@ impl<'a> Run<'a> {
         // Noted before anything of it can be refused: a prompt that cannot be filled was read all the same.
         self.note_call(step);
         let system_prompt = self.prompt_of(step, inputs)?;
-        let messages = self.conversation(inputs)?;
-        let Route { route_id, provider, model, account_slot, .. } = &policy.provider_route;
+        let mut messages = self.conversation(inputs)?;
+        // What others wrote goes with what is asked, and never with the instructions.
+        if let Some(documents) = inputs.get("documents").and_then(as_message) {
+            messages.insert(0, Message::of(MessageRole::User, documents));
+        }
+        let routes = self.open_routes(step)?;
         let said = if self.keeps_transcript { Some(self.said(step, &system_prompt, &messages)?) } else { None };
-        let call = ProviderCall {
-            account_slot: account_slot.clone(),
-            provider: provider.clone(),
-            model: model.clone(),
+        let conversation = Arc::new(Conversation {
             system_prompt,
             messages,
+            tools: Vec::new(),
             temperature: policy.temperature,
             max_tokens: policy.max_tokens.and_then(|most| u32::try_from(most).ok()),
+        });
+        let asked = Asked { routes: routes.clone(), at: self.outside.clock.now(), said };
+        let is_shown = self.shows_answers && policy.supports_streaming;
+        let question = Question { wanted: Wanted::Words, conversation, routes, is_shown };
+        Ok(Reached::Asks(Box::new(question), Box::new(asked)))
+    }
+
+    /// The question of a step that wants a vector. What it is of is read and said to nobody, so no transcript has it.
+    pub(super) fn vector_question(
+        &mut self,
+        step: &'a Step,
+        inputs: &Map<String, Value>,
+    ) -> Result<Reached, StepFailure> {
+        if self.subject.plan.model_policy.is_none() {
+            return Err(StepFailure::of("model_policy_missing", "the release binds no model policy"));
+        }
+        self.note_reading(step);
+        let text = match inputs.get("text") {
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => return Err(StepFailure::of("reference_missing", "the step has no text")),
         };
-        let route = AskedRoute {
-            route_id: route_id.clone(),
-            provider: provider.clone(),
-            model: model.clone(),
-            account_slot: account_slot.clone(),
-        };
-        let asked = Asked { route, at: self.outside.clock.now(), said };
-        Ok(Reached::Asks(Box::new(call), Box::new(asked)))
+        let routes = self.open_routes(step)?;
+        let asked = Asked { routes: routes.clone(), at: self.outside.clock.now(), said: None };
+        let question = Question { wanted: Wanted::Vector(text), conversation: Arc::default(), routes, is_shown: false };
+        Ok(Reached::Asks(Box::new(question), Box::new(asked)))
+    }
+
+    /// The routes that may be called. Those that may not are noted.
+    fn open_routes(&mut self, step: &Step) -> Result<Vec<RoutePoint>, StepFailure> {
+        self.note_refused_routes(step);
+        let routes = self.subject.plan.routing.open.clone();
+        if routes.is_empty() {
+            return Err(StepFailure::of("no_compliant_route", "no route of the model policy may be called"));
+        }
+        Ok(routes)
+    }
+
+    /// Notes, once, which routes are never called, and why.
+    fn note_refused_routes(&mut self, step: &Step) {
+        if std::mem::replace(&mut self.told_routes, true) {
+            return;
+        }
+        let plan = self.subject.plan;
+        for RefusedRoute { route, reasons } in &plan.routing.refused {
+            let mut body = Map::new();
+            body.insert("step_id".to_owned(), json!(step.id));
+            body.insert("route_id".to_owned(), json!(route.route_id));
+            body.insert("provider".to_owned(), json!(route.provider));
+            body.insert("region".to_owned(), json!(route.region));
+            body.insert("residency".to_owned(), json!(route.residency));
+            let reasons: Vec<&str> = reasons.iter().map(|reason| reason.code()).collect();
+            body.insert("reasons".to_owned(), json!(reasons));
+            self.keep_document("route_refused", "route-refused.json", body);
+        }
     }
 
     /// The value of a step whose question was answered.
-    pub(super) fn take_answer(
-        &mut self,
-        step: &Step,
-        asked: Asked,
-        answer: Result<Completion, ProviderError>,
-    ) -> Result<Value, StepFailure> {
-        self.keep_call(step, &asked, answer.as_ref().map_or_else(|error| Answered::Failed(*error), Answered::With));
+    pub(super) fn take_answer(&mut self, step: &Step, asked: Asked, answer: Answer) -> Result<Value, StepFailure> {
+        let Answer { attempts, was_told: _, completion: answer } = answer;
+        self.keep_call(step, &asked, &attempts, answer.as_ref().ok());
         if let Some(mut said) = asked.said {
             let mut room = Ok(());
             if let Ok(completion) = &answer {
@@ -93,6 +126,11 @@ impl<'a> Run<'a> {
             room?;
         }
         let completion = answer.map_err(|error| StepFailure::of(error.code(), &error.to_string()))?;
+        if matches!(step.kind, StepKind::Embedding { .. }) {
+            let vector = Value::from(completion.vector);
+            self.allowance.take_for(&vector)?;
+            return Ok(vector);
+        }
         // The schema is the bound prompt's, and a call with words of its own is none of it.
         let bound = self.subject.plan.prompt.as_ref().filter(|_| asks_for_bound_prompt(step.inputs.get("prompt")));
         if bound.is_some_and(|prompt| !prompt.takes(&completion.text)) {
@@ -109,7 +147,7 @@ impl<'a> Run<'a> {
 
     /// What is left of a question that nobody waits for any more.
     pub(super) fn keep_unanswered(&mut self, step: &Step, asked: Asked) {
-        self.keep_call(step, &asked, Answered::Never);
+        self.keep_call(step, &asked, &[], None);
         self.transcript.extend(asked.said.map(Value::Object));
     }
 
@@ -155,11 +193,11 @@ impl<'a> Run<'a> {
             }
             if let Some(said) = values.get("message") {
                 let content = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
-                return Ok(vec![Message { role: MessageRole::User, content }]);
+                return Ok(vec![Message::of(MessageRole::User, content)]);
             }
         }
         let content = Value::Object(self.subject.inputs.clone()).to_string();
-        Ok(vec![Message { role: MessageRole::User, content }])
+        Ok(vec![Message::of(MessageRole::User, content)])
     }
 
     /// The part of a transcript that a question is. Its length is paid for: it is kept until the end.
@@ -181,38 +219,58 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What was asked of whom, and how it went: counts and codes, never what was said.
-    fn keep_call(&mut self, step: &Step, asked: &Asked, answered: Answered<'_>) {
+    /// What was asked of whom, and how it went: counts and codes, never what was said. The route that is named is the one
+    /// that answered, else the last one that was tried, else the first one.
+    fn keep_call(&mut self, step: &Step, asked: &Asked, attempts: &[Attempt], completion: Option<&Completion>) {
         let now = self.outside.clock.now();
-        let AskedRoute { route_id, provider, model, account_slot } = &asked.route;
-        let latency = u64::try_from(span(asked.at, now).as_micros()).unwrap_or(u64::MAX);
+        let last = attempts.last().map_or(0, |attempt| attempt.route);
         let mut body = Map::new();
         body.insert("step_id".to_owned(), json!(step.id));
-        body.insert("route_id".to_owned(), json!(route_id));
-        body.insert("provider".to_owned(), json!(provider));
-        body.insert("model".to_owned(), json!(model));
-        body.insert("account_slot".to_owned(), json!(account_slot));
-        body.insert("latency_us".to_owned(), json!(latency));
-        let result = match answered {
-            Answered::With(completion) => {
-                body.insert("tokens_in".to_owned(), json!(completion.tokens_in));
-                body.insert("tokens_out".to_owned(), json!(completion.tokens_out));
-                "answered"
+        if let Some(RoutePoint { route_id, provider, model, account_slot }) = asked.routes.get(last) {
+            body.insert("route_id".to_owned(), json!(route_id));
+            body.insert("provider".to_owned(), json!(provider));
+            body.insert("model".to_owned(), json!(model));
+            body.insert("account_slot".to_owned(), json!(account_slot));
+        }
+        body.insert("latency_us".to_owned(), json!(micros(span(asked.at, now))));
+        if let Some(completion) = completion {
+            body.insert("tokens_in".to_owned(), json!(completion.tokens_in));
+            body.insert("tokens_out".to_owned(), json!(completion.tokens_out));
+            if let Some(cost) = completion.cost_micros {
+                body.insert("cost_micros".to_owned(), json!(cost));
             }
-            Answered::Failed(error) => error.code(),
-            Answered::Never => "not_waited_for",
-        };
-        body.insert("attempts".to_owned(), json!([{ "route_id": route_id, "result": result }]));
+        }
+        let mut told: Vec<Value> = attempts.iter().map(|attempt| told_of(attempt, &asked.routes)).collect();
+        if told.is_empty() {
+            let route_id = asked.routes.first().map(|route| &route.route_id);
+            told.push(json!({ "route_id": route_id, "result": "not_waited_for" }));
+        }
+        body.insert("attempts".to_owned(), Value::Array(told));
+        self.keep_document("provider_call", "provider-call.json", body);
+    }
+
+    /// Keeps a document of codes and counts as evidence.
+    pub(super) fn keep_document(&mut self, kind: &'static str, file: &'static str, body: Map<String, Value>) {
         let artifact_id = self.outside.ids.fresh().into();
         self.ended.artifacts.push(EvidenceArtifact {
             artifact_id,
-            kind: "provider_call",
-            storage_ref: ArtifactPath::of_evidence(self.subject.execution_id, artifact_id, "provider-call.json"),
+            kind,
+            storage_ref: ArtifactPath::of_evidence(self.subject.execution_id, artifact_id, file),
             body,
             payload: None,
-            created_at: now,
+            created_at: self.outside.clock.now(),
         });
     }
+}
+
+fn told_of(attempt: &Attempt, routes: &[RoutePoint]) -> Value {
+    let route_id = routes.get(attempt.route).map(|route| &route.route_id);
+    let result = attempt.result.map_or_else(|error| error.code(), |()| "answered");
+    json!({ "route_id": route_id, "result": result, "latency_us": micros(attempt.latency) })
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Whether a call is given the prompt that its release binds; without a prompt of its own it is.
@@ -227,5 +285,5 @@ fn message(entry: &Value) -> Option<Message> {
         "assistant" => MessageRole::Assistant,
         _ => return None,
     };
-    Some(Message { role, content: entry.get("content")?.as_str()?.to_owned() })
+    Some(Message::of(role, entry.get("content")?.as_str()?.to_owned()))
 }

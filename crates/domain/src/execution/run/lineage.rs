@@ -6,9 +6,10 @@ use crate::{
     evidence::lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
     execution::{Payload, plan::Source},
     flow::{
-        Output, Step, StepKind,
+        Action, Output, Step, StepKind,
         reference::{Reference, Template},
     },
+    knowledge::retrieval::RetrievedChunk,
 };
 use std::collections::BTreeSet;
 
@@ -83,6 +84,19 @@ impl Run<'_> {
         self.note(ActionClass::Generate, read);
     }
 
+    /// The pieces of documents that a step found. They are what others wrote.
+    pub(super) fn note_documents(&mut self, knowledge_base: &str, chunks: &[RetrievedChunk]) {
+        let read = |chunk: &RetrievedChunk| Read {
+            origin: Origin::KnowledgeBase,
+            influence_role: InfluenceRole::Evidence,
+            reference: format!("{knowledge_base}#{}/{}", chunk.document_id, chunk.index),
+            digest: chunk.digest.bytes(),
+            size_bytes: length(chunk.text.len()),
+            untrusted: Some(UntrustedReason::RetrievedDocument),
+        };
+        self.note(ActionClass::Read, chunks.iter().map(read).collect());
+    }
+
     fn sent(&self) -> Read {
         let sent = self.subject.sent;
         Read {
@@ -113,7 +127,8 @@ impl Run<'_> {
             StepKind::LlmCall { .. } | StepKind::Agent { .. } | StepKind::Embedding { .. } => {
                 Some(UntrustedReason::ModelOutput)
             }
-            StepKind::Task { .. } | StepKind::Return { .. } => None,
+            StepKind::Task { action: Action::RetrieveDocuments } => Some(UntrustedReason::RetrievedDocument),
+            StepKind::Task { action: Action::EvaluatePolicy } | StepKind::Return { .. } => None,
         };
         let Some(Output::Mapped(template)) = &step.output else { return own };
         let of = |reference: &Reference| match reference {
@@ -137,6 +152,7 @@ impl Run<'_> {
         let untrusted = self.doubts.get(id).copied();
         let origin = match untrusted {
             Some(UntrustedReason::ModelOutput) => Origin::ToolResult,
+            Some(UntrustedReason::RetrievedDocument) => Origin::KnowledgeBase,
             Some(UntrustedReason::UserSupplied) => Origin::UserInput,
             None => Origin::System,
         };

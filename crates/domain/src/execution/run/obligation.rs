@@ -29,21 +29,28 @@ impl Closed {
     /// under that. An obligation that cannot be fulfilled ends the run without an answer, whatever it had found.
     #[must_use]
     pub fn fulfil(mut self, outside: Outside<'_>) -> Ended {
-        for obligation in std::mem::take(&mut self.owed) {
+        let owed = std::mem::take(&mut self.owed);
+        // What is masked cites nothing any more.
+        let cites = owed.contains(&Obligation::RequireCitation) && self.require_citation(outside, outside.clock.now());
+        for &obligation in &owed {
             let now = outside.clock.now();
             let fulfilled = match obligation {
+                Obligation::RequireCitation => cites,
                 Obligation::RecordTranscript => self.record_transcript(outside, now),
                 Obligation::RedactOutput => self.redact_output(outside, now),
                 // The fact that tells the run's end names the owner.
                 Obligation::NotifyOwner => true,
-                Obligation::RequireCitation | Obligation::HumanReview => {
-                    self.refuse();
-                    false
-                }
+                // A person's part comes when everything else is done.
+                Obligation::HumanReview => false,
             };
             if fulfilled {
                 self.ended.fulfilled.push((obligation, now));
             }
+        }
+        if owed.contains(&Obligation::HumanReview) && self.ended.outcome == Outcome::Success {
+            self.ended.status = Status::AwaitingReview;
+            // The owner is told of the end, and this is none.
+            self.ended.fulfilled.retain(|(obligation, _)| *obligation != Obligation::NotifyOwner);
         }
         self.ended
     }
@@ -55,6 +62,28 @@ impl Closed {
             let message = "the policy asks for something that this server cannot do";
             self.ended.error = Some(RunError::new("obligation_unavailable", message));
         }
+    }
+
+    /// Takes an answer away that cites no document that was retrieved. Without an answer nothing cites.
+    fn require_citation(&mut self, outside: Outside<'_>, now: Timestamp) -> bool {
+        let Some((output, _)) = &self.ended.output else { return false };
+        let text = match output {
+            Value::String(text) => text.clone(),
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                other.to_string()
+            }
+        };
+        let cited: Vec<&String> = self.citable.iter().filter(|id| text.contains(&format!("[{id}]"))).collect();
+        let cites = !cited.is_empty();
+        let body = Map::from_iter([("retrieved".to_owned(), json!(self.citable)), ("cited".to_owned(), json!(cited))]);
+        self.keep(outside, ("citations", "citations.json"), (body, None), now);
+        if !cites {
+            self.ended.output = None;
+            (self.ended.status, self.ended.outcome) = (Status::Failed, Outcome::Failure);
+            let message = "the answer cites no document that was retrieved";
+            self.ended.error = Some(RunError::new("citation_missing", message));
+        }
+        cites
     }
 
     /// Whatever was said until the end, however the run ended.

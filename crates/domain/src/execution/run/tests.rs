@@ -5,7 +5,11 @@ use super::*;
 use crate::{
     asset::{canonical::Canonical, content, content::CheckedContent, kind::AssetKind},
     evidence::lineage::{Origin, UntrustedReason},
-    execution::plan::{BoundAsset, Source},
+    execution::{
+        plan::{BoundAsset, Source},
+        provider::Completion,
+        routing::{Attempt, Routing},
+    },
     flow::Flow,
     policy::CompiledPolicy,
     release::lane::Lane,
@@ -77,7 +81,9 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
         ],
         flow,
         prompt: Some(template.compose(|_| None).unwrap()),
+        routing: Routing::of(&model_policy, None, |_| None),
         model_policy: Some(model_policy),
+        knowledge: Vec::new(),
         included: vec![source("manners@v3", &json!({}))],
         release_id: "r".to_owned(),
         workload_id: "w".to_owned(),
@@ -95,6 +101,12 @@ fn facts() -> RunFacts {
         environment: "dev".to_owned(),
         lane: Lane::Standard,
     }
+}
+
+fn said(text: &str) -> Answer {
+    let completion = Completion { text: text.to_owned(), tokens_in: 1, tokens_out: 1, ..Completion::default() };
+    let attempt = Attempt { route: 0, result: Ok(()), retry_after: None, latency: Duration::from_millis(1) };
+    Answer { attempts: vec![attempt], was_told: false, completion: Ok(completion) }
 }
 
 /// Runs a plan with a provider that says the same again and again, and stops it at a question where it is told to.
@@ -121,8 +133,7 @@ fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Cut)>) -> Ended {
         {
             return run.conclude(Some(cut));
         }
-        let (text, metadata) = (answer.to_owned(), Map::new());
-        turn = run.answered(Ok(Completion { text, tokens_in: 1, tokens_out: 1, metadata }));
+        turn = run.answered(said(answer));
     }
     run.conclude(None)
 }
@@ -213,12 +224,12 @@ fn an_answer_is_masked_and_what_is_told_of_it_is_numbers() {
 }
 
 #[test]
-fn what_cannot_be_fulfilled_leaves_no_answer() {
+fn an_answer_that_cites_nothing_is_no_answer() {
     let cited = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "cited", "obligations": ["require_citation"] }]);
     let ended = run(&plan(policy(cited), calls(&["one"])), "x", None);
     assert_eq!((ended.status, ended.output), (Status::Failed, None));
-    assert_eq!(ended.error.unwrap().code, "obligation_unavailable");
+    assert_eq!(ended.error.unwrap().code, "citation_missing");
     assert!(ended.fulfilled.is_empty());
 }
 
@@ -326,8 +337,7 @@ fn what_takes_long_to_fulfil_is_known_before() {
         let outside = Outside { clock: &steady, ids: &steady, redactor: &redactor };
         let mut run = Run::new(subject, decision, outside);
         assert!(matches!(run.start(), Turn::Ask(_)));
-        let answer = Completion { text: long.clone(), tokens_in: 1, tokens_out: 1, metadata: Map::new() };
-        assert!(matches!(run.answered(Ok(answer)), Turn::Ended));
+        assert!(matches!(run.answered(said(&long)), Turn::Ended));
         let closed = run.close(None);
         assert_eq!(closed.work() > 200_000, takes_long, "{obligation}");
         let without = closed.unfulfilled();

@@ -59,6 +59,7 @@ pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &Fresh<'_>) -> R
         flow: FlowStanding::Absent,
         unavailable_obligations: Vec::new(),
         unenforced_controls: Vec::new(),
+        has_no_route: false,
     };
     let may_serve = (&standing, RULE);
     let decided = match operation {

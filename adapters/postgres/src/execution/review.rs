@@ -1,0 +1,119 @@
+//! Runs that wait for a person: whoever takes a run's row away from among them writes its end, and nobody else can.
+
+use crate::{
+    database::{Database, Param},
+    guarded::{Tail, commit_tail},
+    row::Columns,
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    asset::ports::ArtifactPath,
+    execution::{
+        Status,
+        review::{InTime, Overdue, ReviewEnd, ReviewStore},
+    },
+    idempotency::KeyedOutcome,
+    policy::Obligation,
+    store::{CommitError, StoreError},
+    tenant::TenantScope,
+    workload,
+};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// Runs that one turn ends.
+const BATCH: i64 = 20;
+
+/// Of a run that is not completed the answer goes, with its salt: what is left of its digest says nothing of it.
+const END: &str = concat!(
+    "WITH taken AS (
+        DELETE FROM execution_review
+        WHERE tenant_id = $1 AND execution_id = $13 AND ($14 OR lapses_at > fairway_now())
+        RETURNING 1
+     ),
+     ended AS (
+        UPDATE execution SET status = $15, outcome = $16, error_code = $17, error_message = $18, finished_at = $19
+        FROM taken WHERE tenant_id = $1 AND execution_id = $13 AND status = 'awaiting_review'
+        RETURNING workload_id, workspace_id, release_id
+     ),
+     exceptions AS (
+        INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
+        SELECT $1, $15, $13, workload_id, workspace_id, release_id FROM ended WHERE $15 <> 'completed'
+     ),
+     erased AS (
+        DELETE FROM execution_result USING ended WHERE tenant_id = $1 AND execution_id = $13 AND $15 <> 'completed'
+     ),
+     fulfilled AS (
+        INSERT INTO obligation_fulfilment (tenant_id, execution_id, obligation, fulfilled_at)
+        SELECT $1, $13, obligation, $19 FROM ended, unnest($20::text[]) AS obligation
+     ),
+     document AS (
+        INSERT INTO evidence_artifact (tenant_id, execution_id, artifact_id, artifact_kind, storage_ref, body, created_at)
+        SELECT $1, $13, $21::uuid, $22::text, $23::text, $24::text, $19 FROM ended WHERE $21::uuid IS NOT NULL
+     ),
+     note AS (
+        INSERT INTO evidence_payload (tenant_id, execution_id, artifact_id, salt, body)
+        SELECT $1, $13, $21::uuid, $25::bytea, $26::text FROM ended WHERE $25::bytea IS NOT NULL
+     )
+     SELECT fairway_commit((SELECT count(*) = 1 FROM ended), ",
+    commit_tail!(),
+    ")"
+);
+
+/// By time, the longest over first; and whoever's steps came to their end at the very moment at which the workload was
+/// stopped, so that neither saw the other.
+const OVERDUE: &str = "WITH over AS (
+        (SELECT tenant_id, execution_id, workload_id FROM execution_review
+         WHERE lapses_at < fairway_now() ORDER BY lapses_at LIMIT $1)
+        UNION
+        (SELECT review.tenant_id, review.execution_id, review.workload_id FROM execution_review AS review
+         JOIN workload USING (tenant_id, workload_id)
+         WHERE review.asked_at > fairway_now() - interval '1 minute' AND workload.status <> 'registered' LIMIT $1)
+    )
+    SELECT over.tenant_id, over.execution_id, workload.status FROM over JOIN workload USING (tenant_id, workload_id)";
+
+#[async_trait]
+impl ReviewStore for Database {
+    async fn commit_end(
+        &self,
+        scope: TenantScope,
+        end: &ReviewEnd,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        let tail = Tail::new(scope, &end.fact, key);
+        let (run, at) = (end.execution_id.uuid(), end.finished_at.moment());
+        let whenever = match end.in_time {
+            InTime::Needed => false,
+            InTime::Unneeded => true,
+        };
+        let (status, outcome) = (Status::as_str(end.status), end.outcome.as_str());
+        let error = end.error.as_ref();
+        let (code, message) = (error.map(|error| &error.code), error.map(|error| &error.message));
+        let fulfilled: Vec<&str> = end.fulfilled.iter().map(|obligation| Obligation::as_str(*obligation)).collect();
+        let document = end.artifact.as_ref();
+        let id: Option<Uuid> = document.map(|document| document.artifact_id.uuid());
+        let kind = document.map(|document| document.kind);
+        let path = document.map(|document| ArtifactPath::as_str(&document.storage_ref));
+        let body = document.map(|document| Value::Object(document.body.clone()).to_string());
+        let note = document.and_then(|document| document.payload.as_ref());
+        let (salt, said) = (note.map(|note| note.salt.as_slice()), note.map(|note| &note.body));
+        let own: [Param<'_>; 14] = [
+            &run, &whenever, &status, &outcome, &code, &message, &at, &fulfilled, &id, &kind, &path, &body, &salt,
+            &said,
+        ];
+        self.commit(END, &tail.with(&own)).await.map(|_| ())
+    }
+
+    async fn overdue(&self) -> Result<Vec<Overdue>, StoreError> {
+        let rows = self.read(OVERDUE, &[&BATCH]).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(Overdue {
+                    scope: TenantScope::for_relay(row.id("tenant_id")?),
+                    execution_id: row.id("execution_id")?,
+                    workload: row.spelled("status", workload::Status::parse)?,
+                })
+            })
+            .collect()
+    }
+}

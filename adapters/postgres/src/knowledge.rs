@@ -1,0 +1,140 @@
+//! Knowledge bases: documents, the index over their pieces, and the ends of contracts.
+
+mod contract;
+mod document;
+mod ingest;
+mod search;
+
+use crate::database::Database;
+use async_trait::async_trait;
+use fairway_domain::{
+    id::{AssetId, ChunkId, IngestId, ReleaseId, TenantId},
+    idempotency::KeyedOutcome,
+    knowledge::{
+        IndexRevision,
+        contract::ContractStanding,
+        document::{Document, Ingest, Ingested},
+        ports::{KnowledgeStore, Pin, Within},
+        retrieval::{EmbeddingModel, Found, RetrievedChunk},
+        revocation::ContractRevocation,
+    },
+    search::Words,
+    store::{Change, CommitError, Listed, Paging, StoreError},
+    tenant::TenantScope,
+};
+
+/// How the index names words and marks of one knowledge base.
+struct Lexemes {
+    prefix: String,
+}
+
+impl Lexemes {
+    fn of(tenant: TenantId, asset: AssetId) -> Self {
+        Self { prefix: IndexRevision::prefix(tenant, asset) }
+    }
+
+    /// A word: letters and digits alone, so nothing in it could end the quotes.
+    fn word(&self, word: &str) -> String {
+        format!("'{}/{word}'", self.prefix)
+    }
+
+    /// A mark of metadata: hexadecimal digits.
+    fn mark(&self, mark: &str) -> String {
+        format!("'{}#{mark}'", self.prefix)
+    }
+}
+
+/// A model as pieces name it; what has no vector names none.
+fn model_name(model: Option<&EmbeddingModel>) -> String {
+    model.map_or_else(String::new, |EmbeddingModel { account, model }| format!("{account}/{model}"))
+}
+
+#[async_trait]
+impl KnowledgeStore for Database {
+    async fn commit_documents(
+        &self,
+        scope: TenantScope,
+        change: &Change<Ingest>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<IndexRevision, CommitError> {
+        ingest::commit(self, scope, change, key).await
+    }
+
+    async fn find_ingest(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        id: IngestId,
+    ) -> Result<Option<Ingested>, StoreError> {
+        document::of_ingest(self, scope, asset, id).await
+    }
+
+    async fn list_documents(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        page: Paging,
+    ) -> Result<Listed<Document>, StoreError> {
+        document::list(self, scope, asset, page).await
+    }
+
+    async fn present_revision(&self, scope: TenantScope, asset: AssetId) -> Result<IndexRevision, StoreError> {
+        document::present_revision(self, scope, asset).await
+    }
+
+    async fn standings(
+        &self,
+        scope: TenantScope,
+        contracts: &[(AssetId, String)],
+    ) -> Result<Vec<ContractStanding>, StoreError> {
+        contract::standings(self, scope, contracts).await
+    }
+
+    async fn commit_revocation(
+        &self,
+        scope: TenantScope,
+        change: Change<ContractRevocation>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        contract::revoke(self, scope, change, key).await
+    }
+
+    async fn find_revocation(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        contract_id: &str,
+    ) -> Result<Option<ContractRevocation>, StoreError> {
+        contract::find(self, scope, asset, contract_id).await
+    }
+
+    async fn by_words(&self, scope: TenantScope, within: &Within, words: &Words) -> Result<Found, StoreError> {
+        search::by_words(self, scope, within, words).await
+    }
+
+    async fn is_embedded_by(
+        &self,
+        scope: TenantScope,
+        within: &Within,
+        model: &EmbeddingModel,
+    ) -> Result<bool, StoreError> {
+        search::is_embedded_by(self, scope, within, &model_name(Some(model))).await
+    }
+
+    async fn by_meaning(&self, scope: TenantScope, within: &Within, vector: &[f32]) -> Result<Found, StoreError> {
+        search::by_meaning(self, scope, within, vector).await
+    }
+
+    async fn chunks(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        ids: &[ChunkId],
+    ) -> Result<Vec<RetrievedChunk>, StoreError> {
+        search::chunks(self, scope, asset, ids).await
+    }
+
+    async fn pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<Pin>, StoreError> {
+        document::pins(self, scope, release).await
+    }
+}

@@ -1,0 +1,111 @@
+//! Documents as they are read back.
+
+use crate::{
+    database::Database,
+    listing::{Key, Listing, Values},
+    row::{Columns, known, parsed},
+};
+use fairway_domain::{
+    asset::canonical::Checksum,
+    id::{AssetId, IngestId, ReleaseId},
+    knowledge::{
+        IndexRevision,
+        document::{Document, DocumentId, Ingested},
+        ports::Pin,
+    },
+    store::{Listed, Paging, StoreError},
+    tenant::TenantScope,
+};
+use tokio_postgres::Row;
+
+/// A document, what stands beside it, and whether another one has taken its place.
+const COLUMNS: &str = "document.*, said.title, said.source_ref, said.metadata, NOT EXISTS (
+        SELECT FROM knowledge_document AS later
+        WHERE later.tenant_id = document.tenant_id AND later.asset_id = document.asset_id
+            AND later.document_id = document.document_id AND later.revision > document.revision
+    ) AS current";
+const FROM: &str = "FROM knowledge_document AS document
+    LEFT JOIN knowledge_document_text AS said
+        ON said.tenant_id = document.tenant_id AND said.entry_id = document.entry_id";
+
+fn revision(row: &Row, name: &'static str) -> Result<IndexRevision, StoreError> {
+    row.column::<i64>(name).map(IndexRevision::new)
+}
+
+fn document(row: &Row) -> Result<Document, StoreError> {
+    let count = |name: &'static str| known(name, u32::try_from(row.column::<i32>(name)?).ok());
+    let metadata = row.column::<Option<&str>>("metadata")?.map(parsed).transpose()?;
+    Ok(Document {
+        entry_id: row.id("entry_id")?,
+        document_id: row.spelled("document_id", DocumentId::parse)?,
+        title: row.column("title")?,
+        source_ref: row.column("source_ref")?,
+        metadata: metadata.unwrap_or_default(),
+        digest: row.spelled("digest", Checksum::parse)?,
+        text_bytes: count("text_bytes")?,
+        chunk_count: count("chunk_count")?,
+        index_revision: revision(row, "revision")?,
+        current: row.column("current")?,
+        created_at: row.moment("created_at")?,
+        created_by: row.actor("created_by")?,
+    })
+}
+
+pub(super) async fn list(
+    database: &Database,
+    scope: TenantScope,
+    asset: AssetId,
+    page: Paging,
+) -> Result<Listed<Document>, StoreError> {
+    let mut values = Values::default();
+    let conditions = vec![
+        format!("document.tenant_id = {}", values.bind(scope.tenant().uuid())),
+        format!("document.asset_id = {}", values.bind(asset.uuid())),
+    ];
+    let key = Key::Id("document.entry_id", "entry_id");
+    database.listed(Listing::plain(COLUMNS, key, FROM, conditions, values), page, document).await
+}
+
+pub(super) async fn of_ingest(
+    database: &Database,
+    scope: TenantScope,
+    asset: AssetId,
+    id: IngestId,
+) -> Result<Option<Ingested>, StoreError> {
+    const FIND: &str = "SELECT revision FROM knowledge_ingest
+        WHERE tenant_id = $1 AND ingest_id = $2 AND asset_id IS NOT DISTINCT FROM $3::uuid";
+    let (tenant, asset) = (scope.tenant().uuid(), asset.uuid());
+    let Some(row) = database.read_one(FIND, &[&tenant, &id.uuid(), &asset]).await? else { return Ok(None) };
+    let made = revision(&row, "revision")?;
+    let sql = format!(
+        "SELECT {COLUMNS} {FROM}
+         WHERE document.tenant_id = $1 AND document.asset_id = $2 AND document.revision = $3
+         ORDER BY document.entry_id"
+    );
+    let rows = database.read(&sql, &[&tenant, &asset, &made.get()]).await?;
+    let documents = rows.iter().map(document).collect::<Result<_, _>>()?;
+    Ok(Some(Ingested { ingest_id: id, index_revision: made, documents }))
+}
+
+pub(super) async fn present_revision(
+    database: &Database,
+    scope: TenantScope,
+    asset: AssetId,
+) -> Result<IndexRevision, StoreError> {
+    const SQL: &str = "SELECT revision FROM knowledge_index WHERE tenant_id = $1 AND asset_id = $2";
+    let row = database.read_one(SQL, &[&scope.tenant().uuid(), &asset.uuid()]).await?;
+    row.map_or_else(|| Ok(IndexRevision::default()), |row| revision(&row, "revision"))
+}
+
+pub(super) async fn pins(database: &Database, scope: TenantScope, release: ReleaseId) -> Result<Vec<Pin>, StoreError> {
+    const SQL: &str = "SELECT pin.asset_id, pin.revision AS pinned, coalesce(known.revision, 0) AS present
+        FROM knowledge_pin AS pin
+        LEFT JOIN knowledge_index AS known ON known.tenant_id = pin.tenant_id AND known.asset_id = pin.asset_id
+        WHERE pin.tenant_id = $1 AND pin.release_id = $2 ORDER BY pin.asset_id";
+    let rows = database.read(SQL, &[&scope.tenant().uuid(), &release.uuid()]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Pin { asset: row.id("asset_id")?, pinned: revision(row, "pinned")?, present: revision(row, "present")? })
+        })
+        .collect()
+}

@@ -1,0 +1,180 @@
+//! Finding pieces of documents.
+//!
+//! A look into the index is a bitmap that the words alone make, and ends after so many rows: a tenant and a knowledge base
+//! are asked for with `IS NOT DISTINCT FROM`, which no other index answers, so that whatever the planner believes of the
+//! words, it does not walk through all pieces of a knowledge base to find the few that hold them.
+
+use super::Lexemes;
+use crate::{
+    database::{Database, Param},
+    row::{Columns, known},
+};
+use fairway_domain::{
+    asset::canonical::Checksum,
+    id::{AssetId, ChunkId},
+    knowledge::{
+        document::{DocumentId, marks},
+        ports::Within,
+        retrieval::{CANDIDATES, COMPARED, Found, Hit, Looks, RetrievedChunk, likeness},
+    },
+    search::Words,
+    store::StoreError,
+    tenant::TenantScope,
+};
+use uuid::Uuid;
+
+/// Most words of a query whose number of pieces is looked up.
+const LOOKED_UP: usize = 512;
+
+pub(super) async fn by_words(
+    database: &Database,
+    scope: TenantScope,
+    within: &Within,
+    words: &Words,
+) -> Result<Found, StoreError> {
+    // `ts_rank` of one word is 0.06 where it stands once and comes near 0.1 the more often it does. The text of the vector
+    // is made whole once, and not for each word.
+    const SQL: &str = "WITH asked AS MATERIALIZED (
+            SELECT lexeme::tsquery AS lexeme, share FROM unnest($5::text[], $6::float8[]) AS asked (lexeme, share)
+        )
+        SELECT chunk_id, max(score) AS score
+        FROM unnest($4::text[]) AS look (query) CROSS JOIN LATERAL (
+            SELECT chunk_id, (SELECT sum(share * 10 * ts_rank(words, lexeme)) FROM asked) AS score
+            FROM (
+                SELECT chunk_id, words || ''::tsvector AS words FROM knowledge_chunk
+                WHERE words @@ look.query::tsquery
+                    AND tenant_id IS NOT DISTINCT FROM $1::uuid AND asset_id IS NOT DISTINCT FROM $2::uuid
+                    AND from_revision <= $3 AND (until_revision IS NULL OR until_revision > $3)
+                LIMIT $7
+            ) AS few
+        ) AS found
+        GROUP BY chunk_id ORDER BY score DESC, chunk_id LIMIT $8";
+    let looks = looks(database, scope, within, words).await?;
+    if looks.looks.is_empty() {
+        return Ok(Found::default());
+    }
+    let lexemes = Lexemes::of(scope.tenant(), within.asset);
+    let marks: Vec<String> = marks(&within.filters).iter().map(|mark| lexemes.mark(mark)).collect();
+    let query = |look: &Vec<String>| {
+        look.iter().map(|word| lexemes.word(word)).chain(marks.iter().cloned()).collect::<Vec<_>>().join(" & ")
+    };
+    let queries: Vec<String> = looks.looks.iter().map(query).collect();
+    let asked: Vec<String> = looks.words.iter().map(|word| lexemes.word(&word.word)).collect();
+    let shares: Vec<f64> = looks.words.iter().map(|word| word.weight).collect();
+    let params: [Param<'_>; 8] = [
+        &scope.tenant().uuid(),
+        &within.asset.uuid(),
+        &within.revision.get(),
+        &queries,
+        &asked,
+        &shares,
+        &i64::from(CANDIDATES),
+        &i64::from(within.most),
+    ];
+    let rows = database.read(SQL, &params).await?;
+    let hits = rows.iter().map(|row| Ok(Hit { chunk_id: row.id("chunk_id")?, score: row.column("score")? }));
+    Ok(Found { hits: hits.collect::<Result<_, StoreError>>()?, capped: looks.capped })
+}
+
+/// How the index is to be asked for the words.
+async fn looks(database: &Database, scope: TenantScope, within: &Within, words: &Words) -> Result<Looks, StoreError> {
+    const SQL: &str = "SELECT asked.word, coalesce((
+                SELECT held.chunks FROM knowledge_word AS held
+                WHERE held.tenant_id = $1 AND held.asset_id = $2 AND held.word = asked.word AND held.revision <= $3
+                ORDER BY held.revision DESC LIMIT 1), 0) AS held,
+            coalesce((
+                SELECT chunks FROM knowledge_ingest WHERE tenant_id = $1 AND asset_id = $2 AND revision = $3
+            ), 0) AS total
+        FROM unnest($4::text[]) AS asked (word)";
+    let asked: Vec<&str> = words.iter().take(LOOKED_UP).collect();
+    if asked.is_empty() {
+        return Ok(Looks::default());
+    }
+    let params: [Param<'_>; 4] = [&scope.tenant().uuid(), &within.asset.uuid(), &within.revision.get(), &asked];
+    let rows = database.read(SQL, &params).await?;
+    let number = |name: &'static str, number: i64| known(name, u64::try_from(number).ok());
+    let mut total = 0;
+    let mut held = Vec::with_capacity(rows.len());
+    for row in &rows {
+        total = number("total", row.column("total")?)?;
+        held.push((row.column("word")?, number("held", row.column("held")?)?));
+    }
+    Ok(Looks::plan(held, total))
+}
+
+pub(super) async fn is_embedded_by(
+    database: &Database,
+    scope: TenantScope,
+    within: &Within,
+    model: &str,
+) -> Result<bool, StoreError> {
+    const SQL: &str = "SELECT NOT EXISTS (
+            SELECT FROM knowledge_chunk WHERE tenant_id = $1 AND asset_id = $2 AND embedded_by < $4
+                AND from_revision <= $3 AND (until_revision IS NULL OR until_revision > $3)
+        ) AND NOT EXISTS (
+            SELECT FROM knowledge_chunk WHERE tenant_id = $1 AND asset_id = $2 AND embedded_by > $4
+                AND from_revision <= $3 AND (until_revision IS NULL OR until_revision > $3)
+        ) AS whole";
+    let params: [Param<'_>; 4] = [&scope.tenant().uuid(), &within.asset.uuid(), &within.revision.get(), &model];
+    database.read_one(SQL, &params).await?.map_or(Ok(false), |row| row.column("whole"))
+}
+
+pub(super) async fn by_meaning(
+    database: &Database,
+    scope: TenantScope,
+    within: &Within,
+    vector: &[f32],
+) -> Result<Found, StoreError> {
+    const SQL: &str = "SELECT chunk_id, embedding FROM knowledge_chunk
+        WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
+            AND (until_revision IS NULL OR until_revision > $3) AND embedding IS NOT NULL
+            AND ($4::text IS NULL OR words @@ $4::text::tsquery)
+        LIMIT $5";
+    let lexemes = Lexemes::of(scope.tenant(), within.asset);
+    let marks: Vec<String> = marks(&within.filters).iter().map(|mark| lexemes.mark(mark)).collect();
+    let filter = (!marks.is_empty()).then(|| marks.join(" & "));
+    let most = i64::from(COMPARED);
+    let params: [Param<'_>; 5] =
+        [&scope.tenant().uuid(), &within.asset.uuid(), &within.revision.get(), &filter, &most.saturating_add(1)];
+    let rows = database.read(SQL, &params).await?;
+    let capped = i64::try_from(rows.len()).is_ok_and(|rows| rows > most);
+    let mut hits = Vec::with_capacity(rows.len());
+    for row in rows.iter().take(usize::try_from(COMPARED).unwrap_or(usize::MAX)) {
+        let stored: &[u8] = row.column("embedding")?;
+        let other: Vec<f32> = stored.as_chunks::<4>().0.iter().map(|part| f32::from_le_bytes(*part)).collect();
+        known("embedding", (other.len() == vector.len()).then_some(()))?;
+        hits.push(Hit { chunk_id: row.id("chunk_id")?, score: likeness(vector, &other) });
+    }
+    Ok(Found { hits, capped }.best(within.most))
+}
+
+pub(super) async fn chunks(
+    database: &Database,
+    scope: TenantScope,
+    asset: AssetId,
+    ids: &[ChunkId],
+) -> Result<Vec<RetrievedChunk>, StoreError> {
+    const SQL: &str = "SELECT chunk_id, chunk.entry_id, document_id, said.title, position, chunk.body, digest, tokens
+        FROM knowledge_chunk AS chunk
+        LEFT JOIN knowledge_document_text AS said
+            ON said.tenant_id = chunk.tenant_id AND said.entry_id = chunk.entry_id
+        WHERE chunk.tenant_id = $1 AND chunk_id = ANY($2) AND asset_id IS NOT DISTINCT FROM $3::uuid";
+    let ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
+    let rows = database.read(SQL, &[&scope.tenant().uuid(), &ids, &asset.uuid()]).await?;
+    rows.iter()
+        .map(|row| {
+            let count = |name: &'static str| known(name, u32::try_from(row.column::<i32>(name)?).ok());
+            Ok(RetrievedChunk {
+                chunk_id: row.id("chunk_id")?,
+                entry_id: row.id("entry_id")?,
+                document_id: row.spelled("document_id", DocumentId::parse)?,
+                title: row.column("title")?,
+                index: count("position")?,
+                text: row.column("body")?,
+                digest: row.spelled("digest", Checksum::parse)?,
+                tokens: count("tokens")?,
+                score: 0.0,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,37 @@
+//! Documents that are added, and contracts that are ended.
+
+use super::{Decision, store};
+use crate::{
+    knowledge::{base, documents, ingest},
+    stage::{Stage, fresh, scope, stamp},
+};
+use fairway_domain::{
+    knowledge::{IndexRevision, ports::KnowledgeStore, revocation::ContractRevocation},
+    tenant::DEFAULT_TENANT,
+};
+use uuid::Uuid;
+
+pub(super) async fn addition(stage: &Stage) -> Decision {
+    let (asset, _) = base(stage).await;
+    let change = ingest(&asset, documents(&[("leave", "Thirty days of leave.")]), IndexRevision::default());
+    let id = asset.asset_id;
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_documents(scope(), &change, key.as_ref()).await.map(|_| ()))
+        .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
+        .stale(format!("UPDATE asset SET asset_kind = 'skill' WHERE asset_id = '{id}'"))
+        .stale(format!("INSERT INTO knowledge_index VALUES ('{DEFAULT_TENANT}', '{id}', 1, 0)"))
+}
+
+pub(super) async fn revocation(stage: &Stage) -> Decision {
+    let (asset, contract) = base(stage).await;
+    let change = ContractRevocation::say(fresh(), &asset, (&contract, "It is over."), &stamp()).unwrap();
+    let store = store(stage);
+    let other = format!(
+        "INSERT INTO contract_revocation VALUES ('{DEFAULT_TENANT}', '{contract}', '{}', '{}', now(), 'user:eve')",
+        Uuid::now_v7(),
+        asset.asset_id
+    );
+    Decision::new(async move |key| store.commit_revocation(scope(), change, key.as_ref()).await)
+        .stale(other)
+        .stale(format!("DELETE FROM access_contract WHERE contract_id = '{contract}'"))
+}

@@ -1,0 +1,81 @@
+//! Runs that wait for a person, and how they end.
+
+use super::{Decision, accepted, store};
+use crate::stage::{Stage, acceptance, ending, fresh, run_ref, scope, stamp};
+use fairway_domain::{
+    asset::ports::ArtifactPath,
+    evidence::EvidenceArtifact,
+    execution::{
+        Acceptance, Ending, Outcome, Payload, RunError, Status,
+        ports::ExecutionStore,
+        review::{InTime, ReviewEnd, ReviewStore},
+    },
+    policy::Obligation,
+};
+use serde_json::Map;
+use std::time::Duration;
+
+/// An end that is none yet.
+fn waiting(run: &Acceptance) -> Ending {
+    let ending = ending(run);
+    let fact = run_ref(run).review_asked(ending.output.as_ref(), &stamp());
+    Ending { status: Status::AwaitingReview, review_within: Some(Duration::from_secs(3_600)), fact, ..ending }
+}
+
+async fn accepted_run(stage: &Stage) -> Acceptance {
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let run = acceptance(&placed);
+    accepted(&stage.store, &run, on, None).await.unwrap();
+    run
+}
+
+/// A run's steps are over, and its answer waits.
+pub(super) async fn asked(stage: &Stage) -> Decision {
+    let run = accepted_run(stage).await;
+    let (ending, id, store) = (waiting(&run), run.execution_id, store(stage));
+    Decision::new(async move |_| store.finish(scope(), &ending).await)
+        .stale(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{id}'"))
+        .stale(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
+}
+
+/// A person says that the answer may not be shown.
+pub(super) async fn judged(stage: &Stage) -> Decision {
+    let (decision, id) = ends(stage, InTime::Needed).await;
+    decision.stale(format!("UPDATE execution_review SET lapses_at = fairway_now() WHERE execution_id = '{id}'"))
+}
+
+/// Nobody said anything.
+pub(super) async fn lapsed(stage: &Stage) -> Decision {
+    ends(stage, InTime::Unneeded).await.0
+}
+
+async fn ends(stage: &Stage, in_time: InTime) -> (Decision, fairway_domain::id::ExecutionId) {
+    let run = accepted_run(stage).await;
+    stage.store.finish(scope(), &waiting(&run)).await.unwrap();
+    let (artifact_id, id, at) = (fresh(), run.execution_id, stamp());
+    let artifact = EvidenceArtifact {
+        artifact_id,
+        kind: "review",
+        storage_ref: ArtifactPath::of_evidence(id, artifact_id, "review.json"),
+        body: Map::new(),
+        payload: Some(Payload { body: r#"{"note":"no"}"#.to_owned(), salt: [4; 16] }),
+        created_at: at.at,
+    };
+    let end = ReviewEnd {
+        execution_id: id,
+        status: Status::Denied,
+        outcome: Outcome::Denied,
+        error: Some(RunError::new("review_rejected", "x")),
+        artifact: Some(artifact),
+        fulfilled: vec![Obligation::HumanReview, Obligation::NotifyOwner],
+        in_time,
+        finished_at: at.at,
+        fact: run_ref(&run).ended(Outcome::Denied, None, None, &at),
+    };
+    let store = store(stage);
+    let decision = Decision::new(async move |key| store.commit_end(scope(), &end, key.as_ref()).await)
+        .stale(format!("DELETE FROM execution_review WHERE execution_id = '{id}'"))
+        .stale(format!("UPDATE execution SET status = 'running' WHERE execution_id = '{id}'"));
+    (decision, id)
+}

@@ -1,0 +1,364 @@
+//! Documents of knowledge bases: what is found, as of which revision, and by whom.
+
+use crate::{
+    indexes::{TURNS, asked},
+    stage::{Stage, World, fresh, scope, slug, stamp},
+};
+use fairway_domain::{
+    asset::{
+        Asset,
+        canonical::{Canonical, Checksum},
+        kind::AssetKind,
+        ports::AssetStore,
+    },
+    id::{AssetId, TenantId},
+    knowledge::{
+        ChunkStrategy, Chunking, IndexRevision,
+        contract::ContractStanding,
+        document::{DocumentId, Ingest, NewChunk, NewDocument},
+        ports::{KnowledgeStore, Within},
+        retrieval::{CANDIDATES, EmbeddingModel, Found, direction},
+        revocation::ContractRevocation,
+    },
+    search::{Words, counted},
+    store::{Change, CommitError, Paging, Start},
+    tenant::TenantScope,
+};
+use fairway_testkit::TestDatabase;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+/// A knowledge base with a version, and the name of its contract.
+pub(crate) async fn base(stage: &World) -> (Asset, String) {
+    let asset = stage.asset(AssetKind::KnowledgeBase).await;
+    let contract = slug().to_string();
+    let content = Canonical::of(&contracted(&contract, false)).unwrap();
+    let change = asset.add_version(fresh(), None, content.into(), &stamp()).unwrap();
+    stage.store.commit_version(scope(), change, None).await.unwrap();
+    (asset, contract)
+}
+
+fn contracted(contract: &str, revoked: bool) -> Value {
+    json!({ "source_type": "inline", "access_contract": {
+        "contract_id": contract, "version": "1", "default_decision": "deny", "allowed_workspaces": [],
+        "allowed_access_modes": [], "revoked": revoked,
+    } })
+}
+
+/// Documents of one piece each.
+pub(crate) fn documents(texts: &[(&str, &str)]) -> Vec<NewDocument> {
+    texts.iter().map(|(name, text)| document(name, &[text])).collect()
+}
+
+/// A document of these pieces.
+fn document(name: &str, pieces: &[&str]) -> NewDocument {
+    let text = pieces.join(" ");
+    let mut start = 0;
+    let chunks = pieces
+        .iter()
+        .map(|piece| {
+            let end = start + piece.len();
+            let chunk = NewChunk {
+                chunk_id: fresh(),
+                start,
+                end,
+                tokens: 7,
+                digest: Checksum::of(piece.as_bytes()),
+                words: counted([*piece]),
+                vector: None,
+            };
+            start = end + 1;
+            chunk
+        })
+        .collect();
+    NewDocument {
+        entry_id: fresh(),
+        document_id: DocumentId::parse(name).unwrap(),
+        title: Some("A title".to_owned()),
+        source_ref: None,
+        metadata: Map::new(),
+        digest: Checksum::of(text.as_bytes()),
+        text,
+        chunks,
+    }
+}
+
+pub(crate) fn ingest(asset: &Asset, documents: Vec<NewDocument>, seen: IndexRevision) -> Change<Ingest> {
+    let how = (Chunking { strategy: ChunkStrategy::Sentence, chunk_tokens: 512 }, None);
+    Ingest::add(asset, fresh(), how, documents, (seen, &stamp())).unwrap()
+}
+
+async fn add(stage: &Stage, asset: &Asset, documents: Vec<NewDocument>) -> IndexRevision {
+    let seen = stage.store.present_revision(scope(), asset.asset_id).await.unwrap();
+    stage.store.commit_documents(scope(), &ingest(asset, documents, seen), None).await.unwrap()
+}
+
+fn within(asset: AssetId, revision: i64) -> Within {
+    Within { asset, revision: IndexRevision::new(revision), filters: Map::new(), most: 10 }
+}
+
+/// The names of documents that hold words, best first.
+async fn found(stage: &Stage, within: &Within, query: &str) -> Vec<String> {
+    let found = stage.store.by_words(scope(), within, &Words::of([query])).await.unwrap();
+    said(stage, within.asset, &found).await
+}
+
+async fn said(stage: &Stage, asset: AssetId, found: &Found) -> Vec<String> {
+    let ids: Vec<_> = found.hits.iter().map(|hit| hit.chunk_id).collect();
+    let chunks = stage.store.chunks(scope(), asset, &ids).await.unwrap();
+    let name = |id| chunks.iter().find(|chunk| chunk.chunk_id == id).unwrap().document_id.to_string();
+    ids.into_iter().map(name).collect()
+}
+
+#[tokio::test]
+async fn what_was_there_at_a_revision_is_found_there_for_ever() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    let id = asset.asset_id;
+    assert_eq!(stage.store.present_revision(scope(), id).await.unwrap(), IndexRevision::default());
+    let first = documents(&[("leave", "Thirty days of leave a year."), ("travel", "Trains before planes.")]);
+    assert_eq!(add(&stage, &asset, first).await, IndexRevision::new(1));
+    assert_eq!(add(&stage, &asset, documents(&[("leave", "Forty days of leave.")])).await, IndexRevision::new(2));
+    assert_eq!(found(&stage, &within(id, 1), "leave").await, ["leave"]);
+    let text = async |revision| {
+        let found = stage.store.by_words(scope(), &within(id, revision), &Words::of(["LEAVE!"])).await.unwrap();
+        assert_eq!(found.hits.len(), 1);
+        assert!(found.hits[0].score > 0.5 && found.hits[0].score <= 1.0, "{found:?}");
+        stage.store.chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap()[0].text.clone()
+    };
+    assert_eq!(
+        (text(1).await.as_str(), text(2).await.as_str()),
+        ("Thirty days of leave a year.", "Forty days of leave.")
+    );
+    assert_eq!(found(&stage, &within(id, 0), "leave").await, [""; 0]);
+    assert_eq!(found(&stage, &within(id, 2), "thirty").await, [""; 0]);
+    assert_eq!(found(&stage, &within(id, 2), "trains").await, ["travel"]);
+    let listed = stage.store.list_documents(scope(), id, Paging { limit: 10, start: Start::Skip(0) }).await.unwrap();
+    let rows: Vec<(&str, i64, bool)> =
+        listed.rows.iter().map(|row| (row.document_id.as_str(), row.index_revision.get(), row.current)).collect();
+    assert_eq!(rows, [("leave", 2, true), ("travel", 1, true), ("leave", 1, false)]);
+    // The scores of a revision do not change with what is added later.
+    let score = async || stage.store.by_words(scope(), &within(id, 1), &Words::of(["leave trains"])).await.unwrap();
+    let before = score().await;
+    add(&stage, &asset, (0..20).map(|number| document(&format!("more-{number}"), &["leave leave"])).collect()).await;
+    assert_eq!(score().await, before);
+}
+
+#[tokio::test]
+async fn rare_words_count_for_more_and_more_words_too() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    let texts = [
+        ("both", "The policy on parental leave."),
+        ("rare", "Parental matters."),
+        ("common", "The policy of the house."),
+        ("other", "The policy again."),
+        ("none", "Nothing at all."),
+    ];
+    add(&stage, &asset, documents(&texts)).await;
+    assert_eq!(found(&stage, &within(asset.asset_id, 1), "parental policy").await, ["both", "rare", "common", "other"]);
+    assert_eq!(found(&stage, &Within { most: 1, ..within(asset.asset_id, 1) }, "parental policy").await, ["both"]);
+}
+
+#[tokio::test]
+async fn nobody_finds_what_another_knowledge_base_or_tenant_has() {
+    let stage = Stage::new().await;
+    let ((mine, _), (other, _)) = (base(&stage).await, base(&stage).await);
+    add(&stage, &mine, documents(&[("mine", "A secret word.")])).await;
+    add(&stage, &other, documents(&[("other", "A secret word.")])).await;
+    assert_eq!(found(&stage, &within(mine.asset_id, 1), "secret").await, ["mine"]);
+    let abroad = TenantScope::for_relay(TenantId::from(Uuid::now_v7()));
+    let at = within(mine.asset_id, 1);
+    assert_eq!(stage.store.by_words(abroad, &at, &Words::of(["secret"])).await.unwrap(), Found::default());
+    let here = stage.store.by_words(scope(), &at, &Words::of(["secret"])).await.unwrap();
+    let ids: Vec<_> = here.hits.iter().map(|hit| hit.chunk_id).collect();
+    assert_eq!(stage.store.chunks(abroad, mine.asset_id, &ids).await.unwrap(), []);
+    assert_eq!(stage.store.chunks(scope(), other.asset_id, &ids).await.unwrap(), []);
+}
+
+/// T44: whatever a query holds, it is words.
+#[tokio::test]
+async fn a_query_is_no_language() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    add(&stage, &asset, documents(&[("a", "O'Brien's rate is 5 % of <all> & more \\ or less.")])).await;
+    let at = within(asset.asset_id, 1);
+    for query in ["'", "' | 'x", "rate & !all", "a:*", "% _ \\", "'; DROP TABLE fact; --", "<->", "(((", "\u{0}"] {
+        stage.store.by_words(scope(), &at, &Words::of([query])).await.unwrap();
+    }
+    assert_eq!(found(&stage, &at, "o'brien & !!").await, ["a"]);
+    assert_eq!(found(&stage, &at, "!rate").await, ["a"]);
+    assert_eq!(found(&stage, &at, "rat:*").await, [""; 0]);
+    let long = (0..4_000).map(|number| format!("w{number} ")).collect::<String>() + "a0rate rate";
+    stage.store.by_words(scope(), &at, &Words::of([long.as_str()])).await.unwrap();
+}
+
+#[tokio::test]
+async fn metadata_narrows() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    let mut both = documents(&[("de", "leave"), ("en", "leave")]);
+    both[0].metadata = json!({ "language": "de", "years": [2025, 2026] }).as_object().unwrap().clone();
+    both[1].metadata = json!({ "language": "en" }).as_object().unwrap().clone();
+    add(&stage, &asset, both).await;
+    for (filters, expected) in [
+        (json!({}), vec!["de", "en"]),
+        (json!({ "language": "de" }), vec!["de"]),
+        (json!({ "language": "de", "years": [2025, 2026] }), vec!["de"]),
+        (json!({ "language": "de", "years": [2025] }), vec![]),
+        (json!({ "lang": "de" }), vec![]),
+    ] {
+        let narrow = Within { filters: filters.as_object().unwrap().clone(), ..within(asset.asset_id, 1) };
+        let mut names = found(&stage, &narrow, "leave").await;
+        names.sort();
+        assert_eq!(names, expected, "{filters}");
+    }
+}
+
+#[tokio::test]
+async fn of_words_that_too_many_pieces_hold_some_are_ranked() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    let many = usize::try_from(CANDIDATES).unwrap() + 200;
+    let mut pieces = vec!["the common word and many others"; many];
+    pieces.push("the common word, and one needle");
+    add(&stage, &asset, vec![document("hay", &pieces), document("apart", &["nothing of it"])]).await;
+    let at = within(asset.asset_id, 1);
+    let found = stage.store.by_words(scope(), &at, &Words::of(["common needle"])).await.unwrap();
+    assert!(found.capped, "of the common word, some: {found:?}");
+    let best = stage.store.chunks(scope(), asset.asset_id, &[found.hits[0].chunk_id]).await.unwrap();
+    assert!(best[0].text.contains("needle"), "{best:?}");
+    let found = stage.store.by_words(scope(), &at, &Words::of(["common word"])).await.unwrap();
+    assert!(found.capped);
+    assert_eq!(found.hits.len(), 10);
+}
+
+#[tokio::test]
+async fn of_two_who_add_at_once_the_second_decides_again() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    let (one, other) = (
+        ingest(&asset, documents(&[("a", "one")]), IndexRevision::default()),
+        ingest(&asset, documents(&[("a", "two")]), IndexRevision::default()),
+    );
+    let both = tokio::join!(
+        stage.store.commit_documents(scope(), &one, None),
+        stage.store.commit_documents(scope(), &other, None)
+    );
+    let (won, lost) = match both {
+        (Ok(revision), Err(error)) | (Err(error), Ok(revision)) => (revision, error),
+        both => panic!("{both:?}"),
+    };
+    assert_eq!(won, IndexRevision::new(1));
+    assert!(matches!(lost, CommitError::Stale), "{lost:?}");
+    assert_eq!(stage.number("SELECT count(*) FROM knowledge_chunk").await, 1);
+}
+
+#[tokio::test]
+async fn vectors_are_compared_within_one_model() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    let model = |name: &str| EmbeddingModel { account: "local".to_owned(), model: name.to_owned() };
+    let mut all = documents(&[("x", "one"), ("y", "two"), ("xy", "three")]);
+    for (document, vector) in all.iter_mut().zip([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]) {
+        document.chunks[0].vector = direction(&vector);
+    }
+    let change = Ingest::add(&asset, fresh(), how_of("m"), all, (IndexRevision::default(), &stamp())).unwrap();
+    stage.store.commit_documents(scope(), &change, None).await.unwrap();
+    let at = within(asset.asset_id, 1);
+    let nearest = stage.store.by_meaning(scope(), &at, &[1.0, 0.0]).await.unwrap();
+    assert_eq!(said(&stage, asset.asset_id, &nearest).await, ["x", "xy", "y"]);
+    assert!(!nearest.capped && (nearest.hits[1].score - 0.5_f64.sqrt()).abs() < 1e-6, "{nearest:?}");
+    let whole = async |revision, name| {
+        let at = within(asset.asset_id, revision);
+        stage.store.is_embedded_by(scope(), &at, &model(name)).await.unwrap()
+    };
+    assert!(whole(1, "m").await && !whole(1, "n").await);
+    // One piece without a vector, or with another's, is enough; once it is replaced, all is well.
+    add(&stage, &asset, documents(&[("y", "two, without")])).await;
+    assert!(whole(1, "m").await && !whole(2, "m").await);
+    let mut again = documents(&[("y", "two again")]);
+    again[0].chunks[0].vector = direction(&[0.0, 1.0]);
+    let change = Ingest::add(&asset, fresh(), how_of("m"), again, (IndexRevision::new(2), &stamp())).unwrap();
+    stage.store.commit_documents(scope(), &change, None).await.unwrap();
+    assert!(whole(3, "m").await && !whole(2, "m").await);
+}
+
+fn how_of(model: &str) -> (Chunking, Option<EmbeddingModel>) {
+    let model = EmbeddingModel { account: "local".to_owned(), model: model.to_owned() };
+    (Chunking { strategy: ChunkStrategy::Fixed, chunk_tokens: 16 }, Some(model))
+}
+
+#[tokio::test]
+async fn a_contract_is_over_once_a_version_or_somebody_says_so() {
+    let stage = Stage::new().await;
+    let ((one, by_row), (two, by_version)) = (base(&stage).await, base(&stage).await);
+    let standings = async || {
+        let asked = [
+            (one.asset_id, by_row.clone()),
+            (two.asset_id, by_version.clone()),
+            (two.asset_id, by_row.clone()),
+            (one.asset_id, String::new()),
+        ];
+        stage.store.standings(scope(), &asked).await.unwrap()
+    };
+    use ContractStanding::{InForce, Revoked, Unknown};
+    assert_eq!(standings().await, [InForce, InForce, Unknown, Unknown]);
+    let change = ContractRevocation::say(fresh(), &one, (&by_row, "It is over."), &stamp()).unwrap();
+    stage.store.commit_revocation(scope(), change.clone(), None).await.unwrap();
+    assert_eq!(standings().await, [Revoked, InForce, Unknown, Unknown]);
+    let mut over = contracted(&by_version, true);
+    over["access_contract"]["revoked_at"] = json!("2026-01-01T00:00:00Z");
+    let change_of = |asset: &Asset, content: &Value| {
+        asset.add_version(fresh(), None, Canonical::of(content).unwrap().into(), &stamp()).unwrap()
+    };
+    stage.store.commit_version(scope(), change_of(&two, &over), None).await.unwrap();
+    assert_eq!(standings().await, [Revoked, Revoked, Unknown, Unknown]);
+    // Nothing restores it, and the first who said so is the one who did.
+    let restored = stage.store.commit_version(scope(), change_of(&one, &contracted(&by_row, false)), None).await;
+    let revoked = fairway_domain::store::Conflict::ContractRevoked;
+    assert!(matches!(restored, Err(CommitError::Conflict(conflict)) if conflict == revoked), "{restored:?}");
+    let again = ContractRevocation::say(fresh(), &one, (&by_row, "Again."), &stamp()).unwrap();
+    assert!(matches!(stage.store.commit_revocation(scope(), again, None).await, Err(CommitError::Stale)));
+    let kept = stage.store.find_revocation(scope(), one.asset_id, &by_row).await.unwrap().unwrap();
+    assert_eq!(kept, change.next);
+    assert_eq!(stage.store.find_revocation(scope(), two.asset_id, &by_row).await.unwrap(), None);
+}
+
+/// Pieces of one knowledge base, of which each has a word of its own and every tenth the word `common`.
+const FILL: &str = "
+    INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+        digest, from_revision, embedded_by, words, body)
+    SELECT '<tenant>', gen_random_uuid(), '<asset>', gen_random_uuid(), 'd' || n, 0, 0, 1, 1, 'x', 1, '',
+        array_to_tsvector(ARRAY['<prefix>/w' || n] || CASE WHEN n % 10 = 0 THEN ARRAY['<prefix>/common'] ELSE '{}' END),
+        repeat('x', 300)
+    FROM generate_series(1, 30000) AS n;
+    INSERT INTO knowledge_word SELECT '<tenant>', '<asset>', 'w' || n, 1, 1 FROM generate_series(1, 30000) AS n;
+    INSERT INTO knowledge_word VALUES ('<tenant>', '<asset>', 'common', 1, 3000);
+    ANALYZE;";
+
+/// The words alone lead to pieces: whatever the planner believes, it does not walk through a knowledge base.
+#[tokio::test]
+async fn a_rare_word_among_many_pieces_costs_little_and_a_frequent_one_is_bounded() {
+    let asset: AssetId = fresh();
+    let fill = FILL
+        .replace("<tenant>", &scope().tenant().to_string())
+        .replace("<asset>", &asset.to_string())
+        .replace("<prefix>", &IndexRevision::prefix(scope().tenant(), asset));
+    let mut database = TestDatabase::create().await.unwrap();
+    database.owner().await.unwrap().batch_execute(&fill).await.unwrap();
+    let pages = "SELECT relpages::bigint FROM pg_class WHERE relname = 'knowledge_chunk'";
+    let pages: i64 = database.owner().await.unwrap().query_one(pages, &[]).await.unwrap().get(0);
+    for (query, hits, capped, most) in
+        [("w777", 1, false, 20), ("common", 10, true, pages / 2), ("common w777", 10, true, pages / 2)]
+    {
+        let (back, counts) = asked(database, async |_, store| {
+            let found = store.by_words(scope(), &within(asset, 1), &Words::of([query])).await.unwrap();
+            assert_eq!((found.hits.len(), found.capped), (hits, capped), "{query}");
+        })
+        .await;
+        database = back;
+        let blocks = counts["knowledge_chunk"].blocks / i64::try_from(TURNS).unwrap();
+        assert!(blocks <= most, "`{query}` looks at {blocks} blocks of {pages}");
+    }
+}

@@ -1,0 +1,175 @@
+//! One account: who answers, how many calls at the same time, at what price, and where.
+
+use async_trait::async_trait;
+use fairway_domain::execution::provider::{
+    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+};
+use std::sync::Arc;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Prices are for so many tokens.
+const TOKENS: u128 = 1_000_000;
+
+/// What a model's tokens cost, in millionths of the account's currency for a million of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ModelPrice {
+    /// The model, as routes name it.
+    pub model: String,
+    /// A million tokens that it reads.
+    pub input: u64,
+    /// A million tokens that it writes.
+    pub output: u64,
+}
+
+impl ModelPrice {
+    /// What so many tokens cost, rounded up: a bill is never smaller than what was spent.
+    fn of(&self, tokens_in: u64, tokens_out: u64) -> u64 {
+        let part = |tokens: u64, price: u64| u128::from(tokens).saturating_mul(u128::from(price));
+        let sum = part(tokens_in, self.input).saturating_add(part(tokens_out, self.output));
+        u64::try_from(sum.div_ceil(TOKENS)).unwrap_or(u64::MAX)
+    }
+}
+
+/// A provider behind an account of its own.
+pub struct Account {
+    provider: Arc<dyn Provider>,
+    residency: Option<String>,
+    places: Option<Semaphore>,
+    prices: Vec<ModelPrice>,
+}
+
+impl Account {
+    /// An account without bounds, prices or a place.
+    #[must_use]
+    pub fn new(provider: Arc<dyn Provider>) -> Self {
+        Self { provider, residency: None, places: None, prices: Vec::new() }
+    }
+
+    /// Keeps what it is sent there.
+    #[must_use]
+    pub fn residing(self, residency: Option<String>) -> Self {
+        Self { residency, ..self }
+    }
+
+    /// Takes at most so many calls at the same time.
+    #[must_use]
+    pub fn with_places(self, places: Option<usize>) -> Self {
+        Self { places: places.map(|places| Semaphore::new(places.min(Semaphore::MAX_PERMITS))), ..self }
+    }
+
+    /// Costs this.
+    #[must_use]
+    pub fn priced(self, prices: Vec<ModelPrice>) -> Self {
+        Self { prices, ..self }
+    }
+
+    /// A place for a call, held while it lasts. Nobody waits for one: another route may answer meanwhile.
+    fn enter(&self) -> Result<Option<SemaphorePermit<'_>>, ProviderFailure> {
+        match &self.places {
+            Some(places) => Ok(Some(places.try_acquire().map_err(|_| ProviderError::Busy)?)),
+            None => Ok(None),
+        }
+    }
+
+    fn cost(&self, model: &str, tokens_in: u64, tokens_out: u64) -> Option<u64> {
+        self.prices.iter().find(|price| price.model == model).map(|price| price.of(tokens_in, tokens_out))
+    }
+}
+
+#[async_trait]
+impl Provider for Account {
+    async fn complete(
+        &self,
+        call: &ProviderCall,
+        listener: Option<&dyn Listener>,
+    ) -> Result<Completion, ProviderFailure> {
+        let _place = self.enter()?;
+        let completion = self.provider.complete(call, listener).await?;
+        let cost_micros = self.cost(&call.route.model, completion.tokens_in, completion.tokens_out);
+        Ok(Completion { cost_micros, ..completion })
+    }
+
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        let _place = self.enter()?;
+        let embeddings = self.provider.embed(call).await?;
+        let cost_micros = self.cost(&call.route.model, embeddings.tokens_in, 0);
+        Ok(Embeddings { cost_micros, ..embeddings })
+    }
+
+    fn residency(&self, _account_slot: &str) -> Option<&str> {
+        self.residency.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Local, local::tests::call};
+    use tokio::sync::Notify;
+
+    #[tokio::test]
+    async fn tokens_have_a_price_where_one_is_known() {
+        let price = ModelPrice { model: "rules".to_owned(), input: 1_000_000, output: 2_000_001 };
+        let account = Account::new(Arc::new(Local)).priced(vec![price.clone()]);
+        let completion = account.complete(&call("", "one two"), None).await.unwrap();
+        assert_eq!((completion.tokens_in, completion.tokens_out, completion.cost_micros), (2, 2, Some(7)));
+        let mut other = call("", "one two");
+        other.route.model = "unknown".to_owned();
+        assert_eq!(account.complete(&other, None).await.unwrap().cost_micros, None);
+        let embeddings = EmbeddingCall { route: call("", "").route, texts: vec!["one two three".to_owned()] };
+        assert_eq!(account.embed(&embeddings).await.unwrap().cost_micros, Some(3));
+        assert_eq!(price.of(u64::MAX, u64::MAX), u64::MAX);
+        assert_eq!((price.of(0, 0), price.of(1, 0)), (0, 1));
+    }
+
+    #[test]
+    fn says_where_it_keeps_what_it_is_sent() {
+        let account = Account::new(Arc::new(Local)).residing(Some("de".to_owned()));
+        assert_eq!(account.residency("any"), Some("de"));
+    }
+
+    /// Answers when it is told to.
+    struct Held(Arc<Notify>, Arc<Notify>);
+
+    #[async_trait]
+    impl Provider for Held {
+        async fn complete(
+            &self,
+            _call: &ProviderCall,
+            _listener: Option<&dyn Listener>,
+        ) -> Result<Completion, ProviderFailure> {
+            self.0.notify_one();
+            self.1.notified().await;
+            Ok(Completion::default())
+        }
+
+        async fn embed(&self, _call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+            Ok(Embeddings::default())
+        }
+
+        fn residency(&self, _account_slot: &str) -> Option<&str> {
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn beyond_its_places_it_is_busy_at_once() {
+        let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let held = Held(Arc::clone(&begun), Arc::clone(&go_on));
+        let account = Arc::new(Account::new(Arc::new(held)).with_places(Some(1)));
+        let first = tokio::spawn({
+            let account = Arc::clone(&account);
+            async move { account.complete(&call("", ""), None).await }
+        });
+        begun.notified().await;
+        assert_eq!(account.complete(&call("", ""), None).await, Err(ProviderError::Busy.into()));
+        let texts = EmbeddingCall { route: call("", "").route, texts: Vec::new() };
+        assert_eq!(account.embed(&texts).await, Err(ProviderError::Busy.into()));
+        // A call that nobody waits for any more gives its place back.
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        assert!(account.embed(&texts).await.is_ok());
+        go_on.notify_one();
+        assert!(account.complete(&call("", ""), None).await.is_ok());
+    }
+}

@@ -1,0 +1,249 @@
+//! What comes back, whole or bit by bit. Kinds of blocks and events that are not known are passed over, as the protocol
+//! asks for.
+
+use crate::metadata;
+use fairway_domain::execution::provider::{Completion, ProviderError, ProviderFailure, ToolCall};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// An answer.
+#[derive(Deserialize)]
+pub(super) struct Reply {
+    #[serde(default)]
+    model: Option<String>,
+    content: Vec<Block>,
+    #[serde(default)]
+    stop_reason: Option<String>,
+    #[serde(default)]
+    usage: Usage,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Block {
+    Text {
+        #[serde(default)]
+        text: String,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+        #[serde(default)]
+        input: Value,
+    },
+    #[serde(other)]
+    Unknown,
+}
+
+/// Tokens. What was read out of a cache or into one is counted beside what was read anew.
+#[derive(Deserialize, Default, Clone, Copy)]
+pub(super) struct Usage {
+    #[serde(default)]
+    input_tokens: Option<u64>,
+    #[serde(default)]
+    cache_creation_input_tokens: Option<u64>,
+    #[serde(default)]
+    cache_read_input_tokens: Option<u64>,
+    #[serde(default)]
+    output_tokens: Option<u64>,
+}
+
+impl Usage {
+    fn read(self) -> u64 {
+        [self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens]
+            .into_iter()
+            .flatten()
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Later counts are of all until then.
+    fn then(self, later: Self) -> Self {
+        Self {
+            input_tokens: later.input_tokens.or(self.input_tokens),
+            cache_creation_input_tokens: later.cache_creation_input_tokens.or(self.cache_creation_input_tokens),
+            cache_read_input_tokens: later.cache_read_input_tokens.or(self.cache_read_input_tokens),
+            output_tokens: later.output_tokens.or(self.output_tokens),
+        }
+    }
+}
+
+/// What is told beside the answer itself.
+#[derive(Default)]
+struct Told {
+    model: Option<String>,
+    stop_reason: Option<String>,
+    usage: Usage,
+}
+
+impl Told {
+    fn completion(self, text: String, tool_calls: Vec<ToolCall>, provider: &str) -> Completion {
+        Completion {
+            text,
+            tool_calls,
+            tokens_in: self.usage.read(),
+            tokens_out: self.usage.output_tokens.unwrap_or(0),
+            metadata: metadata::of(provider, self.model, self.stop_reason),
+            ..Completion::default()
+        }
+    }
+}
+
+impl Reply {
+    pub(super) fn completion(self, provider: &str) -> Completion {
+        let (mut text, mut calls) = (String::new(), Vec::new());
+        for block in self.content {
+            match block {
+                Block::Text { text: part } => text.push_str(&part),
+                Block::ToolUse { id, name, input } => calls.push(ToolCall { id, name, arguments: input.to_string() }),
+                Block::Unknown => {}
+            }
+        }
+        Told { model: self.model, stop_reason: self.stop_reason, usage: self.usage }.completion(text, calls, provider)
+    }
+}
+
+/// An event of a stream.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Event {
+    MessageStart {
+        message: Started,
+    },
+    ContentBlockStart {
+        index: u64,
+        content_block: Block,
+    },
+    ContentBlockDelta {
+        index: u64,
+        delta: Delta,
+    },
+    MessageDelta {
+        delta: Ended,
+        #[serde(default)]
+        usage: Usage,
+    },
+    MessageStop,
+    Error {
+        error: Failed,
+    },
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Started {
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    usage: Usage,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type")]
+pub(super) enum Delta {
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "input_json_delta")]
+    InputJson { partial_json: String },
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Ended {
+    #[serde(default)]
+    stop_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Failed {
+    r#type: String,
+}
+
+/// An answer while it is said.
+#[derive(Default)]
+pub(super) struct Saying {
+    text: String,
+    calls: BTreeMap<u64, ToolCall>,
+    told: Told,
+    is_done: bool,
+}
+
+impl Saying {
+    /// Takes the next event, and answers with what it adds to the text.
+    pub(super) fn hear(&mut self, event: Event) -> Result<Option<String>, ProviderFailure> {
+        let part = match event {
+            Event::MessageStart { message } => {
+                self.told.model = message.model;
+                self.told.usage = message.usage;
+                None
+            }
+            Event::ContentBlockStart { index: _, content_block: Block::Text { text } } => Some(text),
+            Event::ContentBlockStart { index, content_block: Block::ToolUse { id, name, input: _ } } => {
+                self.calls.insert(index, ToolCall { id, name, arguments: String::new() });
+                None
+            }
+            Event::ContentBlockDelta { index: _, delta: Delta::Text { text } } => Some(text),
+            Event::ContentBlockDelta { index, delta: Delta::InputJson { partial_json } } => {
+                // Arguments of a block that is not known are not known either.
+                if let Some(call) = self.calls.get_mut(&index) {
+                    call.arguments.push_str(&partial_json);
+                }
+                None
+            }
+            Event::MessageDelta { delta, usage } => {
+                self.told.stop_reason = delta.stop_reason.or(self.told.stop_reason.take());
+                self.told.usage = self.told.usage.then(usage);
+                None
+            }
+            Event::MessageStop => {
+                self.is_done = true;
+                None
+            }
+            Event::Error { error } => return Err(failed(&error.r#type).into()),
+            Event::ContentBlockStart { index: _, content_block: Block::Unknown }
+            | Event::ContentBlockDelta { index: _, delta: Delta::Unknown }
+            | Event::Unknown => None,
+        };
+        let part = part.filter(|part| !part.is_empty());
+        self.text.push_str(part.as_deref().unwrap_or_default());
+        Ok(part)
+    }
+
+    /// Whether all of it was said.
+    pub(super) const fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// All of it, if it came to its end.
+    pub(super) fn completion(self, provider: &str) -> Result<Completion, ProviderFailure> {
+        if !self.is_done {
+            return Err(ProviderError::Malformed.into());
+        }
+        let calls = self.calls.into_values().map(|mut call| {
+            // A tool without arguments is called with an empty object, which is not said.
+            if call.arguments.is_empty() {
+                call.arguments.push_str("{}");
+            }
+            call
+        });
+        let calls = calls.collect();
+        Ok(self.told.completion(self.text, calls, provider))
+    }
+}
+
+/// What an error within a stream means, by the protocol's names of errors.
+fn failed(name: &str) -> ProviderError {
+    match name {
+        "rate_limit_error" => ProviderError::Busy,
+        "timeout_error" => ProviderError::TimedOut,
+        "invalid_request_error"
+        | "authentication_error"
+        | "billing_error"
+        | "permission_error"
+        | "not_found_error"
+        | "request_too_large" => ProviderError::Refused,
+        _ => ProviderError::Unavailable,
+    }
+}

@@ -1,0 +1,40 @@
+//! Server-sent events of an answer that is said bit by bit.
+
+use crate::failure;
+use fairway_domain::execution::provider::{ProviderError, ProviderFailure};
+use fairway_egress::{Body, EgressError};
+use futures_util::{Stream, StreamExt as _};
+use sse_stream::{Error as SseError, Sse, SseStream};
+use std::{error::Error, pin::Pin};
+
+/// The events of an answer, one after the other.
+pub(crate) struct Events(Pin<Box<dyn Stream<Item = Result<Sse, SseError>> + Send>>);
+
+impl Events {
+    pub(crate) fn of(body: Body) -> Self {
+        Self(Box::pin(SseStream::from_bytes_stream(body)))
+    }
+
+    /// The data of the next event that has some; `None` when the answer has come to its end.
+    pub(crate) async fn next(&mut self) -> Result<Option<String>, ProviderFailure> {
+        while let Some(event) = self.0.next().await {
+            let event = event.map_err(|broken| of(&broken))?;
+            if let Some(data) = event.data.filter(|data| !data.is_empty()) {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Whatever broke: what the connection said stands among the causes.
+fn of(broken: &SseError) -> ProviderError {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(broken);
+    while let Some(error) = cause {
+        if let Some(told) = error.downcast_ref::<EgressError>() {
+            return failure::of_reading(*told);
+        }
+        cause = error.source();
+    }
+    ProviderError::Malformed
+}

@@ -1,0 +1,101 @@
+//! What a status, or none, says about a call.
+
+use fairway_domain::execution::provider::{ProviderError, ProviderFailure};
+use fairway_egress::{
+    EgressError, StatusCode,
+    header::{HeaderMap, RETRY_AFTER},
+};
+use std::time::{Duration, SystemTime};
+
+/// What a status that is no success says.
+pub(crate) fn of_status(status: StatusCode) -> ProviderError {
+    match status {
+        StatusCode::REQUEST_TIMEOUT => ProviderError::TimedOut,
+        StatusCode::CONFLICT => ProviderError::Unavailable,
+        StatusCode::TOO_MANY_REQUESTS => ProviderError::Busy,
+        status if status.is_server_error() => ProviderError::Unavailable,
+        status if status.is_client_error() => ProviderError::Refused,
+        _ => ProviderError::Malformed,
+    }
+}
+
+/// What it says that no head of an answer came.
+pub(crate) const fn of_sending(error: EgressError) -> ProviderError {
+    match error {
+        EgressError::TimedOut => ProviderError::TimedOut,
+        EgressError::Redirected | EgressError::TooLong => ProviderError::Malformed,
+        EgressError::Refused(_) | EgressError::Unresolved | EgressError::Unreachable | EgressError::Broken => {
+            ProviderError::Unavailable
+        }
+    }
+}
+
+/// What it says that an answer began and did not come to its end.
+pub(crate) const fn of_reading(error: EgressError) -> ProviderError {
+    match error {
+        EgressError::TimedOut => ProviderError::TimedOut,
+        EgressError::Refused(_)
+        | EgressError::Unresolved
+        | EgressError::Unreachable
+        | EgressError::Redirected
+        | EgressError::TooLong
+        | EgressError::Broken => ProviderError::Malformed,
+    }
+}
+
+/// A failure with what the provider says about when to come back (RFC 9110, 10.2.3: seconds, or a date).
+pub(crate) fn with_headers(error: ProviderError, headers: &HeaderMap, now: SystemTime) -> ProviderFailure {
+    let said = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::trim);
+    let retry_after = said.and_then(|text| match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        // A moment that has passed is now.
+        Err(_) => {
+            httpdate::parse_http_date(text).ok().map(|moment| moment.duration_since(now).unwrap_or(Duration::ZERO))
+        }
+    });
+    ProviderFailure { error, retry_after }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_what_the_contract_says() {
+        for (status, error) in [
+            (408, ProviderError::TimedOut),
+            (409, ProviderError::Unavailable),
+            (429, ProviderError::Busy),
+            (500, ProviderError::Unavailable),
+            (503, ProviderError::Unavailable),
+            (529, ProviderError::Unavailable),
+            (400, ProviderError::Refused),
+            (401, ProviderError::Refused),
+            (404, ProviderError::Refused),
+            (413, ProviderError::Refused),
+            (304, ProviderError::Malformed),
+        ] {
+            assert_eq!(of_status(StatusCode::from_u16(status).unwrap()), error, "{status}");
+        }
+    }
+
+    #[test]
+    fn wishes_to_be_left_alone_are_read_in_both_forms() {
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        for (text, seconds) in [
+            ("3", Some(3)),
+            (" 0 ", Some(0)),
+            ("Sun, 06 Nov 1994 08:49:41 GMT", Some(4)),
+            ("Sun, 06 Nov 1994 08:49:30 GMT", Some(0)),
+            ("soon", None),
+            ("-1", None),
+            ("1.5", None),
+            ("99999999999999999999", None),
+        ] {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
+            let failure = with_headers(ProviderError::Busy, &headers, now);
+            assert_eq!(failure.retry_after, seconds.map(Duration::from_secs), "{text}");
+        }
+        assert_eq!(with_headers(ProviderError::Busy, &HeaderMap::new(), now), ProviderError::Busy.into());
+    }
+}

@@ -1,0 +1,110 @@
+//! Drafting a prompt template by rules.
+//!
+//! 1. The instructions of the draft are what the user says, as it is.
+//! 2. Its variables are the names in it that stand in backticks, in `{{…}}` or behind `$arg:`, each once, the first twenty;
+//!    where there is none, `input`. All are texts.
+//! 3. A variable that the user only named is put in at the end, on a line of its own.
+//! 4. Its description is the first sentence of what the user says.
+
+use super::extract;
+use serde_json::{Value, json};
+
+/// The line of the instructions that asks for it.
+const ASKED: &str = "Draft: prompt_template";
+/// Most variables of a draft.
+const MOST: usize = 20;
+/// Longest name of a variable.
+const LONGEST: usize = 63;
+
+/// Whether the instructions ask for a draft.
+pub(super) fn is_asked_for(instructions: &str) -> bool {
+    instructions.lines().any(|line| line.trim() == ASKED)
+}
+
+/// The content of a prompt template, as JSON.
+pub(super) fn prompt_template(said: &str) -> String {
+    let said = said.trim();
+    let mut names: Vec<(usize, &str, bool)> = Vec::new();
+    names.extend(between(said, "`", "`").map(|(at, name)| (at, name, false)));
+    names.extend(between(said, "{{", "}}").map(|(at, name)| (at, name, true)));
+    names.extend(said.match_indices("$arg:").map(|(at, sign)| (at, leading_name(said, at + sign.len()), true)));
+    names.retain(|(_, name, _)| is_name(name));
+    names.sort_unstable();
+    let mut variables: Vec<(&str, bool)> = Vec::new();
+    for (_, name, is_put_in) in names {
+        if let Some((_, known)) = variables.iter_mut().find(|(known, _)| *known == name) {
+            *known |= is_put_in;
+        } else if variables.len() < MOST {
+            variables.push((name, is_put_in));
+        }
+    }
+    if variables.is_empty() {
+        variables.push(("input", false));
+    }
+    let mut instructions = said.to_owned();
+    for (name, _) in variables.iter().filter(|(_, is_put_in)| !is_put_in) {
+        instructions.push_str(&format!("\n{name}: $arg:{name}"));
+    }
+    let declared: Vec<Value> = variables.iter().map(|(name, _)| json!({ "name": name, "type": "string" })).collect();
+    json!({ "system_prompt": instructions, "variables": declared, "description": extract(said) }).to_string()
+}
+
+/// What stands between two marks, with its place; marks are taken in pairs.
+fn between<'t>(text: &'t str, open: &'static str, close: &'static str) -> impl Iterator<Item = (usize, &'t str)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let begin = at + text.get(at..)?.find(open)? + open.len();
+        let length = text.get(begin..)?.find(close)?;
+        at = begin + length + close.len();
+        Some((begin, text.get(begin..begin + length)?.trim()))
+    })
+}
+
+fn leading_name(text: &str, at: usize) -> &str {
+    let rest = text.get(at..).unwrap_or_default();
+    let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(rest.len());
+    rest.get(..end).unwrap_or_default()
+}
+
+fn is_name(text: &str) -> bool {
+    text.len() <= LONGEST
+        && text.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_')
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drafted(said: &str) -> Value {
+        serde_json::from_str(&prompt_template(said)).unwrap()
+    }
+
+    fn names(draft: &Value) -> Vec<&str> {
+        draft["variables"].as_array().unwrap().iter().map(|variable| variable["name"].as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn names_become_variables_in_their_order_and_once() {
+        let draft =
+            drafted("Reply to `letter` in {{ language }}. Keep $arg:tone, and `letter` short. Not `two words`.");
+        assert_eq!(names(&draft), ["letter", "language", "tone"]);
+        let instructions = draft["system_prompt"].as_str().unwrap();
+        assert!(instructions.ends_with("short. Not `two words`.\nletter: $arg:letter"), "{instructions}");
+        assert_eq!(draft["description"], "Reply to `letter` in {{ language }}.");
+    }
+
+    #[test]
+    fn without_a_name_there_is_one_input() {
+        let draft = drafted("  Sort letters by urgency.  ");
+        assert_eq!(draft["system_prompt"], "Sort letters by urgency.\ninput: $arg:input");
+        assert_eq!(names(&draft), ["input"]);
+        assert_eq!(names(&drafted("odd ` backtick {{ and $arg: nothing")), ["input"]);
+    }
+
+    #[test]
+    fn there_are_not_too_many() {
+        let said: String = (0..30).map(|number| format!("`v{number}` ")).collect();
+        assert_eq!(names(&drafted(&said)).len(), MOST);
+    }
+}

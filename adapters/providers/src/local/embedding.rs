@@ -1,0 +1,55 @@
+//! Vectors without a model: feature hashing.
+//!
+//! A text is cut into words, runs of letters and digits in lower case. Each word is hashed with BLAKE3; the first four
+//! bytes of its hash, taken as a little-endian number, choose one of 256 places, and the lowest bit of the fifth byte
+//! chooses whether the word counts there as 1 or as -1, so that words that fall on one place cancel each other out as
+//! often as not. The sum is scaled to length 1. A text without words is the zero vector. The same text has the same
+//! vector on every machine and in every version of Fairway.
+
+/// How many places a vector has.
+const PLACES: usize = 256;
+
+/// The vector of a text.
+pub(super) fn of(text: &str) -> Vec<f32> {
+    let mut vector = vec![0.0_f32; PLACES];
+    for word in text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()) {
+        let hash = blake3::hash(word.to_lowercase().as_bytes());
+        let [a, b, c, d, sign, ..] = *hash.as_bytes();
+        let place = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(0) % PLACES;
+        if let Some(count) = vector.get_mut(place) {
+            *count += if sign & 1 == 0 { 1.0 } else { -1.0 };
+        }
+    }
+    let length = vector.iter().map(|part| part * part).sum::<f32>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|part| *part /= length);
+    }
+    vector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn likeness(one: &str, other: &str) -> f32 {
+        of(one).iter().zip(of(other)).map(|(one, other)| one * other).sum()
+    }
+
+    #[test]
+    fn texts_that_share_words_lie_near_each_other() {
+        let refund = "How do I get a refund for my invoice?";
+        assert!((likeness(refund, "how do I get A REFUND for my: invoice") - 1.0).abs() < 1e-5);
+        let near = likeness(refund, "A refund for an invoice takes three days.");
+        let far = likeness(refund, "Passwords expire after ninety nights.");
+        assert!(near > 0.3 && far.abs() < 0.2, "{near} {far}");
+    }
+
+    #[test]
+    fn vectors_have_length_one_and_are_the_same_for_ever() {
+        let vector = of("Fairway");
+        assert_eq!(vector.len(), PLACES);
+        let set: Vec<(usize, f32)> = vector.into_iter().enumerate().filter(|(_, part)| *part != 0.0).collect();
+        assert_eq!(set, [(119, -1.0)]);
+        assert!(of(" …  ").iter().all(|part| *part == 0.0));
+    }
+}

@@ -1,0 +1,142 @@
+//! What is sent: the shapes of OpenAI's API reference.
+
+use fairway_domain::execution::provider::{Message, MessageRole, ProviderCall, ToolOffer};
+use serde::Serialize;
+use serde_json::Value;
+
+/// What the bound on the answer is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Limit {
+    MaxTokens,
+    MaxCompletionTokens,
+}
+
+#[derive(Serialize)]
+pub(super) struct Question<'a> {
+    model: &'a str,
+    messages: Vec<Spoken<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream_options: Option<StreamOptions>,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+struct Spoken<'a> {
+    role: &'a str,
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Called<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Called<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: Arguments<'a>,
+}
+
+#[derive(Serialize)]
+struct Arguments<'a> {
+    name: &'a str,
+    arguments: &'a str,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+impl<'a> Question<'a> {
+    pub(super) fn of(call: &'a ProviderCall, limit: Limit, is_streamed: bool) -> Self {
+        let conversation = &*call.conversation;
+        let instructions = Spoken {
+            // Instructions that nothing follows are the question; some servers refuse a conversation without one.
+            role: if conversation.messages.is_empty() { "user" } else { "system" },
+            content: Some(&conversation.system_prompt),
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+        };
+        let instructions = (!conversation.system_prompt.is_empty()).then_some(instructions);
+        let (max_tokens, max_completion_tokens) = match limit {
+            Limit::MaxTokens => (conversation.max_tokens, None),
+            Limit::MaxCompletionTokens => (None, conversation.max_tokens),
+        };
+        Self {
+            model: &call.route.model,
+            messages: instructions.into_iter().chain(conversation.messages.iter().map(Spoken::of)).collect(),
+            temperature: conversation.temperature,
+            max_tokens,
+            max_completion_tokens,
+            tools: conversation.tools.iter().map(Tool::of).collect(),
+            stream: is_streamed.then_some(true),
+            stream_options: is_streamed.then_some(StreamOptions { include_usage: true }),
+        }
+    }
+}
+
+impl<'a> Spoken<'a> {
+    fn of(message: &'a Message) -> Self {
+        let called = message.tool_calls.iter().map(|call| Called {
+            id: &call.id,
+            r#type: "function",
+            function: Arguments { name: &call.name, arguments: &call.arguments },
+        });
+        // Who only calls tools says nothing; whoever else says nothing says an empty text.
+        let is_silent = message.content.is_empty() && !message.tool_calls.is_empty();
+        Self {
+            role: match message.role {
+                MessageRole::User => "user",
+                MessageRole::Assistant => "assistant",
+                MessageRole::Tool => "tool",
+            },
+            content: (!is_silent).then_some(&message.content),
+            tool_calls: called.collect(),
+            tool_call_id: message.answers.as_deref(),
+        }
+    }
+}
+
+impl<'a> Tool<'a> {
+    fn of(offer: &'a ToolOffer) -> Self {
+        let ToolOffer { name, description, input_schema } = offer;
+        Self { r#type: "function", function: Function { name, description, parameters: input_schema } }
+    }
+}
+
+/// Texts that are to become vectors.
+#[derive(Serialize)]
+pub(super) struct Texts<'a> {
+    model: &'a str,
+    input: &'a [String],
+    encoding_format: &'static str,
+}
+
+impl<'a> Texts<'a> {
+    pub(super) fn of(model: &'a str, input: &'a [String]) -> Self {
+        Self { model, input, encoding_format: "float" }
+    }
+}

@@ -1,0 +1,136 @@
+//! Everything that can go wrong on the way, for both protocols: what it is called, and that nobody asks twice.
+
+use crate::asking::{Protocol, heard, keys, plain};
+use fairway_domain::{
+    execution::provider::{ProviderError, ProviderFailure},
+    secret::SecretError,
+};
+use fairway_testkit::{FaultyEndpoint, Script};
+use serde_json::json;
+use std::time::Duration;
+
+/// What becomes of a call, with and without a listener.
+async fn failure(protocol: Protocol, script: Script) -> [ProviderFailure; 2] {
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.says(script);
+    let provider = protocol.over(&endpoint);
+    let quiet = provider.complete(&plain(), None).await.unwrap_err();
+    let told = heard(&*provider, &plain()).await.0.unwrap_err();
+    assert_eq!(endpoint.count(), 2, "whoever asks decides whether to ask again");
+    [quiet, told]
+}
+
+#[tokio::test]
+async fn statuses_are_failures_of_their_kind() {
+    for protocol in Protocol::ALL {
+        for (status, error) in [
+            (408, ProviderError::TimedOut),
+            (409, ProviderError::Unavailable),
+            (429, ProviderError::Busy),
+            (500, ProviderError::Unavailable),
+            (503, ProviderError::Unavailable),
+            (529, ProviderError::Unavailable),
+            (400, ProviderError::Refused),
+            (401, ProviderError::Refused),
+            (404, ProviderError::Refused),
+            (422, ProviderError::Refused),
+        ] {
+            let script = Script::status(status, "{\"error\": {\"message\": \"sk-test\"}}");
+            assert_eq!(failure(protocol, script).await, [error.into(); 2], "{protocol:?} {status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wish_to_be_left_alone_is_passed_on() {
+    for protocol in Protocol::ALL {
+        for status in [429, 503] {
+            let script = Script::status(status, "").header("Retry-After", "7");
+            for failure in failure(protocol, script).await {
+                assert_eq!(failure.retry_after, Some(Duration::from_secs(7)));
+            }
+        }
+        let script = Script::status(429, "").header("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(failure(protocol, script).await[0].retry_after, Some(Duration::ZERO), "a moment that has passed");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_malformed() {
+    let long = json!({ "x": "x".repeat(8 * 1024 * 1024) });
+    for protocol in Protocol::ALL {
+        for script in [
+            Script::status(200, "<html>nonsense</html>"),
+            Script::status(200, ""),
+            Script::status(200, "{}"),
+            Script::status(200, "{\"choices\": []}"),
+            Script::status(200, "{\"choices\": [{\"message\": {\"content\": \"half").broken_off(),
+            Script::status(200, "{\"content\": [").reset_half_way(),
+            Script::json(&long),
+            Script::redirect("http://169.254.169.254/latest"),
+        ] {
+            let failed = failure(protocol, script.clone()).await;
+            assert_eq!(failed, [ProviderError::Malformed.into(); 2], "{protocol:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_is_not_there_is_not_available() {
+    for protocol in Protocol::ALL {
+        assert_eq!(failure(protocol, Script::reset()).await, [ProviderError::Unavailable.into(); 2]);
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let provider = protocol.at(&format!("http://{nobody}/v1"), Duration::from_secs(30), None);
+        assert_eq!(provider.complete(&plain(), None).await, Err(ProviderError::Unavailable.into()));
+    }
+}
+
+#[tokio::test]
+async fn who_takes_too_long_is_given_up() {
+    let begun = || Script::events(["data: {\"type\": \"ping\", \"choices\": []}\n\n"]).hanging();
+    for protocol in Protocol::ALL {
+        for script in [Script::hang(), Script::status(200, "{").hanging(), begun()] {
+            let endpoint = FaultyEndpoint::start().await;
+            endpoint.says(script);
+            let provider = protocol.at(&endpoint.url("/v1"), Duration::from_millis(200), None);
+            let failed = heard(&*provider, &plain()).await.0;
+            assert_eq!(failed, Err(ProviderError::TimedOut.into()), "{protocol:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_its_key_nobody_is_asked() {
+    for protocol in Protocol::ALL {
+        let endpoint = FaultyEndpoint::start().await;
+        let keys = keys("sk\n-broken");
+        let provider = protocol.at(&endpoint.url("/v1"), Duration::from_secs(30), Some(keys.clone()));
+        assert_eq!(provider.complete(&plain(), None).await, Err(ProviderError::Unavailable.into()));
+        for error in SecretError::ALL {
+            *keys.0.lock().unwrap() = Err(error);
+            assert_eq!(provider.complete(&plain(), None).await, Err(ProviderError::Unavailable.into()));
+        }
+        assert_eq!(endpoint.count(), 0);
+        // A key that is there again holds at once, and so does a new one.
+        for key in ["first", "second"] {
+            *keys.0.lock().unwrap() = Ok(key);
+            assert_eq!(provider.complete(&plain(), None).await, Err(ProviderError::Refused.into()));
+        }
+        let name = if protocol == Protocol::OpenAi { "authorization" } else { "x-api-key" };
+        let sent: Vec<String> =
+            endpoint.requests().iter().map(|request| request.header(name).unwrap().to_owned()).collect();
+        assert!(sent[0].ends_with("first") && sent[1].ends_with("second"), "{sent:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_connection_serves_many_calls() {
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.says(Script::json(&json!({ "choices": [{ "message": { "content": "Yes." } }] })));
+    let provider = Protocol::OpenAi.over(&endpoint);
+    for _ in 0..5 {
+        provider.complete(&plain(), None).await.unwrap();
+    }
+    let requests = endpoint.requests();
+    assert!(requests.iter().all(|request| request.connection == 1), "{requests:?}");
+}

@@ -1,0 +1,71 @@
+//! A gateway that others wrote, by both protocols.
+
+use crate::asking::{Protocol, heard, keys, plain, rich, route};
+use fairway_domain::execution::provider::{EmbeddingCall, Provider, ProviderCall, ProviderError, RoutePoint};
+use fairway_testkit::{GATEWAY_KEY, Gateway};
+use std::{sync::Arc, time::Duration};
+
+/// Enough for a gateway on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The same call of another model.
+fn to(model: &str, call: &ProviderCall) -> ProviderCall {
+    ProviderCall {
+        route: RoutePoint { model: model.to_owned(), ..route() },
+        conversation: Arc::clone(&call.conversation),
+    }
+}
+
+/// One gateway for all of it: it takes its time to start.
+#[tokio::test]
+async fn a_foreign_gateway_is_understood() {
+    let gateway = tokio::task::spawn_blocking(|| Gateway::start().unwrap()).await.unwrap();
+    let openai = Protocol::OpenAi.at(&gateway.url("/v1"), PATIENCE, Some(keys(GATEWAY_KEY)));
+    let anthropic = Protocol::Anthropic.at(&gateway.url(""), PATIENCE, Some(keys(GATEWAY_KEY)));
+
+    let completion = openai.complete(&to("small", &plain()), None).await.unwrap();
+    assert_eq!((completion.text.as_str(), completion.metadata["model"].as_str()), ("Good day to you.", Some("small")));
+    assert_eq!(completion.metadata["finish_reason"], "stop");
+    assert!(completion.tokens_in > 0 && completion.tokens_out > 0, "{completion:?}");
+    let called = openai.complete(&to("tools", &rich()), None).await.unwrap().tool_calls;
+    assert_eq!((called[0].name.as_str(), called[0].arguments.as_str()), ("weather", "{\"city\": \"Ulm\"}"));
+
+    let completion = anthropic.complete(&to("small", &plain()), None).await.unwrap();
+    assert_eq!(
+        (completion.text.as_str(), &completion.metadata["finish_reason"]),
+        ("Good day to you.", &"end_turn".into())
+    );
+    assert!(completion.tokens_in > 0 && completion.tokens_out > 0, "{completion:?}");
+
+    for (provider, model) in [(&openai, "small"), (&openai, "relayed"), (&anthropic, "relayed")] {
+        let (completion, parts) = heard(&**provider, &to(model, &plain())).await;
+        let completion = completion.unwrap();
+        assert_eq!(
+            (completion.text.as_str(), parts.concat()),
+            ("Good day to you.", completion.text.clone()),
+            "{model}"
+        );
+        assert!(parts.len() > 1, "{model}: {parts:?}");
+        assert!(completion.tokens_in > 0 && completion.tokens_out > 0, "{completion:?}");
+    }
+
+    let call = EmbeddingCall { route: to("vectors", &plain()).route, texts: vec!["one".to_owned()] };
+    let embeddings = openai.embed(&call).await.unwrap();
+    assert_eq!(embeddings.vectors, [[0.25, -0.5]]);
+    refuses(&*openai, &*anthropic).await;
+    let stranger = Protocol::OpenAi.at(&gateway.url("/v1"), PATIENCE, Some(keys("sk-nobody")));
+    let failed = stranger.complete(&to("small", &plain()), None).await.unwrap_err();
+    assert_eq!(failed.error, ProviderError::Refused);
+}
+
+/// What goes wrong at the gateway's own providers keeps its kind on the way.
+async fn refuses(openai: &dyn Provider, anthropic: &dyn Provider) {
+    for provider in [openai, anthropic] {
+        for (model, error) in
+            [("busy", ProviderError::Busy), ("broken", ProviderError::Unavailable), ("nobody", ProviderError::Refused)]
+        {
+            let failed = provider.complete(&to(model, &plain()), None).await.unwrap_err();
+            assert_eq!(failed.error, error, "{model}");
+        }
+    }
+}

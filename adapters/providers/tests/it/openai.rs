@@ -1,0 +1,228 @@
+//! OpenAI's protocol.
+
+use crate::asking::{Ears, Protocol, call, heard, plain, rich, route};
+use fairway_domain::execution::provider::{
+    Completion, Conversation, EmbeddingCall, Message, MessageRole, Provider, ProviderError, ToolCall,
+};
+use fairway_testkit::{FaultyEndpoint, Script};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn reply(message: &Value) -> Value {
+    json!({
+        "id": "chatcmpl-1", "object": "chat.completion", "model": "small-2026", "system_fingerprint": "x",
+        "choices": [{ "index": 0, "finish_reason": "stop", "message": message, "logprobs": null }],
+        "usage": { "prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15 },
+    })
+}
+
+async fn asked(script: Script) -> (FaultyEndpoint, Arc<dyn Provider>) {
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.says(script);
+    let provider = Protocol::OpenAi.over(&endpoint);
+    (endpoint, provider)
+}
+
+#[tokio::test]
+async fn asks_and_reads_an_answer() {
+    let message = json!({ "role": "assistant", "content": "Good day.", "refusal": null });
+    let (endpoint, provider) = asked(Script::json(&reply(&message))).await;
+    let completion = provider.complete(&plain(), None).await.unwrap();
+    let metadata = json!({ "provider": "acme", "model": "small-2026", "finish_reason": "stop" });
+    let expected = Completion {
+        text: "Good day.".to_owned(),
+        tokens_in: 12,
+        tokens_out: 3,
+        metadata: metadata.as_object().unwrap().clone(),
+        ..Completion::default()
+    };
+    assert_eq!(completion, expected);
+    let request = &endpoint.requests()[0];
+    assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/v1/chat/completions"));
+    assert_eq!(request.header("authorization"), Some("Bearer sk-test"));
+    assert_eq!(request.header("content-type"), Some("application/json"));
+    let messages = json!([{ "role": "system", "content": "Be brief." }, { "role": "user", "content": "Hello?" }]);
+    assert_eq!(request.json(), json!({ "model": "small", "messages": messages }));
+}
+
+#[tokio::test]
+async fn tools_are_offered_called_and_answered() {
+    let tool_calls = json!([
+        { "id": "c3", "type": "function", "function": { "name": "weather", "arguments": "{\"city\":" } },
+    ]);
+    let message = json!({ "role": "assistant", "content": null, "tool_calls": tool_calls });
+    let (endpoint, provider) = asked(Script::json(&reply(&message))).await;
+    let completion = provider.complete(&rich(), None).await.unwrap();
+    let called = ToolCall { id: "c3".to_owned(), name: "weather".to_owned(), arguments: "{\"city\":".to_owned() };
+    assert_eq!((completion.text.as_str(), completion.tool_calls), ("", vec![called]));
+    let called = |id: &str, arguments: &str| json!({ "id": id, "type": "function", "function": { "name": "weather", "arguments": arguments } });
+    let body = endpoint.requests()[0].json();
+    assert_eq!(
+        body["messages"],
+        json!([
+            { "role": "system", "content": "Be brief." },
+            { "role": "user", "content": "Is it warm in Lyon and in Ulm?" },
+            { "role": "assistant", "content": null,
+              "tool_calls": [called("c1", "{\"city\":\"Lyon\"}"), called("c2", "Ulm")] },
+            { "role": "tool", "content": "21", "tool_call_id": "c1" },
+            { "role": "tool", "content": "no such city", "tool_call_id": "c2" },
+            { "role": "user", "content": "And?" },
+        ])
+    );
+    let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } } });
+    let function = json!({ "name": "weather", "description": "Tells the temperature.", "parameters": schema });
+    assert_eq!(body["tools"], json!([{ "type": "function", "function": function }]));
+    assert_eq!((&body["temperature"], &body["max_tokens"]), (&json!(1.5), &json!(100)));
+}
+
+#[tokio::test]
+async fn instructions_alone_are_the_question() {
+    let (endpoint, provider) = asked(Script::json(&reply(&json!({ "content": "Yes." })))).await;
+    let alone = call(Conversation { system_prompt: "Is it so?".to_owned(), ..Conversation::default() });
+    provider.complete(&alone, None).await.unwrap();
+    let messages = vec![Message::of(MessageRole::User, "Is it so?".to_owned())];
+    provider.complete(&call(Conversation { messages, ..Conversation::default() }), None).await.unwrap();
+    for request in endpoint.requests() {
+        assert_eq!(request.json()["messages"], json!([{ "role": "user", "content": "Is it so?" }]));
+    }
+}
+
+/// A bit of a stream.
+fn bit(delta: &Value, finish_reason: Option<&str>) -> String {
+    let choices = json!([{ "index": 0, "delta": delta, "finish_reason": finish_reason }]);
+    let chunk = json!({ "object": "chat.completion.chunk", "model": "small-2026", "choices": choices, "usage": null });
+    format!("data: {chunk}\n\n")
+}
+
+fn usage() -> String {
+    let usage = json!({ "prompt_tokens": 12, "completion_tokens": 3 });
+    format!("data: {}\n\n", json!({ "model": "small-2026", "choices": [], "usage": usage }))
+}
+
+const DONE: &str = "data: [DONE]\n\n";
+
+#[tokio::test]
+async fn a_stream_is_heard_while_it_comes() {
+    let events = [
+        ": keep-alive\n\n".to_owned(),
+        bit(&json!({ "role": "assistant", "content": "" }), None),
+        bit(&json!({ "content": "Good " }), None),
+        bit(&json!({ "content": "dáy." }), None),
+        bit(&json!({}), Some("stop")),
+        usage(),
+        DONE.to_owned(),
+    ];
+    let (endpoint, provider) = asked(Script::events(events).pausing()).await;
+    let (ears, mut said) = Ears::open();
+    let asking = tokio::spawn(async move { provider.complete(&plain(), Some(&ears)).await });
+    // Nothing that comes later is there yet when the first part is heard.
+    endpoint.release(2);
+    assert_eq!(said.recv().await.unwrap(), "Good ");
+    assert!(said.try_recv().is_err() && !asking.is_finished());
+    endpoint.release(1);
+    assert_eq!(said.recv().await.unwrap(), "dáy.");
+    endpoint.release(3);
+    let completion = asking.await.unwrap().unwrap();
+    assert_eq!(completion.text, "Good dáy.");
+    assert_eq!((completion.tokens_in, completion.tokens_out), (12, 3));
+    assert_eq!(completion.metadata["finish_reason"], "stop");
+    assert!(said.recv().await.is_none());
+    let body = endpoint.requests()[0].json();
+    assert_eq!((&body["stream"], &body["stream_options"]), (&json!(true), &json!({ "include_usage": true })));
+    assert_eq!(endpoint.requests()[0].header("accept"), Some("text/event-stream"));
+}
+
+#[tokio::test]
+async fn tools_are_called_bit_by_bit() {
+    let called = |index: u64, members: Value| json!({ "tool_calls": [merged(json!({ "index": index }), members)] });
+    let events = [
+        bit(&called(0, json!({ "id": "c1", "type": "function", "function": { "name": "a", "arguments": "" } })), None),
+        bit(&called(0, json!({ "function": { "arguments": "{\"x\":" } })), None),
+        bit(&called(1, json!({ "id": "c2", "function": { "name": "b", "arguments": "{}" } })), None),
+        bit(&called(0, json!({ "function": { "arguments": "1}" } })), None),
+        bit(&json!({}), Some("tool_calls")),
+        DONE.to_owned(),
+    ];
+    let (_endpoint, provider) = asked(Script::events(events)).await;
+    let (completion, parts) = heard(&*provider, &rich()).await;
+    let call = |id: &str, name: &str, arguments: &str| ToolCall {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        arguments: arguments.to_owned(),
+    };
+    assert_eq!(completion.unwrap().tool_calls, [call("c1", "a", "{\"x\":1}"), call("c2", "b", "{}")]);
+    assert_eq!(parts, [""; 0]);
+}
+
+fn merged(mut one: Value, other: Value) -> Value {
+    one.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
+    one
+}
+
+#[tokio::test]
+async fn a_server_without_streams_answers_at_once() {
+    let (_endpoint, provider) = asked(Script::json(&reply(&json!({ "content": "All of it." })))).await;
+    let (completion, parts) = heard(&*provider, &plain()).await;
+    assert_eq!((completion.unwrap().text.as_str(), parts), ("All of it.", vec!["All of it.".to_owned()]));
+}
+
+#[tokio::test]
+async fn streams_that_break_off_are_no_answers_but_stay_said() {
+    let part = || bit(&json!({ "content": "Good " }), None);
+    let error = |code: Value| format!("data: {}\n\n", json!({ "error": { "message": "no", "code": code } }));
+    for (script, error) in [
+        (Script::events([part()]), ProviderError::Malformed),
+        (Script::events([part()]).broken_off(), ProviderError::Malformed),
+        (Script::events([part()]).reset_half_way(), ProviderError::Malformed),
+        (Script::events([part(), "data: {\"choices\":\n\n".to_owned()]), ProviderError::Malformed),
+        (Script::events([part(), "data: nonsense\n\n".to_owned(), DONE.to_owned()]), ProviderError::Malformed),
+        (Script::events([part(), error(json!(429))]), ProviderError::Busy),
+        (Script::events([part(), error(json!("503"))]), ProviderError::Unavailable),
+        (Script::events([part(), error(json!("overloaded"))]), ProviderError::Unavailable),
+        (Script::events([part(), error(json!(400))]), ProviderError::Refused),
+    ] {
+        let (_endpoint, provider) = asked(script.clone()).await;
+        let (completion, parts) = heard(&*provider, &plain()).await;
+        assert_eq!(completion.unwrap_err().error, error, "{script:?}");
+        assert_eq!(parts, ["Good "]);
+    }
+    // The end of a stream may be told by the answer's own end.
+    let (_endpoint, provider) = asked(Script::events([part(), bit(&json!({}), Some("length"))])).await;
+    assert_eq!(heard(&*provider, &plain()).await.0.unwrap().text, "Good ");
+}
+
+#[tokio::test]
+async fn vectors_come_in_the_order_of_their_texts() {
+    let vectors = |usage: u64, data: Value| json!({ "data": data, "usage": { "prompt_tokens": usage } });
+    let first: Vec<Value> = (0..64).rev().map(|at| json!({ "index": at, "embedding": [at, 0.5] })).collect();
+    let second = json!([{ "index": 0, "embedding": [64, 0.5] }]);
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.says_in_turn([Script::json(&vectors(100, json!(first))), Script::json(&vectors(1, second))]);
+    let provider = Protocol::OpenAi.over(&endpoint);
+    let texts: Vec<String> = (0..65).map(|number| format!("text {number}")).collect();
+    let embeddings = provider.embed(&EmbeddingCall { route: route(), texts }).await.unwrap();
+    assert_eq!((embeddings.vectors.len(), embeddings.tokens_in), (65, 101));
+    assert_eq!((&embeddings.vectors[3], &embeddings.vectors[64]), (&vec![3.0, 0.5], &vec![64.0, 0.5]));
+    let requests = endpoint.requests();
+    assert_eq!((requests.len(), requests[1].path.as_str()), (2, "/v1/embeddings"));
+    assert_eq!(requests[1].json(), json!({ "model": "small", "input": ["text 64"], "encoding_format": "float" }));
+    assert_eq!(requests[1].header("authorization"), Some("Bearer sk-test"));
+}
+
+#[tokio::test]
+async fn vectors_that_are_none_are_refused() {
+    for data in [
+        json!([]),
+        json!([{ "index": 0, "embedding": [1] }]),
+        json!([{ "index": 0, "embedding": [1] }, { "index": 0, "embedding": [1] }]),
+        json!([{ "index": 0, "embedding": [1] }, { "index": 1, "embedding": [1, 2] }]),
+        json!([{ "index": 0, "embedding": [] }, { "index": 1, "embedding": [] }]),
+        json!([{ "index": 0, "embedding": [1] }, { "index": 1, "embedding": [1e300] }]),
+        json!([{ "index": 0, "embedding": [1] }, { "index": 2, "embedding": [1] }]),
+    ] {
+        let (_endpoint, provider) = asked(Script::json(&json!({ "data": data }))).await;
+        let texts = vec!["one".to_owned(), "two".to_owned()];
+        let embeddings = provider.embed(&EmbeddingCall { route: route(), texts }).await;
+        assert_eq!(embeddings, Err(ProviderError::Malformed.into()), "{data}");
+    }
+}

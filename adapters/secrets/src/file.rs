@@ -1,0 +1,56 @@
+//! Secrets in files.
+
+use crate::{LONGEST, secret};
+use fairway_domain::{
+    secret::{Secret, SecretError},
+    slug::Slug,
+};
+use std::{
+    io::{self, ErrorKind},
+    path::Path,
+};
+use tokio::{
+    fs::{self, File},
+    io::AsyncReadExt as _,
+};
+use zeroize::Zeroizing;
+
+/// Reads a file of a tenant's folder.
+///
+/// Links are followed, because mounted secrets are links; where they lead out of the tenant's folder, nothing is read.
+pub(crate) async fn read_below(folder: &Path, tenant: &Slug, name: &str) -> Result<Secret, SecretError> {
+    let folder = fs::canonicalize(folder).await.map_err(|failure| of(&failure))?;
+    let own = folder.join(tenant.as_str());
+    let place = fs::canonicalize(own.join(name)).await.map_err(|failure| of(&failure))?;
+    // The tenant's folder itself must be no link either: what it led to might be another tenant's.
+    if !place.starts_with(&own) {
+        tracing::warn!(tenant = tenant.as_str(), "a secret leads out of its tenant's folder");
+        return Err(SecretError::Foreign);
+    }
+    read(&place).await
+}
+
+/// Reads a file, without the line feed that editors put behind its last line.
+pub(crate) async fn read(place: &Path) -> Result<Secret, SecretError> {
+    // A pipe or a device would keep whoever opens it waiting.
+    if !fs::metadata(place).await.map_err(|failure| of(&failure))?.is_file() {
+        return Err(SecretError::Malformed);
+    }
+    let file = File::open(place).await.map_err(|failure| of(&failure))?;
+    // One buffer for all that may come: growing would leave copies behind.
+    let most = LONGEST.saturating_add(2);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(most));
+    file.take(u64::try_from(most).unwrap_or(u64::MAX)).read_to_end(&mut bytes).await.map_err(|failure| of(&failure))?;
+    let text = str::from_utf8(&bytes).map_err(|_| SecretError::Malformed)?;
+    let text = text.strip_suffix('\n').map_or(text, |line| line.strip_suffix('\r').unwrap_or(line));
+    secret(text.to_owned())
+}
+
+fn of(failure: &io::Error) -> SecretError {
+    let kind = failure.kind();
+    if matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory) {
+        return SecretError::Missing;
+    }
+    tracing::warn!(?kind, "a secret cannot be read");
+    SecretError::Unavailable
+}

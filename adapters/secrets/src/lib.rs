@@ -1,0 +1,92 @@
+//! Secrets in variables, files or a vault, read when they are used.
+//!
+//! A tenant's reference is always read below what is the tenant's: `env:NAME` is `FAIRWAY_SECRET_<TENANT>__<NAME>`,
+//! `file:name` is `<folder>/<tenant>/name`, `vault:path#key` is below `<tenant>/` in the vault. What whoever runs the
+//! server wrote into its settings may name anything.
+
+mod file;
+mod vault;
+
+pub use vault::{Vault, VaultError};
+
+use async_trait::async_trait;
+use fairway_domain::{
+    secret::{Secret, SecretError, SecretRef, Secrets, ServerSecretRef},
+    slug::Slug,
+};
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+/// Longest secret, in bytes: a certificate with its key and its chain fits.
+pub(crate) const LONGEST: usize = 64 * 1024;
+/// What variables of tenants begin with.
+const VARIABLE: &str = "FAIRWAY_SECRET_";
+
+/// Where this server keeps secrets.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The folder with a folder for each tenant in it.
+    pub folder: Option<PathBuf>,
+    /// The vault.
+    pub vault: Option<Vault>,
+    /// Finds variables.
+    variables: fn(&str) -> Option<OsString>,
+}
+
+impl Places {
+    /// This process's variables, and these.
+    #[must_use]
+    pub fn new(folder: Option<PathBuf>, vault: Option<Vault>) -> Self {
+        Self { folder, vault, variables: |name| env::var_os(name) }
+    }
+
+    /// The same with other variables than this process's.
+    #[must_use]
+    pub fn with_variables(self, variables: fn(&str) -> Option<OsString>) -> Self {
+        Self { variables, ..self }
+    }
+
+    fn variable(&self, name: &str) -> Result<Secret, SecretError> {
+        let value = (self.variables)(name).ok_or(SecretError::Missing)?;
+        secret(value.into_string().map_err(|_| SecretError::Malformed)?)
+    }
+
+    fn vault(&self) -> Result<&Vault, SecretError> {
+        self.vault.as_ref().ok_or(SecretError::NotConfigured)
+    }
+}
+
+#[async_trait]
+impl Secrets for Places {
+    async fn read(&self, tenant: &Slug, reference: &SecretRef) -> Result<Secret, SecretError> {
+        match reference {
+            SecretRef::Env(name) => {
+                let tenant = tenant.as_str().to_ascii_uppercase().replace('-', "_");
+                self.variable(&format!("{VARIABLE}{tenant}__{name}"))
+            }
+            SecretRef::File(name) => {
+                let folder = self.folder.as_deref().ok_or(SecretError::NotConfigured)?;
+                file::read_below(folder, tenant, name).await
+            }
+            SecretRef::Vault { path, key } => self.vault()?.read(&format!("{tenant}/{path}"), key).await,
+        }
+    }
+
+    async fn read_own(&self, reference: &ServerSecretRef) -> Result<Secret, SecretError> {
+        match reference {
+            ServerSecretRef::Env(name) => self.variable(name),
+            ServerSecretRef::File(path) => file::read(Path::new(path)).await,
+            ServerSecretRef::Vault { path, key } => self.vault()?.read(path, key).await,
+        }
+    }
+}
+
+/// A value that may be one.
+pub(crate) fn secret(value: String) -> Result<Secret, SecretError> {
+    // Taken into keeping first, so that a refused one is wiped too.
+    let secret = Secret::new(value);
+    if secret.expose().is_empty() || secret.expose().len() > LONGEST { Err(SecretError::Malformed) } else { Ok(secret) }
+}

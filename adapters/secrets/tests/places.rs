@@ -1,0 +1,169 @@
+//! What is read where, and what is not: T39.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
+
+use fairway_domain::{
+    secret::{Secret, SecretError, SecretRef, Secrets as _, ServerSecretRef},
+    slug::Slug,
+};
+use fairway_egress::{Guard, Reach};
+use fairway_secrets::{Places, Vault, VaultError};
+use fairway_testkit::{FaultyEndpoint, Script};
+use serde_json::json;
+use std::{ffi::OsString, fs, os::unix::fs::symlink, path::Path};
+use tempfile::TempDir;
+
+fn slug(text: &str) -> Slug {
+    Slug::parse(text).unwrap()
+}
+
+async fn read(places: &Places, tenant: &str, reference: &str) -> Result<String, SecretError> {
+    let read = places.read(&slug(tenant), &SecretRef::parse(reference).unwrap()).await;
+    read.map(|secret| secret.expose().to_owned())
+}
+
+async fn read_own(places: &Places, reference: &str) -> Result<String, SecretError> {
+    let read = places.read_own(&ServerSecretRef::parse(reference).unwrap()).await;
+    read.map(|secret| secret.expose().to_owned())
+}
+
+fn variables(name: &str) -> Option<OsString> {
+    let value = match name {
+        "FAIRWAY_SECRET_ACME__KEY" => "of acme",
+        "FAIRWAY_SECRET_ACME_EU__KEY" => "of acme-eu",
+        "FAIRWAY_SECRET_ACME__EU_KEY" => "another of acme",
+        "FAIRWAY_SECRET_ACME__EMPTY" => "",
+        "OPENAI_API_KEY" => "of the server",
+        _ => return None,
+    };
+    Some(value.into())
+}
+
+#[tokio::test]
+async fn variables_belong_to_one_tenant() {
+    let places = Places::new(None, None).with_variables(variables);
+    for (tenant, reference, value) in [
+        ("acme", "env:KEY", Ok("of acme")),
+        ("acme-eu", "env:KEY", Ok("of acme-eu")),
+        ("acme", "env:EU_KEY", Ok("another of acme")),
+        ("other", "env:KEY", Err(SecretError::Missing)),
+        ("acme", "env:OPENAI_API_KEY", Err(SecretError::Missing)),
+        ("acme", "env:EMPTY", Err(SecretError::Malformed)),
+    ] {
+        assert_eq!(read(&places, tenant, reference).await.as_deref(), value.as_ref().copied(), "{tenant} {reference}");
+    }
+    assert_eq!(read_own(&places, "env:OPENAI_API_KEY").await.as_deref(), Ok("of the server"));
+    assert_eq!(read_own(&places, "env:NOBODY").await, Err(SecretError::Missing));
+}
+
+/// A folder of secrets with two tenants in it.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (tenant, value) in [("acme", "of acme\n"), ("other", "of other\r\n")] {
+        fs::create_dir(folder.path().join(tenant)).unwrap();
+        fs::write(folder.path().join(tenant).join("key"), value).unwrap();
+    }
+    folder
+}
+
+fn below(folder: &Path) -> Places {
+    Places::new(Some(folder.to_owned()), None)
+}
+
+#[tokio::test]
+async fn files_are_read_in_the_tenants_own_folder() {
+    let folder = folder();
+    let places = below(folder.path());
+    assert_eq!(read(&places, "acme", "file:key").await.as_deref(), Ok("of acme"));
+    assert_eq!(read(&places, "other", "file:key").await.as_deref(), Ok("of other"));
+    assert_eq!(read(&places, "acme", "file:nothing").await, Err(SecretError::Missing));
+    assert_eq!(read(&places, "nobody", "file:key").await, Err(SecretError::Missing));
+    assert_eq!(read(&Places::new(None, None), "acme", "file:key").await, Err(SecretError::NotConfigured));
+    let path = folder.path().join("other/key");
+    assert_eq!(read_own(&places, &format!("file:{}", path.display())).await.as_deref(), Ok("of other"));
+}
+
+#[tokio::test]
+async fn links_lead_nowhere_else() {
+    let folder = folder();
+    let acme = folder.path().join("acme");
+    // As orchestrators mount them: a link to a link beside it.
+    fs::create_dir(acme.join("..2026")).unwrap();
+    fs::write(acme.join("..2026/mounted"), "mounted").unwrap();
+    symlink("..2026", acme.join("..data")).unwrap();
+    symlink("..data/mounted", acme.join("mounted")).unwrap();
+    symlink("../other/key", acme.join("foreign")).unwrap();
+    symlink("/etc/hostname", acme.join("outside")).unwrap();
+    symlink(folder.path().join("other"), folder.path().join("linked")).unwrap();
+    // Begins like the tenant, and is another's.
+    fs::create_dir(folder.path().join("acme-eu")).unwrap();
+    fs::write(folder.path().join("acme-eu/key"), "of acme-eu").unwrap();
+    symlink("../acme-eu/key", acme.join("neighbour")).unwrap();
+    let places = below(folder.path());
+    assert_eq!(read(&places, "acme", "file:mounted").await.as_deref(), Ok("mounted"));
+    for name in ["foreign", "outside", "neighbour"] {
+        assert_eq!(read(&places, "acme", &format!("file:{name}")).await, Err(SecretError::Foreign), "{name}");
+    }
+    assert_eq!(read(&places, "linked", "file:key").await, Err(SecretError::Foreign));
+}
+
+#[tokio::test]
+async fn what_is_no_secret_is_not_read() {
+    let folder = folder();
+    let acme = folder.path().join("acme");
+    fs::write(acme.join("empty"), "\n").unwrap();
+    fs::write(acme.join("bytes"), [0xff, 0xfe]).unwrap();
+    fs::write(acme.join("long"), vec![b'x'; 64 * 1024 + 1]).unwrap();
+    fs::write(acme.join("longest"), vec![b'x'; 64 * 1024]).unwrap();
+    fs::create_dir(acme.join("folder")).unwrap();
+    symlink("/dev/zero", folder.path().join("device")).unwrap();
+    let places = below(folder.path());
+    for name in ["empty", "bytes", "long", "folder"] {
+        assert_eq!(read(&places, "acme", &format!("file:{name}")).await, Err(SecretError::Malformed), "{name}");
+    }
+    assert_eq!(read(&places, "acme", "file:longest").await.map(|value| value.len()), Ok(64 * 1024));
+    let device = folder.path().join("device");
+    assert_eq!(read_own(&places, &format!("file:{}", device.display())).await, Err(SecretError::Malformed));
+}
+
+#[tokio::test]
+async fn a_vault_is_asked_below_the_tenant() {
+    let endpoint = FaultyEndpoint::start().await;
+    let entry = json!({ "data": { "data": { "key": "of acme", "number": 1 }, "metadata": { "version": 1 } } });
+    let guard = Guard::new(Reach::Remote, Vec::new());
+    let vault = Vault::new(&guard, &endpoint.url(""), &Secret::new("s.token".to_owned())).unwrap();
+    let places = Places::new(None, Some(vault));
+    endpoint.says(Script::json(&entry));
+    assert_eq!(read(&places, "acme", "vault:team/openai#key").await.as_deref(), Ok("of acme"));
+    assert_eq!(read_own(&places, "vault:server/openai#key").await.as_deref(), Ok("of acme"));
+    assert_eq!(read(&places, "acme", "vault:team/openai#other").await, Err(SecretError::Missing));
+    assert_eq!(read(&places, "acme", "vault:team/openai#number").await, Err(SecretError::Malformed));
+    let asked = endpoint.requests();
+    let paths: Vec<&str> = asked.iter().map(|request| request.path.as_str()).collect();
+    assert_eq!(paths[..2], ["/v1/secret/data/acme/team/openai", "/v1/secret/data/server/openai"]);
+    assert_eq!(asked[0].header("x-vault-token"), Some("s.token"));
+    for (script, error) in [
+        (Script::status(404, "{\"errors\":[]}"), SecretError::Missing),
+        (Script::status(403, "{\"errors\":[\"permission denied\"]}"), SecretError::Unavailable),
+        (Script::status(503, "sealed"), SecretError::Unavailable),
+        (Script::status(200, "<html>"), SecretError::Malformed),
+        (Script::json(&json!({ "data": { "data": null } })), SecretError::Missing),
+        (Script::redirect("http://169.254.169.254/"), SecretError::Unavailable),
+        (Script::reset(), SecretError::Unavailable),
+    ] {
+        endpoint.says(script);
+        assert_eq!(read(&places, "acme", "vault:a#key").await, Err(error), "{error:?}");
+    }
+    assert_eq!(read(&Places::new(None, None), "acme", "vault:a#b").await, Err(SecretError::NotConfigured));
+}
+
+#[test]
+fn a_vault_needs_an_address_and_a_token() {
+    let guard = Guard::new(Reach::Remote, Vec::new());
+    let token = |text: &str| Secret::new(text.to_owned());
+    assert_eq!(Vault::new(&guard, "vault", &token("s.t")).err(), Some(VaultError::Address));
+    assert_eq!(Vault::new(&guard, "file:///x", &token("s.t")).err(), Some(VaultError::Address));
+    assert_eq!(Vault::new(&guard, "https://vault:8200", &token("s\nt")).err(), Some(VaultError::Token));
+    let vault = Vault::new(&guard, "https://vault:8200", &token("s.token")).unwrap();
+    assert!(!format!("{vault:?}").contains("token"));
+}

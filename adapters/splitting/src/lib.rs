@@ -1,0 +1,175 @@
+//! Cuts texts into pieces: by length, at the ends of sentences, or at headings.
+//!
+//! A text is broken into its smallest parts once, each part's tokens are counted once, and parts are put together as long
+//! as they fit: time grows with the text and not faster.
+//!
+//! Tokens are those of `cl100k_base`, whose vocabulary is a part of the program: nothing is downloaded. Other models count
+//! a little differently, and a length need not be exact to be useful.
+
+use fairway_domain::knowledge::{
+    ChunkStrategy, Chunking,
+    ports::{Piece, Splitter},
+};
+use pulldown_cmark::{Event, Parser, Tag};
+use std::{ops::Range, sync::LazyLock};
+use tiktoken_rs::{CoreBPE, cl100k_base};
+use unicode_segmentation::UnicodeSegmentation as _;
+
+/// Read when the first text is cut: most processes never cut one.
+static VOCABULARY: LazyLock<Option<CoreBPE>> = LazyLock::new(|| cl100k_base().ok());
+
+/// Bytes of a token, about: what English has.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// How many tokens a text has.
+fn tokens(text: &str) -> usize {
+    match &*VOCABULARY {
+        Some(vocabulary) => vocabulary.count_ordinary(text),
+        None => text.len().div_ceil(BYTES_PER_TOKEN),
+    }
+}
+
+/// Cuts texts into pieces.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Splitting;
+
+impl Splitter for Splitting {
+    fn split(&self, text: &str, how: Chunking) -> Vec<Piece> {
+        let mut packing = Packing::of(text, how.chunk_tokens);
+        match how.strategy {
+            ChunkStrategy::Fixed => packing.words(0..text.len()),
+            ChunkStrategy::Sentence => packing.sentences(0..text.len()),
+            ChunkStrategy::Heading => {
+                for section in sections(text) {
+                    packing.sentences(section);
+                    packing.close();
+                }
+            }
+        }
+        packing.done()
+    }
+}
+
+/// Where the parts of a text lie that begin with a heading of their own, by what Markdown takes for one.
+fn sections(text: &str) -> Vec<Range<usize>> {
+    let is_heading = |event: &Event<'_>| matches!(event, Event::Start(Tag::Heading { .. }));
+    let headings = Parser::new(text).into_offset_iter().filter(|(event, _)| is_heading(event));
+    let begins = headings.map(|(_, place)| place.start);
+    let mut sections = Vec::new();
+    let mut from = 0;
+    for begin in begins.chain([text.len()]).filter(|begin| *begin > 0) {
+        sections.push(from..begin);
+        from = begin;
+    }
+    sections
+}
+
+/// Parts of a text that are put together one after the other, as long as they fit.
+struct Packing<'t> {
+    text: &'t str,
+    most: usize,
+    pieces: Vec<Piece>,
+    /// The piece that is being put together, and the tokens of its parts.
+    open: Range<usize>,
+    size: usize,
+}
+
+impl<'t> Packing<'t> {
+    fn of(text: &'t str, most: u32) -> Self {
+        let most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
+        Self { text, most, pieces: Vec::new(), open: 0..0, size: 0 }
+    }
+
+    fn said(&self, place: &Range<usize>) -> &'t str {
+        self.text.get(place.clone()).unwrap_or_default()
+    }
+
+    /// Sentences, by the rules of Unicode (UAX 29); one that is longer than a piece falls into words.
+    fn sentences(&mut self, place: Range<usize>) {
+        for (at, sentence) in self.said(&place).split_sentence_bound_indices() {
+            let from = place.start.saturating_add(at);
+            let sentence = from..from.saturating_add(sentence.len());
+            let size = tokens(self.said(&sentence));
+            if size > self.most {
+                self.close();
+                self.words(sentence);
+                self.close();
+            } else {
+                self.add(sentence, size);
+            }
+        }
+    }
+
+    /// Words, each with what is blank before it, because that is how tokens lie; one that is longer than a piece is cut.
+    fn words(&mut self, place: Range<usize>) {
+        let (mut from, mut in_word) = (place.start, false);
+        for (at, character) in self.said(&place).char_indices() {
+            let at = place.start.saturating_add(at);
+            if character.is_whitespace() && in_word {
+                self.word(from..at);
+                from = at;
+            }
+            in_word = !character.is_whitespace();
+        }
+        self.word(from..place.end);
+    }
+
+    fn word(&mut self, place: Range<usize>) {
+        let size = tokens(self.said(&place));
+        if size <= self.most {
+            self.add(place, size);
+            return;
+        }
+        self.close();
+        let mut from = place.start;
+        while from < place.end {
+            let mut length = self.most.saturating_mul(BYTES_PER_TOKEN);
+            let part = loop {
+                let said = self.said(&(from..place.end));
+                let end = said.ceil_char_boundary(length.max(1).min(said.len()));
+                let part = from..from.saturating_add(end);
+                if length <= 1 || tokens(self.said(&part)) <= self.most {
+                    break part;
+                }
+                length /= 2;
+            };
+            from = part.end;
+            let size = tokens(self.said(&part));
+            self.add(part, size);
+            self.close();
+        }
+    }
+
+    /// Parts that are put together never have more tokens than they have one by one: a part begins where a token does.
+    fn add(&mut self, place: Range<usize>, size: usize) {
+        if self.size > 0 && self.size.saturating_add(size) > self.most {
+            self.close();
+        }
+        if self.size == 0 {
+            self.open = place.start..place.start;
+        }
+        self.open.end = place.end;
+        self.size = self.size.saturating_add(size);
+    }
+
+    /// Ends the piece. What is blank around it belongs to none.
+    fn close(&mut self) {
+        self.size = 0;
+        let said = self.said(&self.open);
+        let start = self.open.start.saturating_add(said.len().saturating_sub(said.trim_start().len()));
+        let trimmed = said.trim();
+        self.open = 0..0;
+        if !trimmed.is_empty() {
+            let tokens = u32::try_from(tokens(trimmed)).unwrap_or(u32::MAX);
+            self.pieces.push(Piece { start, end: start.saturating_add(trimmed.len()), tokens });
+        }
+    }
+
+    fn done(mut self) -> Vec<Piece> {
+        self.close();
+        self.pieces
+    }
+}
+
+#[cfg(test)]
+mod tests;

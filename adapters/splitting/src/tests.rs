@@ -1,0 +1,92 @@
+use super::*;
+
+fn split(strategy: ChunkStrategy, chunk_tokens: u32, text: &str) -> Vec<(u32, &str)> {
+    let pieces = Splitting.split(text, Chunking { strategy, chunk_tokens });
+    // Whatever the strategy: in order, without overlap, and nothing but what is blank is left out.
+    let mut behind = 0;
+    for piece in &pieces {
+        assert!(piece.start >= behind && piece.start < piece.end, "{piece:?} of {pieces:?}");
+        assert!(text[behind..piece.start].trim().is_empty(), "{:?} is lost", &text[behind..piece.start]);
+        assert!(piece.tokens > 0 && piece.tokens <= chunk_tokens, "{piece:?}");
+        behind = piece.end;
+    }
+    assert!(text[behind..].trim().is_empty(), "{:?} is lost", &text[behind..]);
+    pieces.iter().map(|piece| (piece.tokens, &text[piece.start..piece.end])).collect()
+}
+
+#[test]
+fn a_token_is_one_of_a_known_vocabulary() {
+    assert!(VOCABULARY.is_some());
+    assert_eq!(tokens("hello world"), 2);
+    assert_eq!(tokens(""), 0);
+}
+
+#[test]
+fn fixed_pieces_are_as_long_as_they_may_be() {
+    let text = " one two three four five six seven ";
+    assert_eq!(split(ChunkStrategy::Fixed, 3, text), [(3, "one two three"), (3, "four five six"), (1, "seven")]);
+    assert_eq!(split(ChunkStrategy::Fixed, 100, text), [(7, "one two three four five six seven")]);
+}
+
+#[test]
+fn sentences_stay_whole() {
+    let text = "The cat sat on the mat. The dog lay under the table. Both slept.";
+    let pieces = split(ChunkStrategy::Sentence, 8, text);
+    let said: Vec<&str> = pieces.iter().map(|(_, said)| *said).collect();
+    assert_eq!(said, ["The cat sat on the mat.", "The dog lay under the table.", "Both slept."]);
+}
+
+#[test]
+fn headings_begin_pieces() {
+    let text = "# Leave\n\nThirty days a year.\n\n# Travel\n\nBook early, by train.\n";
+    let pieces = split(ChunkStrategy::Heading, 12, text);
+    let said: Vec<&str> = pieces.iter().map(|(_, said)| *said).collect();
+    assert_eq!(said, ["# Leave\n\nThirty days a year.", "# Travel\n\nBook early, by train."]);
+}
+
+#[test]
+fn a_heading_is_one_where_markdown_has_one() {
+    let text = "Before.\n\n```sh\n# no heading\n```\n\nTitle\n=====\n\nText. # Not one either.\n\n## Next\n";
+    let said: Vec<&str> = split(ChunkStrategy::Heading, 64, text).iter().map(|(_, said)| *said).collect();
+    assert_eq!(said, ["Before.\n\n```sh\n# no heading\n```", "Title\n=====\n\nText. # Not one either.", "## Next"]);
+    let long = format!("# Long\n\n{}", "Seven words are in each of these. ".repeat(4));
+    let said = split(ChunkStrategy::Heading, 16, &long);
+    assert!(said.len() > 2 && said[0].1.starts_with("# Long"), "{said:?}");
+}
+
+#[test]
+fn what_has_no_words_is_cut_all_the_same() {
+    let long = "x".repeat(1_000);
+    let emoji = "🦀👩‍👩‍👧‍👦é日本語のテキスト".repeat(20);
+    let nothing = " \n\t ";
+    for strategy in ChunkStrategy::ALL {
+        for text in [&*long, &*emoji] {
+            assert!(split(strategy, 16, text).len() > 3, "{strategy:?}");
+        }
+        assert_eq!(split(strategy, 16, nothing), []);
+        assert_eq!(split(strategy, 16, ""), []);
+    }
+}
+
+/// A long text takes about so many times as long as a short one as it is longer, whatever it consists of: whoever hands in
+/// documents must not be able to keep a processor busy with few of them.
+#[test]
+fn time_grows_with_the_text_and_not_faster() {
+    let took = |text: &str, chunk_tokens: u32| {
+        let at = std::time::Instant::now();
+        for strategy in ChunkStrategy::ALL {
+            assert!(!Splitting.split(text, Chunking { strategy, chunk_tokens }).is_empty());
+        }
+        at.elapsed()
+    };
+    let times = |unit: &str, bytes: usize| unit.repeat(bytes / unit.len());
+    for unit in ["one two three four. ", "x", "aB1!é日", "# a\n", "a.b?", "- a\n", "> ", "```\n", "\u{301}", "*_["] {
+        for chunk_tokens in [16, 512] {
+            let (short, long) = (times(unit, 4_000) + " x", times(unit, 32_000) + " x");
+            let (short, long) = (took(&short, chunk_tokens), took(&long, chunk_tokens));
+            // Eight times as long a text; squared it would be sixty-four times.
+            let most = short * 30 + std::time::Duration::from_millis(800);
+            assert!(long < most, "{unit:?} {chunk_tokens}: {short:?}, then {long:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Drafting content from descriptions.
+
+use super::VersionWarning;
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::{ErrorBody, KeyParams, WriteRefusals},
+    error::{ApiError, FieldProblem},
+    http::{body::Body, idempotency::Keyed, query::Query},
+};
+use actix_web::{HttpResponse, http::StatusCode, post, web};
+use fairway_domain::{generator::Description, id::WorkspaceId};
+use fairway_operations::Done;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+/// Where a draft is meant for.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DraftPlace {
+    /// The draft is meant for this workspace: you need `asset.create` there.
+    workspace_id: Uuid,
+}
+
+/// What is to be drafted.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DraftRequest {
+    /// What the prompt template is for, in plain words: at least four of them.
+    description: String,
+}
+
+/// A draft. Nothing was made of it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = GeneratedDraft)]
+pub(crate) struct DraftView {
+    /// What a version of a prompt template could say: to be looked at, changed, and sent as its content.
+    #[schema(value_type = Object)]
+    draft_content: Value,
+    /// What its author should know.
+    warnings: Vec<VersionWarning>,
+    /// The run of the generator.
+    generation_id: Uuid,
+}
+
+/// Drafts the content of a prompt template. No asset and no version is made.
+#[utoipa::path(
+    operation_id = "generate_asset_draft",
+    tag = "assets",
+    params(DraftPlace, KeyParams),
+    request_body = DraftRequest,
+    responses(
+        (status = 200, description = "The draft", body = DraftView),
+        (status = 503, description = "The generator has no active release", body = ErrorBody),
+        WriteRefusals,
+    )
+)]
+#[post("/v1/asset-drafts/generate")]
+pub(crate) async fn generate_asset_draft(
+    api: web::Data<Api>,
+    caller: Identified,
+    query: Query<DraftPlace>,
+    keyed: Keyed,
+    body: Body<DraftRequest>,
+) -> Result<HttpResponse, ApiError> {
+    let workspace = WorkspaceId::from(query.workspace_id);
+    // The workspace stands in the query, and is as much a part of what is asked as the body.
+    let key = keyed.of_caller(&caller.actor, || {
+        let mut digest = body.digest();
+        digest.iter_mut().zip(workspace.uuid().as_bytes()).for_each(|(byte, more)| *byte ^= more);
+        digest
+    });
+    let description = Description::parse(&body.description)
+        .map_err(|refusal| FieldProblem::new("description", refusal.code(), refusal.to_string()))?;
+    let draft = api.services.generate_draft(&caller, workspace, &description, key.as_ref()).await?;
+    let view = DraftView {
+        draft_content: draft.content,
+        warnings: draft.warnings.into_iter().map(VersionWarning::of).collect(),
+        generation_id: draft.generation_id.uuid(),
+    };
+    let done = Done { value: (), replayed: draft.replayed.then_some(StatusCode::OK.as_u16()) };
+    Ok(Answer::once(&done, &view, StatusCode::OK)?.send())
+}

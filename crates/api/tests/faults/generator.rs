@@ -1,0 +1,31 @@
+//! The generator is there soon after the start, also where several servers start at once, and once.
+
+use crate::process::{Place, until};
+use fairway_testkit::TestDatabase;
+use serde_json::json;
+use std::time::Duration;
+
+#[tokio::test]
+async fn servers_that_start_at_once_provision_one_generator() {
+    let database = TestDatabase::create().await.unwrap();
+    let first = Place::new(&database.url()).setting("FAIRWAY_GENERATOR", "on");
+    let second = Place::beside(&first).setting("FAIRWAY_GENERATOR", "on");
+    let (one, other) = tokio::join!(first.start(), second.start());
+    let owner = database.owner().await.unwrap();
+    // Nobody has asked for anything.
+    let active = "SELECT count(*) FROM release JOIN workload USING (tenant_id, workload_id)
+        WHERE slug = 'fairway-generator' AND state = 'active'";
+    let provisioned = async || owner.query_one(active, &[]).await.unwrap().get::<_, i64>(0) == 1;
+    until("a generator is active", Duration::from_secs(30), provisioned).await;
+    let path = "/v1/asset-drafts/generate?workspace_id=00000000-0000-7000-8000-000000000003";
+    let body = json!({ "description": "Sort letters by their urgency." });
+    for server in [&one, &other] {
+        let drafted = server.remote.post(path, &body, None).await.unwrap();
+        assert_eq!(drafted.status, 200, "{drafted:?}");
+    }
+    for (table, rows) in [("release", 1_i64), ("asset", 3), ("asset_version", 3), ("execution", 2)] {
+        let counted = owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap();
+        assert_eq!(counted.get::<_, i64>(0), rows, "{table}");
+    }
+    drop((one, other));
+}

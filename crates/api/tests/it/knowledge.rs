@@ -1,0 +1,462 @@
+//! Knowledge bases: documents go in, contracts are ended, and what runs retrieve.
+
+use crate::stage::{TENANT, WORKSPACE, knowledge};
+use async_trait::async_trait;
+use fairway_domain::{
+    access::ActorRef,
+    execution::provider::{
+        Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    },
+    id::WorkspaceId,
+    knowledge::{KnowledgeBase, contract::AccessMode},
+    search::counted,
+    tenant::TenantScope,
+};
+use fairway_operations::knowledge::{Retrieval, RetrievalFailure, RetrievalRequest};
+use fairway_testkit::{FaultyEndpoint, Script, TestApp, app::Version};
+use serde_json::{Value, json};
+use std::{
+    future::IntoFuture as _,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use uuid::Uuid;
+
+fn documents(base: &Version) -> String {
+    format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id)
+}
+
+fn text(document_id: &str, text: &str) -> Value {
+    json!({ "documents": [{ "document_id": document_id, "text": text }] })
+}
+
+fn scope() -> TenantScope {
+    TenantScope::for_relay(TENANT.parse::<Uuid>().unwrap().into())
+}
+
+fn here() -> WorkspaceId {
+    WORKSPACE.parse::<Uuid>().unwrap().into()
+}
+
+/// Retrieves for somebody by what the content says.
+async fn retrieve_as(
+    app: &TestApp,
+    (base, content): (&Version, &Value),
+    principal: &str,
+    query: &str,
+) -> Result<Retrieval, RetrievalFailure> {
+    let principals = [ActorRef::parse(principal).unwrap()];
+    let request = RetrievalRequest {
+        asset: base.asset_id.parse::<Uuid>().unwrap().into(),
+        base: &KnowledgeBase::parse(content).unwrap(),
+        pinned: None,
+        principals: &principals,
+        workspace: here(),
+        mode: AccessMode::Retrieve,
+        query,
+        top_k: None,
+    };
+    app.services().retrieve(scope(), &request).await
+}
+
+async fn retrieve(app: &TestApp, base: &Version, content: &Value, query: &str) -> Result<Retrieval, RetrievalFailure> {
+    retrieve_as(app, (base, content), "user:local", query).await
+}
+
+fn names(retrieval: &Retrieval) -> Vec<&str> {
+    retrieval.chunks.iter().map(|chunk| chunk.document_id.as_str()).collect()
+}
+
+#[tokio::test]
+async fn documents_go_in_and_are_found() {
+    let app = TestApp::start().await;
+    let content = knowledge("handbook");
+    let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
+    assert_eq!(app.get(documents(&base)).await.expect(200), json!([]));
+    assert_eq!(names(&retrieve(&app, &base, &content, "leave").await.unwrap()), [""; 0]);
+    let body = json!({ "documents": [
+        { "document_id": "leave", "title": "Holidays", "text": "Everybody has thirty days of leave a year.",
+          "metadata": { "language": "en" } },
+        { "document_id": "hr/travel.md", "text": "Take the train." },
+    ] });
+    let answer = app.post(documents(&base), body).await;
+    let made = answer.expect(201);
+    assert_eq!(answer.header("location"), Some(documents(&base).as_str()));
+    assert_eq!((&made["index_revision"], &made["asset_id"]), (&json!(1), &json!(base.asset_id)));
+    let leave = &made["documents"][0];
+    let digest = format!("blake3:{}", blake3::hash(b"Everybody has thirty days of leave a year.").to_hex());
+    let expected = json!({
+        "entry_id": leave["entry_id"], "document_id": "leave", "title": "Holidays", "source_ref": null,
+        "metadata": { "language": "en" }, "digest": digest, "text_bytes": 42, "chunk_count": 1, "index_revision": 1,
+        "current": true, "created_at": leave["created_at"], "created_by": "user:local",
+    });
+    assert_eq!(*leave, expected);
+    let again = app.post(documents(&base), text("leave", "Forty days of leave.")).await.expect(201);
+    assert_eq!(again["index_revision"], 2);
+    let listed = app.get(documents(&base)).await.expect(200);
+    let rows: Vec<Value> =
+        listed.as_array().unwrap().iter().map(|row| json!([row["document_id"], row["current"]])).collect();
+    assert_eq!(json!(rows), json!([["leave", true], ["hr/travel.md", true], ["leave", false]]));
+    // The log says that and how much, and nothing of what.
+    let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_added'
+        AND convert_from(body, 'UTF8') NOT SIMILAR TO '%(leave|Holidays|travel|language)%'";
+    assert_eq!(crate::share_link::number(&app, facts).await, 2);
+    let found = retrieve(&app, &base, &content, "How many days of LEAVE have I?").await.unwrap();
+    assert_eq!((names(&found), found.index_revision.get(), found.capped), (vec!["leave"], 2, false));
+    let chunk = &found.chunks[0];
+    assert_eq!((chunk.text.as_str(), chunk.index, chunk.title.as_deref()), ("Forty days of leave.", 0, None));
+    assert_eq!(chunk.digest.as_str(), format!("blake3:{}", blake3::hash(b"Forty days of leave.").to_hex()));
+    assert!(chunk.tokens >= 4 && chunk.score > 0.0 && chunk.score < 1.0);
+    assert!(found.decision.is_allowed());
+    assert_eq!(found.decision.contract_id.as_deref(), Some("handbook"));
+    // As it was when a release was approved.
+    let principals = [ActorRef::local()];
+    let parsed = KnowledgeBase::parse(&content).unwrap();
+    let request = RetrievalRequest {
+        asset: base.asset_id.parse::<Uuid>().unwrap().into(),
+        base: &parsed,
+        pinned: Some(fairway_domain::knowledge::IndexRevision::new(1)),
+        principals: &principals,
+        workspace: here(),
+        mode: AccessMode::Retrieve,
+        query: "holidays",
+        top_k: Some(1),
+    };
+    let before = app.services().retrieve(scope(), &request).await.unwrap();
+    assert_eq!((names(&before), before.index_revision.get()), (vec!["leave"], 1));
+    assert_eq!(before.chunks[0].text, "Everybody has thirty days of leave a year.", "titles are searched too");
+}
+
+#[tokio::test]
+async fn what_cannot_be_added_is_refused_with_its_place() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let base = given.version("knowledge_base", "handbook", knowledge("handbook")).await;
+    let refused = async |body: Value, path: &str, code: &str| {
+        let detail = app.post(documents(&base), body).await.refused(422, "validation_error");
+        assert_eq!((&detail["fields"][0]["path"], &detail["fields"][0]["code"]), (&json!(path), &json!(code)));
+    };
+    refused(json!({ "documents": [] }), "documents", "out_of_bounds").await;
+    let many: Vec<Value> = (0..101).map(|number| json!({ "document_id": format!("d{number}"), "text": "x" })).collect();
+    refused(json!({ "documents": many }), "documents", "out_of_bounds").await;
+    for (document, field, code) in [
+        (json!({ "document_id": "[a]", "text": "x" }), "document_id", "invalid_document_id"),
+        (json!({ "document_id": "good", "text": "x" }), "document_id", "duplicate_document_id"),
+        (json!({ "document_id": "a", "text": " \n " }), "text", "empty_document"),
+        (json!({ "document_id": "a" }), "text", "missing"),
+        (json!({ "document_id": "a", "text": "x", "source_ref": "y" }), "source_ref", "invalid"),
+        (json!({ "document_id": "a", "source_ref": "y" }), "text", "text_expected"),
+        (json!({ "document_id": "a", "text": "x", "title": "a\nb" }), "title", "invalid_title"),
+        (
+            json!({ "document_id": "a", "text": "x", "metadata": { "n": "x".repeat(9_000) } }),
+            "metadata",
+            "invalid_metadata",
+        ),
+        (json!({ "document_id": "a", "text": "x", "owner": "me" }), "owner", "unknown_field"),
+        (json!({ "document_id": "a", "text": "x".repeat((1 << 20) + 1) }), "text", "document_too_long"),
+    ] {
+        let body = json!({ "documents": [{ "document_id": "good", "text": "x" }, document] });
+        refused(body, &format!("documents[1].{field}"), code).await;
+    }
+    // Beyond what the route takes at all.
+    let five = json!({ "documents": [{ "document_id": "a", "text": "x".repeat(5 << 20) }] });
+    app.post(documents(&base), five).await.refused(413, "payload_too_large");
+    // Into too many pieces.
+    let mut short = knowledge("short");
+    short["retrieval"] = json!({ "chunk_size_tokens": 16 });
+    let short = given.version("knowledge_base", "short", short).await;
+    let words = "one two three four five six seven eight. ".repeat(5_000);
+    let detail = app.post(documents(&short), text("a", &words)).await.refused(422, "validation_error");
+    assert_eq!(detail["fields"][0]["code"], "too_many_chunks");
+    let prompt = given.prompt("prompt").await;
+    app.post(documents(&prompt), text("a", "x")).await.refused(409, "not_a_knowledge_base");
+    assert_eq!(app.get(documents(&prompt)).await.expect(200), json!([]));
+    let empty = given.asset("knowledge_base", "empty").await;
+    let path = format!("/v1/assets/{empty}/documents?workspace_id={WORKSPACE}");
+    app.post(path, text("a", "x")).await.refused(409, "knowledge_base_without_version");
+    app.post(format!("/v1/assets/{}/archive?workspace_id={WORKSPACE}", base.asset_id), json!({})).await.expect(200);
+    assert_eq!(app.post(documents(&base), text("a", "x")).await.status, 409);
+    app.get(documents(&base)).await.expect(200);
+    let counts = "SELECT (SELECT count(*) FROM knowledge_document) + (SELECT count(*) FROM knowledge_chunk)
+        + (SELECT count(*) FROM knowledge_word)";
+    assert_eq!(crate::share_link::number(&app, counts).await, 0, "nothing of it is kept");
+}
+
+/// Each waits for its turn by deciding again, and none is lost.
+#[tokio::test]
+async fn of_many_who_add_at_once_each_makes_a_revision() {
+    let app = TestApp::start().await;
+    let content = knowledge("handbook");
+    let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
+    let many = (0..8).map(|number| app.post(documents(&base), text(&format!("d{number}"), "leave")).into_future());
+    let answers = futures_util::future::join_all(many).await;
+    let mut revisions: Vec<i64> =
+        answers.iter().map(|answer| answer.expect(201)["index_revision"].as_i64().unwrap()).collect();
+    revisions.sort_unstable();
+    assert_eq!(revisions, [1, 2, 3, 4, 5, 6, 7, 8]);
+    let found = retrieve(&app, &base, &content, "leave").await.unwrap();
+    assert_eq!((found.chunks.len(), found.index_revision.get()), (5, 8), "as many as are given where nobody says");
+    let counted = "SELECT chunks FROM knowledge_word WHERE word = 'leave' ORDER BY revision DESC LIMIT 1";
+    assert_eq!(crate::share_link::number(&app, counted).await, 8, "none counted on what another had not seen");
+}
+
+/// T19: a source is read with the rights of who names it.
+#[tokio::test]
+async fn sources_are_read_as_far_as_the_caller_sees_them() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let other = given.workspace("other", "other").await;
+    let content = |contract: &str, source: &str, at: &str| {
+        let mut content = knowledge(contract);
+        content["source_type"] = json!(source);
+        content["source_ref"] = json!(at);
+        content
+    };
+    let artifacts = given.version("knowledge_base", "artifacts", content("artifacts", "artifact", "assets")).await;
+    let outside = content("outside", "http", "https://example.org/handbook");
+    let outside = given.version("knowledge_base", "outside", outside).await;
+    let skill = json!({ "name": "leave", "description": "x", "body": "Thirty days of leave." });
+    let seen = given.version("skill", "seen", skill.clone()).await;
+    let hidden = given.in_workspace(&other).version("skill", "hidden", skill).await;
+    given.role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
+    let source = |version: &Version| format!("assets/{}/{}/content.json", version.asset_id, version.asset_version_id);
+    let by_source = |source: &str| json!({ "documents": [{ "document_id": "a", "source_ref": source }] });
+    let good = app.post(documents(&artifacts), by_source(&source(&seen))).as_actor("user:ada").await.expect(201);
+    assert_eq!(good["documents"][0]["source_ref"], source(&seen));
+    let found = retrieve(&app, &artifacts, &content("artifacts", "artifact", "assets"), "leave").await.unwrap();
+    assert!(found.chunks[0].text.contains("Thirty days of leave."), "{found:?}");
+    for bad in [
+        source(&hidden),
+        format!("assets/{}/{}/content.json", seen.asset_id, hidden.asset_version_id),
+        format!("assets/{}/../{}/content.json", seen.asset_id, seen.asset_version_id),
+        format!("/{}", source(&seen)),
+        "evidence/x".to_owned(),
+        "installation".to_owned(),
+        "/etc/passwd".to_owned(),
+    ] {
+        let answer = app.post(documents(&artifacts), by_source(&bad)).as_actor("user:ada").await;
+        let detail = answer.refused(422, "validation_error");
+        assert_eq!(detail["fields"][0]["code"], "source_not_found", "{bad}");
+        assert!(!answer.text().contains(&bad), "{answer}");
+    }
+    // From addresses only those fetch who may manage connections.
+    let address = by_source("https://example.org/handbook");
+    let answer = app.post(documents(&outside), address.clone()).as_actor("user:ada").await;
+    assert_eq!(answer.refused(403, "forbidden")["permission"], "connection.manage");
+}
+
+#[tokio::test]
+async fn documents_are_fetched_through_the_guard() {
+    let endpoint = FaultyEndpoint::start().await;
+    let allowed = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32").start().await;
+    let closed = TestApp::start().await;
+    let source = json!({ "documents": [{ "document_id": "handbook", "source_ref": endpoint.url("/handbook") }] });
+    let mut content = knowledge("handbook");
+    content["source_type"] = json!("http");
+    content["source_ref"] = json!("https://example.org/handbook");
+    // Nothing of this machine is fetched unless somebody said so.
+    let base = closed.given().version("knowledge_base", "handbook", content.clone()).await;
+    let detail = closed.post(documents(&base), source.clone()).await.refused(422, "validation_error");
+    assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
+    assert_eq!(endpoint.count(), 0, "nobody comes there");
+    let base = allowed.given().version("knowledge_base", "handbook", content.clone()).await;
+    // What is not there, or points elsewhere, is no text.
+    for script in [Script::status(404, "no"), Script::status(302, "elsewhere")] {
+        endpoint.says(script);
+        let detail = allowed.post(documents(&base), source.clone()).await.refused(422, "validation_error");
+        assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
+    }
+    endpoint.says(Script::json(&json!({ "a": 1 })));
+    allowed.post(documents(&base), source).await.expect(201);
+    let found = retrieve(&allowed, &base, &content, "a").await.unwrap();
+    assert_eq!((names(&found), found.chunks[0].text.as_str()), (vec!["handbook"], "{\"a\":1}"));
+}
+
+#[tokio::test]
+async fn a_contract_is_ended_once_and_for_ever() {
+    let app = TestApp::start().await;
+    let content = knowledge("handbook");
+    let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
+    app.post(documents(&base), text("leave", "Thirty days of leave.")).await.expect(201);
+    assert_eq!(names(&retrieve(&app, &base, &content, "leave").await.unwrap()), ["leave"]);
+    let path = format!("/v1/assets/{}/access-contract/revoke?workspace_id={WORKSPACE}", base.asset_id);
+    let revoke = |contract: &str, reason: &str| app.post(&path, json!({ "contract_id": contract, "reason": reason }));
+    revoke("other", "x").await.refused(404, "not_found");
+    for reason in ["", " \n", "a\u{202e}b", &"x".repeat(2_001)] {
+        let detail = revoke("handbook", reason).await.refused(422, "validation_error");
+        assert_eq!(detail["fields"][0]["path"], "reason");
+    }
+    let first = revoke("handbook", "Our works council says so.").await.expect(200);
+    let expected = json!({
+        "revocation_id": first["revocation_id"], "asset_id": base.asset_id, "contract_id": "handbook",
+        "reason": "Our works council says so.", "revoked_at": first["revoked_at"], "revoked_by": "user:local",
+    });
+    assert_eq!(first, expected);
+    assert_eq!(revoke("handbook", "Another.").await.expect(200), first, "the first is told again");
+    // Whatever the bound version says.
+    match retrieve(&app, &base, &content, "leave").await {
+        Err(RetrievalFailure::Refused(decision)) => {
+            assert!(decision.reasons.iter().any(|reason| reason.as_str() == "contract_revoked"), "{decision:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let versions = format!("/v1/assets/{}/versions", base.asset_id);
+    let refused = app.post(&versions, json!({ "content": content })).await.refused(400, "invalid_content");
+    assert_eq!(refused["fields"][0]["code"], "contract_revoked");
+    let mut over = content.clone();
+    over["access_contract"]["revoked"] = json!(true);
+    over["access_contract"]["revoked_at"] = first["revoked_at"].clone();
+    app.post(&versions, json!({ "content": over })).await.expect(201);
+    let mut renamed = content.clone();
+    renamed["access_contract"]["contract_id"] = json!("handbook-2");
+    app.post(&versions, json!({ "content": renamed })).await.expect(201);
+    assert_eq!(names(&retrieve(&app, &base, &renamed, "leave").await.unwrap()), ["leave"]);
+    let facts = "SELECT count(*) FROM fact WHERE kind = 'access_contract.revoked'
+        AND convert_from(body, 'UTF8') LIKE '%compliance_findings%'
+        AND convert_from(body, 'UTF8') NOT LIKE '%council%'";
+    assert_eq!(crate::share_link::number(&app, facts).await, 1);
+}
+
+/// R16, as far as contents that the schema never let in go: what lies in the database is believed in nothing.
+#[tokio::test]
+async fn whoever_the_contract_does_not_name_retrieves_nothing() {
+    let app = TestApp::start().await;
+    let content = knowledge("handbook");
+    let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
+    app.post(documents(&base), text("leave", "Thirty days of leave.")).await.expect(201);
+    let refused = async |content: &Value, principal: &str, code: &str| match retrieve_as(
+        &app,
+        (&base, content),
+        principal,
+        "leave",
+    )
+    .await
+    {
+        Err(RetrievalFailure::Refused(decision)) => {
+            let codes: Vec<&str> = decision.reasons.iter().map(|reason| reason.as_str()).collect();
+            assert!(!decision.is_allowed() && codes.contains(&code), "{codes:?}");
+        }
+        other => panic!("{other:?}"),
+    };
+    refused(&content, "user:eve", "principal_not_allowed").await;
+    refused(&content, "anonymous", "principal_not_allowed").await;
+    for (field, value, code) in [
+        ("default_decision", json!("allow"), "contract_malformed"),
+        ("allowed_principals", json!("user:local"), "contract_malformed"),
+        ("allowed_workspaces", json!([]), "workspace_not_allowed"),
+        ("allowed_access_modes", json!(["memory_replay"]), "access_mode_not_allowed"),
+        ("contract_id", json!("nobodys"), "contract_unknown"),
+        ("revoked", json!(null), "contract_malformed"),
+    ] {
+        let mut mutant = content.clone();
+        mutant["access_contract"][field] = value;
+        refused(&mutant, "user:local", code).await;
+    }
+    let mut bare = content.clone();
+    bare.as_object_mut().unwrap().remove("access_contract");
+    refused(&bare, "user:local", "contract_malformed").await;
+}
+
+/// Tells meaning by the words that it knows.
+struct Meanings {
+    asked: AtomicUsize,
+}
+
+#[async_trait]
+impl Provider for Meanings {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        self.asked.fetch_add(call.texts.len(), Ordering::Relaxed);
+        let meaning = |text: &String| {
+            let words = counted([text.as_str()]);
+            let of = |all: &[&str]| if all.iter().any(|word| words.contains_key(*word)) { 1.0 } else { 0.1 };
+            vec![of(&["holiday", "leave", "vacation"]), of(&["train", "railway", "journey"])]
+        };
+        Ok(Embeddings { vectors: call.texts.iter().map(meaning).collect(), tokens_in: 3, cost_micros: Some(2) })
+    }
+
+    fn residency(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn meaning_finds_what_words_do_not() {
+    let meanings = Arc::new(Meanings { asked: AtomicUsize::new(0) });
+    let app = TestApp::builder().provider(meanings.clone()).start().await;
+    for strategy in ["vector", "hybrid"] {
+        let mut content = knowledge(strategy);
+        content["retrieval"] = json!({ "strategy": strategy, "top_k": 1 });
+        let base = app.given().version("knowledge_base", strategy, content.clone()).await;
+        let body = json!({ "documents": [
+            { "document_id": "leave", "text": "Thirty days of leave." },
+            { "document_id": "travel", "text": "Go by train." },
+        ] });
+        app.post(documents(&base), body).await.expect(201);
+        let found = retrieve(&app, &base, &content, "railway").await.unwrap();
+        assert_eq!(names(&found), ["travel"], "{strategy}");
+        let embedded = found.embedded.unwrap();
+        assert_eq!((embedded.model.account.as_str(), embedded.model.model.as_str()), ("local", "local-256"));
+        assert_eq!((embedded.tokens_in, embedded.cost_micros), (3, Some(2)));
+        let asked = meanings.asked.load(Ordering::Relaxed);
+        // Another model: nothing is found, and nobody is asked.
+        let beside = TestApp::builder().beside(&app).provider(meanings.clone());
+        let beside = beside.setting("FAIRWAY_EMBEDDING_MODEL", "other").start().await;
+        let mismatch = retrieve(&beside, &base, &content, "railway").await.unwrap_err();
+        assert_eq!(mismatch.code(), Some("embedding_mismatch"), "{mismatch:?}");
+        assert_eq!(meanings.asked.load(Ordering::Relaxed), asked);
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_gives_no_vectors_adds_nothing() {
+    let provider = fairway_testkit::StubProvider::new(fairway_testkit::Behaviour::Holds);
+    let app = TestApp::builder().provider(provider).start().await;
+    let mut content = knowledge("handbook");
+    content["retrieval"] = json!({ "strategy": "vector" });
+    let base = app.given().version("knowledge_base", "handbook", content).await;
+    let answer = app.post(documents(&base), text("leave", "x")).await;
+    answer.refused(503, "embedding_unavailable");
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!(app.get(documents(&base)).await.expect(200), json!([]));
+}
+
+/// A release keeps the revisions that it was approved with; whether its runs read them is for its environment to say.
+#[tokio::test]
+async fn a_release_is_approved_with_the_documents_of_that_day() {
+    use fairway_domain::{id::ReleaseId, knowledge::IndexRevision, slug::Slug};
+    let app = TestApp::start().await;
+    let given = app.given();
+    let base = given.version("knowledge_base", "handbook", knowledge("handbook")).await;
+    let empty = given.version("knowledge_base", "empty", knowledge("empty")).await;
+    app.post(documents(&base), text("leave", "Thirty days.")).await.expect(201);
+    let workload = given.workload("main").await;
+    let policy = given.policy("policy").await;
+    let release = given.approved(&workload, &[policy, base.clone(), empty.clone()]).await;
+    let gate = async || {
+        let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
+        let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == "documents").cloned();
+        gate.map(|gate| (gate["verdict"].clone(), gate["code"].clone()))
+    };
+    assert_eq!(gate().await, Some((json!("pass"), json!("documents"))));
+    app.post(documents(&base), text("travel", "By train.")).await.expect(201);
+    assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))));
+    given.transition(&release, "active").await;
+    let served = async || {
+        let release: ReleaseId = release.parse::<Uuid>().unwrap().into();
+        let dev = Slug::parse("dev").unwrap();
+        let served = app.services().served_revisions(scope(), release, (here(), &dev)).await.unwrap();
+        let of = |base: &Version| served.of(base.asset_id.parse::<Uuid>().unwrap().into());
+        (of(&base), of(&empty))
+    };
+    assert_eq!(served().await, (None, None));
+    let settings = format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings");
+    let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
+    app.put(settings, pinning).await.expect(200);
+    assert_eq!(served().await, (Some(IndexRevision::new(1)), Some(IndexRevision::new(0))));
+}

@@ -1,0 +1,200 @@
+//! Runs that answer from documents: what they find, what that is evidence of, and whom contracts refuse.
+
+use crate::{
+    execution::ended,
+    stage::{WORKSPACE, knowledge},
+};
+use fairway_testkit::{
+    Behaviour, StubProvider, TestApp,
+    app::{ActiveWorkload, Answer, Version},
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const FLOW: &str = "\
+name: Answer from documents
+description: Looks documents up and asks a model about them.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: find
+steps:
+  - id: find
+    type: task
+    action: retrieve_documents
+    inputs: { query: '{{trigger.ticket}}', knowledge_base: '{{release.knowledge_base}}' }
+    on_failure: sorry
+  - id: ask
+    type: llm_call
+    inputs:
+      prompt: '{{release.prompt_template}}'
+      message: '{{trigger.ticket}}'
+      documents: '{{steps.find.output}}'
+  - id: done
+    type: return
+    output: '{{steps.ask.output}}'
+  - id: sorry
+    type: return
+    output: 'Nobody could look.'
+";
+
+struct Desk {
+    app: TestApp,
+    provider: Arc<StubProvider>,
+    base: Version,
+    workload: ActiveWorkload,
+}
+
+impl Desk {
+    /// A workload that answers from a handbook, with this policy rule's obligations.
+    async fn set(content: Value, obligations: &[&str]) -> Self {
+        let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
+        let app = TestApp::builder().provider(provider.clone()).start().await;
+        let given = app.given();
+        let base = given.version("knowledge_base", "handbook", content).await;
+        let documents = json!({ "documents": [
+            { "document_id": "leave", "title": "Holidays", "text": "Everybody has thirty days of leave a year." },
+            { "document_id": "travel", "text": "Take the train." },
+        ] });
+        app.post(format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id), documents)
+            .await
+            .expect(201);
+        let mut rule = json!({ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" });
+        if !obligations.is_empty() {
+            rule["outcome"] = json!("allow_with_obligations");
+            rule["obligations"] = json!(obligations);
+        }
+        let versions = vec![
+            given.prompt("prompt").await,
+            given.policy_of("policy", json!([rule])).await,
+            given.model_policy("models").await,
+            base.clone(),
+            given.flow("flow", FLOW).await,
+        ];
+        let workload = given.active_with("desk", versions).await;
+        Self { app, provider, base, workload }
+    }
+
+    async fn ask(&self, ticket: &str) -> Answer {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
+        self.app.post(self.workload.execute_path(), body).await
+    }
+
+    async fn evidence(&self, execution: &Value, rest: &str) -> Value {
+        let id = execution.as_str().unwrap();
+        self.app.get(format!("/v1/executions/{id}/{rest}")).await.expect(200)
+    }
+
+    /// The documents of a kind that a run left.
+    async fn documents(&self, execution: &Value, kind: &str) -> Vec<Value> {
+        let evidence = self.evidence(execution, "evidence-graph").await;
+        let mut documents = Vec::new();
+        for artifact in evidence["evidence_artifacts"].as_array().unwrap() {
+            if artifact["artifact_kind"] == kind {
+                let path = format!("evidence-artifacts/{}", artifact["artifact_id"].as_str().unwrap());
+                documents.push(self.evidence(execution, &path).await);
+            }
+        }
+        documents
+    }
+
+    async fn revoke(&self) {
+        let path = format!("/v1/assets/{}/access-contract/revoke?workspace_id={WORKSPACE}", self.base.asset_id);
+        self.app.post(path, json!({ "contract_id": "handbook", "reason": "it is over" })).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_comes_from_documents_and_says_so() {
+    let desk = Desk::set(knowledge("handbook"), &["require_citation"]).await;
+    let answer = desk.ask("How many days of leave?").await.expect(200);
+    assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("Thirty days [leave].")));
+    // The model was given the document beside the question, and not among the instructions.
+    let call = &desk.provider.calls()[0].conversation;
+    assert!(!call.system_prompt.contains("thirty days of leave"));
+    let said: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
+    assert_eq!((said.len(), said[1]), (2, "How many days of leave?"));
+    assert!(said[0].ends_with("[leave] Holidays\nEverybody has thirty days of leave a year."), "{}", said[0]);
+    assert!(!said[0].contains("train"));
+    let id = &answer["execution_id"];
+    let flat = desk.evidence(id, "evidence-graph").await;
+    let event = &flat["retrieval_events"][0];
+    assert_eq!(event["knowledge_base_asset_id"], json!(desk.base.asset_id));
+    assert_eq!((&event["query_text"], &event["retrieved_chunk_count"]), (&json!("How many days of leave?"), &json!(1)));
+    assert_eq!(flat["obligations"][0]["obligation_name"], "require_citation");
+    assert!(flat["obligations"][0]["fulfilled_at"].is_string());
+    let graph = desk.evidence(id, "evidence-graph?format=graph").await;
+    let edges = graph["edges"].as_array().unwrap();
+    let retrieved: Vec<&Value> = edges.iter().filter(|edge| edge["relationship"] == "retrieved").collect();
+    let node = format!("retrieval_event:{}", event["retrieval_event_id"].as_str().unwrap());
+    assert_eq!((retrieved.len(), &retrieved[0]["target"]), (1, &json!(node)));
+    let told = &desk.documents(id, "retrieval_event").await[0];
+    let content = &told["content"];
+    assert_eq!((&content["index_revision"], &content["strategy"]), (&json!(1), &json!("lexical")));
+    assert_eq!((&content["decision"], &content["candidates_capped"]), (&json!("allow"), &json!(false)));
+    assert_eq!(content["chunks"][0]["document_id"], "leave");
+    assert!(content["chunks"][0]["digest"].as_str().unwrap().starts_with("blake3:"));
+    assert!(!content.to_string().contains("How many"), "what was looked for lies apart");
+    let contract = &desk.documents(id, "contract_decision").await[0]["content"];
+    assert_eq!((&contract["contract_id"], &contract["decision"]), (&json!("handbook"), &json!("allow")));
+    let cited = &desk.documents(id, "citations").await[0]["content"];
+    assert_eq!((&cited["retrieved"], &cited["cited"]), (&json!(["leave"]), &json!(["leave"])));
+    let lineage = desk.evidence(id, &format!("context-lineage?workspace_id={WORKSPACE}&origin=knowledge_base")).await;
+    let items = lineage["items"].as_array().unwrap();
+    assert!(items.iter().any(|item| item["ref"] == "handbook#leave/0" && item["trust"] == "untrusted"), "{lineage}");
+}
+
+#[tokio::test]
+async fn who_may_not_stop_runs_is_not_told_what_was_looked_for() {
+    let desk = Desk::set(knowledge("handbook"), &[]).await;
+    let answer = desk.ask("How many days of leave?").await.expect(200);
+    desk.app.given().role("user:reader", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
+    let flat = desk.app.get(path).as_actor("user:reader").await.expect(200);
+    let event = &flat["retrieval_events"][0];
+    assert_eq!((&event["query_text"], &event["query_text_withheld"]), (&Value::Null, &json!(true)));
+    assert_eq!(event["retrieved_chunk_count"], 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_cites_nothing_is_taken_away_where_it_has_to() {
+    let mut content = knowledge("handbook");
+    content["access_contract"]["citation_required"] = json!(true);
+    // By the contract, and by the policy.
+    for desk in [Desk::set(content, &[]).await, Desk::set(knowledge("handbook"), &["require_citation"]).await] {
+        for answer in ["Thirty days.", "Thirty days [travel].", "Thirty days [Leave] leave."] {
+            desk.provider.becomes(Behaviour::Answers(answer.to_owned()));
+            let answer = desk.ask("How many days of leave?").await.expect(200);
+            assert_eq!((&answer["status"], &answer["output"]), (&json!("failed"), &Value::Null));
+            assert_eq!(answer["error"]["code"], "citation_missing");
+        }
+        desk.provider.becomes(Behaviour::Answers("[leave]".to_owned()));
+        assert_eq!(desk.ask("How many days of leave?").await.expect(200)["output"], "[leave]");
+    }
+}
+
+#[tokio::test]
+async fn a_revoked_contract_ends_the_next_run_before_its_first_step() {
+    let desk = Desk::set(knowledge("handbook"), &[]).await;
+    desk.ask("leave").await.expect(200);
+    desk.revoke().await;
+    let refused = desk.ask("leave").await.refused(422, "contract_refused");
+    assert_eq!(desk.provider.count(), 1, "nobody is asked");
+    let id = &refused["execution_id"];
+    let read = ended(&desk.app, id).await;
+    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("contract_refused")));
+    assert_eq!(desk.evidence(id, "evidence-graph").await["retrieval_events"], json!([]));
+    let decision = &desk.documents(id, "contract_decision").await[0]["content"];
+    assert_eq!(decision["decision"], "deny");
+    assert!(decision["reasons"].as_array().unwrap().contains(&json!("contract_revoked")), "{decision}");
+    // `on_failure` is there, and catches no refusal.
+    assert_eq!(read["queued_result"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_contract_that_names_others_refuses() {
+    let mut content = knowledge("handbook");
+    content["access_contract"]["allowed_principals"] = json!(["user:somebody-else"]);
+    content["access_contract"]["allowed_groups"] = json!([]);
+    let desk = Desk::set(content, &[]).await;
+    desk.ask("leave").await.refused(422, "contract_refused");
+    assert_eq!(desk.provider.count(), 0);
+}

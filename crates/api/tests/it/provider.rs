@@ -1,0 +1,276 @@
+//! Real providers over the whole server: an endpoint on loopback that speaks their protocols, well and badly.
+
+use crate::{
+    dispatch::{path, queued},
+    events::Stream,
+    execution::{ended, run},
+    overheard::Overheard,
+};
+use fairway_testkit::{
+    FaultyEndpoint, Script, TestApp,
+    app::{ActiveWorkload, Client, Given},
+};
+use serde_json::{Value, json};
+use std::fs;
+use tempfile::TempDir;
+
+/// Looks like a key, and like nothing else.
+const KEY: &str = "sk-live-CANARYqxzw7781";
+
+fn chat(text: &str) -> Script {
+    let choice = json!({ "index": 0, "message": { "role": "assistant", "content": text }, "finish_reason": "stop" });
+    Script::json(&json!({
+        "model": "small-2026", "choices": [choice], "usage": { "prompt_tokens": 40, "completion_tokens": 2 },
+    }))
+}
+
+fn message(text: &str) -> Script {
+    Script::json(&json!({
+        "type": "message", "model": "other-2026", "content": [{ "type": "text", "text": text }],
+        "stop_reason": "end_turn", "usage": { "input_tokens": 30, "output_tokens": 1 },
+    }))
+}
+
+/// Two accounts, of one protocol each, and a key in a file.
+struct Accounts {
+    openai: FaultyEndpoint,
+    anthropic: FaultyEndpoint,
+    folder: TempDir,
+}
+
+impl Accounts {
+    async fn open() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("key"), format!("{KEY}\n")).unwrap();
+        Self { openai: FaultyEndpoint::start().await, anthropic: FaultyEndpoint::start().await, folder }
+    }
+
+    fn settings(&self) -> String {
+        let key = self.folder.path().join("key");
+        let account = |slot: &str, kind: &str, base: String| {
+            format!(
+                "[[providers]]\naccount_slot = \"{slot}\"\nkind = \"{kind}\"\nbase_url = \"{base}\"\n\
+                 secret_ref = \"file:{}\"\nresidency = \"de\"\ntimeout = \"20s\"\nconcurrency = 4\n\
+                 [[providers.prices]]\nmodel = \"small\"\ninput_micros_per_million = 150000\n\
+                 output_micros_per_million = 600000\n",
+                key.display()
+            )
+        };
+        account("first", "openai", self.openai.url("/v1")) + &account("second", "anthropic", self.anthropic.url(""))
+    }
+}
+
+/// A workload whose model policy asks the first account, and then the second.
+async fn workload(given: &Given, slug: &str) -> ActiveWorkload {
+    workload_under(given, slug, None).await
+}
+
+/// The same under a profile of sovereignty.
+async fn workload_under(given: &Given, slug: &str, profile: Option<Value>) -> ActiveWorkload {
+    let route = |id: &str, model: &str, slot: &str| {
+        json!({
+            "route_id": id, "provider": "acme", "model": model, "account_slot": slot, "state": "approved",
+            "residency": "DE",
+        })
+    };
+    let content = json!({
+        "provider_route": route("main", "small", "first"), "fallback_routes": [route("spare", "other", "second")],
+        "supports_streaming": true,
+    });
+    let mut versions = vec![
+        given.version("model_policy", &format!("{slug}-model"), content).await,
+        given.prompt(&format!("{slug}-prompt")).await,
+        given.policy(&format!("{slug}-policy")).await,
+    ];
+    if let Some(profile) = profile {
+        versions.push(given.version("sovereignty_profile", &format!("{slug}-profile"), profile).await);
+    }
+    given.active_with(slug, versions).await
+}
+
+/// The evidence of the one call of a run.
+async fn evidence(client: &Client, execution_id: &Value) -> Value {
+    let id = execution_id.as_str().unwrap();
+    let graph = client.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
+    let artifact = &graph["evidence_artifacts"][0];
+    assert_eq!(artifact["artifact_kind"], "provider_call");
+    let artifact = artifact["artifact_id"].as_str().unwrap();
+    client.get(format!("/v1/executions/{id}/evidence-artifacts/{artifact}")).await.expect(200)["content"].clone()
+}
+
+fn attempts(evidence: &Value) -> Vec<(&str, &str)> {
+    let attempts = evidence["attempts"].as_array().unwrap().iter();
+    attempts.map(|attempt| (attempt["route_id"].as_str().unwrap(), attempt["result"].as_str().unwrap())).collect()
+}
+
+#[tokio::test]
+async fn an_account_answers_and_evidence_says_what_it_took() {
+    let accounts = Accounts::open().await;
+    let app = TestApp::builder().file(accounts.settings()).start().await;
+    let workload = workload(&app.given(), "main").await;
+    accounts.openai.says(chat("billing"));
+    let answer = run(&app, &workload).await.expect(200);
+    assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("billing")));
+    let call = evidence(&app, &answer["execution_id"]).await;
+    assert_eq!(attempts(&call), [("main", "answered")]);
+    assert_eq!((&call["account_slot"], &call["model"]), (&json!("first"), &json!("small")));
+    // 40 tokens at 0.15 and 2 at 0.60, both for a million of them.
+    assert_eq!((&call["tokens_in"], &call["tokens_out"], &call["cost_micros"]), (&json!(40), &json!(2), &json!(8)));
+    let asked = &accounts.openai.requests()[0];
+    assert_eq!(asked.header("authorization"), Some(&*format!("Bearer {KEY}")));
+    let body = asked.json();
+    assert!(body["messages"][0]["content"].as_str().unwrap().ends_with("Ticket: a refund"), "{body}");
+    assert_eq!(accounts.anthropic.count(), 0);
+}
+
+#[tokio::test]
+async fn the_next_route_answers_for_one_that_cannot() {
+    let accounts = Accounts::open().await;
+    let app = TestApp::builder().file(accounts.settings()).start().await;
+    let workload = workload(&app.given(), "main").await;
+    accounts.anthropic.says(message("other"));
+    for (script, code) in [
+        (Script::status(503, "no"), "provider_unavailable"),
+        (Script::status(429, "no").header("Retry-After", "60"), "provider_busy"),
+        (Script::status(408, "no"), "provider_timeout"),
+        (Script::status(409, "no"), "provider_unavailable"),
+        (Script::status(200, "<html>"), "provider_malformed_answer"),
+        (Script::reset(), "provider_unavailable"),
+    ] {
+        accounts.openai.says(script);
+        let answer = run(&app, &workload).await.expect(200);
+        assert_eq!(answer["output"], "other", "{answer}");
+        let call = evidence(&app, &answer["execution_id"]).await;
+        assert_eq!(attempts(&call), [("main", code), ("spare", "answered")]);
+        assert_eq!((&call["account_slot"], &call["tokens_in"]), (&json!("second"), &json!(30)));
+        assert_eq!(call["cost_micros"], Value::Null, "this model has no price");
+    }
+    let asked = accounts.anthropic.requests();
+    assert_eq!((asked.len(), asked[0].header("x-api-key")), (6, Some(KEY)));
+}
+
+#[tokio::test]
+async fn a_refusal_ends_the_step() {
+    let accounts = Accounts::open().await;
+    let app = TestApp::builder().file(accounts.settings()).start().await;
+    let workload = workload(&app.given(), "main").await;
+    accounts.openai.says(Script::status(400, "{\"error\": {\"message\": \"your prompt is too long\"}}"));
+    accounts.anthropic.says(message("never"));
+    let answer = run(&app, &workload).await.expect(200);
+    assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("provider_refused")));
+    assert!(!answer.to_string().contains("too long"), "{answer}");
+    let call = evidence(&app, &answer["execution_id"]).await;
+    assert_eq!(attempts(&call), [("main", "provider_refused")]);
+    assert_eq!((accounts.openai.count(), accounts.anthropic.count()), (1, 0));
+}
+
+#[tokio::test]
+async fn keys_stay_out_of_everything() {
+    let accounts = Accounts::open().await;
+    let server = Overheard::start_with("trace", &accounts.settings()).await;
+    let workload = workload(&server.client.given(), "main").await;
+    // A provider that repeats the key wherever it can.
+    let echo = json!({ "error": { "message": format!("bad key {KEY}") } }).to_string();
+    accounts.openai.says_in_turn([
+        chat("billing"),
+        Script::status(401, &echo),
+        Script::status(503, &echo).header("X-Key", KEY),
+        Script::status(200, &format!("{KEY} is no JSON")),
+        Script::reset(),
+    ]);
+    accounts.anthropic.says(Script::status(500, &echo));
+    let mut told = String::new();
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+    for _ in 0..5 {
+        let answer = server.client.post(workload.execute_path(), body.clone()).await;
+        let id = answer.expect(200)["execution_id"].as_str().unwrap().to_owned();
+        told += &answer.text();
+        for path in ["", "/evidence-graph"] {
+            told += &server.client.get(format!("/v1/executions/{id}{path}")).await.text();
+        }
+        told += &evidence(&server.client, &json!(id)).await.to_string();
+    }
+    told += &server.client.get("/metrics").await.text();
+    told += &server.client.get("/v1/audit/events?limit=200").await.text();
+    assert!(accounts.openai.requests().iter().all(|request| request.header("authorization").unwrap().contains(KEY)));
+    assert!(accounts.anthropic.count() > 0);
+    let (said, _) = server.end().await;
+    assert!(said.log.contains("a provider gave no answer") && said.spans.contains("chat"), "{}", said.log);
+    for (place, text) in [("answers", &told), ("the log", &said.log), ("spans", &said.spans)] {
+        let line = text.lines().find(|line| line.contains("CANARY") || line.contains("qxzw7781"));
+        assert!(line.is_none(), "{place}: {line:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_account_with_all_its_places_taken_is_passed_by() {
+    let accounts = Accounts::open().await;
+    let settings = accounts.settings().replace("concurrency = 4", "concurrency = 1");
+    let app = TestApp::builder().file(settings).start().await;
+    let workload = workload(&app.given(), "main").await;
+    accounts.openai.says(Script::hang());
+    accounts.anthropic.says(message("other"));
+    let held = run(&app, &workload).header("Prefer", "respond-async").await.expect(202)["execution_id"].clone();
+    accounts.openai.asked(1).await;
+    let answer = run(&app, &workload).await.expect(200);
+    assert_eq!(answer["output"], "other");
+    let call = evidence(&app, &answer["execution_id"]).await;
+    assert_eq!(attempts(&call), [("main", "provider_busy"), ("spare", "answered")]);
+    assert_eq!(accounts.openai.count(), 1);
+    let path = format!("/v1/executions/{}/cancel", held.as_str().unwrap());
+    app.post(path, json!({})).await.expect(200);
+}
+
+/// An event of the first account's protocol.
+fn said(text: &str) -> String {
+    format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": { "content": text } }] }))
+}
+
+#[tokio::test]
+async fn what_an_account_says_is_told_while_it_says_it() {
+    let accounts = Accounts::open().await;
+    let app = TestApp::builder().file(accounts.settings()).start().await;
+    let workload = workload(&app.given(), "main").await;
+    let end = json!({
+        "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }],
+        "usage": { "prompt_tokens": 40, "completion_tokens": 2 },
+    });
+    let events = [said("bil"), said("ling"), format!("data: {end}\n\n"), "data: [DONE]\n\n".to_owned()];
+    accounts.openai.says(Script::events(events).pausing());
+    let id = queued(&app, &workload).await.expect(202)["execution_id"].clone();
+    let mut stream = Stream::open(&app, &path(&id, "/events"), "").await;
+    let mut deltas = Vec::new();
+    while deltas.len() < 2 {
+        let (kind, data) = stream.told().await;
+        if kind == "output.delta" {
+            deltas.push(data["delta"].as_str().unwrap().to_owned());
+            // The next part is not said before this one was heard.
+            accounts.openai.release(1);
+        }
+    }
+    accounts.openai.release(1);
+    assert_eq!(deltas, ["bil", "ling"]);
+    assert_eq!(ended(&app, &id).await["queued_result"]["result"], "billing");
+    let call = evidence(&app, &id).await;
+    assert_eq!((&call["tokens_in"], &call["cost_micros"]), (&json!(40), &json!(8)));
+
+    // A stream that breaks off is void, and the other account answers.
+    accounts.openai.says(Script::events([said("wrong")]).broken_off());
+    accounts.anthropic.says(message("right"));
+    let id = queued(&app, &workload).await.expect(202)["execution_id"].clone();
+    assert_eq!(ended(&app, &id).await["queued_result"]["result"], "right");
+    assert_eq!(attempts(&evidence(&app, &id).await), [("main", "provider_malformed_answer"), ("spare", "answered")]);
+}
+
+#[tokio::test]
+async fn an_account_that_lies_elsewhere_is_not_asked() {
+    let accounts = Accounts::open().await;
+    let settings = accounts.settings().replacen("residency = \"de\"", "residency = \"us\"", 1);
+    let app = TestApp::builder().file(settings).start().await;
+    let profile = json!({ "jurisdictions_allowed": ["eu"] });
+    let workload = workload_under(&app.given(), "main", Some(profile)).await;
+    accounts.openai.says(chat("elsewhere"));
+    accounts.anthropic.says(message("here"));
+    assert_eq!(run(&app, &workload).await.expect(200)["output"], "here");
+    assert_eq!((accounts.openai.count(), accounts.anthropic.count()), (0, 1));
+}

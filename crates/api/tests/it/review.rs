@@ -1,0 +1,326 @@
+//! Answers that a person has to look at before anybody else sees them.
+
+use crate::{
+    dispatch::{path, queued},
+    execution::{ended, run},
+    stage::WORKSPACE,
+};
+use fairway_testkit::{
+    Behaviour, StubProvider, TestApp,
+    app::{ActiveWorkload, Answer, Given, Request},
+};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+const ANSWER: &str = "write to ada@example.com";
+
+/// A workload whose answers a person looks at, and whatever else it owes.
+async fn reviewed(given: &Given, slug: &str, more: &[&str]) -> ActiveWorkload {
+    let obligations: Vec<&str> = ["human_review"].into_iter().chain(more.iter().copied()).collect();
+    let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+        "reason_code": "watched", "obligations": obligations }]);
+    let policy = given.policy_of(&format!("{slug}-policy"), rules).await;
+    // Its route streams, so whatever holds the answer back is the policy.
+    let route = json!({
+        "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
+    });
+    let content = json!({ "provider_route": route, "supports_streaming": true });
+    let model = given.version("model_policy", &format!("{slug}-model"), content).await;
+    let prompt = given.prompt(&format!("{slug}-prompt")).await;
+    given.active_with(slug, vec![prompt, model, policy]).await
+}
+
+async fn app() -> TestApp {
+    TestApp::builder().provider(StubProvider::new(Behaviour::Answers(ANSWER.to_owned()))).start().await
+}
+
+/// A run that waits, and how its caller was answered.
+async fn waiting(app: &TestApp, workload: &ActiveWorkload) -> (Value, Answer) {
+    let answer = run(app, workload).await;
+    let body = answer.expect(202);
+    assert_eq!((&body["state"], &body["review"]), (&json!("queued"), &json!("pending")));
+    assert_eq!(body.as_object().unwrap().len(), 3, "{body}");
+    (body["execution_id"].clone(), answer)
+}
+
+fn review(app: &TestApp, id: &Value, body: Value) -> Request {
+    app.post(path(id, "/review"), body).as_actor("user:reviewer")
+}
+
+async fn count(app: &TestApp, sql: &str) -> i64 {
+    app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+}
+
+async fn facts(app: &TestApp, kind: &str) -> Vec<Value> {
+    let owner = app.database().owner().await.unwrap();
+    let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = $1 ORDER BY fact_id";
+    let rows = owner.query(sql, &[&kind]).await.unwrap();
+    rows.iter().map(|row| serde_json::from_str(row.get(0)).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn an_answer_is_nobody_s_until_it_is_approved_and_then_its_submitter_s() {
+    let app = app().await;
+    let workload = reviewed(&app.given(), "main", &["redact_output", "notify_owner"]).await;
+    let (id, answer) = waiting(&app, &workload).await;
+    assert_eq!(answer.header("location"), Some(path(&id, "").as_str()));
+    for actor in ["user:local", "user:reviewer"] {
+        let read = app.get(path(&id, "")).as_actor(actor).await;
+        let body = read.expect(200);
+        assert_eq!((&body["status"], &body["outcome"]), (&json!("awaiting_review"), &Value::Null));
+        assert_eq!((&body["queued_result"], &body["completed_at"]), (&Value::Null, &Value::Null));
+        assert_eq!(body["steps"].as_array().map(Vec::len), Some(2));
+        for rest in ["", "/evidence-graph", "/evidence-graph?format=graph"] {
+            let shown = app.get(path(&id, rest)).as_actor(actor).await;
+            shown.expect(200);
+            assert!(!shown.text().contains("example.com") && !shown.text().contains("[email]"), "{shown}");
+        }
+    }
+    let evidence = app.get(path(&id, "/evidence-graph")).await.expect(200);
+    assert_eq!(evidence["obligations"][0]["obligation_name"], "human_review");
+    assert_eq!(evidence["obligations"][0]["fulfilled_at"], Value::Null);
+    assert_eq!(count(&app, "SELECT count(*) FROM execution_lease").await, 0, "nobody works on it");
+    let asked = facts(&app, "execution.review_asked").await;
+    assert_eq!((asked.len(), &asked[0]["categories"]), (1, &json!(["approvals"])));
+
+    let approved = review(&app, &id, json!({ "outcome": "approved", "note": "Looks right." })).await.expect(200);
+    assert_eq!((&approved["status"], &approved["outcome"]), (&json!("completed"), &json!("success")));
+    assert_eq!(approved["queued_result"], Value::Null, "whoever approves an answer is not who asked for it");
+    let own = app.get(path(&id, "")).await.expect(200);
+    assert_eq!(own["queued_result"]["result"], "write to [email]", "all else was done before it waited");
+    let evidence = app.get(path(&id, "/evidence-graph")).await.expect(200);
+    for obligation in evidence["obligations"].as_array().unwrap() {
+        assert!(obligation["fulfilled_at"].is_string(), "{obligation}");
+    }
+    let kinds: Vec<&Value> =
+        evidence["evidence_artifacts"].as_array().unwrap().iter().map(|kept| &kept["artifact_kind"]).collect();
+    assert!(kinds.contains(&&json!("review")) && kinds.contains(&&json!("redaction")), "{kinds:?}");
+    let given = facts(&app, "execution.reviewed").await;
+    assert_eq!((given.len(), &given[0]["actor"]), (1, &json!("user:reviewer")));
+    assert_eq!(given[0]["categories"], json!(["approvals", "reports"]));
+    assert_eq!(
+        (&given[0]["detail"]["verdict"], &given[0]["detail"]["notify"]),
+        (&json!("approved"), &json!("team:tests"))
+    );
+    assert!(!given[0].to_string().contains("Looks right"), "notes are in no fact");
+    assert_eq!(facts(&app, "execution.ended").await, Vec::<Value>::new(), "it ended once");
+}
+
+#[tokio::test]
+async fn a_refused_answer_is_erased_and_a_second_verdict_comes_too_late() {
+    let app = app().await;
+    let workload = reviewed(&app.given(), "main", &[]).await;
+    let id = run(&app, &workload).key("k").await.expect(202)["execution_id"].clone();
+    let refused = review(&app, &id, json!({ "outcome": "rejected", "note": "It names a person." })).await.expect(200);
+    assert_eq!((&refused["status"], &refused["outcome"]), (&json!("denied"), &json!("denied")));
+    assert_eq!(refused["error"]["code"], "review_rejected");
+    assert_eq!(run(&app, &workload).key("k").await.refused(403, "review_rejected")["execution_id"], id);
+    let own = app.get(path(&id, "")).await.expect(200);
+    assert_eq!((&own["status"], &own["queued_result"]), (&json!("denied"), &Value::Null));
+    assert_eq!(count(&app, "SELECT count(*) FROM execution_result").await, 0, "nobody will ever see it");
+    for outcome in ["approved", "rejected"] {
+        review(&app, &id, json!({ "outcome": outcome })).await.refused(409, "review_not_pending");
+    }
+    app.post(path(&id, "/cancel"), json!({})).await.refused(409, "execution_not_cancellable");
+    assert_eq!(app.get(path(&id, "")).await.expect(200), own);
+    let denied = app.get("/v1/executions?status=denied").await.expect(200);
+    assert_eq!(denied[0]["execution_id"], id);
+    // The document says who, what and when; the note is for operators, and can be erased.
+    let evidence = app.get(path(&id, "/evidence-graph")).await.expect(200);
+    let kept = evidence["evidence_artifacts"].as_array().unwrap();
+    let document = kept.iter().find(|kept| kept["artifact_kind"] == "review").unwrap();
+    let document = path(&id, &format!("/evidence-artifacts/{}", document["artifact_id"].as_str().unwrap()));
+    let read = app.get(&document).await.expect(200);
+    assert_eq!(
+        (&read["content"]["outcome"], &read["content"]["reviewed_by"]),
+        (&json!("rejected"), &json!("user:reviewer"))
+    );
+    assert!(read["content"]["reviewed_at"].is_string() && read["content"]["note_digest"].is_string(), "{read}");
+    assert!(!read["content"].to_string().contains("person"), "{read}");
+    assert_eq!(read["payload"]["note"], "It names a person.");
+    app.given().role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let read = app.get(&document).as_actor("user:viewer").await.expect(200);
+    assert_eq!((&read["payload"], &read["payload_withheld"]), (&Value::Null, &json!(true)));
+}
+
+#[tokio::test]
+async fn who_may_review_is_who_approves_and_did_not_send_it() {
+    let app = app().await;
+    let given = app.given();
+    let workload = reviewed(&given, "main", &[]).await;
+    let here = ("workspace", Some(WORKSPACE));
+    for (actor, role) in [
+        ("user:sender", "runtime_user"),
+        ("user:both", "runtime_user"),
+        ("user:both", "approver"),
+        ("user:viewer", "viewer"),
+        ("user:operator", "operator"),
+        ("user:approver", "approver"),
+    ] {
+        given.role(actor, role, here).await;
+    }
+    given.role("user:elsewhere", "approver", ("workload", Some(&given.workload("elsewhere").await))).await;
+    let sent = async |actor: &str| run(&app, &workload).as_actor(actor).await.expect(202)["execution_id"].clone();
+    let (id, own) = (sent("user:sender").await, sent("user:both").await);
+    let verdict = json!({ "outcome": "approved" });
+    let by = |id: &Value, actor: &str| app.post(path(id, "/review"), verdict.clone()).as_actor(actor);
+    by(&id, "user:elsewhere").await.refused(404, "not_found");
+    for actor in ["user:viewer", "user:operator", "user:sender"] {
+        assert_eq!(by(&id, actor).await.refused(403, "forbidden")["permission"], "release.approve", "{actor}");
+    }
+    assert_eq!(facts(&app, "execution.self_review_refused").await.len(), 0);
+    by(&own, "user:both").await.refused(403, "self_approval_not_allowed");
+    let told = facts(&app, "execution.self_review_refused").await;
+    assert_eq!((told.len(), &told[0]["categories"]), (1, &json!(["compliance_findings"])));
+    assert_eq!(count(&app, "SELECT count(*) FROM execution_review").await, 2, "both wait still");
+    by(&own, "user:approver").await.expect(200);
+    by(&id, "user:both").await.expect(200);
+    // What is no verdict is none.
+    for body in [
+        json!({}),
+        json!({ "outcome": "changes_requested" }),
+        json!({ "outcome": "approved", "note": "a".repeat(2_001) }),
+    ] {
+        app.post(path(&id, "/review"), body).as_actor("user:approver").await.refused(422, "validation_error");
+    }
+}
+
+/// The service that sends a run for somebody is no more apart from it than who it is for.
+#[tokio::test]
+async fn a_service_reviews_no_run_that_it_sent_for_somebody() {
+    let provider = StubProvider::new(Behaviour::Answers(ANSWER.to_owned()));
+    let app =
+        TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:gateway").provider(provider).start().await;
+    let workload = reviewed(&app.given(), "main", &[]).await;
+    let bind = format!("/v1/workloads/{}/principal-bindings", workload.workload_id);
+    app.put(bind, json!({ "principal": "user:ada" })).await.expect(200);
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "execution_mode": "on_behalf_of",
+        "actor_ref": "user:ada", "actor_type": "user", "actor_auth_mode": "local" });
+    let sent = app.post(workload.execute_path(), body).as_actor("service:gateway").await.expect(202);
+    let id = &sent["execution_id"];
+    for actor in ["service:gateway", "user:ada"] {
+        let verdict = app.post(path(id, "/review"), json!({ "outcome": "approved" })).as_actor(actor);
+        verdict.await.refused(403, "self_approval_not_allowed");
+    }
+    review(&app, id, json!({ "outcome": "approved" })).await.expect(200);
+}
+
+#[tokio::test]
+async fn those_that_wait_are_listed_and_followed_as_under_way() {
+    let app = app().await;
+    let workload = reviewed(&app.given(), "main", &[]).await;
+    let other = app.active_workload("other").await;
+    run(&app, &other).await.expect(200);
+    let (sync, _) = waiting(&app, &workload).await;
+    let line = queued(&app, &workload).await.expect(202);
+    assert_eq!(line.as_object().unwrap().len(), 2, "a place in line is all that was asked for: {line}");
+    let listed = async || {
+        let page = app.get("/v1/executions?review=pending").await.expect(200);
+        let rows = page.as_array().unwrap().clone();
+        assert!(rows.iter().all(|row| row["status"] == "awaiting_review" && row["queued_result"].is_null()), "{page}");
+        rows.iter().map(|row| row["execution_id"].clone()).collect::<Vec<_>>()
+    };
+    let both = async { while listed().await.len() < 2 {} };
+    tokio::time::timeout(std::time::Duration::from_secs(20), both).await.unwrap();
+    assert_eq!(listed().await, [line["execution_id"].clone(), sync.clone()]);
+    for (query, rows) in [
+        (format!("workload_id={}", workload.workload_id), 2),
+        (format!("workload_id={}", other.workload_id), 0),
+        (format!("release_id={}", workload.release_id), 2),
+        ("status=awaiting_review".to_owned(), 2),
+    ] {
+        let page = app.get(format!("/v1/executions?review=pending&{query}")).await.expect(200);
+        assert_eq!(page.as_array().unwrap().len(), rows, "{query}");
+    }
+    for query in ["review=done", "review=", "review=pending&status=completed"] {
+        let refused = app.get(format!("/v1/executions?{query}")).await.refused(422, "validation_error");
+        assert_eq!(refused["fields"][0]["path"], "review", "{query}");
+    }
+    // A stream stays open over the wait, and ends with the answer.
+    let stream = tokio::spawn(app.get(path(&line["execution_id"], "/events")).into_future());
+    review(&app, &line["execution_id"], json!({ "outcome": "approved" })).await.expect(200);
+    let told = stream.await.unwrap().text();
+    assert!(told.contains("event: execution.completed") && told.contains(ANSWER), "{told}");
+    assert!(!told.contains("output.delta"), "nothing is shown before the end: {told}");
+    assert_eq!(listed().await, [sync]);
+}
+
+#[tokio::test]
+async fn a_wait_ends_by_cancelling_by_the_kill_switch_and_by_time() {
+    let app = app().await;
+    let given = app.given();
+    let workload = reviewed(&given, "main", &["notify_owner"]).await;
+    given.role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
+    given.role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let (one, two) = (waiting(&app, &workload).await.0, waiting(&app, &workload).await.0);
+    let cancel = |id: &Value, actor: &str| app.post(path(id, "/cancel"), json!({})).as_actor(actor);
+    cancel(&one, "user:viewer").await.refused(403, "forbidden");
+    let stopped = cancel(&one, "user:local").key("stop").await.expect(200);
+    assert_eq!((&stopped["status"], &stopped["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
+    let again = cancel(&one, "user:local").key("stop").await;
+    assert_eq!((again.status, again.header("idempotency-replayed")), (200, Some("true")));
+    assert_eq!(cancel(&two, "user:operator").await.expect(200)["outcome"], "cancelled");
+    let told = facts(&app, "execution.ended").await;
+    assert_eq!((&told[1]["actor"], &told[1]["detail"]["notify"]), (&json!("user:operator"), &json!("team:tests")));
+
+    let suspended = reviewed(&given, "suspended", &[]).await;
+    let (switched_off, _) = waiting(&app, &suspended).await;
+    let path_of = |workload: &ActiveWorkload| format!("/v1/workloads/{}", workload.workload_id);
+    app.patch(path_of(&suspended), json!({ "status": "suspended" })).await.expect(200);
+    // Also while nobody has ended it yet.
+    review(&app, &switched_off, json!({ "outcome": "approved" })).await.refused(409, "review_not_pending");
+    let read = ended(&app, &switched_off).await;
+    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
+
+    let (forgotten, _) = waiting(&app, &workload).await;
+    const WEEK: i64 = 7 * 86_400;
+    app.database().move_clock(WEEK - 60).await.unwrap();
+    assert_eq!(app.services().close_reviews().await.unwrap(), 0, "there is a minute left");
+    app.database().move_clock(WEEK + 1).await.unwrap();
+    review(&app, &forgotten, json!({ "outcome": "approved" })).await.refused(409, "review_not_pending");
+    let read = ended(&app, &forgotten).await;
+    assert_eq!((&read["status"], &read["outcome"]), (&json!("cancelled"), &json!("cancelled")));
+    assert_eq!((&read["error"]["code"], &read["queued_result"]), (&json!("review_lapsed"), &Value::Null));
+    assert_eq!(facts(&app, "execution.ended").await.last().unwrap()["actor"], "system:review");
+    assert_eq!(count(&app, "SELECT count(*) FROM execution_review").await, 0);
+    assert_eq!(count(&app, "SELECT count(*) FROM execution_result").await, 0);
+}
+
+#[tokio::test]
+async fn of_many_verdicts_one_counts() {
+    let app = app().await;
+    let workload = reviewed(&app.given(), "main", &[]).await;
+    let (id, _) = waiting(&app, &workload).await;
+    let verdicts = (0..12).map(|number| {
+        let outcome = if number % 2 == 0 { "approved" } else { "rejected" };
+        app.post(path(&id, "/review"), json!({ "outcome": outcome })).as_actor(&format!("user:r{number}")).into_future()
+    });
+    let answers = join_all(verdicts).await;
+    assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 1);
+    answers.iter().filter(|answer| answer.status != 200).for_each(|answer| {
+        answer.refused(409, "review_not_pending");
+    });
+    assert_eq!(facts(&app, "execution.reviewed").await.len(), 1);
+    let status = app.get(path(&id, "")).await.expect(200)["status"].clone();
+    let kept = count(&app, "SELECT count(*) FROM execution_result").await;
+    assert_eq!(kept, i64::from(status == "completed"));
+}
+
+/// A caller that waits is told in time, whoever runs what it sent; a key finds the run that waits.
+#[tokio::test]
+async fn a_key_finds_a_run_that_waits_for_a_person() {
+    for dispatch in ["hybrid", "queued"] {
+        let provider = StubProvider::new(Behaviour::Answers(ANSWER.to_owned()));
+        let app = TestApp::builder().setting("FAIRWAY_DISPATCH", dispatch).provider(provider.clone()).start().await;
+        let workload = reviewed(&app.given(), "main", &[]).await;
+        let began = std::time::Instant::now();
+        let first = run(&app, &workload).key("k").await.expect(202);
+        assert_eq!(first["review"], "pending", "{dispatch}");
+        assert!(began.elapsed() < std::time::Duration::from_secs(10), "nobody waits for a person: {dispatch}");
+        let again = run(&app, &workload).key("k").await;
+        assert_eq!((again.expect(202), again.header("idempotency-replayed")), (first.clone(), Some("true")));
+        review(&app, &first["execution_id"], json!({ "outcome": "approved" })).await.expect(200);
+        assert_eq!(run(&app, &workload).key("k").await.expect(200)["output"], ANSWER);
+        assert_eq!(provider.count(), 1);
+    }
+}

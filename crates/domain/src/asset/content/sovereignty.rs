@@ -1,0 +1,88 @@
+//! Sovereignty profiles: where data may go.
+
+use super::ContentProblem;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Members of the European Union, which `eu` stands for (ISO 3166-1 alpha-2).
+const EU: [&str; 27] = [
+    "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IT", "LT", "LU", "LV",
+    "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
+];
+
+/// Where data may go, as far as routes are judged by it.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct SovereigntyProfile {
+    jurisdictions_allowed: Vec<String>,
+    regions_allowed: Option<Vec<String>>,
+    providers_allowed: Option<Vec<String>>,
+}
+
+impl SovereigntyProfile {
+    /// Reads content that has passed the checks of its kind.
+    ///
+    /// # Errors
+    /// When it is no sovereignty profile.
+    pub fn parse(content: &Value) -> Result<Self, Vec<ContentProblem>> {
+        Self::deserialize(content)
+            .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is no sovereignty profile")])
+    }
+
+    /// Whether data may lie there. A part of a country is in the country, a member of the Union in the Union; the Union as
+    /// a whole is in no single country.
+    #[must_use]
+    pub fn allows_jurisdiction(&self, place: &str) -> bool {
+        let place = place.to_ascii_uppercase();
+        let country = place.split('-').next().unwrap_or_default();
+        self.jurisdictions_allowed.iter().any(|allowed| {
+            let allowed = allowed.to_ascii_uppercase();
+            allowed == place || allowed == country || (allowed == "EU" && EU.contains(&country))
+        })
+    }
+
+    /// Whether a provider's region may be used. Without a list all may.
+    #[must_use]
+    pub fn allows_region(&self, region: Option<&str>) -> bool {
+        self.regions_allowed
+            .as_ref()
+            .is_none_or(|allowed| region.is_some_and(|region| allowed.iter().any(|one| one == region)))
+    }
+
+    /// Whether a provider may be asked. Without a list all may.
+    #[must_use]
+    pub fn allows_provider(&self, provider: &str) -> bool {
+        self.providers_allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == provider))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn places_are_in_what_they_are_part_of() {
+        let allows = |allowed: &str, place: &str| {
+            SovereigntyProfile::parse(&json!({ "jurisdictions_allowed": [allowed] }))
+                .unwrap()
+                .allows_jurisdiction(place)
+        };
+        for (allowed, place, expected) in [
+            ("DE", "DE", true),
+            ("de", "DE", true),
+            ("DE", "DE-BY", true),
+            ("DE-BY", "DE", false),
+            ("DE-BY", "DE-BE", false),
+            ("eu", "DE", true),
+            ("eu", "de-by", true),
+            ("eu", "EU", true),
+            ("eu", "CH", false),
+            ("eu", "GB", false),
+            ("DE", "eu", false),
+            ("DE", "DEU", false),
+            ("DE", "", false),
+        ] {
+            assert_eq!(allows(allowed, place), expected, "{place} in {allowed}");
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Which routes a question may take, and which of them is tried next.
+
+use super::provider::{Completion, Conversation, ProviderCall, ProviderError, RoutePoint};
+use crate::asset::content::{ModelPolicy, Route, SovereigntyProfile};
+use std::{sync::Arc, time::Duration};
+
+/// How often one route may be asked the same question: once, and once again.
+const ROUNDS: usize = 2;
+/// The pause before a route is asked again, before it is jittered.
+pub const BACK_OFF: Duration = Duration::from_millis(250);
+/// Longest time that a provider may ask to be left alone and is still asked again.
+pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// The routes of a release: those that may be called, the first one first, and those that never are.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Routing {
+    /// Those that may be called.
+    pub open: Vec<RoutePoint>,
+    /// Those that may not, each with everything that speaks against it.
+    pub refused: Vec<RefusedRoute>,
+}
+
+/// A route that is never called.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RefusedRoute {
+    /// The route.
+    pub route: Route,
+    /// Everything that speaks against it.
+    pub reasons: Vec<RouteRefusal>,
+}
+
+/// Why a route is never called.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum RouteRefusal {
+    /// The bound version does not approve it.
+    NotApproved,
+    /// Its data would lie where it may not, or it is not known where.
+    Jurisdiction,
+    /// Its account is known to keep data elsewhere than the route says, and not where it may lie.
+    AccountJurisdiction,
+    /// Its region is none of those that may be used, or it is not known.
+    Region,
+    /// Its provider is none of those that may be used.
+    Provider,
+}
+
+impl RouteRefusal {
+    /// The stable code of the reason.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NotApproved => "route_not_approved",
+            Self::Jurisdiction => "jurisdiction_not_allowed",
+            Self::AccountJurisdiction => "account_jurisdiction_not_allowed",
+            Self::Region => "region_not_allowed",
+            Self::Provider => "provider_not_allowed",
+        }
+    }
+}
+
+impl Routing {
+    /// The routes of a policy under a profile. `residency` says where an account keeps data, where that is configured.
+    #[must_use]
+    pub fn of<'a>(
+        policy: &ModelPolicy,
+        profile: Option<&SovereigntyProfile>,
+        residency: impl Fn(&str) -> Option<&'a str>,
+    ) -> Self {
+        let mut routing = Self::default();
+        for route in policy.routes() {
+            let mut reasons = Vec::new();
+            if !route.is_approved() {
+                reasons.push(RouteRefusal::NotApproved);
+            }
+            if let Some(profile) = profile {
+                reasons.extend(against(profile, route, residency(&route.account_slot)));
+            }
+            if reasons.is_empty() {
+                routing.open.push(RoutePoint {
+                    route_id: route.route_id.clone(),
+                    provider: route.provider.clone(),
+                    model: route.model.clone(),
+                    account_slot: route.account_slot.clone(),
+                });
+            } else {
+                routing.refused.push(RefusedRoute { route: route.clone(), reasons });
+            }
+        }
+        routing
+    }
+}
+
+/// What a profile has against a route. What is not known is not allowed.
+fn against(profile: &SovereigntyProfile, route: &Route, account: Option<&str>) -> Vec<RouteRefusal> {
+    let mut reasons = Vec::new();
+    if !route.residency.as_deref().is_some_and(|place| profile.allows_jurisdiction(place)) {
+        reasons.push(RouteRefusal::Jurisdiction);
+    }
+    if account.is_some_and(|place| !profile.allows_jurisdiction(place)) {
+        reasons.push(RouteRefusal::AccountJurisdiction);
+    }
+    if !profile.allows_region(route.region.as_deref()) {
+        reasons.push(RouteRefusal::Region);
+    }
+    if !profile.allows_provider(&route.provider) {
+        reasons.push(RouteRefusal::Provider);
+    }
+    reasons
+}
+
+/// What is wanted of a model.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// Words, in answer to a conversation.
+    Words,
+    /// The vector of this text.
+    Vector(String),
+}
+
+/// A question to a model: what is asked, and the routes that it may take.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Question {
+    /// What is wanted.
+    pub wanted: Wanted,
+    /// What is asked.
+    pub conversation: Arc<Conversation>,
+    /// By which routes, the first one first. There is at least one.
+    pub routes: Vec<RoutePoint>,
+    /// Whether the answer may be told while it comes: nothing in the release may hold it back.
+    pub is_shown: bool,
+}
+
+/// One call of a route that was made for a question.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Attempt {
+    /// Which of the question's routes.
+    pub route: usize,
+    /// How it went.
+    pub result: Result<(), ProviderError>,
+    /// How long the provider asked to be left alone.
+    pub retry_after: Option<Duration>,
+    /// How long it took.
+    pub latency: Duration,
+}
+
+/// What came of a question.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Answer {
+    /// The calls that were made for it, the first first.
+    pub attempts: Vec<Attempt>,
+    /// Whether it was told while it came.
+    pub was_told: bool,
+    /// What came back in the end.
+    pub completion: Result<Completion, ProviderError>,
+}
+
+/// The next call of a question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NextAttempt {
+    /// By which of its routes.
+    pub route: usize,
+    /// After which pause, which is still to be jittered; none where it is another provider's turn.
+    pub pause: Duration,
+}
+
+impl Question {
+    /// The call by one of the routes.
+    #[must_use]
+    pub fn call(&self, route: usize) -> Option<ProviderCall> {
+        let route = self.routes.get(route)?.clone();
+        Some(ProviderCall { route, conversation: Arc::clone(&self.conversation) })
+    }
+
+    /// The call that follows these, all of which failed. `None` when there is none: the last failure is the answer.
+    ///
+    /// Every route has its turn, one after the other and at once. After a pause, those whose failure may pass have
+    /// another turn (contract: at most one retry a route). A failure that says that the question itself is wrong ends it.
+    #[must_use]
+    pub fn next(&self, attempts: &[Attempt]) -> Option<NextAttempt> {
+        let last = attempts.last();
+        if last.is_some_and(|last| last.result.is_err_and(|error| !error.lets_others_try())) {
+            return None;
+        }
+        if attempts.len() < self.routes.len() {
+            return Some(NextAttempt { route: attempts.len(), pause: Duration::ZERO });
+        }
+        let asked = |route: usize| attempts.iter().filter(move |attempt| attempt.route == route);
+        let again = (0..self.routes.len()).find_map(|route| {
+            let failed = asked(route).next_back()?;
+            let passes = failed.result.is_err_and(ProviderError::passes);
+            let wait = failed.retry_after.unwrap_or_default();
+            (passes && wait <= LONGEST_RETRY_AFTER && asked(route).count() < ROUNDS).then_some((route, wait))
+        });
+        again.map(|(route, wait)| NextAttempt { route, pause: wait.max(BACK_OFF) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asset::{content, content::CheckedContent, kind::AssetKind};
+    use serde_json::{Value, json};
+
+    fn policy(routes: &[Value]) -> ModelPolicy {
+        let content = json!({ "provider_route": routes[0], "fallback_routes": routes[1..] });
+        match content::read(AssetKind::ModelPolicy, &content) {
+            Ok(CheckedContent::ModelPolicy(policy)) => policy,
+            other => panic!("a model policy is read as one: {other:?}"),
+        }
+    }
+
+    fn route(id: &str, state: &str, place: Option<(&str, &str)>) -> Value {
+        let (residency, region) = place.unzip();
+        json!({ "route_id": id, "provider": "acme", "model": "m", "account_slot": id, "state": state,
+            "residency": residency, "region": region })
+    }
+
+    fn profile(content: &Value) -> SovereigntyProfile {
+        SovereigntyProfile::parse(content).unwrap()
+    }
+
+    fn told(routing: &Routing) -> (Vec<&str>, Vec<(&str, Vec<&str>)>) {
+        let refused = routing.refused.iter().map(|refused| {
+            (refused.route.route_id.as_str(), refused.reasons.iter().map(|reason| reason.code()).collect())
+        });
+        (routing.open.iter().map(|route| route.route_id.as_str()).collect(), refused.collect())
+    }
+
+    #[test]
+    fn only_approved_routes_are_open() {
+        let policy = policy(&[
+            route("a", "approved", None),
+            route("b", "pending", None),
+            route("c", "active", None),
+            route("d", "suspended", None),
+        ]);
+        let routing = Routing::of(&policy, None, |_| None);
+        let why = vec!["route_not_approved"];
+        assert_eq!(told(&routing), (vec!["a", "c"], vec![("b", why.clone()), ("d", why)]));
+    }
+
+    #[test]
+    fn a_profile_closes_what_lies_elsewhere_and_what_is_not_known() {
+        let policy = policy(&[
+            route("us", "approved", Some(("US", "us-east"))),
+            route("nowhere", "approved", None),
+            route("fr", "approved", Some(("FR", "eu-west"))),
+            route("de", "approved", Some(("de", "eu-central"))),
+            route("lies", "approved", Some(("DE", "eu-central"))),
+            route("eu", "approved", Some(("eu", "eu-central"))),
+        ]);
+        let profile = profile(&json!({ "jurisdictions_allowed": ["eu"], "regions_allowed": ["eu-central"],
+            "providers_allowed": ["acme"] }));
+        let routing = Routing::of(&policy, Some(&profile), |slot| (slot == "lies").then_some("US"));
+        let refused = vec![
+            ("us", vec!["jurisdiction_not_allowed", "region_not_allowed"]),
+            ("nowhere", vec!["jurisdiction_not_allowed", "region_not_allowed"]),
+            ("fr", vec!["region_not_allowed"]),
+            ("lies", vec!["account_jurisdiction_not_allowed"]),
+        ];
+        assert_eq!(told(&routing), (vec!["de", "eu"], refused));
+    }
+
+    #[test]
+    fn an_empty_list_allows_nobody_and_no_list_everybody() {
+        let policy = policy(&[route("de", "approved", Some(("DE", "x")))]);
+        let closed = |content: Value| told(&Routing::of(&policy, Some(&profile(&content)), |_| None)).1.len();
+        assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"] })), 0);
+        assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"], "regions_allowed": [] })), 1);
+        assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"], "providers_allowed": [] })), 1);
+        assert_eq!(closed(json!({ "jurisdictions_allowed": ["FR"] })), 1);
+    }
+
+    fn question(routes: usize) -> Question {
+        let point = |id: usize| RoutePoint {
+            route_id: id.to_string(),
+            provider: "acme".to_owned(),
+            model: "m".to_owned(),
+            account_slot: "a".to_owned(),
+        };
+        Question {
+            wanted: Wanted::Words,
+            conversation: Arc::default(),
+            routes: (0..routes).map(point).collect(),
+            is_shown: true,
+        }
+    }
+
+    /// The routes that are asked when every call fails in the given way, with the pause before each in milliseconds.
+    fn asked(routes: usize, failure: impl Fn(usize) -> (ProviderError, Option<Duration>)) -> Vec<(usize, u128)> {
+        let (question, mut attempts, mut asked) = (question(routes), Vec::new(), Vec::new());
+        while let Some(next) = question.next(&attempts) {
+            asked.push((next.route, next.pause.as_millis()));
+            let (error, retry_after) = failure(next.route);
+            attempts.push(Attempt { route: next.route, result: Err(error), retry_after, latency: Duration::ZERO });
+            assert!(attempts.len() < 100, "it never ends");
+        }
+        asked
+    }
+
+    #[test]
+    fn every_route_has_its_turn_and_each_one_more() {
+        let busy = |_| (ProviderError::Busy, None);
+        assert_eq!(asked(1, busy), [(0, 0), (0, 250)]);
+        assert_eq!(asked(3, busy), [(0, 0), (1, 0), (2, 0), (0, 250), (1, 250), (2, 250)]);
+    }
+
+    #[test]
+    fn who_refuses_ends_it_and_who_is_not_there_is_not_asked_again() {
+        assert_eq!(asked(3, |_| (ProviderError::Refused, None)), [(0, 0)]);
+        let second_refuses = |route| (if route == 1 { ProviderError::Refused } else { ProviderError::TimedOut }, None);
+        assert_eq!(asked(3, second_refuses), [(0, 0), (1, 0)]);
+        let first_unknown =
+            |route| (if route == 0 { ProviderError::UnknownAccount } else { ProviderError::Busy }, None);
+        assert_eq!(asked(2, first_unknown), [(0, 0), (1, 0), (1, 250)]);
+    }
+
+    #[test]
+    fn a_wish_to_be_left_alone_is_heard() {
+        let wish = |seconds| move |_| (ProviderError::Busy, Some(Duration::from_secs(seconds)));
+        assert_eq!(asked(1, wish(3)), [(0, 0), (0, 3_000)]);
+        assert_eq!(asked(1, wish(60)), [(0, 0)], "nobody waits so long");
+    }
+}

@@ -1,0 +1,154 @@
+//! Documents in a run: contracts that are asked before the first step, what steps look up, and what answers cite.
+
+use super::{Reached, Run, StepFailure, Turn};
+use crate::{
+    asset::ports::ArtifactPath,
+    evidence::EvidenceArtifact,
+    execution::{
+        Payload, RunError,
+        retrieval::{BoundKnowledge, Lookup, Retrieved, Unretrieved, told},
+    },
+    flow::Step,
+    id::AssetId,
+    knowledge::{contract::ContractDecision, retrieval::RetrievedChunk},
+    policy::Obligation,
+};
+use serde_json::{Map, Value, json};
+
+impl<'a> Run<'a> {
+    /// Goes on with what the contracts of the bound knowledge bases say, in their order; `None` where nobody could say.
+    pub fn checked(&mut self, decisions: Option<Vec<ContractDecision>>) -> Turn {
+        let bound = &self.subject.plan.knowledge;
+        let Some(decisions) = decisions.filter(|decisions| decisions.len() == bound.len()) else {
+            let message = "the contracts of the bound knowledge bases could not be looked up";
+            return self.fail(RunError::new("contract_unavailable", message));
+        };
+        let mut allowed = true;
+        for (knowledge, decision) in bound.iter().zip(decisions) {
+            allowed = allowed && decision.is_allowed();
+            let mut body = Map::new();
+            body.insert("knowledge_base_asset_id".to_owned(), json!(knowledge.asset));
+            body.insert("knowledge_base".to_owned(), json!(knowledge.slug));
+            body.extend(told(&decision));
+            self.keep_document("contract_decision", "contract-decision.json", body);
+        }
+        if allowed { self.begin() } else { self.refused_by_contract() }
+    }
+
+    pub(super) fn refused_by_contract(&mut self) -> Turn {
+        let message = "the access contract of a knowledge base does not allow this";
+        self.fail(RunError::new(ContractDecision::REFUSED, message))
+    }
+
+    /// What a step looks up.
+    pub(super) fn lookup(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<Reached, StepFailure> {
+        self.note_reading(step);
+        let bound = &self.subject.plan.knowledge;
+        let named = inputs.get("knowledge_base").and_then(Value::as_str);
+        let knowledge = match (named, bound.as_slice()) {
+            (Some(name), _) => bound.iter().position(|one| one.slug == name),
+            (None, [_]) => Some(0),
+            (None, _) => None,
+        };
+        let Some(knowledge) = knowledge else {
+            return Err(StepFailure::of("knowledge_base_unknown", "the release binds no knowledge base of that name"));
+        };
+        let query = match inputs.get("query") {
+            Some(Value::String(query)) => query.clone(),
+            Some(other) => other.to_string(),
+            None => return Err(StepFailure::of("reference_missing", "the step has no query")),
+        };
+        let top_k = inputs.get("top_k").and_then(Value::as_u64).and_then(|most| u32::try_from(most).ok());
+        Ok(Reached::LooksUp(Box::new(Lookup { knowledge, query, top_k })))
+    }
+
+    /// The value of a step whose documents were looked up.
+    pub(super) fn take_documents(
+        &mut self,
+        step: &Step,
+        lookup: &Lookup,
+        found: Result<Retrieved, Unretrieved>,
+    ) -> Result<Value, StepFailure> {
+        let plan = self.subject.plan;
+        let Some(knowledge) = plan.knowledge.get(lookup.knowledge) else {
+            return Err(StepFailure::of("knowledge_base_unknown", "the release binds no knowledge base of that name"));
+        };
+        let found = match found {
+            Ok(found) => found,
+            Err(Unretrieved::Refused(decision)) => {
+                self.keep_retrieval(step, (knowledge, lookup), told(&decision), &[]);
+                return Err(StepFailure::RefusedByContract);
+            }
+            Err(Unretrieved::Failed(code)) => {
+                let body = Map::from_iter([("failure".to_owned(), json!(code))]);
+                self.keep_retrieval(step, (knowledge, lookup), body, &[]);
+                return Err(StepFailure::of(code, "the knowledge base could not be searched"));
+            }
+        };
+        let mut body = told(&found.decision);
+        body.insert("index_revision".to_owned(), json!(found.index_revision));
+        body.insert("strategy".to_owned(), json!(found.strategy.as_str()));
+        body.insert("candidates_capped".to_owned(), json!(found.capped));
+        self.keep_retrieval(step, (knowledge, lookup), body, &found.chunks);
+        self.note_documents(&knowledge.slug, &found.chunks);
+        if found.decision.citation_required && !self.owed.contains(&Obligation::RequireCitation) {
+            self.owed.push(Obligation::RequireCitation);
+        }
+        let documents: Vec<Value> = found.chunks.iter().map(document).collect();
+        let documents = Value::Array(documents);
+        self.allowance.take_for(&documents)?;
+        for chunk in &found.chunks {
+            self.citable.insert(chunk.document_id.to_string());
+        }
+        Ok(documents)
+    }
+
+    /// Keeps what was looked up: what it was in words lies beside it, where it can be erased.
+    fn keep_retrieval(
+        &mut self,
+        step: &Step,
+        (knowledge, lookup): (&BoundKnowledge, &Lookup),
+        mut body: Map<String, Value>,
+        chunks: &[RetrievedChunk],
+    ) {
+        let payload = Payload { body: json!({ "query": lookup.query }).to_string(), salt: self.outside.ids.salt() };
+        let asset: AssetId = knowledge.asset;
+        body.insert("step_id".to_owned(), json!(step.id));
+        body.insert("knowledge_base_asset_id".to_owned(), json!(asset));
+        body.insert("knowledge_base".to_owned(), json!(knowledge.slug));
+        body.insert("retrieved_chunk_count".to_owned(), json!(chunks.len()));
+        let told = |chunk: &RetrievedChunk| {
+            json!({ "document_id": chunk.document_id.to_string(), "index": chunk.index, "digest": chunk.digest.to_string(),
+                "score": chunk.score })
+        };
+        body.insert("chunks".to_owned(), Value::Array(chunks.iter().map(told).collect()));
+        body.insert("query_digest".to_owned(), json!(crate::execution::digest_text(&payload.digest())));
+        let artifact_id = self.outside.ids.fresh().into();
+        self.ended.artifacts.push(EvidenceArtifact {
+            artifact_id,
+            kind: crate::evidence::RETRIEVAL_EVENT,
+            storage_ref: ArtifactPath::of_evidence(self.subject.execution_id, artifact_id, "retrieval-event.json"),
+            body,
+            payload: Some(payload),
+            created_at: self.outside.clock.now(),
+        });
+    }
+}
+
+/// A piece of a document as steps see it.
+fn document(chunk: &RetrievedChunk) -> Value {
+    json!({ "document_id": chunk.document_id.to_string(), "title": chunk.title, "index": chunk.index, "text": chunk.text,
+        "score": chunk.score })
+}
+
+/// Documents as a model is given them; `None` where the value is no list of them.
+pub(super) fn as_message(documents: &Value) -> Option<String> {
+    let mut message = "Documents to answer from. Cite a document by its name in brackets, as in [name].".to_owned();
+    for entry in documents.as_array()? {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str);
+        let (id, said) = (text("document_id")?, text("text")?);
+        let title = text("title").map(|title| format!(" {title}")).unwrap_or_default();
+        message.push_str(&format!("\n\n[{id}]{title}\n{said}"));
+    }
+    Some(message)
+}

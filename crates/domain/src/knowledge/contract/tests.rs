@@ -1,0 +1,216 @@
+use super::*;
+use crate::knowledge::KnowledgeBase;
+use proptest::prelude::*;
+use serde_json::json;
+
+const HERE: u128 = 0x00a0;
+
+fn sound() -> Value {
+    json!({
+        "contract_id": "handbook", "version": "1.0", "default_decision": "deny",
+        "allowed_principals": ["user:ada"], "allowed_groups": ["support"],
+        "allowed_workspaces": [Uuid::from_u128(HERE)], "allowed_access_modes": ["retrieve"],
+        "citation_required": true, "revoked": false, "revoked_at": null,
+    })
+}
+
+fn actors(names: &[&str]) -> Vec<ActorRef> {
+    names.iter().map(|name| ActorRef::parse(name).unwrap()).collect()
+}
+
+/// What a contract says of a question.
+fn decided(contract: &Value, names: &[&str], workspace: u128, mode: AccessMode) -> ContractDecision {
+    let principals = actors(names);
+    let asked = Asked { principals: &principals, workspace: Uuid::from_u128(workspace).into(), mode };
+    let content = json!({ "source_type": "inline", "access_contract": contract });
+    KnowledgeBase::parse(&content).unwrap().decide(&asked, ContractStanding::InForce)
+}
+
+fn codes(decision: &ContractDecision) -> Vec<&'static str> {
+    decision.reasons.iter().map(|reason| reason.as_str()).collect()
+}
+
+#[test]
+fn principals_and_groups_are_alternatives_and_the_rest_must_hold_besides() {
+    use AccessMode::{MemoryReplay, Retrieve};
+    let (yes, here, mode) = ("principal_allowed", "workspace_allowed", "access_mode_allowed");
+    for (names, workspace, asked, expected, allowed) in [
+        (&["user:ada"][..], HERE, Retrieve, vec![yes, here, mode], true),
+        (&["user:eve", "group:support"], HERE, Retrieve, vec!["group_allowed", here, mode], true),
+        (&["user:ada", "group:support"], HERE, Retrieve, vec![yes, "group_allowed", here, mode], true),
+        (&["user:eve"], HERE, Retrieve, vec!["principal_not_allowed", here, mode], false),
+        (&["user:support"], HERE, Retrieve, vec!["principal_not_allowed", here, mode], false),
+        (&[], HERE, Retrieve, vec!["principal_not_allowed", here, mode], false),
+        (&["user:ada"], 1, Retrieve, vec![yes, "workspace_not_allowed", mode], false),
+        (&["user:ada"], HERE, MemoryReplay, vec![yes, here, "access_mode_not_allowed"], false),
+    ] {
+        let decision = decided(&sound(), names, workspace, asked);
+        assert_eq!((codes(&decision), decision.is_allowed()), (expected, allowed), "{names:?}");
+        assert_eq!((decision.contract_id.as_deref(), decision.version.as_deref()), (Some("handbook"), Some("1.0")));
+    }
+}
+
+#[test]
+fn other_spellings_of_the_same_allow_the_same() {
+    for (field, value) in [
+        ("allowed_groups", json!(["group:support"])),
+        ("allowed_workspaces", json!([Uuid::from_u128(HERE).to_string().to_uppercase()])),
+        ("allowed_principals", json!(["user:ada", "anonymous", "service:desk"])),
+        ("revoked", json!(false)),
+    ] {
+        let mut contract = sound();
+        contract[field] = value;
+        assert!(decided(&contract, &["group:support"], HERE, AccessMode::Retrieve).is_allowed(), "{field}");
+    }
+    let mut open = sound();
+    open["allowed_principals"] = json!(["anonymous"]);
+    assert!(decided(&open, &["anonymous"], HERE, AccessMode::Retrieve).is_allowed());
+    assert!(!decided(&open, &["share_link:1"], HERE, AccessMode::Retrieve).is_allowed());
+}
+
+#[test]
+fn an_empty_list_allows_none() {
+    for field in ["allowed_principals", "allowed_groups", "allowed_workspaces", "allowed_access_modes"] {
+        let mut contract = sound();
+        contract[field] = json!([]);
+        let names: &[&str] = if field == "allowed_groups" { &["group:support"] } else { &["user:ada"] };
+        let decision = decided(&contract, names, HERE, AccessMode::Retrieve);
+        assert!(!decision.is_allowed(), "{field}: {decision:?}");
+    }
+    let mut nobody = sound();
+    nobody["allowed_principals"] = json!([]);
+    nobody["allowed_groups"] = json!([]);
+    assert!(!decided(&nobody, &["user:ada", "group:support"], HERE, AccessMode::Retrieve).is_allowed());
+}
+
+#[test]
+fn what_is_over_or_unknown_allows_nothing() {
+    let principals = actors(&["user:ada"]);
+    let workspace = Uuid::from_u128(HERE).into();
+    let asked = Asked { principals: &principals, workspace, mode: AccessMode::Retrieve };
+    let contract = AccessContract::parse(&sound()).unwrap();
+    for (standing, reason, allowed) in [
+        (ContractStanding::InForce, ContractReason::PrincipalAllowed, true),
+        (ContractStanding::Revoked, ContractReason::Revoked, false),
+        (ContractStanding::Unknown, ContractReason::Unknown, false),
+    ] {
+        let decision = contract.decide(&asked, standing);
+        assert_eq!((decision.reasons[0], decision.is_allowed()), (reason, allowed));
+    }
+    // What the version itself says holds whatever the books say, and whenever it is said to have been.
+    for moment in ["2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"] {
+        let mut over = sound();
+        over["revoked"] = json!(true);
+        over["revoked_at"] = json!(moment);
+        let decision = decided(&over, &["user:ada"], HERE, AccessMode::Retrieve);
+        assert_eq!((decision.reasons[0], decision.is_allowed()), (ContractReason::Revoked, false));
+    }
+}
+
+/// What stands in a contract in place of what should.
+fn wrong_values() -> Vec<Value> {
+    let texts = ["", " ", "allow", "Deny", "deny ", "*", "true", "user:*", "null", "2020-01-01T00:00:00Z", "now", "д"];
+    let mut values = vec![json!(null), json!(true), json!(0), json!(-1.5), json!({}), json!({ "deny": true })];
+    values.extend(texts.map(|text| json!(text)));
+    values.extend(texts.map(|text| json!([text])));
+    values.extend([
+        json!([[]]),
+        json!([null]),
+        json!([7]),
+        json!([{}]),
+        json!([true]),
+        json!(["user:ada", "user:ada"]),
+    ]);
+    values
+}
+
+/// Whether the schema allows this there: then it is no mutant.
+fn may_be(field: &str, value: &Value) -> bool {
+    match field {
+        "contract_id" if *value == "2020-01-01T00:00:00Z" => true,
+        "contract_id" | "version" => ["allow", "Deny", "true", "null", "now"].iter().any(|text| value == text),
+        "revoked_at" => value.is_null(),
+        "citation_required" => value.is_boolean(),
+        "allowed_groups" => ["allow", "true", "null", "now"].iter().any(|text| *value == json!([text])),
+        _ => false,
+    }
+}
+
+/// R16: of hundreds of contracts with something wrong in one place, none allows anything.
+#[test]
+fn no_malformed_contract_allows_anything() {
+    let (mut refused, mut malformed) = (0, 0);
+    let mut judge = |what: String, contract: &Value| {
+        for mode in AccessMode::ALL {
+            let decision = decided(contract, &["user:ada", "group:support"], HERE, mode);
+            assert!(!decision.is_allowed(), "{what}: {decision:?}");
+            malformed += usize::from(decision.reasons == [ContractReason::Malformed]);
+        }
+        refused += 1;
+    };
+    let fields: Vec<String> = sound().as_object().unwrap().keys().cloned().collect();
+    for field in &fields {
+        for value in wrong_values() {
+            if may_be(field, &value) || (field == "revoked" && value.is_null()) {
+                continue;
+            }
+            let mut contract = sound();
+            contract[field.as_str()] = value.clone();
+            judge(format!("{field} = {value}"), &contract);
+        }
+        let mut twice = sound();
+        if let Some(items) = twice[field.as_str()].as_array().cloned() {
+            twice[field.as_str()] = [items.clone(), items].concat().into();
+            judge(format!("{field} twice"), &twice);
+        }
+    }
+    for field in ["contract_id", "version", "default_decision", "allowed_workspaces", "allowed_access_modes"] {
+        let mut contract = sound();
+        contract.as_object_mut().unwrap().remove(field);
+        judge(format!("no {field}"), &contract);
+    }
+    for stranger in ["allow", "default", "allowed_roles", "expires_at", "__proto__", "Revoked", "revoked ", ""] {
+        let mut contract = sound();
+        contract[stranger] = json!("deny");
+        judge(format!("{stranger:?} besides"), &contract);
+    }
+    for whole in [json!(null), json!(true), json!("deny"), json!([]), json!([sound()]), json!({})] {
+        judge(format!("{whole}"), &whole);
+    }
+    assert!(refused >= 200, "{refused}");
+    assert!(malformed >= 3 * 200, "{malformed}");
+}
+
+/// What may stand anywhere.
+fn anything() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        "[ -~]{0,12}".prop_map(Value::from),
+        Just(json!("user:ada")),
+        Just(json!("deny")),
+        Just(json!("retrieve")),
+    ];
+    leaf.prop_recursive(2, 8, 3, |inner| prop::collection::vec(inner, 0..3).prop_map(Value::from))
+}
+
+proptest! {
+    /// Whatever is read as a contract allows only whom, where and what it names.
+    #[test]
+    fn what_is_allowed_is_named(field in 0..FIELDS.len(), value in anything(), name in "(user:ada|user:eve|group:support)") {
+        let mut contract = sound();
+        contract[FIELDS[field]] = value;
+        for mode in AccessMode::ALL {
+            if decided(&contract, &[&name], HERE, mode).is_allowed() {
+                let says = |field: &str, text: &str| contract[field].as_array().unwrap().iter().any(|item| item == text);
+                prop_assert!(says("allowed_principals", &name) || says("allowed_groups", name.trim_start_matches("group:"))
+                    || says("allowed_groups", &name));
+                prop_assert!(says("allowed_workspaces", &Uuid::from_u128(HERE).to_string()));
+                prop_assert!(says("allowed_access_modes", mode.as_str()));
+                prop_assert_eq!(&contract["default_decision"], "deny");
+                prop_assert!(contract["revoked"] == false && contract["revoked_at"].is_null());
+            }
+        }
+    }
+}

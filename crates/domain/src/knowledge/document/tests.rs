@@ -1,0 +1,77 @@
+use super::*;
+
+fn draft(document_id: &str, text: &str) -> DocumentDraft {
+    DocumentDraft {
+        document_id: document_id.to_owned(),
+        title: None,
+        source: DocumentSource::Text(text.to_owned()),
+        metadata: Map::new(),
+    }
+}
+
+fn refused(drafts: &[DocumentDraft], from: SourceType) -> (usize, DocumentFault) {
+    match judge(drafts, from) {
+        Err(KnowledgeRefusal::Document { position, fault }) => (position, fault),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn names_are_what_an_answer_can_cite() {
+    for good in ["a", "leave", "hr/leave.md", "urn:doc:1", "A-b_c.d", &"x".repeat(128)] {
+        assert_eq!(DocumentId::parse(good).unwrap().as_str(), good);
+    }
+    for bad in ["", "[a]", "a]", "a b", "-a", ".a", "/a", "a\n", "ä", &"x".repeat(129)] {
+        assert_eq!(DocumentId::parse(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn each_document_is_judged_and_the_first_fault_is_told() {
+    let sound = draft("a", "text");
+    assert_eq!(judge(std::slice::from_ref(&sound), SourceType::Inline).unwrap().len(), 1);
+    assert_eq!(judge(&[], SourceType::Inline), Err(KnowledgeRefusal::Documents));
+    let many: Vec<_> = (0..=MAX_DOCUMENTS).map(|number| draft(&format!("d{number}"), "text")).collect();
+    assert_eq!(judge(&many, SourceType::Inline), Err(KnowledgeRefusal::Documents));
+    let of = |change: &dyn Fn(&mut DocumentDraft)| {
+        let mut other = draft("b", "text");
+        change(&mut other);
+        [sound.clone(), other]
+    };
+    let long = "x".repeat(MAX_TEXT + 1);
+    let fat: Map<String, Value> = [("k".to_owned(), json!("x".repeat(LONGEST_METADATA)))].into_iter().collect();
+    let wide: Map<String, Value> = (0..=MAX_METADATA).map(|number| (number.to_string(), json!(1))).collect();
+    let beyond: Map<String, Value> = [("k".to_owned(), json!(1_u64 << 60))].into_iter().collect();
+    for (drafts, fault) in [
+        (of(&|other| other.document_id = "a b".to_owned()), DocumentFault::Name),
+        (of(&|other| other.document_id = "a".to_owned()), DocumentFault::Twice),
+        (of(&|other| other.title = Some("a\nb".to_owned())), DocumentFault::Title),
+        (of(&|other| other.metadata = fat.clone()), DocumentFault::Metadata),
+        (of(&|other| other.metadata = wide.clone()), DocumentFault::Metadata),
+        (of(&|other| other.metadata = beyond.clone()), DocumentFault::Metadata),
+        (of(&|other| other.source = DocumentSource::Text(" \n".to_owned())), DocumentFault::NoText),
+        (of(&|other| other.source = DocumentSource::Text(long.clone())), DocumentFault::LongText),
+        (of(&|other| other.source = DocumentSource::Ref("x".to_owned())), DocumentFault::TextExpected),
+    ] {
+        assert_eq!(refused(&drafts, SourceType::Inline), (1, fault));
+    }
+    for from in [SourceType::Artifact, SourceType::Http] {
+        assert_eq!(refused(std::slice::from_ref(&sound), from), (0, DocumentFault::SourceExpected));
+        let mut other = sound.clone();
+        other.source = DocumentSource::Ref("x".repeat(MAX_SOURCE_REF + 1));
+        assert_eq!(refused(&[other.clone()], from), (0, DocumentFault::NoSuchSource));
+        other.source = DocumentSource::Ref("x".to_owned());
+        assert!(judge(&[other], from).is_ok());
+    }
+}
+
+#[test]
+fn a_mark_stands_for_one_name_and_value() {
+    let of = |metadata: Value| marks(metadata.as_object().unwrap());
+    assert_eq!(of(json!({ "a": 1, "b": { "x": 1, "y": [2] } })), of(json!({ "b": { "y": [2], "x": 1.0 }, "a": 1 })));
+    assert_ne!(of(json!({ "a": 1 })), of(json!({ "a": "1" })));
+    assert_ne!(of(json!({ "a": 1 })), of(json!({ "b": 1 })));
+    for mark in of(json!({ "a'b": "'); DROP TABLE fact; --" })) {
+        assert!(mark.len() == 32 && mark.bytes().all(|byte| byte.is_ascii_hexdigit()), "{mark}");
+    }
+}

@@ -1,0 +1,70 @@
+use super::*;
+use serde_json::json;
+use uuid::Uuid;
+
+fn content() -> Value {
+    json!({ "source_type": "inline", "access_contract": {
+        "contract_id": "handbook", "version": "1", "default_decision": "deny", "allowed_workspaces": [],
+        "allowed_access_modes": [],
+    } })
+}
+
+#[test]
+fn what_is_not_said_has_a_default() {
+    let base = KnowledgeBase::parse(&content()).unwrap();
+    assert_eq!(base.chunking, Chunking { strategy: ChunkStrategy::Sentence, chunk_tokens: 512 });
+    let expected = RetrievalSettings {
+        strategy: Strategy::Lexical,
+        top_k: 5,
+        score_threshold: 0.0,
+        filters: Map::new(),
+        hybrid_weight: 0.5,
+        max_context_tokens: None,
+    };
+    assert_eq!(base.retrieval, expected);
+    assert_eq!(base.contract_id(), Some("handbook"));
+}
+
+#[test]
+fn what_is_said_is_read() {
+    let mut said = content();
+    said["source_type"] = json!("http");
+    said["chunk_strategy"] = json!("heading");
+    said["retrieval"] = json!({
+        "strategy": "hybrid", "top_k": 7.0, "chunk_size_tokens": 64, "score_threshold": 0.25,
+        "filters": { "language": "de" }, "hybrid_weight": 1, "max_context_tokens": 900, "rerank": true,
+    });
+    let base = KnowledgeBase::parse(&said).unwrap();
+    assert_eq!((base.source_type, base.chunking.strategy), (SourceType::Http, ChunkStrategy::Heading));
+    assert_eq!((base.chunking.chunk_tokens, base.retrieval.top_k), (64, 7));
+    assert_eq!((base.retrieval.score_threshold, base.retrieval.hybrid_weight), (0.25, 1.0));
+    assert_eq!(base.retrieval.filters, *json!({ "language": "de" }).as_object().unwrap());
+    assert_eq!(base.retrieval.max_context_tokens, Some(900));
+    for (field, value) in
+        [("top_k", json!(0.5)), ("top_k", json!(-1)), ("score_threshold", json!(2)), ("filters", json!([]))]
+    {
+        let mut wrong = said.clone();
+        wrong["retrieval"][field] = value;
+        assert_eq!(KnowledgeBase::parse(&wrong), Err(MalformedBase), "{field}");
+    }
+}
+
+#[test]
+fn spellings_are_those_of_the_schema() {
+    let schema: Value = serde_json::from_str(include_str!("../asset/schemas/knowledge_base.json")).unwrap();
+    let of = |pointer: &str| schema.pointer(pointer).unwrap()["enum"].clone();
+    assert_eq!(of("/properties/source_type"), json!(SourceType::ALL.map(SourceType::as_str)));
+    assert_eq!(of("/properties/chunk_strategy"), json!(ChunkStrategy::ALL.map(ChunkStrategy::as_str)));
+    let retrieval = "/properties/retrieval/properties";
+    assert_eq!(of(&format!("{retrieval}/strategy")), json!(Strategy::ALL.map(Strategy::as_str)));
+    let modes = "/properties/access_contract/properties/allowed_access_modes/items";
+    assert_eq!(of(modes), json!(contract::AccessMode::ALL.map(contract::AccessMode::as_str)));
+}
+
+#[test]
+fn knowledge_bases_have_prefixes_of_their_own() {
+    let prefix = |tenant, asset| IndexRevision::prefix(Uuid::from_u128(tenant).into(), Uuid::from_u128(asset).into());
+    assert_eq!(prefix(1, 2), prefix(1, 2));
+    assert_ne!(prefix(1, 2), prefix(2, 1));
+    assert_eq!(prefix(1, 2).len(), 8);
+}

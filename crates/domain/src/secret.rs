@@ -1,0 +1,288 @@
+//! Secrets: how content refers to them, and who reads them.
+//!
+//! A reference names a place and says nothing of the value. A value lives as long as somebody uses it; it has no text
+//! form, so that it cannot get into a log, and its memory is wiped.
+
+use crate::slug::Slug;
+use async_trait::async_trait;
+use std::fmt;
+use zeroize::Zeroizing;
+
+/// Longest reference, in characters.
+pub const MAX_SECRET_REF: usize = 512;
+
+/// A secret's value.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// Takes a value into keeping.
+    #[must_use]
+    pub fn new(value: String) -> Self {
+        Self(Zeroizing::new(value))
+    }
+
+    /// The value, for whoever sends it where it belongs.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("[secret]")
+    }
+}
+
+/// Where a tenant's secret is kept. Every place is below something that belongs to the tenant, so a reference cannot name
+/// what is another's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SecretRef {
+    /// `env:NAME`: a variable of the server whose name begins with the tenant.
+    Env(String),
+    /// `file:name`: a file in the tenant's folder.
+    File(String),
+    /// `vault:path#key`: a member of a vault's entry below the tenant's prefix.
+    Vault {
+        /// The entry, in parts that neither are empty nor lead upwards.
+        path: String,
+        /// The member.
+        key: String,
+    },
+}
+
+/// Where whoever runs the server keeps a secret of its settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ServerSecretRef {
+    /// `env:NAME`: any variable.
+    Env(String),
+    /// `file:path`: any file.
+    File(String),
+    /// `vault:path#key`: any entry.
+    Vault {
+        /// The entry.
+        path: String,
+        /// The member.
+        key: String,
+    },
+}
+
+/// The text refers to no secret. It is never repeated: it may be the secret itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a secret is named by `env:NAME`, `file:name` or `vault:path#key`")]
+pub struct SecretRefRefusal;
+
+impl SecretRefRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        "invalid_secret_ref"
+    }
+}
+
+impl SecretRef {
+    /// Reads a reference, as the schemas of content allow it.
+    ///
+    /// # Errors
+    /// When the text has another form.
+    pub fn parse(text: &str) -> Result<Self, SecretRefRefusal> {
+        match parts(text)? {
+            ("env", name) if is_variable(name) => Ok(Self::Env(name.to_owned())),
+            ("file", name) if is_segment(name, is_first_of_file) => Ok(Self::File(name.to_owned())),
+            ("vault", place) => entry(place).map(|(path, key)| Self::Vault { path, key }),
+            _ => Err(SecretRefRefusal),
+        }
+    }
+}
+
+impl ServerSecretRef {
+    /// Reads a reference of the server's own settings.
+    ///
+    /// # Errors
+    /// When the text has another form.
+    pub fn parse(text: &str) -> Result<Self, SecretRefRefusal> {
+        let named = |name: &str| !name.is_empty() && !name.contains(['\0', '=']);
+        match parts(text)? {
+            ("env", name) if named(name) => Ok(Self::Env(name.to_owned())),
+            ("file", path) if !path.is_empty() && !path.contains('\0') => Ok(Self::File(path.to_owned())),
+            ("vault", place) => entry(place).map(|(path, key)| Self::Vault { path, key }),
+            _ => Err(SecretRefRefusal),
+        }
+    }
+}
+
+fn parts(text: &str) -> Result<(&str, &str), SecretRefRefusal> {
+    let fits = text.chars().count() <= MAX_SECRET_REF;
+    text.split_once(':').filter(|_| fits).ok_or(SecretRefRefusal)
+}
+
+/// `[A-Z][A-Z0-9]*(_[A-Z0-9]+)*`: without doubled underscores, which part the tenant from the name.
+fn is_variable(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    name.starts_with(|letter: char| letter.is_ascii_uppercase())
+        && name.split('_').all(|part| !part.is_empty() && part.bytes().all(inner))
+}
+
+/// The path and the member of a vault's entry.
+fn entry(place: &str) -> Result<(String, String), SecretRefRefusal> {
+    let (path, key) = place.split_once('#').ok_or(SecretRefRefusal)?;
+    let is_path = path.split('/').all(|segment| is_segment(segment, is_first_of_entry));
+    let is_key = !key.is_empty() && key.bytes().all(is_inner);
+    if is_path && is_key { Ok((path.to_owned(), key.to_owned())) } else { Err(SecretRefRefusal) }
+}
+
+/// A segment that begins so. No segment begins with a dot, so none leads upwards.
+fn is_segment(segment: &str, is_first: fn(u8) -> bool) -> bool {
+    segment.bytes().next().is_some_and(is_first) && segment.bytes().all(is_inner)
+}
+
+const fn is_inner(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
+}
+
+const fn is_first_of_file(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+}
+
+const fn is_first_of_entry(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+}
+
+/// Why a secret could not be read. Nothing here repeats a place or a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SecretError {
+    /// There is none in that place.
+    #[error("there is no secret in this place")]
+    Missing,
+    /// The place leads to what is not this tenant's.
+    #[error("this secret is somebody else's")]
+    Foreign,
+    /// This server has no such place: no folder or no vault is configured.
+    #[error("this server keeps no secrets in such a place")]
+    NotConfigured,
+    /// What lies there is no secret: no text, empty, or far too long.
+    #[error("what lies in this place is no secret")]
+    Malformed,
+    /// The place cannot be reached now, or lets nobody in.
+    #[error("secrets cannot be read now")]
+    Unavailable,
+}
+
+impl SecretError {
+    /// Every one.
+    pub const ALL: [Self; 5] = [Self::Missing, Self::Foreign, Self::NotConfigured, Self::Malformed, Self::Unavailable];
+
+    /// The stable code of the failure.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Missing => "secret_missing",
+            Self::Foreign => "secret_foreign",
+            Self::NotConfigured => "secret_backend_not_configured",
+            Self::Malformed => "secret_malformed",
+            Self::Unavailable => "secret_backend_unavailable",
+        }
+    }
+}
+
+/// Reads secrets when they are used.
+#[async_trait]
+pub trait Secrets: Send + Sync {
+    /// A tenant's secret.
+    async fn read(&self, tenant: &Slug, reference: &SecretRef) -> Result<Secret, SecretError>;
+
+    /// A secret of the server's own settings. Never for what anybody else wrote.
+    async fn read_own(&self, reference: &ServerSecretRef) -> Result<Secret, SecretError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regex::Regex;
+    use serde_json::Value;
+
+    const GOOD: [&str; 9] = [
+        "env:KEY",
+        "env:OPENAI_KEY_2",
+        "env:A1_2B",
+        "file:key",
+        "file:Key-1_b.txt",
+        "vault:a#b",
+        "vault:team/openai#api_key",
+        "vault:_a/-b/c.d#.e-f",
+        "vault:a/b#0",
+    ];
+    const BAD: [&str; 32] = [
+        "",
+        "env:",
+        "env:key",
+        "env:1KEY",
+        "env:_KEY",
+        "env:KEY_",
+        "env:A__B",
+        "env:A-B",
+        "env: A",
+        "Env:A",
+        "env:A\n",
+        "file:",
+        "file:.hidden",
+        "file:..",
+        "file:../other/key",
+        "file:a/b",
+        "file:/etc/passwd",
+        "file:a\\b",
+        "file:a\0",
+        "file:é",
+        "vault:",
+        "vault:a",
+        "vault:#b",
+        "vault:a#",
+        "vault:/a#b",
+        "vault:a/#b",
+        "vault:a//b#c",
+        "vault:../other#key",
+        "vault:a/../b#c",
+        "vault:a#b#c",
+        "sk-live-secret",
+        "https://vault/secret",
+    ];
+
+    #[test]
+    fn reads_what_the_schemas_of_content_allow() {
+        let schema: Value = serde_json::from_str(include_str!("asset/schemas/model_config.json")).unwrap();
+        let described = &schema["$defs"]["secret_ref"];
+        assert_eq!(described["maxLength"], MAX_SECRET_REF);
+        let pattern = Regex::new(described["pattern"].as_str().unwrap()).unwrap();
+        for good in GOOD {
+            assert!(SecretRef::parse(good).is_ok() && pattern.is_match(good), "{good}");
+        }
+        for bad in BAD {
+            assert!(SecretRef::parse(bad).is_err() && !pattern.is_match(bad), "{bad:?}");
+        }
+        let long = format!("file:{}", "a".repeat(MAX_SECRET_REF - 5));
+        assert!(SecretRef::parse(&long).is_ok());
+        assert_eq!(SecretRef::parse(&format!("{long}a")), Err(SecretRefRefusal));
+    }
+
+    #[test]
+    fn the_servers_own_settings_may_name_any_variable_and_file() {
+        for (text, read) in [
+            ("env:openai__key", ServerSecretRef::Env("openai__key".to_owned())),
+            ("file:/run/secrets/openai", ServerSecretRef::File("/run/secrets/openai".to_owned())),
+            ("file:../key", ServerSecretRef::File("../key".to_owned())),
+            ("vault:a/b#c", ServerSecretRef::Vault { path: "a/b".to_owned(), key: "c".to_owned() }),
+        ] {
+            assert_eq!(ServerSecretRef::parse(text), Ok(read));
+        }
+        for bad in ["", "env:", "env:A=B", "file:", "file:a\0", "vault:a", "vault:a/../b#c", "sk-live-secret"] {
+            assert_eq!(ServerSecretRef::parse(bad), Err(SecretRefRefusal), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_value_has_no_text_form() {
+        let secret = Secret::new("hunter2".to_owned());
+        assert_eq!((format!("{secret:?}"), secret.expose()), ("[secret]".to_owned(), "hunter2"));
+    }
+}

@@ -1,0 +1,92 @@
+//! T37: answers that lead away, never end, or are too much.
+
+use crate::canary::{Canary, Says, get};
+use fairway_egress::{Call, EgressError, Endpoint, Guard, Limits, Method, Reach, Url};
+use std::time::Duration;
+
+fn endpoint(canary: &Canary, limits: Limits) -> Endpoint {
+    let address = format!("http://{}/", canary.address);
+    // Exactly this one is configured, and none beside it.
+    Guard::new(Reach::Local, Vec::new())
+        .also_allowing(&Url::parse(&address).unwrap())
+        .endpoint(&address, limits)
+        .unwrap()
+}
+
+async fn whole(endpoint: &Endpoint) -> Result<usize, EgressError> {
+    Ok(endpoint.send(get()).await?.whole().await?.len())
+}
+
+#[tokio::test]
+async fn nobody_follows_an_answer_elsewhere() {
+    let target = Canary::start(Says::fine()).await;
+    for status in ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"] {
+        for location in [target.address.to_string(), "169.254.169.254".to_owned()] {
+            let text = format!(
+                "HTTP/1.1 {status}\r\nLocation: http://{location}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            );
+            let canary = Canary::start(Says::Text(text)).await;
+            let call = Call { method: Method::POST, body: "payload".into(), ..get() };
+            let sent = endpoint(&canary, Limits::default()).send(call).await;
+            assert_eq!(sent.unwrap_err(), EgressError::Redirected, "{status}");
+            assert_eq!(canary.taken(), 1);
+        }
+    }
+    assert_eq!(target.taken(), 0);
+}
+
+#[tokio::test]
+async fn endless_answers_end() {
+    let limits = Limits { body: 100_000, time: Duration::from_secs(30) };
+    for head in [
+        "HTTP/1.1 200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 10737418240\r\n\r\n",
+        "HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\n",
+    ] {
+        let canary = Canary::start(Says::Endlessly(head.to_owned())).await;
+        assert_eq!(whole(&endpoint(&canary, limits)).await, Err(EgressError::TooLong), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn slow_answers_end_with_their_time() {
+    let limits = Limits { time: Duration::from_millis(300), ..Limits::default() };
+    for head in
+        ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "HTTP/1.1 200 OK\r\nA: "]
+    {
+        let canary = Canary::start(Says::Slowly(head.to_owned())).await;
+        assert_eq!(whole(&endpoint(&canary, limits)).await, Err(EgressError::TimedOut), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn heads_are_bounded() {
+    let many: String = (0..1000).map(|number| format!("H-{number}: x\r\n")).collect();
+    let canary = Canary::start(Says::Text(format!("HTTP/1.1 200 OK\r\n{many}\r\n"))).await;
+    assert_eq!(whole(&endpoint(&canary, Limits::default())).await, Err(EgressError::Broken));
+    let canary = Canary::start(Says::Endlessly("HTTP/1.1 200 OK\r\nA: ".to_owned())).await;
+    assert_eq!(whole(&endpoint(&canary, Limits::default())).await, Err(EgressError::Broken));
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_none() {
+    for (text, error) in [
+        ("", EgressError::Broken),
+        ("SSH-2.0-OpenSSH_9\r\n", EgressError::Broken),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", EgressError::Broken),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", EgressError::Broken),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnonsense", EgressError::Broken),
+    ] {
+        let canary = Canary::start(Says::Text(text.to_owned())).await;
+        assert_eq!(whole(&endpoint(&canary, Limits::default())).await, Err(error), "{text}");
+    }
+    let gone = Canary::start(Says::fine()).await;
+    let endpoint = endpoint(&gone, Limits::default());
+    drop(gone);
+    // The listener's task ends a moment after it was told to.
+    let mut last = whole(&endpoint).await;
+    while last.is_ok() {
+        last = whole(&endpoint).await;
+    }
+    assert_eq!(last, Err(EgressError::Unreachable));
+}

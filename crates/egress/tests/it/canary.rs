@@ -1,0 +1,149 @@
+//! Listeners that count who comes, and say what they are told to say.
+
+use async_trait::async_trait;
+use fairway_egress::{Call, Method, Resolver, header::HeaderMap};
+use std::{
+    collections::VecDeque,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+/// What a listener says to everybody.
+#[derive(Clone)]
+pub(crate) enum Says {
+    /// This, and then the end of the connection.
+    Text(String),
+    /// This, and then `x` for ever.
+    Endlessly(String),
+    /// This, and then `x` from time to time.
+    Slowly(String),
+}
+
+impl Says {
+    pub(crate) fn fine() -> Self {
+        Self::Text("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nfine".to_owned())
+    }
+}
+
+pub(crate) struct Canary {
+    pub(crate) address: SocketAddr,
+    taken: Arc<AtomicUsize>,
+    heard: Arc<Mutex<Vec<u8>>>,
+    task: JoinHandle<()>,
+}
+
+impl Canary {
+    pub(crate) async fn at(place: &str, says: Says) -> Self {
+        Self::over(TcpListener::bind(place).await.unwrap(), says)
+    }
+
+    pub(crate) async fn start(says: Says) -> Self {
+        Self::at("127.0.0.1:0", says).await
+    }
+
+    /// Two on one port: at 127.0.0.1 and at 127.0.0.2.
+    pub(crate) async fn pair() -> (Self, Self) {
+        for _ in 0..100 {
+            let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = first.local_addr().unwrap().port();
+            if let Ok(second) = TcpListener::bind(("127.0.0.2", port)).await {
+                return (Self::over(first, Says::fine()), Self::over(second, Says::fine()));
+            }
+        }
+        panic!("no port is free at both addresses");
+    }
+
+    fn over(listener: TcpListener, says: Says) -> Self {
+        let address = listener.local_addr().unwrap();
+        let (taken, heard) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<u8>>>::default());
+        let (count, ears) = (Arc::clone(&taken), Arc::clone(&heard));
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(speak(stream, says.clone(), Arc::clone(&ears)));
+            }
+        });
+        Self { address, taken, heard, task }
+    }
+
+    /// How many connections came.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.load(Ordering::SeqCst)
+    }
+
+    /// What came first over any of them.
+    pub(crate) fn heard(&self) -> String {
+        String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned()
+    }
+}
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Reads what comes at first, and answers it. Whoever leaves half-way leaves.
+async fn speak(mut stream: TcpStream, says: Says, heard: Arc<Mutex<Vec<u8>>>) -> io::Result<()> {
+    let mut bytes = vec![0; 4096];
+    let read = stream.read(&mut bytes).await?;
+    bytes.truncate(read);
+    heard.lock().unwrap().extend_from_slice(&bytes);
+    match says {
+        Says::Text(text) => stream.write_all(text.as_bytes()).await?,
+        Says::Endlessly(text) => {
+            stream.write_all(text.as_bytes()).await?;
+            loop {
+                stream.write_all(&[b'x'; 4096]).await?;
+            }
+        }
+        Says::Slowly(text) => {
+            stream.write_all(text.as_bytes()).await?;
+            let mut pace = tokio::time::interval(Duration::from_millis(20));
+            loop {
+                pace.tick().await;
+                stream.write_all(b"x").await?;
+            }
+        }
+    }
+    stream.shutdown().await
+}
+
+/// Says what a test wants a name to stand for, one after the other; the last for ever.
+pub(crate) struct Script(Mutex<VecDeque<Vec<IpAddr>>>);
+
+impl Script {
+    pub(crate) fn of(answers: &[&[&str]]) -> Arc<Self> {
+        let read = |set: &&[&str]| set.iter().map(|text| text.parse().unwrap()).collect();
+        Arc::new(Self(Mutex::new(answers.iter().map(read).collect())))
+    }
+
+    pub(crate) fn many(addresses: Vec<IpAddr>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new([addresses].into())))
+    }
+}
+
+#[async_trait]
+impl Resolver for Script {
+    async fn resolve(&self, _name: &str) -> io::Result<Vec<IpAddr>> {
+        let mut answers = self.0.lock().unwrap();
+        if answers.len() > 1 {
+            return Ok(answers.pop_front().unwrap());
+        }
+        Ok(answers.front().unwrap().clone())
+    }
+}
+
+pub(crate) fn get() -> Call {
+    Call { method: Method::GET, path: String::new(), headers: HeaderMap::new(), body: Default::default() }
+}

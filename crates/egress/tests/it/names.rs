@@ -1,0 +1,104 @@
+//! T36: what a name stands for is looked at once for each connection, all of it, and that is what is connected to.
+
+use crate::canary::{Canary, Says, Script, get};
+use async_trait::async_trait;
+use fairway_egress::{Allowance, Call, EgressError, EgressRefusal, Endpoint, Guard, Limits, Reach, Resolver};
+use std::{
+    future::pending,
+    io,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
+
+/// A guard that lets through to 127.0.0.1, and to nothing beside it.
+fn guard(resolver: Arc<dyn Resolver>) -> Guard {
+    Guard::new(Reach::Local, vec![Allowance::parse("127.0.0.1").unwrap()]).resolving_by(resolver)
+}
+
+fn endpoint(guard: &Guard, port: u16) -> Endpoint {
+    guard.endpoint(&format!("http://moving.example:{port}/base"), Limits::default()).unwrap()
+}
+
+const NETWORK: EgressError = EgressError::Refused(EgressRefusal::Network);
+
+#[tokio::test]
+async fn the_checked_address_is_the_one_that_is_connected_to() {
+    let (good, bad) = Canary::pair().await;
+    let guard = guard(Script::of(&[&["127.0.0.1"]]));
+    let call = Call { path: "a b/../c?d#e".to_owned(), ..get() };
+    let answer = endpoint(&guard, good.address.port()).send(call).await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.whole().await.unwrap().as_ref()), (200, &b"fine"[..]));
+    assert_eq!((good.taken(), bad.taken()), (1, 0));
+    let heard = good.heard();
+    assert!(heard.contains(&format!("host: moving.example:{}\r\n", good.address.port())), "{heard}");
+    assert!(heard.starts_with("GET /base/") && heard.contains("%3Fd%23e HTTP/1.1\r\n"), "{heard}");
+}
+
+#[tokio::test]
+async fn one_bad_address_refuses_all() {
+    let (good, bad) = Canary::pair().await;
+    for set in [&["127.0.0.1", "127.0.0.2"][..], &["127.0.0.2", "127.0.0.1"], &["127.0.0.1", "::1"], &["127.0.0.2"]] {
+        let guard = guard(Script::of(&[set]));
+        assert_eq!(endpoint(&guard, good.address.port()).send(get()).await.unwrap_err(), NETWORK, "{set:?}");
+    }
+    // A public one beside a private one, over TLS at a usual port.
+    for set in [&["1.1.1.1", "10.0.0.1"][..], &["2606:4700::1111", "fd00:ec2::254"], &["1.1.1.1", "64:ff9b::a00:1"]] {
+        let guard = Guard::new(Reach::Remote, Vec::new()).resolving_by(Script::of(&[set]));
+        let endpoint = guard.endpoint("https://moving.example/", Limits::default()).unwrap();
+        assert_eq!(endpoint.send(get()).await.unwrap_err(), NETWORK, "{set:?}");
+    }
+    assert_eq!((good.taken(), bad.taken()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_name_that_moves_is_looked_at_again() {
+    let (good, bad) = Canary::pair().await;
+    let guard = guard(Script::of(&[&["127.0.0.1"], &["127.0.0.2"]]));
+    let endpoint = endpoint(&guard, good.address.port());
+    // The listener closes each connection, so that the next request needs another one.
+    assert_eq!(endpoint.send(get()).await.unwrap().whole().await.unwrap().as_ref(), b"fine");
+    assert_eq!(endpoint.send(get()).await.unwrap_err(), NETWORK);
+    assert_eq!((good.taken(), bad.taken()), (1, 0));
+}
+
+#[tokio::test]
+async fn names_without_an_address_or_with_thousands_are_refused() {
+    let canary = Canary::start(Says::fine()).await;
+    let port = canary.address.port();
+    let error = endpoint(&guard(Script::of(&[&[]])), port).send(get()).await.unwrap_err();
+    assert_eq!(error, EgressError::Unresolved);
+    let many = vec![IpAddr::from(Ipv4Addr::LOCALHOST); 10_000];
+    let error = endpoint(&guard(Script::many(many)), port).send(get()).await.unwrap_err();
+    assert_eq!(error, EgressError::Refused(EgressRefusal::TooManyAddresses));
+    assert_eq!(canary.taken(), 0);
+}
+
+/// Never answers.
+struct Silent;
+
+#[async_trait]
+impl Resolver for Silent {
+    async fn resolve(&self, _name: &str) -> io::Result<Vec<IpAddr>> {
+        pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_slow_resolver_is_bounded_by_the_time_of_the_request() {
+    let limits = Limits { time: Duration::from_millis(200), ..Limits::default() };
+    let endpoint = guard(Arc::new(Silent)).endpoint("https://moving.example/", limits).unwrap();
+    assert_eq!(endpoint.send(get()).await.unwrap_err(), EgressError::TimedOut);
+}
+
+#[tokio::test]
+async fn the_name_is_what_the_other_side_is_asked_to_prove() {
+    let canary = Canary::start(Says::fine()).await;
+    let guard = guard(Script::of(&[&["127.0.0.1"]]));
+    let address = format!("https://moving.example:{}/", canary.address.port());
+    let endpoint = guard.endpoint(&address, Limits::default()).unwrap();
+    // It speaks no TLS, so there is no answer; the name stands in the client's first words.
+    assert_eq!(endpoint.send(get()).await.unwrap_err(), EgressError::Unreachable);
+    assert_eq!(canary.taken(), 1);
+    assert!(canary.heard().contains("moving.example"), "{}", canary.heard());
+}

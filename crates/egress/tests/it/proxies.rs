@@ -1,0 +1,30 @@
+//! T37: proxies that the environment names are nobody's business.
+
+use crate::canary::{Canary, Says, get};
+use fairway_egress::{Guard, Limits, Reach, Url};
+use std::{env, process::Stdio};
+use tokio::process::Command;
+
+/// Where the child finds who it is to ask.
+const TARGET: &str = "FAIRWAY_TEST_EGRESS_TARGET";
+
+/// A process that starts with proxies in its environment asks past them. It is this test, run again as a child, because
+/// a process cannot change its own environment safely.
+#[tokio::test]
+async fn proxies_in_the_environment_are_not_used() {
+    if let Ok(target) = env::var(TARGET) {
+        let guard = Guard::new(Reach::Local, Vec::new()).also_allowing(&Url::parse(&target).unwrap());
+        let answer = guard.endpoint(&target, Limits::default()).unwrap().send(get()).await.unwrap();
+        assert_eq!(answer.whole().await.unwrap().as_ref(), b"fine");
+        return;
+    }
+    let (target, proxy) = (Canary::start(Says::fine()).await, Canary::start(Says::fine()).await);
+    let mut child = Command::new(env::current_exe().unwrap());
+    child.args(["--exact", "proxies::proxies_in_the_environment_are_not_used"]).stdout(Stdio::null());
+    child.env(TARGET, format!("http://{}/", target.address)).env_remove("NO_PROXY").env_remove("no_proxy");
+    for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+        child.env(name, format!("http://{}", proxy.address));
+    }
+    assert!(child.status().await.unwrap().success());
+    assert_eq!((target.taken(), proxy.taken()), (1, 0));
+}

@@ -1,0 +1,142 @@
+//! T35: addresses of this machine and of others that are nobody's business, in every spelling.
+
+use crate::canary::{Canary, Says, Script, get};
+use fairway_egress::{Allowance, EgressError, EgressRefusal, Guard, Limits, Reach};
+
+/// What becomes of a request.
+async fn asked(guard: &Guard, address: &str) -> EgressError {
+    match guard.endpoint(address, Limits::default()) {
+        Ok(endpoint) => endpoint.send(get()).await.unwrap_err(),
+        Err(error) => error,
+    }
+}
+
+#[tokio::test]
+async fn no_spelling_of_this_machine_is_reached() {
+    let canary = Canary::start(Says::fine()).await;
+    let port = canary.address.port();
+    let hosts = [
+        "127.0.0.1",
+        "127.1",
+        "0.0.0.0",
+        "0",
+        "0x7f000001",
+        "0x7f.1",
+        "2130706433",
+        "017700000001",
+        "0177.0.0.1",
+        "127.0.0.1.",
+        "127。0。0。1",
+        "１２７.0.0.1",
+        "[::]",
+        "[::1]",
+        "[0:0:0:0:0:0:0:1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::127.0.0.1]",
+        "localhost",
+        "LOCALHOST.",
+        "localhost.",
+        "ｌｏｃａｌｈｏｓｔ",
+    ];
+    for reach in [Reach::Local, Reach::Remote] {
+        // Machines differ in which of these names they know; here all of them are this machine's.
+        let guard = Guard::new(reach, Vec::new()).resolving_by(Script::of(&[&["127.0.0.1"]]));
+        for scheme in ["http", "https"] {
+            for host in hosts {
+                let error = asked(&guard, &format!("{scheme}://{host}:{port}/hook")).await;
+                // Numbers are refused for where they lead; names for the port too, which nothing here allows.
+                assert!(matches!(error, EgressError::Refused(_)), "{scheme}://{host} {reach:?}: {error:?}");
+            }
+        }
+    }
+    assert_eq!(canary.taken(), 0);
+    // The listener does hear those who are let through.
+    let allowed = Guard::new(Reach::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
+    let answer = allowed.endpoint(&format!("http://127.1:{port}/"), Limits::default()).unwrap().send(get()).await;
+    assert_eq!((answer.unwrap().whole().await.unwrap().as_ref(), canary.taken()), (&b"fine"[..], 1));
+}
+
+#[tokio::test]
+async fn names_of_this_machine_are_refused_when_they_are_resolved() {
+    let known = || Script::of(&[&["::1", "127.0.0.1"]]);
+    let guard = Guard::new(Reach::Remote, Vec::new()).resolving_by(known());
+    for name in ["localhost", "localhost.", "LocalHost"] {
+        for port in ["", ":8443"] {
+            let error = asked(&guard, &format!("https://{name}{port}/")).await;
+            assert_eq!(error, EgressError::Refused(EgressRefusal::Network), "{name}{port}");
+        }
+    }
+    // In the clear it takes an allowance, also where the name is this machine's own.
+    let local = Guard::new(Reach::Local, Vec::new()).resolving_by(known());
+    let error = asked(&local, "http://localhost:1/").await;
+    assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
+    // By the machine's own resolver too.
+    let error = asked(&Guard::new(Reach::Remote, Vec::new()), "https://localhost/").await;
+    assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
+}
+
+#[tokio::test]
+async fn networks_inside_are_refused() {
+    let guard = Guard::new(Reach::Local, Vec::new());
+    for host in [
+        "10.0.0.1",
+        "172.16.0.1",
+        "192.168.0.1",
+        "169.254.169.254",
+        "0xa9fea9fe",
+        "100.100.100.200",
+        "100.64.0.1",
+        "198.18.0.1",
+        "240.0.0.1",
+        "255.255.255.255",
+        "224.0.0.1",
+        "192.0.2.1",
+        "[64:ff9b::a00:1]",
+        "[2002:a00:1::1]",
+        "[2001::1]",
+        "[fe80::1]",
+        "[fd00:ec2::254]",
+        "[fc00::1]",
+        "[ff02::1]",
+        "[2001:db8::1]",
+    ] {
+        let error = asked(&guard, &format!("https://{host}/latest/meta-data")).await;
+        assert_eq!(error, EgressError::Refused(EgressRefusal::Network), "{host}");
+        let error = asked(&guard, &format!("http://{host}/latest/meta-data")).await;
+        assert_eq!(error, EgressError::Refused(EgressRefusal::Scheme), "{host}");
+    }
+}
+
+#[tokio::test]
+async fn other_schemes_ports_and_tricks_are_refused() {
+    let canary = Canary::start(Says::fine()).await;
+    let at = canary.address;
+    let guard = Guard::new(Reach::Local, Vec::new());
+    for (address, refusal) in [
+        ("https://93.184.215.14:22/".to_owned(), EgressRefusal::Port),
+        ("https://93.184.215.14:25/".to_owned(), EgressRefusal::Port),
+        ("https://93.184.215.14:5432/".to_owned(), EgressRefusal::Port),
+        ("https://example.com:80/".to_owned(), EgressRefusal::Port),
+        ("file:///etc/passwd".to_owned(), EgressRefusal::Scheme),
+        (format!("gopher://{at}/_x"), EgressRefusal::Scheme),
+        (format!("ftp://{at}/"), EgressRefusal::Scheme),
+        (format!("ws://{at}/"), EgressRefusal::Scheme),
+        ("unix:/var/run/docker.sock".to_owned(), EgressRefusal::Scheme),
+        ("data:text/plain,x".to_owned(), EgressRefusal::Scheme),
+        (format!("https://example.com@{at}/"), EgressRefusal::Credentials),
+        (format!("https://user:secret@{at}/"), EgressRefusal::Credentials),
+        (format!("http://{at}#@example.com"), EgressRefusal::Network),
+        (format!("http://{at}\\@example.com"), EgressRefusal::Network),
+        (format!("//{at}/"), EgressRefusal::NoAddress),
+        (at.to_string(), EgressRefusal::NoAddress),
+        ("https://".to_owned(), EgressRefusal::NoAddress),
+        ("https://256.256.256.256/".to_owned(), EgressRefusal::NoAddress),
+        (String::new(), EgressRefusal::NoAddress),
+    ] {
+        let error = asked(&guard, &address).await;
+        assert_eq!(error, EgressError::Refused(refusal), "{address}");
+        assert!(!format!("{error} {error:?}").contains("127.0.0.1"), "{error}");
+    }
+    assert_eq!(canary.taken(), 0);
+}

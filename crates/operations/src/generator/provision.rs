@@ -1,0 +1,238 @@
+//! Provisioning the generator: what a person would do, by two system credentials, one of which makes what the other approves.
+//!
+//! Every step is found or made, so that it can be done again after it was interrupted, and by several servers at once: what
+//! is unique by its name is looked up where somebody else was faster, the rest has a key.
+
+use crate::{
+    Done, Expected, Failure, Services,
+    asset::VersionDraft,
+    generator::Provisioning,
+    release::{ReleaseDraft, Transition},
+};
+use fairway_domain::{
+    access::{ActorRef, Caller, CallerLanes, Grant, GrantScope, OwnerRef, Rights, Role},
+    asset::{Asset, NewAsset, OwnershipTier, VersionLabel, kind::AssetKind},
+    generator::{self, ENVIRONMENT, LABEL, SLUG},
+    id::{AssetVersionId, ReleaseId, TenantId, WorkloadId},
+    idempotency::RequestKey,
+    release::{StateName, activate::Taking, lane::TargetLane, ports::ReleaseFilter, review::Verdict},
+    slug::Slug,
+    store::{CommitError, Conflict, Paging, Start},
+    tenant::{TenantScope, Workspace},
+    workload::{InvocationMode, ManagementSource, NewWorkload, Workload},
+};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Who makes the generator.
+const MAKER: &str = "provisioner";
+/// Who approves what the other made.
+const APPROVER: &str = "platform";
+/// Tenants, and releases of the generator, that are looked at together.
+const PAGE: u32 = 200;
+/// As deep as pages are skipped to.
+const DEEPEST: u64 = 10_000;
+
+impl Services {
+    /// Sees to it that every tenant has its generator, unless this server gives none. One that has none for whatever reason goes without.
+    ///
+    /// # Errors
+    /// When the tenants cannot be listed.
+    pub async fn provision_generators(&self) -> Result<(), Failure> {
+        if self.settings.generator == Provisioning::Off {
+            return Ok(());
+        }
+        let mut start = Start::Skip(0);
+        loop {
+            let page = self.stores.tenants.list(Paging { limit: PAGE, start }).await?;
+            for tenant in page.rows {
+                if let Err(failure) = self.provision_generator(tenant.tenant_id).await {
+                    let error: &dyn std::error::Error = &failure;
+                    tracing::warn!(error, tenant_id = %tenant.tenant_id, "a tenant has no generator");
+                }
+            }
+            match page.next {
+                Some(mark) => start = Start::Behind(mark),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Sees to it that a tenant has its generator. One that was there once stays as people left it.
+    ///
+    /// # Errors
+    /// When the tenant has no workspace, something else has a name of the generator, or a step is refused.
+    pub async fn provision_generator(&self, tenant: TenantId) -> Result<(), Failure> {
+        let maker = self.system_caller(tenant, MAKER).await?;
+        let scope = TenantScope::of(&maker);
+        let home = self.first_workspace(scope).await?;
+        let workload_id = self.generator_workload(&maker, &home).await?;
+        if self.has_been_released(scope, workload_id).await? {
+            return Ok(());
+        }
+        let mut versions = Vec::new();
+        for (kind, slug, content) in generator::assets() {
+            let slug = Slug::parse(&slug).map_err(|_| Failure::Corrupt("a slug of the generator that is none"))?;
+            versions.push((self.generator_version(&maker, &home, (kind, slug, content)).await?, kind));
+        }
+        self.release_generator(&maker, workload_id, &versions).await?;
+        tracing::info!(tenant_id = %tenant, "the generator is provisioned");
+        Ok(())
+    }
+
+    /// A part of Fairway as a caller. Nobody can say of itself that it is one.
+    async fn system_caller(&self, tenant: TenantId, name: &'static str) -> Result<Caller, Failure> {
+        let actor = ActorRef::system(name);
+        let grant = Grant { role: Role::PlatformAdmin, scope: GrantScope::Platform };
+        Ok(Caller {
+            tenant,
+            groups: Vec::new(),
+            rights: Arc::new(Rights::new(vec![grant])),
+            lanes: Arc::new(CallerLanes::of(&actor, Vec::new())),
+            access_revision: self.stores.access.access_revision(tenant).await?.ok_or(Failure::NotFound)?,
+            request_id: self.id(),
+            actor,
+        })
+    }
+
+    /// The tenant's oldest workspace.
+    async fn first_workspace(&self, scope: TenantScope) -> Result<Workspace, Failure> {
+        let all = self.stores.workspaces.list(scope, Paging::first(1)).await?.total;
+        let others = u32::try_from(all.saturating_sub(1).min(DEEPEST)).unwrap_or_default();
+        let oldest = Paging { limit: 1, start: Start::Skip(others) };
+        self.stores.workspaces.list(scope, oldest).await?.rows.pop().ok_or(Failure::NotFound)
+    }
+
+    async fn generator_workload(&self, maker: &Caller, home: &Workspace) -> Result<WorkloadId, Failure> {
+        let scope = TenantScope::of(maker);
+        let slug = Slug::parse(SLUG).map_err(|_| Failure::Corrupt("a slug of the generator that is none"))?;
+        let mut found = self.stores.workloads.find_by_slug(scope, &slug).await?;
+        if found.is_none() {
+            let new = NewWorkload {
+                workload_id: self.id(),
+                slug: slug.clone(),
+                name: Some("Draft generator".to_owned()),
+                description: Some("Drafts prompt templates from descriptions. It comes with Fairway.".to_owned()),
+                owner_ref: owner()?,
+                invocation_mode: InvocationMode::Api,
+                workspace_id: home.workspace_id,
+                namespace_id: home.namespace_id,
+            };
+            let change = Workload::builtin(new, &self.stamp(maker));
+            match self.stores.workloads.commit_new(scope, change, None).await {
+                // Somebody else was faster.
+                Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
+                made => made?,
+            }
+            self.wake.facts();
+            found = self.stores.workloads.find_by_slug(scope, &slug).await?;
+        }
+        let workload = found.ok_or(Failure::Corrupt("a workload that was made is not there"))?;
+        match workload.management_source {
+            Some(ManagementSource::PlatformBuiltin) => Ok(workload.workload_id),
+            Some(ManagementSource::WorkspaceBuiltin) | None => {
+                Err(Failure::Corrupt("another workload has the generator's name"))
+            }
+        }
+    }
+
+    /// Whether any release of it has left the drafts behind: then people look after it.
+    async fn has_been_released(&self, scope: TenantScope, workload: WorkloadId) -> Result<bool, Failure> {
+        let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
+        let releases = self.stores.releases.list(scope, &filter, Paging::first(PAGE)).await?;
+        Ok(releases.rows.iter().any(|release| match release.state.name() {
+            StateName::Active | StateName::Superseded | StateName::Retired => true,
+            StateName::Draft | StateName::ReviewReady | StateName::Approved => false,
+        }))
+    }
+
+    async fn generator_version(
+        &self,
+        maker: &Caller,
+        home: &Workspace,
+        (kind, slug, content): (AssetKind, Slug, Value),
+    ) -> Result<AssetVersionId, Failure> {
+        let scope = TenantScope::of(maker);
+        let label = VersionLabel::parse(LABEL).ok_or(Failure::Corrupt("a label of the generator that is none"))?;
+        let mut found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
+        if found.is_none() {
+            let (workspace_id, namespace_id) = (home.workspace_id, home.namespace_id);
+            let new = NewAsset {
+                asset_id: self.id(),
+                slug: slug.clone(),
+                kind,
+                owner_ref: owner()?,
+                workspace_id,
+                namespace_id,
+            };
+            match self.stores.assets.commit_new(scope, Asset::create_builtin(new, &self.stamp(maker)), None).await {
+                Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
+                made => made?,
+            }
+            self.wake.facts();
+            found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
+        }
+        let (asset, version) = found.ok_or(Failure::Corrupt("an asset that was made is not there"))?;
+        if asset.ownership_tier != OwnershipTier::PlatformBuiltin || asset.kind != kind {
+            return Err(Failure::Corrupt("another asset has a name of the generator"));
+        }
+        if let Some(version) = version {
+            return Ok(version.asset_version_id);
+        }
+        let draft = VersionDraft { content, label: Some(label.clone()), change_note: None };
+        match self.create_asset_version(maker, (asset.asset_id, None), draft, None).await {
+            Ok((_, Done { value: version, .. })) => Ok(version.asset_version_id),
+            Err(Failure::Conflict(Conflict::DuplicateVersionLabel)) => {
+                let found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
+                let version = found.and_then(|(_, version)| version);
+                Ok(version.ok_or(Failure::Corrupt("a version that was made is not there"))?.asset_version_id)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn release_generator(
+        &self,
+        maker: &Caller,
+        workload_id: WorkloadId,
+        versions: &[(AssetVersionId, AssetKind)],
+    ) -> Result<(), Failure> {
+        let approver = self.system_caller(maker.tenant, APPROVER).await?;
+        let environment = Slug::parse(ENVIRONMENT);
+        let draft = ReleaseDraft {
+            workload_id,
+            environment: environment.map_err(|_| Failure::Corrupt("the generator's environment is none"))?,
+            target_lane: TargetLane::All,
+            policy_bundle_id: None,
+        };
+        let placed = self.create_release(maker, draft, Some(&key(maker, "draft"))).await?.value;
+        let id = placed.release.release_id;
+        for (version, role) in versions {
+            self.bind_version(maker, id, (*version, *role), Some(&key(maker, role.as_str()))).await?;
+        }
+        self.move_generator(maker, id, StateName::ReviewReady).await?;
+        let approval = (Verdict::Approved, None);
+        self.review_release(&approver, id, approval, &Expected::Any, Some(&key(&approver, "approval"))).await?;
+        self.move_generator(&approver, id, StateName::Approved).await?;
+        self.move_generator(&approver, id, StateName::Active).await
+    }
+
+    async fn move_generator(&self, by: &Caller, id: ReleaseId, to: StateName) -> Result<(), Failure> {
+        let wanted = Transition { to, taking: Taking::All };
+        self.transition_release(by, id, wanted, &Expected::Any, Some(&key(by, to.as_str()))).await.map(|_| ())
+    }
+}
+
+fn owner() -> Result<OwnerRef, Failure> {
+    OwnerRef::parse("team:platform").map_err(|_| Failure::Corrupt("the generator's owner is none"))
+}
+
+/// The key of a step: whoever else takes it finds it taken.
+fn key(by: &Caller, step: &str) -> RequestKey {
+    RequestKey {
+        key: step.to_owned(),
+        caller: by.actor.clone(),
+        route: "provision generator".to_owned(),
+        body_digest: [0; 32],
+    }
+}

@@ -1,0 +1,262 @@
+//! Adding documents: judged, read where they name a source, cut, turned into vectors where the knowledge base is searched
+//! by meaning, and committed at once.
+
+use super::corrupt;
+use crate::{
+    Done, Failure, Services,
+    access::{Operation, gate},
+    aside::aside,
+    once::keyed,
+};
+use fairway_domain::{
+    access::{Caller, Permission, Place},
+    asset::{Asset, canonical::Checksum, ports::ArtifactPath},
+    id::{AssetId, Ids, IngestId, WorkspaceId},
+    idempotency::RequestKey,
+    knowledge::{
+        Chunking, KnowledgeBase, SourceType,
+        document::{
+            Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, Ingest, Ingested, KnowledgeRefusal,
+            MAX_CHUNKS, MAX_TEXT, NewChunk, NewDocument, judge, judge_text, takes_documents,
+        },
+        ports::{FetchError, Piece, Splitter},
+    },
+    search::counted,
+    store::{CommitError, Listed, Paging, Revision},
+    tenant::TenantScope,
+};
+use std::sync::Arc;
+
+/// How often an ingest is sent while others are faster. Each of them goes on, so nobody waits for nothing.
+const ATTEMPTS: usize = 12;
+
+/// A document with its text, before it is cut.
+struct Read {
+    document_id: DocumentId,
+    draft: DocumentDraft,
+    text: String,
+}
+
+impl Services {
+    /// Adds documents to a knowledge base. What has the name of one that is there takes its place.
+    ///
+    /// # Errors
+    /// When the caller does not see the asset from there or may not edit it, it is no knowledge base, a document cannot be
+    /// as it is, or the embedding model does not answer.
+    pub async fn add_documents(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        drafts: Vec<DocumentDraft>,
+        key: Option<&RequestKey>,
+    ) -> Result<Done<Ingested>, Failure> {
+        let (scope, asset) = self.asset_from(caller, Operation::AddDocuments, id, from).await?;
+        self.once(
+            scope,
+            key,
+            async || self.ingest(caller, (scope, &asset), drafts, key).await,
+            async |ingest| {
+                let found = self.stores.knowledge.find_ingest(scope, id, ingest.into()).await?;
+                found.ok_or(Failure::NotFound)
+            },
+        )
+        .await
+    }
+
+    /// A knowledge base's documents, newest first. What is none has none.
+    ///
+    /// # Errors
+    /// When the caller does not see the asset from there.
+    pub async fn list_documents(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        page: Paging,
+    ) -> Result<Listed<Document>, Failure> {
+        let (scope, _) = self.asset_from(caller, Operation::ListDocuments, id, from).await?;
+        Ok(self.stores.knowledge.list_documents(scope, id, page).await?)
+    }
+
+    async fn ingest(
+        &self,
+        caller: &Caller,
+        (scope, asset): (TenantScope, &Asset),
+        drafts: Vec<DocumentDraft>,
+        key: Option<&RequestKey>,
+    ) -> Result<Ingested, Failure> {
+        takes_documents(asset)?;
+        let id = asset.asset_id;
+        let base = self.latest_base(scope, asset).await?;
+        let ids = judge(&drafts, base.source_type)?;
+        if base.source_type == SourceType::Http {
+            self.may_fetch(caller, asset)?;
+        }
+        let mut read = Vec::with_capacity(drafts.len());
+        for (position, (document_id, mut draft)) in ids.into_iter().zip(drafts).enumerate() {
+            let text = match &mut draft.source {
+                DocumentSource::Text(text) => std::mem::take(text),
+                DocumentSource::Ref(source) => self.source(caller, (base.source_type, source), position).await?,
+            };
+            read.push(Read { document_id, draft, text });
+        }
+        let mut documents = self.cut(read, base.chunking).await?;
+        let embedded_by = if base.retrieval.strategy.needs_vectors() {
+            self.embed(&mut documents).await?;
+            Some(self.settings.knowledge.embedding.clone())
+        } else {
+            None
+        };
+        let ingest_id: IngestId = self.id();
+        let outcome = keyed(key, 201, ingest_id.uuid());
+        let (seen, stamp) = (self.stores.knowledge.present_revision(scope, id).await?, self.stamp(caller));
+        let how = (base.chunking, embedded_by);
+        let mut change = Ingest::add(asset, ingest_id, how, documents, (seen, &stamp))?;
+        for _ in 0..ATTEMPTS {
+            match self.stores.knowledge.commit_documents(scope, &change, outcome.as_ref()).await {
+                // Others were added meanwhile. Nothing about these depends on that but which revision they make.
+                Err(CommitError::Stale) => {
+                    let seen = self.stores.knowledge.present_revision(scope, id).await?;
+                    change.decided_on = Some(Revision::new(seen.get()));
+                }
+                committed => {
+                    committed?;
+                    // As it is stored, so that a replay tells the same.
+                    let ingested = self.stores.knowledge.find_ingest(scope, id, ingest_id).await?;
+                    return ingested.ok_or(Failure::Corrupt("an ingest is not there that was just made"));
+                }
+            }
+        }
+        Err(Failure::Contended)
+    }
+
+    /// What the newest version of a knowledge base says: how its documents are read.
+    async fn latest_base(&self, scope: TenantScope, asset: &Asset) -> Result<KnowledgeBase, Failure> {
+        let found = self.stores.assets.find_by_slug(scope, &asset.slug, None).await?;
+        let version = found.and_then(|(_, version)| version).ok_or(KnowledgeRefusal::NoVersion)?;
+        let content = version.content().map_err(|_| corrupt())?;
+        KnowledgeBase::parse(&content).map_err(|_| corrupt())
+    }
+
+    /// Fetching from an address is using a connection.
+    fn may_fetch(&self, caller: &Caller, asset: &Asset) -> Result<(), Failure> {
+        let home = Place::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
+        if !caller.rights.allow(Permission::ConnectionManage, &home) {
+            return Err(gate::refused(caller, Permission::ConnectionManage));
+        }
+        Ok(())
+    }
+
+    async fn source(
+        &self,
+        caller: &Caller,
+        (from, source): (SourceType, &str),
+        position: usize,
+    ) -> Result<String, Failure> {
+        let refused = |fault| Failure::from(KnowledgeRefusal::Document { position, fault });
+        let text = match from {
+            SourceType::Inline => return Err(refused(DocumentFault::TextExpected)),
+            SourceType::Artifact => {
+                let text = self.artifact_text(caller, source).await?;
+                text.ok_or_else(|| refused(DocumentFault::NoSuchSource))?
+            }
+            SourceType::Http => match self.settings.knowledge.fetcher.fetch(source, MAX_TEXT).await {
+                Ok(text) => text,
+                Err(FetchError::TooLong) => return Err(refused(DocumentFault::LongText)),
+                Err(FetchError::Forbidden | FetchError::NoText) => return Err(refused(DocumentFault::NotFetched)),
+            },
+        };
+        judge_text(&text).map_err(refused)?;
+        Ok(text)
+    }
+
+    /// What lies in the artifact store as the content of a version that the caller may see; nothing else is read from
+    /// there.
+    async fn artifact_text(&self, caller: &Caller, source: &str) -> Result<Option<String>, Failure> {
+        let Some((asset, version)) = ArtifactPath::version_at(source) else { return Ok(None) };
+        let scope = match self.asset_anywhere(caller, Operation::ReadAssetVersion, asset).await {
+            Ok((scope, _)) => scope,
+            Err(Failure::NotFound) => return Ok(None),
+            Err(failure) => return Err(failure),
+        };
+        let found = self.stores.assets.find_version(scope, version).await?;
+        let Some((_, found)) = found.filter(|(parent, _)| parent.asset_id == asset) else { return Ok(None) };
+        let bytes = self.artifacts.read(&found.artifact_ref).await?;
+        Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
+    }
+
+    /// Cuts texts, beside the threads that serve: a text may be long.
+    async fn cut(&self, read: Vec<Read>, chunking: Chunking) -> Result<Vec<NewDocument>, Failure> {
+        let splitter = Arc::clone(&self.settings.knowledge.splitter);
+        let ids = Arc::clone(&self.ids);
+        let cut = move || {
+            let mut documents = Vec::with_capacity(read.len());
+            let mut chunks = 0_usize;
+            for read in read {
+                let Read { document_id, draft, text } = read;
+                let DocumentDraft { title, source, metadata, .. } = draft;
+                let entry_id = ids.fresh().into();
+                let pieces = pieces(splitter.as_ref(), ids.as_ref(), (title.as_deref(), &text), chunking);
+                chunks = chunks.saturating_add(pieces.len());
+                if chunks > MAX_CHUNKS {
+                    return Err(KnowledgeRefusal::Chunks);
+                }
+                let source_ref = match source {
+                    DocumentSource::Text(_) => None,
+                    DocumentSource::Ref(source) => Some(source),
+                };
+                let digest = Checksum::of(text.as_bytes());
+                documents.push(NewDocument {
+                    entry_id,
+                    document_id,
+                    title,
+                    source_ref,
+                    metadata,
+                    text,
+                    digest,
+                    chunks: pieces,
+                });
+            }
+            Ok(documents)
+        };
+        Ok(aside(cut).await??)
+    }
+
+    /// Gives every piece its vector.
+    async fn embed(&self, documents: &mut [NewDocument]) -> Result<(), Failure> {
+        let said = |document: &NewDocument, chunk: &NewChunk| {
+            document.text.get(chunk.start..chunk.end).unwrap_or_default().to_owned()
+        };
+        let texts =
+            documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| said(document, chunk)));
+        let made = self.vectors(texts.collect()).await.map_err(|error| {
+            tracing::warn!(code = error.code(), "the embedding model gave no vectors");
+            KnowledgeRefusal::NoVectors
+        })?;
+        let chunks = documents.iter_mut().flat_map(|document| &mut document.chunks);
+        for (chunk, vector) in chunks.zip(made.vectors) {
+            chunk.vector = Some(vector);
+        }
+        Ok(())
+    }
+}
+
+fn pieces(
+    splitter: &dyn Splitter,
+    ids: &dyn Ids,
+    (title, text): (Option<&str>, &str),
+    chunking: Chunking,
+) -> Vec<NewChunk> {
+    let piece = |piece: Piece| {
+        let said = text.get(piece.start..piece.end)?;
+        Some(NewChunk {
+            chunk_id: ids.fresh().into(),
+            start: piece.start,
+            end: piece.end,
+            tokens: piece.tokens,
+            digest: Checksum::of(said.as_bytes()),
+            words: counted(title.into_iter().chain([said])),
+            vector: None,
+        })
+    };
+    splitter.split(text, chunking).into_iter().filter_map(piece).collect()
+}

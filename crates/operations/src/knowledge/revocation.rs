@@ -1,0 +1,76 @@
+//! Ending access contracts.
+
+use crate::{Done, Failure, Services, access::Operation, once::keyed};
+use fairway_domain::{
+    access::Caller,
+    asset::Asset,
+    id::{AssetId, WorkspaceId},
+    idempotency::RequestKey,
+    knowledge::{
+        contract::ContractStanding,
+        document::{KnowledgeRefusal, takes_documents},
+        revocation::ContractRevocation,
+    },
+    tenant::TenantScope,
+};
+
+impl Services {
+    /// Ends an access contract of a knowledge base. It allows nothing from then on, in any process; whoever ends it again
+    /// is told of the first time.
+    ///
+    /// # Errors
+    /// When the caller does not see the asset from there or may not edit it, it is no knowledge base, or it has no
+    /// contract of that name.
+    pub async fn revoke_contract(
+        &self,
+        caller: &Caller,
+        (id, from): (AssetId, WorkspaceId),
+        (contract_id, reason): (&str, &str),
+        key: Option<&RequestKey>,
+    ) -> Result<Done<ContractRevocation>, Failure> {
+        let (scope, asset) = self.asset_from(caller, Operation::RevokeContract, id, from).await?;
+        match takes_documents(&asset) {
+            // A contract can be ended whatever became of its knowledge base.
+            Ok(()) | Err(KnowledgeRefusal::Asset(_)) => {}
+            Err(refusal) => return Err(refusal.into()),
+        }
+        let done = self.once(
+            scope,
+            key,
+            async || self.end_contract(caller, (scope, &asset), (contract_id, reason), key).await,
+            async |_| self.ended(scope, id, contract_id).await,
+        );
+        match done.await {
+            // Another request has ended it, before or at this moment, and not one with this key.
+            Err(Failure::Contended) => Ok(Done::now(self.ended(scope, id, contract_id).await?)),
+            done => done,
+        }
+    }
+
+    async fn end_contract(
+        &self,
+        caller: &Caller,
+        (scope, asset): (TenantScope, &Asset),
+        said: (&str, &str),
+        key: Option<&RequestKey>,
+    ) -> Result<ContractRevocation, Failure> {
+        let (id, contract_id) = (asset.asset_id, said.0);
+        let change = ContractRevocation::say(self.id(), asset, said, &self.stamp(caller))?;
+        if self.stores.knowledge.find_revocation(scope, id, contract_id).await?.is_some() {
+            return Err(Failure::Contended);
+        }
+        let standing = self.stores.knowledge.standings(scope, &[(id, contract_id.to_owned())]).await?;
+        match standing.first() {
+            // What a version has ended can be ended in so many words as well.
+            Some(ContractStanding::InForce | ContractStanding::Revoked) => {}
+            Some(ContractStanding::Unknown) | None => return Err(Failure::NotFound),
+        }
+        let outcome = keyed(key, 200, change.next.revocation_id.uuid());
+        self.stores.knowledge.commit_revocation(scope, change, outcome.as_ref()).await?;
+        self.ended(scope, id, contract_id).await
+    }
+
+    async fn ended(&self, scope: TenantScope, id: AssetId, contract_id: &str) -> Result<ContractRevocation, Failure> {
+        self.stores.knowledge.find_revocation(scope, id, contract_id).await?.ok_or(Failure::NotFound)
+    }
+}
