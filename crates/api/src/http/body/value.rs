@@ -104,9 +104,37 @@ impl<'de> Deserializer<'de> for Reading<'_> {
         }
     }
 
+    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        self.deserialize_whole(visitor)
+    }
+
+    fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        self.deserialize_whole(visitor)
+    }
+
+    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        self.deserialize_whole(visitor)
+    }
+
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        self.deserialize_whole(visitor)
+    }
+
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char string bytes byte_buf unit unit_struct seq tuple
+        bool i8 i16 i32 i128 u8 u128 f32 f64 char string bytes byte_buf unit unit_struct seq tuple
         tuple_struct map identifier ignored_any
+    }
+}
+
+impl Reading<'_> {
+    /// A number with a fraction of zero is the same number to JSON Schema (2020-12, 4.2.3): `22.0` is a whole one.
+    fn deserialize_whole<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        let float = self.0.as_f64().filter(|_| self.0.is_f64());
+        let whole = float.filter(|float| float.fract() == 0.0).and_then(|float| format!("{float}").parse::<i64>().ok());
+        match whole {
+            Some(whole) => visitor.visit_i64(whole),
+            None => self.deserialize_any(visitor),
+        }
     }
 }
 
