@@ -192,3 +192,13 @@ async fn the_digest_knows_the_meaning_alone() {
     assert_eq!(large("9007199254740993"), large("9007199254740993"));
     assert_ne!(large("9007199254740993"), large("9007199254740992"));
 }
+
+#[test]
+fn a_whole_number_is_one_however_it_is_spelled() {
+    let count = |text: &str| {
+        let value: Value = serde_json::from_str(text).unwrap();
+        u32::deserialize(value::Reading(&value)).ok()
+    };
+    assert_eq!([count("22"), count("22.0"), count("2.2e1")], [Some(22); 3]);
+    assert_eq!([count("22.5"), count("-1.0"), count("1e300"), count("4294967296.0")], [None; 4]);
+}
