@@ -29,6 +29,7 @@ use actix_web::{
     http::{StatusCode, header::LOCATION},
     post, web,
 };
+use crate::memory::session;
 use behalf::Said;
 use fairway_domain::{
     access::Caller,
@@ -59,6 +60,9 @@ pub(crate) struct Execute {
     /// `restricted`, `guided` or `standard`: the lane to run on, or the next more general one that is held. Needs
     /// `release.transition`. Left out, the lane of your principal binding, else `standard`.
     lane: Option<String>,
+    /// The conversation that the run is part of: 1 to 128 letters, digits and `._:@+=~-`. Where the release binds a `memory`,
+    /// earlier turns of it go in front of what is asked.
+    session_id: Option<String>,
     /// `on_behalf_of`, from a service whose word is taken: the run is that of `actor_ref`. Nobody else may send this and the
     /// three fields below.
     execution_mode: Option<String>,
@@ -304,7 +308,7 @@ pub(crate) async fn execute_workload(
     let visit = api.services.receive(arrival.clone()).await?;
     let claims = visit.claims;
     let key = keyed.of_caller(&claims.actor, || body.digest());
-    let Execute { environment, inputs, lane: chosen, execution_mode, actor_ref, actor_type, actor_auth_mode } =
+    let Execute { environment, inputs, lane: chosen, session_id, execution_mode, actor_ref, actor_type, actor_auth_mode } =
         body.into_inner();
     let said = Said { execution_mode, actor_ref, actor_type, actor_auth_mode };
     let on_behalf_of = behalf::subject(said, api.services.is_internal_client(&claims.actor), api.mode)?;
@@ -312,12 +316,13 @@ pub(crate) async fn execute_workload(
     let environment = Slug::parse(&environment)
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"));
     let (environment, lane) = (fields.read(environment), fields.read(lane(chosen.as_deref())));
+    let session = fields.read(session(session_id.as_deref()));
     let patience = fields.read(preference::patience(request.headers(), query.mode.as_deref()));
     let inputs = inputs.unwrap_or_default();
     let (pass, address) = (visit.pass, Some(visit.address));
     let wanted = fields.whole(|| {
-        let (environment, lane, patience) = (environment?, lane?, patience?);
-        Some(ExecuteRequest { slug, environment, inputs, lane, patience, on_behalf_of, pass, address })
+        let (environment, lane, session, patience) = (environment?, lane?, session?, patience?);
+        Some(ExecuteRequest { slug, environment, inputs, lane, session, patience, on_behalf_of, pass, address })
     })?;
     let run = api.services.execute((api.mode, &claims, request_id()), &wanted, key.as_ref()).await?;
     if !run.replayed {

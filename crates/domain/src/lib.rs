@@ -14,6 +14,7 @@ pub mod generator;
 pub mod id;
 pub mod idempotency;
 pub mod knowledge;
+pub mod memory;
 pub mod notification;
 mod number;
 pub mod policy;

@@ -9,6 +9,7 @@ mod follow;
 pub(crate) mod live;
 pub mod plan;
 mod recovery;
+mod remember;
 mod review;
 mod run;
 mod start;

@@ -4,6 +4,7 @@ use crate::{
     asset::{canonical::Checksum, content::ModelPolicy, kind::AssetKind},
     execution::{retrieval::BoundKnowledge, routing::Routing},
     flow::{Action, Flow},
+    memory::BoundMemory,
     policy::{CompiledPolicy, Obligation, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
     prompt::composition::ComposedPrompt,
     release::lane::Lane,
@@ -44,6 +45,8 @@ pub struct RunPlan {
     pub routing: Routing,
     /// The knowledge bases that the release binds, in the order of the bindings.
     pub knowledge: Vec<BoundKnowledge>,
+    /// The memory that the release binds; `None` where it asks for what cannot be done: then nothing is remembered.
+    pub memory: Option<BoundMemory>,
     /// What the release binds, by role.
     pub bound: Vec<BoundAsset>,
     /// What the prompt includes, each version once.

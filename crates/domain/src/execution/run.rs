@@ -7,6 +7,7 @@ mod call;
 mod cut;
 mod failure;
 mod lineage;
+mod memory;
 mod obligation;
 mod retrieve;
 mod scope;
@@ -28,6 +29,7 @@ use crate::{
     },
     flow::{Action, Next, Output, Step, StepKind, allowance::Allowance, reference::Template},
     id::{DecisionId, ExecutionId, Ids},
+    memory::OfferedTurn,
     policy::{self, Obligation, PolicyDecision},
     redaction::Redactor,
     time::{Clock, Timestamp},
@@ -35,6 +37,8 @@ use crate::{
 use call::Asked;
 pub use cut::Cut;
 use failure::StepFailure;
+use memory::Conversing;
+pub use memory::{Recollection, allows};
 use scope::Known;
 use serde_json::{Map, Value, json};
 use std::{
@@ -85,6 +89,8 @@ pub struct Outside<'a> {
 pub enum Turn {
     /// What the contracts of the bound knowledge bases say, in their order, before anything else is done.
     Check,
+    /// What there is of its conversation.
+    Recall,
     /// A model's answer.
     Ask(Box<Question>),
     /// Documents.
@@ -116,6 +122,8 @@ pub struct Ended {
     pub fulfilled: Vec<(Obligation, Timestamp)>,
     /// The strictest decision of the run.
     pub decision: PolicyDecision,
+    /// What it offers to memory.
+    pub turn: Option<OfferedTurn>,
 }
 
 /// A run that has ended, and what it owes.
@@ -173,6 +181,7 @@ pub struct Run<'a> {
     waiting: Option<Waiting<'a>>,
     /// The documents that were retrieved.
     citable: BTreeSet<String>,
+    conversing: Conversing,
     /// Whether it was noted which routes are never called.
     told_routes: bool,
     /// What happened and was not taken yet; `None` where nobody wants to be told.
@@ -196,6 +205,7 @@ impl<'a> Run<'a> {
             lineage: Vec::new(),
             fulfilled: Vec::new(),
             decision,
+            turn: None,
         };
         Self {
             // Which decision counts is known at the end alone, and then it is too late to listen.
@@ -211,6 +221,7 @@ impl<'a> Run<'a> {
             owed,
             waiting: None,
             citable: BTreeSet::new(),
+            conversing: Conversing::No,
             told_routes: false,
             events: None,
             ended,
@@ -247,6 +258,13 @@ impl<'a> Run<'a> {
     }
 
     fn begin(&mut self) -> Turn {
+        match self.conversing {
+            Conversing::Wants => Turn::Recall,
+            Conversing::No | Conversing::Knows { .. } => self.walk_in(),
+        }
+    }
+
+    fn walk_in(&mut self) -> Turn {
         match self.subject.plan.flow.entry() {
             Some(step) => self.walk(step),
             None => self.fail(RunError::new("flow_invalid", "the flow has no entry")),
@@ -301,6 +319,7 @@ impl<'a> Run<'a> {
             self.leave_unanswered(code);
         }
         let events = self.take_events();
+        self.ended.turn = self.to_remember();
         Closed {
             events,
             execution_id: self.subject.execution_id,

@@ -64,6 +64,8 @@ pub struct Standing {
     pub flow: FlowStanding,
     /// Obligations that the bound policy may impose and this server cannot fulfil.
     pub unavailable_obligations: Vec<String>,
+    /// What bound memory asks for that this server cannot do, in words for people.
+    pub unavailable_memory: Vec<String>,
     /// Controls that promise to fail closed and that this server does not enforce: in what is bound and in what that
     /// refers to. They stop an activation in production alone, and need not be looked for elsewhere to decide one.
     pub unenforced_controls: Vec<UnenforcedControl>,
@@ -80,6 +82,7 @@ impl Standing {
             primary_route: None,
             flow: FlowStanding::Absent,
             unavailable_obligations: Vec::new(),
+            unavailable_memory: Vec::new(),
             unenforced_controls: Vec::new(),
             has_no_route: false,
         }
@@ -223,6 +226,9 @@ impl Release {
         for name in &standing.unavailable_obligations {
             let message = format!("this server cannot fulfil the obligation `{name}`");
             gaps.push(missing("obligations", "obligation_unavailable", message));
+        }
+        for wish in &standing.unavailable_memory {
+            gaps.push(missing("memory", "memory_unavailable", format!("this server cannot remember as it is asked to: {wish}")));
         }
         // Elsewhere such a release is tried out: its versions' warnings and its gates say as much.
         if self.is_for_production() {

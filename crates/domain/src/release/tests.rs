@@ -85,6 +85,7 @@ fn sound() -> Standing {
         primary_route: None,
         flow: FlowStanding::Absent,
         unavailable_obligations: Vec::new(),
+        unavailable_memory: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
     }
@@ -335,6 +336,7 @@ fn all_gaps_are_named_at_once() {
             unavailable: vec!["agent".to_owned()],
         },
         unavailable_obligations: vec!["human_review".to_owned()],
+        unavailable_memory: vec!["`/type` of the `memory` `notes`".to_owned()],
         unenforced_controls: Vec::new(),
         has_no_route: false,
     };
@@ -346,12 +348,14 @@ fn all_gaps_are_named_at_once() {
         "step_type_unavailable",
         "model_policy_missing",
         "obligation_unavailable",
+        "memory_unavailable",
     ]
     "#);
     let broken = Standing {
         primary_route: Some(RouteStanding::NotApproved),
         flow: FlowStanding::Broken,
         unavailable_obligations: Vec::new(),
+        unavailable_memory: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
     };

@@ -16,6 +16,7 @@ use fairway_domain::{
     flow::Flow,
     id::{ReleaseId, TenantId},
     knowledge::KnowledgeBase,
+    memory::{BoundMemory, Remembering},
     release::Release,
     slug::Slug,
     store::Revision,
@@ -126,6 +127,7 @@ impl Services {
         let (mut policy, mut flow, mut prompt) = (None, None, None);
         let (mut model_policy, mut legacy_policy, mut sovereignty) = (None, None, None);
         let (mut bound, mut included, mut knowledge) = (Vec::new(), Vec::new(), Vec::new());
+        let mut memories = Vec::new();
         let (mut text, mut compiled) = (1_024_usize, 0_usize);
         for binding in &release.bindings {
             let runs = matches!(
@@ -137,6 +139,7 @@ impl Services {
                     | AssetKind::ModelConfig
                     | AssetKind::SovereigntyProfile
                     | AssetKind::KnowledgeBase
+                    | AssetKind::Memory
             );
             let mut asset = BoundAsset { role: binding.role, slug: binding.asset_slug.to_string(), source: None };
             if !runs {
@@ -153,6 +156,15 @@ impl Services {
                 let base = base.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?;
                 let slug = binding.asset_slug.to_string();
                 knowledge.push(BoundKnowledge { asset: binding.asset_id, slug, base });
+            }
+            if binding.role == AssetKind::Memory {
+                // What asks for more than this server can do was activated before it was looked at: nothing is remembered.
+                let remembering = Remembering::read(&content).ok();
+                memories.push(remembering.map(|remembering| BoundMemory {
+                    asset: binding.asset_id,
+                    slug: binding.asset_slug.to_string(),
+                    remembering,
+                }));
             }
             let read = content::read(binding.role, &content);
             match read.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))? {
@@ -185,6 +197,10 @@ impl Services {
                 model_policy,
                 routing: routing.unwrap_or_default(),
                 knowledge,
+                memory: match <[Option<BoundMemory>; 1]>::try_from(memories) {
+                    Ok([memory]) => memory,
+                    Err(_) => None,
+                },
                 bound,
                 included,
                 release_id: release.release_id.to_string(),

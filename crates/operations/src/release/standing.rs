@@ -12,6 +12,7 @@ use fairway_domain::{
         routing::Routing,
     },
     flow::{Flow, StepKind},
+    memory::Remembering,
     release::{
         Binding, Release,
         activate::{FlowStanding, RouteStanding, Standing, UnenforcedControl},
@@ -69,6 +70,7 @@ impl Services {
             primary_route: None,
             flow: FlowStanding::Absent,
             unavailable_obligations: Vec::new(),
+            unavailable_memory: Vec::new(),
             unenforced_controls,
             has_no_route: match depth {
                 Depth::ToDecide => false,
@@ -89,6 +91,12 @@ impl Services {
                     let Said::Obligations(names) = &*said else { return Err(OTHER_KIND) };
                     standing.unavailable_obligations.clone_from(names);
                 }
+                AssetKind::Memory => {
+                    let said = self.said(scope, binding).await?;
+                    let Said::Memory(beyond) = &*said else { return Err(OTHER_KIND) };
+                    let named = |pointer: &&'static str| format!("`{pointer}` of the `memory` `{}`", binding.asset_slug);
+                    standing.unavailable_memory.extend(beyond.iter().map(named));
+                }
                 AssetKind::ModelConfig => legacy = Some(binding),
                 AssetKind::PromptTemplate
                 | AssetKind::KnowledgeBase
@@ -97,7 +105,6 @@ impl Services {
                 | AssetKind::McpServer
                 | AssetKind::Skill
                 | AssetKind::Agent
-                | AssetKind::Memory
                 | AssetKind::EvaluationSuite
                 | AssetKind::GuardrailConfig
                 | AssetKind::ConnectorDefinition
@@ -110,6 +117,9 @@ impl Services {
         if let (None, Some(binding)) = (standing.primary_route, legacy) {
             // Runs are then routed by what the configuration says.
             standing.primary_route = Some(self.route_standing(scope, binding).await?);
+        }
+        if release.bindings.iter().filter(|binding| binding.role == AssetKind::Memory).count() > 1 {
+            standing.unavailable_memory.push("more than one `memory` is bound".to_owned());
         }
         Ok(standing)
     }
@@ -204,6 +214,8 @@ pub(crate) enum Said {
     Obligations(Vec<String>),
     /// What a workload profile asks of approvals.
     Profile(ApprovalRule),
+    /// JSON pointers to what a memory asks for and this server cannot do.
+    Memory(Vec<&'static str>),
     /// Nothing.
     Nothing,
 }
@@ -215,6 +227,7 @@ impl Said {
             AssetKind::ModelPolicy | AssetKind::ModelConfig => Self::Route(approved_route(kind, content)),
             AssetKind::PolicyBundle => Self::Obligations(unfulfilled(content)?),
             AssetKind::WorkloadProfile => Self::Profile(ApprovalRule::of_profile(content)),
+            AssetKind::Memory => Self::Memory(Remembering::read(content).err().unwrap_or_default()),
             AssetKind::PromptTemplate
             | AssetKind::KnowledgeBase
             | AssetKind::ToolDefinition
@@ -222,7 +235,6 @@ impl Said {
             | AssetKind::McpServer
             | AssetKind::Skill
             | AssetKind::Agent
-            | AssetKind::Memory
             | AssetKind::EvaluationSuite
             | AssetKind::GuardrailConfig
             | AssetKind::ConnectorDefinition

@@ -42,6 +42,7 @@ impl<'a> Run<'a> {
         if let Some(documents) = inputs.get("documents").and_then(as_message) {
             messages.insert(0, Message::of(MessageRole::User, documents));
         }
+        messages.splice(0..0, self.conversing.earlier().iter().cloned());
         let routes = self.open_routes(step)?;
         let said = if self.keeps_transcript { Some(self.said(step, &system_prompt, &messages)?) } else { None };
         let conversation = Arc::new(Conversation {

@@ -10,6 +10,7 @@ use crate::{
         reference::{Reference, Template},
     },
     knowledge::retrieval::RetrievedChunk,
+    memory::KeptTurn,
 };
 use std::collections::BTreeSet;
 
@@ -95,6 +96,19 @@ impl Run<'_> {
             untrusted: Some(UntrustedReason::RetrievedDocument),
         };
         self.note(ActionClass::Read, chunks.iter().map(read).collect());
+    }
+
+    /// Earlier turns of the run's conversation: a person wrote one half of each, and a model the other.
+    pub(super) fn note_memory(&mut self, memory: &str, turns: &[KeptTurn]) {
+        let read = |turn: &KeptTurn| Read {
+            origin: Origin::Memory,
+            influence_role: InfluenceRole::Input,
+            reference: format!("{memory}#{}", turn.execution_id),
+            digest: turn.digest,
+            size_bytes: length(turn.said.len().saturating_add(turn.answered.len())),
+            untrusted: Some(UntrustedReason::ModelOutput),
+        };
+        self.note(ActionClass::Read, turns.iter().map(read).collect());
     }
 
     fn sent(&self) -> Read {
