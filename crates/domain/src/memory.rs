@@ -43,6 +43,9 @@ pub struct SessionId(String);
 pub struct MalformedSession;
 
 impl SessionId {
+    /// What names have the form of, as a regular expression.
+    pub const PATTERN: &str = r"^[A-Za-z0-9_-][A-Za-z0-9._:@+=~-]{0,127}$";
+
     /// Reads a name.
     ///
     /// # Errors
