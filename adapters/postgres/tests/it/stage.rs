@@ -324,6 +324,7 @@ pub(crate) const fn sound() -> Standing {
         primary_route: None,
         flow: FlowStanding::Absent,
         unavailable_obligations: Vec::new(),
+        unavailable_memory: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
     }

@@ -373,9 +373,13 @@ impl<'a> Stage<'a> {
                 return if operation == "read_share_link" { app.get(path) } else { app.delete(path) };
             }
             "read_session_memory" => self.path("/v1/workloads/{workload_id}/sessions/{session_id}/memory"),
-            "erase_session_memory" => return app.delete(self.path("/v1/workloads/{workload_id}/sessions/{session_id}/memory")),
-            "erase_session_memory_of_others" => {
-                return app.delete(self.path("/v1/workloads/{workload_id}/sessions/{session_id}/memory") + "?owner=user:somebody");
+            "erase_session_memory" | "erase_session_memory_of_others" => {
+                let sessions = self.path("/v1/workloads/{workload_id}/sessions");
+                // Whoever erases for the first time is noted once for all sessions.
+                app.delete(format!("{sessions}/first/memory")).in_tenant(&self.tenant).await.expect(204);
+                let path = format!("{sessions}/{}/memory", self.fresh());
+                let owner = format!("?owner=user:{}", self.fresh());
+                return app.delete(if operation == "erase_session_memory" { path } else { path + &owner });
             }
             "create_tenant" => return app.post("/v1/tenants", self.body(operation)),
             "change_tenant_settings" => {

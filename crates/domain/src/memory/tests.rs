@@ -82,7 +82,8 @@ fn of_inputs_the_last_words_of_a_person_are_remembered() {
     assert_eq!(said(json!({ "message": "hello", "x": 1 })), "hello");
     assert_eq!(said(json!({ "message": { "a": 1 } })), r#"{"a":1}"#);
     assert_eq!(said(json!({ "ticket": "broken" })), r#"{"ticket":"broken"}"#);
-    assert_eq!(said(json!({ "messages": [{ "role": "assistant", "content": "x" }] })).len(), 50);
+    let nobody = json!({ "messages": [{ "role": "assistant", "content": "x" }] });
+    assert_eq!(said(nobody.clone()), nobody.to_string());
 }
 
 #[test]

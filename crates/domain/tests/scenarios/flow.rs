@@ -5,6 +5,7 @@ use crate::{
     policy::{self, RunAsked},
 };
 use fairway_domain::{
+    access::ActorRef,
     asset::{
         canonical::Checksum,
         content::{ModelPolicy, SovereigntyProfile},
@@ -15,10 +16,11 @@ use fairway_domain::{
         plan::{BoundAsset, RunFacts, RunPlan, Source},
         provider::{Completion, ProviderError},
         routing::{Answer as Came, Attempt, Question, Routing, Wanted},
-        run::{Cut, Ended, Outside, Run, Subject, Turn},
+        run::{Cut, Ended, Outside, Recollection, Run, Subject, Turn},
     },
     flow::{Flow, FlowProblem, parse_yaml},
-    id::{ExecutionId, Ids},
+    id::{ExecutionId, Ids, WorkloadId},
+    memory::{BoundMemory, KeptTurn, MemoryPlace, Recalled, Remembering, SessionId, digest},
     prompt::{
         PromptTemplate,
         composition::{Body, ComposedPrompt},
@@ -175,11 +177,34 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
         routing: routing.unwrap_or_default(),
         bound: bound.collect(),
         knowledge: Vec::new(),
-        memory: None,
+        memory: memory(scenario),
         included: Vec::new(),
         release_id: "r-1".to_owned(),
         workload_id: "w-1".to_owned(),
     })
+}
+
+/// The memory that the release binds, in whose conversation every run is then.
+fn memory(scenario: &Scenario) -> Option<BoundMemory> {
+    let content: Value = scenario.json("memory.json")?;
+    let remembering = Remembering::read(&content).unwrap();
+    Some(BoundMemory { asset: Uuid::from_u128(9).into(), slug: "desk-memory".to_owned(), remembering })
+}
+
+/// What there is of the conversation: questions with their answers, or nobody who could say.
+fn recalled(scenario: &Scenario, now: Timestamp) -> Recollection {
+    let Some(turns) = scenario.json::<Option<Vec<(String, String)>>>("recalled.json").unwrap_or_default() else {
+        return Recollection::Unavailable;
+    };
+    let kept = |(said, answered): (String, String)| KeptTurn {
+        execution_id: Uuid::from_u128(8).into(),
+        digest: digest(&said, &answered, [7; 16]),
+        said,
+        answered,
+        remembered_at: now,
+        expires_at: now,
+    };
+    Recollection::Read(Vec::new(), Recalled { erasure: None, turns: turns.into_iter().map(kept).collect() })
 }
 
 fn prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<ComposedPrompt> {
@@ -227,18 +252,34 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
         sent_digest: sent.digest(),
     };
     let redactor = Redactor::default();
-    let mut run = Run::new(subject, decision, Outside { clock: &outside, ids: &outside, redactor: &redactor });
+    let around = Outside { clock: &outside, ids: &outside, redactor: &redactor };
+    let mut run = Run::new(subject, decision, around).in_conversation();
     let answers: Vec<Answer> = scenario.json("answers.json").unwrap_or_default();
     let mut answers = answers.into_iter();
     let mut turn = run.start();
-    while let Turn::Ask(question) = turn {
-        match put(&question, &mut answers, told) {
-            Put::Answered(answer) => turn = run.answered(answer),
-            Put::Cut(cut) => return tell_end(&run.conclude(Some(cut)), told),
-            Put::Unanswered => return,
+    let cut = loop {
+        match turn {
+            Turn::Recall => turn = run.recalled(recalled(scenario, asked.now)),
+            Turn::Ask(question) => match put(&question, &mut answers, told) {
+                Put::Answered(answer) => turn = run.answered(answer),
+                Put::Cut(cut) => break Some(cut),
+                Put::Unanswered => return,
+            },
+            Turn::Check | Turn::LookUp(_) | Turn::Ended => break None,
         }
+    };
+    let mut ended = run.conclude(cut);
+    let session = SessionId::parse("s-1").unwrap();
+    let place = MemoryPlace::of(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
+    let turn = ended.remember((subject.execution_id, place), &[], Some(&[]), around);
+    tell_end(&ended, told);
+    if let Some(written) = turn {
+        tell_text("remembered", &written.turn.said, told);
+        tell_text("  and its answer", &written.turn.answered, told);
     }
-    tell_end(&run.conclude(None), told);
+    if cut.is_some() {
+        return;
+    }
     let unused = answers.count();
     if unused > 0 {
         writeln!(told, "answers that nobody asked for: {unused}").unwrap();
@@ -342,7 +383,8 @@ fn tell_end(ended: &Ended, told: &mut String) {
         let shown = |value: &Value| value.to_string().replace("\"latency_us\":0,", "");
         let field = |name: &str| of(name).map(|value| format!(" {name} {}", shown(value))).unwrap_or_default();
         let fields: String =
-            ["step_id", "tokens_in", "tokens_out", "attempts", "refused", "reasons", "calls", "masked"]
+            ["step_id", "tokens_in", "tokens_out", "attempts", "refused", "reasons", "calls", "masked", "operation", "decision",
+                "turns"]
                 .map(field)
                 .concat();
         writeln!(told, "kept: {}{fields}", artifact.kind).unwrap();

@@ -148,7 +148,7 @@ impl Ended {
                 judge(&mut turn, allows(knowledge, decisions), outside)
             }
         };
-        body.insert("decision".to_owned(), json!(verdict.code()));
+        body.insert("decision".to_owned(), json!(verdict.as_str()));
         let contracts = knowledge.iter().filter_map(|bound| bound.base.contract_id()).map(str::to_owned).collect();
         let written = (verdict == Verdict::Written).then(|| Writeback {
             place,
@@ -189,7 +189,7 @@ enum Verdict {
 }
 
 impl Verdict {
-    const fn code(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Written => "allow",
             Self::Refused => "deny",
