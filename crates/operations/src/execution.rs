@@ -7,6 +7,7 @@ mod engine;
 mod evidence;
 mod follow;
 pub(crate) mod live;
+mod outward;
 pub mod plan;
 mod recovery;
 mod review;

@@ -10,29 +10,24 @@ mod lineage;
 mod obligation;
 mod retrieve;
 mod scope;
+mod turn;
 
 #[cfg(test)]
 mod tests;
 
 use super::{
-    Outcome, Payload, RunError, Status, StepRecord,
-    plan::{RunFacts, RunPlan},
+    Outcome, RunError, Status, StepRecord,
     progress::RunEvent,
-    retrieval::{Lookup, Retrieved, Unretrieved},
-    routing::{Answer, Question},
+    retrieval::{Retrieved, Unretrieved},
+    routing::Answer,
 };
 use crate::{
-    evidence::{
-        EvidenceArtifact, RecordedDecision,
-        lineage::{LineageItem, UntrustedReason},
-    },
+    evidence::{RecordedDecision, lineage::UntrustedReason},
     flow::{Action, Next, Output, Step, StepKind, allowance::Allowance, reference::Template},
-    id::{DecisionId, ExecutionId, Ids},
+    id::DecisionId,
     policy::{self, Obligation, PolicyDecision},
-    redaction::Redactor,
-    time::{Clock, Timestamp},
+    time::Timestamp,
 };
-use call::Asked;
 pub use cut::Cut;
 use failure::StepFailure;
 use scope::Known;
@@ -41,6 +36,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
+use turn::{Awaits, Reached, Waiting};
+pub use turn::{Closed, Ended, Outside, Subject, Turn};
 
 /// Steps that one run may take. A sound flow has no cycle and at most 200 steps; this holds even if it had.
 pub const STEP_BUDGET: usize = 1_000;
@@ -50,110 +47,6 @@ pub const VALUE_BYTES: usize = 16 << 20;
 
 /// What a policy may ask for that answers are held back for until the end.
 const HOLD_BACK: [Obligation; 3] = [Obligation::RedactOutput, Obligation::RequireCitation, Obligation::HumanReview];
-
-/// What a run is about.
-#[derive(Clone, Copy)]
-pub struct Subject<'a> {
-    /// The run.
-    pub execution_id: ExecutionId,
-    /// What it goes by.
-    pub plan: &'a RunPlan,
-    /// Who asks.
-    pub facts: &'a RunFacts,
-    /// What was sent.
-    pub inputs: &'a Map<String, Value>,
-    /// The same as it is kept.
-    pub sent: &'a Payload,
-    /// Its digest.
-    pub sent_digest: [u8; 32],
-}
-
-/// What comes from outside without being asked for.
-#[derive(Clone, Copy)]
-pub struct Outside<'a> {
-    /// The present moment.
-    pub clock: &'a dyn Clock,
-    /// Fresh identifiers and salts.
-    pub ids: &'a dyn Ids,
-    /// Masks personal data.
-    pub redactor: &'a Redactor,
-}
-
-/// What a run needs to go on.
-#[derive(Debug)]
-#[must_use]
-pub enum Turn {
-    /// What the contracts of the bound knowledge bases say, in their order, before anything else is done.
-    Check,
-    /// A model's answer.
-    Ask(Box<Question>),
-    /// Documents.
-    LookUp(Box<Lookup>),
-    /// Nothing: it has ended.
-    Ended,
-}
-
-/// How a run ended, and all that it leaves behind.
-#[derive(Clone, Debug)]
-pub struct Ended {
-    /// Where it is now. A run that awaits its review has succeeded so far.
-    pub status: Status,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Why it has no answer.
-    pub error: Option<RunError>,
-    /// The answer and what its providers said of it.
-    pub output: Option<(Value, Map<String, Value>)>,
-    /// What its steps did, in order.
-    pub steps: Vec<StepRecord>,
-    /// Decisions taken on the way.
-    pub decisions: Vec<RecordedDecision>,
-    /// Documents kept as evidence.
-    pub artifacts: Vec<EvidenceArtifact>,
-    /// What its steps read.
-    pub lineage: Vec<LineageItem>,
-    /// Obligations that were fulfilled, and when.
-    pub fulfilled: Vec<(Obligation, Timestamp)>,
-    /// The strictest decision of the run.
-    pub decision: PolicyDecision,
-}
-
-/// A run that has ended, and what it owes.
-#[derive(Clone, Debug)]
-pub struct Closed {
-    /// What happened and was not taken while it ran.
-    pub events: Vec<RunEvent>,
-    execution_id: ExecutionId,
-    value_bytes: usize,
-    ended: Ended,
-    owed: Vec<Obligation>,
-    transcript: Vec<Value>,
-    /// The documents that an answer can cite.
-    citable: BTreeSet<String>,
-}
-
-/// How far a step got.
-enum Reached {
-    /// Its end.
-    Done(Value),
-    /// A question.
-    Asks(Box<Question>, Box<Asked>),
-    /// Documents that it needs.
-    LooksUp(Box<Lookup>),
-}
-
-/// A step that waits for an answer.
-struct Waiting<'a> {
-    step: &'a Step,
-    began: Timestamp,
-    awaits: Awaits,
-}
-
-/// What a step waits for.
-enum Awaits {
-    Answer(Box<Asked>),
-    Documents(Box<Lookup>),
-}
 
 /// One run under way.
 pub struct Run<'a> {

@@ -6,13 +6,17 @@ use crate::{
     asset::{canonical::Canonical, content, content::CheckedContent, kind::AssetKind},
     evidence::lineage::{Origin, UntrustedReason},
     execution::{
-        plan::{BoundAsset, Source},
+        Payload,
+        plan::{BoundAsset, RunFacts, RunPlan, Source},
         provider::Completion,
         routing::{Attempt, Routing},
     },
     flow::Flow,
+    id::Ids,
     policy::CompiledPolicy,
+    redaction::Redactor,
     release::lane::Lane,
+    time::Clock,
 };
 use ::time::OffsetDateTime;
 use std::sync::atomic::{AtomicU64, Ordering};
