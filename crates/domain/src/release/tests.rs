@@ -84,6 +84,7 @@ fn sound() -> Standing {
     Standing {
         primary_route: None,
         flow: FlowStanding::Absent,
+        tools: Vec::new(),
         unavailable_obligations: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
@@ -333,7 +334,9 @@ fn all_gaps_are_named_at_once() {
             provider_routed: true,
             refers_to: vec![AssetKind::PromptTemplate],
             unavailable: vec!["agent".to_owned()],
+            agents: Vec::new(),
         },
+        tools: Vec::new(),
         unavailable_obligations: vec!["human_review".to_owned()],
         unenforced_controls: Vec::new(),
         has_no_route: false,
@@ -351,6 +354,7 @@ fn all_gaps_are_named_at_once() {
     let broken = Standing {
         primary_route: Some(RouteStanding::NotApproved),
         flow: FlowStanding::Broken,
+        tools: Vec::new(),
         unavailable_obligations: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,

@@ -9,7 +9,7 @@ use fairway_domain::{
     },
     evidence::{Chain, Snapshot, SnapshotDigest},
     execution::{
-        plan::{BoundAsset, RunPlan, Source},
+        plan::{BoundAsset, BoundTool, RunPlan, Source},
         retrieval::BoundKnowledge,
         routing::Routing,
     },
@@ -126,6 +126,7 @@ impl Services {
         let (mut policy, mut flow, mut prompt) = (None, None, None);
         let (mut model_policy, mut legacy_policy, mut sovereignty) = (None, None, None);
         let (mut bound, mut included, mut knowledge) = (Vec::new(), Vec::new(), Vec::new());
+        let mut tools = Vec::new();
         let (mut text, mut compiled) = (1_024_usize, 0_usize);
         for binding in &release.bindings {
             let runs = matches!(
@@ -137,6 +138,7 @@ impl Services {
                     | AssetKind::ModelConfig
                     | AssetKind::SovereigntyProfile
                     | AssetKind::KnowledgeBase
+                    | AssetKind::ToolDefinition
             );
             let mut asset = BoundAsset { role: binding.role, slug: binding.asset_slug.to_string(), source: None };
             if !runs {
@@ -171,6 +173,11 @@ impl Services {
                 CheckedContent::ModelPolicy(content) if binding.role.is_legacy() => legacy_policy = Some(content),
                 CheckedContent::ModelPolicy(content) => model_policy = Some(content),
                 CheckedContent::Sovereignty(content) => sovereignty = Some(content),
+                CheckedContent::Tool(tool) => {
+                    compiled = compiled.saturating_add(tool.schema_bytes());
+                    let slug = binding.asset_slug.to_string();
+                    tools.push(BoundTool { slug, source: source(&binding.asset_slug, &version), tool: *tool });
+                }
                 CheckedContent::Plain => {}
             }
         }
@@ -185,6 +192,7 @@ impl Services {
                 model_policy,
                 routing: routing.unwrap_or_default(),
                 knowledge,
+                tools,
                 bound,
                 included,
                 release_id: release.release_id.to_string(),

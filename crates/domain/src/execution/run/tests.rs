@@ -88,6 +88,7 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
         routing: Routing::of(&model_policy, None, |_| None),
         model_policy: Some(model_policy),
         knowledge: Vec::new(),
+        tools: Vec::new(),
         included: vec![source("manners@v3", &json!({}))],
         release_id: "r".to_owned(),
         workload_id: "w".to_owned(),
