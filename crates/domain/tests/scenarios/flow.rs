@@ -175,6 +175,8 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
         routing: routing.unwrap_or_default(),
         bound: bound.collect(),
         knowledge: Vec::new(),
+        guardrails: Arc::default(),
+        hooks: Hooks::default(),
         included: Vec::new(),
         release_id: "r-1".to_owned(),
         workload_id: "w-1".to_owned(),
@@ -221,7 +223,7 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
         execution_id: ExecutionId::from(outside.fresh()),
         plan,
         facts: &facts,
-        inputs: &asked.inputs,
+        given: &asked.inputs,
         sent: &sent,
         sent_digest: sent.digest(),
     };

@@ -1,6 +1,6 @@
 //! Questions to models: what is asked, and what is made of the answer.
 
-use super::{Known, Reached, Run, StepFailure, Subject, retrieve::as_message, scope::WithPrompt, span};
+use super::{Known, Reached, Run, StepFailure, retrieve::as_message, scope::WithPrompt, span};
 use crate::{
     asset::{kind::AssetKind, ports::ArtifactPath},
     evidence::EvidenceArtifact,
@@ -26,6 +26,15 @@ pub(super) struct Asked {
     at: Timestamp,
     /// What was said, where it has to be recorded.
     said: Option<Map<String, Value>>,
+}
+
+impl Asked {
+    /// Takes other words for those that were to be said.
+    pub(super) fn restate(&mut self, words: &Value) {
+        if let (Some(said), Some(words)) = (&mut self.said, words.as_object()) {
+            said.extend(words.iter().map(|(name, value)| (name.clone(), value.clone())));
+        }
+    }
 }
 
 impl<'a> Run<'a> {
@@ -153,7 +162,7 @@ impl<'a> Run<'a> {
 
     /// The rendered prompt. Arguments come from the step's inputs, else from the run's.
     fn prompt_of(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
-        let Subject { plan, inputs: sent, .. } = self.subject;
+        let (plan, sent) = (self.subject.plan, &*self.inputs);
         let template = step.inputs.get("prompt");
         let bound = asks_for_bound_prompt(template);
         let rendered = match &plan.prompt {
@@ -181,7 +190,7 @@ impl<'a> Run<'a> {
     /// `messages`, else `message`, of the step, else of the run; without either, the run's inputs as JSON.
     fn conversation(&self, inputs: &Map<String, Value>) -> Result<Vec<Message>, StepFailure> {
         let malformed = || StepFailure::of("messages_malformed", "messages are objects with `role` and `content`");
-        for values in [inputs, self.subject.inputs] {
+        for values in [inputs, &*self.inputs] {
             match values.get("messages") {
                 Some(Value::Array(list)) => {
                     return list.iter().map(|entry| message(entry).ok_or_else(malformed)).collect();
@@ -196,7 +205,7 @@ impl<'a> Run<'a> {
                 return Ok(vec![Message::of(MessageRole::User, content)]);
             }
         }
-        let content = Value::Object(self.subject.inputs.clone()).to_string();
+        let content = Value::Object(Map::clone(&self.inputs)).to_string();
         Ok(vec![Message::of(MessageRole::User, content)])
     }
 
@@ -279,7 +288,7 @@ pub(super) fn asks_for_bound_prompt(template: Option<&Template>) -> bool {
     template.is_none_or(|template| template.references().into_iter().any(is_bound))
 }
 
-fn message(entry: &Value) -> Option<Message> {
+pub(super) fn message(entry: &Value) -> Option<Message> {
     let role = match entry.get("role")?.as_str()? {
         "user" => MessageRole::User,
         "assistant" => MessageRole::Assistant,

@@ -91,8 +91,8 @@ impl<'a> Run<'a> {
         body.insert("candidates_capped".to_owned(), json!(found.capped));
         self.keep_retrieval(step, (knowledge, lookup), body, &found.chunks);
         self.note_documents(&knowledge.slug, &found.chunks);
-        if found.decision.citation_required && !self.owed.contains(&Obligation::RequireCitation) {
-            self.owed.push(Obligation::RequireCitation);
+        if found.decision.citation_required {
+            self.owe(Obligation::RequireCitation);
         }
         let documents: Vec<Value> = found.chunks.iter().map(document).collect();
         let documents = Value::Array(documents);
@@ -139,6 +139,23 @@ impl<'a> Run<'a> {
 fn document(chunk: &RetrievedChunk) -> Value {
     json!({ "document_id": chunk.document_id.to_string(), "title": chunk.title, "index": chunk.index, "text": chunk.text,
         "score": chunk.score })
+}
+
+/// What guardrails look at in documents: what others wrote, not what we call it.
+pub(super) fn texts_of(documents: &Value) -> Value {
+    let texts = documents.as_array().into_iter().flatten();
+    Value::Array(texts.map(|one| json!({ "title": one.get("title"), "text": one.get("text") })).collect())
+}
+
+/// The documents with these texts.
+pub(super) fn with_texts(mut documents: Value, texts: Value) -> Value {
+    let (Value::Array(list), Value::Array(texts)) = (&mut documents, texts) else { return documents };
+    for (document, text) in list.iter_mut().zip(texts) {
+        if let (Value::Object(document), Value::Object(text)) = (document, text) {
+            document.extend(text);
+        }
+    }
+    documents
 }
 
 /// Documents as a model is given them; `None` where the value is no list of them.

@@ -84,6 +84,8 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
         routing: Routing::of(&model_policy, None, |_| None),
         model_policy: Some(model_policy),
         knowledge: Vec::new(),
+        guardrails: Arc::default(),
+        hooks: Hooks::default(),
         included: vec![source("manners@v3", &json!({}))],
         release_id: "r".to_owned(),
         workload_id: "w".to_owned(),
@@ -118,7 +120,7 @@ fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Cut)>) -> Ended {
         execution_id: Uuid::from_u128(7).into(),
         plan,
         facts: &facts,
-        inputs: &inputs,
+        given: &inputs,
         sent: &sent,
         sent_digest: sent.digest(),
     };
@@ -329,7 +331,7 @@ fn what_takes_long_to_fulfil_is_known_before() {
             execution_id: Uuid::from_u128(7).into(),
             plan: &plan,
             facts: &facts,
-            inputs: &inputs,
+            given: &inputs,
             sent: &sent,
             sent_digest: sent.digest(),
         };
