@@ -1,6 +1,7 @@
 //! Executions: runs of a workload, from acceptance to their one end.
 
 pub mod dispatch;
+pub mod outward;
 pub mod plan;
 pub mod ports;
 pub mod progress;

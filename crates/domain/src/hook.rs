@@ -8,10 +8,10 @@ mod answer;
 use crate::{asset::content::linear, policy::CompiledPolicy};
 use regex::Regex;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
-pub use answer::{Decision, HookAnswer, HookError, MAX_ANSWER};
+pub use answer::{Decision, HookAnswer, HookError};
 
 /// Time of an `http` handler where nobody says, in milliseconds.
 pub const DEFAULT_TIMEOUT_MS: u64 = 5_000;
@@ -292,19 +292,6 @@ impl Hooks {
         let fits = |(_, hook): &(usize, &Hook)| hook.event == event && hook.fits(subject);
         self.0.iter().enumerate().skip(from).find(fits)
     }
-}
-
-/// What is asked of an `http` handler.
-#[derive(Clone, PartialEq, Debug)]
-pub struct HookCall {
-    /// Where.
-    pub address: String,
-    /// For how long.
-    pub timeout: Duration,
-    /// The name of the call: the same each time that it is made again.
-    pub call_id: String,
-    /// What is said.
-    pub body: Map<String, Value>,
 }
 
 /// JSON pointers to what this server cannot do of a hook.

@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 pub use enforcement::{RecordedField, recorded_only};
 pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
-pub use promise::unenforced_promises;
+pub use promise::{Reach, unenforced_promises};
 pub(crate) use schema::{PATTERN_BYTES, linear};
 pub use schema::{parsed as schema_value, schema};
 pub use sovereignty::SovereigntyProfile;

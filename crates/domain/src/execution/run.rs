@@ -5,37 +5,32 @@
 
 mod call;
 mod cut;
-mod ended;
 mod failure;
 mod lineage;
 mod obligation;
 mod passage;
 mod retrieve;
 mod scope;
+mod turn;
 
 #[cfg(test)]
 mod tests;
 
 use super::{
-    Outcome, Payload, RunError, Status, StepRecord,
-    plan::{RunFacts, RunPlan},
+    Outcome, RunError, Status, StepRecord,
     progress::RunEvent,
-    retrieval::{Lookup, Retrieved, Unretrieved},
-    routing::{Answer, Question},
+    retrieval::{Retrieved, Unretrieved},
+    routing::Answer,
 };
 use crate::{
     evidence::{RecordedDecision, lineage::UntrustedReason},
     flow::{Action, Next, Output, Step, StepKind, allowance::Allowance, reference::Template},
-    guardrail::{LOOK_BYTES, Looking},
-    hook::HookCall,
-    id::{DecisionId, ExecutionId, Ids},
+    guardrail::LOOK_BYTES,
+    id::DecisionId,
     policy::{self, Obligation, PolicyDecision},
-    redaction::Redactor,
-    time::{Clock, Timestamp},
+    time::Timestamp,
 };
-use call::Asked;
 pub use cut::Cut;
-pub use ended::{Closed, Ended};
 use failure::StepFailure;
 use passage::{Passage, Then, Walking};
 use scope::Known;
@@ -45,6 +40,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
+use turn::{Awaits, Reached, Waiting};
+pub use turn::{Closed, Ended, Outside, Subject, Turn};
 
 /// Steps that one run may take. A sound flow has no cycle and at most 200 steps; this holds even if it had.
 pub const STEP_BUDGET: usize = 1_000;
@@ -54,75 +51,6 @@ pub const VALUE_BYTES: usize = 16 << 20;
 
 /// What a policy may ask for that answers are held back for until the end.
 const HOLD_BACK: [Obligation; 3] = [Obligation::RedactOutput, Obligation::RequireCitation, Obligation::HumanReview];
-
-/// What a run is about.
-#[derive(Clone, Copy)]
-pub struct Subject<'a> {
-    /// The run.
-    pub execution_id: ExecutionId,
-    /// What it goes by.
-    pub plan: &'a RunPlan,
-    /// Who asks.
-    pub facts: &'a RunFacts,
-    /// What was sent. Steps read what guardrails and hooks leave of it.
-    pub given: &'a Map<String, Value>,
-    /// The same as it is kept.
-    pub sent: &'a Payload,
-    /// Its digest.
-    pub sent_digest: [u8; 32],
-}
-
-/// What comes from outside without being asked for.
-#[derive(Clone, Copy)]
-pub struct Outside<'a> {
-    /// The present moment.
-    pub clock: &'a dyn Clock,
-    /// Fresh identifiers and salts.
-    pub ids: &'a dyn Ids,
-    /// Masks personal data.
-    pub redactor: &'a Redactor,
-}
-
-/// What a run needs to go on.
-#[derive(Debug)]
-#[must_use]
-pub enum Turn {
-    /// What the contracts of the bound knowledge bases say, in their order, before anything else is done.
-    Check,
-    /// A model's answer.
-    Ask(Box<Question>),
-    /// Documents.
-    LookUp(Box<Lookup>),
-    /// What guardrails see in a value. It is worked out, and may take long.
-    Look(Box<Looking>),
-    /// What a hook answers.
-    Hook(Box<HookCall>),
-    /// Nothing: it has ended.
-    Ended,
-}
-
-/// How far a step got.
-enum Reached {
-    /// Its end.
-    Done(Value),
-    /// A question.
-    Asks(Box<Question>, Box<Asked>),
-    /// Documents that it needs.
-    LooksUp(Box<Lookup>),
-}
-
-/// A step that waits for an answer.
-struct Waiting<'a> {
-    step: &'a Step,
-    began: Timestamp,
-    awaits: Awaits,
-}
-
-/// What a step waits for.
-enum Awaits {
-    Answer(Box<Asked>),
-    Documents(Box<Lookup>),
-}
 
 /// One run under way.
 pub struct Run<'a> {

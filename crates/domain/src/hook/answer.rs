@@ -1,11 +1,12 @@
 //! What hooks answer.
 
-use crate::policy::{self, Obligation, PolicyDecision};
+use crate::{
+    execution::outward::OutwardError,
+    policy::{self, Obligation, PolicyDecision},
+};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Longest answer of an `http` handler, in bytes.
-pub const MAX_ANSWER: usize = 1 << 20;
 /// Longest reason code.
 const MAX_REASON: usize = 128;
 
@@ -52,18 +53,9 @@ pub struct HookAnswer {
 /// Why a hook has no answer that counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HookError {
-    /// It did not answer in time.
-    #[error("the hook did not answer in time")]
-    Timeout,
-    /// It could not be reached, or its address may not be.
-    #[error("the hook could not be reached")]
-    Unreachable,
-    /// It answered with a status that is no success.
-    #[error("the hook answered with a failure")]
-    Failed,
-    /// Its answer is longer than one may be.
-    #[error("the hook's answer is too long")]
-    TooLong,
+    /// It could not be called, or did not answer.
+    #[error(transparent)]
+    Call(OutwardError),
     /// Its answer is none.
     #[error("the hook's answer cannot be read")]
     Malformed,
@@ -83,10 +75,7 @@ impl HookError {
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
-            Self::Timeout => "hook_timeout",
-            Self::Unreachable => "hook_unreachable",
-            Self::Failed => "hook_failed",
-            Self::TooLong => "hook_answer_too_long",
+            Self::Call(error) => error.code(),
             Self::Malformed => "hook_answer_malformed",
             Self::NotAllowed => "hook_answer_not_allowed",
             Self::Condition => "hook_condition_failed",
@@ -108,12 +97,8 @@ impl HookAnswer {
     ///
     /// # Errors
     /// When it is none: no JSON, no decision, a reason that is no code, or a change where none is meant.
-    pub fn read(body: &[u8]) -> Result<Self, HookError> {
-        if body.len() > MAX_ANSWER {
-            return Err(HookError::TooLong);
-        }
-        let Wire { decision, reason_code, modified } =
-            serde_json::from_slice(body).map_err(|_| HookError::Malformed)?;
+    pub fn read(body: Value) -> Result<Self, HookError> {
+        let Wire { decision, reason_code, modified } = Wire::deserialize(body).map_err(|_| HookError::Malformed)?;
         if reason_code.as_deref().is_some_and(|code| !is_code(code))
             || (decision == Decision::Modify) != modified.is_some()
         {

@@ -85,6 +85,7 @@ fn sound() -> Standing {
         primary_route: None,
         flow: FlowStanding::Absent,
         unavailable_obligations: Vec::new(),
+        unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
     }
@@ -335,6 +336,11 @@ fn all_gaps_are_named_at_once() {
             unavailable: vec!["agent".to_owned()],
         },
         unavailable_obligations: vec!["human_review".to_owned()],
+        unavailable_controls: vec![UnenforcedControl {
+            kind: AssetKind::GuardrailConfig,
+            asset: Slug::parse("rails").unwrap(),
+            pointer: "/guardrails/0/detector".to_owned(),
+        }],
         unenforced_controls: Vec::new(),
         has_no_route: false,
     };
@@ -346,12 +352,14 @@ fn all_gaps_are_named_at_once() {
         "step_type_unavailable",
         "model_policy_missing",
         "obligation_unavailable",
+        "control_not_enforced",
     ]
     "#);
     let broken = Standing {
         primary_route: Some(RouteStanding::NotApproved),
         flow: FlowStanding::Broken,
         unavailable_obligations: Vec::new(),
+        unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
     };

@@ -1,6 +1,6 @@
 //! The engine: asks what a run wants to know, until it has ended, and keeps how far it came.
 
-use super::documents::Reader;
+use super::{documents::Reader, run::SHORT_WORK};
 use crate::{Services, once::ATTEMPTS};
 use fairway_domain::{
     execution::{
@@ -256,6 +256,21 @@ pub(super) async fn run_to_end(
                     return Some(cut);
                 }
                 turn = run.looked_up(keeper.services.look_up(reader, &lookup).await);
+                continue;
+            }
+            Turn::Look(looking) => {
+                // Before work that takes long, what was answered is stored.
+                if looking.work() > SHORT_WORK && keeper.answered_last().await.is_err() {
+                    return Some(Cut::LeaseLost);
+                }
+                turn = run.looked(keeper.services.look(*looking).await);
+                continue;
+            }
+            Turn::Hook(call) => {
+                if let Err(cut) = keeper.before_asking(run).await {
+                    return Some(cut);
+                }
+                turn = run.hooked(keeper.services.ask_hook(reader.scope, &call).await);
                 continue;
             }
             Turn::Ended => return None,

@@ -4,18 +4,21 @@
 //! hook has changed. What they stop is stopped for good: no step catches it.
 
 use super::{
-    Asked, Awaits, Run, StepFailure, Turn, Waiting,
+    Run, StepFailure, Turn,
+    call::Asked,
     retrieve::{texts_of, with_texts},
+    turn::{Awaits, Waiting},
 };
 use crate::{
     execution::{
         RunError,
+        outward::{Method, OutwardCall},
         retrieval::Lookup,
         routing::{Question, Wanted},
     },
     flow::Step,
     guardrail::{Looked, Looking, Stage, Verdict},
-    hook::{self, Applies, Decision, Event, Handler, Hook, HookAnswer, HookCall, HookError},
+    hook::{self, Applies, Decision, Event, Handler, Hook, HookAnswer, HookError},
     policy::{CompiledPolicy, Obligation, PolicyDecision},
     time::Timestamp,
 };
@@ -351,7 +354,7 @@ impl<'a> Run<'a> {
         facts.ask(policy, plan, &inputs, self.outside.clock.now())
     }
 
-    fn hook_call(&mut self, hook: &Hook, address: &str, passage: &Passage<'a>) -> HookCall {
+    fn hook_call(&mut self, hook: &Hook, address: &str, passage: &Passage<'a>) -> OutwardCall {
         let (facts, plan) = (self.subject.facts, self.subject.plan);
         self.hook_calls = self.hook_calls.saturating_add(1);
         let call_id = format!("{}.{}", self.subject.execution_id, self.hook_calls);
@@ -368,7 +371,16 @@ impl<'a> Run<'a> {
             ("actor".to_owned(), json!(facts.actor)),
             ("value".to_owned(), passage.value.clone()),
         ]);
-        HookCall { address: address.to_owned(), timeout: hook.timeout, call_id, body }
+        OutwardCall {
+            address: address.to_owned(),
+            path: String::new(),
+            method: Method::Post,
+            said: body,
+            secret: None,
+            call_id,
+            time: hook.timeout,
+            hosts: None,
+        }
     }
 
     /// Notes what guardrails found. Where they found nothing there is nothing to be said.

@@ -6,16 +6,24 @@ use crate::{
     asset::{canonical::Canonical, content, content::CheckedContent, kind::AssetKind},
     evidence::lineage::{Origin, UntrustedReason},
     execution::{
-        plan::{BoundAsset, Source},
+        Payload,
+        plan::{BoundAsset, RunFacts, RunPlan, Source},
         provider::Completion,
         routing::{Attempt, Routing},
     },
     flow::Flow,
+    hook::Hooks,
+    id::Ids,
     policy::CompiledPolicy,
+    redaction::Redactor,
     release::lane::Lane,
+    time::Clock,
 };
 use ::time::OffsetDateTime;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 use uuid::Uuid;
 
 /// Each look at the clock is a millisecond later, and each identifier follows the one before.

@@ -58,6 +58,7 @@ pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &Fresh<'_>) -> R
         primary_route: None,
         flow: FlowStanding::Absent,
         unavailable_obligations: Vec::new(),
+        unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
     };
