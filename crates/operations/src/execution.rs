@@ -2,6 +2,7 @@
 
 pub(crate) mod admission;
 mod behalf;
+mod control;
 mod documents;
 mod engine;
 mod evidence;

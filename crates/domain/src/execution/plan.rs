@@ -8,12 +8,15 @@ use crate::{
     },
     execution::{retrieval::BoundKnowledge, routing::Routing},
     flow::{Action, Flow},
+    guardrail::Guardrails,
+    hook::{Handler, Hook, Hooks},
     policy::{CompiledPolicy, Obligation, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
     prompt::composition::ComposedPrompt,
     release::lane::Lane,
     time::Timestamp,
 };
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// Obligations that a run fulfils. A policy that may impose another one is not activated: a control that is not enforced
 /// must not look as if it were.
@@ -50,6 +53,10 @@ pub struct RunPlan {
     pub knowledge: Vec<BoundKnowledge>,
     /// The tools that the release binds, in the order of the bindings.
     pub tools: Vec<BoundTool>,
+    /// The guardrails that the release binds.
+    pub guardrails: Arc<Guardrails>,
+    /// The hooks that it binds.
+    pub hooks: Hooks,
     /// What the release binds, by role.
     pub bound: Vec<BoundAsset>,
     /// What the prompt includes, each version once.
@@ -116,7 +123,16 @@ impl RunPlan {
 
     /// Whether some decision of a run may impose this.
     pub(super) fn may_impose(&self, obligation: Obligation) -> bool {
-        self.policy.obligations().any(|imposed| imposed == obligation)
+        let asked = self.hooks.iter().filter_map(|hook| match &hook.handler {
+            Handler::Policy(policy) => Some(policy.as_ref()),
+            Handler::Http(_) | Handler::Unavailable => None,
+        });
+        asked.chain([&self.policy]).any(|policy| policy.obligations().any(|imposed| imposed == obligation))
+    }
+
+    /// Whether a guardrail or a hook may change answers, hold them back, or let a person look at them first.
+    pub(super) fn holds_answers_back(&self) -> bool {
+        self.guardrails.hold_answers_back() || self.hooks.iter().any(Hook::holds_answers_back)
     }
 }
 
@@ -145,7 +161,19 @@ impl RunFacts {
     /// Asks the policy of a plan about a run with these inputs.
     #[must_use]
     pub fn decide(&self, plan: &RunPlan, inputs: &Map<String, Value>, now: Timestamp) -> PolicyDecision {
-        plan.policy.decide(&PolicyInput {
+        self.ask(&plan.policy, plan, inputs, now)
+    }
+
+    /// The same of another policy.
+    #[must_use]
+    pub fn ask(
+        &self,
+        policy: &CompiledPolicy,
+        plan: &RunPlan,
+        inputs: &Map<String, Value>,
+        now: Timestamp,
+    ) -> PolicyDecision {
+        policy.decide(&PolicyInput {
             actor: PolicyActor {
                 reference: &self.actor,
                 kind: self.actor_kind,

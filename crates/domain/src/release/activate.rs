@@ -70,6 +70,9 @@ pub struct Standing {
     pub tools: Vec<ToolStanding>,
     /// Obligations that the bound policy may impose and this server cannot fulfil.
     pub unavailable_obligations: Vec<String>,
+    /// What this server cannot do of the guardrails and hooks that are bound. It stops an activation everywhere: a run under
+    /// them would end, or pass what they are there to stop.
+    pub unavailable_controls: Vec<UnenforcedControl>,
     /// Controls that promise to fail closed and that this server does not enforce: in what is bound and in what that
     /// refers to. They stop an activation in production alone, and need not be looked for elsewhere to decide one.
     pub unenforced_controls: Vec<UnenforcedControl>,
@@ -87,6 +90,7 @@ impl Standing {
             flow: FlowStanding::Absent,
             tools: Vec::new(),
             unavailable_obligations: Vec::new(),
+            unavailable_controls: Vec::new(),
             unenforced_controls: Vec::new(),
             has_no_route: false,
         }
@@ -108,6 +112,12 @@ impl UnenforcedControl {
     fn named(&self) -> Missing {
         let (kind, asset, pointer) = (self.kind.as_str(), &self.asset, &self.pointer);
         let message = format!("`{pointer}` of the `{kind}` `{asset}` promises to fail closed; nothing enforces it");
+        missing("controls", "control_not_enforced", message)
+    }
+
+    fn unavailable(&self) -> Missing {
+        let (kind, asset, pointer) = (self.kind.as_str(), &self.asset, &self.pointer);
+        let message = format!("this server cannot do what `{pointer}` of the `{kind}` `{asset}` says");
         missing("controls", "control_not_enforced", message)
     }
 }
@@ -232,6 +242,7 @@ impl Release {
             let message = format!("this server cannot fulfil the obligation `{name}`");
             gaps.push(missing("obligations", "obligation_unavailable", message));
         }
+        gaps.extend(standing.unavailable_controls.iter().take(MAX_NAMED_CONTROLS).map(UnenforcedControl::unavailable));
         // Elsewhere such a release is tried out: its versions' warnings and its gates say as much.
         if self.is_for_production() {
             gaps.extend(standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS).map(UnenforcedControl::named));

@@ -86,6 +86,7 @@ fn sound() -> Standing {
         flow: FlowStanding::Absent,
         tools: Vec::new(),
         unavailable_obligations: Vec::new(),
+        unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
     }
@@ -338,6 +339,11 @@ fn all_gaps_are_named_at_once() {
         },
         tools: Vec::new(),
         unavailable_obligations: vec!["human_review".to_owned()],
+        unavailable_controls: vec![UnenforcedControl {
+            kind: AssetKind::GuardrailConfig,
+            asset: Slug::parse("rails").unwrap(),
+            pointer: "/guardrails/0/detector".to_owned(),
+        }],
         unenforced_controls: Vec::new(),
         has_no_route: false,
     };
@@ -349,6 +355,7 @@ fn all_gaps_are_named_at_once() {
         "step_type_unavailable",
         "model_policy_missing",
         "obligation_unavailable",
+        "control_not_enforced",
     ]
     "#);
     let broken = Standing {
@@ -356,6 +363,7 @@ fn all_gaps_are_named_at_once() {
         flow: FlowStanding::Broken,
         tools: Vec::new(),
         unavailable_obligations: Vec::new(),
+        unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
     };

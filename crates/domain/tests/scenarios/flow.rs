@@ -7,18 +7,22 @@ use crate::{
 use fairway_domain::{
     asset::{
         canonical::Checksum,
-        content::{ModelPolicy, SovereigntyProfile},
+        content::{self, ModelPolicy, SovereigntyProfile},
         kind::AssetKind,
     },
     execution::{
         Payload,
+        outward::{OutwardCall, OutwardError},
         plan::{BoundAsset, RunFacts, RunPlan, Source},
         provider::{Completion, ProviderError},
         routing::{Answer as Came, Attempt, Question, Routing, Wanted},
         run::{Cut, Ended, Outside, Run, Subject, Turn},
     },
     flow::{Flow, FlowProblem, parse_yaml},
+    guardrail::Guardrails,
+    hook::{Hook, HookAnswer, HookError, Hooks},
     id::{ExecutionId, Ids},
+    policy::CompiledPolicy,
     prompt::{
         PromptTemplate,
         composition::{Body, ComposedPrompt},
@@ -28,11 +32,14 @@ use fairway_domain::{
     time::{Clock, Timestamp},
 };
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 use uuid::Uuid;
@@ -176,10 +183,33 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
         bound: bound.collect(),
         knowledge: Vec::new(),
         tools: Vec::new(),
+        guardrails: guardrails(scenario),
+        hooks: hooks(scenario),
         included: Vec::new(),
         release_id: "r-1".to_owned(),
         workload_id: "w-1".to_owned(),
     })
+}
+
+fn guardrails(scenario: &Scenario) -> Arc<Guardrails> {
+    let mut guardrails = Guardrails::default();
+    if let Some(content) = scenario.json::<Value>("guardrails.json") {
+        content::check(AssetKind::GuardrailConfig, &content).unwrap();
+        guardrails.add("desk-guardrails", &content).unwrap();
+    }
+    Arc::new(guardrails)
+}
+
+/// Hooks in a list, each with the rules of the policy that its handler refers to, where it does.
+fn hooks(scenario: &Scenario) -> Hooks {
+    let contents: Vec<Map<String, Value>> = scenario.json("hooks.json").unwrap_or_default();
+    let made = contents.into_iter().enumerate().map(|(index, mut content)| {
+        let rules = content.remove("rules").map(|rules| CompiledPolicy::compile(&json!({ "rules": rules })).unwrap());
+        let content = Value::Object(content);
+        content::check(AssetKind::HookDefinition, &content).unwrap();
+        Hook::of(&format!("desk-hook-{}", index + 1), &content, rules).unwrap()
+    });
+    Hooks::of(made.collect())
 }
 
 fn prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<ComposedPrompt> {
@@ -222,7 +252,7 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
         execution_id: ExecutionId::from(outside.fresh()),
         plan,
         facts: &facts,
-        inputs: &asked.inputs,
+        given: &asked.inputs,
         sent: &sent,
         sent_digest: sent.digest(),
     };
@@ -231,18 +261,42 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
     let answers: Vec<Answer> = scenario.json("answers.json").unwrap_or_default();
     let mut answers = answers.into_iter();
     let mut turn = run.start();
-    while let Turn::Ask(question) = turn {
-        match put(&question, &mut answers, told) {
-            Put::Answered(answer) => turn = run.answered(answer),
-            Put::Cut(cut) => return tell_end(&run.conclude(Some(cut)), told),
-            Put::Unanswered => return,
-        }
+    let hooks: Vec<Value> = scenario.json("hook_answers.json").unwrap_or_default();
+    let mut hooks = hooks.into_iter();
+    loop {
+        turn = match turn {
+            Turn::Ask(question) => match put(&question, &mut answers, told) {
+                Put::Answered(answer) => run.answered(answer),
+                Put::Cut(cut) => return tell_end(&run.conclude(Some(cut)), told),
+                Put::Unanswered => return,
+            },
+            Turn::Look(looking) => run.looked(Some(looking.look(&redactor))),
+            Turn::Hook(call) => {
+                tell_hook(&call, told);
+                let Some(said) = hooks.next() else {
+                    writeln!(told, "(the script has no answer to this)").unwrap();
+                    return;
+                };
+                let failed = said.get("error").and_then(Value::as_str).and_then(OutwardError::of_code);
+                run.hooked(failed.map_or_else(|| HookAnswer::read(said), |error| Err(HookError::Call(error))))
+            }
+            Turn::Check | Turn::LookUp(_) => panic!("scenarios bind no knowledge base"),
+            Turn::Ended => break,
+        };
     }
     tell_end(&run.conclude(None), told);
     let unused = answers.count();
     if unused > 0 {
         writeln!(told, "answers that nobody asked for: {unused}").unwrap();
     }
+}
+
+fn tell_hook(call: &OutwardCall, told: &mut String) {
+    let said = |name: &str| call.said.get(name).map(Value::to_string).unwrap_or_default();
+    let millis = call.time.as_millis();
+    writeln!(told, "hook asked: {} for {millis} ms about {} of {}", call.address, said("event"), said("subject"))
+        .unwrap();
+    tell_text("  value", &said("value"), told);
 }
 
 /// What became of a question.
@@ -345,6 +399,10 @@ fn tell_end(ended: &Ended, told: &mut String) {
             ["step_id", "tokens_in", "tokens_out", "attempts", "refused", "reasons", "calls", "masked"]
                 .map(field)
                 .concat();
+        let fields = match artifact.kind {
+            "guardrail" | "hook" => format!(" {}", Value::Object(artifact.body.clone())),
+            _ => fields,
+        };
         writeln!(told, "kept: {}{fields}", artifact.kind).unwrap();
         if let Some(payload) = &artifact.payload {
             tell_text("  with", &payload.body, told);

@@ -408,17 +408,23 @@ fn content_with_too_many_values_is_refused_at_once() {
 
 #[test]
 fn promises_to_fail_closed_are_named_until_something_keeps_them() {
-    let promises = |kind, content: Value| unenforced_promises(kind, &content);
+    let promises = |kind, content: Value| unenforced_promises(kind, &content, Reach::Bound);
+    let meant = |content: Value| unenforced_promises(AssetKind::GuardrailConfig, &content, Reach::Meant);
     let guardrail = |more: Value| {
         let mut one = json!({"id": "pii", "detector": "pii", "stage": "input", "action": "mask"});
         one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!({"guardrails": [one]})
     };
     let kind = AssetKind::GuardrailConfig;
-    assert_eq!(promises(kind, guardrail(json!({"on_error": "fail_closed"}))), ["/guardrails/0/on_error"]);
-    assert_eq!(promises(kind, guardrail(json!({}))), ["/guardrails/0/on_error"], "the default is closed");
-    assert!(promises(kind, guardrail(json!({"on_error": "fail_open"}))).is_empty());
-    assert!(promises(kind, guardrail(json!({"mode": "logging_only"}))).is_empty());
+    assert!(promises(kind, guardrail(json!({"on_error": "fail_closed"}))).is_empty(), "runs keep it");
+    assert_eq!(
+        meant(guardrail(json!({"on_error": "fail_closed"}))),
+        ["/guardrails/0/on_error"],
+        "nothing behind a reference"
+    );
+    assert_eq!(meant(guardrail(json!({}))), ["/guardrails/0/on_error"], "the default is closed");
+    assert!(meant(guardrail(json!({"on_error": "fail_open"}))).is_empty());
+    assert!(meant(guardrail(json!({"mode": "logging_only"}))).is_empty());
     assert_eq!(promises(AssetKind::McpServer, json!({"on_drift": "deny"})), ["/on_drift"]);
     assert_eq!(promises(AssetKind::McpServer, json!({"denied_tools": ["drop"]})), ["/denied_tools"]);
     assert!(promises(AssetKind::McpServer, json!({"denied_tools": [], "tool_pins": {}})).is_empty());

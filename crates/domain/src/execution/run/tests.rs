@@ -12,6 +12,7 @@ use crate::{
         routing::{Attempt, Routing},
     },
     flow::Flow,
+    hook::Hooks,
     id::Ids,
     policy::CompiledPolicy,
     redaction::Redactor,
@@ -19,7 +20,10 @@ use crate::{
     time::Clock,
 };
 use ::time::OffsetDateTime;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 use uuid::Uuid;
 
 /// Each look at the clock is a millisecond later, and each identifier follows the one before.
@@ -89,6 +93,8 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
         model_policy: Some(model_policy),
         knowledge: Vec::new(),
         tools: Vec::new(),
+        guardrails: Arc::default(),
+        hooks: Hooks::default(),
         included: vec![source("manners@v3", &json!({}))],
         release_id: "r".to_owned(),
         workload_id: "w".to_owned(),
@@ -123,7 +129,7 @@ fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Cut)>) -> Ended {
         execution_id: Uuid::from_u128(7).into(),
         plan,
         facts: &facts,
-        inputs: &inputs,
+        given: &inputs,
         sent: &sent,
         sent_digest: sent.digest(),
     };
@@ -334,7 +340,7 @@ fn what_takes_long_to_fulfil_is_known_before() {
             execution_id: Uuid::from_u128(7).into(),
             plan: &plan,
             facts: &facts,
-            inputs: &inputs,
+            given: &inputs,
             sent: &sent,
             sent_digest: sent.digest(),
         };

@@ -5,12 +5,15 @@ use crate::{
     evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem},
     execution::{
         Outcome, Payload, RunError, Status, StepRecord,
+        outward::OutwardCall,
         plan::{RunFacts, RunPlan},
         progress::RunEvent,
         retrieval::Lookup,
         routing::Question,
+        tool::ToolRequest,
     },
     flow::Step,
+    guardrail::Looking,
     id::{ExecutionId, Ids},
     policy::{Obligation, PolicyDecision},
     redaction::Redactor,
@@ -28,8 +31,8 @@ pub struct Subject<'a> {
     pub plan: &'a RunPlan,
     /// Who asks.
     pub facts: &'a RunFacts,
-    /// What was sent.
-    pub inputs: &'a Map<String, Value>,
+    /// What was sent. Steps read what guardrails and hooks leave of it.
+    pub given: &'a Map<String, Value>,
     /// The same as it is kept.
     pub sent: &'a Payload,
     /// Its digest.
@@ -57,6 +60,12 @@ pub enum Turn {
     Ask(Box<Question>),
     /// Documents.
     LookUp(Box<Lookup>),
+    /// What a tool gives.
+    CallTool(Box<ToolRequest>),
+    /// What guardrails see in a value. It is worked out, and may take long.
+    Look(Box<Looking>),
+    /// What a hook answers.
+    Hook(Box<OutwardCall>),
     /// Nothing: it has ended.
     Ended,
 }
@@ -121,4 +130,6 @@ pub(super) struct Waiting<'a> {
 pub(super) enum Awaits {
     Answer(Box<Asked>),
     Documents(Box<Lookup>),
+    /// What a tool gives.
+    Tool,
 }
