@@ -7,16 +7,17 @@ use crate::{
 use fairway_domain::{
     asset::{
         canonical::Checksum,
-        content::{self, ModelPolicy, SovereigntyProfile},
+        content::{self, ModelPolicy, SovereigntyProfile, Tool},
         kind::AssetKind,
     },
     execution::{
         Payload,
         outward::{OutwardCall, OutwardError},
-        plan::{BoundAsset, RunFacts, RunPlan, Source},
-        provider::{Completion, ProviderError},
+        plan::{BoundAsset, BoundTool, RunFacts, RunPlan, Source},
+        provider::{Completion, ProviderError, ToolCall},
         routing::{Answer as Came, Attempt, Question, Routing, Wanted},
         run::{Cut, Ended, Outside, Run, Subject, Turn},
+        tool::{ToolFailure, ToolRequest},
     },
     flow::{Flow, FlowProblem, parse_yaml},
     guardrail::Guardrails,
@@ -52,6 +53,9 @@ const TOLD: usize = 400;
 #[serde(deny_unknown_fields)]
 struct Answer {
     text: Option<String>,
+    /// The tools that it wants to be called, each with a name and its arguments as text.
+    #[serde(default)]
+    tool_calls: Vec<(String, String)>,
     #[serde(default)]
     vector: Vec<f32>,
     /// How often the text stands there, for answers that are too long to be written down.
@@ -80,7 +84,14 @@ impl Answer {
                 let text = self.text.as_deref().unwrap_or_default().repeat(self.times);
                 let (tokens_in, tokens_out) = self.tokens;
                 let (metadata, vector) = (self.metadata.clone(), self.vector.clone());
-                Ok(Completion { text, vector, tokens_in, tokens_out, metadata, ..Completion::default() })
+                let calls = self.tool_calls.iter().enumerate();
+                let tool_calls = calls.map(|(index, (name, arguments))| ToolCall {
+                    id: format!("call-{}", index + 1),
+                    name: name.clone(),
+                    arguments: arguments.clone(),
+                });
+                let tool_calls = tool_calls.collect();
+                Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, metadata, ..Completion::default() })
             }
         }
     }
@@ -182,13 +193,30 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
         routing: routing.unwrap_or_default(),
         bound: bound.collect(),
         knowledge: Vec::new(),
-        tools: Vec::new(),
+        tools: tools(scenario),
         guardrails: guardrails(scenario),
         hooks: hooks(scenario),
         included: Vec::new(),
         release_id: "r-1".to_owned(),
         workload_id: "w-1".to_owned(),
     })
+}
+
+/// Tools in a list, each an asset named after what models call it.
+fn tools(scenario: &Scenario) -> Vec<BoundTool> {
+    let contents: Vec<Value> = scenario.json("tools.json").unwrap_or_default();
+    let made = contents.into_iter().map(|content| {
+        content::check(AssetKind::ToolDefinition, &content).unwrap();
+        let (tool, text) = (Tool::parse(&content).unwrap(), content.to_string());
+        let slug = format!("{}-tool", tool.name.replace('_', "-"));
+        let source = Source {
+            reference: format!("{slug}@v1"),
+            checksum: Checksum::of(text.as_bytes()),
+            size_bytes: u64::try_from(text.len()).unwrap(),
+        };
+        BoundTool { slug, source, tool }
+    });
+    made.collect()
 }
 
 fn guardrails(scenario: &Scenario) -> Arc<Guardrails> {
@@ -263,6 +291,8 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
     let mut turn = run.start();
     let hooks: Vec<Value> = scenario.json("hook_answers.json").unwrap_or_default();
     let mut hooks = hooks.into_iter();
+    let results: Vec<Value> = scenario.json("tool_results.json").unwrap_or_default();
+    let mut results = results.into_iter();
     loop {
         turn = match turn {
             Turn::Ask(question) => match put(&question, &mut answers, told) {
@@ -280,6 +310,21 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
                 let failed = said.get("error").and_then(Value::as_str).and_then(OutwardError::of_code);
                 run.hooked(failed.map_or_else(|| HookAnswer::read(said), |error| Err(HookError::Call(error))))
             }
+            Turn::CallTool(request) => {
+                tell_tool(&request, told);
+                let Some(said) = results.next() else {
+                    writeln!(told, "(the script has no answer to this)").unwrap();
+                    return;
+                };
+                if let Some(cut) = said.get("cut").and_then(Value::as_str) {
+                    writeln!(told, "stopped: {cut}").unwrap();
+                    return tell_end(&run.conclude(Some(cut_of(cut))), told);
+                }
+                match said.get("error").and_then(Value::as_str) {
+                    Some(code) => run.called(Err(ToolFailure::of_code(code))),
+                    None => run.called(Ok(said["gives"].clone())),
+                }
+            }
             Turn::Check | Turn::LookUp(_) => panic!("scenarios bind no knowledge base"),
             Turn::Ended => break,
         };
@@ -289,6 +334,14 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
     if unused > 0 {
         writeln!(told, "answers that nobody asked for: {unused}").unwrap();
     }
+}
+
+fn tell_tool(request: &ToolRequest, told: &mut String) {
+    let OutwardCall { address, path, method, said, call_id, .. } = &request.call;
+    let number = call_id.rsplit('.').next().unwrap_or_default();
+    let said = Value::Object(said.clone());
+    writeln!(told, "call {number}: {} {address}{path} with {said}, a second one {:?}", method.as_str(), request.repeat)
+        .unwrap();
 }
 
 fn tell_hook(call: &OutwardCall, told: &mut String) {
@@ -364,6 +417,13 @@ fn tell_call(question: &Question, route: usize, is_first: bool, told: &mut Strin
     tell_text("  system", &call.system_prompt, told);
     for message in &call.messages {
         tell_text(&format!("  {}", message.role.as_str()), &message.content, told);
+        for ToolCall { name, arguments, .. } in &message.tool_calls {
+            tell_text(&format!("    wants {name}"), arguments, told);
+        }
+    }
+    if !call.tools.is_empty() {
+        let names: Vec<&str> = call.tools.iter().map(|tool| tool.name.as_str()).collect();
+        writeln!(told, "  may call: {}", names.join(", ")).unwrap();
     }
 }
 
@@ -396,7 +456,7 @@ fn tell_end(ended: &Ended, told: &mut String) {
         let shown = |value: &Value| value.to_string().replace("\"latency_us\":0,", "");
         let field = |name: &str| of(name).map(|value| format!(" {name} {}", shown(value))).unwrap_or_default();
         let fields: String =
-            ["step_id", "tokens_in", "tokens_out", "attempts", "refused", "reasons", "calls", "masked"]
+            ["step_id", "tokens_in", "tokens_out", "attempts", "refused", "reasons", "calls", "masked", "call", "tool", "result"]
                 .map(field)
                 .concat();
         let fields = match artifact.kind {
