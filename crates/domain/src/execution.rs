@@ -10,6 +10,7 @@ pub mod retrieval;
 pub mod review;
 pub mod routing;
 pub mod run;
+pub mod tool;
 
 use crate::{
     access::ActorRef,

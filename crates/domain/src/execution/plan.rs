@@ -1,7 +1,11 @@
 //! What a run goes by: the bound contents, read once for a release, and who asks.
 
 use crate::{
-    asset::{canonical::Checksum, content::ModelPolicy, kind::AssetKind},
+    asset::{
+        canonical::Checksum,
+        content::{ModelPolicy, Tool},
+        kind::AssetKind,
+    },
     execution::{retrieval::BoundKnowledge, routing::Routing},
     flow::{Action, Flow},
     guardrail::Guardrails,
@@ -47,6 +51,8 @@ pub struct RunPlan {
     pub routing: Routing,
     /// The knowledge bases that the release binds, in the order of the bindings.
     pub knowledge: Vec<BoundKnowledge>,
+    /// The tools that the release binds, in the order of the bindings.
+    pub tools: Vec<BoundTool>,
     /// The guardrails that the release binds.
     pub guardrails: Arc<Guardrails>,
     /// The hooks that it binds.
@@ -59,6 +65,25 @@ pub struct RunPlan {
     pub release_id: String,
     /// The workload's identifier, as policies read it.
     pub workload_id: String,
+}
+
+/// A tool that a release binds.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BoundTool {
+    /// The asset's slug.
+    pub slug: String,
+    /// The version.
+    pub source: Source,
+    /// What it says.
+    pub tool: Tool,
+}
+
+impl BoundTool {
+    /// Whether an agent that names its tools may mean this one: by what models call it, or by its slug.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        self.tool.name == name || self.slug == name
+    }
 }
 
 /// A version that is bound in a role.

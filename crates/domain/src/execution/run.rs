@@ -3,12 +3,14 @@
 //! [`Run::start`] and [`Run::answered`] go on until the run needs a model's answer or has ended. Whoever drives it asks the
 //! provider, keeps time and leases, and may stop at any question: what the run did until then is in it.
 
+mod agent;
 mod call;
 mod cut;
 mod failure;
 mod lineage;
 mod obligation;
 mod passage;
+mod restate;
 mod retrieve;
 mod scope;
 mod turn;
@@ -30,6 +32,7 @@ use crate::{
     policy::{self, Obligation, PolicyDecision},
     time::Timestamp,
 };
+use agent::Agent;
 pub use cut::Cut;
 use failure::StepFailure;
 use passage::{Passage, Then, Walking};
@@ -70,6 +73,8 @@ pub struct Run<'a> {
     /// What any decision of the run imposed, the first first.
     owed: Vec<Obligation>,
     waiting: Option<Waiting<'a>>,
+    /// The agent of the step under way, where it has one.
+    agent: Option<Box<Agent<'a>>>,
     /// A value that guardrails or hooks are at.
     passage: Option<Passage<'a>>,
     /// Bytes that guardrails may still look at.
@@ -116,6 +121,7 @@ impl<'a> Run<'a> {
             transcript: Vec::new(),
             owed,
             waiting: None,
+            agent: None,
             passage: None,
             looks_left: LOOK_BYTES,
             hook_calls: 0,
@@ -171,11 +177,11 @@ impl<'a> Run<'a> {
         let Some(Waiting { step, began, awaits: Awaits::Answer(asked) }) = self.waiting.take() else {
             return Turn::Ended;
         };
-        if self.shows_answers
-            && !answer.was_told
-            && let Ok(completion) = &answer.completion
-        {
-            self.tell(|| RunEvent::delta(&step.id, &completion.text));
+        if matches!(step.kind, StepKind::Agent { .. }) {
+            return self.agent_answered(Walking { step, began }, *asked, answer);
+        }
+        if let Ok(completion) = &answer.completion {
+            self.tell_answer(step, answer.was_told, &completion.text);
         }
         match self.take_answer(step, *asked, answer) {
             Ok(value) if matches!(step.kind, StepKind::LlmCall { .. }) => {
@@ -195,7 +201,15 @@ impl<'a> Run<'a> {
         };
         match self.take_documents(step, &lookup, found) {
             Ok(documents) => self.pass(Then::Documents(Walking { step, began }, documents)),
+            Err(failure) if self.agent.is_some() => self.tool_failed(Walking { step, began }, failure),
             Err(failure) => self.go_on(step, began, Err(failure)),
+        }
+    }
+
+    /// Tells what a model said, unless that was told while it said it or may not be told.
+    fn tell_answer(&mut self, step: &Step, was_told: bool, text: &str) {
+        if self.shows_answers && !was_told {
+            self.tell(|| RunEvent::delta(&step.id, text));
         }
     }
 
@@ -241,12 +255,13 @@ impl<'a> Run<'a> {
                 self.keep_unanswered(step, *asked);
                 (step, began)
             }
-            Some(Waiting { step, began, awaits: Awaits::Documents(_) }) => (step, began),
+            Some(Waiting { step, began, awaits: Awaits::Documents(_) | Awaits::Tool }) => (step, began),
             None => match self.leave_passage() {
                 Some(left) => left,
                 None => return,
             },
         };
+        self.leave_agent(step);
         self.tell(|| RunEvent::step_completed(&step.id, Some(code)));
         self.ended.steps.push(StepRecord {
             step_id: step.id.clone(),
@@ -283,6 +298,7 @@ impl<'a> Run<'a> {
 
     /// Notes how a step went, and finds the next one.
     fn leave(&mut self, step: &Step, began: Timestamp, done: Result<Value, StepFailure>) -> Result<&'a Step, Turn> {
+        self.agent = None;
         let plan = self.subject.plan;
         let failure = done.as_ref().err().map(StepFailure::code);
         self.tell(|| RunEvent::step_completed(&step.id, failure.as_deref()));
@@ -357,9 +373,7 @@ impl<'a> Run<'a> {
                 return self.resolve(output, None).map(Reached::Done);
             }
             StepKind::Task { action: Action::RetrieveDocuments } => return self.lookup(step, &inputs),
-            StepKind::Agent { .. } => {
-                return Err(StepFailure::of("step_type_unavailable", "this server cannot run steps of this type"));
-            }
+            StepKind::Agent { tools, max_steps, .. } => return self.engage(step, &inputs, (tools, *max_steps)),
         };
         self.produced(step, produced).map(Reached::Done)
     }

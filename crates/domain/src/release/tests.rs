@@ -84,6 +84,7 @@ fn sound() -> Standing {
     Standing {
         primary_route: None,
         flow: FlowStanding::Absent,
+        tools: Vec::new(),
         unavailable_obligations: Vec::new(),
         unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
@@ -334,7 +335,9 @@ fn all_gaps_are_named_at_once() {
             provider_routed: true,
             refers_to: vec![AssetKind::PromptTemplate],
             unavailable: vec!["agent".to_owned()],
+            agents: Vec::new(),
         },
+        tools: Vec::new(),
         unavailable_obligations: vec!["human_review".to_owned()],
         unavailable_controls: vec![UnenforcedControl {
             kind: AssetKind::GuardrailConfig,
@@ -358,6 +361,7 @@ fn all_gaps_are_named_at_once() {
     let broken = Standing {
         primary_route: Some(RouteStanding::NotApproved),
         flow: FlowStanding::Broken,
+        tools: Vec::new(),
         unavailable_obligations: Vec::new(),
         unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),

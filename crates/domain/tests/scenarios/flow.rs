@@ -182,6 +182,7 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
         routing: routing.unwrap_or_default(),
         bound: bound.collect(),
         knowledge: Vec::new(),
+        tools: Vec::new(),
         guardrails: guardrails(scenario),
         hooks: hooks(scenario),
         included: Vec::new(),

@@ -10,7 +10,7 @@ use fairway_domain::{
     },
     evidence::{Chain, Snapshot, SnapshotDigest},
     execution::{
-        plan::{BoundAsset, RunPlan, Source},
+        plan::{BoundAsset, BoundTool, RunPlan, Source},
         retrieval::BoundKnowledge,
         routing::Routing,
     },
@@ -130,6 +130,7 @@ impl Services {
         let (mut policy, mut flow, mut prompt) = (None, None, None);
         let (mut model_policy, mut legacy_policy, mut sovereignty) = (None, None, None);
         let (mut bound, mut included, mut knowledge) = (Vec::new(), Vec::new(), Vec::new());
+        let mut tools = Vec::new();
         let (mut guardrails, mut hooks) = (Guardrails::default(), Vec::new());
         let (mut text, mut compiled) = (1_024_usize, 0_usize);
         for binding in &release.bindings {
@@ -142,6 +143,7 @@ impl Services {
                     | AssetKind::ModelConfig
                     | AssetKind::SovereigntyProfile
                     | AssetKind::KnowledgeBase
+                    | AssetKind::ToolDefinition
                     | AssetKind::GuardrailConfig
                     | AssetKind::HookDefinition
             );
@@ -188,6 +190,11 @@ impl Services {
                 CheckedContent::ModelPolicy(content) if binding.role.is_legacy() => legacy_policy = Some(content),
                 CheckedContent::ModelPolicy(content) => model_policy = Some(content),
                 CheckedContent::Sovereignty(content) => sovereignty = Some(content),
+                CheckedContent::Tool(tool) => {
+                    compiled = compiled.saturating_add(tool.schema_bytes());
+                    let slug = binding.asset_slug.to_string();
+                    tools.push(BoundTool { slug, source: source(&binding.asset_slug, &version), tool: *tool });
+                }
                 CheckedContent::Plain => {}
             }
         }
@@ -203,6 +210,7 @@ impl Services {
                 model_policy,
                 routing: routing.unwrap_or_default(),
                 knowledge,
+                tools,
                 guardrails: Arc::new(guardrails),
                 hooks: Hooks::of(hooks),
                 bound,

@@ -4,7 +4,7 @@ use crate::{Failure, Services};
 use fairway_domain::{
     asset::{
         AssetVersion,
-        content::{self, CheckedContent, Reach},
+        content::{self, CheckedContent, Reach, Tool, tool::ToolBinding},
         kind::AssetKind,
     },
     execution::{
@@ -17,6 +17,7 @@ use fairway_domain::{
         Binding, Release,
         activate::{FlowStanding, RouteStanding, Standing, UnenforcedControl},
         review::ApprovalRule,
+        tool::ToolStanding,
     },
     tenant::TenantScope,
 };
@@ -35,10 +36,11 @@ pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
         .iter()
         .filter_map(|step| match &step.kind {
             StepKind::Task { action } if !runs(*action) => Some(action.as_str()),
-            StepKind::Agent { .. } => Some(step.kind.as_str()),
-            StepKind::Task { .. } | StepKind::LlmCall { .. } | StepKind::Embedding { .. } | StepKind::Return { .. } => {
-                None
-            }
+            StepKind::Task { .. }
+            | StepKind::LlmCall { .. }
+            | StepKind::Agent { .. }
+            | StepKind::Embedding { .. }
+            | StepKind::Return { .. } => None,
         })
         .map(str::to_owned)
         .collect();
@@ -71,6 +73,7 @@ impl Services {
         let mut standing = Standing {
             primary_route: None,
             flow: FlowStanding::Absent,
+            tools: Vec::new(),
             unavailable_obligations: Vec::new(),
             unavailable_controls: Vec::new(),
             unenforced_controls,
@@ -103,9 +106,14 @@ impl Services {
                     }));
                 }
                 AssetKind::ModelConfig => legacy = Some(binding),
+                AssetKind::ToolDefinition => {
+                    let said = self.said(scope, binding).await?;
+                    let Said::Tool { name, is_available } = &*said else { return Err(OTHER_KIND) };
+                    let (slug, name) = (binding.asset_slug.to_string(), name.clone());
+                    standing.tools.push(ToolStanding { slug, name, is_available: *is_available });
+                }
                 AssetKind::PromptTemplate
                 | AssetKind::KnowledgeBase
-                | AssetKind::ToolDefinition
                 | AssetKind::McpServer
                 | AssetKind::Skill
                 | AssetKind::Agent
@@ -213,6 +221,8 @@ pub(crate) enum Said {
     Route(Option<String>),
     /// Obligations that a policy may impose and this server cannot fulfil.
     Obligations(Vec<String>),
+    /// A tool, and whether this server can call what stands behind it.
+    Tool { name: String, is_available: bool },
     /// What this server cannot do of guardrails or a hook, by JSON pointers.
     Controls(Vec<String>),
     /// What a workload profile asks of approvals.
@@ -230,9 +240,9 @@ impl Said {
             AssetKind::GuardrailConfig => Self::Controls(guardrail::unavailable(content).map_err(|_| UNREADABLE)?),
             AssetKind::HookDefinition => Self::Controls(hook::unavailable(content).map_err(|_| UNREADABLE)?),
             AssetKind::WorkloadProfile => Self::Profile(ApprovalRule::of_profile(content)),
+            AssetKind::ToolDefinition => tool(content)?,
             AssetKind::PromptTemplate
             | AssetKind::KnowledgeBase
-            | AssetKind::ToolDefinition
             | AssetKind::McpServer
             | AssetKind::Skill
             | AssetKind::Agent
@@ -252,7 +262,13 @@ fn flow_standing(content: &Value) -> FlowStanding {
         provider_routed: flow.uses_provider_routes(),
         refers_to: flow.release_roles().into_iter().collect(),
         unavailable: unavailable_steps(&flow),
+        agents: flow.agents().cloned().collect(),
     }
+}
+
+fn tool(content: &Value) -> Result<Said, Failure> {
+    let tool = Tool::parse(content).map_err(|_| Failure::Corrupt("a stored tool that cannot be read"))?;
+    Ok(Said::Tool { is_available: tool.binding != ToolBinding::Unavailable, name: tool.name })
 }
 
 fn approved_route(kind: AssetKind, content: &Value) -> Option<String> {

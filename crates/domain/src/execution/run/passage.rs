@@ -6,6 +6,7 @@
 use super::{
     Run, StepFailure, Turn,
     call::Asked,
+    restate::{restated, stated},
     retrieve::{texts_of, with_texts},
     turn::{Awaits, Waiting},
 };
@@ -14,7 +15,7 @@ use crate::{
         RunError,
         outward::{Method, OutwardCall},
         retrieval::Lookup,
-        routing::{Question, Wanted},
+        routing::Question,
     },
     flow::Step,
     guardrail::{Looked, Looking, Stage, Verdict},
@@ -65,6 +66,10 @@ pub(super) enum Then<'a> {
     Ask(Walking<'a>, Box<Question>, Box<Asked>),
     /// A step gets what a model said.
     Answered(Walking<'a>),
+    /// A tool is called.
+    UseTool(Walking<'a>),
+    /// A model gets what a tool gave.
+    ToolGave(Walking<'a>),
     /// The run ends with its answer.
     Return,
     /// The run ends without one.
@@ -76,6 +81,8 @@ impl Then<'_> {
         match self {
             Self::Begin => Some(Stage::Input),
             Self::Documents(..) => Some(Stage::Retrieval),
+            Self::UseTool(_) => Some(Stage::ToolIn),
+            Self::ToolGave(_) => Some(Stage::ToolOut),
             Self::Return => Some(Stage::Output),
             Self::LookUp(..) | Self::Ask(..) | Self::Answered(_) | Self::Fail(_) => None,
         }
@@ -88,6 +95,8 @@ impl Then<'_> {
             Self::Documents(..) => None,
             Self::Ask(..) => Some(Event::PreLlm),
             Self::Answered(_) => Some(Event::PostLlm),
+            Self::UseTool(_) => Some(Event::PreTool),
+            Self::ToolGave(_) => Some(Event::PostTool),
             Self::Return => Some(Event::PostExecute),
             Self::Fail(_) => Some(Event::OnError),
         }
@@ -98,7 +107,9 @@ impl Then<'_> {
             Self::LookUp(walking, _)
             | Self::Documents(walking, _)
             | Self::Ask(walking, ..)
-            | Self::Answered(walking) => Some(*walking),
+            | Self::Answered(walking)
+            | Self::UseTool(walking)
+            | Self::ToolGave(walking) => Some(*walking),
             Self::Begin | Self::Return | Self::Fail(_) => None,
         }
     }
@@ -106,10 +117,10 @@ impl Then<'_> {
     /// Whether the value may become another one.
     fn takes(&self, modified: &Value) -> bool {
         match self {
-            Self::Begin => modified.is_object(),
+            Self::Begin | Self::UseTool(_) => modified.is_object(),
             Self::LookUp(..) | Self::Answered(_) => modified.is_string(),
             Self::Ask(_, question, _) => restated(question, modified).is_some(),
-            Self::Return => true,
+            Self::ToolGave(_) | Self::Return => true,
             Self::Documents(..) | Self::Fail(_) => false,
         }
     }
@@ -145,7 +156,7 @@ impl<'a> Run<'a> {
             Then::Documents(_, documents) => Some(texts_of(documents)),
             Then::Ask(_, question, _) => Some(stated(question)),
             Then::Fail(error) => Some(json!({ "code": error.code })),
-            Then::Answered(_) | Then::Return => None,
+            Then::Answered(_) | Then::UseTool(_) | Then::ToolGave(_) | Then::Return => None,
         }
     }
 
@@ -153,6 +164,7 @@ impl<'a> Run<'a> {
         let failed = || self.ended.steps.last().map(|step| step.step_id.clone());
         let step = match then {
             Then::Fail(_) => failed(),
+            Then::UseTool(_) | Then::ToolGave(_) => self.tool_under_way().map(str::to_owned),
             Then::Begin | Then::Return | Then::LookUp(..) | Then::Documents(..) | Then::Ask(..) | Then::Answered(_) => {
                 then.walking().map(|walking| walking.step.id.clone())
             }
@@ -292,7 +304,9 @@ impl<'a> Run<'a> {
             Then::LookUp(Walking { step, began }, _)
             | Then::Documents(Walking { step, began }, _)
             | Then::Ask(Walking { step, began }, ..)
-            | Then::Answered(Walking { step, began }) => self.go_on(step, began, Err(stopped)),
+            | Then::Answered(Walking { step, began })
+            | Then::UseTool(Walking { step, began })
+            | Then::ToolGave(Walking { step, began }) => self.go_on(step, began, Err(stopped)),
             // A run that failed has failed, whatever is said of it.
             Then::Fail(error) => self.failed(error),
             Then::Begin | Then::Return => match stopped {
@@ -323,6 +337,9 @@ impl<'a> Run<'a> {
             }
             Then::Documents(Walking { step, began }, documents) => {
                 let documents = if is_changed { with_texts(documents, value) } else { documents };
+                if self.agent.is_some() {
+                    return self.tool_answered(Walking { step, began }, documents);
+                }
                 let produced = self.produced(step, documents);
                 self.go_on(step, began, produced)
             }
@@ -334,6 +351,14 @@ impl<'a> Run<'a> {
                 self.waiting = Some(Waiting { step, began, awaits: Awaits::Answer(asked) });
                 Turn::Ask(question)
             }
+            Then::Answered(walking) if self.agent_wants() => {
+                if is_changed {
+                    self.agent_said(&value);
+                }
+                self.agent_works(walking)
+            }
+            Then::UseTool(walking) => self.use_tool(walking, value),
+            Then::ToolGave(walking) => self.tool_gave(walking, value),
             Then::Answered(Walking { step, began }) => {
                 let produced = self.produced(step, value);
                 self.go_on(step, began, produced)
@@ -429,37 +454,10 @@ impl<'a> Run<'a> {
             Then::LookUp(Walking { step, began }, _)
             | Then::Documents(Walking { step, began }, _)
             | Then::Ask(Walking { step, began }, ..)
-            | Then::Answered(Walking { step, began }) => Some((step, began)),
+            | Then::Answered(Walking { step, began })
+            | Then::UseTool(Walking { step, began })
+            | Then::ToolGave(Walking { step, began }) => Some((step, began)),
             Then::Begin | Then::Return | Then::Fail(_) => None,
         }
     }
-}
-
-/// What a model is asked, as hooks see it.
-fn stated(question: &Question) -> Value {
-    match &question.wanted {
-        Wanted::Vector(text) => json!({ "text": text }),
-        Wanted::Words => {
-            let messages = question.conversation.messages.iter();
-            let messages: Vec<Value> =
-                messages.map(|message| json!({ "role": message.role.as_str(), "content": message.content })).collect();
-            json!({ "system_prompt": question.conversation.system_prompt, "messages": messages })
-        }
-    }
-}
-
-/// The question with other words; `None` where they are none.
-fn restated(question: &Question, words: &Value) -> Option<Question> {
-    let mut restated = question.clone();
-    match &mut restated.wanted {
-        Wanted::Vector(text) => words.get("text")?.as_str()?.clone_into(text),
-        Wanted::Words => {
-            let mut conversation = question.conversation.as_ref().clone();
-            words.get("system_prompt")?.as_str()?.clone_into(&mut conversation.system_prompt);
-            let messages = words.get("messages")?.as_array()?;
-            conversation.messages = messages.iter().map(super::call::message).collect::<Option<_>>()?;
-            restated.conversation = std::sync::Arc::new(conversation);
-        }
-    }
-    Some(restated)
 }

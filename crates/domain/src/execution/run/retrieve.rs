@@ -43,6 +43,11 @@ impl<'a> Run<'a> {
     /// What a step looks up.
     pub(super) fn lookup(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<Reached, StepFailure> {
         self.note_reading(step);
+        self.wanted_documents(inputs).map(|lookup| Reached::LooksUp(Box::new(lookup)))
+    }
+
+    /// What `query`, `knowledge_base` and `top_k` want.
+    pub(super) fn wanted_documents(&self, inputs: &Map<String, Value>) -> Result<Lookup, StepFailure> {
         let bound = &self.subject.plan.knowledge;
         let named = inputs.get("knowledge_base").and_then(Value::as_str);
         let knowledge = match (named, bound.as_slice()) {
@@ -59,7 +64,7 @@ impl<'a> Run<'a> {
             None => return Err(StepFailure::of("reference_missing", "the step has no query")),
         };
         let top_k = inputs.get("top_k").and_then(Value::as_u64).and_then(|most| u32::try_from(most).ok());
-        Ok(Reached::LooksUp(Box::new(Lookup { knowledge, query, top_k })))
+        Ok(Lookup { knowledge, query, top_k })
     }
 
     /// The value of a step whose documents were looked up.

@@ -10,6 +10,7 @@ use crate::{
         progress::RunEvent,
         retrieval::Lookup,
         routing::Question,
+        tool::ToolRequest,
     },
     flow::Step,
     guardrail::Looking,
@@ -59,6 +60,8 @@ pub enum Turn {
     Ask(Box<Question>),
     /// Documents.
     LookUp(Box<Lookup>),
+    /// What a tool gives.
+    CallTool(Box<ToolRequest>),
     /// What guardrails see in a value. It is worked out, and may take long.
     Look(Box<Looking>),
     /// What a hook answers.
@@ -127,4 +130,6 @@ pub(super) struct Waiting<'a> {
 pub(super) enum Awaits {
     Answer(Box<Asked>),
     Documents(Box<Lookup>),
+    /// What a tool gives.
+    Tool,
 }
