@@ -52,11 +52,8 @@ const TURNS: &str = "SELECT execution_id, said, answered, digest, remembered_at,
     WHERE tenant_id = $1 AND workload_id = $2 AND owner = $3 AND session_id = $4 AND expires_at > fairway_now()
     ORDER BY remembered_at, execution_id";
 
-const ERASE: &str = concat!(
-    "SELECT fairway_commit(fairway_erase_session($1, $13, $14, $15, $2) = $16::bigint, ",
-    commit_tail!(),
-    ")"
-);
+const ERASE: &str =
+    concat!("SELECT fairway_commit(fairway_erase_session($1, $13, $14, $15, $2) = $16::bigint, ", commit_tail!(), ")");
 
 /// A run is over or somebody else's long before a day has passed since it was told of an erasure.
 const FORGET: &str = "WITH over AS (
@@ -103,8 +100,7 @@ impl MemoryStore for Database {
 
     async fn turns(&self, scope: TenantScope, place: &MemoryPlace) -> Result<Vec<KeptTurn>, StoreError> {
         let owner = place.owner.to_string();
-        let params: [Param<'_>; 4] =
-            [&scope.tenant().uuid(), &place.workload.uuid(), &owner, &place.session.as_str()];
+        let params: [Param<'_>; 4] = [&scope.tenant().uuid(), &place.workload.uuid(), &owner, &place.session.as_str()];
         self.read(TURNS, &params).await?.iter().map(turn).collect()
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod events;
 mod preference;
 pub(crate) mod review;
 
+use crate::memory::session;
 use crate::{
     answer::Answer,
     caller::{Identified, Visitor, result_token},
@@ -29,7 +30,6 @@ use actix_web::{
     http::{StatusCode, header::LOCATION},
     post, web,
 };
-use crate::memory::session;
 use behalf::Said;
 use fairway_domain::{
     access::Caller,
@@ -308,8 +308,16 @@ pub(crate) async fn execute_workload(
     let visit = api.services.receive(arrival.clone()).await?;
     let claims = visit.claims;
     let key = keyed.of_caller(&claims.actor, || body.digest());
-    let Execute { environment, inputs, lane: chosen, session_id, execution_mode, actor_ref, actor_type, actor_auth_mode } =
-        body.into_inner();
+    let Execute {
+        environment,
+        inputs,
+        lane: chosen,
+        session_id,
+        execution_mode,
+        actor_ref,
+        actor_type,
+        actor_auth_mode,
+    } = body.into_inner();
     let said = Said { execution_mode, actor_ref, actor_type, actor_auth_mode };
     let on_behalf_of = behalf::subject(said, api.services.is_internal_client(&claims.actor), api.mode)?;
     let mut fields = Fields::default();
@@ -344,14 +352,16 @@ pub(crate) async fn execute_workload(
 /// What is said of a review that somebody has to give.
 const PENDING: &str = "pending";
 
-/// Refusals of a run that a synchronous caller is told as its own mistake.
-const CALLERS_MISTAKES: [&str; 6] = [
+/// Refusals of a run that a synchronous caller is told as its own mistake: it can send something else, or ask elsewhere.
+const CALLERS_MISTAKES: [&str; 8] = [
     "prompt_argument_missing",
     "prompt_argument_type",
     "prompt_too_large",
     "messages_malformed",
     "no_compliant_route",
     "contract_refused",
+    "guardrail_blocked",
+    "hook_denied",
 ];
 
 /// A run that a key names, to somebody without a name: somebody else may have sent that key.

@@ -14,13 +14,13 @@ use crate::{
 };
 use async_trait::async_trait;
 use columns::Many;
-use memory::remembered;
 use deadpool_postgres::Pool;
 use fairway_domain::{
     execution::{Ending, Status},
     store::{CommitError, StoreError},
     tenant::TenantScope,
 };
+use memory::remembered;
 use std::collections::HashSet;
 use tokio_postgres::Row;
 use uuid::Uuid;

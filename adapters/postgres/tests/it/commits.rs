@@ -1,9 +1,9 @@
 //! Every commit of every port, ready to be sent, with the ways in which it can come too late.
 
 mod knowledge;
+mod memory;
 mod release;
 mod review;
-mod memory;
 mod share_link;
 
 use crate::stage::{

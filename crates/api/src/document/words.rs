@@ -17,8 +17,8 @@ use fairway_domain::{
         document::{DocumentId, MAX_TITLE},
         revocation::MAX_REASON as MAX_REVOCATION_REASON,
     },
-    policy::Outcome as PolicyOutcome,
     memory::{MAX_SESSION, SessionId},
+    policy::Outcome as PolicyOutcome,
     release::{
         StateName,
         lane::Lane,

@@ -118,13 +118,17 @@ async fn earlier_turns_go_in_front_of_what_is_asked_and_are_no_instructions() {
     assert_eq!(turns(&app, &workload, "s-1").await, expected);
     // What the run read is told by name, digest and length, and that nobody vouches for it.
     let id = &second["execution_id"];
-    let lineage = app.get(path(id, &format!("/context-lineage?origin=memory&workspace_id={WORKSPACE}"))).await.expect(200);
+    let lineage =
+        app.get(path(id, &format!("/context-lineage?origin=memory&workspace_id={WORKSPACE}"))).await.expect(200);
     let item = &lineage["items"][0];
     assert_eq!(lineage["items"].as_array().unwrap().len(), 1, "{lineage}");
     assert_eq!(item["influence_role"], "input", "{item}");
     assert!(item.to_string().contains("model_output") && !item.to_string().contains("Ignore"), "{item}");
     let replay = told(&app, &second, "replay").await.unwrap();
-    assert_eq!((&replay["decision"], &replay["turns"], &replay["memory"]), (&json!("allow"), &json!(1), &json!("main-memory")));
+    assert_eq!(
+        (&replay["decision"], &replay["turns"], &replay["memory"]),
+        (&json!("allow"), &json!(1), &json!("main-memory"))
+    );
     let written = told(&app, &first, "writeback").await.unwrap();
     assert_eq!((&written["decision"], &replay["digests"]), (&json!("allow"), &json!([written["digest"]])));
     assert!(!replay.to_string().contains("Ignore"), "{replay}");
@@ -176,7 +180,9 @@ async fn sessions_have_names_that_can_be_told_and_mean_nothing_without_memory() 
     let given = app.given();
     let versions = parts(&given, "plain").await;
     let plain = given.active_with("plain", versions).await;
-    for session in ["", " ", "a b", "a\n", "a/b", "..", "é", "a\u{202e}", "'; DROP TABLE memory_turn; --", &"x".repeat(129)] {
+    for session in
+        ["", " ", "a b", "a\n", "a/b", "..", "é", "a\u{202e}", "'; DROP TABLE memory_turn; --", &"x".repeat(129)]
+    {
         let detail = says(&app, &plain, session, "x").await.refused(422, "validation_error");
         assert_eq!(detail["fields"][0]["path"], "session_id");
         assert_eq!(detail["fields"][0]["code"], "invalid_session_id");
@@ -237,7 +243,8 @@ async fn each_access_mode_that_a_contract_does_not_allow_is_off_and_the_run_goes
         let kept = turns(&app, &workload, "s").await.as_array().unwrap().len();
         assert_eq!(kept, if writes { 2 } else { 0 }, "{slug}");
         let verdict = |allowed: bool| json!(if allowed { "allow" } else { "deny" });
-        let (replay, written) = (told(&app, &run, "replay").await.unwrap(), told(&app, &run, "writeback").await.unwrap());
+        let (replay, written) =
+            (told(&app, &run, "replay").await.unwrap(), told(&app, &run, "writeback").await.unwrap());
         assert_eq!((&replay["decision"], &written["decision"]), (&verdict(replays), &verdict(writes)), "{slug}");
         assert_eq!(replay["contracts"].as_array().unwrap().len(), 2, "{replay}");
         assert_eq!(replay["turns"], if replays && writes { 1 } else { 0 }, "{slug}");
@@ -351,9 +358,8 @@ async fn another_s_conversation_is_erased_by_who_may_stop_runs() {
     }
     given.role("user:runner", "runtime_user", ("workspace", Some(WORKSPACE))).await;
     given.role("user:op", "operator", ("workspace", Some(WORKSPACE))).await;
-    let erase = |actor: &str, owner: &str| {
-        app.delete(format!("{}?owner={owner}", memory_path(&workload, "s"))).as_actor(actor)
-    };
+    let erase =
+        |actor: &str, owner: &str| app.delete(format!("{}?owner={owner}", memory_path(&workload, "s"))).as_actor(actor);
     assert_eq!(erase("user:runner", "user:ada").await.refused(403, "forbidden")["permission"], "execution.kill");
     erase("user:op", "nobody at all").await.refused(422, "validation_error");
     erase("user:op", "anonymous").await.refused(404, "not_found");
@@ -518,7 +524,8 @@ async fn a_run_that_goes_on_elsewhere_is_remembered_once() {
     versions.push(given.flow("flow", TWO_QUESTIONS).await);
     versions.push(given.version("memory", "memory", memory(&json!({}))).await);
     let workload = given.active_with("main", versions).await;
-    let (dies, goes_on) = (StubProvider::new(Behaviour::Answers("one".to_owned())), StubProvider::new(Behaviour::Holds));
+    let (dies, goes_on) =
+        (StubProvider::new(Behaviour::Answers("one".to_owned())), StubProvider::new(Behaviour::Holds));
     let first = TestApp::builder().beside(&server).provider(dies.clone()).start().await;
     let held = says(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
     assert_eq!(ended(&server, &held["execution_id"]).await["status"], "completed");
@@ -552,7 +559,8 @@ async fn links_have_conversations_of_their_own_and_nobody_has_none() {
         tokens.push(made["token"].as_str().unwrap().to_owned());
     }
     let body = |message: &str| json!({ "environment": "dev", "inputs": { "message": message }, "session_id": "s" });
-    let by_link = |token: &str, message: &str| app.post(format!("{}?token={token}", workload.execute_path()), body(message));
+    let by_link =
+        |token: &str, message: &str| app.post(format!("{}?token={token}", workload.execute_path()), body(message));
     by_link(&tokens[0], "first").await.expect(200);
     by_link(&tokens[0], "second").await.expect(200);
     assert_eq!(words(&provider), ["first", "one", "second"]);
@@ -569,7 +577,9 @@ async fn links_have_conversations_of_their_own_and_nobody_has_none() {
     // What everybody may run, nobody is remembered in.
     let interface = json!({ "presentation_mode": "chat", "description": "", "output_display": "text", "access_mode": "public",
         "input_fields": [{ "name": "message", "label": "Message", "type": "text", "required": true }] });
-    app.patch(format!("/v1/workloads/{}", workload.workload_id), json!({ "interface_config": interface })).await.expect(200);
+    app.patch(format!("/v1/workloads/{}", workload.workload_id), json!({ "interface_config": interface }))
+        .await
+        .expect(200);
     for message in ["nobody", "nobody again"] {
         app.post(workload.execute_path(), body(message)).as_actor("anonymous").await.expect(200);
         assert_eq!(words(&provider), [message]);

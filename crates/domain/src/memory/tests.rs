@@ -8,7 +8,9 @@ fn sessions_have_names_that_are_safe_anywhere() {
         assert_eq!(SessionId::parse(good).unwrap().as_str(), good);
     }
     let long = "x".repeat(129);
-    let bad = ["", ".", "..", ".a", "~a", "a b", " a", "a\n", "a/b", "a\\b", "a%2e", "a?b", "a#b", "é", "a\u{0}", "a'", &long];
+    let bad = [
+        "", ".", "..", ".a", "~a", "a b", " a", "a\n", "a/b", "a\\b", "a%2e", "a?b", "a#b", "é", "a\u{0}", "a'", &long,
+    ];
     for bad in bad {
         assert_eq!(SessionId::parse(bad), Err(MalformedSession), "{bad:?}");
     }

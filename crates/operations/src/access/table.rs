@@ -170,5 +170,11 @@ operations! {
 
 impl Operation {
     /// Parts of another operation that are not routes of their own: the route's body decides which one is meant.
-    pub const PARTS: &[Self] = &[Self::SuspendWorkload, Self::ExposeWorkload, Self::SubmitRelease, Self::ChooseLane, Self::EraseMemoryOfOthers];
+    pub const PARTS: &[Self] = &[
+        Self::SuspendWorkload,
+        Self::ExposeWorkload,
+        Self::SubmitRelease,
+        Self::ChooseLane,
+        Self::EraseMemoryOfOthers,
+    ];
 }

@@ -58,8 +58,7 @@ impl Services {
         let mut looked_through = ended.clone();
         let work = aside(move || {
             let outside = Outside { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor };
-            let written =
-                looked_through.remember((execution_id, place), &knowledge, decisions.as_deref(), outside);
+            let written = looked_through.remember((execution_id, place), &knowledge, decisions.as_deref(), outside);
             (looked_through, written)
         });
         let (looked_through, written) = work.await.ok()?;

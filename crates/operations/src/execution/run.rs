@@ -133,7 +133,7 @@ impl Running {
             execution_id: accepted.execution_id,
             plan: &self.plan.plan,
             facts: &self.facts,
-            inputs: &self.inputs,
+            given: &self.inputs,
             sent: &accepted.inputs,
             sent_digest: self.input_digest,
         };

@@ -94,10 +94,10 @@ impl<'a> Run<'a> {
             }
         };
         self.keep_document("memory", "memory.json", body);
-        self.walk_in()
+        self.begin()
     }
 
-    /// What is to be remembered if the run ends well: what was asked. The answer is not known before everything that the
+    /// What is to be remembered if the run ends well: what was asked, as guardrails and hooks left it. The answer is not known before everything that the
     /// run owes is done.
     pub(super) fn to_remember(&self) -> Option<OfferedTurn> {
         let (Conversing::Knows { erasure, .. }, Some(memory)) = (&self.conversing, &self.subject.plan.memory) else {
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
             WritePolicy::Auto => Some(OfferedTurn {
                 memory: memory.clone(),
                 erasure: *erasure,
-                said: said(self.subject.inputs),
+                said: said(&self.inputs),
                 answered: String::new(),
             }),
         }
@@ -150,12 +150,8 @@ impl Ended {
         };
         body.insert("decision".to_owned(), json!(verdict.as_str()));
         let contracts = knowledge.iter().filter_map(|bound| bound.base.contract_id()).map(str::to_owned).collect();
-        let written = (verdict == Verdict::Written).then(|| Writeback {
-            place,
-            turn,
-            salt: outside.ids.salt(),
-            contracts,
-        });
+        let written =
+            (verdict == Verdict::Written).then(|| Writeback { place, turn, salt: outside.ids.salt(), contracts });
         if let Some(written) = &written {
             body.insert("size_bytes".to_owned(), json!(written.turn.bytes()));
             body.insert("digest".to_owned(), json!(digest_text(&written.digest())));
