@@ -103,7 +103,7 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(release::transition_release)
         .service(release::review_release)
         .service(release::list_approvals)
-        .service(execution::list_executions)
+        .service(execution::list::list_executions)
         .service(execution::read_execution)
         .service(execution::cancel::cancel_execution)
         .service(execution::review::review_execution)
