@@ -132,6 +132,6 @@ fn turn(row: &Row) -> Result<KeptTurn, StoreError> {
 }
 
 /// Of what session and owner a run's row is, as it stands among those that are ended at once.
-pub(crate) fn row_of<'p>(tenant: Uuid, scope: Scope, place: &'p MemoryPlace) -> (Uuid, Uuid, String, &'p str) {
+pub(crate) fn row_of(tenant: Uuid, scope: Scope, place: &MemoryPlace) -> (Uuid, Uuid, String, &str) {
     (tenant, place.workload.uuid(), place.owner.to_string(), meeting(scope, place))
 }
