@@ -324,6 +324,8 @@ pub(crate) const fn sound() -> Standing {
         primary_route: None,
         flow: FlowStanding::Absent,
         unavailable_obligations: Vec::new(),
+        tools: Vec::new(),
+        unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
     }
