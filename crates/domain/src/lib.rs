@@ -16,6 +16,7 @@ pub mod hook;
 pub mod id;
 pub mod idempotency;
 pub mod knowledge;
+pub mod memory;
 pub mod notification;
 mod number;
 pub mod policy;

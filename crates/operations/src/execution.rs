@@ -11,6 +11,7 @@ pub(crate) mod live;
 mod outward;
 pub mod plan;
 mod recovery;
+mod remember;
 mod review;
 mod run;
 mod start;

@@ -23,6 +23,7 @@ use fairway_domain::{
     id::{AssetVersionId, Ids, NamespaceId, TenantId, WorkspaceId},
     idempotency::IdempotencyStore,
     knowledge::ports::KnowledgeStore,
+    memory::ports::MemoryStore,
     redaction::Redactor,
     release::ports::ReleaseStore,
     rollout::ports::RolloutStore,
@@ -66,6 +67,8 @@ pub struct Stores {
     pub ledger: Arc<dyn ArtifactLedger>,
     /// Documents of knowledge bases, and the ends of their contracts.
     pub knowledge: Arc<dyn KnowledgeStore>,
+    /// Turns of conversations.
+    pub memory: Arc<dyn MemoryStore>,
     /// Workloads.
     pub workloads: Arc<dyn WorkloadStore>,
     /// Share links.

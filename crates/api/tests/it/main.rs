@@ -47,6 +47,7 @@ mod knowledge;
 mod lanes;
 mod lanes_under_load;
 mod lookup;
+mod memory;
 mod openapi;
 mod overheard;
 mod overload;

@@ -10,6 +10,7 @@ use crate::{
     flow::{Action, Flow},
     guardrail::Guardrails,
     hook::{Handler, Hook, Hooks},
+    memory::BoundMemory,
     policy::{CompiledPolicy, Obligation, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
     prompt::composition::ComposedPrompt,
     release::lane::Lane,
@@ -51,6 +52,8 @@ pub struct RunPlan {
     pub routing: Routing,
     /// The knowledge bases that the release binds, in the order of the bindings.
     pub knowledge: Vec<BoundKnowledge>,
+    /// The memory that the release binds; `None` where it asks for what cannot be done: then nothing is remembered.
+    pub memory: Option<BoundMemory>,
     /// The tools that the release binds, in the order of the bindings.
     pub tools: Vec<BoundTool>,
     /// The guardrails that the release binds.

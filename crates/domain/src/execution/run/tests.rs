@@ -92,6 +92,7 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
         routing: Routing::of(&model_policy, None, |_| None),
         model_policy: Some(model_policy),
         knowledge: Vec::new(),
+        memory: None,
         tools: Vec::new(),
         guardrails: Arc::default(),
         hooks: Hooks::default(),
