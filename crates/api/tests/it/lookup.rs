@@ -154,6 +154,40 @@ async fn who_may_not_stop_runs_is_not_told_what_was_looked_for() {
     assert_eq!(event["retrieved_chunk_count"], 1);
 }
 
+/// T42: an answer from the line that documents went into is its submitter's, as long as answers are kept.
+#[tokio::test]
+async fn an_answer_from_the_line_is_its_submitter_s_and_so_is_what_was_looked_for() {
+    let desk = Desk::set(knowledge("handbook"), &[]).await;
+    let given = desk.app.given();
+    for (actor, role) in [("user:reader", "viewer"), ("user:author", "author")] {
+        given.role(actor, role, ("workspace", Some(WORKSPACE))).await;
+    }
+    let abroad = given.tenant("abroad").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "How many canaries on leave?" } });
+    let asked = desk.app.post(desk.workload.execute_path(), body).header("prefer", "respond-async").await;
+    let id = asked.expect(202)["execution_id"].clone();
+    let own = ended(&desk.app, &id).await;
+    assert_eq!(own["queued_result"]["result"], "Thirty days [leave].");
+    let path = format!("/v1/executions/{}", id.as_str().unwrap());
+    for actor in ["user:reader", "user:author"] {
+        let read = desk.app.get(&path).as_actor(actor).await;
+        assert_eq!(read.expect(200)["queued_result"], Value::Null, "{actor}");
+        for place in ["", "/evidence-graph", "/events", &format!("/context-lineage?workspace_id={WORKSPACE}")] {
+            let read = desk.app.get(format!("{path}{place}")).as_actor(actor).await;
+            for private in ["Thirty days", "thirty days", "canaries"] {
+                assert!(!read.text().contains(private), "{actor}, {place}: {read}");
+            }
+        }
+    }
+    for place in ["", "/evidence-graph", "/events"] {
+        desk.app.get(format!("{path}{place}")).in_tenant(&abroad).await.refused(404, "not_found");
+    }
+    desk.app.database().move_clock(30 * 24 * 60 * 60 + 60).await.unwrap();
+    assert_eq!(desk.app.get(&path).await.expect(200)["queued_result"], Value::Null);
+    let events = desk.app.get(format!("{path}/events")).await;
+    assert!(!events.text().contains("Thirty days"), "{events}");
+}
+
 #[tokio::test]
 async fn an_answer_that_cites_nothing_is_taken_away_where_it_has_to() {
     let mut content = knowledge("handbook");

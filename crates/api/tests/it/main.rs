@@ -39,6 +39,7 @@ mod guide;
 mod heavy;
 mod idempotency;
 mod impact;
+mod inert;
 mod interface;
 mod knowledge;
 mod lanes;
