@@ -31,6 +31,8 @@ pub(crate) const GATEWAY_WORKERS: usize = 2;
 const LEISURELY: u32 = 300;
 const WARM_UP: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(20);
+/// What opens the gateway, which starts with none under no circumstances.
+pub(crate) const GATEWAY_KEY: &str = "sk-fairway-bench-of-nobody-else";
 /// What tells that a part of an answer is there.
 const DELTA: &str = "event: output.delta\n";
 
@@ -58,9 +60,6 @@ pub(crate) struct Round {
 }
 
 /// Clients that run a workload.
-///
-/// # Errors
-/// Never; it says so because all scripts may.
 pub(crate) fn running(furniture: &Furniture, workload: &Workload, clients: usize) -> Vec<Script> {
     let path: Rc<str> = path_of(workload).into();
     let script = |_| {
@@ -79,7 +78,8 @@ pub(crate) fn asking_gateway(clients: usize) -> Vec<Script> {
     });
     let script = |_| {
         let body = body.clone();
-        let next = move || post("/v1/chat/completions", &body);
+        let next =
+            move || with_header(post("/v1/chat/completions", &body), "authorization", &format!("Bearer {GATEWAY_KEY}"));
         Script { next: Box::new(next), expects: "\"content\":\"billing\"" }
     };
     (0..clients).map(script).collect()

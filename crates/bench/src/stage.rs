@@ -16,6 +16,7 @@ use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, Sta
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::asking::GATEWAY_KEY;
 use crate::child::{Running, free_address};
 use crate::floor;
 use crate::meter::connect;
@@ -216,7 +217,7 @@ pub(crate) async fn start_gateway(home: &Home, python: &Path, (settings, workers
     command.arg(python.with_file_name("litellm")).args(["--host", "127.0.0.1", "--port", &address.port().to_string()]);
     command.arg("--config").arg(file).arg("--num_workers").arg(workers.to_string());
     // It would ask others for prices otherwise.
-    command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("NO_PROXY", "*");
+    command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("NO_PROXY", "*").env("LITELLM_MASTER_KEY", GATEWAY_KEY);
     command.current_dir(&folder).env("HOME", &folder).process_group(0);
     let mut gateway = Gateway(Running::start(command, address, home.join("gateway.log"))?);
     gateway.0.answers("/health/liveliness", Instant::now()).await.context("starting the gateway")?;

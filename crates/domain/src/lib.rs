@@ -13,6 +13,7 @@ pub mod flow;
 pub mod generator;
 pub mod id;
 pub mod idempotency;
+pub mod json;
 pub mod knowledge;
 pub mod notification;
 mod number;
