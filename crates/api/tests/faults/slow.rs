@@ -126,23 +126,25 @@ async fn a_call_of_ten_leases_is_nobody_else_s() {
 async fn what_a_worker_hears_after_it_stood_still_is_written_nowhere() {
     let scene = Scene::set().await;
     let path = scene.remote().runnable_by("slow").await;
-    let late = slowly("late");
-    scene.endpoint.says_in_turn([late, Script::json(&answer("in time"))]);
+    scene.endpoint.says_in_turn([slowly("late"), slowly("in time")]);
     let (_, mut sleeper) = scene.worker();
     let run = scene.queued(&path).await;
     until("the first is asked", PATIENCE, async || scene.endpoint.count() == 1).await;
     sleeper.freeze();
     let (_, other) = scene.worker();
-    let read = scene.ended(run).await;
-    assert_eq!((&read["status"], &read["queued_result"]["result"]), (&json!("completed"), &json!("in time")));
-    assert_eq!(scene.endpoint.count(), 2);
+    until("the second is asked", PATIENCE, async || scene.endpoint.count() == 2).await;
 
-    scene.endpoint.release(1);
+    // The other one has the run and waits. Pauses end in the order in which they began.
     sleeper.thaw();
+    scene.endpoint.release(1);
     // It ends when it has done with what it had.
     sleeper.terminate();
     assert!(sleeper.ended_within(PATIENCE).await.success(), "{}", sleeper.said());
-    assert_eq!(scene.ended(run).await, read);
+    assert_eq!(scene.count("SELECT count(*) FROM execution WHERE outcome IS NULL").await, 1);
+    assert_eq!(scene.count("SELECT count(*) FROM execution_lease WHERE takeovers = 1").await, 1);
+    scene.endpoint.release(1);
+    let read = scene.ended(run).await;
+    assert_eq!((&read["status"], &read["queued_result"]["result"]), (&json!("completed"), &json!("in time")));
     let ends = "SELECT count(*) FROM fact WHERE kind LIKE 'execution.%'";
     assert_eq!(scene.count(ends).await, 1);
     let calls = "SELECT count(*) FROM evidence_artifact WHERE artifact_kind = 'provider_call'";
