@@ -5,7 +5,7 @@ use crate::{
     stage::{WORKSPACE, knowledge},
 };
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    Behaviour, FaultyLine, LineFault, StubProvider, TestApp,
     app::{ActiveWorkload, Answer, Version},
 };
 use serde_json::{Value, json};
@@ -221,6 +221,32 @@ async fn a_revoked_contract_ends_the_next_run_before_its_first_step() {
     assert!(decision["reasons"].as_array().unwrap().contains(&json!("contract_revoked")), "{decision}");
     // `on_failure` is there, and catches no refusal.
     assert_eq!(read["queued_result"], Value::Null);
+}
+
+/// R16: where nobody can say whether a contract is in force, it is not.
+#[tokio::test]
+async fn contracts_that_cannot_be_looked_up_allow_nothing() {
+    let desk = Desk::set(knowledge("handbook"), &[]).await;
+    let line = FaultyLine::to(desk.app.database(), 1);
+    let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
+    let server = TestApp::builder().beside(&desk.app).over(&line).provider(provider.clone()).start().await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "How many days of leave?" } });
+    let ask = || server.post(desk.workload.execute_path(), body.clone());
+    assert_eq!(ask().await.expect(200)["status"], "completed");
+    line.becomes(LineFault::At("held.revoked"));
+    let refused = ask().await;
+    line.becomes(LineFault::None);
+    let told = refused.expect(200);
+    assert_eq!(
+        (&told["status"], &told["error"]["code"]),
+        (&json!("failed"), &json!("contract_unavailable")),
+        "{refused}"
+    );
+    assert_eq!((&told["output"], provider.count()), (&Value::Null, 1));
+    let id = &told["execution_id"];
+    assert_eq!(desk.evidence(id, "evidence-graph").await["retrieval_events"], json!([]));
+    assert_eq!(desk.documents(id, "contract_decision").await, [Value::Null; 0]);
+    assert_eq!(ask().await.expect(200)["status"], "completed");
 }
 
 #[tokio::test]
