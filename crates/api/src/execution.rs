@@ -339,14 +339,16 @@ pub(crate) async fn execute_workload(
 /// What is said of a review that somebody has to give.
 const PENDING: &str = "pending";
 
-/// Refusals of a run that a synchronous caller is told as its own mistake.
-const CALLERS_MISTAKES: [&str; 6] = [
+/// Refusals of a run that a synchronous caller is told as its own mistake: it can send something else, or ask elsewhere.
+const CALLERS_MISTAKES: [&str; 8] = [
     "prompt_argument_missing",
     "prompt_argument_type",
     "prompt_too_large",
     "messages_malformed",
     "no_compliant_route",
     "contract_refused",
+    "guardrail_blocked",
+    "hook_denied",
 ];
 
 /// A run that a key names, to somebody without a name: somebody else may have sent that key.

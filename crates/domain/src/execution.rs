@@ -1,6 +1,7 @@
 //! Executions: runs of a workload, from acceptance to their one end.
 
 pub mod dispatch;
+pub mod outward;
 pub mod plan;
 pub mod ports;
 pub mod progress;
@@ -9,6 +10,7 @@ pub mod retrieval;
 pub mod review;
 pub mod routing;
 pub mod run;
+pub mod tool;
 
 use crate::{
     access::ActorRef,

@@ -11,6 +11,8 @@ pub mod evidence;
 pub mod execution;
 pub mod flow;
 pub mod generator;
+pub mod guardrail;
+pub mod hook;
 pub mod id;
 pub mod idempotency;
 pub mod json;

@@ -2,11 +2,13 @@
 
 pub(crate) mod admission;
 mod behalf;
+mod control;
 mod documents;
 mod engine;
 mod evidence;
 mod follow;
 pub(crate) mod live;
+mod outward;
 pub mod plan;
 mod recovery;
 mod review;

@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod agent;
 mod allowance;
 mod aloud;
 mod artifacts;
@@ -35,8 +36,10 @@ mod flow;
 mod generate;
 mod grants;
 mod growth;
+mod guardrail;
 mod guide;
 mod heavy;
+mod hook;
 mod idempotency;
 mod impact;
 mod inert;

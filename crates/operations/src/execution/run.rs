@@ -38,7 +38,7 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 /// Bytes that are looked through on the thread that serves: some milliseconds.
-const SHORT_WORK: usize = 16 << 10;
+pub(super) const SHORT_WORK: usize = 16 << 10;
 
 /// A run under a lease.
 pub(super) struct Running {
@@ -132,7 +132,7 @@ impl Running {
             execution_id: accepted.execution_id,
             plan: &self.plan.plan,
             facts: &self.facts,
-            inputs: &self.inputs,
+            given: &self.inputs,
             sent: &accepted.inputs,
             sent_digest: self.input_digest,
         };

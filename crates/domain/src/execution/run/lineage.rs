@@ -11,6 +11,7 @@ use crate::{
     },
     knowledge::retrieval::RetrievedChunk,
 };
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Most things that are noted of one run: far more than any real flow reads, and few enough to be kept.
@@ -97,6 +98,21 @@ impl Run<'_> {
         self.note(ActionClass::Read, chunks.iter().map(read).collect());
     }
 
+    /// What a tool gave. Whoever answers there is nobody of this service.
+    pub(super) fn note_tool(&mut self, reference: &str, given: &Value) {
+        let body = given.to_string();
+        let size_bytes = length(body.len());
+        let read = Read {
+            origin: Origin::ToolResult,
+            influence_role: InfluenceRole::Evidence,
+            reference: reference.to_owned(),
+            digest: Payload { body, salt: self.subject.sent.salt }.digest(),
+            size_bytes,
+            untrusted: Some(UntrustedReason::ToolResult),
+        };
+        self.note(ActionClass::ToolCall, vec![read]);
+    }
+
     fn sent(&self) -> Read {
         let sent = self.subject.sent;
         Read {
@@ -151,7 +167,7 @@ impl Run<'_> {
         let body = self.outputs.get(id)?.to_string();
         let untrusted = self.doubts.get(id).copied();
         let origin = match untrusted {
-            Some(UntrustedReason::ModelOutput) => Origin::ToolResult,
+            Some(UntrustedReason::ModelOutput | UntrustedReason::ToolResult) => Origin::ToolResult,
             Some(UntrustedReason::RetrievedDocument) => Origin::KnowledgeBase,
             Some(UntrustedReason::UserSupplied) => Origin::UserInput,
             None => Origin::System,
