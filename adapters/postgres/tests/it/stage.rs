@@ -323,6 +323,8 @@ pub(crate) const fn sound() -> Standing {
     Standing {
         primary_route: None,
         flow: FlowStanding::Absent,
+        tools: Vec::new(),
+        unavailable_controls: Vec::new(),
         unavailable_obligations: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
