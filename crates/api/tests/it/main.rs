@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod agent;
 mod allowance;
 mod aloud;
 mod artifacts;

@@ -455,10 +455,21 @@ fn tell_end(ended: &Ended, told: &mut String) {
         // Nothing takes time here.
         let shown = |value: &Value| value.to_string().replace("\"latency_us\":0,", "");
         let field = |name: &str| of(name).map(|value| format!(" {name} {}", shown(value))).unwrap_or_default();
-        let fields: String =
-            ["step_id", "tokens_in", "tokens_out", "attempts", "refused", "reasons", "calls", "masked", "call", "tool", "result"]
-                .map(field)
-                .concat();
+        let fields: String = [
+            "step_id",
+            "tokens_in",
+            "tokens_out",
+            "attempts",
+            "refused",
+            "reasons",
+            "calls",
+            "masked",
+            "call",
+            "tool",
+            "result",
+        ]
+        .map(field)
+        .concat();
         let fields = match artifact.kind {
             "guardrail" | "hook" => format!(" {}", Value::Object(artifact.body.clone())),
             _ => fields,

@@ -201,8 +201,9 @@ fn what_is_only_recorded_is_named() {
     let pointers: Vec<String> =
         recorded_only(AssetKind::ModelPolicy, &model_policy()).into_iter().map(|field| field.pointer).collect();
     assert!(pointers.contains(&"/provider_route/cost_class".to_owned()), "{pointers:?}");
-    assert!(pointers.contains(&"/supports_tool_use".to_owned()), "nobody gives models tools yet: {pointers:?}");
-    for enforced in ["/temperature", "/fallback_routes", "/provider_route/residency", "/supports_streaming"] {
+    for enforced in
+        ["/temperature", "/fallback_routes", "/provider_route/residency", "/supports_streaming", "/supports_tool_use"]
+    {
         assert!(!pointers.contains(&enforced.to_owned()), "{enforced}");
     }
     let agent = json!({"entry_step": "a", "steps": [{"id": "a", "type": "agent", "tools": ["x"], "max_steps": 3}]});
@@ -431,7 +432,7 @@ fn promises_to_fail_closed_are_named_until_something_keeps_them() {
     assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": ["read"]})), ["/allowed_tools"]);
     assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": []})), ["/allowed_tools"], "not even one");
     assert_eq!(promises(AssetKind::McpServer, json!({"tool_pins": {"read": "0"}})), ["/tool_pins"]);
-    for kind in [AssetKind::McpServer, AssetKind::ToolDefinition, AssetKind::ConnectorDefinition] {
+    for kind in [AssetKind::McpServer, AssetKind::ConnectorDefinition] {
         assert_eq!(promises(kind, json!({"egress_hosts": ["a.example"]})), ["/egress_hosts"], "{kind}");
         assert_eq!(promises(kind, json!({"egress_hosts": []})), ["/egress_hosts"], "{kind}: none at all");
         assert!(promises(kind, json!({})).is_empty(), "{kind}");
