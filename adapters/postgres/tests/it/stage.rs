@@ -323,7 +323,9 @@ pub(crate) const fn sound() -> Standing {
     Standing {
         primary_route: None,
         flow: FlowStanding::Absent,
+        tools: Vec::new(),
         unavailable_obligations: Vec::new(),
+        unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
     }
