@@ -15,6 +15,7 @@ pub mod guardrail;
 pub mod hook;
 pub mod id;
 pub mod idempotency;
+pub mod json;
 pub mod knowledge;
 pub mod memory;
 pub mod notification;

@@ -42,6 +42,7 @@ mod heavy;
 mod hook;
 mod idempotency;
 mod impact;
+mod inert;
 mod interface;
 mod knowledge;
 mod lanes;
