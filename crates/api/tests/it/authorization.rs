@@ -112,6 +112,7 @@ const TABLE: &[(&str, &str)] = &[
     ("read_execution", "+ . + + + + + + + . . ."),
     ("read_execution_events", "+ . + + + + + + + . . ."),
     ("cancel_execution", "f . f f + f + + + . . ."),
+    ("read_execution_review", "f . f + f f + + + . . ."),
     ("review_execution", "f . f + f f + + + . . ."),
     ("read_evidence_graph", "+ . + + + + + + + . . ."),
     ("read_evidence_artifact", "+ . + + + + + + + . . ."),

@@ -316,6 +316,7 @@ impl<'a> Stage<'a> {
             "cancel_execution" => {
                 return app.post(format!("/v1/executions/{}/cancel", self.under_way().await), self.body(operation));
             }
+            "read_execution_review" => format!("/v1/executions/{}/review", self.waiting().await),
             "review_execution" => {
                 return app.post(format!("/v1/executions/{}/review", self.waiting().await), self.body(operation));
             }

@@ -152,6 +152,7 @@ operations! {
     ReadExecution = "read_execution" => place(P::ExecutionView, P::ExecutionView);
     // The submitter may always stop and follow its own run.
     CancelExecution = "cancel_execution" => place(P::ExecutionView, P::ExecutionKill);
+    ReadReview = "read_execution_review" => place(P::ExecutionView, P::ReleaseApprove);
     ReviewExecution = "review_execution" => place(P::ExecutionView, P::ReleaseApprove);
     ReadExecutionEvents = "read_execution_events" => place(P::ExecutionView, P::ExecutionView);
     ListExecutions = "list_executions" => place(P::ExecutionView, P::ExecutionView);
