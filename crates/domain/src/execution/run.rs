@@ -83,6 +83,8 @@ pub struct Run<'a> {
     /// Bytes that guardrails may still look at.
     looks_left: usize,
     hook_calls: u32,
+    /// Calls that agents wanted so far, whichever step they are of.
+    tool_calls: u32,
     /// The documents that were retrieved.
     citable: BTreeSet<String>,
     conversing: Conversing,
@@ -130,6 +132,7 @@ impl<'a> Run<'a> {
             passage: None,
             looks_left: LOOK_BYTES,
             hook_calls: 0,
+            tool_calls: 0,
             citable: BTreeSet::new(),
             conversing: Conversing::No,
             told_routes: false,
