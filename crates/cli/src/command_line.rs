@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 /// Governs AI workloads from a shell: what runs where, what stands behind an answer, and a directory that says how it
 /// should be.
 #[derive(Parser)]
-#[command(name = "fairway", version, about, propagate_version = true, max_term_width = 100)]
+#[command(name = "fairway", version, about, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 done, 1 refused or failed, 2 wrong usage (`sync status`: differs), 3 the server \
     cannot be reached, 5 the run goes on.\n\nExamples:\n  fairway login --server https://fairway.example.org\n  \

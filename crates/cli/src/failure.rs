@@ -67,11 +67,6 @@ impl Failure {
     pub(crate) fn file(finding: Finding) -> Self {
         Self::Files(vec![finding])
     }
-
-    /// Whether the server refused with this code.
-    pub(crate) fn is_refusal(&self, code: &str) -> bool {
-        matches!(self, Self::Refused(refusal) if refusal.code == code)
-    }
 }
 
 fn lines(findings: &[Finding]) -> String {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::{
     fs::{self, File},
     io::Read as _,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 /// Longest file: content of 4 MiB, and room for what is around it.
@@ -27,7 +27,7 @@ pub(crate) struct Source {
 }
 
 /// A file's value, and where each part of it stands.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Located {
     /// The file.
     pub(crate) name: String,
@@ -86,11 +86,6 @@ impl Source {
         let value = strict::yaml(&self.text).map_err(|fault| fault.of(&name))?;
         Ok(Located { name, value, places })
     }
-
-    /// Line and column of a byte of the text, both from 1.
-    pub(crate) fn place_of(&self, offset: usize) -> (u32, u32) {
-        place_in(&self.text, offset)
-    }
 }
 
 /// Line and column of a byte of a text, both from 1; columns count characters.
@@ -111,6 +106,63 @@ impl Located {
     pub(crate) fn finding(&self, pointer: &str, code: &str, message: impl Into<String>) -> Finding {
         Finding::whole(&self.name, code, message).at(self.place(pointer))
     }
+}
+
+/// How many files and folders a directory may hold: one that was named by mistake, such as `/`, is not walked through.
+const MOST_FILES: usize = 20_000;
+
+/// The YAML and JSON files below a directory, in the order of their paths. Hidden ones are an editor's business.
+///
+/// # Errors
+/// When it is no directory, holds far too much, or a link in it leads out of it.
+pub(crate) fn below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let wrong = |path: &Path, code: &str, message: &str| {
+        Failure::file(Finding::whole(path.display().to_string(), code, message))
+    };
+    let root = directory.canonicalize().ok().filter(|root| root.is_dir());
+    let root = root.ok_or_else(|| wrong(directory, "file_unreadable", "there is no such directory"))?;
+    let mut files = Vec::new();
+    let mut folders = vec![directory.to_owned()];
+    let mut seen = 0_usize;
+    while let Some(folder) = folders.pop() {
+        let unreadable = |_| wrong(&folder, "file_unreadable", "the directory cannot be read");
+        for entry in fs::read_dir(&folder).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            seen += 1;
+            if seen > MOST_FILES {
+                return Err(wrong(directory, "directory_too_large", "the directory holds more than 20 000 files"));
+            }
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.starts_with('.') {
+                continue;
+            }
+            let found = fs::symlink_metadata(&path).map_err(unreadable)?;
+            if found.is_symlink() {
+                // A link to a folder could lead around in a circle; one to a file must stay inside.
+                let target = path.canonicalize().ok().filter(|target| target.starts_with(&root) && target.is_file());
+                if target.is_none() {
+                    return Err(wrong(
+                        &path,
+                        "link_leads_out",
+                        "a link leads to a file of the directory, and nowhere else",
+                    ));
+                }
+            }
+            if found.is_dir() {
+                folders.push(path);
+            } else if is_ours(&path) {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn is_ours(path: &Path) -> bool {
+    let known =
+        |extension: &std::ffi::OsStr| ["yaml", "yml", "json"].iter().any(|ours| extension.eq_ignore_ascii_case(ours));
+    path.extension().is_some_and(known)
 }
 
 fn read(path: &Path, longest: u64) -> Result<Source, Finding> {

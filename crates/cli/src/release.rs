@@ -207,7 +207,10 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             let body = json!({ "reason": reason, "lane": lane });
             output.one(&server.post(&["releases", &release.id, "rollback"], &body)?)
         }
-        Command::Gates(release) => output.list(&server.list(&["releases", &release.id, "gates"], &[])?, &GATE_COLUMNS),
+        Command::Gates(release) => match server.get(&["releases", &release.id, "gates"], &[])? {
+            Value::Array(gates) => output.list(&gates, &GATE_COLUMNS),
+            other => output.one(&other),
+        },
         Command::Watch(arguments) => watch::watch(server, output, arguments),
         Command::Lanes { workload, env } => board::show(server, output, workload, env),
     }

@@ -73,14 +73,6 @@ impl Server {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// The same server, as somebody else where somebody is named.
-    pub(crate) fn acting_as(&self, actor: Option<&str>) -> Self {
-        let mut identity = self.identity.clone();
-        identity.actor = actor.map(str::to_owned).or(identity.actor);
-        let (agent, base, chosen) = (self.agent.clone(), self.base.clone(), self.chosen.clone());
-        Self { agent, base, identity, chosen, workspace: self.workspace.clone() }
-    }
-
     /// The id of the workspace that commands work in: of the one that was chosen, else of the only one that is seen, else
     /// of the one that is called `default`.
     pub(crate) fn workspace(&self) -> Result<&str, Failure> {

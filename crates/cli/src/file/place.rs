@@ -115,8 +115,12 @@ impl<'t> Walk<'t> {
                         Event::Scalar(key, _, 0, None) => key.replace('~', "~0").replace('/', "~1"),
                         _ => return Err(Fault::key(place(span))),
                     };
+                    let member = format!("{pointer}/{key}");
+                    if self.places.contains_key(&member) {
+                        return Err(Fault::repeated(place(span)));
+                    }
                     let (event, span) = self.next()?;
-                    height = height.max(1 + self.node(event, span, format!("{pointer}/{key}"), depth + 1)?.1);
+                    height = height.max(1 + self.node(event, span, member, depth + 1)?.1);
                 }
                 anchor
             }

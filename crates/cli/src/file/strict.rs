@@ -46,6 +46,10 @@ impl Fault {
         Self::new(place, "yaml_key_no_text", "a key must be a text")
     }
 
+    pub(super) const fn repeated(place: (u32, u32)) -> Self {
+        Self::new(place, "yaml_duplicate_key", REPEATED)
+    }
+
     pub(super) fn of(self, file: &str) -> Finding {
         Finding::whole(file, self.code, self.message).at(self.place)
     }

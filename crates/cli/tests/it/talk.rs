@@ -29,7 +29,8 @@ fn released(app: &TestApp) -> (Terminal, Terminal, String) {
 }
 
 async fn workload(app: &TestApp) {
-    let fields = json!([{ "name": "text", "type": "textarea", "required": true }, { "name": "urgent", "type": "boolean" }]);
+    let fields =
+        json!([{ "name": "text", "type": "textarea", "required": true }, { "name": "urgent", "type": "boolean" }]);
     let interface = json!({ "presentation_mode": "form", "input_fields": fields, "output_display": "text" });
     let body = json!({ "slug": "sorter", "owner_ref": "team:sorting", "invocation_mode": "form" });
     let made = app.post("/v1/workloads", body).as_actor("user:ada").await.expect(201);
@@ -59,7 +60,8 @@ async fn a_workload_is_released_run_and_explained_by_commands_alone() {
     let board = ada.done(&["releases", "lanes", "sorter", "--env", "dev"]);
     assert_eq!(board.matches(id).count(), 3, "{board}");
 
-    let answer = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=Thanks, great!", "--input", "urgent=true"]);
+    let answer =
+        ada.run(&["run", "sorter", "--env", "dev", "--input", "text=Thanks, great!", "--input", "urgent=true"]);
     assert_eq!((answer.code, answer.out.as_str()), (0, "praise\n"), "{}", answer.err);
     assert!(answer.err.contains("started"), "progress goes to standard error: {}", answer.err);
     let streamed = ada.run(&["run", "sorter", "-e", "dev", "-i", "text:=\"It came late.\"", "--stream"]);
@@ -98,7 +100,10 @@ async fn a_workload_is_released_run_and_explained_by_commands_alone() {
 async fn assets_are_made_versioned_compared_and_put_away() {
     let app = TestApp::start().await;
     let (ada, _, _) = released(&app);
-    let files = directory(&[("next.yaml", "rules: [{id: all, condition: always, outcome: allow, reason_code: open}]\n"), ("flow.yaml", "entry_step: end\nsteps: [{id: end, type: return, output: {said: yes}}]\n")]);
+    let files = directory(&[
+        ("next.yaml", "rules: [{id: all, condition: always, outcome: allow, reason_code: open}]\n"),
+        ("flow.yaml", "entry_step: end\nsteps: [{id: end, type: return, output: {said: yes}}]\n"),
+    ]);
     let next = files.path().join("next.yaml");
     ada.done(&["assets", "add-version", "sort-policy", shown(&next), "--note", "Everybody."]);
     let versions = ada.json(&["assets", "versions", "sort-policy"]);
@@ -133,7 +138,14 @@ async fn exit_codes_say_what_happened() {
     assert_eq!(terminal.run(&["run", "x", "--env", "dev", "--wait", "soon"]).code, 2);
     let elsewhere = Terminal::offline().run(&["workloads", "list", "--server", "http://127.0.0.1:9"]);
     assert_eq!(elsewhere.code, 3, "{}", elsewhere.err);
-    let in_clear = Terminal::offline().run(&["workloads", "list", "--server", "http://fairway.example.org", "--token", "secret-token"]);
+    let in_clear = Terminal::offline().run(&[
+        "workloads",
+        "list",
+        "--server",
+        "http://fairway.example.org",
+        "--token",
+        "secret-token",
+    ]);
     assert_eq!(in_clear.code, 2);
     assert!(!in_clear.err.contains("secret-token"), "{}", in_clear.err);
     assert_eq!(terminal.run(&["assets", "show", "nothing"]).code, 1);
@@ -156,7 +168,16 @@ async fn a_profile_is_kept_for_its_owner_alone() {
     let listed: Value = serde_json::from_str(&terminal.done(&["workloads", "list"])).unwrap();
     assert!(listed.is_array(), "server, actor and output are remembered");
 
-    terminal.done(&["login", "--profile", "far", "--server", "https://fairway.example.org", "--token", "far-token", "--unchecked"]);
+    terminal.done(&[
+        "login",
+        "--profile",
+        "far",
+        "--server",
+        "https://fairway.example.org",
+        "--token",
+        "far-token",
+        "--unchecked",
+    ]);
     let mode = std::fs::metadata(terminal.config()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let text = std::fs::read_to_string(terminal.config()).unwrap();
@@ -181,13 +202,17 @@ async fn a_wait_ends_and_the_run_goes_on() {
     let slug = workload.execute_path().split('/').nth(4).unwrap().to_owned();
     let terminal = Terminal::at(&app);
     // Nobody takes runs out of the line here, so this one cannot end.
-    let id = terminal.done(&["run", &slug, "--env", "dev", "--inputs", "/dev/stdin", "--no-wait"].map(|word| if word == "/dev/stdin" { "examples/cli/letter.yaml" } else { word }));
+    let id = terminal.done(
+        &["run", &slug, "--env", "dev", "--inputs", "/dev/stdin", "--no-wait"]
+            .map(|word| if word == "/dev/stdin" { "examples/cli/letter.yaml" } else { word }),
+    );
     let id = id.trim();
     let waited = terminal.run(&["executions", "wait", id, "--wait", "1s"]);
     assert_eq!(waited.code, 5, "{}", waited.err);
     assert!(waited.err.contains(id), "{}", waited.err);
 
-    let mut child = terminal.command(&["executions", "wait", id, "--wait", "60s"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        terminal.command(&["executions", "wait", id, "--wait", "60s"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut interrupted = false;
     // Interrupted once the handler is there: until then the signal would end the child by itself.
     while !interrupted {
