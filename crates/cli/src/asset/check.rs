@@ -61,9 +61,17 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Result<Vec<Finding>, Fail
         Ok(located) => located,
         Err(finding) => return Ok(vec![finding]),
     };
-    let within = located.value.get("kind").and_then(Value::as_str).and_then(AssetKind::parse);
-    let (kind, pointer) = match (kind, within, located.value.get("content")) {
-        (None, Some(kind), Some(_)) => (kind, "/content"),
+    // A manifest says `kind`, a body of the API `asset_kind`.
+    let named = ["kind", "asset_kind"].into_iter().find(|name| located.value.get(*name).is_some_and(Value::is_string));
+    let (kind, pointer) = match (kind, named, located.value.get("content")) {
+        (None, Some(name), Some(_)) => {
+            let within = located.value.get(name).and_then(Value::as_str).and_then(AssetKind::parse);
+            let Some(within) = within else {
+                let message = "there is no such kind of asset";
+                return Ok(vec![located.finding(&format!("/{name}"), "invalid_asset_kind", message)]);
+            };
+            (within, "/content")
+        }
         (Some(kind), _, _) => (kind, ""),
         (None, _, _) => (called_after(path).ok_or_else(unknown_kind)?, ""),
     };

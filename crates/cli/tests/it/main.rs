@@ -1,5 +1,8 @@
 //! The command line as people use it: the built program as a child, and a real server where one is needed.
 
+mod corpus;
+mod policy;
+mod sync;
 mod talk;
 
 use fairway_testkit::TestApp;
