@@ -22,7 +22,6 @@ mod knowledge;
 pub mod metrics;
 mod release;
 mod rollout;
-pub mod seed;
 pub mod serve;
 mod share_link;
 mod system;

@@ -39,7 +39,11 @@ pub(super) fn apply(
     }
     let mut releases = Vec::new();
     for ((manifest, _), step) in wanted.releases.iter().zip(&plan.releases) {
-        releases.push(draft(server, &manifest.target_lane, step, &versions)?);
+        let mut release = draft(server, &manifest.target_lane, step, &versions)?;
+        if let Some(members) = release.as_object_mut() {
+            members.insert("example_inputs".to_owned(), json!(manifest.example_inputs));
+        }
+        releases.push(release);
     }
     for rest in plan.unmanaged.iter().filter(|rest| rest.action == RestAction::Archive) {
         server.post(&["assets", &rest.asset_id, "archive"], &json!({ "workspace_id": server.workspace()? }))?;

@@ -1,6 +1,7 @@
 //! The command line as people use it: the built program as a child, and a real server where one is needed.
 
 mod corpus;
+mod demo;
 mod policy;
 mod sync;
 mod talk;
