@@ -2,6 +2,7 @@
 
 mod corpus;
 mod demo;
+mod guide;
 mod policy;
 mod sync;
 mod talk;
