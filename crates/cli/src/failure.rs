@@ -159,7 +159,7 @@ pub(crate) struct Finding {
     pub(crate) path: Option<String>,
     /// Of a token in a prompt: the byte of the prompt's text at which it begins.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) offset: Option<usize>,
+    pub(crate) offset: Option<u32>,
 }
 
 impl Finding {
@@ -172,6 +172,12 @@ impl Finding {
     /// The same at a place.
     pub(crate) fn at(mut self, place: Option<(u32, u32)>) -> Self {
         (self.line, self.column) = place.unzip();
+        self
+    }
+
+    /// The same about a token of a prompt.
+    pub(crate) fn with_offset(mut self, offset: Option<usize>) -> Self {
+        self.offset = offset.and_then(|offset| u32::try_from(offset).ok());
         self
     }
 

@@ -209,7 +209,9 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::Gates(release) => match server.get(&["releases", &release.id, "gates"], &[])? {
             Value::Array(gates) => output.list(&gates, &GATE_COLUMNS),
-            other => output.one(&other),
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+                output.one(&other)
+            }
         },
         Command::Watch(arguments) => watch::watch(server, output, arguments),
         Command::Lanes { workload, env } => board::show(server, output, workload, env),

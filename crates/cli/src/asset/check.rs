@@ -111,7 +111,7 @@ pub(crate) fn content_problems(kind: AssetKind, located: &Located, pointer: &str
         }
         Err(ContentRefusal::Prompt(refusal)) => {
             let finding = at("/system_prompt", refusal.code(), refusal.to_string());
-            vec![Finding { offset: refusal.offset(), ..finding }]
+            vec![finding.with_offset(refusal.offset())]
         }
     }
 }

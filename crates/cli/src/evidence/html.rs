@@ -96,7 +96,7 @@ fn places(graph: &Graph) -> Vec<(usize, usize)> {
             }
         }
     }
-    let mut rows = vec![0_usize; 16];
+    let mut rows = [0_usize; 16];
     let mut place = |column: usize| {
         let row = rows.get_mut(column).map_or(0, |row| {
             *row += 1;

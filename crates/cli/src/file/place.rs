@@ -113,7 +113,15 @@ impl<'t> Walk<'t> {
                     let key = match event {
                         Event::MappingEnd => break,
                         Event::Scalar(key, _, 0, None) => key.replace('~', "~0").replace('/', "~1"),
-                        _ => return Err(Fault::key(place(span))),
+                        Event::Scalar(..) | Event::Alias(_) | Event::SequenceStart(..) | Event::MappingStart(..) => {
+                            return Err(Fault::key(place(span)));
+                        }
+                        Event::Nothing
+                        | Event::StreamStart
+                        | Event::StreamEnd
+                        | Event::DocumentStart(_)
+                        | Event::DocumentEnd
+                        | Event::SequenceEnd => return Err(Fault::syntax(place(span))),
                     };
                     let member = format!("{pointer}/{key}");
                     if self.places.contains_key(&member) {

@@ -335,10 +335,9 @@ fn standing(
         query.push(("lane", &wanted.target_lane));
     }
     let exactly = |bound: &BTreeSet<Option<String>>| bound == versions && !versions.contains(&None);
-    if let Some(active) = server.find(&["workloads", workload, "active-release"], &query)? {
-        if exactly(&bound_in(&active)) {
-            return Ok(Some((ReleaseAction::Keep, active)));
-        }
+    let active = server.find(&["workloads", workload, "active-release"], &query)?;
+    if let Some(active) = active.filter(|active| exactly(&bound_in(active))) {
+        return Ok(Some((ReleaseAction::Keep, active)));
     }
     let mut draft = None;
     for listed in server.list(&["releases"], &[("workload_id", workload), ("environment", &wanted.environment)])? {

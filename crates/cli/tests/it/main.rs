@@ -1,5 +1,12 @@
 //! The command line as people use it: the built program as a child, and a real server where one is needed.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test ends at the first surprise, helpers included"
+)]
+
 mod corpus;
 mod demo;
 mod guide;

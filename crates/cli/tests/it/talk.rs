@@ -13,8 +13,8 @@ const PROMPT: &str = r#"{"system_prompt": "Sort this.\nOne of: praise (thanks, g
 const MODEL: &str = r#"{"provider_route": {"route_id": "local-rules", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved"}}"#;
 const POLICY: &str = "rules:\n  - {id: in-dev, condition: environment == \"dev\", outcome: allow, reason_code: dev}\n  - {id: loud, condition: 'inputs.text.contains(\"!!!\")', outcome: deny, reason_code: too_loud}\n";
 
-/// A workload that was made, released and approved by commands alone.
-fn released(app: &TestApp) -> (Terminal, Terminal, String) {
+/// A prompt, a model policy and a policy, made by commands.
+fn contents(app: &TestApp) -> (Terminal, Terminal) {
     let (ada, grace) = (Terminal::at(app).acting_as("user:ada"), Terminal::at(app).acting_as("user:grace"));
     let files = directory(&[("prompt.json", PROMPT), ("model.json", MODEL), ("policy.yaml", POLICY)]);
     for (slug, kind, file) in [
@@ -25,7 +25,7 @@ fn released(app: &TestApp) -> (Terminal, Terminal, String) {
         let file = files.path().join(file);
         ada.done(&["assets", "create", slug, "--kind", kind, "--owner", "team:sorting", shown(&file)]);
     }
-    (ada, grace, String::new())
+    (ada, grace)
 }
 
 async fn workload(app: &TestApp) {
@@ -42,7 +42,7 @@ async fn workload(app: &TestApp) {
 async fn a_workload_is_released_run_and_explained_by_commands_alone() {
     let app = TestApp::start().await;
     workload(&app).await;
-    let (ada, grace, _) = released(&app);
+    let (ada, grace) = contents(&app);
     let bound = ["--bind", "sort-prompt", "--bind", "sort-model@v1", "--bind", "sort-policy"];
     let create: Vec<&str> = ["releases", "create", "sorter", "--env", "dev"].into_iter().chain(bound).collect();
     let release = ada.json(&create);
@@ -99,7 +99,7 @@ async fn a_workload_is_released_run_and_explained_by_commands_alone() {
 #[tokio::test]
 async fn assets_are_made_versioned_compared_and_put_away() {
     let app = TestApp::start().await;
-    let (ada, _, _) = released(&app);
+    let (ada, _) = contents(&app);
     let files = directory(&[
         ("next.yaml", "rules: [{id: all, condition: always, outcome: allow, reason_code: open}]\n"),
         ("flow.yaml", "entry_step: end\nsteps: [{id: end, type: return, output: {said: yes}}]\n"),
@@ -202,10 +202,7 @@ async fn a_wait_ends_and_the_run_goes_on() {
     let slug = workload.execute_path().split('/').nth(4).unwrap().to_owned();
     let terminal = Terminal::at(&app);
     // Nobody takes runs out of the line here, so this one cannot end.
-    let id = terminal.done(
-        &["run", &slug, "--env", "dev", "--inputs", "/dev/stdin", "--no-wait"]
-            .map(|word| if word == "/dev/stdin" { "examples/cli/letter.yaml" } else { word }),
-    );
+    let id = terminal.done(&["run", &slug, "--env", "dev", "--no-wait"]);
     let id = id.trim();
     let waited = terminal.run(&["executions", "wait", id, "--wait", "1s"]);
     assert_eq!(waited.code, 5, "{}", waited.err);
