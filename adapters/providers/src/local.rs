@@ -1,6 +1,6 @@
 //! The built-in provider: deterministic, offline, for development and demonstrations.
 //!
-//! It follows four rules, and the same call always gets the same answer.
+//! It follows five rules, and the same call always gets the same answer.
 //!
 //! 1. Where the instructions or the last message of the user hold a line `One of: a, b, c`, the answer is the option
 //!    that shares most words with what the user says; the first of equals. An option may carry hints in parentheses,
@@ -9,15 +9,17 @@
 //!    made of what the user says (see [`draft`]).
 //! 3. Where a message of the user lists documents, each behind its name in brackets, the answer is the first sentence of the
 //!    first of them, with that name behind it: `Thirty days. [leave]`.
-//! 4. Otherwise the answer is the first sentence of what the user says, cut at 280 characters.
+//! 4. Where the last message of the user holds lines `Call: name {"its": "arguments"}` and tools of these names are offered,
+//!    the answer is those calls; once they were made, it is the first sentence of what the last tool said ([`tools`]).
+//! 5. Otherwise the answer is the first sentence of what the user says, cut at 280 characters.
 //!
 //! What the user says is the last message of the user; without one, the instructions.
 //!
 //! Its vectors count words ([`embedding`]): texts that share words lie near each other, and that is all it knows of them.
 
-mod embedding;
-
 mod draft;
+mod embedding;
+mod tools;
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
@@ -47,14 +49,21 @@ impl Provider for Local {
     ) -> Result<Completion, ProviderFailure> {
         let call = &*call.conversation;
         let said = said(call);
-        let chosen = if draft::is_asked_for(&call.system_prompt) {
+        let tool_calls = tools::wanted(call, said);
+        let chosen = if let Some(told) = tools::told(call) {
+            Some(extract(told))
+        } else if draft::is_asked_for(&call.system_prompt) {
             // What the user says is what the draft is about: options in it are the draft's.
             Some(draft::prompt_template(said))
         } else {
             let chosen = options(&call.system_prompt).or_else(|| options(said)).and_then(|line| choose(line, said));
             chosen.or_else(|| call.messages.iter().find_map(cited))
         };
-        let text = limited(chosen.unwrap_or_else(|| extract(said)), call.max_tokens);
+        let text = if tool_calls.is_empty() {
+            limited(chosen.unwrap_or_else(|| extract(said)), call.max_tokens)
+        } else {
+            String::new()
+        };
         let mut metadata = Map::new();
         metadata.insert("provider".to_owned(), json!("local"));
         metadata.insert("notice".to_owned(), json!("deterministic development provider, no model was asked"));
@@ -63,6 +72,7 @@ impl Provider for Local {
             tokens_in: words(&call.system_prompt).saturating_add(read),
             tokens_out: words(&text),
             text,
+            tool_calls,
             metadata,
             ..Completion::default()
         })

@@ -13,9 +13,10 @@ use crate::{
 };
 use anyhow::Context as _;
 use fairway_artifacts::Artifacts;
+use fairway_calling::GuardedCaller;
 use fairway_domain::{
     asset::ports::ArtifactStore,
-    execution::{dispatch::Dispatch, provider::Provider},
+    execution::{dispatch::Dispatch, outward::Outward, provider::Provider},
     id::Ids,
     redaction::Redactor,
     secret::{Secret, Secrets},
@@ -111,6 +112,8 @@ pub struct Parts {
     pub artifacts: Arc<dyn ArtifactStore>,
     /// Who answers provider calls.
     pub provider: Arc<dyn Provider>,
+    /// Who calls the addresses of tools and hooks.
+    pub outward: Arc<dyn Outward>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
     /// Where identifiers come from.
@@ -134,6 +137,7 @@ impl Parts {
         Ok(Self {
             artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("the artifact store")?),
             provider: Arc::new(Accounts::new(accounts)),
+            outward: Arc::new(GuardedCaller::new(guard, secrets)),
             clock: Arc::new(SystemClock),
             ids: Arc::new(SystemIds),
         })
@@ -185,6 +189,7 @@ fn stores(database: &Database) -> Stores {
         asset_grants: shared.clone(),
         impact: shared.clone(),
         knowledge: shared.clone(),
+        memory: shared.clone(),
         ledger: shared.clone(),
         workloads: shared.clone(),
         share_links: shared.clone(),
@@ -228,8 +233,8 @@ impl Process {
                 embedding: settings.embedding_model.clone(),
             },
         };
-        let Parts { artifacts, provider, clock, ids } = parts;
-        let services = Services::new(stores(&relays), artifacts, provider, (clock, ids), runs);
+        let Parts { artifacts, provider, outward, clock, ids } = parts;
+        let services = Services::new(stores(&relays), artifacts, (provider, outward), (clock, ids), runs);
         Ok(Self {
             url,
             services,

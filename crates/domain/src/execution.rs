@@ -1,6 +1,7 @@
 //! Executions: runs of a workload, from acceptance to their one end.
 
 pub mod dispatch;
+pub mod outward;
 pub mod plan;
 pub mod ports;
 pub mod progress;
@@ -9,12 +10,14 @@ pub mod retrieval;
 pub mod review;
 pub mod routing;
 pub mod run;
+pub mod tool;
 
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
     evidence::{EvidenceArtifact, RecordedDecision, SnapshotDigest, lineage::LineageItem},
     id::{ExecutionId, ReleaseId, ShareLinkId, WorkloadId, WorkspaceId},
+    memory::Writeback,
     notification::Category,
     policy::Obligation,
     release::lane::Lane,
@@ -281,6 +284,8 @@ pub struct Ending {
     pub fulfilled: Vec<(Obligation, Timestamp)>,
     /// What happened since it last said how far it came; `None` where it never did.
     pub progress: Option<progress::Progress>,
+    /// The turn of its conversation, where that is kept.
+    pub memory: Option<Writeback>,
     /// When it ended.
     pub finished_at: Timestamp,
     /// The one fact of it.

@@ -102,8 +102,8 @@ pub enum StepKind {
     Agent {
         /// The policy it is routed by; without one, the release's.
         model_policy: Option<Text>,
-        /// Names of the tools it may use.
-        tools: Vec<String>,
+        /// The tools that it may use.
+        tools: ToolChoice,
         /// Most turns it may take.
         max_steps: Option<u64>,
     },
@@ -149,6 +149,15 @@ impl StepKind {
             Self::Task { .. } | Self::Return { .. } => None,
         }
     }
+}
+
+/// Which of the tools that a release binds an agent may use.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ToolChoice {
+    /// All of them.
+    All,
+    /// Those of these names: what the model calls them, or the slugs of their assets.
+    Named(Vec<String>),
 }
 
 /// What a task does.
@@ -369,6 +378,16 @@ impl Flow {
         self.steps.iter().flat_map(Step::references).filter_map(|(_, _, reference)| role(reference)).collect()
     }
 
+    /// What each of its agents may use.
+    pub fn agents(&self) -> impl Iterator<Item = &ToolChoice> {
+        self.steps.iter().filter_map(|step| match &step.kind {
+            StepKind::Agent { tools, .. } => Some(tools),
+            StepKind::Task { .. } | StepKind::LlmCall { .. } | StepKind::Embedding { .. } | StepKind::Return { .. } => {
+                None
+            }
+        })
+    }
+
     /// The flow as the content of a version.
     #[must_use]
     pub fn to_content(&self) -> Value {
@@ -422,7 +441,13 @@ impl Step {
         match &self.kind {
             StepKind::Task { action } => put("action", Some(json!(action.as_str()))),
             StepKind::Agent { tools, max_steps, .. } => {
-                put("tools", (!tools.is_empty()).then(|| json!(tools)));
+                put(
+                    "tools",
+                    match tools {
+                        ToolChoice::All => None,
+                        ToolChoice::Named(names) => Some(json!(names)),
+                    },
+                );
                 put("max_steps", max_steps.map(|most| json!(most)));
             }
             StepKind::Return { output } => put("output", Some(output.source())),

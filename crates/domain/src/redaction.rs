@@ -128,6 +128,8 @@ pub struct Redaction {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redactor {
     national_ids: Vec<NationalId>,
+    /// What is found and counted, and left as it is.
+    spared: Vec<Class>,
 }
 
 impl Default for Redactor {
@@ -141,14 +143,25 @@ impl Redactor {
     /// One that masks these national ids beside all other classes.
     #[must_use]
     pub fn new(national_ids: &[NationalId]) -> Self {
-        Self { national_ids: national_ids.to_vec() }
+        Self { national_ids: national_ids.to_vec(), spared: Vec::new() }
+    }
+
+    /// The same, which finds and counts these classes and leaves them as they are.
+    #[must_use]
+    pub fn sparing(&self, spared: &[Class]) -> Self {
+        Self { national_ids: self.national_ids.clone(), spared: spared.to_vec() }
+    }
+
+    /// What stands in the text for something that was found.
+    fn instead<'t>(&self, class: Class, was: &'t str) -> &'t str {
+        if self.spared.contains(&class) { was } else { class.mask() }
     }
 
     /// Masks what is in a text.
     #[must_use]
     pub fn redact_text(&self, text: &str) -> Redaction {
         let mut found = Counts::default();
-        let without_addresses = email::mask(text, &mut found);
+        let without_addresses = email::mask(text, |was| self.instead(Class::Email, was), &mut found);
         let text = self.mask_words(&without_addresses, &mut found);
         Redaction { text, found }
     }
@@ -172,6 +185,9 @@ impl Redactor {
                 if let Some((class, _)) = redaction.found.iter().find(|(class, _)| class.mask() == redaction.text) {
                     *value = Value::String(redaction.text);
                     found.count(class);
+                } else if redaction.text == digits {
+                    // All of them are one word, so what was spared in it is the whole.
+                    found.add(&redaction.found);
                 }
             }
             Value::String(text) => {
@@ -192,7 +208,7 @@ impl Redactor {
         if key.is_some_and(phone::is_named) && phone::is_bare(text) {
             let mut found = Counts::default();
             found.count(Class::Phone);
-            return Redaction { text: Class::Phone.mask().to_owned(), found };
+            return Redaction { text: self.instead(Class::Phone, text).to_owned(), found };
         }
         self.redact_text(text)
     }
@@ -201,7 +217,13 @@ impl Redactor {
         let masked: Vec<(String, Redaction)> = members
             .keys()
             .map(|key| (key.clone(), self.redact_text(key)))
-            .filter(|(key, redaction)| *key != redaction.text)
+            .filter(|(key, redaction)| {
+                let is_masked = *key != redaction.text;
+                if !is_masked {
+                    found.add(&redaction.found);
+                }
+                is_masked
+            })
             .collect();
         let mut taken: BTreeMap<String, u64> = BTreeMap::new();
         for (key, redaction) in masked {
@@ -226,7 +248,7 @@ impl Redactor {
         while let Some(next) = place.next() {
             match self.begins(place) {
                 Some((class, end)) => {
-                    masked.push_str(class.mask());
+                    masked.push_str(self.instead(class, text.get(place.at()..end).unwrap_or_default()));
                     found.count(class);
                     place = place.after_mask(end);
                 }

@@ -11,6 +11,7 @@ pub mod reference;
 mod refusal;
 pub mod review;
 pub mod rollback;
+pub mod tool;
 
 use crate::{
     access::ActorRef,

@@ -109,6 +109,16 @@ impl Endpoint {
         Ok(Answer::new(response, self.limits.body))
     }
 
+    /// The same endpoint over the same connections, asked with this query beside its own.
+    #[must_use]
+    pub fn asking<'q>(&self, query: impl Iterator<Item = (&'q str, String)>) -> Self {
+        let mut endpoint = self.clone();
+        for (name, value) in query {
+            endpoint.url.query_pairs_mut().append_pair(name, &value);
+        }
+        endpoint
+    }
+
     /// The address of a path below the endpoint's own.
     fn at(&self, path: &str) -> Result<Url, EgressRefusal> {
         if path.is_empty() {

@@ -2,13 +2,16 @@
 
 pub(crate) mod admission;
 mod behalf;
+mod control;
 mod documents;
 mod engine;
 mod evidence;
 mod follow;
 pub(crate) mod live;
+mod outward;
 pub mod plan;
 mod recovery;
+mod remember;
 mod review;
 mod run;
 mod start;

@@ -19,10 +19,11 @@ use fairway_domain::{
     },
     audit::{AuditStore, Stamp},
     environment::EnvironmentStore,
-    execution::{dispatch::Dispatch, ports::ExecutionStore, provider::Provider, review::ReviewStore},
+    execution::{dispatch::Dispatch, outward::Outward, ports::ExecutionStore, provider::Provider, review::ReviewStore},
     id::{AssetVersionId, Ids, NamespaceId, TenantId, WorkspaceId},
     idempotency::IdempotencyStore,
     knowledge::ports::KnowledgeStore,
+    memory::ports::MemoryStore,
     redaction::Redactor,
     release::ports::ReleaseStore,
     rollout::ports::RolloutStore,
@@ -66,6 +67,8 @@ pub struct Stores {
     pub ledger: Arc<dyn ArtifactLedger>,
     /// Documents of knowledge bases, and the ends of their contracts.
     pub knowledge: Arc<dyn KnowledgeStore>,
+    /// Turns of conversations.
+    pub memory: Arc<dyn MemoryStore>,
     /// Workloads.
     pub workloads: Arc<dyn WorkloadStore>,
     /// Share links.
@@ -137,6 +140,8 @@ pub struct Services {
     pub(crate) stores: Stores,
     pub(crate) artifacts: Arc<dyn ArtifactStore>,
     pub(crate) provider: Arc<dyn Provider>,
+    /// Calls the addresses of tools and hooks.
+    pub(crate) outward: Arc<dyn Outward>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn Ids>,
     pub(crate) settings: Settings,
@@ -159,7 +164,7 @@ impl Services {
     pub fn new(
         stores: Stores,
         artifacts: Arc<dyn ArtifactStore>,
-        provider: Arc<dyn Provider>,
+        (provider, outward): (Arc<dyn Provider>, Arc<dyn Outward>),
         (clock, ids): (Arc<dyn Clock>, Arc<dyn Ids>),
         settings: Settings,
     ) -> Self {
@@ -167,6 +172,7 @@ impl Services {
             stores,
             artifacts,
             provider,
+            outward,
             clock,
             ids,
             settings,

@@ -23,8 +23,8 @@ use uuid::Uuid;
 #[schema(as = EvidenceArtifact)]
 pub(crate) struct ArtifactView {
     artifact_id: Uuid,
-    /// `provider_call`, `route_refused`, `contract_decision`, `retrieval_event`, `citations`, `transcript`, `redaction` or
-    /// `review`.
+    /// `provider_call`, `route_refused`, `contract_decision`, `retrieval_event`, `guardrail`, `hook`, `citations`,
+    /// `transcript`, `redaction` or `review`.
     artifact_kind: String,
     storage_ref: String,
     #[schema(format = DateTime)]

@@ -1,6 +1,5 @@
 //! The body of a request: plain JSON within bounds, read strictly, then as what the handler asks for.
 
-mod strict;
 mod value;
 
 use super::{HttpBase, shape};
@@ -14,7 +13,10 @@ use actix_web::{
     http::header::{self, HeaderMap},
     web::{self, BytesMut},
 };
-use fairway_domain::asset::canonical::Canonical;
+use fairway_domain::{
+    asset::canonical::Canonical,
+    json::{self, JsonRefusal},
+};
 use futures_util::{StreamExt as _, future::LocalBoxFuture};
 use serde::{
     Deserialize, Deserializer,
@@ -89,12 +91,20 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
             let patience = base.ok_or_else(ApiError::internal)?.body_timeout;
             let arrived = timeout(patience, arrive(payload, announced, LIMIT)).await;
             let bytes = arrived.map_err(|_| ApiError::request_timeout())??;
-            let document = if bytes.is_empty() { Value::Object(Map::new()) } else { strict::read(&bytes)? };
+            let document =
+                if bytes.is_empty() { Value::Object(Map::new()) } else { json::read(&bytes).map_err(unread)? };
             // A large body would lie there for as long as its request lasts.
             drop(bytes);
             let value = read_as(&document).map_err(|problem| unread_field(&request, problem))?;
             Ok(Self { value, document })
         })
+    }
+}
+
+fn unread(refusal: JsonRefusal) -> ApiError {
+    match refusal {
+        JsonRefusal::Malformed => ApiError::malformed_json(),
+        JsonRefusal::TooLarge => ApiError::payload_too_large(),
     }
 }
 

@@ -135,11 +135,12 @@ async fn a_control_that_nothing_enforces_blocks_production_alone() {
     let policy = given.policy("policy").await;
     let mut examples = documents(folder());
     let mut bound = vec![policy];
-    for kind in ["guardrail_config", "mcp_server", "sovereignty_profile"] {
+    for kind in ["mcp_server", "sovereignty_profile"] {
         let slug = kind.replace('_', "-");
         bound.push(given.version(kind, &slug, examples.remove(kind).unwrap()).await);
     }
-    // A control that stands behind a reference looks just as strict.
+    // A control that stands behind a reference looks just as strict, and runs do not go by it.
+    given.version("guardrail_config", "guardrail-config", examples.remove("guardrail_config").unwrap()).await;
     given
         .version("hook_definition", "hook", {
             let handler = json!({ "type": "http", "ref": "https://hooks.example.com/ask" });
@@ -147,7 +148,8 @@ async fn a_control_that_nothing_enforces_blocks_production_alone() {
         })
         .await;
     let flow = given.flow("flow", crate::stage::ECHO_FLOW).await;
-    let harness = json!({ "entry": { "flow_ref": { "slug": flow.slug } }, "hooks": [{ "slug": "hook" }] });
+    let harness = json!({ "entry": { "flow_ref": { "slug": flow.slug } }, "hooks": [{ "slug": "hook" }],
+        "guardrails": [{ "slug": "guardrail-config" }] });
     bound.push(given.version("workload_harness", "harness", harness).await);
     let workload = given.workload("guarded").await;
     let dev = given.approved(&workload, &bound).await;
@@ -157,10 +159,11 @@ async fn a_control_that_nothing_enforces_blocks_production_alone() {
     let detail = app.post(&path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
     let missing = detail["missing"].as_array().unwrap();
     let codes: Vec<&str> = missing.iter().map(|one| one["code"].as_str().unwrap()).collect();
-    assert_eq!(codes, ["control_not_enforced"; 7]);
+    assert_eq!(codes, ["control_not_enforced"; 8]);
     let messages: Vec<&str> = missing.iter().map(|one| one["message"].as_str().unwrap()).collect();
     for (pointer, kind, asset) in [
         ("/guardrails/0/on_error", "guardrail_config", "guardrail-config"),
+        ("/guardrails/2/on_error", "guardrail_config", "guardrail-config"),
         ("/on_drift", "mcp_server", "mcp-server"),
         ("/allowed_tools", "mcp_server", "mcp-server"),
         ("/denied_tools", "mcp_server", "mcp-server"),

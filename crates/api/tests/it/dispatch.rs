@@ -19,7 +19,7 @@ pub(crate) fn queued(app: &TestApp, workload: &ActiveWorkload) -> Request {
 }
 
 /// A queued run, once it was accepted.
-async fn accepted(app: &TestApp, workload: &ActiveWorkload) -> Value {
+pub(crate) async fn accepted(app: &TestApp, workload: &ActiveWorkload) -> Value {
     let answer = queued(app, workload).await;
     let body = answer.expect(202);
     assert_eq!(body["state"], "queued");
@@ -279,7 +279,7 @@ async fn asks_twice(app: &TestApp) -> ActiveWorkload {
 }
 
 /// What happens to a worker's runs when it says nothing for as long as its lease.
-async fn falls_silent(app: &TestApp) {
+pub(crate) async fn falls_silent(app: &TestApp) {
     let owner = app.database().owner().await.unwrap();
     owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
 }

@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod agent;
 mod allowance;
 mod aloud;
 mod artifacts;
@@ -34,15 +35,19 @@ mod flow;
 mod generate;
 mod grants;
 mod growth;
+mod guardrail;
 mod guide;
 mod heavy;
+mod hook;
 mod idempotency;
 mod impact;
+mod inert;
 mod interface;
 mod knowledge;
 mod lanes;
 mod lanes_under_load;
 mod lookup;
+mod memory;
 mod openapi;
 mod overheard;
 mod overload;

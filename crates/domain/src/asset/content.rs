@@ -12,6 +12,7 @@ mod promise;
 mod rule;
 mod schema;
 mod sovereignty;
+pub mod tool;
 mod warning;
 
 use super::kind::AssetKind;
@@ -26,9 +27,11 @@ use std::collections::BTreeSet;
 pub use enforcement::{RecordedField, recorded_only};
 pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
-pub use promise::unenforced_promises;
+pub use promise::{Reach, unenforced_promises};
+pub(crate) use schema::{PATTERN_BYTES, linear};
 pub use schema::{parsed as schema_value, schema};
 pub use sovereignty::SovereigntyProfile;
+pub use tool::Tool;
 pub use warning::{ContentWarning, warnings};
 
 /// Most values in one content, members and items counted at every depth.
@@ -47,6 +50,8 @@ pub enum CheckedContent {
     Flow(Flow),
     /// A sovereignty profile.
     Sovereignty(SovereigntyProfile),
+    /// A tool.
+    Tool(Box<Tool>),
     /// Any other kind: what reads it reads it as JSON.
     Plain,
 }
@@ -137,8 +142,10 @@ pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
         AssetKind::SovereigntyProfile => {
             SovereigntyProfile::parse(content).map(CheckedContent::Sovereignty).map_err(ContentRefusal::Invalid)
         }
+        AssetKind::ToolDefinition => {
+            Tool::parse(content).map(|tool| CheckedContent::Tool(Box::new(tool))).map_err(ContentRefusal::Invalid)
+        }
         AssetKind::KnowledgeBase
-        | AssetKind::ToolDefinition
         | AssetKind::HookDefinition
         | AssetKind::McpServer
         | AssetKind::Skill

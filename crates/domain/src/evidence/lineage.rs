@@ -127,6 +127,8 @@ pub enum UntrustedReason {
     UserSupplied,
     /// It stands in a document, and whoever wrote that is not asking.
     RetrievedDocument,
+    /// A tool gave it, and whoever stands behind the tool is not asking.
+    ToolResult,
     /// A model wrote it.
     ModelOutput,
 }
@@ -138,6 +140,7 @@ impl UntrustedReason {
         match self {
             Self::UserSupplied => "user_supplied",
             Self::RetrievedDocument => "retrieved_document",
+            Self::ToolResult => "tool_result",
             Self::ModelOutput => "model_output",
         }
     }

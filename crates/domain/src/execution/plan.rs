@@ -1,15 +1,23 @@
 //! What a run goes by: the bound contents, read once for a release, and who asks.
 
 use crate::{
-    asset::{canonical::Checksum, content::ModelPolicy, kind::AssetKind},
+    asset::{
+        canonical::Checksum,
+        content::{ModelPolicy, Tool},
+        kind::AssetKind,
+    },
     execution::{retrieval::BoundKnowledge, routing::Routing},
     flow::{Action, Flow},
+    guardrail::Guardrails,
+    hook::{Handler, Hook, Hooks},
+    memory::BoundMemory,
     policy::{CompiledPolicy, Obligation, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
     prompt::composition::ComposedPrompt,
     release::lane::Lane,
     time::Timestamp,
 };
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// Obligations that a run fulfils. A policy that may impose another one is not activated: a control that is not enforced
 /// must not look as if it were.
@@ -44,6 +52,14 @@ pub struct RunPlan {
     pub routing: Routing,
     /// The knowledge bases that the release binds, in the order of the bindings.
     pub knowledge: Vec<BoundKnowledge>,
+    /// The memory that the release binds; `None` where it asks for what cannot be done: then nothing is remembered.
+    pub memory: Option<BoundMemory>,
+    /// The tools that the release binds, in the order of the bindings.
+    pub tools: Vec<BoundTool>,
+    /// The guardrails that the release binds.
+    pub guardrails: Arc<Guardrails>,
+    /// The hooks that it binds.
+    pub hooks: Hooks,
     /// What the release binds, by role.
     pub bound: Vec<BoundAsset>,
     /// What the prompt includes, each version once.
@@ -52,6 +68,25 @@ pub struct RunPlan {
     pub release_id: String,
     /// The workload's identifier, as policies read it.
     pub workload_id: String,
+}
+
+/// A tool that a release binds.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BoundTool {
+    /// The asset's slug.
+    pub slug: String,
+    /// The version.
+    pub source: Source,
+    /// What it says.
+    pub tool: Tool,
+}
+
+impl BoundTool {
+    /// Whether an agent that names its tools may mean this one: by what models call it, or by its slug.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        self.tool.name == name || self.slug == name
+    }
 }
 
 /// A version that is bound in a role.
@@ -91,7 +126,16 @@ impl RunPlan {
 
     /// Whether some decision of a run may impose this.
     pub(super) fn may_impose(&self, obligation: Obligation) -> bool {
-        self.policy.obligations().any(|imposed| imposed == obligation)
+        let asked = self.hooks.iter().filter_map(|hook| match &hook.handler {
+            Handler::Policy(policy) => Some(policy.as_ref()),
+            Handler::Http(_) | Handler::Unavailable => None,
+        });
+        asked.chain([&self.policy]).any(|policy| policy.obligations().any(|imposed| imposed == obligation))
+    }
+
+    /// Whether a guardrail or a hook may change answers, hold them back, or let a person look at them first.
+    pub(super) fn holds_answers_back(&self) -> bool {
+        self.guardrails.hold_answers_back() || self.hooks.iter().any(Hook::holds_answers_back)
     }
 }
 
@@ -120,7 +164,19 @@ impl RunFacts {
     /// Asks the policy of a plan about a run with these inputs.
     #[must_use]
     pub fn decide(&self, plan: &RunPlan, inputs: &Map<String, Value>, now: Timestamp) -> PolicyDecision {
-        plan.policy.decide(&PolicyInput {
+        self.ask(&plan.policy, plan, inputs, now)
+    }
+
+    /// The same of another policy.
+    #[must_use]
+    pub fn ask(
+        &self,
+        policy: &CompiledPolicy,
+        plan: &RunPlan,
+        inputs: &Map<String, Value>,
+        now: Timestamp,
+    ) -> PolicyDecision {
+        policy.decide(&PolicyInput {
             actor: PolicyActor {
                 reference: &self.actor,
                 kind: self.actor_kind,

@@ -4,6 +4,7 @@ use super::{
     Execution, StepRow,
     provider::{Completion, ProviderError, ToolCall},
     routing::{Answer, Attempt},
+    tool::{ToolFailure, ToolResult},
 };
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -112,7 +113,7 @@ pub fn told_afterwards(steps: &[StepRow]) -> Vec<RunEvent> {
     steps.iter().flat_map(of).collect()
 }
 
-/// What a provider answered to a step, kept so that nobody asks it twice.
+/// What a provider or a tool answered to a step, kept so that nobody asks it twice.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KeptAnswer {
     /// The step that asked.
@@ -168,6 +169,16 @@ pub enum Said {
         /// The code of the failure.
         error: String,
     },
+    /// What a tool gave.
+    Tool {
+        /// Its result.
+        tool_result: Value,
+    },
+    /// A tool gave nothing, and why.
+    ToolFailure {
+        /// The code of the failure.
+        tool_error: String,
+    },
 }
 
 impl KeptAnswer {
@@ -195,10 +206,31 @@ impl KeptAnswer {
         Self { step_id: step_id.to_owned(), attempts, was_told: answer.was_told, said }
     }
 
-    /// The answer as it came, whole.
+    /// What a tool gave, to be kept.
     #[must_use]
-    pub fn answer(self) -> Answer {
+    pub fn of_tool(step_id: &str, result: &ToolResult) -> Self {
+        let said = match result {
+            Ok(result) => Said::Tool { tool_result: result.clone() },
+            Err(failure) => Said::ToolFailure { tool_error: failure.code().to_owned() },
+        };
+        Self { step_id: step_id.to_owned(), attempts: Vec::new(), was_told: false, said }
+    }
+
+    /// What a tool gave, where it is that.
+    #[must_use]
+    pub fn tool(self) -> Option<ToolResult> {
+        match self.said {
+            Said::Tool { tool_result } => Some(Ok(tool_result)),
+            Said::ToolFailure { tool_error } => Some(Err(ToolFailure::of_code(&tool_error))),
+            Said::Answer { .. } | Said::Failure { .. } => None,
+        }
+    }
+
+    /// The answer of a provider as it came, whole, where it is one.
+    #[must_use]
+    pub fn answer(self) -> Option<Answer> {
         let completion = match self.said {
+            Said::Tool { .. } | Said::ToolFailure { .. } => return None,
             Said::Answer { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata } => {
                 Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, cost_micros, metadata })
             }
@@ -210,7 +242,8 @@ impl KeptAnswer {
             retry_after: None,
             latency: Duration::from_micros(kept.latency_us),
         };
-        Answer { attempts: self.attempts.into_iter().map(attempt).collect(), was_told: self.was_told, completion }
+        let attempts = self.attempts.into_iter().map(attempt).collect();
+        Some(Answer { attempts, was_told: self.was_told, completion })
     }
 }
 
@@ -233,6 +266,7 @@ pub struct Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::execution::outward::OutwardError;
 
     #[test]
     fn answers_and_failures_come_back_as_they_went() {
@@ -252,16 +286,28 @@ mod tests {
             let answer = Answer { attempts, was_told: completion.is_ok(), completion };
             let kept = serde_json::to_string(&KeptAnswer::of("ask", &answer)).unwrap();
             let read: KeptAnswer = serde_json::from_str(&kept).unwrap();
-            assert_eq!((read.step_id.as_str(), read.clone().answer()), ("ask", answer));
+            assert_eq!((read.step_id.as_str(), read.clone().answer()), ("ask", Some(answer)));
+            assert_eq!(read.tool(), None);
+        }
+    }
+
+    #[test]
+    fn what_tools_gave_comes_back_as_it_went() {
+        let failures = OutwardError::ALL.map(ToolFailure::Call).into_iter().chain([ToolFailure::OutcomeUnknown]);
+        let values = [json!(null), json!("text"), json!({"text": "a", "error": "b"})];
+        for result in failures.map(Err).chain(values.map(Ok)) {
+            let kept = serde_json::to_string(&KeptAnswer::of_tool("agent", &result)).unwrap();
+            let read: KeptAnswer = serde_json::from_str(&kept).unwrap();
+            assert_eq!((read.clone().answer(), read.tool()), (None, Some(result)));
         }
     }
 
     #[test]
     fn what_an_earlier_version_kept_is_read() {
         let kept = r#"{"step_id":"ask","text":"a","tokens_in":1,"tokens_out":2,"metadata":{}}"#;
-        let answer = serde_json::from_str::<KeptAnswer>(kept).unwrap().answer();
+        let answer = serde_json::from_str::<KeptAnswer>(kept).unwrap().answer().unwrap();
         assert_eq!((answer.attempts.len(), answer.completion.unwrap().text.as_str()), (0, "a"));
         let failed = serde_json::from_str::<KeptAnswer>(r#"{"step_id":"ask","error":"gone"}"#).unwrap();
-        assert_eq!(failed.answer().completion, Err(ProviderError::Unavailable));
+        assert_eq!(failed.answer().unwrap().completion, Err(ProviderError::Unavailable));
     }
 }

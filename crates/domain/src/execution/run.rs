@@ -3,44 +3,51 @@
 //! [`Run::start`] and [`Run::answered`] go on until the run needs a model's answer or has ended. Whoever drives it asks the
 //! provider, keeps time and leases, and may stop at any question: what the run did until then is in it.
 
+mod agent;
 mod call;
 mod cut;
 mod failure;
 mod lineage;
+mod memory;
 mod obligation;
+mod passage;
+mod restate;
 mod retrieve;
 mod scope;
+mod turn;
 
 #[cfg(test)]
 mod tests;
 
 use super::{
-    Outcome, Payload, RunError, Status, StepRecord,
-    plan::{RunFacts, RunPlan},
+    Outcome, RunError, Status, StepRecord,
     progress::RunEvent,
-    retrieval::{Lookup, Retrieved, Unretrieved},
-    routing::{Answer, Question},
+    retrieval::{Retrieved, Unretrieved},
+    routing::Answer,
 };
 use crate::{
-    evidence::{
-        EvidenceArtifact, RecordedDecision,
-        lineage::{LineageItem, UntrustedReason},
-    },
+    evidence::{RecordedDecision, lineage::UntrustedReason},
     flow::{Action, Next, Output, Step, StepKind, allowance::Allowance, reference::Template},
-    id::{DecisionId, ExecutionId, Ids},
+    guardrail::LOOK_BYTES,
+    id::DecisionId,
     policy::{self, Obligation, PolicyDecision},
-    redaction::Redactor,
-    time::{Clock, Timestamp},
+    time::Timestamp,
 };
-use call::Asked;
+use agent::Agent;
 pub use cut::Cut;
 use failure::StepFailure;
+use memory::Conversing;
+pub use memory::{Recollection, allows};
+use passage::{Passage, Then, Walking};
 use scope::Known;
 use serde_json::{Map, Value, json};
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
+use turn::{Awaits, Reached, Waiting};
+pub use turn::{Closed, Ended, Outside, Subject, Turn};
 
 /// Steps that one run may take. A sound flow has no cycle and at most 200 steps; this holds even if it had.
 pub const STEP_BUDGET: usize = 1_000;
@@ -51,114 +58,12 @@ pub const VALUE_BYTES: usize = 16 << 20;
 /// What a policy may ask for that answers are held back for until the end.
 const HOLD_BACK: [Obligation; 3] = [Obligation::RedactOutput, Obligation::RequireCitation, Obligation::HumanReview];
 
-/// What a run is about.
-#[derive(Clone, Copy)]
-pub struct Subject<'a> {
-    /// The run.
-    pub execution_id: ExecutionId,
-    /// What it goes by.
-    pub plan: &'a RunPlan,
-    /// Who asks.
-    pub facts: &'a RunFacts,
-    /// What was sent.
-    pub inputs: &'a Map<String, Value>,
-    /// The same as it is kept.
-    pub sent: &'a Payload,
-    /// Its digest.
-    pub sent_digest: [u8; 32],
-}
-
-/// What comes from outside without being asked for.
-#[derive(Clone, Copy)]
-pub struct Outside<'a> {
-    /// The present moment.
-    pub clock: &'a dyn Clock,
-    /// Fresh identifiers and salts.
-    pub ids: &'a dyn Ids,
-    /// Masks personal data.
-    pub redactor: &'a Redactor,
-}
-
-/// What a run needs to go on.
-#[derive(Debug)]
-#[must_use]
-pub enum Turn {
-    /// What the contracts of the bound knowledge bases say, in their order, before anything else is done.
-    Check,
-    /// A model's answer.
-    Ask(Box<Question>),
-    /// Documents.
-    LookUp(Box<Lookup>),
-    /// Nothing: it has ended.
-    Ended,
-}
-
-/// How a run ended, and all that it leaves behind.
-#[derive(Clone, Debug)]
-pub struct Ended {
-    /// Where it is now. A run that awaits its review has succeeded so far.
-    pub status: Status,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Why it has no answer.
-    pub error: Option<RunError>,
-    /// The answer and what its providers said of it.
-    pub output: Option<(Value, Map<String, Value>)>,
-    /// What its steps did, in order.
-    pub steps: Vec<StepRecord>,
-    /// Decisions taken on the way.
-    pub decisions: Vec<RecordedDecision>,
-    /// Documents kept as evidence.
-    pub artifacts: Vec<EvidenceArtifact>,
-    /// What its steps read.
-    pub lineage: Vec<LineageItem>,
-    /// Obligations that were fulfilled, and when.
-    pub fulfilled: Vec<(Obligation, Timestamp)>,
-    /// The strictest decision of the run.
-    pub decision: PolicyDecision,
-}
-
-/// A run that has ended, and what it owes.
-#[derive(Clone, Debug)]
-pub struct Closed {
-    /// What happened and was not taken while it ran.
-    pub events: Vec<RunEvent>,
-    execution_id: ExecutionId,
-    value_bytes: usize,
-    ended: Ended,
-    owed: Vec<Obligation>,
-    transcript: Vec<Value>,
-    /// The documents that an answer can cite.
-    citable: BTreeSet<String>,
-}
-
-/// How far a step got.
-enum Reached {
-    /// Its end.
-    Done(Value),
-    /// A question.
-    Asks(Box<Question>, Box<Asked>),
-    /// Documents that it needs.
-    LooksUp(Box<Lookup>),
-}
-
-/// A step that waits for an answer.
-struct Waiting<'a> {
-    step: &'a Step,
-    began: Timestamp,
-    awaits: Awaits,
-}
-
-/// What a step waits for.
-enum Awaits {
-    Answer(Box<Asked>),
-    Documents(Box<Lookup>),
-}
-
 /// One run under way.
 pub struct Run<'a> {
     subject: Subject<'a>,
     outside: Outside<'a>,
+    /// What was sent, as steps read it.
+    inputs: Cow<'a, Map<String, Value>>,
     outputs: BTreeMap<String, Value>,
     /// Why outputs are not to be trusted, by step.
     doubts: BTreeMap<String, UntrustedReason>,
@@ -171,8 +76,16 @@ pub struct Run<'a> {
     /// What any decision of the run imposed, the first first.
     owed: Vec<Obligation>,
     waiting: Option<Waiting<'a>>,
+    /// The agent of the step under way, where it has one.
+    agent: Option<Box<Agent<'a>>>,
+    /// A value that guardrails or hooks are at.
+    passage: Option<Passage<'a>>,
+    /// Bytes that guardrails may still look at.
+    looks_left: usize,
+    hook_calls: u32,
     /// The documents that were retrieved.
     citable: BTreeSet<String>,
+    conversing: Conversing,
     /// Whether it was noted which routes are never called.
     told_routes: bool,
     /// What happened and was not taken yet; `None` where nobody wants to be told.
@@ -196,11 +109,14 @@ impl<'a> Run<'a> {
             lineage: Vec::new(),
             fulfilled: Vec::new(),
             decision,
+            turn: None,
         };
         Self {
             // Which decision counts is known at the end alone, and then it is too late to listen.
             keeps_transcript: subject.plan.may_impose(Obligation::RecordTranscript),
-            shows_answers: HOLD_BACK.iter().all(|held_back| !subject.plan.may_impose(*held_back)),
+            shows_answers: !subject.plan.holds_answers_back()
+                && HOLD_BACK.iter().all(|held_back| !subject.plan.may_impose(*held_back)),
+            inputs: Cow::Borrowed(subject.given),
             subject,
             outside,
             outputs: BTreeMap::new(),
@@ -210,7 +126,12 @@ impl<'a> Run<'a> {
             transcript: Vec::new(),
             owed,
             waiting: None,
+            agent: None,
+            passage: None,
+            looks_left: LOOK_BYTES,
+            hook_calls: 0,
             citable: BTreeSet::new(),
+            conversing: Conversing::No,
             told_routes: false,
             events: None,
             ended,
@@ -247,6 +168,13 @@ impl<'a> Run<'a> {
     }
 
     fn begin(&mut self) -> Turn {
+        match self.conversing {
+            Conversing::Wants => Turn::Recall,
+            Conversing::No | Conversing::Knows { .. } => self.pass(Then::Begin),
+        }
+    }
+
+    fn walk_in(&mut self) -> Turn {
         match self.subject.plan.flow.entry() {
             Some(step) => self.walk(step),
             None => self.fail(RunError::new("flow_invalid", "the flow has no entry")),
@@ -258,14 +186,21 @@ impl<'a> Run<'a> {
         let Some(Waiting { step, began, awaits: Awaits::Answer(asked) }) = self.waiting.take() else {
             return Turn::Ended;
         };
-        if self.shows_answers
-            && !answer.was_told
-            && let Ok(completion) = &answer.completion
-        {
-            self.tell(|| RunEvent::delta(&step.id, &completion.text));
+        if matches!(step.kind, StepKind::Agent { .. }) {
+            return self.agent_answered(Walking { step, began }, *asked, answer);
         }
-        let produced = self.take_answer(step, *asked, answer).and_then(|value| self.produced(step, value));
-        self.go_on(step, began, produced)
+        if let Ok(completion) = &answer.completion {
+            self.tell_answer(step, answer.was_told, &completion.text);
+        }
+        match self.take_answer(step, *asked, answer) {
+            Ok(value) if matches!(step.kind, StepKind::LlmCall { .. }) => {
+                self.pass_with(value, Then::Answered(Walking { step, began }))
+            }
+            answered => {
+                let produced = answered.and_then(|value| self.produced(step, value));
+                self.go_on(step, began, produced)
+            }
+        }
     }
 
     /// Goes on with the documents that were looked up. Documents for no step change nothing.
@@ -273,8 +208,18 @@ impl<'a> Run<'a> {
         let Some(Waiting { step, began, awaits: Awaits::Documents(lookup) }) = self.waiting.take() else {
             return Turn::Ended;
         };
-        let produced = self.take_documents(step, &lookup, found).and_then(|value| self.produced(step, value));
-        self.go_on(step, began, produced)
+        match self.take_documents(step, &lookup, found) {
+            Ok(documents) => self.pass(Then::Documents(Walking { step, began }, documents)),
+            Err(failure) if self.agent.is_some() => self.tool_failed(Walking { step, began }, failure),
+            Err(failure) => self.go_on(step, began, Err(failure)),
+        }
+    }
+
+    /// Tells what a model said, unless that was told while it said it or may not be told.
+    fn tell_answer(&mut self, step: &Step, was_told: bool, text: &str) {
+        if self.shows_answers && !was_told {
+            self.tell(|| RunEvent::delta(&step.id, text));
+        }
     }
 
     fn go_on(&mut self, step: &'a Step, began: Timestamp, produced: Result<Value, StepFailure>) -> Turn {
@@ -301,6 +246,7 @@ impl<'a> Run<'a> {
             self.leave_unanswered(code);
         }
         let events = self.take_events();
+        self.ended.turn = self.to_remember();
         Closed {
             events,
             execution_id: self.subject.execution_id,
@@ -314,10 +260,18 @@ impl<'a> Run<'a> {
 
     /// Notes the question that the run was cut at: it was asked, and nobody waits for what is answered.
     fn leave_unanswered(&mut self, code: &str) {
-        let Some(Waiting { step, began, awaits }) = self.waiting.take() else { return };
-        if let Awaits::Answer(asked) = awaits {
-            self.keep_unanswered(step, *asked);
-        }
+        let (step, began) = match self.waiting.take() {
+            Some(Waiting { step, began, awaits: Awaits::Answer(asked) }) => {
+                self.keep_unanswered(step, *asked);
+                (step, began)
+            }
+            Some(Waiting { step, began, awaits: Awaits::Documents(_) | Awaits::Tool }) => (step, began),
+            None => match self.leave_passage() {
+                Some(left) => left,
+                None => return,
+            },
+        };
+        self.leave_agent(step);
         self.tell(|| RunEvent::step_completed(&step.id, Some(code)));
         self.ended.steps.push(StepRecord {
             step_id: step.id.clone(),
@@ -336,13 +290,11 @@ impl<'a> Run<'a> {
             let began = self.outside.clock.now();
             self.tell(|| RunEvent::step_started(&step.id, step.kind.as_str()));
             let done = match self.take(step) {
-                Ok(Reached::Asks(call, asked)) => {
-                    self.waiting = Some(Waiting { step, began, awaits: Awaits::Answer(asked) });
-                    return Turn::Ask(call);
+                Ok(Reached::Asks(question, asked)) => {
+                    return self.pass(Then::Ask(Walking { step, began }, question, asked));
                 }
                 Ok(Reached::LooksUp(lookup)) => {
-                    self.waiting = Some(Waiting { step, began, awaits: Awaits::Documents(lookup.clone()) });
-                    return Turn::LookUp(lookup);
+                    return self.pass(Then::LookUp(Walking { step, began }, lookup));
                 }
                 Ok(Reached::Done(value)) => Ok(value),
                 Err(failure) => Err(failure),
@@ -356,6 +308,7 @@ impl<'a> Run<'a> {
 
     /// Notes how a step went, and finds the next one.
     fn leave(&mut self, step: &Step, began: Timestamp, done: Result<Value, StepFailure>) -> Result<&'a Step, Turn> {
+        self.agent = None;
         let plan = self.subject.plan;
         let failure = done.as_ref().err().map(StepFailure::code);
         self.tell(|| RunEvent::step_completed(&step.id, failure.as_deref()));
@@ -379,10 +332,8 @@ impl<'a> Run<'a> {
                 return Err(Turn::Ended);
             }
             Err(StepFailure::RefusedByContract) => return Err(self.refused_by_contract()),
-            Err(StepFailure::NoRoom) => {
-                let message = "the values of the run take more room than a run has";
-                return Err(self.fail(RunError::new("value_too_large", message)));
-            }
+            Err(StepFailure::Stopped(error)) => return Err(self.fail(error)),
+            Err(StepFailure::NoRoom) => return Err(self.fail(RunError::no_room())),
         };
         match (plan.flow.next_after(step, succeeded), error) {
             (Next::Step(next), _) => Ok(next),
@@ -393,13 +344,21 @@ impl<'a> Run<'a> {
     }
 
     fn complete(&mut self, returned: &str) -> Turn {
-        (self.ended.status, self.ended.outcome) = (Status::Completed, Outcome::Success);
         let value = self.outputs.remove(returned).unwrap_or(Value::Null);
+        self.pass_with(value, Then::Return)
+    }
+
+    fn completed(&mut self, value: Value) -> Turn {
+        (self.ended.status, self.ended.outcome) = (Status::Completed, Outcome::Success);
         self.ended.output = Some((value, std::mem::take(&mut self.metadata)));
         Turn::Ended
     }
 
     fn fail(&mut self, error: RunError) -> Turn {
+        self.pass(Then::Fail(error))
+    }
+
+    fn failed(&mut self, error: RunError) -> Turn {
         self.ended.error = Some(error);
         Turn::Ended
     }
@@ -424,9 +383,7 @@ impl<'a> Run<'a> {
                 return self.resolve(output, None).map(Reached::Done);
             }
             StepKind::Task { action: Action::RetrieveDocuments } => return self.lookup(step, &inputs),
-            StepKind::Agent { .. } => {
-                return Err(StepFailure::of("step_type_unavailable", "this server cannot run steps of this type"));
-            }
+            StepKind::Agent { tools, max_steps, .. } => return self.engage(step, &inputs, (tools, *max_steps)),
         };
         self.produced(step, produced).map(Reached::Done)
     }
@@ -441,15 +398,14 @@ impl<'a> Run<'a> {
     }
 
     fn resolve(&mut self, template: &Template, own: Option<(&str, Value)>) -> Result<Value, StepFailure> {
-        let Subject { plan, inputs, .. } = self.subject;
-        let known = Known { plan, inputs, outputs: &self.outputs, own };
+        let known = Known { plan: self.subject.plan, inputs: &self.inputs, outputs: &self.outputs, own };
         Ok(template.resolve(&known, &mut self.allowance)?)
     }
 
     /// Decides again with the step's inputs laid over the run's. The strictest decision of a run counts.
     fn evaluate_policy(&mut self, inputs: Map<String, Value>) -> Result<Value, StepFailure> {
-        let Subject { plan, facts, inputs: sent, .. } = self.subject;
-        let mut merged = sent.clone();
+        let Subject { plan, facts, .. } = self.subject;
+        let mut merged = Map::clone(&self.inputs);
         merged.extend(inputs);
         let now = self.outside.clock.now();
         let decision = facts.decide(plan, &merged, now);
@@ -457,11 +413,7 @@ impl<'a> Run<'a> {
         self.ended.decisions.push(RecordedDecision::of(id, &decision, now));
         let told = json!({ "outcome": decision.outcome.as_str(), "reason_code": decision.reason_code });
         let denied = decision.outcome == policy::Outcome::Deny;
-        for obligation in &decision.obligations {
-            if !self.owed.contains(obligation) {
-                self.owed.push(*obligation);
-            }
-        }
+        decision.obligations.iter().for_each(|obligation| self.owe(*obligation));
         self.ended.decision = policy::strictest(self.ended.decision.clone(), decision);
         if denied { Err(StepFailure::Denied) } else { Ok(told) }
     }

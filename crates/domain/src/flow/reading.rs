@@ -1,7 +1,7 @@
 //! Content into a flow: every key of every step, with everything that is wrong at once.
 
 use super::{
-    Action, Flow, MAX_AGENT_STEPS, MAX_STEPS, Output, Step, StepKind, Successor, Trigger,
+    Action, Flow, MAX_AGENT_STEPS, MAX_STEPS, Output, Step, StepKind, Successor, ToolChoice, Trigger,
     finding::{Finding, Findings, Path},
     graph,
     reference::{Reference, ReferenceRefusal, Template, Text, is_name, is_step_id},
@@ -309,14 +309,14 @@ fn is_whole(word: &str) -> bool {
     word.starts_with("{{") && word.ends_with("}}")
 }
 
-fn tools(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Vec<String> {
-    let Some(value) = map.get("tools") else { return Vec::new() };
+fn tools(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> ToolChoice {
+    let Some(value) = map.get("tools") else { return ToolChoice::All };
     let named: Option<Vec<String>> =
         value.as_array().and_then(|list| list.iter().map(|tool| tool.as_str().map(str::to_owned)).collect());
-    named.unwrap_or_else(|| {
+    ToolChoice::Named(named.unwrap_or_else(|| {
         findings.wrong_type(&path.key("tools"));
         Vec::new()
-    })
+    }))
 }
 
 fn max_steps(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Option<u64> {

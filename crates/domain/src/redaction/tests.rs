@@ -368,3 +368,18 @@ fn no_form_looks_far() {
         within(unit, 1 << 15, Duration::from_secs(10));
     }
 }
+
+#[test]
+fn what_is_spared_is_counted_and_stays() {
+    let redactor = Redactor::default().sparing(&[Class::Email, Class::Card, Class::Phone]);
+    let mut value = serde_json::json!({
+        "a@b.com": "a@b.com, 10.0.0.1, 4111 1111 1111 1111", "phone": 3_012_345_678_u64, "card": 4_111_111_111_111_111_u64,
+    });
+    let found = redactor.redact(&mut value);
+    let expected = serde_json::json!({
+        "a@b.com": "a@b.com, [ip], 4111 1111 1111 1111", "phone": 3_012_345_678_u64, "card": 4_111_111_111_111_111_u64,
+    });
+    assert_eq!(value, expected);
+    let counts = [Class::Email, Class::Ip, Class::Card, Class::Phone].map(|class| found.of(class));
+    assert_eq!(counts, [2, 1, 2, 1]);
+}

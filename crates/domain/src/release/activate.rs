@@ -4,11 +4,13 @@ use super::{
     BindingsDigest, Release, ReleaseRefusal, State,
     lane::{Deployment, DeploymentChange, Lane, LaneMove, MoveReason, Soak},
     review::ApprovalRule,
+    tool::{self, ToolStanding},
 };
 use crate::{
     asset::kind::AssetKind,
     audit::{Fact, Stamp},
     environment::is_production,
+    flow::ToolChoice,
     id::{AssetId, ReleaseId},
     rollout::{Rollout, RolloutPlan},
     slug::Slug,
@@ -52,6 +54,8 @@ pub enum FlowStanding {
         refers_to: Vec<AssetKind>,
         /// Step types and actions that this server cannot run.
         unavailable: Vec<String>,
+        /// What its agents may use.
+        agents: Vec<ToolChoice>,
     },
 }
 
@@ -62,8 +66,15 @@ pub struct Standing {
     pub primary_route: Option<RouteStanding>,
     /// The bound flow.
     pub flow: FlowStanding,
+    /// The bound tools.
+    pub tools: Vec<ToolStanding>,
     /// Obligations that the bound policy may impose and this server cannot fulfil.
     pub unavailable_obligations: Vec<String>,
+    /// What bound memory asks for that this server cannot do, in words for people.
+    pub unavailable_memory: Vec<String>,
+    /// What this server cannot do of the guardrails and hooks that are bound. It stops an activation everywhere: a run under
+    /// them would end, or pass what they are there to stop.
+    pub unavailable_controls: Vec<UnenforcedControl>,
     /// Controls that promise to fail closed and that this server does not enforce: in what is bound and in what that
     /// refers to. They stop an activation in production alone, and need not be looked for elsewhere to decide one.
     pub unenforced_controls: Vec<UnenforcedControl>,
@@ -79,7 +90,10 @@ impl Standing {
         Self {
             primary_route: None,
             flow: FlowStanding::Absent,
+            tools: Vec::new(),
             unavailable_obligations: Vec::new(),
+            unavailable_memory: Vec::new(),
+            unavailable_controls: Vec::new(),
             unenforced_controls: Vec::new(),
             has_no_route: false,
         }
@@ -101,6 +115,12 @@ impl UnenforcedControl {
     fn named(&self) -> Missing {
         let (kind, asset, pointer) = (self.kind.as_str(), &self.asset, &self.pointer);
         let message = format!("`{pointer}` of the `{kind}` `{asset}` promises to fail closed; nothing enforces it");
+        missing("controls", "control_not_enforced", message)
+    }
+
+    fn unavailable(&self) -> Missing {
+        let (kind, asset, pointer) = (self.kind.as_str(), &self.asset, &self.pointer);
+        let message = format!("this server cannot do what `{pointer}` of the `{kind}` `{asset}` says");
         missing("controls", "control_not_enforced", message)
     }
 }
@@ -157,7 +177,7 @@ pub(super) struct Redeployment<'a> {
 /// Most unenforced controls that are named one by one.
 const MAX_NAMED_CONTROLS: usize = 50;
 
-fn missing(gate: &'static str, code: &'static str, message: impl Into<String>) -> Missing {
+pub(super) fn missing(gate: &'static str, code: &'static str, message: impl Into<String>) -> Missing {
     Missing { gate, code, message: message.into() }
 }
 
@@ -191,7 +211,7 @@ impl Release {
                 gaps.push(missing("flow", "flow_invalid", "the bound flow cannot be run"));
                 false
             }
-            FlowStanding::Sound { provider_routed, refers_to, unavailable } => {
+            FlowStanding::Sound { provider_routed, refers_to, unavailable, agents } => {
                 for role in refers_to.iter().filter(|role| self.bound_asset(**role).is_none()) {
                     let message = format!("the flow refers to the role `{}`, which is not bound", role.as_str());
                     gaps.push(missing("references", "reference_unresolved", message));
@@ -203,6 +223,7 @@ impl Release {
                         format!("this server cannot run `{name}` steps"),
                     ));
                 }
+                gaps.extend(tool::gaps(agents, &standing.tools));
                 *provider_routed
             }
         };
@@ -224,6 +245,14 @@ impl Release {
             let message = format!("this server cannot fulfil the obligation `{name}`");
             gaps.push(missing("obligations", "obligation_unavailable", message));
         }
+        for wish in &standing.unavailable_memory {
+            gaps.push(missing(
+                "memory",
+                "memory_unavailable",
+                format!("this server cannot remember as it is asked to: {wish}"),
+            ));
+        }
+        gaps.extend(standing.unavailable_controls.iter().take(MAX_NAMED_CONTROLS).map(UnenforcedControl::unavailable));
         // Elsewhere such a release is tried out: its versions' warnings and its gates say as much.
         if self.is_for_production() {
             gaps.extend(standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS).map(UnenforcedControl::named));

@@ -84,7 +84,10 @@ fn sound() -> Standing {
     Standing {
         primary_route: None,
         flow: FlowStanding::Absent,
+        tools: Vec::new(),
         unavailable_obligations: Vec::new(),
+        unavailable_memory: Vec::new(),
+        unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
     }
@@ -333,8 +336,16 @@ fn all_gaps_are_named_at_once() {
             provider_routed: true,
             refers_to: vec![AssetKind::PromptTemplate],
             unavailable: vec!["agent".to_owned()],
+            agents: Vec::new(),
         },
+        tools: Vec::new(),
         unavailable_obligations: vec!["human_review".to_owned()],
+        unavailable_memory: vec!["`/type` of the `memory` `notes`".to_owned()],
+        unavailable_controls: vec![UnenforcedControl {
+            kind: AssetKind::GuardrailConfig,
+            asset: Slug::parse("rails").unwrap(),
+            pointer: "/guardrails/0/detector".to_owned(),
+        }],
         unenforced_controls: Vec::new(),
         has_no_route: false,
     };
@@ -346,12 +357,17 @@ fn all_gaps_are_named_at_once() {
         "step_type_unavailable",
         "model_policy_missing",
         "obligation_unavailable",
+        "memory_unavailable",
+        "control_not_enforced",
     ]
     "#);
     let broken = Standing {
         primary_route: Some(RouteStanding::NotApproved),
         flow: FlowStanding::Broken,
+        tools: Vec::new(),
         unavailable_obligations: Vec::new(),
+        unavailable_memory: Vec::new(),
+        unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
     };

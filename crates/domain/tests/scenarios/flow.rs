@@ -5,20 +5,27 @@ use crate::{
     policy::{self, RunAsked},
 };
 use fairway_domain::{
+    access::ActorRef,
     asset::{
         canonical::Checksum,
-        content::{ModelPolicy, SovereigntyProfile},
+        content::{self, ModelPolicy, SovereigntyProfile, Tool},
         kind::AssetKind,
     },
     execution::{
         Payload,
-        plan::{BoundAsset, RunFacts, RunPlan, Source},
-        provider::{Completion, ProviderError},
+        outward::{OutwardCall, OutwardError},
+        plan::{BoundAsset, BoundTool, RunFacts, RunPlan, Source},
+        provider::{Completion, ProviderError, ToolCall},
         routing::{Answer as Came, Attempt, Question, Routing, Wanted},
-        run::{Cut, Ended, Outside, Run, Subject, Turn},
+        run::{Cut, Ended, Outside, Recollection, Run, Subject, Turn},
+        tool::{ToolFailure, ToolRequest},
     },
     flow::{Flow, FlowProblem, parse_yaml},
-    id::{ExecutionId, Ids},
+    guardrail::Guardrails,
+    hook::{Hook, HookAnswer, HookError, Hooks},
+    id::{ExecutionId, Ids, WorkloadId},
+    memory::{BoundMemory, KeptTurn, MemoryPlace, Recalled, Remembering, SessionId, digest},
+    policy::CompiledPolicy,
     prompt::{
         PromptTemplate,
         composition::{Body, ComposedPrompt},
@@ -28,11 +35,14 @@ use fairway_domain::{
     time::{Clock, Timestamp},
 };
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 use uuid::Uuid;
@@ -45,6 +55,9 @@ const TOLD: usize = 400;
 #[serde(deny_unknown_fields)]
 struct Answer {
     text: Option<String>,
+    /// The tools that it wants to be called, each with a name and its arguments as text.
+    #[serde(default)]
+    tool_calls: Vec<(String, String)>,
     #[serde(default)]
     vector: Vec<f32>,
     /// How often the text stands there, for answers that are too long to be written down.
@@ -73,7 +86,14 @@ impl Answer {
                 let text = self.text.as_deref().unwrap_or_default().repeat(self.times);
                 let (tokens_in, tokens_out) = self.tokens;
                 let (metadata, vector) = (self.metadata.clone(), self.vector.clone());
-                Ok(Completion { text, vector, tokens_in, tokens_out, metadata, ..Completion::default() })
+                let calls = self.tool_calls.iter().enumerate();
+                let tool_calls = calls.map(|(index, (name, arguments))| ToolCall {
+                    id: format!("call-{}", index + 1),
+                    name: name.clone(),
+                    arguments: arguments.clone(),
+                });
+                let tool_calls = tool_calls.collect();
+                Ok(Completion { text, tool_calls, vector, tokens_in, tokens_out, metadata, ..Completion::default() })
             }
         }
     }
@@ -175,10 +195,75 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
         routing: routing.unwrap_or_default(),
         bound: bound.collect(),
         knowledge: Vec::new(),
+        memory: memory(scenario),
+        tools: tools(scenario),
+        guardrails: guardrails(scenario),
+        hooks: hooks(scenario),
         included: Vec::new(),
         release_id: "r-1".to_owned(),
         workload_id: "w-1".to_owned(),
     })
+}
+
+/// Tools in a list, each an asset named after what models call it.
+fn tools(scenario: &Scenario) -> Vec<BoundTool> {
+    let contents: Vec<Value> = scenario.json("tools.json").unwrap_or_default();
+    let made = contents.into_iter().map(|content| {
+        content::check(AssetKind::ToolDefinition, &content).unwrap();
+        let (tool, text) = (Tool::parse(&content).unwrap(), content.to_string());
+        let slug = format!("{}-tool", tool.name.replace('_', "-"));
+        let source = Source {
+            reference: format!("{slug}@v1"),
+            checksum: Checksum::of(text.as_bytes()),
+            size_bytes: u64::try_from(text.len()).unwrap(),
+        };
+        BoundTool { slug, source, tool }
+    });
+    made.collect()
+}
+
+fn guardrails(scenario: &Scenario) -> Arc<Guardrails> {
+    let mut guardrails = Guardrails::default();
+    if let Some(content) = scenario.json::<Value>("guardrails.json") {
+        content::check(AssetKind::GuardrailConfig, &content).unwrap();
+        guardrails.add("desk-guardrails", &content).unwrap();
+    }
+    Arc::new(guardrails)
+}
+
+/// Hooks in a list, each with the rules of the policy that its handler refers to, where it does.
+fn hooks(scenario: &Scenario) -> Hooks {
+    let contents: Vec<Map<String, Value>> = scenario.json("hooks.json").unwrap_or_default();
+    let made = contents.into_iter().enumerate().map(|(index, mut content)| {
+        let rules = content.remove("rules").map(|rules| CompiledPolicy::compile(&json!({ "rules": rules })).unwrap());
+        let content = Value::Object(content);
+        content::check(AssetKind::HookDefinition, &content).unwrap();
+        Hook::of(&format!("desk-hook-{}", index + 1), &content, rules).unwrap()
+    });
+    Hooks::of(made.collect())
+}
+
+/// The memory that the release binds, in whose conversation every run is then.
+fn memory(scenario: &Scenario) -> Option<BoundMemory> {
+    let content: Value = scenario.json("memory.json")?;
+    let remembering = Remembering::read(&content).unwrap();
+    Some(BoundMemory { asset: Uuid::from_u128(9).into(), slug: "desk-memory".to_owned(), remembering })
+}
+
+/// What there is of the conversation: questions with their answers, or nobody who could say.
+fn recalled(scenario: &Scenario, now: Timestamp) -> Recollection {
+    let Some(turns) = scenario.json::<Option<Vec<(String, String)>>>("recalled.json").unwrap_or_default() else {
+        return Recollection::Unavailable;
+    };
+    let kept = |(said, answered): (String, String)| KeptTurn {
+        execution_id: Uuid::from_u128(8).into(),
+        digest: digest(&said, &answered, [7; 16]),
+        said,
+        answered,
+        remembered_at: now,
+        expires_at: now,
+    };
+    Recollection::Read(Vec::new(), Recalled { erasure: None, turns: turns.into_iter().map(kept).collect() })
 }
 
 fn prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<ComposedPrompt> {
@@ -221,27 +306,86 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
         execution_id: ExecutionId::from(outside.fresh()),
         plan,
         facts: &facts,
-        inputs: &asked.inputs,
+        given: &asked.inputs,
         sent: &sent,
         sent_digest: sent.digest(),
     };
     let redactor = Redactor::default();
-    let mut run = Run::new(subject, decision, Outside { clock: &outside, ids: &outside, redactor: &redactor });
+    let around = Outside { clock: &outside, ids: &outside, redactor: &redactor };
+    let mut run = Run::new(subject, decision, around).in_conversation();
     let answers: Vec<Answer> = scenario.json("answers.json").unwrap_or_default();
     let mut answers = answers.into_iter();
     let mut turn = run.start();
-    while let Turn::Ask(question) = turn {
-        match put(&question, &mut answers, told) {
-            Put::Answered(answer) => turn = run.answered(answer),
-            Put::Cut(cut) => return tell_end(&run.conclude(Some(cut)), told),
-            Put::Unanswered => return,
-        }
+    let hooks: Vec<Value> = scenario.json("hook_answers.json").unwrap_or_default();
+    let mut hooks = hooks.into_iter();
+    let results: Vec<Value> = scenario.json("tool_results.json").unwrap_or_default();
+    let mut results = results.into_iter();
+    loop {
+        turn = match turn {
+            Turn::Recall => run.recalled(recalled(scenario, asked.now)),
+            Turn::Ask(question) => match put(&question, &mut answers, told) {
+                Put::Answered(answer) => run.answered(answer),
+                Put::Cut(cut) => return tell_end(&run.conclude(Some(cut)), told),
+                Put::Unanswered => return,
+            },
+            Turn::Look(looking) => run.looked(Some(looking.look(&redactor))),
+            Turn::Hook(call) => {
+                tell_hook(&call, told);
+                let Some(said) = hooks.next() else {
+                    writeln!(told, "(the script has no answer to this)").unwrap();
+                    return;
+                };
+                let failed = said.get("error").and_then(Value::as_str).and_then(OutwardError::of_code);
+                run.hooked(failed.map_or_else(|| HookAnswer::read(said), |error| Err(HookError::Call(error))))
+            }
+            Turn::CallTool(request) => {
+                tell_tool(&request, told);
+                let Some(said) = results.next() else {
+                    writeln!(told, "(the script has no answer to this)").unwrap();
+                    return;
+                };
+                if let Some(cut) = said.get("cut").and_then(Value::as_str) {
+                    writeln!(told, "stopped: {cut}").unwrap();
+                    return tell_end(&run.conclude(Some(cut_of(cut))), told);
+                }
+                match said.get("error").and_then(Value::as_str) {
+                    Some(code) => run.called(Err(ToolFailure::of_code(code))),
+                    None => run.called(Ok(said["gives"].clone())),
+                }
+            }
+            Turn::Check | Turn::LookUp(_) => panic!("scenarios bind no knowledge base"),
+            Turn::Ended => break,
+        };
     }
-    tell_end(&run.conclude(None), told);
+    let mut ended = run.conclude(None);
+    let session = SessionId::parse("s-1").unwrap();
+    let place = MemoryPlace::of(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
+    let turn = ended.remember((subject.execution_id, place), &[], Some(&[]), around);
+    tell_end(&ended, told);
+    if let Some(written) = turn {
+        tell_text("remembered", &written.turn.said, told);
+        tell_text("  and its answer", &written.turn.answered, told);
+    }
     let unused = answers.count();
     if unused > 0 {
         writeln!(told, "answers that nobody asked for: {unused}").unwrap();
     }
+}
+
+fn tell_tool(request: &ToolRequest, told: &mut String) {
+    let OutwardCall { address, path, method, said, call_id, .. } = &request.call;
+    let number = call_id.rsplit('.').next().unwrap_or_default();
+    let said = Value::Object(said.clone());
+    writeln!(told, "call {number}: {} {address}{path} with {said}, a second one {:?}", method.as_str(), request.repeat)
+        .unwrap();
+}
+
+fn tell_hook(call: &OutwardCall, told: &mut String) {
+    let said = |name: &str| call.said.get(name).map(Value::to_string).unwrap_or_default();
+    let millis = call.time.as_millis();
+    writeln!(told, "hook asked: {} for {millis} ms about {} of {}", call.address, said("event"), said("subject"))
+        .unwrap();
+    tell_text("  value", &said("value"), told);
 }
 
 /// What became of a question.
@@ -309,6 +453,13 @@ fn tell_call(question: &Question, route: usize, is_first: bool, told: &mut Strin
     tell_text("  system", &call.system_prompt, told);
     for message in &call.messages {
         tell_text(&format!("  {}", message.role.as_str()), &message.content, told);
+        for ToolCall { name, arguments, .. } in &message.tool_calls {
+            tell_text(&format!("    wants {name}"), arguments, told);
+        }
+    }
+    if !call.tools.is_empty() {
+        let names: Vec<&str> = call.tools.iter().map(|tool| tool.name.as_str()).collect();
+        writeln!(told, "  may call: {}", names.join(", ")).unwrap();
     }
 }
 
@@ -340,10 +491,28 @@ fn tell_end(ended: &Ended, told: &mut String) {
         // Nothing takes time here.
         let shown = |value: &Value| value.to_string().replace("\"latency_us\":0,", "");
         let field = |name: &str| of(name).map(|value| format!(" {name} {}", shown(value))).unwrap_or_default();
-        let fields: String =
-            ["step_id", "tokens_in", "tokens_out", "attempts", "refused", "reasons", "calls", "masked"]
-                .map(field)
-                .concat();
+        let fields: String = [
+            "step_id",
+            "tokens_in",
+            "tokens_out",
+            "attempts",
+            "refused",
+            "reasons",
+            "calls",
+            "masked",
+            "operation",
+            "decision",
+            "turns",
+            "call",
+            "tool",
+            "result",
+        ]
+        .map(field)
+        .concat();
+        let fields = match artifact.kind {
+            "guardrail" | "hook" => format!(" {}", Value::Object(artifact.body.clone())),
+            _ => fields,
+        };
         writeln!(told, "kept: {}{fields}", artifact.kind).unwrap();
         if let Some(payload) = &artifact.payload {
             tell_text("  with", &payload.body, told);

@@ -39,6 +39,7 @@ fn judge(kind: AssetKind, content: &Value) -> Result<Judged, Failure> {
         | CheckedContent::PolicyBundle(_)
         | CheckedContent::Flow(_)
         | CheckedContent::Sovereignty(_)
+        | CheckedContent::Tool(_)
         | CheckedContent::Plain => None,
     };
     Ok(Judged { prompt, canonical: Canonical::of(content)?, references: references(kind, content) })

@@ -1,16 +1,19 @@
 //! The engine: asks what a run wants to know, until it has ended, and keeps how far it came.
 
-use super::documents::Reader;
+use super::{documents::Reader, run::SHORT_WORK};
 use crate::{Services, once::ATTEMPTS};
 use fairway_domain::{
+    asset::content::tool::Repeat,
     execution::{
         dispatch::Held,
         progress::{KeptAnswer, Progress, RunEvent},
         provider::{Completion, EmbeddingCall, Listener, ProviderError, ProviderFailure, RoutePoint},
         routing::{Answer, Attempt, Question, Wanted},
         run::{Cut, Run, Turn},
+        tool::{ToolFailure, ToolRequest, ToolResult},
     },
     flow::Step,
+    knowledge::contract::AccessMode,
     signal::Signal,
     store::CommitError,
     tenant::TenantScope,
@@ -84,6 +87,8 @@ pub(super) struct Keeper<'s> {
     came: Came,
     /// An answer that was not stored.
     answer: Option<KeptAnswer>,
+    /// Whether the last answer was kept by somebody else.
+    replays: bool,
 }
 
 impl<'s> Keeper<'s> {
@@ -93,7 +98,7 @@ impl<'s> Keeper<'s> {
         keeping: Keeping,
         came: Came,
     ) -> Self {
-        Self { services, scope, held, keeping, came, answer: None }
+        Self { services, scope, held, keeping, came, answer: None, replays: false }
     }
 
     /// What happened that nobody was told.
@@ -132,13 +137,42 @@ impl<'s> Keeper<'s> {
 
     /// The answer that an earlier worker got to the question that a step asks.
     fn known(&mut self, step: Option<&str>) -> Option<Answer> {
-        let first = self.came.answers.pop_front()?;
-        if step == Some(first.step_id.as_str()) {
-            return Some(first.answer());
-        }
-        // The run goes another way than it did: nothing that was answered on the old one is of use.
+        let first = self.next_known(step)?;
+        first.answer().or_else(|| self.go_another_way())
+    }
+
+    /// What an earlier worker kept next, where it is of this step.
+    fn next_known(&mut self, step: Option<&str>) -> Option<KeptAnswer> {
+        let first = self.came.answers.pop_front();
+        self.replays = first.is_some();
+        let first = first?;
+        if step == Some(first.step_id.as_str()) { Some(first) } else { self.go_another_way() }
+    }
+
+    /// The run goes another way than it did: nothing that was answered on the old one is of use.
+    fn go_another_way<T>(&mut self) -> Option<T> {
         self.came.answers.clear();
+        self.replays = false;
         None
+    }
+
+    /// Calls a tool, unless that was done. Where an earlier worker kept what came before and no more, nobody knows whether
+    /// it was: then a call that may not be repeated is never made.
+    async fn call_tool(&mut self, run: &mut Run<'_>, request: &ToolRequest) -> Result<ToolResult, Cut> {
+        let step = run.asking().map(|step| step.id.clone());
+        let replayed = self.replays;
+        if let Some(kept) = self.next_known(step.as_deref()).and_then(KeptAnswer::tool) {
+            return Ok(kept);
+        }
+        let result = if replayed && request.repeat == Repeat::Unsafe {
+            Err(ToolFailure::OutcomeUnknown)
+        } else {
+            // What came before is stored first: whoever goes on from there knows that the call may have been made.
+            self.before_asking(run).await?;
+            self.services.call_outward(self.scope, &request.call).await.map_err(ToolFailure::Call)
+        };
+        self.answer = step.map(|step| KeptAnswer::of_tool(&step, &result));
+        Ok(result)
     }
 
     /// Puts a question, and stores what is said to it as it comes.
@@ -248,7 +282,11 @@ pub(super) async fn run_to_end(
         let question = match turn {
             Turn::Ask(question) => question,
             Turn::Check => {
-                turn = run.checked(keeper.services.contracts_say(reader).await);
+                turn = run.checked(keeper.services.contracts_say(reader, AccessMode::Retrieve).await);
+                continue;
+            }
+            Turn::Recall => {
+                turn = run.recalled(keeper.services.recall(reader).await);
                 continue;
             }
             Turn::LookUp(lookup) => {
@@ -256,6 +294,28 @@ pub(super) async fn run_to_end(
                     return Some(cut);
                 }
                 turn = run.looked_up(keeper.services.look_up(reader, &lookup).await);
+                continue;
+            }
+            Turn::CallTool(request) => {
+                turn = match keeper.call_tool(run, &request).await {
+                    Ok(result) => run.called(result),
+                    Err(cut) => return Some(cut),
+                };
+                continue;
+            }
+            Turn::Look(looking) => {
+                // Before work that takes long, what was answered is stored.
+                if looking.work() > SHORT_WORK && keeper.answered_last().await.is_err() {
+                    return Some(Cut::LeaseLost);
+                }
+                turn = run.looked(keeper.services.look(*looking).await);
+                continue;
+            }
+            Turn::Hook(call) => {
+                if let Err(cut) = keeper.before_asking(run).await {
+                    return Some(cut);
+                }
+                turn = run.hooked(keeper.services.ask_hook(reader.scope, &call).await);
                 continue;
             }
             Turn::Ended => return None,

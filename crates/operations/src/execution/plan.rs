@@ -3,26 +3,31 @@
 use crate::{Failure, Services};
 use fairway_domain::{
     asset::{
-        AssetVersion,
+        AssetVersion, VersionLabel,
         content::{self, CheckedContent},
         kind::AssetKind,
+        reference::references,
     },
     evidence::{Chain, Snapshot, SnapshotDigest},
     execution::{
-        plan::{BoundAsset, RunPlan, Source},
+        plan::{BoundAsset, BoundTool, RunPlan, Source},
         retrieval::BoundKnowledge,
         routing::Routing,
     },
     flow::Flow,
+    guardrail::Guardrails,
+    hook::{Hook, Hooks},
     id::{ReleaseId, TenantId},
     knowledge::KnowledgeBase,
-    release::Release,
+    memory::{BoundMemory, Remembering},
+    release::{Binding, Release, reference::meant_by},
     slug::Slug,
     store::Revision,
     tenant::TenantScope,
     workload::Workload,
 };
 use moka::sync::Cache;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Bytes of plans that are kept: a quarter of what the server may have in all.
@@ -126,6 +131,9 @@ impl Services {
         let (mut policy, mut flow, mut prompt) = (None, None, None);
         let (mut model_policy, mut legacy_policy, mut sovereignty) = (None, None, None);
         let (mut bound, mut included, mut knowledge) = (Vec::new(), Vec::new(), Vec::new());
+        let mut memories = Vec::new();
+        let mut tools = Vec::new();
+        let (mut guardrails, mut hooks) = (Guardrails::default(), Vec::new());
         let (mut text, mut compiled) = (1_024_usize, 0_usize);
         for binding in &release.bindings {
             let runs = matches!(
@@ -137,6 +145,10 @@ impl Services {
                     | AssetKind::ModelConfig
                     | AssetKind::SovereigntyProfile
                     | AssetKind::KnowledgeBase
+                    | AssetKind::Memory
+                    | AssetKind::ToolDefinition
+                    | AssetKind::GuardrailConfig
+                    | AssetKind::HookDefinition
             );
             let mut asset = BoundAsset { role: binding.role, slug: binding.asset_slug.to_string(), source: None };
             if !runs {
@@ -153,6 +165,25 @@ impl Services {
                 let base = base.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?;
                 let slug = binding.asset_slug.to_string();
                 knowledge.push(BoundKnowledge { asset: binding.asset_id, slug, base });
+            }
+            if binding.role == AssetKind::Memory {
+                // What asks for more than this server can do was activated before it was looked at: nothing is remembered.
+                let remembering = Remembering::read(&content).ok();
+                memories.push(remembering.map(|remembering| BoundMemory {
+                    asset: binding.asset_id,
+                    slug: binding.asset_slug.to_string(),
+                    remembering,
+                }));
+            }
+            if binding.role == AssetKind::GuardrailConfig {
+                let added = guardrails.add(binding.asset_slug.as_str(), &content);
+                added.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?;
+            }
+            if binding.role == AssetKind::HookDefinition {
+                let (hook, bytes) = self.hook(scope, (release, binding), &content).await?;
+                compiled = compiled.saturating_add(hook.compiled_bytes());
+                text = text.saturating_add(bytes);
+                hooks.push(hook);
             }
             let read = content::read(binding.role, &content);
             match read.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))? {
@@ -171,9 +202,15 @@ impl Services {
                 CheckedContent::ModelPolicy(content) if binding.role.is_legacy() => legacy_policy = Some(content),
                 CheckedContent::ModelPolicy(content) => model_policy = Some(content),
                 CheckedContent::Sovereignty(content) => sovereignty = Some(content),
+                CheckedContent::Tool(tool) => {
+                    compiled = compiled.saturating_add(tool.schema_bytes());
+                    let slug = binding.asset_slug.to_string();
+                    tools.push(BoundTool { slug, source: source(&binding.asset_slug, &version), tool: *tool });
+                }
                 CheckedContent::Plain => {}
             }
         }
+        compiled = compiled.saturating_add(guardrails.compiled_bytes());
         let model_policy = model_policy.or(legacy_policy);
         let residency = |slot: &str| self.provider.residency(slot);
         let routing = model_policy.as_ref().map(|policy| Routing::of(policy, sovereignty.as_ref(), residency));
@@ -185,6 +222,13 @@ impl Services {
                 model_policy,
                 routing: routing.unwrap_or_default(),
                 knowledge,
+                memory: match <[Option<BoundMemory>; 1]>::try_from(memories) {
+                    Ok([memory]) => memory,
+                    Err(_) => None,
+                },
+                tools,
+                guardrails: Arc::new(guardrails),
+                hooks: Hooks::of(hooks),
                 bound,
                 included,
                 release_id: release.release_id.to_string(),
@@ -193,6 +237,33 @@ impl Services {
             snapshot: Chain::of(release, workload).snapshot(),
             weight: weight(text, compiled),
         })
+    }
+
+    /// A bound hook, with the policy bundle that its handler means, and the bytes of that.
+    async fn hook(
+        &self,
+        scope: TenantScope,
+        (release, binding): (&Release, &Binding),
+        content: &Value,
+    ) -> Result<(Hook, usize), Failure> {
+        let named = references(AssetKind::HookDefinition, content);
+        let mut policy = (None, 0);
+        if let Some(reference) = named.first() {
+            let label = reference.version.as_ref().map(VersionLabel::as_str);
+            let frozen = meant_by(&release.references, binding, &reference.slug, label);
+            let frozen = frozen.ok_or(Failure::Corrupt("a live release with an open reference"))?;
+            let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
+            let (asset, version) = found.ok_or(Failure::Corrupt("a frozen reference without a version"))?;
+            let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+            // Whatever else it refers to, this server cannot ask.
+            if asset.kind == AssetKind::PolicyBundle
+                && let Ok(CheckedContent::PolicyBundle(read)) = content::read(asset.kind, &content)
+            {
+                policy = (Some(read), version.canonical.len());
+            }
+        }
+        let hook = Hook::of(binding.asset_slug.as_str(), content, policy.0);
+        Ok((hook.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?, policy.1))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{Failure, Services};
 use fairway_domain::{
     asset::{
         AssetVersion,
-        content::{self, CheckedContent},
+        content::{self, CheckedContent, Reach, Tool, tool::ToolBinding},
         kind::AssetKind,
     },
     execution::{
@@ -12,10 +12,13 @@ use fairway_domain::{
         routing::Routing,
     },
     flow::{Flow, StepKind},
+    guardrail, hook,
+    memory::Remembering,
     release::{
         Binding, Release,
         activate::{FlowStanding, RouteStanding, Standing, UnenforcedControl},
         review::ApprovalRule,
+        tool::ToolStanding,
     },
     tenant::TenantScope,
 };
@@ -25,6 +28,8 @@ use std::{collections::BTreeSet, sync::Arc};
 /// A role is always the kind of the asset. What it means otherwise is not guessed: a control would be passed over.
 const OTHER_KIND: Failure = Failure::Corrupt("a binding whose role is not the kind of its asset");
 
+const UNREADABLE: Failure = Failure::Corrupt("a stored control that cannot be read");
+
 /// The step types and actions of a flow that this server cannot run, by name.
 pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
     let mut names: Vec<String> = flow
@@ -32,10 +37,11 @@ pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
         .iter()
         .filter_map(|step| match &step.kind {
             StepKind::Task { action } if !runs(*action) => Some(action.as_str()),
-            StepKind::Agent { .. } => Some(step.kind.as_str()),
-            StepKind::Task { .. } | StepKind::LlmCall { .. } | StepKind::Embedding { .. } | StepKind::Return { .. } => {
-                None
-            }
+            StepKind::Task { .. }
+            | StepKind::LlmCall { .. }
+            | StepKind::Agent { .. }
+            | StepKind::Embedding { .. }
+            | StepKind::Return { .. } => None,
         })
         .map(str::to_owned)
         .collect();
@@ -68,7 +74,10 @@ impl Services {
         let mut standing = Standing {
             primary_route: None,
             flow: FlowStanding::Absent,
+            tools: Vec::new(),
             unavailable_obligations: Vec::new(),
+            unavailable_memory: Vec::new(),
+            unavailable_controls: Vec::new(),
             unenforced_controls,
             has_no_route: match depth {
                 Depth::ToDecide => false,
@@ -89,17 +98,35 @@ impl Services {
                     let Said::Obligations(names) = &*said else { return Err(OTHER_KIND) };
                     standing.unavailable_obligations.clone_from(names);
                 }
+                AssetKind::Memory => {
+                    let said = self.said(scope, binding).await?;
+                    let Said::Memory(beyond) = &*said else { return Err(OTHER_KIND) };
+                    let named =
+                        |pointer: &&'static str| format!("`{pointer}` of the `memory` `{}`", binding.asset_slug);
+                    standing.unavailable_memory.extend(beyond.iter().map(named));
+                }
+                AssetKind::GuardrailConfig | AssetKind::HookDefinition => {
+                    let said = self.said(scope, binding).await?;
+                    let Said::Controls(pointers) = &*said else { return Err(OTHER_KIND) };
+                    standing.unavailable_controls.extend(pointers.iter().map(|pointer| UnenforcedControl {
+                        kind: binding.role,
+                        asset: binding.asset_slug.clone(),
+                        pointer: pointer.clone(),
+                    }));
+                }
                 AssetKind::ModelConfig => legacy = Some(binding),
+                AssetKind::ToolDefinition => {
+                    let said = self.said(scope, binding).await?;
+                    let Said::Tool { name, is_available } = &*said else { return Err(OTHER_KIND) };
+                    let (slug, name) = (binding.asset_slug.to_string(), name.clone());
+                    standing.tools.push(ToolStanding { slug, name, is_available: *is_available });
+                }
                 AssetKind::PromptTemplate
                 | AssetKind::KnowledgeBase
-                | AssetKind::ToolDefinition
-                | AssetKind::HookDefinition
                 | AssetKind::McpServer
                 | AssetKind::Skill
                 | AssetKind::Agent
-                | AssetKind::Memory
                 | AssetKind::EvaluationSuite
-                | AssetKind::GuardrailConfig
                 | AssetKind::ConnectorDefinition
                 | AssetKind::SovereigntyProfile
                 | AssetKind::WorkloadProfile
@@ -110,6 +137,9 @@ impl Services {
         if let (None, Some(binding)) = (standing.primary_route, legacy) {
             // Runs are then routed by what the configuration says.
             standing.primary_route = Some(self.route_standing(scope, binding).await?);
+        }
+        if release.bindings.iter().filter(|binding| binding.role == AssetKind::Memory).count() > 1 {
+            standing.unavailable_memory.push("more than one `memory` is bound".to_owned());
         }
         Ok(standing)
     }
@@ -122,14 +152,14 @@ impl Services {
         release: &Release,
     ) -> Result<Vec<UnenforcedControl>, Failure> {
         let mut controls = Vec::new();
-        let bound = release.bindings.iter().map(|binding| binding.asset_version_id);
-        let meant = release.references.iter().map(|reference| reference.asset_version_id);
+        let bound = release.bindings.iter().map(|binding| (binding.asset_version_id, Reach::Bound));
+        let meant = release.references.iter().map(|reference| (reference.asset_version_id, Reach::Meant));
         let mut seen = BTreeSet::new();
-        for version in bound.chain(meant).filter(|version| seen.insert(*version)) {
+        for (version, reach) in bound.chain(meant).filter(|(version, _)| seen.insert(*version)) {
             let found = self.stores.assets.find_version(scope, version).await?;
             let (asset, version) = found.ok_or(Failure::Corrupt("a release refers to no version"))?;
             let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
-            let promises = content::unenforced_promises(asset.kind, &content).into_iter();
+            let promises = content::unenforced_promises(asset.kind, &content, reach).into_iter();
             controls.extend(promises.map(|pointer| UnenforcedControl {
                 kind: asset.kind,
                 asset: asset.slug.clone(),
@@ -202,8 +232,14 @@ pub(crate) enum Said {
     Route(Option<String>),
     /// Obligations that a policy may impose and this server cannot fulfil.
     Obligations(Vec<String>),
+    /// A tool, and whether this server can call what stands behind it.
+    Tool { name: String, is_available: bool },
+    /// What this server cannot do of guardrails or a hook, by JSON pointers.
+    Controls(Vec<String>),
     /// What a workload profile asks of approvals.
     Profile(ApprovalRule),
+    /// JSON pointers to what a memory asks for and this server cannot do.
+    Memory(Vec<&'static str>),
     /// Nothing.
     Nothing,
 }
@@ -214,17 +250,17 @@ impl Said {
             AssetKind::OrchestrationFlow => Self::Flow(flow_standing(content)),
             AssetKind::ModelPolicy | AssetKind::ModelConfig => Self::Route(approved_route(kind, content)),
             AssetKind::PolicyBundle => Self::Obligations(unfulfilled(content)?),
+            AssetKind::GuardrailConfig => Self::Controls(guardrail::unavailable(content).map_err(|_| UNREADABLE)?),
+            AssetKind::HookDefinition => Self::Controls(hook::unavailable(content).map_err(|_| UNREADABLE)?),
             AssetKind::WorkloadProfile => Self::Profile(ApprovalRule::of_profile(content)),
+            AssetKind::Memory => Self::Memory(Remembering::read(content).err().unwrap_or_default()),
+            AssetKind::ToolDefinition => tool(content)?,
             AssetKind::PromptTemplate
             | AssetKind::KnowledgeBase
-            | AssetKind::ToolDefinition
-            | AssetKind::HookDefinition
             | AssetKind::McpServer
             | AssetKind::Skill
             | AssetKind::Agent
-            | AssetKind::Memory
             | AssetKind::EvaluationSuite
-            | AssetKind::GuardrailConfig
             | AssetKind::ConnectorDefinition
             | AssetKind::SovereigntyProfile
             | AssetKind::SandboxProfile
@@ -239,7 +275,13 @@ fn flow_standing(content: &Value) -> FlowStanding {
         provider_routed: flow.uses_provider_routes(),
         refers_to: flow.release_roles().into_iter().collect(),
         unavailable: unavailable_steps(&flow),
+        agents: flow.agents().cloned().collect(),
     }
+}
+
+fn tool(content: &Value) -> Result<Said, Failure> {
+    let tool = Tool::parse(content).map_err(|_| Failure::Corrupt("a stored tool that cannot be read"))?;
+    Ok(Said::Tool { is_available: tool.binding != ToolBinding::Unavailable, name: tool.name })
 }
 
 fn approved_route(kind: AssetKind, content: &Value) -> Option<String> {

@@ -82,6 +82,7 @@ impl Script {
     /// With one more header.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }

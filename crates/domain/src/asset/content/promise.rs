@@ -12,11 +12,25 @@ use crate::asset::kind::AssetKind;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
+/// How a release comes to a version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// It binds it.
+    Bound,
+    /// A content that it binds refers to it.
+    Meant,
+}
+
 /// JSON pointers of the fields that promise to fail closed and are only recorded, in their order.
+///
+/// Runs go by the guardrails and hooks that are bound. One that stands behind a reference, of a harness or an agent, looks
+/// just as strict, and nothing in it is enforced whatever its marks say.
 #[must_use]
-pub fn unenforced_promises(kind: AssetKind, content: &Value) -> Vec<String> {
+pub fn unenforced_promises(kind: AssetKind, content: &Value, reach: Reach) -> Vec<String> {
     let mut found = BTreeSet::new();
-    let mut recorded: Option<String> = None;
+    let is_passed_over =
+        reach == Reach::Meant && matches!(kind, AssetKind::GuardrailConfig | AssetKind::HookDefinition);
+    let mut recorded: Option<String> = is_passed_over.then(String::new);
     if let Some(root) = schema::parsed(kind) {
         position::visit(root, content, &mut |place| {
             // What stands below a recorded field is recorded too, whatever its own mark says.

@@ -8,6 +8,7 @@ mod agent;
 mod breach;
 mod carried;
 mod evaluation;
+mod guardrail;
 mod knowledge_base;
 mod outward;
 mod route;
@@ -37,6 +38,7 @@ pub(super) fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> 
         AssetKind::Agent => agent::agent(content, &mut findings),
         AssetKind::Memory => agent::memory(content, &mut findings),
         AssetKind::WorkloadHarness => agent::harness(content, &mut findings),
+        AssetKind::GuardrailConfig => guardrail::check(content, &mut findings),
         AssetKind::EvaluationSuite => evaluation::check(content, &mut findings),
         AssetKind::SandboxProfile => sandbox::check(content, &mut findings),
         // Their schemas and marks say everything, or their own readers do.
@@ -44,7 +46,6 @@ pub(super) fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> 
         | AssetKind::ModelConfig
         | AssetKind::PolicyBundle
         | AssetKind::OrchestrationFlow
-        | AssetKind::GuardrailConfig
         | AssetKind::SovereigntyProfile
         | AssetKind::WorkloadProfile => {}
     }

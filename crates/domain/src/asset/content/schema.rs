@@ -9,6 +9,7 @@ use jsonschema::{
     Draft, PatternOptions, ValidationError, Validator,
     error::{TypeKind, ValidationErrorKind},
 };
+use regex::{Regex, RegexBuilder};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -25,7 +26,7 @@ const LENGTH: &str = "the length is outside the bounds that the schema gives";
 const PATTERN_SIZE: usize = 256 << 10;
 const PATTERN_CACHE: usize = 256 << 10;
 /// Both together.
-pub(super) const PATTERN_BYTES: u64 = (PATTERN_SIZE + PATTERN_CACHE) as u64;
+pub(crate) const PATTERN_BYTES: u64 = (PATTERN_SIZE + PATTERN_CACHE) as u64;
 
 /// A schema, as a value and compiled.
 type Compiled = (Value, Validator);
@@ -83,6 +84,11 @@ pub fn parsed(kind: AssetKind) -> Option<&'static Value> {
 /// Whether a text is a regular expression that takes linear time and bounded memory.
 pub(super) fn is_linear(pattern: &str) -> bool {
     compile(&json!({ "pattern": pattern })).is_ok()
+}
+
+/// A regular expression that takes linear time and bounded memory ([`PATTERN_BYTES`]); `None` where a text is none.
+pub(crate) fn linear(pattern: &str) -> Option<Regex> {
+    RegexBuilder::new(pattern).size_limit(PATTERN_SIZE).dfa_size_limit(PATTERN_CACHE).build().ok()
 }
 
 /// Compiles a schema: nothing is fetched, and patterns take linear time and bounded memory.

@@ -201,8 +201,9 @@ fn what_is_only_recorded_is_named() {
     let pointers: Vec<String> =
         recorded_only(AssetKind::ModelPolicy, &model_policy()).into_iter().map(|field| field.pointer).collect();
     assert!(pointers.contains(&"/provider_route/cost_class".to_owned()), "{pointers:?}");
-    assert!(pointers.contains(&"/supports_tool_use".to_owned()), "nobody gives models tools yet: {pointers:?}");
-    for enforced in ["/temperature", "/fallback_routes", "/provider_route/residency", "/supports_streaming"] {
+    for enforced in
+        ["/temperature", "/fallback_routes", "/provider_route/residency", "/supports_streaming", "/supports_tool_use"]
+    {
         assert!(!pointers.contains(&enforced.to_owned()), "{enforced}");
     }
     let agent = json!({"entry_step": "a", "steps": [{"id": "a", "type": "agent", "tools": ["x"], "max_steps": 3}]});
@@ -408,24 +409,30 @@ fn content_with_too_many_values_is_refused_at_once() {
 
 #[test]
 fn promises_to_fail_closed_are_named_until_something_keeps_them() {
-    let promises = |kind, content: Value| unenforced_promises(kind, &content);
+    let promises = |kind, content: Value| unenforced_promises(kind, &content, Reach::Bound);
+    let meant = |content: Value| unenforced_promises(AssetKind::GuardrailConfig, &content, Reach::Meant);
     let guardrail = |more: Value| {
         let mut one = json!({"id": "pii", "detector": "pii", "stage": "input", "action": "mask"});
         one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!({"guardrails": [one]})
     };
     let kind = AssetKind::GuardrailConfig;
-    assert_eq!(promises(kind, guardrail(json!({"on_error": "fail_closed"}))), ["/guardrails/0/on_error"]);
-    assert_eq!(promises(kind, guardrail(json!({}))), ["/guardrails/0/on_error"], "the default is closed");
-    assert!(promises(kind, guardrail(json!({"on_error": "fail_open"}))).is_empty());
-    assert!(promises(kind, guardrail(json!({"mode": "logging_only"}))).is_empty());
+    assert!(promises(kind, guardrail(json!({"on_error": "fail_closed"}))).is_empty(), "runs keep it");
+    assert_eq!(
+        meant(guardrail(json!({"on_error": "fail_closed"}))),
+        ["/guardrails/0/on_error"],
+        "nothing behind a reference"
+    );
+    assert_eq!(meant(guardrail(json!({}))), ["/guardrails/0/on_error"], "the default is closed");
+    assert!(meant(guardrail(json!({"on_error": "fail_open"}))).is_empty());
+    assert!(meant(guardrail(json!({"mode": "logging_only"}))).is_empty());
     assert_eq!(promises(AssetKind::McpServer, json!({"on_drift": "deny"})), ["/on_drift"]);
     assert_eq!(promises(AssetKind::McpServer, json!({"denied_tools": ["drop"]})), ["/denied_tools"]);
     assert!(promises(AssetKind::McpServer, json!({"denied_tools": [], "tool_pins": {}})).is_empty());
     assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": ["read"]})), ["/allowed_tools"]);
     assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": []})), ["/allowed_tools"], "not even one");
     assert_eq!(promises(AssetKind::McpServer, json!({"tool_pins": {"read": "0"}})), ["/tool_pins"]);
-    for kind in [AssetKind::McpServer, AssetKind::ToolDefinition, AssetKind::ConnectorDefinition] {
+    for kind in [AssetKind::McpServer, AssetKind::ConnectorDefinition] {
         assert_eq!(promises(kind, json!({"egress_hosts": ["a.example"]})), ["/egress_hosts"], "{kind}");
         assert_eq!(promises(kind, json!({"egress_hosts": []})), ["/egress_hosts"], "{kind}: none at all");
         assert!(promises(kind, json!({})).is_empty(), "{kind}");

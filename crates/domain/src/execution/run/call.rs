@@ -1,11 +1,12 @@
 //! Questions to models: what is asked, and what is made of the answer.
 
-use super::{Known, Reached, Run, StepFailure, Subject, retrieve::as_message, scope::WithPrompt, span};
+use super::{Known, Reached, Run, StepFailure, retrieve::as_message, scope::WithPrompt, span};
 use crate::{
     asset::{kind::AssetKind, ports::ArtifactPath},
     evidence::EvidenceArtifact,
     execution::{
-        provider::{Completion, Conversation, Message, MessageRole, RoutePoint},
+        Payload,
+        provider::{Completion, Conversation, Message, MessageRole, RoutePoint, ToolOffer},
         routing::{Answer, Attempt, Question, RefusedRoute, Wanted},
     },
     flow::{
@@ -28,12 +29,31 @@ pub(super) struct Asked {
     said: Option<Map<String, Value>>,
 }
 
+impl Asked {
+    /// Takes other words for those that were to be said.
+    pub(super) fn restate(&mut self, words: &Value) {
+        if let (Some(said), Some(words)) = (&mut self.said, words.as_object()) {
+            said.extend(words.iter().map(|(name, value)| (name.clone(), value.clone())));
+        }
+    }
+}
+
 impl<'a> Run<'a> {
     /// The question of a step.
     pub(super) fn question(&mut self, step: &'a Step, inputs: &Map<String, Value>) -> Result<Reached, StepFailure> {
-        let Some(policy) = &self.subject.plan.model_policy else {
+        let words = self.words(step, inputs)?;
+        self.put(step, words, Vec::new(), 0)
+    }
+
+    /// What a step says to a model: its instructions, and the conversation.
+    pub(super) fn words(
+        &mut self,
+        step: &'a Step,
+        inputs: &Map<String, Value>,
+    ) -> Result<(String, Vec<Message>), StepFailure> {
+        if self.subject.plan.model_policy.is_none() {
             return Err(StepFailure::of("model_policy_missing", "the release binds no model policy"));
-        };
+        }
         // Noted before anything of it can be refused: a prompt that cannot be filled was read all the same.
         self.note_call(step);
         let system_prompt = self.prompt_of(step, inputs)?;
@@ -42,17 +62,34 @@ impl<'a> Run<'a> {
         if let Some(documents) = inputs.get("documents").and_then(as_message) {
             messages.insert(0, Message::of(MessageRole::User, documents));
         }
+        messages.splice(0..0, self.conversing.earlier().iter().cloned());
+        Ok((system_prompt, messages))
+    }
+
+    /// Puts these words to a model that may call these tools. Of the messages the transcript has so many already.
+    pub(super) fn put(
+        &mut self,
+        step: &Step,
+        (system_prompt, messages): (String, Vec<Message>),
+        tools: Vec<ToolOffer>,
+        told: usize,
+    ) -> Result<Reached, StepFailure> {
+        let Some(policy) = &self.subject.plan.model_policy else {
+            return Err(StepFailure::of("model_policy_missing", "the release binds no model policy"));
+        };
         let routes = self.open_routes(step)?;
-        let said = if self.keeps_transcript { Some(self.said(step, &system_prompt, &messages)?) } else { None };
+        let new = messages.get(told..).unwrap_or_default();
+        let said = if self.keeps_transcript { Some(self.said(step, &system_prompt, new)?) } else { None };
+        // What a model says before it calls a tool is no part of its answer, and only the end shows which it was.
+        let is_shown = self.shows_answers && policy.supports_streaming && tools.is_empty();
         let conversation = Arc::new(Conversation {
             system_prompt,
             messages,
-            tools: Vec::new(),
+            tools,
             temperature: policy.temperature,
             max_tokens: policy.max_tokens.and_then(|most| u32::try_from(most).ok()),
         });
         let asked = Asked { routes: routes.clone(), at: self.outside.clock.now(), said };
-        let is_shown = self.shows_answers && policy.supports_streaming;
         let question = Question { wanted: Wanted::Words, conversation, routes, is_shown };
         Ok(Reached::Asks(Box::new(question), Box::new(asked)))
     }
@@ -109,6 +146,17 @@ impl<'a> Run<'a> {
 
     /// The value of a step whose question was answered.
     pub(super) fn take_answer(&mut self, step: &Step, asked: Asked, answer: Answer) -> Result<Value, StepFailure> {
+        let completion = self.heard(step, asked, answer)?;
+        if matches!(step.kind, StepKind::Embedding { .. }) {
+            let vector = Value::from(completion.vector);
+            self.allowance.take_for(&vector)?;
+            return Ok(vector);
+        }
+        self.answer_of(step, completion)
+    }
+
+    /// What a provider answered, once it is noted how it went.
+    pub(super) fn heard(&mut self, step: &Step, asked: Asked, answer: Answer) -> Result<Completion, StepFailure> {
         let Answer { attempts, was_told: _, completion: answer } = answer;
         self.keep_call(step, &asked, &attempts, answer.as_ref().ok());
         if let Some(mut said) = asked.said {
@@ -121,19 +169,25 @@ impl<'a> Run<'a> {
                 if room.is_ok() {
                     said.insert("answer".to_owned(), text);
                 }
+                if room.is_ok() && !completion.tool_calls.is_empty() {
+                    let calls = json!(completion.tool_calls);
+                    room = self.allowance.take_for(&calls);
+                    said.insert("tool_calls".to_owned(), calls);
+                }
             }
             self.transcript.push(Value::Object(said));
             room?;
         }
-        let completion = answer.map_err(|error| StepFailure::of(error.code(), &error.to_string()))?;
-        if matches!(step.kind, StepKind::Embedding { .. }) {
-            let vector = Value::from(completion.vector);
-            self.allowance.take_for(&vector)?;
-            return Ok(vector);
-        }
-        // The schema is the bound prompt's, and a call with words of its own is none of it.
+        answer.map_err(|error| StepFailure::of(error.code(), &error.to_string()))
+    }
+
+    /// The text of an answer, as far as it may be one.
+    pub(super) fn answer_of(&mut self, step: &Step, completion: Completion) -> Result<Value, StepFailure> {
+        // The schema is the bound prompt's, and a call with words of its own is none of it; nor is what a model says
+        // before it has called its tools.
         let bound = self.subject.plan.prompt.as_ref().filter(|_| asks_for_bound_prompt(step.inputs.get("prompt")));
-        if bound.is_some_and(|prompt| !prompt.takes(&completion.text)) {
+        let is_last = completion.tool_calls.is_empty();
+        if is_last && bound.is_some_and(|prompt| !prompt.takes(&completion.text)) {
             let message = "the answer does not satisfy the prompt's schema";
             return Err(StepFailure::of("output_schema_mismatch", message));
         }
@@ -153,7 +207,7 @@ impl<'a> Run<'a> {
 
     /// The rendered prompt. Arguments come from the step's inputs, else from the run's.
     fn prompt_of(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
-        let Subject { plan, inputs: sent, .. } = self.subject;
+        let (plan, sent) = (self.subject.plan, &*self.inputs);
         let template = step.inputs.get("prompt");
         let bound = asks_for_bound_prompt(template);
         let rendered = match &plan.prompt {
@@ -181,7 +235,7 @@ impl<'a> Run<'a> {
     /// `messages`, else `message`, of the step, else of the run; without either, the run's inputs as JSON.
     fn conversation(&self, inputs: &Map<String, Value>) -> Result<Vec<Message>, StepFailure> {
         let malformed = || StepFailure::of("messages_malformed", "messages are objects with `role` and `content`");
-        for values in [inputs, self.subject.inputs] {
+        for values in [inputs, &*self.inputs] {
             match values.get("messages") {
                 Some(Value::Array(list)) => {
                     return list.iter().map(|entry| message(entry).ok_or_else(malformed)).collect();
@@ -196,7 +250,7 @@ impl<'a> Run<'a> {
                 return Ok(vec![Message::of(MessageRole::User, content)]);
             }
         }
-        let content = Value::Object(self.subject.inputs.clone()).to_string();
+        let content = Value::Object(Map::clone(&self.inputs)).to_string();
         Ok(vec![Message::of(MessageRole::User, content)])
     }
 
@@ -251,13 +305,32 @@ impl<'a> Run<'a> {
 
     /// Keeps a document of codes and counts as evidence.
     pub(super) fn keep_document(&mut self, kind: &'static str, file: &'static str, body: Map<String, Value>) {
+        self.keep_artifact(kind, file, (body, None));
+    }
+
+    /// The same, with the words beside it, where they can be erased.
+    pub(super) fn keep_words(
+        &mut self,
+        kind: &'static str,
+        file: &'static str,
+        (body, words): (Map<String, Value>, Payload),
+    ) {
+        self.keep_artifact(kind, file, (body, Some(words)));
+    }
+
+    fn keep_artifact(
+        &mut self,
+        kind: &'static str,
+        file: &'static str,
+        (body, payload): (Map<String, Value>, Option<Payload>),
+    ) {
         let artifact_id = self.outside.ids.fresh().into();
         self.ended.artifacts.push(EvidenceArtifact {
             artifact_id,
             kind,
             storage_ref: ArtifactPath::of_evidence(self.subject.execution_id, artifact_id, file),
             body,
-            payload: None,
+            payload,
             created_at: self.outside.clock.now(),
         });
     }
@@ -269,7 +342,7 @@ fn told_of(attempt: &Attempt, routes: &[RoutePoint]) -> Value {
     json!({ "route_id": route_id, "result": result, "latency_us": micros(attempt.latency) })
 }
 
-fn micros(time: Duration) -> u64 {
+pub(super) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -279,7 +352,7 @@ pub(super) fn asks_for_bound_prompt(template: Option<&Template>) -> bool {
     template.is_none_or(|template| template.references().into_iter().any(is_bound))
 }
 
-fn message(entry: &Value) -> Option<Message> {
+pub(super) fn message(entry: &Value) -> Option<Message> {
     let role = match entry.get("role")?.as_str()? {
         "user" => MessageRole::User,
         "assistant" => MessageRole::Assistant,

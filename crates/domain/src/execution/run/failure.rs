@@ -15,6 +15,8 @@ pub(super) enum StepFailure {
     Denied,
     /// The contract of a knowledge base, which nothing catches either.
     RefusedByContract,
+    /// A guardrail or a hook, which nothing catches: what they are there for is not undone by a step.
+    Stopped(RunError),
     /// The run has no room left. Nothing catches that either: there is none for the step that would.
     NoRoom,
 }
@@ -34,6 +36,13 @@ impl From<Unresolvable> for StepFailure {
     }
 }
 
+impl RunError {
+    /// The run has no room left.
+    pub(super) fn no_room() -> Self {
+        Self::new("value_too_large", "the values of the run take more room than a run has")
+    }
+}
+
 impl StepFailure {
     pub(super) fn of(code: &str, message: &str) -> Self {
         Self::Failed(RunError::new(code, message))
@@ -46,7 +55,7 @@ impl StepFailure {
 
     pub(super) fn code(&self) -> String {
         match self {
-            Self::Failed(error) => error.code.clone(),
+            Self::Failed(error) | Self::Stopped(error) => error.code.clone(),
             Self::Denied => "policy_denied".to_owned(),
             Self::RefusedByContract => ContractDecision::REFUSED.to_owned(),
             Self::NoRoom => "value_too_large".to_owned(),

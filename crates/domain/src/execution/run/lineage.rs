@@ -10,7 +10,9 @@ use crate::{
         reference::{Reference, Template},
     },
     knowledge::retrieval::RetrievedChunk,
+    memory::KeptTurn,
 };
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Most things that are noted of one run: far more than any real flow reads, and few enough to be kept.
@@ -97,6 +99,34 @@ impl Run<'_> {
         self.note(ActionClass::Read, chunks.iter().map(read).collect());
     }
 
+    /// Earlier turns of the run's conversation: a person wrote one half of each, and a model the other.
+    pub(super) fn note_memory(&mut self, memory: &str, turns: &[KeptTurn]) {
+        let read = |turn: &KeptTurn| Read {
+            origin: Origin::Memory,
+            influence_role: InfluenceRole::Input,
+            reference: format!("{memory}#{}", turn.execution_id),
+            digest: turn.digest,
+            size_bytes: length(turn.said.len().saturating_add(turn.answered.len())),
+            untrusted: Some(UntrustedReason::ModelOutput),
+        };
+        self.note(ActionClass::Read, turns.iter().map(read).collect());
+    }
+
+    /// What a tool gave. Whoever answers there is nobody of this service.
+    pub(super) fn note_tool(&mut self, reference: &str, given: &Value) {
+        let body = given.to_string();
+        let size_bytes = length(body.len());
+        let read = Read {
+            origin: Origin::ToolResult,
+            influence_role: InfluenceRole::Evidence,
+            reference: reference.to_owned(),
+            digest: Payload { body, salt: self.subject.sent.salt }.digest(),
+            size_bytes,
+            untrusted: Some(UntrustedReason::ToolResult),
+        };
+        self.note(ActionClass::ToolCall, vec![read]);
+    }
+
     fn sent(&self) -> Read {
         let sent = self.subject.sent;
         Read {
@@ -151,7 +181,7 @@ impl Run<'_> {
         let body = self.outputs.get(id)?.to_string();
         let untrusted = self.doubts.get(id).copied();
         let origin = match untrusted {
-            Some(UntrustedReason::ModelOutput) => Origin::ToolResult,
+            Some(UntrustedReason::ModelOutput | UntrustedReason::ToolResult) => Origin::ToolResult,
             Some(UntrustedReason::RetrievedDocument) => Origin::KnowledgeBase,
             Some(UntrustedReason::UserSupplied) => Origin::UserInput,
             None => Origin::System,

@@ -43,6 +43,11 @@ impl<'a> Run<'a> {
     /// What a step looks up.
     pub(super) fn lookup(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<Reached, StepFailure> {
         self.note_reading(step);
+        self.wanted_documents(inputs).map(|lookup| Reached::LooksUp(Box::new(lookup)))
+    }
+
+    /// What `query`, `knowledge_base` and `top_k` want.
+    pub(super) fn wanted_documents(&self, inputs: &Map<String, Value>) -> Result<Lookup, StepFailure> {
         let bound = &self.subject.plan.knowledge;
         let named = inputs.get("knowledge_base").and_then(Value::as_str);
         let knowledge = match (named, bound.as_slice()) {
@@ -59,7 +64,7 @@ impl<'a> Run<'a> {
             None => return Err(StepFailure::of("reference_missing", "the step has no query")),
         };
         let top_k = inputs.get("top_k").and_then(Value::as_u64).and_then(|most| u32::try_from(most).ok());
-        Ok(Reached::LooksUp(Box::new(Lookup { knowledge, query, top_k })))
+        Ok(Lookup { knowledge, query, top_k })
     }
 
     /// The value of a step whose documents were looked up.
@@ -91,8 +96,8 @@ impl<'a> Run<'a> {
         body.insert("candidates_capped".to_owned(), json!(found.capped));
         self.keep_retrieval(step, (knowledge, lookup), body, &found.chunks);
         self.note_documents(&knowledge.slug, &found.chunks);
-        if found.decision.citation_required && !self.owed.contains(&Obligation::RequireCitation) {
-            self.owed.push(Obligation::RequireCitation);
+        if found.decision.citation_required {
+            self.owe(Obligation::RequireCitation);
         }
         let documents: Vec<Value> = found.chunks.iter().map(document).collect();
         let documents = Value::Array(documents);
@@ -139,6 +144,23 @@ impl<'a> Run<'a> {
 fn document(chunk: &RetrievedChunk) -> Value {
     json!({ "document_id": chunk.document_id.to_string(), "title": chunk.title, "index": chunk.index, "text": chunk.text,
         "score": chunk.score })
+}
+
+/// What guardrails look at in documents: what others wrote, not what we call it.
+pub(super) fn texts_of(documents: &Value) -> Value {
+    let texts = documents.as_array().into_iter().flatten();
+    Value::Array(texts.map(|one| json!({ "title": one.get("title"), "text": one.get("text") })).collect())
+}
+
+/// The documents with these texts.
+pub(super) fn with_texts(mut documents: Value, texts: Value) -> Value {
+    let (Value::Array(list), Value::Array(texts)) = (&mut documents, texts) else { return documents };
+    for (document, text) in list.iter_mut().zip(texts) {
+        if let (Value::Object(document), Value::Object(text)) = (document, text) {
+            document.extend(text);
+        }
+    }
+    documents
 }
 
 /// Documents as a model is given them; `None` where the value is no list of them.

@@ -1,8 +1,8 @@
 //! The values that references of a run have.
 
-use super::RunPlan;
 use crate::{
     asset::kind::AssetKind,
+    execution::plan::RunPlan,
     flow::{
         Flow, Output,
         reference::{Reference, ReferenceScope},

@@ -6,16 +6,24 @@ use crate::{
     asset::{canonical::Canonical, content, content::CheckedContent, kind::AssetKind},
     evidence::lineage::{Origin, UntrustedReason},
     execution::{
-        plan::{BoundAsset, Source},
+        Payload,
+        plan::{BoundAsset, RunFacts, RunPlan, Source},
         provider::Completion,
         routing::{Attempt, Routing},
     },
     flow::Flow,
+    hook::Hooks,
+    id::Ids,
     policy::CompiledPolicy,
+    redaction::Redactor,
     release::lane::Lane,
+    time::Clock,
 };
 use ::time::OffsetDateTime;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 use uuid::Uuid;
 
 /// Each look at the clock is a millisecond later, and each identifier follows the one before.
@@ -84,6 +92,10 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
         routing: Routing::of(&model_policy, None, |_| None),
         model_policy: Some(model_policy),
         knowledge: Vec::new(),
+        memory: None,
+        tools: Vec::new(),
+        guardrails: Arc::default(),
+        hooks: Hooks::default(),
         included: vec![source("manners@v3", &json!({}))],
         release_id: "r".to_owned(),
         workload_id: "w".to_owned(),
@@ -118,7 +130,7 @@ fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Cut)>) -> Ended {
         execution_id: Uuid::from_u128(7).into(),
         plan,
         facts: &facts,
-        inputs: &inputs,
+        given: &inputs,
         sent: &sent,
         sent_digest: sent.digest(),
     };
@@ -329,7 +341,7 @@ fn what_takes_long_to_fulfil_is_known_before() {
             execution_id: Uuid::from_u128(7).into(),
             plan: &plan,
             facts: &facts,
-            inputs: &inputs,
+            given: &inputs,
             sent: &sent,
             sent_digest: sent.digest(),
         };

@@ -1,6 +1,7 @@
 //! Kinds that reach outward: tools, hooks, servers of tools, connectors.
 
 use super::{Breach, Findings, items, text, truth};
+use crate::{hook, policy::CompiledPolicy};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -42,6 +43,16 @@ fn address_or_reference(target: &Value, pointer: &str, findings: &mut Findings) 
 }
 
 pub(super) fn hook(content: &Value, findings: &mut Findings) {
+    if let Some(pattern) = text(content, "matcher").filter(|pattern| !matches!(*pattern, "" | "*"))
+        && hook::whole(pattern).is_none()
+    {
+        findings.add("/matcher", Breach::PatternNotLinear);
+    }
+    if let Some(source) = text(content, "if") {
+        for problem in CompiledPolicy::rule_problems(&hook::condition_content(source)) {
+            findings.tell("/if", problem.code, problem.message);
+        }
+    }
     let Some(handler) = content.get("handler") else { return };
     let Some(target) = handler.get("ref") else { return };
     let pointer = "/handler/ref";

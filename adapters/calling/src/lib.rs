@@ -1,0 +1,186 @@
+//! Calls the addresses of tools and hooks, through the guard of what leaves. Nothing is sent twice.
+
+use async_trait::async_trait;
+use fairway_domain::{
+    execution::outward::{LONGEST, MOST, Method, Outward, OutwardCall, OutwardError},
+    secret::Secrets,
+    slug::Slug,
+};
+use fairway_egress::{
+    Call, EgressError, Endpoint, Guard, Limits, Method as HttpMethod, Url,
+    header::{self, HeaderMap, HeaderName, HeaderValue},
+};
+use moka::sync::Cache;
+use serde_json::Value;
+use std::{fmt, sync::Arc};
+
+/// Addresses whose connections are kept.
+const KEPT: u64 = 256;
+
+/// Calls what the guard lets it.
+#[derive(Clone)]
+pub struct GuardedCaller {
+    guard: Guard,
+    secrets: Arc<dyn Secrets>,
+    endpoints: Cache<String, Endpoint>,
+}
+
+impl fmt::Debug for GuardedCaller {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("GuardedCaller").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+impl GuardedCaller {
+    /// Calls where this guard lets requests go, with these secrets.
+    #[must_use]
+    pub fn new(guard: Guard, secrets: Arc<dyn Secrets>) -> Self {
+        Self { guard, secrets, endpoints: Cache::new(KEPT) }
+    }
+
+    /// The way to an address, made once: connections are used again, and where they may lead is decided each time.
+    fn endpoint(&self, address: &str) -> Result<Endpoint, EgressError> {
+        if let Some(endpoint) = self.endpoints.get(address) {
+            return Ok(endpoint);
+        }
+        let endpoint = self.guard.endpoint(address, Limits { time: LONGEST, body: MOST })?;
+        self.endpoints.insert(address.to_owned(), endpoint.clone());
+        Ok(endpoint)
+    }
+
+    async fn headers(&self, tenant: &Slug, call: &OutwardCall) -> Result<HeaderMap, OutwardError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/*;q=0.9"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let named = HeaderValue::from_str(&call.call_id).map_err(|_| OutwardError::Forbidden)?;
+        headers.insert(HeaderName::from_static("idempotency-key"), named);
+        if let Some(reference) = &call.secret {
+            let secret = self.secrets.read(tenant, reference).await.map_err(|error| {
+                tracing::warn!(code = error.code(), "the secret of a call cannot be read");
+                OutwardError::Secret
+            })?;
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", secret.expose())).map_err(|_| {
+                tracing::warn!("the secret of a call has characters that no header has");
+                OutwardError::Secret
+            })?;
+            value.set_sensitive(true);
+            headers.insert(header::AUTHORIZATION, value);
+        }
+        Ok(headers)
+    }
+
+    async fn answer(&self, tenant: &Slug, call: &OutwardCall) -> Result<Value, OutwardError> {
+        if !call.hosts.as_ref().is_none_or(|hosts| is_among(hosts, &call.address)) {
+            return Err(OutwardError::Forbidden);
+        }
+        let mut endpoint = self.endpoint(&call.address).map_err(told)?;
+        let mut body = Vec::new();
+        if call.method.has_body() {
+            body = serde_json::to_vec(&call.said).map_err(|_| OutwardError::Malformed)?;
+        } else {
+            endpoint = endpoint.asking(call.said.iter().map(|(name, value)| (name.as_str(), spelled(value))));
+        }
+        let headers = self.headers(tenant, call).await?;
+        let path = call.path.trim_start_matches('/').to_owned();
+        let sent = Call { method: http(call.method), path, headers, body: body.into() };
+        let answer = endpoint.send(sent).await.map_err(told)?;
+        if !answer.status().is_success() {
+            tracing::info!(status = answer.status().as_u16(), "a call was answered with a refusal");
+            return Err(OutwardError::Refused);
+        }
+        let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let whole = answer.whole().await.map_err(told)?;
+        if whole.is_empty() {
+            return Ok(Value::Null);
+        }
+        if kind == "application/json" || kind.ends_with("+json") {
+            return serde_json::from_slice(&whole).map_err(|_| OutwardError::Malformed);
+        }
+        if !kind.starts_with("text/") {
+            return Err(OutwardError::Malformed);
+        }
+        String::from_utf8(whole.into()).map(Value::String).map_err(|_| OutwardError::Malformed)
+    }
+}
+
+#[async_trait]
+impl Outward for GuardedCaller {
+    async fn call(&self, tenant: &Slug, call: &OutwardCall) -> Result<Value, OutwardError> {
+        let time = call.time.min(LONGEST);
+        tokio::time::timeout(time, self.answer(tenant, call)).await.map_err(|_| OutwardError::TimedOut)?
+    }
+}
+
+const fn http(method: Method) -> HttpMethod {
+    match method {
+        Method::Get => HttpMethod::GET,
+        Method::Post => HttpMethod::POST,
+        Method::Put => HttpMethod::PUT,
+        Method::Patch => HttpMethod::PATCH,
+        Method::Delete => HttpMethod::DELETE,
+    }
+}
+
+/// A value as part of a query: words as they are, everything else as JSON.
+fn spelled(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Whether an address leads to one of these hosts. An entry with a port means that port alone.
+fn is_among(hosts: &[String], address: &str) -> bool {
+    let Ok(url) = Url::parse(address) else { return false };
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return false };
+    let host = host.strip_suffix('.').unwrap_or(host);
+    hosts.iter().any(|entry| {
+        let (name, wanted) = entry.rsplit_once(':').map_or((entry.as_str(), None), |(name, port)| (name, Some(port)));
+        let fits = wanted.is_none_or(|wanted| wanted == port.to_string());
+        fits && match name.strip_prefix("*.") {
+            Some(above) => host
+                .to_ascii_lowercase()
+                .strip_suffix(&above.to_ascii_lowercase())
+                .is_some_and(|below| below.len() > 1 && below.ends_with('.')),
+            None => host.eq_ignore_ascii_case(name),
+        }
+    })
+}
+
+/// A failure to whoever asked. The log has its cause, without the address: paths of addresses are often secrets.
+fn told(error: EgressError) -> OutwardError {
+    tracing::info!(error = &error as &dyn std::error::Error, "a call has no answer");
+    match error {
+        EgressError::Refused(_) => OutwardError::Forbidden,
+        EgressError::Unresolved | EgressError::Unreachable => OutwardError::Unreachable,
+        EgressError::TimedOut => OutwardError::TimedOut,
+        EgressError::Redirected => OutwardError::Refused,
+        EgressError::TooLong => OutwardError::TooLong,
+        EgressError::Broken => OutwardError::Broken,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_names_names_below_and_ports() {
+        for (entry, address, is_in) in [
+            ("api.example.com", "https://api.example.com/x", true),
+            ("api.example.com", "https://API.example.com./x", true),
+            ("api.example.com", "https://evil-api.example.com/x", false),
+            ("api.example.com", "https://api.example.com.evil.org/x", false),
+            ("api.example.com:8443", "https://api.example.com/x", false),
+            ("api.example.com:8443", "https://api.example.com:8443/x", true),
+            ("api.example.com:443", "https://api.example.com/x", true),
+            ("*.example.com", "https://a.b.example.com/", true),
+            ("*.example.com", "https://example.com/", false),
+            ("*.example.com", "https://.example.com/", false),
+            ("*.example.com", "https://evilexample.com/", false),
+            ("127.0.0.1", "http://127.0.0.1:4000/", true),
+            ("example.com", "no address", false),
+        ] {
+            assert_eq!(is_among(&[entry.to_owned()], address), is_in, "{entry} {address}");
+        }
+        assert!(!is_among(&[], "https://example.com/"), "an empty list allows nothing");
+    }
+}

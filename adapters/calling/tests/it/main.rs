@@ -1,0 +1,131 @@
+//! Calls against an endpoint that answers what it is told, well or badly.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
+
+use async_trait::async_trait;
+use fairway_calling::GuardedCaller;
+use fairway_domain::{
+    execution::outward::{MOST, Method, Outward, OutwardCall, OutwardError},
+    secret::{Secret, SecretError, SecretRef, Secrets, ServerSecretRef},
+    slug::Slug,
+};
+use fairway_egress::{Allowance, Guard, Reach};
+use fairway_testkit::{FaultyEndpoint, Script};
+use serde_json::{Map, Value, json};
+use std::{sync::Arc, time::Duration};
+
+/// Knows one secret of one tenant.
+struct Known;
+
+#[async_trait]
+impl Secrets for Known {
+    async fn read(&self, tenant: &Slug, reference: &SecretRef) -> Result<Secret, SecretError> {
+        match (tenant.as_str(), reference) {
+            ("acme", SecretRef::Env(name)) if name == "KEY" => Ok(Secret::new("s3cret".to_owned())),
+            _ => Err(SecretError::Missing),
+        }
+    }
+
+    async fn read_own(&self, _reference: &ServerSecretRef) -> Result<Secret, SecretError> {
+        Err(SecretError::Missing)
+    }
+}
+
+fn caller(allowances: &[&str]) -> GuardedCaller {
+    let allowances = allowances.iter().map(|text| Allowance::parse(text).unwrap()).collect();
+    GuardedCaller::new(Guard::new(Reach::Local, allowances), Arc::new(Known))
+}
+
+fn call(address: String) -> OutwardCall {
+    OutwardCall {
+        address,
+        path: String::new(),
+        method: Method::Post,
+        said: Map::from_iter([("city".to_owned(), json!("Köln & Bonn"))]),
+        secret: None,
+        call_id: "run-1".to_owned(),
+        time: Duration::from_secs(10),
+        hosts: None,
+    }
+}
+
+async fn answer(endpoint: &FaultyEndpoint, script: Script) -> Result<Value, OutwardError> {
+    endpoint.says(script);
+    caller(&["127.0.0.0/8"]).call(&acme(), &call(endpoint.url("/"))).await
+}
+
+fn acme() -> Slug {
+    Slug::parse("acme").unwrap()
+}
+
+#[tokio::test]
+async fn says_json_by_post_and_a_query_by_get() {
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.says_in_turn([Script::json(&json!({"ok": 1})), Script::json(&json!([2]))]);
+    let caller = caller(&["127.0.0.0/8"]);
+    let secret = Some(SecretRef::parse("env:KEY").unwrap());
+    let mut call = OutwardCall { path: "/v1/we ather".to_owned(), secret, ..call(endpoint.url("/base")) };
+    assert_eq!(caller.call(&acme(), &call).await, Ok(json!({"ok": 1})));
+    call.method = Method::Get;
+    call.said.insert("days".to_owned(), json!(3));
+    assert_eq!(caller.call(&acme(), &call).await, Ok(json!([2])));
+    let requests = endpoint.requests();
+    assert_eq!((requests[0].method.as_str(), requests[0].path.as_str()), ("POST", "/base/v1/we%20ather"));
+    assert_eq!(requests[0].json(), json!({"city": "Köln & Bonn"}));
+    assert_eq!(requests[0].header("authorization"), Some("Bearer s3cret"));
+    assert_eq!(requests[0].header("idempotency-key"), Some("run-1"));
+    assert_eq!(requests[1].path, "/base/v1/we%20ather?city=K%C3%B6ln+%26+Bonn&days=3");
+    assert!(requests[1].body.is_empty(), "what is asked for stands in the query");
+}
+
+#[tokio::test]
+async fn takes_text_and_nothing_and_no_other_bytes() {
+    let endpoint = FaultyEndpoint::start().await;
+    let text = |kind: &str, text: &str| Script::status(200, text).header("content-type", kind);
+    assert_eq!(answer(&endpoint, text("text/plain; charset=utf-8", "sunny")).await, Ok(json!("sunny")));
+    assert_eq!(answer(&endpoint, text("text/plain", "")).await, Ok(Value::Null));
+    assert_eq!(answer(&endpoint, text("application/json", "{broken")).await, Err(OutwardError::Malformed));
+    assert_eq!(answer(&endpoint, text("image/png", "bytes")).await, Err(OutwardError::Malformed));
+}
+
+#[tokio::test]
+async fn what_goes_wrong_has_a_code_and_is_sent_once() {
+    let endpoint = FaultyEndpoint::start().await;
+    let long = "x".repeat(MOST + 1);
+    for (script, error) in [
+        (Script::status(500, "s3cret <html>"), OutwardError::Refused),
+        (Script::status(404, ""), OutwardError::Refused),
+        (Script::redirect("http://169.254.169.254/"), OutwardError::Refused),
+        (Script::status(200, &long).header("content-type", "text/plain"), OutwardError::TooLong),
+        (Script::reset(), OutwardError::Broken),
+        (Script::json(&json!({"a": "long enough to be broken off"})).broken_off(), OutwardError::Broken),
+    ] {
+        let before = endpoint.count();
+        assert_eq!(answer(&endpoint, script).await, Err(error));
+        assert_eq!(endpoint.count(), before + 1, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn waits_no_longer_than_the_call_says() {
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.says(Script::hang());
+    let call = OutwardCall { time: Duration::from_millis(200), ..call(endpoint.url("/")) };
+    assert_eq!(caller(&["127.0.0.0/8"]).call(&acme(), &call).await, Err(OutwardError::TimedOut));
+}
+
+#[tokio::test]
+async fn nothing_leaves_that_may_not() {
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.says(Script::json(&json!({})));
+    // Loopback is nobody's to reach unless it is allowed.
+    assert_eq!(caller(&[]).call(&acme(), &call(endpoint.url("/"))).await, Err(OutwardError::Forbidden));
+    let allowed = caller(&["127.0.0.0/8"]);
+    let elsewhere = OutwardCall { hosts: Some(vec!["api.example.com".to_owned()]), ..call(endpoint.url("/")) };
+    assert_eq!(allowed.call(&acme(), &elsewhere).await, Err(OutwardError::Forbidden));
+    // A secret that cannot be read stops the call in front of the wire; another tenant's is none.
+    let secret = Some(SecretRef::parse("env:KEY").unwrap());
+    let foreign = OutwardCall { secret, ..call(endpoint.url("/")) };
+    assert_eq!(allowed.call(&Slug::parse("other").unwrap(), &foreign).await, Err(OutwardError::Secret));
+    assert_eq!(endpoint.count(), 0);
+}

@@ -1,0 +1,52 @@
+//! Calls of tools that somebody asked for in so many words.
+
+use fairway_domain::execution::provider::{Conversation, Message, MessageRole, ToolCall};
+
+/// What a line begins with that asks for a call.
+const CALL: &str = "Call:";
+
+/// The calls that the user's words ask for, until they were made.
+pub(super) fn wanted(call: &Conversation, said: &str) -> Vec<ToolCall> {
+    if told(call).is_some() {
+        return Vec::new();
+    }
+    let asked = said.lines().filter_map(|line| line.trim().strip_prefix(CALL));
+    let split = asked.map(|asked| asked.trim().split_once(char::is_whitespace).unwrap_or((asked.trim(), "")));
+    let offered = split.filter(|(name, _)| call.tools.iter().any(|tool| tool.name == *name));
+    let wanted = offered.enumerate().map(|(index, (name, arguments))| ToolCall {
+        id: format!("call-{}", index.saturating_add(1)),
+        name: name.to_owned(),
+        arguments: arguments.trim().to_owned(),
+    });
+    wanted.collect()
+}
+
+/// What the last tool said, where one just answered.
+pub(super) fn told(call: &Conversation) -> Option<&str> {
+    let by_tool = |message: &&Message| message.role == MessageRole::Tool;
+    call.messages.last().filter(by_tool).map(|message| message.content.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairway_domain::execution::provider::ToolOffer;
+    use serde_json::json;
+
+    #[test]
+    fn lines_that_ask_for_an_offered_tool_are_calls_until_it_answered() {
+        let offer = ToolOffer { name: "weather".to_owned(), description: String::new(), input_schema: json!({}) };
+        let said = "What is it like?\nCall: weather {\"city\": \"Bonn\"}\nCall: stocks {}\nCall: weather";
+        let words = Message::of(MessageRole::User, said.to_owned());
+        let mut call = Conversation { messages: vec![words], tools: vec![offer], ..Conversation::default() };
+        let calls = wanted(&call, said);
+        let told: Vec<(&str, &str, &str)> =
+            calls.iter().map(|call| (call.id.as_str(), call.name.as_str(), call.arguments.as_str())).collect();
+        assert_eq!(told, [("call-1", "weather", "{\"city\": \"Bonn\"}"), ("call-2", "weather", "")]);
+        call.messages.push(Message::of(MessageRole::Tool, "Rain.".to_owned()));
+        assert_eq!((wanted(&call, said).len(), super::told(&call)), (0, Some("Rain.")));
+        call.tools.clear();
+        call.messages.pop();
+        assert!(wanted(&call, said).is_empty(), "nobody offers the tool");
+    }
+}

@@ -1,0 +1,277 @@
+//! Agents: which tools they call, what they are told, and what is left of it.
+
+use crate::{
+    dispatch::{falls_silent, path},
+    execution::ended,
+    guardrail::documents,
+    stage::{WORKSPACE, knowledge},
+};
+use fairway_testkit::{
+    FaultyEndpoint, Script, TestApp,
+    app::{ActiveWorkload, Answer, Version},
+};
+use serde_json::{Value, json};
+
+const FLOW: &str = "\
+name: Answer with tools
+description: Lets a model call tools until it knows.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: work
+steps:
+  - id: work
+    type: agent
+    max_steps: 3
+    inputs: { prompt: 'Answer with the tools.', message: '{{trigger.ticket}}' }
+  - id: done
+    type: return
+    output: '{{steps.work.output}}'
+";
+
+const HERE: &str = "127.0.0.1/32";
+
+/// A server that may call this machine, and somebody who answers there.
+struct Desk {
+    app: TestApp,
+    endpoint: FaultyEndpoint,
+}
+
+impl Desk {
+    async fn set() -> Self {
+        let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", HERE).start().await;
+        Self { app, endpoint: FaultyEndpoint::start().await }
+    }
+
+    /// The definition of a tool behind the endpoint.
+    fn tool(&self, more: &Value) -> Value {
+        let mut content = json!({
+            "name": "weather", "description": "The weather of a city.",
+            "input_schema": {
+                "type": "object", "required": ["city"], "additionalProperties": false,
+                "properties": { "city": { "type": "string" } },
+            },
+            "binding": { "kind": "http", "ref": self.endpoint.url("/weather") },
+        });
+        content.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        content
+    }
+
+    async fn versions(&self, tools: &[Value]) -> Vec<Version> {
+        let given = self.app.given();
+        let route = json!({
+            "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
+        });
+        let models = json!({ "provider_route": route, "supports_tool_use": true });
+        let mut versions = vec![
+            given.policy("policy").await,
+            given.version("model_policy", "models", models).await,
+            given.flow("flow", FLOW).await,
+        ];
+        for (index, tool) in tools.iter().enumerate() {
+            versions.push(given.version("tool_definition", &format!("tool-{index}"), tool.clone()).await);
+        }
+        versions
+    }
+
+    async fn workload(&self, tools: &[Value]) -> ActiveWorkload {
+        self.app.given().active_with("desk", self.versions(tools).await).await
+    }
+
+    async fn ask(&self, workload: &ActiveWorkload, ticket: &str) -> Answer {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
+        self.app.post(workload.execute_path(), body).await
+    }
+}
+
+#[tokio::test]
+async fn an_agent_calls_a_tool_and_its_evidence_says_so() {
+    let desk = Desk::set().await;
+    desk.endpoint.says(Script::json(&json!("It rains in Bonn. It will stop.")));
+    let workload = desk.workload(&[desk.tool(&json!({}))]).await;
+    let answer = desk.ask(&workload, "What is it like?\nCall: weather {\"city\": \"Bonn\"}").await.expect(200);
+    assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("It rains in Bonn.")));
+    let id = &answer["execution_id"];
+    let request = &desk.endpoint.requests()[0];
+    assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/weather"));
+    assert_eq!(request.json(), json!({ "city": "Bonn" }));
+    let call_id = format!("{}.tool.1", id.as_str().unwrap());
+    assert_eq!(request.header("idempotency-key"), Some(call_id.as_str()));
+    let call = &documents(&desk.app, id, "tool_call").await[0];
+    assert_eq!((&call["tool"], &call["version"]), (&json!("weather"), &json!("tool-0@v1")));
+    assert_eq!((&call["step_id"], &call["call"], &call["result"]), (&json!("work"), &json!(1), &json!("answered")));
+    assert!(!call.to_string().contains("Bonn"), "the words lie apart: {call}");
+    assert_eq!(documents(&desk.app, id, "provider_call").await.len(), 2);
+    let lineage =
+        desk.app.get(path(id, &format!("/context-lineage?workspace_id={WORKSPACE}&origin=tool_result"))).await;
+    let item = &lineage.expect(200)["items"][0];
+    assert_eq!((&item["ref"], &item["action_class"]), (&json!("tool-0@v1#call-1"), &json!("tool_call")));
+    assert_eq!((&item["trust"], &item["untrusted_reason"]), (&json!("untrusted"), &json!("tool_result")));
+}
+
+#[tokio::test]
+async fn what_a_tool_was_told_and_gave_is_for_operators() {
+    let desk = Desk::set().await;
+    desk.endpoint.says(Script::json(&json!({ "sky": "rain" })));
+    let workload = desk.workload(&[desk.tool(&json!({}))]).await;
+    let answer = desk.ask(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
+    let id = &answer["execution_id"];
+    let flat = desk.app.get(path(id, "/evidence-graph")).await.expect(200);
+    let artifacts = flat["evidence_artifacts"].as_array().unwrap();
+    let kept = artifacts.iter().find(|artifact| artifact["artifact_kind"] == "tool_call").unwrap();
+    let rest = format!("/evidence-artifacts/{}", kept["artifact_id"].as_str().unwrap());
+    let whole = desk.app.get(path(id, &rest)).await.expect(200);
+    assert_eq!(whole["payload"], json!({ "arguments": { "city": "Bonn" }, "result": { "sky": "rain" } }));
+    desk.app.given().role("user:vera", "viewer", ("tenant", Some(crate::stage::TENANT))).await;
+    let read = desk.app.get(path(id, &rest)).as_actor("user:vera").await.expect(200);
+    assert_eq!((&read["payload"], &read["payload_withheld"]), (&Value::Null, &json!(true)));
+}
+
+#[tokio::test]
+async fn a_tool_that_fails_is_told_to_the_model_and_called_once() {
+    let desk = Desk::set().await;
+    let workload = desk.workload(&[desk.tool(&json!({ "timeout_ms": 200 }))]).await;
+    for (script, code) in [
+        (Script::status(500, "no"), "call_refused"),
+        (Script::reset(), "call_broken"),
+        (Script::redirect("http://169.254.169.254/"), "call_refused"),
+        (Script::hang(), "call_timeout"),
+        (Script::status(200, "{broken"), "call_malformed_answer"),
+    ] {
+        let before = desk.endpoint.count();
+        desk.endpoint.says(script);
+        let answer = desk.ask(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
+        assert_eq!(answer["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{answer}");
+        assert_eq!(desk.endpoint.count(), before + 1, "{code}");
+        let call = &documents(&desk.app, &answer["execution_id"], "tool_call").await[0];
+        assert_eq!(call["result"], code);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_called_that_may_not_be() {
+    let desk = Desk::set().await;
+    let elsewhere = json!({ "egress_hosts": ["api.example.com"] });
+    let asks = json!({ "name": "book", "approval": "always" });
+    let workload = desk.workload(&[desk.tool(&elsewhere), desk.tool(&asks)]).await;
+    for (ticket, code) in [
+        ("Call: weather {\"city\": \"Bonn\"}", "call_forbidden"),
+        ("Call: weather {\"town\": \"Bonn\"}", "tool_arguments_invalid"),
+        ("Call: weather not json", "tool_arguments_malformed"),
+        ("Call: book {\"city\": \"Bonn\"}", "tool_needs_approval"),
+    ] {
+        let answer = desk.ask(&workload, ticket).await.expect(200);
+        assert_eq!(answer["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{answer}");
+    }
+    assert_eq!(desk.endpoint.count(), 0);
+    // Without an allowance this machine is nobody's to reach.
+    let closed = TestApp::builder().beside(&desk.app).start().await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
+    closed.post(workload.execute_path(), body).await.expect(200);
+    assert_eq!(desk.endpoint.count(), 0);
+}
+
+#[tokio::test]
+async fn a_secret_opens_the_tool_and_is_never_told() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir(home.path().join("default")).unwrap();
+    std::fs::write(home.path().join("default/weather-key"), "s3cret-value").unwrap();
+    let folder = home.path().to_str().unwrap();
+    let app =
+        TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", HERE).setting("FAIRWAY_SECRETS_DIR", folder).start().await;
+    let desk = Desk { app, endpoint: FaultyEndpoint::start().await };
+    let bound = |reference: &str| json!({ "kind": "http", "ref": desk.endpoint.url("/"), "secret_ref": reference });
+    let none = json!({ "name": "none", "binding": bound("file:nobody") });
+    let tools = [desk.tool(&json!({ "binding": bound("file:weather-key") })), desk.tool(&none)];
+    let workload = desk.workload(&tools).await;
+    desk.endpoint.says(Script::json(&json!("fine")));
+    let answer = desk.ask(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
+    assert_eq!(desk.endpoint.requests()[0].header("authorization"), Some("Bearer s3cret-value"));
+    let evidence = desk.app.get(path(&answer["execution_id"], "/evidence-graph")).await.text();
+    assert!(!evidence.contains("s3cret-value") && !answer.to_string().contains("s3cret-value"));
+    let answer = desk.ask(&workload, "Call: none {\"city\": \"Bonn\"}").await.expect(200);
+    assert_eq!((&answer["output"], desk.endpoint.count()), (&json!("{\"error\":\"call_secret_unavailable\"}"), 1));
+}
+
+#[tokio::test]
+async fn an_agent_searches_a_knowledge_base_that_the_release_binds() {
+    let desk = Desk::set().await;
+    let base = desk.app.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
+    let pieces = json!({ "documents": [{ "document_id": "leave", "text": "Everybody has thirty days of leave." }] });
+    let path_of = |rest: &str| format!("/v1/assets/{}/{rest}?workspace_id={WORKSPACE}", base.asset_id);
+    desk.app.post(path_of("documents"), pieces).await.expect(201);
+    let search = json!({
+        "name": "search", "input_schema": { "type": "object", "required": ["query"] },
+        "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
+    });
+    let mut versions = desk.versions(&[search]).await;
+    versions.push(base.clone());
+    let workload = desk.app.given().active_with("desk", versions).await;
+    let ticket = "Call: search {\"query\": \"days of leave\", \"knowledge_base_slug\": \"handbook\"}";
+    let answer = desk.ask(&workload, ticket).await.expect(200);
+    assert!(answer["output"].as_str().unwrap().contains("thirty days"), "{answer}");
+    let id = &answer["execution_id"];
+    assert_eq!(documents(&desk.app, id, "retrieval_event").await.len(), 1);
+    assert_eq!(documents(&desk.app, id, "tool_call").await[0]["result"], "answered");
+    let unknown = desk.ask(&workload, "Call: search {\"query\": \"x\", \"knowledge_base_slug\": \"other\"}").await;
+    assert_eq!(unknown.expect(200)["output"], "{\"error\":\"tool_failed\"}");
+    // What a contract refuses is refused to agents too, and ends the run.
+    desk.app
+        .post(path_of("access-contract/revoke"), json!({ "contract_id": "handbook", "reason": "over" }))
+        .await
+        .expect(200);
+    let refused = desk.ask(&workload, ticket).await.expect(422);
+    assert_eq!(refused["detail"]["error"], "contract_refused");
+}
+
+#[tokio::test]
+async fn a_release_whose_agent_lacks_tools_is_not_activated() {
+    let desk = Desk::set().await;
+    let given = desk.app.given();
+    let remote = json!({ "binding": { "kind": "builtin", "ref": "execute_flow" } });
+    let mut versions = desk.versions(&[desk.tool(&remote), desk.tool(&json!({}))]).await;
+    let named = FLOW.replace("    max_steps: 3\n", "    tools: [weather, stocks]\n");
+    versions.retain(|version| version.kind != "orchestration_flow");
+    versions.push(given.flow("named", &named).await);
+    let workload_id = given.workload("blocked").await;
+    let release = given.approved(&workload_id, &versions).await;
+    let transition = json!({ "to_state": "active" });
+    let refused = desk.app.post(format!("/v1/releases/{release}/transition"), transition).await.expect(422);
+    let missing: Vec<(&str, &str)> = refused["detail"]["missing"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|gap| (gap["code"].as_str().unwrap(), gap["message"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        missing,
+        [
+            ("reference_unresolved", "an agent uses the tool `stocks`, which is not bound"),
+            ("step_type_unavailable", "this server cannot call what stands behind the tool `tool-0`"),
+            ("reference_unresolved", "two bound tools are called `weather`"),
+        ]
+    );
+}
+
+/// A run whose worker dies while a tool works: how often the tool was called in the end, and what came of it.
+async fn survives(more: &Value) -> (usize, Value) {
+    let server = || TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", HERE);
+    let desk = Desk { app: server().without_worker().start().await, endpoint: FaultyEndpoint::start().await };
+    let workload = desk.workload(&[desk.tool(more)]).await;
+    let dies = server().beside(&desk.app).start().await;
+    desk.endpoint.says_in_turn([Script::hang(), Script::json(&json!("sunny"))]);
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
+    let accepted = desk.app.post(workload.execute_path(), body).header("prefer", "respond-async").await.expect(202);
+    desk.endpoint.asked(1).await;
+    drop(dies);
+    falls_silent(&desk.app).await;
+    let _goes_on = server().beside(&desk.app).start().await;
+    let read = ended(&desk.app, &accepted["execution_id"]).await;
+    (desk.endpoint.count(), read["queued_result"]["result"].clone())
+}
+
+#[tokio::test]
+async fn a_call_that_may_have_been_made_is_only_repeated_where_that_does_no_harm() {
+    let (calls, told) = survives(&json!({})).await;
+    assert_eq!((calls, told), (1, json!("{\"error\":\"tool_outcome_unknown\"}")));
+    let (calls, told) = survives(&json!({ "annotations": { "read_only": true } })).await;
+    assert_eq!((calls, told), (2, json!("sunny")));
+}

@@ -1,0 +1,262 @@
+//! Guardrails of runs: what they mask, stop and hand to a person, and what is evidence of it.
+
+use crate::{
+    dispatch::path,
+    events::events,
+    execution::ended,
+    stage::{WORKSPACE, knowledge},
+};
+use fairway_testkit::{
+    Behaviour, StubProvider, TestApp,
+    app::{ActiveWorkload, Answer, Version},
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const SENT: &str = "I am ada@example.com, my card is 4111 1111 1111 1111.";
+
+/// A workload under guardrails, and whoever answers for it.
+struct Desk {
+    app: TestApp,
+    provider: Arc<StubProvider>,
+    workload: ActiveWorkload,
+}
+
+impl Desk {
+    async fn set(guardrails: Value, more: impl AsyncFnOnce(&TestApp) -> Vec<Version>) -> Self {
+        let provider = StubProvider::new(Behaviour::Answers("write to bob@example.com".to_owned()));
+        let app = TestApp::builder().provider(provider.clone()).start().await;
+        let given = app.given();
+        let route = json!({
+            "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
+        });
+        let models = json!({ "provider_route": route, "supports_streaming": true });
+        let mut versions = vec![
+            given.prompt("prompt").await,
+            given.policy("policy").await,
+            given.version("model_policy", "models", models).await,
+            given.version("guardrail_config", "rails", json!({ "guardrails": guardrails })).await,
+        ];
+        versions.extend(more(&app).await);
+        let workload = given.active_with("desk", versions).await;
+        Self { app, provider, workload }
+    }
+
+    async fn of(guardrails: Value) -> Self {
+        Self::set(guardrails, async |_: &TestApp| Vec::new()).await
+    }
+
+    async fn ask(&self, ticket: &str) -> Answer {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
+        self.app.post(self.workload.execute_path(), body).await
+    }
+
+    async fn ask_once(&self, ticket: &str) -> Answer {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
+        self.app.post(self.workload.execute_path(), body).key("once").await
+    }
+
+    /// All that models were asked.
+    fn asked(&self) -> String {
+        let calls = self.provider.calls();
+        calls.iter().map(|call| format!("{:?}\n", call.conversation)).collect()
+    }
+}
+
+/// The documents of a kind that a run left, without what lies beside them.
+pub(crate) async fn documents(app: &TestApp, execution: &Value, kind: &str) -> Vec<Value> {
+    let evidence = app.get(path(execution, "/evidence-graph")).await.expect(200);
+    let mut documents = Vec::new();
+    for artifact in evidence["evidence_artifacts"].as_array().unwrap() {
+        if artifact["artifact_kind"] == kind {
+            let rest = format!("/evidence-artifacts/{}", artifact["artifact_id"].as_str().unwrap());
+            documents.push(app.get(path(execution, &rest)).await.expect(200)["content"].clone());
+        }
+    }
+    documents
+}
+
+fn pii(stage: &str, action: &str) -> Value {
+    json!({ "id": "pii", "detector": "pii", "stage": stage, "action": action, "reason_code": "personal_data" })
+}
+
+#[tokio::test]
+async fn what_is_sent_is_masked_before_a_model_sees_it() {
+    let desk = Desk::of(json!([pii("input", "mask")])).await;
+    let answer = desk.ask(SENT).await.expect(200);
+    assert_eq!(answer["output"], "write to bob@example.com", "what comes out is another stage");
+    let asked = desk.asked();
+    assert!(asked.contains("I am [email], my card is [card]."), "{asked}");
+    assert!(!asked.contains("ada@") && !asked.contains("4111"), "{asked}");
+    let id = &answer["execution_id"];
+    let [found] = &documents(&desk.app, id, "guardrail").await[..] else { panic!("one look found something") };
+    assert_eq!(
+        (&found["stage"], &found["verdict"], &found["masked"]),
+        (&json!("input"), &json!("passed"), &json!(true))
+    );
+    assert_eq!(
+        found["findings"],
+        json!([{ "guardrail_config": "rails", "id": "pii", "detector": "pii", "reason_code": "personal_data",
+            "effect": "enforced", "action": "mask", "found": 2, "entities": { "card": 1, "email": 1 } }])
+    );
+    let graph = desk.app.get(path(id, "/evidence-graph?format=graph")).await;
+    assert!(graph.text().contains("guardrail") && !graph.text().contains("4111"), "{graph}");
+}
+
+#[tokio::test]
+async fn what_is_blocked_is_refused_before_anybody_is_asked() {
+    let blocking = json!({ "id": "pii", "detector": "pii", "stage": "input", "action": "flag",
+        "entities": { "CREDIT_CARD": "block" }, "reason_code": "card_sent" });
+    let desk = Desk::of(json!([blocking])).await;
+    let refused = desk.ask_once(SENT).await.refused(422, "guardrail_blocked");
+    let again = desk.ask_once(SENT).await;
+    assert_eq!(again.refused(422, "guardrail_blocked")["execution_id"], refused["execution_id"]);
+    assert_eq!((desk.provider.count(), again.header("idempotency-replayed")), (0, Some("true")));
+    let id = &refused["execution_id"];
+    let read = ended(&desk.app, id).await;
+    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("guardrail_blocked")));
+    let found = &documents(&desk.app, id, "guardrail").await[0];
+    assert_eq!((&found["verdict"], &found["findings"][0]["reason_code"]), (&json!("blocked"), &json!("card_sent")));
+    desk.ask("I am ada@example.com.").await.expect(200);
+    assert!(desk.asked().contains("ada@example.com"), "what is only flagged stays");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_stopped_is_shown_nowhere_not_even_while_it_comes() {
+    let desk = Desk::of(json!([{ "id": "short", "detector": "max_length", "max_length": 5, "stage": "output",
+        "action": "block" }]))
+    .await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+    let told = desk.app.post(desk.workload.execute_path(), body).header("accept", "text/event-stream").await;
+    assert!(!told.text().contains("bob"), "{told}");
+    let refused = desk.ask("Whom?").await.refused(422, "guardrail_blocked");
+    let id = &refused["execution_id"];
+    for rest in ["", "/evidence-graph", "/events"] {
+        let shown = desk.app.get(path(id, rest)).await;
+        assert_eq!(shown.status, 200, "{shown}");
+        assert!(!shown.text().contains("bob@"), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn what_only_watches_holds_nothing_back() {
+    let mut watching = pii("output", "block");
+    watching["mode"] = json!("logging_only");
+    let desk = Desk::of(json!([watching])).await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+    let told = desk.app.post(desk.workload.execute_path(), body).header("accept", "text/event-stream").await;
+    let said: String = events(&told).iter().filter_map(|event| event.data["delta"].as_str()).collect();
+    assert_eq!(said, "write to bob@example.com");
+    let answer = desk.ask("Whom?").await.expect(200);
+    let found = &documents(&desk.app, &answer["execution_id"], "guardrail").await[0]["findings"][0];
+    assert_eq!((&found["effect"], &found["action"]), (&json!("logging_only"), &json!("block")));
+}
+
+#[tokio::test]
+async fn a_finding_may_want_a_person() {
+    let desk = Desk::of(json!([pii("output", "require_approval")])).await;
+    let waiting = desk.ask("Whom?").await.expect(202);
+    assert_eq!(waiting["review"], "pending");
+    let id = &waiting["execution_id"];
+    assert!(!desk.app.get(path(id, "")).await.text().contains("bob@"));
+    let verdict = json!({ "outcome": "approved" });
+    desk.app.post(path(id, "/review"), verdict).as_actor("user:reviewer").await.expect(200);
+    assert_eq!(ended(&desk.app, id).await["queued_result"]["result"], "write to bob@example.com");
+}
+
+const LOOKING_UP: &str = "\
+name: Answer from documents
+description: Looks documents up and asks a model about them.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: find
+steps:
+  - id: find
+    type: task
+    action: retrieve_documents
+    inputs: { query: '{{trigger.ticket}}', knowledge_base: '{{release.knowledge_base}}' }
+    on_failure: sorry
+  - id: ask
+    type: llm_call
+    inputs: { prompt: '{{release.prompt_template}}', message: '{{trigger.ticket}}', documents: '{{steps.find.output}}' }
+  - id: done
+    type: return
+    output: '{{steps.ask.output}}'
+  - id: sorry
+    type: return
+    output: 'Nobody could look.'
+";
+
+#[tokio::test]
+async fn documents_are_looked_at_before_a_step_has_them() {
+    for (action, blocked) in [("mask", false), ("block", true)] {
+        let rails = json!([{ "id": "names", "detector": "regex", "pattern": "(?i)ada|handbook", "stage": "retrieval",
+            "action": action }]);
+        let desk = Desk::set(rails, async |app: &TestApp| {
+            let base = app.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
+            let document = json!({ "document_id": "leave", "title": "Handbook", "text": "Ask Ada about leave." });
+            let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
+            app.post(path, json!({ "documents": [document] })).await.expect(201);
+            vec![base, app.given().flow("flow", LOOKING_UP).await]
+        })
+        .await;
+        let answer = desk.ask("leave").await;
+        if blocked {
+            let refused = answer.refused(422, "guardrail_blocked");
+            assert_eq!(desk.provider.count(), 0, "nobody is asked, and `on_failure` catches nothing");
+            let found = &documents(&desk.app, &refused["execution_id"], "guardrail").await[0];
+            assert_eq!((&found["step_id"], &found["stage"]), (&json!("find"), &json!("retrieval")));
+        } else {
+            answer.expect(200);
+            let asked = desk.asked();
+            assert!(asked.contains("[leave] [masked]\\nAsk [masked] about leave."), "{asked}");
+        }
+    }
+}
+
+/// Longer than what is looked through on a thread that serves.
+#[tokio::test]
+async fn a_long_text_is_looked_at_too() {
+    let desk = Desk::of(json!([pii("input", "mask"), pii_named("again")])).await;
+    let long = format!("{}ada@example.com", "words and 0301234567 ".repeat(15_000));
+    desk.ask(&long).await.expect(200);
+    let asked = desk.asked();
+    assert!(asked.contains("[email]") && !asked.contains("ada@example.com"));
+}
+
+fn pii_named(id: &str) -> Value {
+    json!({ "id": id, "detector": "pii", "stage": "input", "action": "block" })
+}
+
+#[tokio::test]
+async fn what_this_server_cannot_do_is_not_activated() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let rails = json!({ "guardrails": [
+        { "id": "a", "detector": "toxicity", "stage": "output", "action": "block" },
+        { "id": "b", "detector": "pii", "stage": "output", "action": "block", "entities": { "PERSON": "mask" } },
+        { "id": "c", "detector": "nothing", "stage": "output", "action": "block", "default_on": false },
+        { "id": "d", "detector": "pii", "stage": "output", "action": "block" },
+    ] });
+    let versions = [
+        given.prompt("prompt").await,
+        given.policy("policy").await,
+        given.model_policy("models").await,
+        given.version("guardrail_config", "rails", rails).await,
+    ];
+    let release = given.approved(&given.workload("guarded").await, &versions).await;
+    let transition = app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": "active" })).await;
+    let detail = transition.refused(422, "activation_blocked");
+    let told: Vec<(&str, &str)> = detail["missing"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["code"].as_str().unwrap(), one["message"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        told,
+        ["/guardrails/0/detector", "/guardrails/1/entities/PERSON"].map(|pointer| (
+            "control_not_enforced",
+            &*format!("this server cannot do what `{pointer}` of the `guardrail_config` `rails` says").leak()
+        ))
+    );
+}

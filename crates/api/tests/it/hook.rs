@@ -1,0 +1,204 @@
+//! Hooks of runs: what they are told, what their answers do, and what a missing answer means.
+
+use crate::{dispatch::path, execution::ended, guardrail::documents};
+use fairway_testkit::{
+    Behaviour, FaultyEndpoint, Script, StubProvider, TestApp,
+    app::{ActiveWorkload, Answer, Version},
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A server that may call this machine, with somebody who answers for models.
+struct Desk {
+    app: TestApp,
+    provider: Arc<StubProvider>,
+    endpoint: FaultyEndpoint,
+}
+
+impl Desk {
+    async fn set(allowed: &'static str) -> Self {
+        let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+        let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", allowed).provider(provider.clone()).start().await;
+        Self { app, provider, endpoint: FaultyEndpoint::start().await }
+    }
+
+    /// A workload under a hook that asks the endpoint.
+    async fn hooked(&self, slug: &str, event: &str, more: Value) -> ActiveWorkload {
+        let mut content =
+            json!({ "event": event, "handler": { "type": "http", "ref": self.endpoint.url("/s3cret-path") } });
+        content.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.under(slug, content).await
+    }
+
+    async fn under(&self, slug: &str, content: Value) -> ActiveWorkload {
+        let versions = self.versions(slug, content).await;
+        self.app.given().active_with(slug, versions).await
+    }
+
+    async fn versions(&self, slug: &str, content: Value) -> Vec<Version> {
+        let given = self.app.given();
+        let name = |what: &str| format!("{slug}-{what}");
+        vec![
+            given.prompt(&name("prompt")).await,
+            given.policy(&name("policy")).await,
+            given.model_policy(&name("models")).await,
+            given.version("hook_definition", &name("hook"), content).await,
+        ]
+    }
+
+    async fn ask(&self, workload: &ActiveWorkload, ticket: &str) -> Answer {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
+        self.app.post(workload.execute_path(), body).await
+    }
+}
+
+const HERE: &str = "127.0.0.1/32";
+
+#[tokio::test]
+async fn a_hook_is_told_what_a_model_is_asked_and_may_change_it() {
+    let desk = Desk::set(HERE).await;
+    let workload = desk.hooked("main", "pre_llm", json!({ "may": ["allow", "modify"] })).await;
+    let words = json!({ "system_prompt": "Be brief.", "messages": [{ "role": "user", "content": "Sort this." }] });
+    let changed = json!({ "decision": "modify", "reason_code": "shorter", "modified": words });
+    desk.endpoint.says_in_turn([Script::json(&changed), Script::json(&json!({ "decision": "allow" }))]);
+    let answer = desk.ask(&workload, "a refund").await.expect(200);
+    assert_eq!(answer["output"], "billing");
+    let call = &desk.provider.calls()[0].conversation;
+    assert_eq!((call.system_prompt.as_str(), call.messages[0].content.as_str()), ("Be brief.", "Sort this."));
+    let id = answer["execution_id"].as_str().unwrap();
+    let request = &desk.endpoint.requests()[0];
+    let said = request.json();
+    let call_id = format!("{id}.1");
+    assert_eq!((request.method.as_str(), request.header("idempotency-key")), ("POST", Some(call_id.as_str())));
+    for (name, value) in [
+        ("call_id", json!(call_id)),
+        ("event", json!("pre_llm")),
+        ("hook", json!("main-hook")),
+        ("execution_id", json!(id)),
+        ("workload", json!("main")),
+        ("release_id", json!(workload.release_id)),
+        ("environment", json!("dev")),
+        ("lane", json!("standard")),
+        ("actor", json!("user:local")),
+    ] {
+        assert_eq!(said[name], value, "{name} of {said}");
+    }
+    assert!(said["value"]["system_prompt"].as_str().unwrap().ends_with("Ticket: a refund"), "{said}");
+    let told = &documents(&desk.app, &answer["execution_id"], "hook").await[0];
+    assert_eq!((&told["decision"], &told["reason_code"]), (&json!("modify"), &json!("shorter")));
+    assert!(!told.to_string().contains("brief") && !told.to_string().contains("s3cret-path"), "{told}");
+    desk.ask(&workload, "a refund").await.expect(200);
+    assert!(desk.provider.calls()[1].conversation.system_prompt.ends_with("Ticket: a refund"));
+}
+
+#[tokio::test]
+async fn a_denial_ends_the_run_and_nobody_is_asked() {
+    let desk = Desk::set(HERE).await;
+    let workload = desk.hooked("main", "pre_execute", json!({})).await;
+    desk.endpoint.says(Script::json(&json!({ "decision": "deny", "reason_code": "after_hours" })));
+    let refused = desk.ask(&workload, "a refund").await.refused(422, "hook_denied");
+    assert_eq!(desk.provider.count(), 0);
+    let read = ended(&desk.app, &refused["execution_id"]).await;
+    assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("hook_denied")));
+    let told = &documents(&desk.app, &refused["execution_id"], "hook").await[0];
+    assert_eq!((&told["event"], &told["reason_code"]), (&json!("pre_execute"), &json!("after_hours")));
+    let graph = desk.app.get(path(&refused["execution_id"], "/evidence-graph?format=graph")).await;
+    assert!(graph.text().contains("hook"), "{graph}");
+}
+
+#[tokio::test]
+async fn a_hook_may_want_a_person() {
+    let desk = Desk::set(HERE).await;
+    let workload = desk.hooked("main", "post_execute", json!({ "may": ["ask"] })).await;
+    desk.endpoint.says(Script::json(&json!({ "decision": "ask" })));
+    let waiting = desk.ask(&workload, "a refund").await.expect(202);
+    assert_eq!(waiting["review"], "pending");
+    assert_eq!(desk.endpoint.requests()[0].json()["value"], "billing");
+}
+
+/// T35 to T37: whatever the address does, the run goes on or ends as its author said.
+#[tokio::test]
+async fn an_answer_that_does_not_count_closes_or_opens_as_the_hook_says() {
+    let desk = Desk::set(HERE).await;
+    let closed = desk.hooked("closed", "pre_llm", json!({ "timeout_ms": 300 })).await;
+    let open = desk.hooked("open", "pre_llm", json!({ "timeout_ms": 300, "on_error": "fail_open" })).await;
+    let huge = "x".repeat(10 << 20);
+    for (script, code) in [
+        (Script::hang(), "call_timeout"),
+        (Script::reset(), "call_broken"),
+        (Script::status(200, "{garbage"), "call_malformed_answer"),
+        (Script::status(500, "{}"), "call_refused"),
+        (Script::redirect("http://169.254.169.254/"), "call_refused"),
+        (Script::status(200, &huge), "call_answer_too_long"),
+        (Script::json(&json!({ "verdict": "allow" })), "hook_answer_malformed"),
+        (Script::json(&json!({ "decision": "allow", "reason_code": "no code" })), "hook_answer_malformed"),
+        (Script::json(&json!({ "decision": "ask" })), "hook_answer_not_allowed"),
+    ] {
+        let (asked, called) = (desk.provider.count(), desk.endpoint.count());
+        desk.endpoint.says(script.clone());
+        let answer = desk.ask(&closed, "a refund").await.expect(200);
+        assert_eq!(
+            (&answer["status"], &answer["error"]["code"]),
+            (&json!("failed"), &json!("hook_unavailable")),
+            "{code}"
+        );
+        assert_eq!((desk.provider.count(), desk.endpoint.count()), (asked, called + 1), "{code}: nobody is asked");
+        let told = &documents(&desk.app, &answer["execution_id"], "hook").await[0];
+        assert_eq!((&told["error"], &told["decision"]), (&json!(code), &Value::Null));
+        assert!(!told.to_string().contains("garbage") && !told.to_string().contains("127.0.0.1"), "{told}");
+        desk.endpoint.says(script);
+        let answer = desk.ask(&open, "a refund").await.expect(200);
+        assert_eq!(answer["output"], "billing", "{code}");
+        assert_eq!(documents(&desk.app, &answer["execution_id"], "hook").await[0]["error"], code);
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_this_machine_is_asked_unless_somebody_said_so() {
+    let desk = Desk::set("").await;
+    desk.endpoint.says(Script::json(&json!({ "decision": "allow" })));
+    let closed = desk.hooked("closed", "pre_llm", json!({})).await;
+    let open = desk.hooked("open", "pre_llm", json!({ "on_error": "fail_open" })).await;
+    let answer = desk.ask(&closed, "a refund").await.expect(200);
+    assert_eq!(answer["error"]["code"], "hook_unavailable");
+    assert_eq!(documents(&desk.app, &answer["execution_id"], "hook").await[0]["error"], "call_forbidden");
+    assert_eq!(desk.ask(&open, "a refund").await.expect(200)["output"], "billing");
+    assert_eq!(desk.endpoint.count(), 0, "nobody comes there");
+}
+
+#[tokio::test]
+async fn a_policy_that_a_hook_refers_to_decides_as_it_was_frozen() {
+    let desk = Desk::set("").await;
+    let deny = json!([
+        { "id": "no", "condition": "inputs.event.value.contains('bill')", "outcome": "deny", "reason_code": "no_bills" },
+        { "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" },
+    ]);
+    let gate = desk.app.given().policy_of("gate", deny).await;
+    let content = json!({ "event": "post_llm", "handler": { "type": "policy", "ref": { "slug": "gate" } },
+        "if": "actor.ref == 'user:local' && inputs.event.name == 'post_llm'" });
+    let workload = desk.under("main", content).await;
+    // What is made later means nothing to a release that was approved before.
+    let allow = json!({ "rules": [{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" }] });
+    desk.app.given().next_version(&gate.asset_id, allow).await;
+    let refused = desk.ask(&workload, "a refund").await.refused(422, "hook_denied");
+    let told = &documents(&desk.app, &refused["execution_id"], "hook").await[0];
+    assert_eq!((&told["handler"], &told["reason_code"]), (&json!("policy"), &json!("no_bills")));
+    desk.provider.becomes(Behaviour::Answers("other".to_owned()));
+    assert_eq!(desk.ask(&workload, "a refund").await.expect(200)["output"], "other");
+}
+
+#[tokio::test]
+async fn handlers_that_this_server_cannot_ask_are_not_activated() {
+    let desk = Desk::set("").await;
+    let given = desk.app.given();
+    given.prompt("ask").await;
+    let content =
+        json!({ "event": "pre_llm", "handler": { "type": "prompt", "ref": { "slug": "ask" } }, "mode": "observe" });
+    let versions = desk.versions("main", content).await;
+    let release = given.approved(&given.workload("main").await, &versions).await;
+    let path = format!("/v1/releases/{release}/transition");
+    let detail = desk.app.post(path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
+    let missing = json!([{ "code": "control_not_enforced",
+        "message": "this server cannot do what `/handler/type` of the `hook_definition` `main-hook` says" }]);
+    assert_eq!(detail["missing"], missing);
+}

@@ -1,0 +1,33 @@
+//! Guardrails: each detector has the parameter that it needs, and none that it would pass over.
+
+use super::{Breach, Findings, items, text};
+use crate::asset::content::schema;
+use serde_json::Value;
+
+/// The parameter of each of our detectors. Those of others are their own affair.
+const PARAMETERS: [(&str, &str); 4] =
+    [("pii", "entities"), ("regex", "pattern"), ("max_length", "max_length"), ("json_schema", "schema")];
+
+pub(super) fn check(content: &Value, findings: &mut Findings) {
+    for (index, guardrail) in items(content, "guardrails") {
+        let pointer = format!("/guardrails/{index}");
+        let Some(detector) = text(guardrail, "detector") else { continue };
+        if !PARAMETERS.iter().any(|(name, _)| *name == detector) {
+            continue;
+        }
+        for (name, parameter) in PARAMETERS {
+            match (name == detector, parameter) {
+                // Without a list every finding means the same.
+                (true, "entities") => {}
+                (true, _) => findings.need(guardrail, &pointer, parameter),
+                (false, _) => findings.forbid(guardrail, &pointer, parameter),
+            }
+        }
+        if text(guardrail, "pattern").is_some_and(|pattern| schema::linear(pattern).is_none()) {
+            findings.add(format!("{pointer}/pattern"), Breach::PatternNotLinear);
+        }
+        if detector == "json_schema" && text(guardrail, "action") == Some("mask") {
+            findings.add(format!("{pointer}/action"), Breach::NotAllowedHere);
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Agents: a model that calls the tools it is given, turn after turn, until it answers or its turns are over.
+//!
+//! What the model wants to call is data that somebody else wrote: the tool has to be one that the release binds and the
+//! step may use, the arguments have to satisfy its schema, and whatever is wrong with a call is told to the model, which
+//! may do better. Guardrails and hooks stand around each call as they stand around everything else.
+
+use super::{
+    Run, StepFailure, Turn,
+    call::Asked,
+    passage::{Then, Walking},
+    turn::{Awaits, Reached, Waiting},
+};
+use crate::{
+    asset::content::tool::{Builtin, HttpBinding, ToolBinding},
+    execution::{
+        Payload,
+        outward::OutwardCall,
+        plan::BoundTool,
+        provider::{Message, MessageRole, ToolCall, ToolOffer},
+        routing::Answer,
+        tool::{ToolRequest, ToolResult},
+    },
+    flow::{Step, ToolChoice},
+};
+use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
+
+/// Turns of an agent whose step does not say.
+const DEFAULT_TURNS: u64 = 10;
+/// Most calls that one answer may want.
+const CALLS: usize = 16;
+
+/// An agent at work.
+pub(super) struct Agent<'a> {
+    system_prompt: String,
+    messages: Vec<Message>,
+    /// How many of them the transcript has.
+    told: usize,
+    tools: Vec<&'a BoundTool>,
+    turns_left: u64,
+    /// What the last answer wants to be called.
+    wanted: VecDeque<ToolCall>,
+    /// How many calls there were.
+    calls: u32,
+    under_way: Option<UnderWay<'a>>,
+}
+
+/// A call under way.
+struct UnderWay<'a> {
+    /// What the model calls the call.
+    id: String,
+    /// The tool, where there is one of the name.
+    tool: Option<&'a BoundTool>,
+    arguments: Value,
+    at: crate::time::Timestamp,
+}
+
+impl<'a> Run<'a> {
+    /// The first question of an agent.
+    pub(super) fn engage(
+        &mut self,
+        step: &'a Step,
+        inputs: &Map<String, Value>,
+        (choice, most): (&'a ToolChoice, Option<u64>),
+    ) -> Result<Reached, StepFailure> {
+        let plan = self.subject.plan;
+        let (system_prompt, messages) = self.words(step, inputs)?;
+        let bound = plan.tools.iter();
+        let tools: Vec<&BoundTool> = match choice {
+            ToolChoice::All => bound.collect(),
+            ToolChoice::Named(names) => bound.filter(|tool| names.iter().any(|name| tool.is_called(name))).collect(),
+        };
+        if !tools.is_empty() && !plan.model_policy.as_ref().is_some_and(|policy| policy.supports_tool_use) {
+            let message = "the model policy does not say that its routes can use tools";
+            return Err(StepFailure::of("tool_use_unsupported", message));
+        }
+        let agent = Agent {
+            system_prompt,
+            messages,
+            told: 0,
+            tools,
+            turns_left: most.unwrap_or(DEFAULT_TURNS),
+            wanted: VecDeque::new(),
+            calls: 0,
+            under_way: None,
+        };
+        self.ask_agent(step, agent)
+    }
+
+    /// The next question of an agent, if it has a turn left.
+    fn ask_agent(&mut self, step: &Step, mut agent: Agent<'a>) -> Result<Reached, StepFailure> {
+        let Some(left) = agent.turns_left.checked_sub(1) else {
+            let message = "the agent took all its turns and came to no answer";
+            return Err(StepFailure::of("agent_step_limit", message));
+        };
+        agent.turns_left = left;
+        let offer = |bound: &&BoundTool| ToolOffer {
+            name: bound.tool.name.clone(),
+            description: bound.tool.description.clone(),
+            input_schema: bound.tool.input_schema.clone(),
+        };
+        let words = (agent.system_prompt.clone(), agent.messages.clone());
+        let tools = agent.tools.iter().map(offer).collect();
+        let reached = self.put(step, words, tools, agent.told)?;
+        agent.told = agent.messages.len();
+        self.agent = Some(Box::new(agent));
+        Ok(reached)
+    }
+
+    /// Goes on with an answer to an agent: it is its last, or wants tools to be called.
+    pub(super) fn agent_answered(&mut self, walking: Walking<'a>, asked: Asked, answer: Answer) -> Turn {
+        let Walking { step, began } = walking;
+        let was_told = answer.was_told;
+        let completion = match self.heard(step, asked, answer) {
+            Ok(completion) => completion,
+            Err(failure) => return self.go_on(step, began, Err(failure)),
+        };
+        let wants = completion.tool_calls.clone();
+        if wants.is_empty() {
+            // What it said on the way is no part of the answer, so nothing was told before.
+            self.tell_answer(step, was_told, &completion.text);
+        }
+        let text = match self.answer_of(step, completion) {
+            Ok(text) => text,
+            Err(failure) => return self.go_on(step, began, Err(failure)),
+        };
+        if let Some(agent) = &mut self.agent
+            && !wants.is_empty()
+        {
+            let content = text.as_str().unwrap_or_default().to_owned();
+            let said = Message { tool_calls: wants.clone(), ..Message::of(MessageRole::Assistant, content) };
+            agent.messages.push(said);
+            agent.wanted = wants.into();
+        }
+        self.pass_with(text, Then::Answered(walking))
+    }
+
+    /// Whether the model wants tools to be called before it goes on.
+    pub(super) fn agent_wants(&self) -> bool {
+        self.agent.as_ref().is_some_and(|agent| !agent.wanted.is_empty())
+    }
+
+    /// Puts other words into the mouth of the model, where a hook changed them.
+    pub(super) fn agent_said(&mut self, text: &Value) {
+        let last = self.agent.as_mut().and_then(|agent| agent.messages.last_mut());
+        if let (Some(last), Some(text)) = (last, text.as_str()) {
+            text.clone_into(&mut last.content);
+        }
+    }
+
+    /// Calls what is wanted, one after the other, and asks the model again.
+    pub(super) fn agent_works(&mut self, walking: Walking<'a>) -> Turn {
+        let Walking { step, began } = walking;
+        loop {
+            let Some(mut agent) = self.agent.take() else { return Turn::Ended };
+            let Some(wanted) = agent.wanted.pop_front() else {
+                return match self.ask_agent(step, *agent) {
+                    Ok(Reached::Asks(question, asked)) => self.pass(Then::Ask(walking, question, asked)),
+                    Ok(Reached::LooksUp(_) | Reached::Done(_)) => Turn::Ended,
+                    Err(failure) => self.go_on(step, began, Err(failure)),
+                };
+            };
+            agent.calls = agent.calls.saturating_add(1);
+            let tool = agent.tools.iter().find(|bound| bound.tool.name == wanted.name).copied();
+            let arguments = arguments(&wanted.arguments);
+            let refusal = refusal(&agent, tool, arguments.as_ref());
+            let said = arguments.map_or(Value::String(wanted.arguments), Value::Object);
+            let room = self.allowance.take_for(&said);
+            let at = self.outside.clock.now();
+            agent.under_way = Some(UnderWay { id: wanted.id, tool, arguments: said.clone(), at });
+            self.agent = Some(agent);
+            if room.is_err() {
+                return self.go_on(step, began, Err(StepFailure::NoRoom));
+            }
+            let Some(code) = refusal else { return self.pass_with(said, Then::UseTool(walking)) };
+            if let Err(failure) = self.tool_said(step, Err(code)) {
+                return self.go_on(step, began, Err(failure));
+            }
+        }
+    }
+
+    /// The name of the tool that is under way.
+    pub(super) fn tool_under_way(&self) -> Option<&str> {
+        Some(self.under_way()?.tool?.tool.name.as_str())
+    }
+
+    fn under_way(&self) -> Option<&UnderWay<'a>> {
+        self.agent.as_ref()?.under_way.as_ref()
+    }
+
+    /// Calls the tool under way with these arguments.
+    pub(super) fn use_tool(&mut self, walking: Walking<'a>, arguments: Value) -> Turn {
+        let Walking { step, began } = walking;
+        let execution = self.subject.execution_id;
+        let Some(agent) = &mut self.agent else { return Turn::Ended };
+        let Some(under_way) = &mut agent.under_way else { return Turn::Ended };
+        let call_id = format!("{execution}.tool.{}", agent.calls);
+        under_way.arguments.clone_from(&arguments);
+        let (Some(bound), Value::Object(said)) = (under_way.tool, arguments) else { return Turn::Ended };
+        // Whoever changed them may have changed them for the worse.
+        if !bound.tool.takes(&under_way.arguments) {
+            return self.tool_refused(walking, "tool_arguments_invalid");
+        }
+        match &bound.tool.binding {
+            ToolBinding::Http(http) => {
+                self.waiting = Some(Waiting { step, began, awaits: Awaits::Tool });
+                let call = http_call(http, said, call_id, bound.tool.time);
+                Turn::CallTool(Box::new(ToolRequest { call, repeat: bound.tool.repeat }))
+            }
+            ToolBinding::Builtin(Builtin::QueryKnowledgeBase) => {
+                let mut inputs = said;
+                if let Some(name) = inputs.remove("knowledge_base_slug") {
+                    inputs.insert("knowledge_base".to_owned(), name);
+                }
+                match self.wanted_documents(&inputs) {
+                    Ok(lookup) => self.pass(Then::LookUp(walking, Box::new(lookup))),
+                    Err(failure) => self.tool_failed(walking, failure),
+                }
+            }
+            ToolBinding::Unavailable => self.tool_refused(walking, "tool_unavailable"),
+        }
+    }
+
+    /// Goes on with what a tool gave. A result that nobody waits for changes nothing.
+    pub fn called(&mut self, result: ToolResult) -> Turn {
+        let Some(Waiting { step, began, awaits: Awaits::Tool }) = self.waiting.take() else { return Turn::Ended };
+        let walking = Walking { step, began };
+        match result {
+            Ok(given) if self.allowance.take_for(&given).is_ok() => self.tool_answered(walking, given),
+            Ok(_) => self.go_on(step, began, Err(StepFailure::NoRoom)),
+            Err(failure) => self.tool_refused(walking, failure.code()),
+        }
+    }
+
+    /// Goes on with a result, if it may be one.
+    pub(super) fn tool_answered(&mut self, walking: Walking<'a>, given: Value) -> Turn {
+        let fits = self.under_way().and_then(|call| call.tool).is_some_and(|bound| bound.tool.gives(&given));
+        if fits {
+            self.pass_with(given, Then::ToolGave(walking))
+        } else {
+            self.tool_refused(walking, "tool_result_invalid")
+        }
+    }
+
+    /// Goes on with what guardrails and hooks left of what a tool gave.
+    pub(super) fn tool_gave(&mut self, walking: Walking<'a>, given: Value) -> Turn {
+        self.tool_told(walking, Ok(given))
+    }
+
+    /// Goes on without a result.
+    fn tool_refused(&mut self, walking: Walking<'a>, code: &'static str) -> Turn {
+        self.tool_told(walking, Err(code))
+    }
+
+    fn tool_told(&mut self, walking: Walking<'a>, result: Result<Value, &'static str>) -> Turn {
+        match self.tool_said(walking.step, result) {
+            Ok(()) => self.agent_works(walking),
+            Err(failure) => self.go_on(walking.step, walking.began, Err(failure)),
+        }
+    }
+
+    /// Goes on after a failure inside a call: what a step could catch is told to the model, everything else ends the run.
+    pub(super) fn tool_failed(&mut self, walking: Walking<'a>, failure: StepFailure) -> Turn {
+        match failure {
+            StepFailure::Failed(_) => self.tool_refused(walking, "tool_failed"),
+            StepFailure::Denied | StepFailure::RefusedByContract | StepFailure::Stopped(_) | StepFailure::NoRoom => {
+                self.go_on(walking.step, walking.began, Err(failure))
+            }
+        }
+    }
+
+    /// Tells the model what came of a call, and notes it.
+    fn tool_said(&mut self, step: &Step, result: Result<Value, &'static str>) -> Result<(), StepFailure> {
+        let Some(call) = self.agent.as_mut().and_then(|agent| agent.under_way.take()) else { return Ok(()) };
+        let content = match &result {
+            Ok(Value::String(text)) => text.clone(),
+            Ok(given) => given.to_string(),
+            Err(code) => json!({ "error": code }).to_string(),
+        };
+        self.allowance.take_for(&Value::String(content.clone()))?;
+        self.keep_tool_call(step, &call, &result);
+        if let Some(agent) = &mut self.agent {
+            let answers = Some(call.id);
+            agent.messages.push(Message { answers, ..Message::of(MessageRole::Tool, content) });
+        }
+        Ok(())
+    }
+
+    /// Notes the call that the run was cut at.
+    pub(super) fn leave_agent(&mut self, step: &Step) {
+        let Some(call) = self.agent.as_mut().and_then(|agent| agent.under_way.take()) else { return };
+        self.keep_tool_call(step, &call, &Err("not_waited_for"));
+    }
+
+    /// What was called and how it went: codes and lengths, and beside them, where they can be erased, the words.
+    fn keep_tool_call(&mut self, step: &Step, call: &UnderWay<'_>, result: &Result<Value, &'static str>) {
+        let number = self.agent.as_ref().map_or(0, |agent| agent.calls);
+        let latency = super::span(call.at, self.outside.clock.now());
+        let said = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
+        let payload = Payload { body: said.to_string(), salt: self.outside.ids.salt() };
+        let reference = call.tool.map(|bound| bound.source.reference.as_str());
+        let body = Map::from_iter([
+            ("step_id".to_owned(), json!(step.id)),
+            ("call".to_owned(), json!(number)),
+            ("tool".to_owned(), json!(call.tool.map(|bound| bound.tool.name.as_str()))),
+            ("version".to_owned(), json!(reference)),
+            ("result".to_owned(), json!(result.as_ref().err().copied().unwrap_or("answered"))),
+            ("latency_us".to_owned(), json!(super::call::micros(latency))),
+            ("digest".to_owned(), json!(crate::execution::digest_text(&payload.digest()))),
+            ("size_bytes".to_owned(), json!(payload.body.len())),
+        ]);
+        if let (Ok(given), Some(reference)) = (result, reference) {
+            self.note_tool(&format!("{reference}#call-{number}"), given);
+        }
+        self.keep_words("tool_call", "tool-call.json", (body, payload));
+    }
+}
+
+/// Arguments as an object; `None` where the model wrote something else. None at all are an empty object.
+fn arguments(text: &str) -> Option<Map<String, Value>> {
+    if text.trim().is_empty() {
+        return Some(Map::new());
+    }
+    match serde_json::from_str(text) {
+        Ok(Value::Object(arguments)) => Some(arguments),
+        Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | Err(_) => None,
+    }
+}
+
+/// Why a call is not made.
+fn refusal(
+    agent: &Agent<'_>,
+    tool: Option<&BoundTool>,
+    arguments: Option<&Map<String, Value>>,
+) -> Option<&'static str> {
+    // So many of one answer are asked for at once that nobody could look at them.
+    let asked = agent.messages.iter().rev().take_while(|message| message.role == MessageRole::Tool).count();
+    let Some(tool) = tool else { return Some("tool_unknown") };
+    let Some(arguments) = arguments else { return Some("tool_arguments_malformed") };
+    if asked >= CALLS {
+        return Some("tool_calls_exceeded");
+    }
+    if tool.tool.needs_approval() {
+        return Some("tool_needs_approval");
+    }
+    let takes = tool.tool.takes(&Value::Object(arguments.clone()));
+    (!takes).then_some("tool_arguments_invalid")
+}
+
+fn http_call(http: &HttpBinding, said: Map<String, Value>, call_id: String, time: std::time::Duration) -> OutwardCall {
+    OutwardCall {
+        address: http.address.clone(),
+        path: http.path.clone(),
+        method: http.method,
+        said,
+        secret: http.secret.clone(),
+        call_id,
+        time,
+        hosts: http.hosts.clone(),
+    }
+}

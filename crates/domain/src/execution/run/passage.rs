@@ -1,0 +1,465 @@
+//! What stands between the parts of a run: guardrails that look at a value before it goes on, and hooks that are asked.
+//!
+//! Guardrails look first, so that a hook is told nothing that they would have masked, and they look again at whatever a
+//! hook has changed. What they stop is stopped for good: no step catches it.
+
+use super::{
+    Run, StepFailure, Turn,
+    call::Asked,
+    restate::{restated, stated},
+    retrieve::{texts_of, with_texts},
+    turn::{Awaits, Waiting},
+};
+use crate::{
+    execution::{
+        RunError,
+        outward::{Method, OutwardCall},
+        retrieval::Lookup,
+        routing::Question,
+    },
+    flow::Step,
+    guardrail::{Looked, Looking, Stage, Verdict},
+    hook::{self, Applies, Decision, Event, Handler, Hook, HookAnswer, HookError},
+    policy::{CompiledPolicy, Obligation, PolicyDecision},
+    time::Timestamp,
+};
+use serde_json::{Map, Value, json};
+use std::{borrow::Cow, mem};
+
+/// A value on its way.
+pub(super) struct Passage<'a> {
+    /// The name of the part: a step, a tool, or the workload where it is about the whole run.
+    subject: String,
+    value: Value,
+    then: Then<'a>,
+    look: Look,
+    /// The next hook to be asked.
+    next: usize,
+    /// The hook that is asked.
+    asked: Option<&'a Hook>,
+    is_changed: bool,
+}
+
+/// Whether guardrails have seen the value as it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Due,
+    Done,
+}
+
+/// A step under way.
+#[derive(Clone, Copy)]
+pub(super) struct Walking<'a> {
+    pub(super) step: &'a Step,
+    pub(super) began: Timestamp,
+}
+
+/// What goes on with the value.
+pub(super) enum Then<'a> {
+    /// The run begins with what was sent.
+    Begin,
+    /// Documents are looked up.
+    LookUp(Walking<'a>, Box<Lookup>),
+    /// A step gets its documents, here as they were found.
+    Documents(Walking<'a>, Value),
+    /// A model is asked.
+    Ask(Walking<'a>, Box<Question>, Box<Asked>),
+    /// A step gets what a model said.
+    Answered(Walking<'a>),
+    /// A tool is called.
+    UseTool(Walking<'a>),
+    /// A model gets what a tool gave.
+    ToolGave(Walking<'a>),
+    /// The run ends with its answer.
+    Return,
+    /// The run ends without one.
+    Fail(RunError),
+}
+
+impl Then<'_> {
+    const fn stage(&self) -> Option<Stage> {
+        match self {
+            Self::Begin => Some(Stage::Input),
+            Self::Documents(..) => Some(Stage::Retrieval),
+            Self::UseTool(_) => Some(Stage::ToolIn),
+            Self::ToolGave(_) => Some(Stage::ToolOut),
+            Self::Return => Some(Stage::Output),
+            Self::LookUp(..) | Self::Ask(..) | Self::Answered(_) | Self::Fail(_) => None,
+        }
+    }
+
+    const fn event(&self) -> Option<Event> {
+        match self {
+            Self::Begin => Some(Event::PreExecute),
+            Self::LookUp(..) => Some(Event::PreRetrieval),
+            Self::Documents(..) => None,
+            Self::Ask(..) => Some(Event::PreLlm),
+            Self::Answered(_) => Some(Event::PostLlm),
+            Self::UseTool(_) => Some(Event::PreTool),
+            Self::ToolGave(_) => Some(Event::PostTool),
+            Self::Return => Some(Event::PostExecute),
+            Self::Fail(_) => Some(Event::OnError),
+        }
+    }
+
+    const fn walking(&self) -> Option<Walking<'_>> {
+        match self {
+            Self::LookUp(walking, _)
+            | Self::Documents(walking, _)
+            | Self::Ask(walking, ..)
+            | Self::Answered(walking)
+            | Self::UseTool(walking)
+            | Self::ToolGave(walking) => Some(*walking),
+            Self::Begin | Self::Return | Self::Fail(_) => None,
+        }
+    }
+
+    /// Whether the value may become another one.
+    fn takes(&self, modified: &Value) -> bool {
+        match self {
+            Self::Begin | Self::UseTool(_) => modified.is_object(),
+            Self::LookUp(..) | Self::Answered(_) => modified.is_string(),
+            Self::Ask(_, question, _) => restated(question, modified).is_some(),
+            Self::ToolGave(_) | Self::Return => true,
+            Self::Documents(..) | Self::Fail(_) => false,
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    /// Goes on, once nothing stands in the way any more.
+    pub(super) fn pass(&mut self, then: Then<'a>) -> Turn {
+        self.pass_with(Value::Null, then)
+    }
+
+    /// The same with a value that stands nowhere else.
+    pub(super) fn pass_with(&mut self, value: Value, then: Then<'a>) -> Turn {
+        let plan = self.subject.plan;
+        // Most releases bind none, and then no name is made either.
+        let is_free = plan.guardrails.is_empty() && plan.hooks.is_empty();
+        let subject = if is_free { String::new() } else { self.subject_of(&then) };
+        let looks = then.stage().is_some_and(|stage| plan.guardrails.look_at(stage));
+        let asks = then.event().is_some_and(|event| plan.hooks.next(event, &subject, 0).is_some());
+        let mut passage = Passage { subject, value, then, look: Look::Due, next: 0, asked: None, is_changed: false };
+        if !looks && !asks {
+            return self.go_through(passage);
+        }
+        if let Some(value) = self.value_of(&passage.then) {
+            passage.value = value;
+        }
+        self.proceed(passage)
+    }
+
+    /// What passes, where it is made for that.
+    fn value_of(&self, then: &Then<'_>) -> Option<Value> {
+        match then {
+            Then::Begin => Some(Value::Object(Map::clone(&self.inputs))),
+            Then::LookUp(_, lookup) => Some(json!(lookup.query)),
+            Then::Documents(_, documents) => Some(texts_of(documents)),
+            Then::Ask(_, question, _) => Some(stated(question)),
+            Then::Fail(error) => Some(json!({ "code": error.code })),
+            Then::Answered(_) | Then::UseTool(_) | Then::ToolGave(_) | Then::Return => None,
+        }
+    }
+
+    fn subject_of(&self, then: &Then<'_>) -> String {
+        let failed = || self.ended.steps.last().map(|step| step.step_id.clone());
+        let step = match then {
+            Then::Fail(_) => failed(),
+            Then::UseTool(_) | Then::ToolGave(_) => self.tool_under_way().map(str::to_owned),
+            Then::Begin | Then::Return | Then::LookUp(..) | Then::Documents(..) | Then::Ask(..) | Then::Answered(_) => {
+                then.walking().map(|walking| walking.step.id.clone())
+            }
+        };
+        step.unwrap_or_else(|| self.subject.facts.workload_slug.clone())
+    }
+
+    /// Lets guardrails look and hooks be asked until one of them takes time, one stops the value, or none is left.
+    fn proceed(&mut self, mut passage: Passage<'a>) -> Turn {
+        let plan = self.subject.plan;
+        loop {
+            if let (Look::Due, Some(stage)) = (passage.look, passage.then.stage())
+                && plan.guardrails.look_at(stage)
+            {
+                let value = mem::take(&mut passage.value);
+                let (rails, room) = (std::sync::Arc::clone(&plan.guardrails), self.allowance.left());
+                let mut looking = Looking::at(rails, stage, value, self.looks_left, room);
+                if matches!(passage.then, Then::Return) {
+                    looking = looking.with(Value::Object(mem::take(&mut self.metadata)));
+                }
+                self.passage = Some(passage);
+                return Turn::Look(Box::new(looking));
+            }
+            let next = passage.then.event().and_then(|event| plan.hooks.next(event, &passage.subject, passage.next));
+            let Some((place, hook)) = next else { return self.go_through(passage) };
+            passage.next = place.saturating_add(1);
+            let answer = match hook.applies(|condition| self.decide_about(condition, &passage)) {
+                Applies::No => continue,
+                Applies::Unknown => Err(HookError::Condition),
+                Applies::Yes => match &hook.handler {
+                    Handler::Policy(policy) => Ok(HookAnswer::of_policy(self.decide_about(policy, &passage))),
+                    Handler::Http(address) => {
+                        let call = self.hook_call(hook, address, &passage);
+                        passage.asked = Some(hook);
+                        self.passage = Some(passage);
+                        return Turn::Hook(Box::new(call));
+                    }
+                    Handler::Unavailable => Err(HookError::Unavailable),
+                },
+            };
+            if let Err(stopped) = self.take_hook(hook, answer, &mut passage) {
+                return self.stop(passage, stopped);
+            }
+        }
+    }
+
+    /// Goes on with what guardrails saw; `None` where the look came to no end. A look that nobody asked for changes nothing.
+    pub fn looked(&mut self, looked: Option<Looked>) -> Turn {
+        let Some(mut passage) = self.passage.take() else { return Turn::Ended };
+        let unavailable =
+            || RunError::new("guardrail_unavailable", "a guardrail could not look, and lets nothing pass then");
+        let Some(looked) = looked else { return self.stop(passage, StepFailure::Stopped(unavailable())) };
+        self.looks_left = looked.left;
+        self.keep_look(&passage, &looked);
+        if looked.asks_review {
+            self.owe(Obligation::HumanReview);
+        }
+        match looked.verdict {
+            Verdict::Passes => {}
+            Verdict::Blocked => {
+                let blocked = RunError::new("guardrail_blocked", "a guardrail does not let this pass");
+                return self.stop(passage, StepFailure::Stopped(blocked));
+            }
+            Verdict::Unavailable => return self.stop(passage, StepFailure::Stopped(unavailable())),
+            Verdict::NoRoom => return self.stop(passage, StepFailure::NoRoom),
+        }
+        if looked.is_changed && self.allowance.take_for(&looked.value).is_err() {
+            return self.stop(passage, StepFailure::NoRoom);
+        }
+        if let (Then::Return, Value::Object(metadata)) = (&passage.then, looked.beside) {
+            self.metadata = metadata;
+        }
+        passage.is_changed |= looked.is_changed;
+        passage.value = looked.value;
+        passage.look = Look::Done;
+        self.proceed(passage)
+    }
+
+    /// Goes on with what a hook answered. An answer of a hook that nobody asked changes nothing.
+    pub fn hooked(&mut self, answer: Result<HookAnswer, HookError>) -> Turn {
+        let Some(mut passage) = self.passage.take() else { return Turn::Ended };
+        let Some(hook) = passage.asked.take() else { return Turn::Ended };
+        match self.take_hook(hook, answer, &mut passage) {
+            Ok(()) => self.proceed(passage),
+            Err(stopped) => self.stop(passage, stopped),
+        }
+    }
+
+    /// Does what a hook answered, and notes it.
+    fn take_hook(
+        &mut self,
+        hook: &Hook,
+        answer: Result<HookAnswer, HookError>,
+        passage: &mut Passage<'a>,
+    ) -> Result<(), StepFailure> {
+        let answer = answer.and_then(|answer| {
+            let takes = answer.modified.as_ref().is_none_or(|modified| passage.then.takes(modified));
+            if hook.may.contains(&answer.decision) && takes { Ok(answer) } else { Err(HookError::NotAllowed) }
+        });
+        self.keep_hook(hook, &answer, passage);
+        if hook.mode == hook::Mode::Observe {
+            return Ok(());
+        }
+        let answer = match (answer, hook.on_error) {
+            (Ok(answer), _) => answer,
+            (Err(_), hook::OnError::FailOpen) => return Ok(()),
+            (Err(_), hook::OnError::FailClosed) => {
+                let message = "a hook has no answer that counts, and lets nothing pass then";
+                return Err(StepFailure::Stopped(RunError::new("hook_unavailable", message)));
+            }
+        };
+        answer.obligations.iter().for_each(|obligation| self.owe(*obligation));
+        match answer.decision {
+            Decision::Allow => {}
+            Decision::Deny => {
+                return Err(StepFailure::Stopped(RunError::new("hook_denied", "a hook does not let this pass")));
+            }
+            Decision::Ask => self.owe(Obligation::HumanReview),
+            Decision::Modify => {
+                let value = answer.modified.unwrap_or_default();
+                self.allowance.take_for(&value)?;
+                (passage.value, passage.is_changed, passage.look) = (value, true, Look::Due);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn owe(&mut self, obligation: Obligation) {
+        if !self.owed.contains(&obligation) {
+            self.owed.push(obligation);
+        }
+    }
+
+    /// Ends the run where a value was stopped.
+    fn stop(&mut self, passage: Passage<'a>, stopped: StepFailure) -> Turn {
+        match passage.then {
+            Then::LookUp(Walking { step, began }, _)
+            | Then::Documents(Walking { step, began }, _)
+            | Then::Ask(Walking { step, began }, ..)
+            | Then::Answered(Walking { step, began })
+            | Then::UseTool(Walking { step, began })
+            | Then::ToolGave(Walking { step, began }) => self.go_on(step, began, Err(stopped)),
+            // A run that failed has failed, whatever is said of it.
+            Then::Fail(error) => self.failed(error),
+            Then::Begin | Then::Return => match stopped {
+                StepFailure::Stopped(error) | StepFailure::Failed(error) => self.fail(error),
+                StepFailure::NoRoom | StepFailure::Denied | StepFailure::RefusedByContract => {
+                    self.fail(RunError::no_room())
+                }
+            },
+        }
+    }
+
+    /// Nothing stands in the way any more.
+    fn go_through(&mut self, passage: Passage<'a>) -> Turn {
+        let Passage { value, is_changed, then, .. } = passage;
+        match then {
+            Then::Begin => {
+                if let (true, Value::Object(inputs)) = (is_changed, value) {
+                    self.inputs = Cow::Owned(inputs);
+                }
+                self.walk_in()
+            }
+            Then::LookUp(Walking { step, began }, mut lookup) => {
+                if let (true, Value::String(query)) = (is_changed, value) {
+                    lookup.query = query;
+                }
+                self.waiting = Some(Waiting { step, began, awaits: Awaits::Documents(lookup.clone()) });
+                Turn::LookUp(lookup)
+            }
+            Then::Documents(Walking { step, began }, documents) => {
+                let documents = if is_changed { with_texts(documents, value) } else { documents };
+                if self.agent.is_some() {
+                    return self.tool_answered(Walking { step, began }, documents);
+                }
+                let produced = self.produced(step, documents);
+                self.go_on(step, began, produced)
+            }
+            Then::Ask(Walking { step, began }, mut question, mut asked) => {
+                if is_changed && let Some(restated) = restated(&question, &value) {
+                    asked.restate(&value);
+                    *question = restated;
+                }
+                self.waiting = Some(Waiting { step, began, awaits: Awaits::Answer(asked) });
+                Turn::Ask(question)
+            }
+            Then::Answered(walking) if self.agent_wants() => {
+                if is_changed {
+                    self.agent_said(&value);
+                }
+                self.agent_works(walking)
+            }
+            Then::UseTool(walking) => self.use_tool(walking, value),
+            Then::ToolGave(walking) => self.tool_gave(walking, value),
+            Then::Answered(Walking { step, began }) => {
+                let produced = self.produced(step, value);
+                self.go_on(step, began, produced)
+            }
+            Then::Return => self.completed(value),
+            Then::Fail(error) => self.failed(error),
+        }
+    }
+
+    /// What a policy says of the moment: its variables are those of the run's policy, and `inputs.event` is what the moment
+    /// is about.
+    fn decide_about(&self, policy: &CompiledPolicy, passage: &Passage<'a>) -> PolicyDecision {
+        let name = passage.then.event().map(Event::as_str);
+        let event = json!({ "name": name, "subject": passage.subject, "value": passage.value });
+        let mut inputs = Map::clone(&self.inputs);
+        inputs.insert("event".to_owned(), event);
+        let (facts, plan) = (self.subject.facts, self.subject.plan);
+        facts.ask(policy, plan, &inputs, self.outside.clock.now())
+    }
+
+    fn hook_call(&mut self, hook: &Hook, address: &str, passage: &Passage<'a>) -> OutwardCall {
+        let (facts, plan) = (self.subject.facts, self.subject.plan);
+        self.hook_calls = self.hook_calls.saturating_add(1);
+        let call_id = format!("{}.{}", self.subject.execution_id, self.hook_calls);
+        let body = Map::from_iter([
+            ("call_id".to_owned(), json!(call_id)),
+            ("event".to_owned(), json!(hook.event.as_str())),
+            ("subject".to_owned(), json!(passage.subject)),
+            ("hook".to_owned(), json!(hook.asset.as_ref())),
+            ("execution_id".to_owned(), json!(self.subject.execution_id)),
+            ("workload".to_owned(), json!(facts.workload_slug)),
+            ("release_id".to_owned(), json!(plan.release_id)),
+            ("environment".to_owned(), json!(facts.environment)),
+            ("lane".to_owned(), json!(facts.lane.as_str())),
+            ("actor".to_owned(), json!(facts.actor)),
+            ("value".to_owned(), passage.value.clone()),
+        ]);
+        OutwardCall {
+            address: address.to_owned(),
+            path: String::new(),
+            method: Method::Post,
+            said: body,
+            secret: None,
+            call_id,
+            time: hook.timeout,
+            hosts: None,
+        }
+    }
+
+    /// Notes what guardrails found. Where they found nothing there is nothing to be said.
+    fn keep_look(&mut self, passage: &Passage<'a>, looked: &Looked) {
+        if looked.findings.is_empty() && looked.verdict == Verdict::Passes {
+            return;
+        }
+        let findings: Vec<Value> = looked.findings.iter().map(crate::guardrail::Finding::told).collect();
+        let body = Map::from_iter([
+            ("stage".to_owned(), json!(looked.stage.as_str())),
+            ("step_id".to_owned(), json!(passage.then.walking().map(|walking| &walking.step.id))),
+            ("verdict".to_owned(), json!(looked.verdict.as_str())),
+            ("masked".to_owned(), json!(looked.is_changed)),
+            ("findings".to_owned(), Value::Array(findings)),
+        ]);
+        self.keep_document("guardrail", "guardrail.json", body);
+    }
+
+    fn keep_hook(&mut self, hook: &Hook, answer: &Result<HookAnswer, HookError>, passage: &Passage<'a>) {
+        let handler = match &hook.handler {
+            Handler::Policy(_) => "policy",
+            Handler::Http(_) => "http",
+            Handler::Unavailable => "unavailable",
+        };
+        let mode = match hook.mode {
+            hook::Mode::Enforce => "enforce",
+            hook::Mode::Observe => "observe",
+        };
+        let said = answer.as_ref().ok();
+        let body = Map::from_iter([
+            ("hook".to_owned(), json!(hook.asset.as_ref())),
+            ("event".to_owned(), json!(hook.event.as_str())),
+            ("subject".to_owned(), json!(passage.subject)),
+            ("handler".to_owned(), json!(handler)),
+            ("mode".to_owned(), json!(mode)),
+            ("decision".to_owned(), json!(said.map(|said| said.decision.as_str()))),
+            ("reason_code".to_owned(), json!(said.and_then(|said| said.reason_code.as_deref()))),
+            ("error".to_owned(), json!(answer.as_ref().err().map(|error| error.code()))),
+        ]);
+        self.keep_document("hook", "hook.json", body);
+    }
+
+    /// Notes that the run was cut while a value was on its way. The step that it was of.
+    pub(super) fn leave_passage(&mut self) -> Option<(&'a Step, Timestamp)> {
+        match self.passage.take()?.then {
+            Then::LookUp(Walking { step, began }, _)
+            | Then::Documents(Walking { step, began }, _)
+            | Then::Ask(Walking { step, began }, ..)
+            | Then::Answered(Walking { step, began })
+            | Then::UseTool(Walking { step, began })
+            | Then::ToolGave(Walking { step, began }) => Some((step, began)),
+            Then::Begin | Then::Return | Then::Fail(_) => None,
+        }
+    }
+}

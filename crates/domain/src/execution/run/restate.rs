@@ -1,0 +1,48 @@
+//! What a model is asked, as hooks see it and may change it.
+
+use super::call::message;
+use crate::execution::{
+    provider::Message,
+    routing::{Question, Wanted},
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What a model is asked, as hooks see it.
+pub(super) fn stated(question: &Question) -> Value {
+    match &question.wanted {
+        Wanted::Vector(text) => json!({ "text": text }),
+        Wanted::Words => {
+            let messages = question.conversation.messages.iter();
+            let messages: Vec<Value> =
+                messages.map(|message| json!({ "role": message.role.as_str(), "content": message.content })).collect();
+            json!({ "system_prompt": question.conversation.system_prompt, "messages": messages })
+        }
+    }
+}
+
+/// The question with other words; `None` where they are none.
+pub(super) fn restated(question: &Question, words: &Value) -> Option<Question> {
+    let mut restated = question.clone();
+    match &mut restated.wanted {
+        Wanted::Vector(text) => words.get("text")?.as_str()?.clone_into(text),
+        Wanted::Words => {
+            let mut conversation = question.conversation.as_ref().clone();
+            words.get("system_prompt")?.as_str()?.clone_into(&mut conversation.system_prompt);
+            let messages = words.get("messages")?.as_array()?;
+            let mut said = Vec::with_capacity(messages.len());
+            for (place, entry) in messages.iter().enumerate() {
+                let known = conversation.messages.get(place);
+                let same = known.filter(|known| entry.get("role").and_then(Value::as_str) == Some(known.role.as_str()));
+                said.push(match same {
+                    // Which tools it calls, and which call it answers, is not for hooks to say.
+                    Some(known) => Message { content: entry.get("content")?.as_str()?.to_owned(), ..known.clone() },
+                    None => message(entry)?,
+                });
+            }
+            conversation.messages = said;
+            restated.conversation = Arc::new(conversation);
+        }
+    }
+    Some(restated)
+}

@@ -1,0 +1,173 @@
+//! What looks: detectors, and what each of them finds in a value.
+
+use super::{Action, texts};
+use crate::{
+    asset::content::{PATTERN_BYTES, embedded::EmbeddedSchema},
+    redaction::{Class, Redactor},
+};
+use regex::Regex;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What stands in the place of what a pattern found.
+pub(super) const MASK: &str = "[masked]";
+
+/// What looks at values.
+#[derive(Clone, Debug)]
+pub(super) enum Detector {
+    /// Personal data, and what each class of it means.
+    Pii(BTreeMap<Class, Action>),
+    /// Whatever a pattern finds.
+    Regex(Regex),
+    /// Texts that have more characters together.
+    MaxLength(usize),
+    /// Values that a schema does not describe.
+    JsonSchema(EmbeddedSchema),
+    /// What this server has not.
+    Unavailable {
+        /// The field that says so.
+        field: &'static str,
+    },
+}
+
+/// What a detector found, and what the value is without it.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// How often.
+    pub(super) count: u64,
+    /// How often each class of personal data.
+    pub(super) classes: Vec<(Class, u64)>,
+    /// What has to be done.
+    pub(super) actions: Vec<Action>,
+    /// The value and what is beside it, with all that is to be masked masked.
+    pub(super) masked: Option<(Value, Value)>,
+}
+
+/// Why a detector cannot look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Blind {
+    /// This server has no such detector.
+    Unavailable,
+    /// The value would take more room masked than there is.
+    NoRoom,
+}
+
+/// The class of personal data of a name: ours, or the name that others have for it.
+pub(super) fn class(name: &str) -> Option<Class> {
+    Some(match name {
+        "EMAIL" | "EMAIL_ADDRESS" => Class::Email,
+        "PHONE" | "PHONE_NUMBER" => Class::Phone,
+        "CARD" | "CREDIT_CARD" => Class::Card,
+        "IBAN" | "IBAN_CODE" => Class::Iban,
+        "IP" | "IP_ADDRESS" => Class::Ip,
+        "NATIONAL_ID" => Class::NationalId,
+        _ => return None,
+    })
+}
+
+impl Detector {
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Pii(_) => "pii",
+            Self::Regex(_) => "regex",
+            Self::MaxLength(_) => "max_length",
+            Self::JsonSchema(_) => "json_schema",
+            Self::Unavailable { .. } => "unavailable",
+        }
+    }
+
+    /// Whether some of its findings mean this, whatever the others mean.
+    pub(super) fn may(&self, wanted: Action) -> bool {
+        match self {
+            Self::Pii(actions) => actions.values().any(|action| *action == wanted),
+            Self::Regex(_) | Self::MaxLength(_) | Self::JsonSchema(_) | Self::Unavailable { .. } => false,
+        }
+    }
+
+    /// How much memory it may take beside its text.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Regex(_) => usize::try_from(PATTERN_BYTES).unwrap_or(usize::MAX),
+            Self::JsonSchema(schema) => schema.bytes(),
+            Self::Pii(_) | Self::MaxLength(_) | Self::Unavailable { .. } => 0,
+        }
+    }
+
+    /// Looks at a value and at what is shown beside it. What they become by masking takes at most `room` bytes of text.
+    pub(super) fn find(
+        &self,
+        (value, beside): (&Value, &Value),
+        action: Action,
+        room: usize,
+        redactor: &Redactor,
+    ) -> Result<Found, Blind> {
+        let means = |count: u64| if count > 0 { vec![action] } else { Vec::new() };
+        match self {
+            Self::Pii(actions) => Ok(personal((value, beside), actions, redactor)),
+            Self::Regex(pattern) => {
+                let (mut masked, mut count, mut left) = ((value.clone(), beside.clone()), 0_u64, room);
+                let mut change = |text: &str| {
+                    let (found, without) = replace(pattern, text, left)?;
+                    left = left.saturating_sub(without.len());
+                    count = count.saturating_add(found);
+                    Some(without)
+                };
+                texts::rewrite(&mut masked.0, &mut change).ok_or(Blind::NoRoom)?;
+                texts::rewrite(&mut masked.1, &mut change).ok_or(Blind::NoRoom)?;
+                let masked = (action == Action::Mask && count > 0).then_some(masked);
+                Ok(Found { count, classes: Vec::new(), actions: means(count), masked })
+            }
+            Self::MaxLength(most) => {
+                let count = u64::from(texts::characters(value) > *most);
+                let masked = (action == Action::Mask && count > 0).then(|| (texts::cut(value, *most), beside.clone()));
+                Ok(Found { count, classes: Vec::new(), actions: means(count), masked })
+            }
+            Self::JsonSchema(schema) => {
+                let count = u64::try_from(mismatches(schema, value)).unwrap_or(u64::MAX);
+                Ok(Found { count, classes: Vec::new(), actions: means(count), masked: None })
+            }
+            Self::Unavailable { .. } => Err(Blind::Unavailable),
+        }
+    }
+}
+
+fn personal((value, beside): (&Value, &Value), actions: &BTreeMap<Class, Action>, redactor: &Redactor) -> Found {
+    let is_masked = |class: &Class| actions.get(class) == Some(&Action::Mask);
+    let spared: Vec<Class> = Class::ALL.into_iter().filter(|class| !is_masked(class)).collect();
+    let (redactor, mut masked) = (redactor.sparing(&spared), (value.clone(), beside.clone()));
+    let mut counts = redactor.redact(&mut masked.0);
+    counts.add(&redactor.redact(&mut masked.1));
+    let classes: Vec<(Class, u64)> = counts.iter().collect();
+    let mut meant: Vec<Action> = classes.iter().filter_map(|(class, _)| actions.get(class).copied()).collect();
+    meant.sort_unstable();
+    meant.dedup();
+    let changed = meant.contains(&Action::Mask).then_some(masked);
+    Found { count: counts.total(), classes, actions: meant, masked: changed }
+}
+
+/// Puts a mask for everything that a pattern finds; `None` where the text would get longer than there is room for.
+fn replace(pattern: &Regex, text: &str, room: usize) -> Option<(u64, String)> {
+    let (mut without, mut done, mut count) = (String::new(), 0_usize, 0_u64);
+    // A pattern may also find nothing at a place, and nothing is nothing to mask.
+    for found in pattern.find_iter(text).filter(|found| !found.is_empty()) {
+        without.push_str(text.get(done..found.start())?);
+        without.push_str(MASK);
+        done = found.end();
+        count = count.saturating_add(1);
+        if without.len() > room {
+            return None;
+        }
+    }
+    without.push_str(text.get(done..)?);
+    (without.len() <= room).then_some((count, without))
+}
+
+/// In how many places a value is not what a schema describes. A text is read as JSON first.
+fn mismatches(schema: &EmbeddedSchema, value: &Value) -> usize {
+    match value {
+        Value::String(text) => serde_json::from_str(text).map_or(1, |read| schema.problems(&read).len()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            schema.problems(value).len()
+        }
+    }
+}

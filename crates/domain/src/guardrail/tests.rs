@@ -1,0 +1,147 @@
+use super::*;
+use crate::redaction::Redactor;
+use serde_json::json;
+
+fn guardrails(guardrails: Value) -> Arc<Guardrails> {
+    let mut made = Guardrails::default();
+    made.add("rails", &json!({ "guardrails": guardrails })).unwrap();
+    Arc::new(made)
+}
+
+fn rail(detector: &str, action: &str, more: Value) -> Value {
+    let mut one = json!({ "id": "one", "detector": detector, "stage": "output", "action": action });
+    one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    one
+}
+
+fn look_within(rails: Value, value: Value, room: usize) -> Looked {
+    Looking::at(guardrails(rails), Stage::Output, value, LOOK_BYTES, room).look(&Redactor::default())
+}
+
+fn look(rails: Value, value: Value) -> Looked {
+    look_within(rails, value, 1 << 20)
+}
+
+fn masked(pattern: &str, value: Value) -> Value {
+    look(json!([rail("regex", "mask", json!({ "pattern": pattern }))]), value).value
+}
+
+#[test]
+fn a_pattern_finds_texts_keys_and_numbers_wherever_they_stand() {
+    let value = json!({ "PX-1": [{ "a": "see PX-2, PX-3" }, 4711, true], "b": null });
+    let expected = json!({ "[masked]": [{ "a": "see [masked], [masked]" }, "[masked]", true], "b": null });
+    assert_eq!(masked("PX-[0-9]|^4711$", value), expected);
+    // No member is lost where two keys become one.
+    assert_eq!(masked("PX-[0-9]", json!({ "PX-1": 1, "PX-2": 2 })), json!({ "[masked]": 1, "[masked] 2": 2 }));
+}
+
+#[test]
+fn a_pattern_that_finds_nothing_at_a_place_masks_nothing_there() {
+    assert_eq!(masked("x*", json!("axxb")), json!("a[masked]b"));
+    let looked = look(json!([rail("regex", "block", json!({ "pattern": "x*" }))]), json!("abc"));
+    assert_eq!((looked.verdict, looked.findings.len()), (Verdict::Passes, 0));
+}
+
+#[test]
+fn what_masking_makes_has_no_more_room_than_there_is() {
+    let rails = json!([rail("regex", "mask", json!({ "pattern": "." }))]);
+    assert_eq!(look_within(rails.clone(), json!("aaaa"), 32).verdict, Verdict::Passes);
+    assert_eq!(look_within(rails, json!("aaaa"), 31).verdict, Verdict::NoRoom);
+}
+
+#[test]
+fn characters_are_counted_over_all_texts_and_the_first_ones_are_kept() {
+    let rails = |action: &str| json!([rail("max_length", action, json!({ "max_length": 4 }))]);
+    assert_eq!(look(rails("block"), json!(["äöü", { "k": "ß" }, 123_456])).verdict, Verdict::Passes);
+    assert_eq!(look(rails("block"), json!(["äöü", { "k": "ßß" }])).verdict, Verdict::Blocked);
+    assert_eq!(look(rails("mask"), json!(["äöü", { "k": "ßß" }, "x"])).value, json!(["äöü", { "k": "ß" }, ""]));
+}
+
+#[test]
+fn a_shape_is_asked_of_values_and_of_texts_that_are_json() {
+    let rails = |schema: Value| json!([rail("json_schema", "block", json!({ "schema": schema }))]);
+    let number = rails(json!({ "type": "object", "required": ["a"], "properties": { "a": { "type": "number" } } }));
+    for (value, verdict) in [
+        (json!({ "a": 1 }), Verdict::Passes),
+        (json!("{\"a\": 1}"), Verdict::Passes),
+        (json!("{\"a\": \"1\"}"), Verdict::Blocked),
+        (json!("no JSON"), Verdict::Blocked),
+        (json!([1]), Verdict::Blocked),
+    ] {
+        assert_eq!(look(number.clone(), value.clone()).verdict, verdict, "{value}");
+    }
+}
+
+#[test]
+fn personal_data_means_what_its_type_says_by_any_of_its_names() {
+    let rails =
+        json!([rail("pii", "mask", json!({ "entities": { "EMAIL_ADDRESS": "flag", "IP": "require_approval" } }))]);
+    let looked = look(rails.clone(), json!({ "a@example.com": "a@example.com from 10.0.0.1 by 4111 1111 1111 1111" }));
+    assert_eq!(looked.value, json!({ "a@example.com": "a@example.com from 10.0.0.1 by [card]" }));
+    assert!(looked.asks_review && looked.is_changed);
+    assert_eq!(looked.findings[0].told()["entities"], json!({ "email": 2, "ip": 1, "card": 1 }));
+    let beside = Looking::at(guardrails(rails), Stage::Output, json!("x"), LOOK_BYTES, 1 << 20);
+    let looked = beside.with(json!({ "trace": "4111 1111 1111 1111" })).look(&Redactor::default());
+    assert_eq!((looked.value, looked.beside), (json!("x"), json!({ "trace": "[card]" })));
+}
+
+/// Each guardrail counts what it looks at, and one that cannot look any more says so.
+#[test]
+fn a_run_looks_at_so_much_and_no_more() {
+    let seen = |on_error: &str, mode: &str, left: usize| {
+        let more = json!({ "pattern": "zzz", "on_error": on_error, "mode": mode });
+        let rails = guardrails(json!([rail("regex", "block", more)]));
+        Looking::at(rails, Stage::Output, json!("0123456789"), left, 1 << 20).look(&Redactor::default())
+    };
+    let enough = seen("fail_closed", "pre_call", 26);
+    assert_eq!((enough.verdict, enough.left), (Verdict::Passes, 0));
+    assert_eq!(seen("fail_closed", "pre_call", 25).verdict, Verdict::Unavailable);
+    let open = seen("fail_open", "pre_call", 25);
+    assert_eq!((open.verdict, open.findings.len()), (Verdict::Passes, 1));
+    assert_eq!(seen("fail_closed", "logging_only", 25).verdict, Verdict::Passes);
+}
+
+#[test]
+fn answers_are_held_back_where_something_may_happen_to_them() {
+    let holds = |rail: Value| guardrails(json!([rail])).hold_answers_back();
+    let open = json!({ "on_error": "fail_open" });
+    for (rail, expected) in [
+        (rail("pii", "block", open.clone()), true),
+        (rail("pii", "mask", open.clone()), true),
+        (rail("pii", "require_approval", open.clone()), true),
+        (rail("pii", "flag", open.clone()), false),
+        (rail("pii", "flag", json!({})), true),
+        (rail("pii", "flag", json!({ "entities": { "IP": "block" }, "on_error": "fail_open" })), true),
+        (rail("pii", "block", json!({ "mode": "logging_only" })), false),
+        (rail("pii", "block", json!({ "default_on": false })), false),
+        (rail("pii", "block", json!({ "stage": "input" })), false),
+        (rail("pii", "require_approval", json!({ "stage": "input" })), true),
+    ] {
+        assert_eq!(holds(rail.clone()), expected, "{rail}");
+    }
+}
+
+/// Of versions that were made before there were detectors: what they lack is told, and nothing of it is passed over.
+#[test]
+fn what_cannot_be_done_is_named_and_closes() {
+    let rails = json!([
+        rail("toxicity", "block", json!({})),
+        rail("regex", "block", json!({})),
+        rail("regex", "block", json!({ "pattern": "(a)\\1" })),
+        rail("max_length", "block", json!({})),
+        rail("json_schema", "block", json!({ "schema": { "$ref": "#" } })),
+        rail("json_schema", "mask", json!({ "schema": { "type": "object" } })),
+        rail("pii", "block", json!({ "entities": { "PERSON": "mask", "EMAIL": "mask" } })),
+        rail("toxicity", "block", json!({ "default_on": false })),
+    ]);
+    let pointers = unavailable(&json!({ "guardrails": rails })).unwrap();
+    let expected =
+        ["0/detector", "1/pattern", "2/pattern", "3/max_length", "4/schema", "5/action", "6/entities/PERSON"];
+    assert_eq!(pointers, expected.map(|place| format!("/guardrails/{place}")));
+    assert_eq!(look(json!([rail("toxicity", "flag", json!({}))]), json!("x")).verdict, Verdict::Unavailable);
+    assert_eq!(
+        look(json!([rail("json_schema", "mask", json!({ "schema": { "type": "object" } }))]), json!("x")).verdict,
+        Verdict::Blocked
+    );
+    assert!(unavailable(&json!({})).is_err());
+}

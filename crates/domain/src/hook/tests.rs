@@ -1,0 +1,111 @@
+use super::*;
+use crate::policy::Obligation;
+
+fn hook(more: Value) -> Hook {
+    let mut content = json!({ "event": "pre_llm", "handler": { "type": "http", "ref": "https://hooks.example.com" } });
+    content.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    Hook::of("hook", &content, None).unwrap()
+}
+
+#[test]
+fn answers_are_read_strictly_where_it_matters() {
+    let read = |answer: Value| HookAnswer::read(answer);
+    let allowed = read(json!({ "decision": "allow", "reason_code": "fine.1", "and": "more" })).unwrap();
+    assert_eq!((allowed.decision, allowed.reason_code.as_deref()), (Decision::Allow, Some("fine.1")));
+    assert_eq!(read(json!({ "decision": "modify", "modified": [] })).unwrap().modified, Some(json!([])));
+    for malformed in [
+        json!(null),
+        json!("allow"),
+        json!({}),
+        json!({ "decision": "ALLOW" }),
+        json!({ "decision": "modify" }),
+        json!({ "decision": "modify", "modified": null }),
+        json!({ "decision": "deny", "modified": 1 }),
+        json!({ "decision": "deny", "reason_code": "" }),
+        json!({ "decision": "deny", "reason_code": "two words" }),
+        json!({ "decision": "deny", "reason_code": "x".repeat(129) }),
+    ] {
+        assert_eq!(read(malformed.clone()), Err(HookError::Malformed), "{malformed}");
+    }
+}
+
+#[test]
+fn hooks_are_asked_by_their_order_and_by_whole_names() {
+    let hooks = Hooks::of(vec![
+        hook(json!({ "order": 5, "matcher": "ask|find_.*" })),
+        hook(json!({ "order": 5 })),
+        hook(json!({ "order": 1, "matcher": "*" })),
+        hook(json!({ "order": 0, "event": "post_llm" })),
+    ]);
+    let places = |subject: &str| {
+        let (mut places, mut from) = (Vec::new(), 0);
+        while let Some((place, _)) = hooks.next(Event::PreLlm, subject, from) {
+            places.push(place);
+            from = place + 1;
+        }
+        places
+    };
+    assert_eq!(places("ask"), [1, 2, 3]);
+    assert_eq!(places("find_all"), [1, 2, 3]);
+    assert_eq!(places("asking"), [1, 3]);
+}
+
+#[test]
+fn whoever_does_not_say_what_an_answer_may_do_gets_a_gate() {
+    let plain = hook(json!({}));
+    assert_eq!(plain.may, [Decision::Allow, Decision::Deny]);
+    assert_eq!(
+        (plain.mode, plain.on_error, plain.timeout),
+        (Mode::Enforce, OnError::FailClosed, Duration::from_secs(5))
+    );
+}
+
+#[test]
+fn answers_are_held_back_for_what_comes_after_them() {
+    for (more, expected) in [
+        (json!({}), false),
+        (json!({ "may": ["ask"] }), true),
+        (json!({ "event": "post_llm" }), true),
+        (json!({ "event": "post_execute" }), true),
+        (json!({ "event": "post_execute", "mode": "observe" }), false),
+        (json!({ "event": "on_error" }), false),
+    ] {
+        assert_eq!(hook(more.clone()).holds_answers_back(), expected, "{more}");
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_is_named() {
+    let named = |content: Value| unavailable(&content).unwrap();
+    for kind in ["mcp_tool", "prompt", "code"] {
+        let handler = json!({ "type": kind, "ref": { "slug": "x" } });
+        assert_eq!(
+            named(json!({ "event": "pre_llm", "handler": handler, "mode": "observe" })),
+            ["/handler/type"],
+            "{kind}"
+        );
+    }
+    let policy = json!({ "type": "policy", "ref": { "slug": "x" } });
+    assert!(named(json!({ "event": "pre_llm", "handler": policy })).is_empty());
+    // As versions say it that were made before anything of this was read.
+    let content = json!({ "event": "pre_llm", "handler": policy, "matcher": "(a)\\1", "if": "amount > 1" });
+    assert_eq!(named(content.clone()), ["/matcher", "/if"]);
+    let read = Hook::of("hook", &content, None).unwrap();
+    assert!(read.fits("anything"), "it is passed over nowhere");
+    assert_eq!(read.applies(|_| panic!("there is nothing to decide")), Applies::Unknown);
+    assert!(matches!(read.handler, Handler::Unavailable));
+}
+
+#[test]
+fn a_policy_s_decision_is_an_answer() {
+    let decision = |outcome| PolicyDecision {
+        outcome,
+        reason_code: "why".to_owned(),
+        obligations: vec![Obligation::NotifyOwner],
+        matched_rules: Vec::new(),
+    };
+    use crate::policy::{Outcome, PolicyDecision};
+    let answer = HookAnswer::of_policy(decision(Outcome::AllowWithObligations));
+    assert_eq!((answer.decision, answer.obligations), (Decision::Allow, vec![Obligation::NotifyOwner]));
+    assert_eq!(HookAnswer::of_policy(decision(Outcome::Deny)).decision, Decision::Deny);
+}

@@ -1,0 +1,89 @@
+//! Tools that agents of the bound flow use: are they bound, and can this server call them.
+
+use super::activate::{Missing, missing};
+use crate::flow::ToolChoice;
+
+/// What is known of a bound tool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ToolStanding {
+    /// The asset's slug.
+    pub slug: String,
+    /// What models call it.
+    pub name: String,
+    /// Whether this server can call what stands behind it.
+    pub is_available: bool,
+}
+
+/// What stands between an agent's choice of tools and their use.
+pub(super) fn gaps(agents: &[ToolChoice], bound: &[ToolStanding]) -> Vec<Missing> {
+    let mut gaps = Vec::new();
+    for name in agents.iter().flat_map(named) {
+        if !bound.iter().any(|tool| is_called(tool, name)) {
+            let message = format!("an agent uses the tool `{name}`, which is not bound");
+            gaps.push(missing("references", "reference_unresolved", message));
+        }
+    }
+    let is_used = |tool: &ToolStanding| {
+        agents.iter().any(|choice| match choice {
+            ToolChoice::All => true,
+            ToolChoice::Named(names) => names.iter().any(|name| is_called(tool, name)),
+        })
+    };
+    for (index, tool) in bound.iter().enumerate().filter(|(_, tool)| is_used(tool)) {
+        if !tool.is_available {
+            let message = format!("this server cannot call what stands behind the tool `{}`", tool.slug);
+            gaps.push(missing("flow", "step_type_unavailable", message));
+        }
+        // A model that names one of two would be given whichever came first.
+        if bound.iter().take(index).any(|other| other.name == tool.name && is_used(other)) {
+            let message = format!("two bound tools are called `{}`", tool.name);
+            gaps.push(missing("references", "reference_unresolved", message));
+        }
+    }
+    gaps.dedup();
+    gaps
+}
+
+fn named(choice: &ToolChoice) -> &[String] {
+    match choice {
+        ToolChoice::All => &[],
+        ToolChoice::Named(names) => names,
+    }
+}
+
+fn is_called(tool: &ToolStanding, name: &str) -> bool {
+    tool.name == name || tool.slug == name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(slug: &str, name: &str, is_available: bool) -> ToolStanding {
+        ToolStanding { slug: slug.to_owned(), name: name.to_owned(), is_available }
+    }
+
+    fn codes(agents: &[ToolChoice], bound: &[ToolStanding]) -> Vec<&'static str> {
+        gaps(agents, bound).into_iter().map(|gap| gap.code).collect()
+    }
+
+    #[test]
+    fn every_tool_that_an_agent_names_is_bound_once_and_can_be_called() {
+        let names = |names: &[&str]| ToolChoice::Named(names.iter().map(|name| (*name).to_owned()).collect());
+        let bound = [tool("weather-tool", "weather", true), tool("remote", "remote_tool", false)];
+        for (agents, expected) in [
+            (vec![], vec![]),
+            (vec![names(&["weather"])], vec![]),
+            (vec![names(&["weather-tool"])], vec![]),
+            (vec![names(&["stocks"])], vec!["reference_unresolved"]),
+            (vec![names(&["remote"])], vec!["step_type_unavailable"]),
+            (vec![ToolChoice::All], vec!["step_type_unavailable"]),
+            (vec![names(&[])], vec![]),
+        ] {
+            assert_eq!(codes(&agents, &bound), expected, "{agents:?}");
+        }
+        let twice = [tool("one", "weather", true), tool("two", "weather", true)];
+        assert_eq!(codes(&[ToolChoice::All], &twice), ["reference_unresolved"]);
+        assert_eq!(codes(&[names(&["one"])], &twice), Vec::<&str>::new());
+    }
+}
