@@ -2,6 +2,8 @@
 
 pub(crate) mod events;
 
+pub(crate) use ureq::http::Method;
+
 use crate::failure::{Failure, Refusal};
 use rustls::crypto::aws_lc_rs;
 use serde_json::Value;
@@ -12,7 +14,7 @@ use std::{
 };
 use ureq::{
     Agent, Body,
-    http::{Method, Request, Response, header},
+    http::{Request, Response, header},
     tls::{Certificate, RootCerts, TlsConfig},
 };
 use url::{Host, Url};

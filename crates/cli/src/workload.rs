@@ -3,7 +3,7 @@
 use crate::{
     failure::Failure,
     output::Column,
-    server::{Server, text},
+    server::{Method, Server, text},
     session::Session,
 };
 use clap::Subcommand;
@@ -62,7 +62,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 fn set_status(server: &Server, slug: &str, status: &str) -> Result<Value, Failure> {
     let workload = named(server, slug)?;
     let path = ["workloads", text(&workload, "workload_id")?];
-    server.change(&ureq::http::Method::PATCH, &path, &serde_json::json!({ "status": status }))
+    server.change(&Method::PATCH, &path, &serde_json::json!({ "status": status }))
 }
 
 /// The workload of that slug, or of that id.

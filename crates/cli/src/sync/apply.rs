@@ -9,12 +9,11 @@ use crate::{
     failure::Failure,
     output::{Output, tell},
     release,
-    server::{Server, text},
+    server::{Method, Server, text},
 };
 use fairway_domain::asset::kind::AssetKind;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use ureq::http::Method;
 
 /// A version that releases bind.
 struct Version {

@@ -156,16 +156,17 @@ async fn a_profile_is_kept_for_its_owner_alone() {
     let app = TestApp::start().await;
     let address = format!("http://{}", app.address());
     let terminal = Terminal::offline();
-    let login = ["login", "--server", &address, "--actor", "user:ada", "--output", "json", "--token-stdin"];
+    let unheard = terminal.run(&["login", "--server", "http://127.0.0.1:9"]);
+    assert!(unheard.code == 3 && !terminal.config().exists(), "what no server answers is not kept: {}", unheard.err);
+    let login = ["login", "--profile", "by-token", "--server", &address, "--token-stdin"];
     let mut child = terminal.command(&login).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"the-token\n").unwrap();
     let came = Came::of(child.wait_with_output().unwrap());
-    // A server in local mode takes no tokens; the profile would be of no use.
-    if came.code != 0 {
-        assert!(!terminal.config().exists(), "what the server refuses is not kept: {}", came.err);
-    }
+    assert!(came.code == 0 && !came.out.contains("the-token"), "{}{}", came.out, came.err);
+    assert!(std::fs::read_to_string(terminal.config()).unwrap().contains("token = \"the-token\""));
     terminal.done(&["login", "--server", &address, "--actor", "user:ada", "--output", "json"]);
-    let listed: Value = serde_json::from_str(&terminal.done(&["workloads", "list"])).unwrap();
+    let listed = terminal.done(&["workloads", "list", "--profile", "default"]);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
     assert!(listed.is_array(), "server, actor and output are remembered");
 
     terminal.done(&[
