@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use fairway_domain::{
     execution::outward::{LONGEST, MOST, Method, Outward, OutwardCall, OutwardError},
+    json,
     secret::Secrets,
     slug::Slug,
 };
@@ -95,7 +96,8 @@ impl GuardedCaller {
             return Ok(Value::Null);
         }
         if kind == "application/json" || kind.ends_with("+json") {
-            return serde_json::from_slice(&whole).map_err(|_| OutwardError::Malformed);
+            // A name that stands twice would mean one thing here and another there.
+            return json::read(&whole).map_err(|_| OutwardError::Malformed);
         }
         if !kind.starts_with("text/") {
             return Err(OutwardError::Malformed);
