@@ -95,12 +95,12 @@ impl GuardedCaller {
             return Ok(Value::Null);
         }
         if kind == "application/json" || kind.ends_with("+json") {
-            return serde_json::from_slice(&whole).map_err(|_| OutwardError::Malformed);
+            return serde_json::from_slice(&whole).map(readable).map_err(|_| OutwardError::Malformed);
         }
         if !kind.starts_with("text/") {
             return Err(OutwardError::Malformed);
         }
-        String::from_utf8(whole.into()).map(Value::String).map_err(|_| OutwardError::Malformed)
+        String::from_utf8(whole.into()).map(Value::String).map(readable).map_err(|_| OutwardError::Malformed)
     }
 }
 
@@ -119,6 +119,19 @@ const fn http(method: Method) -> HttpMethod {
         Method::Put => HttpMethod::PUT,
         Method::Patch => HttpMethod::PATCH,
         Method::Delete => HttpMethod::DELETE,
+    }
+}
+
+/// An answer without NUL, which PostgreSQL takes in no text: it becomes the sign for what cannot be shown.
+fn readable(answer: Value) -> Value {
+    let text = |text: String| if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text };
+    match answer {
+        Value::String(said) => Value::String(text(said)),
+        Value::Array(items) => items.into_iter().map(readable).collect(),
+        Value::Object(members) => {
+            Value::Object(members.into_iter().map(|(name, value)| (text(name), readable(value))).collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => answer,
     }
 }
 
@@ -161,6 +174,13 @@ fn told(error: EgressError) -> OutwardError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_hold_no_nul() {
+        let answer = serde_json::json!({ "a\0": ["b\0c", 1, null, { "d": "\0" }], "e": "f" });
+        let expected = serde_json::json!({ "a\u{fffd}": ["b\u{fffd}c", 1, null, { "d": "\u{fffd}" }], "e": "f" });
+        assert_eq!(readable(answer), expected);
+    }
 
     #[test]
     fn hosts_are_names_names_below_and_ports() {
