@@ -102,6 +102,9 @@ pub enum DocumentFault {
     /// The text is too long.
     #[error("a document has at most 1048576 bytes of text")]
     LongText,
+    /// The text holds a NUL.
+    #[error("the text holds NUL, which no text may")]
+    NulInText,
     /// There is too much metadata, or it has no canonical form.
     #[error("metadata has at most 50 members and 8192 bytes, and no number beyond 2^53")]
     Metadata,
@@ -129,6 +132,7 @@ impl DocumentFault {
             Self::Title => "invalid_title",
             Self::NoText => "empty_document",
             Self::LongText => "document_too_long",
+            Self::NulInText => "nul_in_document",
             Self::Metadata => "invalid_metadata",
             Self::TextExpected => "text_expected",
             Self::SourceExpected => "source_expected",
@@ -143,7 +147,7 @@ impl DocumentFault {
         match self {
             Self::Name | Self::Twice => "document_id",
             Self::Title => "title",
-            Self::NoText | Self::LongText | Self::TextExpected => "text",
+            Self::NoText | Self::LongText | Self::NulInText | Self::TextExpected => "text",
             Self::Metadata => "metadata",
             Self::SourceExpected | Self::NoSuchSource | Self::NotFetched => "source_ref",
         }
@@ -371,12 +375,14 @@ pub fn judge(drafts: &[DocumentDraft], from: SourceType) -> Result<Vec<DocumentI
 /// Judges a text.
 ///
 /// # Errors
-/// When there is nothing in it, or too much.
+/// When there is nothing in it, or too much, or a NUL, which no column of text takes.
 pub fn judge_text(text: &str) -> Result<(), DocumentFault> {
     if text.trim().is_empty() {
         Err(DocumentFault::NoText)
     } else if text.len() > MAX_TEXT {
         Err(DocumentFault::LongText)
+    } else if text.contains('\0') {
+        Err(DocumentFault::NulInText)
     } else {
         Ok(())
     }
