@@ -19,6 +19,8 @@ pub const MOST_WORDS: usize = 32;
 pub const CANDIDATES: u32 = 500;
 /// Most vectors that are compared for one query.
 pub const COMPARED: u32 = 20_000;
+/// Most bytes of vectors that are compared for one query: they are all in memory at once.
+pub const COMPARED_BYTES: usize = 16 << 20;
 /// The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009).
 const FUSION: f64 = 60.0;
 
@@ -163,6 +165,14 @@ pub struct RetrievedChunk {
     pub tokens: u32,
     /// How well it fits, from 0 to 1.
     pub score: f64,
+}
+
+/// How many vectors of that many parts are compared for one query: as many as there is room for, and never more than
+/// [`COMPARED`].
+#[must_use]
+pub fn comparable(parts: usize) -> u32 {
+    let bytes = parts.saturating_mul(size_of::<f32>()).max(1);
+    u32::try_from(COMPARED_BYTES / bytes).map_or(COMPARED, |vectors| vectors.min(COMPARED))
 }
 
 /// Those pieces that are used: of score enough, and no more tokens than the context takes. The first is used however long

@@ -148,12 +148,8 @@ impl Services {
     ) -> Result<Retrieval, RetrievalFailure> {
         let RetrievalRequest { asset, base, pinned, principals, workspace, mode, query, top_k } = *request;
         let question = ContractQuestion { asset, base, asked: Asked { principals, workspace, mode } };
-        let decision = self.contract_decisions(scope, &[question]).await?.pop();
-        let decision = match decision {
-            Some(decision) if decision.is_allowed() => decision,
-            Some(decision) => return Err(RetrievalFailure::Refused(decision)),
-            None => return Err(RetrievalFailure::Refused(base.decide(&question.asked, ContractStanding::Unknown))),
-        };
+        // Nothing is looked for, and nobody asked, on behalf of somebody who may not read.
+        self.allowed(scope, &question).await?;
         let present = self.stores.knowledge.present_revision(scope, asset).await?;
         let settings = &base.retrieval;
         let revision = pinned.map_or(present, |pinned| pinned.min(present));
@@ -162,6 +158,9 @@ impl Services {
         let (found, embedded) = self.find(scope, base, &within, readable(query)).await?;
         let found = found.best(most);
         let chunks = used(self.spelled_out(scope, asset, &found).await?, settings);
+        // The search may have waited a minute for a model. What was read meanwhile is given to nobody unless the contract
+        // is still in force now that it has been read.
+        let decision = self.allowed(scope, &question).await?;
         Ok(Retrieval {
             asset,
             decision,
@@ -172,6 +171,17 @@ impl Services {
             embedded,
             retrieved_at: self.clock.now(),
         })
+    }
+
+    /// The contract's decision, where it is yes.
+    async fn allowed(
+        &self,
+        scope: TenantScope,
+        question: &ContractQuestion<'_>,
+    ) -> Result<ContractDecision, RetrievalFailure> {
+        let decision = self.contract_decisions(scope, &[*question]).await?.pop();
+        let decision = decision.unwrap_or_else(|| question.base.decide(&question.asked, ContractStanding::Unknown));
+        if decision.is_allowed() { Ok(decision) } else { Err(RetrievalFailure::Refused(decision)) }
     }
 
     async fn find(
