@@ -142,8 +142,13 @@ pub(super) async fn by_meaning(
     let marks: Vec<String> = marks(&within.filters).iter().map(|mark| lexemes.mark(mark)).collect();
     let filter = (!marks.is_empty()).then(|| marks.join(" & "));
     let most = comparable(vector.len());
-    let params: [Param<'_>; 5] =
-        [&scope.tenant().uuid(), &within.asset.uuid(), &within.revision.get(), &filter, &i64::from(most).saturating_add(1)];
+    let params: [Param<'_>; 5] = [
+        &scope.tenant().uuid(),
+        &within.asset.uuid(),
+        &within.revision.get(),
+        &filter,
+        &i64::from(most).saturating_add(1),
+    ];
     // Who finds no turn in time has read nothing.
     let turn = timeout(ANSWER, BY_MEANING.acquire()).await.map_err(|elapsed| unavailable(Box::new(elapsed)))?;
     let rows = database.read(SQL, &params).await?;

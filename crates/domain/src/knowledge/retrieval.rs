@@ -9,7 +9,7 @@ use crate::{
     asset::canonical::Checksum,
     id::{ChunkId, DocumentEntryId},
 };
-use std::{cmp::Ordering, collections::HashMap};
+use std::{cmp::Ordering, collections::HashMap, time::Duration};
 
 /// Longest query, in bytes. What lies behind is not read.
 pub const MAX_QUERY: usize = 32 << 10;
@@ -31,6 +31,19 @@ pub struct EmbeddingModel {
     pub account: String,
     /// The model's name there.
     pub model: String,
+}
+
+/// What turning a query into a vector took.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Embedded {
+    /// By whom.
+    pub model: EmbeddingModel,
+    /// Tokens read, as the provider counts them.
+    pub tokens_in: u64,
+    /// What the account's prices make of that.
+    pub cost_micros: Option<u64>,
+    /// How long the one call took.
+    pub latency: Duration,
 }
 
 /// How many pieces hold a word, and what share of the score it brings.

@@ -178,5 +178,6 @@ impl Operation {
         Self::SubmitRelease,
         Self::ChooseLane,
         Self::EraseMemoryOfOthers,
+        Self::FetchDocuments,
     ];
 }

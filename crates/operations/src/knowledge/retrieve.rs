@@ -9,7 +9,7 @@ use fairway_domain::{
         IndexRevision, KnowledgeBase, Strategy,
         contract::{AccessMode, Asked, ContractDecision, ContractStanding},
         ports::Within,
-        retrieval::{EmbeddingModel, Found, Hit, RetrievedChunk, readable, used},
+        retrieval::{Embedded, Found, Hit, RetrievedChunk, readable, used},
     },
     search::Words,
     store::StoreError,
@@ -17,6 +17,7 @@ use fairway_domain::{
     time::Timestamp,
 };
 use std::collections::HashMap;
+use tokio::time::Instant;
 
 /// Of both lists of a hybrid retrieval, how many times as many pieces as are wanted.
 const DEEPER: u32 = 4;
@@ -51,17 +52,6 @@ pub struct RetrievalRequest<'a> {
     pub query: &'a str,
     /// Most pieces, where fewer are wanted than the knowledge base gives.
     pub top_k: Option<u32>,
-}
-
-/// What turning a query into a vector took.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Embedded {
-    /// By whom.
-    pub model: EmbeddingModel,
-    /// Tokens read, as the provider counts them.
-    pub tokens_in: u64,
-    /// What the account's prices make of that.
-    pub cost_micros: Option<u64>,
 }
 
 /// What was retrieved, with all that evidence says of it.
@@ -219,10 +209,12 @@ impl Services {
         if !self.stores.knowledge.is_embedded_by(scope, within, &model).await? {
             return Err(RetrievalFailure::OtherModel);
         }
+        let began = Instant::now();
         let made = self.vectors(vec![query.to_owned()]).await?;
+        let latency = began.elapsed();
         let vector = made.vectors.first().ok_or(ProviderError::Malformed)?;
         let found = self.stores.knowledge.by_meaning(scope, within, vector).await?;
-        Ok((found, Embedded { model, tokens_in: made.tokens_in, cost_micros: made.cost_micros }))
+        Ok((found, Embedded { model, tokens_in: made.tokens_in, cost_micros: made.cost_micros, latency }))
     }
 
     /// What was found, with what it says, in the same order. What was erased meanwhile is not among it.
