@@ -24,6 +24,8 @@ use std::{
 pub const MAX_DOCUMENTS: usize = 100;
 /// Longest text of a document, in bytes.
 pub const MAX_TEXT: usize = 1 << 20;
+/// Longest texts of all documents that are added at once, in bytes.
+pub const MAX_TEXTS: usize = 8 << 20;
 /// Longest title, in characters.
 pub const MAX_TITLE: usize = 300;
 /// Longest name of a source, in bytes.
@@ -169,6 +171,12 @@ pub enum KnowledgeRefusal {
     /// No document, or too many.
     #[error("1 to 100 documents are added at once")]
     Documents,
+    /// Their texts are too long together.
+    #[error("documents that are added at once have at most 8388608 bytes of text together; add fewer")]
+    Texts,
+    /// Their sources were not read in time.
+    #[error("the sources of documents that are added at once are read within 30 seconds; add fewer")]
+    Slow,
     /// They would be cut into too many pieces.
     #[error("documents that are added at once are cut into at most 2000 pieces; add fewer, or cut into longer pieces")]
     Chunks,
@@ -198,6 +206,8 @@ impl KnowledgeRefusal {
             Self::Asset(refusal) => refusal.code(),
             Self::Documents => "out_of_bounds",
             Self::Chunks => "too_many_chunks",
+            Self::Texts => "documents_too_long",
+            Self::Slow => "sources_too_slow",
             Self::Document { fault, .. } => fault.code(),
             Self::NoVectors => "embedding_unavailable",
             Self::Reason => "invalid_reason",
