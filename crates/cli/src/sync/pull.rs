@@ -152,7 +152,7 @@ fn release_pages(
             environment: environment.to_owned(),
             target_lane: text(&active, "target_lane")?.to_owned(),
             bindings,
-            example_inputs: there.example_inputs(&path).unwrap_or_default(),
+            example_inputs: There::example_inputs(&path).unwrap_or_default(),
         };
         pages.push(Page::of(path, &manifest)?);
     }

@@ -5,11 +5,11 @@ use super::super::{
     estate::{Estate, word},
     plan::{AssetAction, ReleaseAction, WorkloadAction, asset_step, release_step, workload_step},
 };
-use crate::{failure::Failure, output::tell, server::Server};
+use crate::{failure::Failure, file::Source, output::tell, server::Server};
 use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
+    fs, io, mem,
     path::{Path, PathBuf},
 };
 
@@ -97,10 +97,9 @@ impl<'d> There<'d> {
     }
 
     /// The examples of a release's file: they are for its readers, and the server does not know them.
-    pub(super) fn example_inputs(&self, path: &Path) -> Option<Map<String, Value>> {
-        let name = path.display().to_string();
-        let (release, _) = self.wanted.releases.iter().find(|(_, located)| located.name == name)?;
-        Some(release.example_inputs.clone())
+    pub(super) fn example_inputs(path: &Path) -> Option<Map<String, Value>> {
+        let mut said = Source::found(path).ok()?.parsed().ok()?.value;
+        said.get_mut("example_inputs")?.as_object_mut().map(mem::take)
     }
 }
 

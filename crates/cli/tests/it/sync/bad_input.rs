@@ -31,7 +31,8 @@ fn told(files: &TempDir) -> String {
 
 fn assert_told(files: &TempDir, name: &str, place: &str) {
     let line = told(files);
-    let expected = format!("{}:{place}: ", files.path().join(name).display());
+    let path = if name.is_empty() { files.path().to_owned() } else { files.path().join(name) };
+    let expected = format!("{}:{place}: ", path.display());
     assert!(line.starts_with(&expected), "{line}\nand not {expected}");
 }
 
@@ -52,12 +53,12 @@ fn hostile_files_are_one_line_each() {
         ("assets/b.yaml", b"kind: skill\nslug: caf\xe9\n".to_vec(), "2:10: file_encoding"),
         ("assets/b.yaml", utf_16(u16::to_le_bytes), "1:1: file_encoding"),
         ("assets/b.yaml", utf_16(u16::to_be_bytes), "1:1: file_encoding"),
-        ("assets/b.yaml", by_values.into_bytes(), "3:5: yaml_expansion"),
-        ("assets/b.yaml", by_bytes.into_bytes(), "2:5: yaml_expansion"),
+        ("assets/b.yaml", by_values.into_bytes(), "3:17: yaml_expansion"),
+        ("assets/b.yaml", by_bytes.into_bytes(), "2:209: yaml_expansion"),
         ("assets/b.yaml", b"a: 1\nb: &b {c: *b}\n".to_vec(), "2:11: yaml_expansion"),
         ("assets/b.yaml", format!("a: {}", "[".repeat(100)).into_bytes(), "1:67: yaml_too_deep"),
         ("assets/b.yaml", b"kind: skill\nkind: skill\n".to_vec(), "2:1: yaml_duplicate_key"),
-        ("assets/b.yaml", b"kind: skill\n--- \nslug: b\n".to_vec(), "2:1: yaml_syntax"),
+        ("assets/b.yaml", b"kind: skill\n--- \nslug: b\n".to_vec(), "3:1: yaml_syntax"),
         ("assets/b.yaml", b"kind: !!skill x\n".to_vec(), "1:7: yaml_tag"),
         ("flows/b.yaml", b"steps: *nothing\n".to_vec(), "1:1: flow_metadata_missing"),
     ] {
@@ -211,7 +212,7 @@ fn what_only_the_server_would_refuse_is_refused_here() {
         (
             vec![("releases/w.dev.yaml", release("dev", "  - {role: skill, asset: good, version: 'v 1'}\n"))],
             "releases/w.dev.yaml",
-            "4:43: invalid_manifest",
+            "4:41: invalid_manifest",
         ),
     ];
     for (wrong, name, place) in cases {

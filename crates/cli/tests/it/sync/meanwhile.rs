@@ -30,7 +30,7 @@ async fn a_plan_holds_for_all_that_the_files_say() {
     let plan = terminal.home.path().join("plan.json");
     for (name, before, after) in [
         ("releases/letters.dev.yaml", "bindings:", "target_lane: restricted\nbindings:"),
-        ("assets/letters-policy.yaml", "owner_ref: team:post", "owner_ref: team:other"),
+        ("assets/letters-policy.yaml", "owner_ref: team:risk", "owner_ref: team:other"),
         ("flows/letters-flow.meta.yaml", "owner_ref: team:post", "owner_ref: team:other"),
         ("flows/letters-flow.yaml", "entry_step:", "# Another remark.\nentry_step:"),
     ] {

@@ -68,9 +68,9 @@ async fn what_the_server_rules_out_of_a_release_is_told_before_anything_is_made(
         assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{told}: nothing was made");
     };
     refused("{role: memory, asset: tone, version: v1}", "12: role_kind_mismatch");
-    refused("{role: skill, asset: tone, version: v2}", "42: unknown_version");
+    refused("{role: skill, asset: tone, version: v2}", "41: unknown_version");
     app.post(format!("/v1/assets/{}/retire", tone.asset_id), json!({ "workspace_id": WORKSPACE })).await.expect(200);
-    refused("{role: skill, asset: tone, version: v1}", "25: asset_not_active");
+    refused("{role: skill, asset: tone, version: v1}", "26: asset_not_active");
     let kept = format!("{}slug: knowledge-assistant-x\n", workload.replace("slug: w\n", ""));
     let files = directory(&[("assets/good.yaml", good), ("workloads/knowledge-assistant-x.yaml", &kept)]);
     let came = terminal.run(&["sync", "apply", shown(files.path())]);
