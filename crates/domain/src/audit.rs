@@ -298,7 +298,7 @@ pub trait AuditStore: Send + Sync {
         workspace: Option<WorkspaceId>,
         page: Paging,
     ) -> Result<Listed<AuditEvent>, StoreError>;
-    /// Stores the fact that something was refused, which changed nothing else.
+    /// Stores the fact that something was refused or read, which changed nothing else.
     async fn commit_alone(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
 }
 
