@@ -33,6 +33,8 @@ const AT_ONCE: usize = 24;
 const RUNS: [&str; 2] = ["execute_workload", "execute_workload_on_lane"];
 /// Asks for a run of the generator: what it writes is what runs write.
 const DRAFT: &str = "generate_asset_draft";
+/// Asks for a run like any other.
+const TOOL: &str = "call_tool";
 /// Asks for a run that is under way, beside which nothing comes to rest: it has a test of its own.
 const UNDER_WAY: &str = "cancel_execution";
 /// What relays and caches do at times of their own.
@@ -163,8 +165,9 @@ async fn persist(request: &Request, server: &Client, tries: usize) -> Vec<Sent> 
 
 /// Everything that can be asked for and changes something, but for runs.
 fn writing() -> Vec<Route> {
-    let writes =
-        |route: &Route| route.method != "get" && !["validate_flow", RUNS[0], UNDER_WAY, DRAFT].contains(&route.id());
+    let writes = |route: &Route| {
+        route.method != "get" && !["validate_flow", RUNS[0], TOOL, UNDER_WAY, DRAFT].contains(&route.id())
+    };
     routes().into_iter().filter(writes).collect()
 }
 

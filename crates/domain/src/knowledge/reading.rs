@@ -37,8 +37,7 @@ impl Reading<'_> {
         match self {
             Self::Shown(revision, chunks) => {
                 let chunks: Vec<Value> = chunks.iter().map(|chunk| json!(chunk.chunk_id)).collect();
-                fact(FactKind::KnowledgeRead)
-                    .saying(json!({ "index_revision": revision.get(), "chunk_ids": chunks }))
+                fact(FactKind::KnowledgeRead).saying(json!({ "index_revision": revision.get(), "chunk_ids": chunks }))
             }
             Self::Refused => fact(FactKind::KnowledgeReadRefused).concerning([Category::ComplianceFindings]),
         }

@@ -66,9 +66,8 @@ impl ToolCall {
                 environment: slug(&arguments, "environment")?,
                 inputs: match arguments.remove("inputs") {
                     Some(Value::Object(inputs)) => inputs,
-                    Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | None => {
-                        Map::new()
-                    }
+                    Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_))
+                    | None => Map::new(),
                 },
             }),
             BuiltIn::QueryKnowledgeBase => Ok(Self::QueryKnowledgeBase {

@@ -23,7 +23,11 @@ fn arguments_are_held_against_the_schema() {
     for (tool, sent, expected) in [
         (BuiltIn::ExecuteFlow, json!({ "workload_slug": "a", "environment": "dev" }), None),
         (BuiltIn::ExecuteFlow, json!({ "workload_slug": "a" }), Some(("/environment", "missing_field"))),
-        (BuiltIn::ExecuteFlow, json!({ "workload_slug": "A", "environment": "dev" }), Some(("/workload_slug", "wrong_form"))),
+        (
+            BuiltIn::ExecuteFlow,
+            json!({ "workload_slug": "A", "environment": "dev" }),
+            Some(("/workload_slug", "wrong_form")),
+        ),
         (
             BuiltIn::ExecuteFlow,
             json!({ "workload_slug": "a", "environment": "dev", "actor_ref": "user:x" }),
@@ -34,7 +38,11 @@ fn arguments_are_held_against_the_schema() {
             json!({ "workload_slug": "a", "environment": "dev", "inputs": [] }),
             Some(("/inputs", "wrong_type")),
         ),
-        (BuiltIn::ExecuteFlow, json!({ "workload_slug": "v1", "environment": "dev" }), Some(("/workload_slug", "reserved_slug"))),
+        (
+            BuiltIn::ExecuteFlow,
+            json!({ "workload_slug": "v1", "environment": "dev" }),
+            Some(("/workload_slug", "reserved_slug")),
+        ),
         (BuiltIn::QueryKnowledgeBase, json!({ "knowledge_base_slug": "a", "query": "x", "top_k": 3 }), None),
         (
             BuiltIn::QueryKnowledgeBase,
