@@ -181,6 +181,14 @@ fn provider(account: &ProviderAccount, guard: &Guard, secrets: &Arc<dyn Secrets>
     Ok(Arc::new(account))
 }
 
+/// The accounts as callers are told of them. The one that is always there is told of too, unless the settings have it.
+fn plugins(accounts: &[ProviderAccount]) -> Arc<[ProviderPlugin]> {
+    let always = ProviderAccount::LOCAL;
+    let is_named = accounts.iter().any(|account| account.account_slot == always);
+    let implied = ProviderPlugin { account_slot: always.to_owned(), kind: always };
+    (!is_named).then_some(implied).into_iter().chain(accounts.iter().map(plugin)).collect()
+}
+
 fn plugin(account: &ProviderAccount) -> ProviderPlugin {
     let kind = match &account.kind {
         ProviderKind::Local => "local",
@@ -257,7 +265,7 @@ impl Process {
             mode,
             dispatch: settings.dispatch,
             metrics: Metrics::new()?,
-            providers: settings.providers.iter().map(plugin).collect(),
+            providers: plugins(&settings.providers),
             cursor_key: Arc::default(),
             leaving: Leaving::default(),
             documents: Documents::new(),

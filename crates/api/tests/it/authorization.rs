@@ -120,7 +120,7 @@ const TABLE: &[(&str, &str)] = &[
     ("call_tool", "f + + f + f + + + . . ."),
     ("read_runtime_plugins", "+ + + + + + + + + . . ."),
     ("read_runtime_system_meta", "+ + + + + + + + + . . ."),
-    ("read_runtime_mcp_manifest", "+ + + + + + + + + . . ."),
+    ("read_runtime_mcp_manifest", "+ + + + + + + + + f . ."),
     ("read_page", "+ + + + + + + + + . . ."),
     ("read_document", "+ + + + + + + + + + + +"),
     ("read_reference", "+ + + + + + + + + + + +"),

@@ -137,8 +137,12 @@ async fn refusals_are_told_and_nothing_else_is() {
     let list = || message(&app, new, "tools/list", json!({}));
     list().header("Origin", "https://evil.example").await.refused(403, "cross_site_request");
     list().header("Host", "evil.example").await.refused(421, "misdirected_request");
-    app.get("/mcp").await.refused(405, "method_not_allowed");
-    app.delete("/mcp").await.refused(405, "method_not_allowed");
+    // A stream to wait on and the end of a session: there is neither.
+    for method in ["GET", "DELETE"] {
+        let refused = app.raw_path(method, "/mcp").await;
+        refused.refused(405, "method_not_allowed");
+        assert_eq!(refused.header("allow"), Some("POST"));
+    }
     let twice = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}"#;
     list().bytes("application/json", twice).await.refused(400, "malformed_json");
 }

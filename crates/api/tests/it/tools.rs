@@ -43,7 +43,7 @@ async fn a_run_that_goes_on_or_ends_badly_is_told_as_such() {
     app.active_workload("slow").await;
     let told = app.post(FLOW, flow("slow")).await.expect(200);
     assert_eq!((&told["status"], &told["result"]["state"]), (&json!("queued"), &json!("queued")));
-    let deny = json!([{ "id": "no", "when": "true", "effect": "deny", "reason_code": "not_today" }]);
+    let deny = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "not_today" }]);
     let policy = app.given().policy_of("strict", deny).await;
     app.given().active_under("denied", policy).await;
     let told = app.post(FLOW, flow("denied")).await.expect(200);
