@@ -106,6 +106,7 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(execution::list::list_executions)
         .service(execution::read_execution)
         .service(execution::cancel::cancel_execution)
+        .service(execution::review::read_execution_review)
         .service(execution::review::review_execution)
         .service(execution::events::read_execution_events)
         .service(evidence::read_evidence_graph)

@@ -8,7 +8,7 @@ mod revocation;
 
 pub use pin::ServedRevisions;
 pub use query::KnowledgeQuery;
-pub use retrieve::{ContractQuestion, Embedded, Retrieval, RetrievalFailure, RetrievalRequest};
+pub use retrieve::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest};
 
 use crate::{Failure, Services};
 use fairway_domain::{

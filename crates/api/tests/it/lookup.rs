@@ -5,7 +5,7 @@ use crate::{
     stage::{WORKSPACE, knowledge},
 };
 use fairway_testkit::{
-    Behaviour, FaultyLine, LineFault, StubProvider, TestApp,
+    Behaviour, FaultyEndpoint, FaultyLine, LineFault, Script, StubProvider, TestApp,
     app::{ActiveWorkload, Answer, Version},
 };
 use serde_json::{Value, json};
@@ -257,4 +257,63 @@ async fn a_contract_that_names_others_refuses() {
     let desk = Desk::set(content, &[]).await;
     desk.ask("leave").await.refused(422, "contract_refused");
     assert_eq!(desk.provider.count(), 0);
+}
+
+const SEARCHING: &str = "\
+name: Look up
+description: Looks documents up.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: find
+steps:
+  - id: find
+    type: task
+    action: retrieve_documents
+    inputs: { query: '{{trigger.ticket}}' }
+  - id: done
+    type: return
+    output: '{{steps.find.output}}'
+";
+
+/// What is looked for goes to whoever turns texts into vectors, so it is data that leaves.
+#[tokio::test]
+async fn what_is_looked_for_stays_where_the_profile_wants_it() {
+    let endpoint = FaultyEndpoint::start().await;
+    let vector = json!({ "data": [{ "index": 0, "embedding": [1.0, 0.0] }], "usage": { "prompt_tokens": 1 } });
+    endpoint.says(Script::json(&vector));
+    let account = |residency: &str| {
+        let url = endpoint.url("/v1");
+        format!("[[providers]]\naccount_slot = \"vectors\"\nkind = \"openai\"\nbase_url = \"{url}\"\n{residency}")
+    };
+    let server =
+        |residency: &str| TestApp::builder().file(account(residency)).setting("FAIRWAY_EMBEDDING_ACCOUNT", "vectors");
+    let app = server("residency = \"us\"\n").start().await;
+    let given = app.given();
+    let mut content = knowledge("handbook");
+    content["retrieval"] = json!({ "strategy": "vector" });
+    let base = given.version("knowledge_base", "handbook", content).await;
+    let documents = json!({ "documents": [{ "document_id": "leave", "text": "Thirty days." }] });
+    app.post(format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id), documents).await.expect(201);
+    let profile = json!({ "jurisdictions_allowed": ["de"], "fail_mode": "closed" });
+    let versions = vec![
+        given.policy("policy").await,
+        given.flow("flow", SEARCHING).await,
+        base,
+        given.version("sovereignty_profile", "profile", profile).await,
+    ];
+    let workload = given.active_with("desk", versions).await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "leave" } });
+    for (residency, status) in [("residency = \"us\"\n", 422), ("", 422), ("residency = \"de\"\n", 200)] {
+        let app = server(residency).beside(&app).start().await;
+        let before = endpoint.count();
+        let answer = app.post(workload.execute_path(), body.clone()).await;
+        assert_eq!(answer.status, status, "{residency}: {answer}");
+        assert_eq!(endpoint.count() - before, usize::from(status == 200), "{residency}");
+        if status == 422 {
+            let id = answer.refused(422, "no_compliant_route")["execution_id"].clone();
+            let flat = app.get(format!("/v1/executions/{}/evidence-graph", id.as_str().unwrap())).await.expect(200);
+            let refused = flat["evidence_artifacts"].as_array().unwrap().iter();
+            let refused: Vec<&Value> = refused.filter(|one| one["artifact_kind"] == "route_refused").collect();
+            assert_eq!(refused.len(), 1, "{residency}: {flat}");
+        }
+    }
 }

@@ -22,7 +22,6 @@ mod body;
 mod burden;
 mod concurrency;
 mod contracts;
-mod demo;
 mod dispatch;
 mod document;
 mod embed;

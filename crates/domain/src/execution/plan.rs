@@ -6,7 +6,10 @@ use crate::{
         content::{ModelPolicy, Tool},
         kind::AssetKind,
     },
-    execution::{retrieval::BoundKnowledge, routing::Routing},
+    execution::{
+        retrieval::BoundKnowledge,
+        routing::{Embedding, Routing},
+    },
     flow::{Action, Flow},
     guardrail::Guardrails,
     hook::{Handler, Hook, Hooks},
@@ -50,6 +53,8 @@ pub struct RunPlan {
     pub model_policy: Option<ModelPolicy>,
     /// Which of its routes may be called.
     pub routing: Routing,
+    /// Whether what is looked for may be turned into a vector.
+    pub embedding: Embedding,
     /// The knowledge bases that the release binds, in the order of the bindings.
     pub knowledge: Vec<BoundKnowledge>,
     /// The memory that the release binds; `None` where it asks for what cannot be done: then nothing is remembered.

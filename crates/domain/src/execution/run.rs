@@ -83,11 +83,15 @@ pub struct Run<'a> {
     /// Bytes that guardrails may still look at.
     looks_left: usize,
     hook_calls: u32,
+    /// Calls that agents wanted so far, whichever step they are of.
+    tool_calls: u32,
     /// The documents that were retrieved.
     citable: BTreeSet<String>,
     conversing: Conversing,
     /// Whether it was noted which routes are never called.
     told_routes: bool,
+    /// The same of the route by which queries would become vectors.
+    told_embedding: bool,
     /// What happened and was not taken yet; `None` where nobody wants to be told.
     events: Option<Vec<RunEvent>>,
     ended: Ended,
@@ -130,9 +134,11 @@ impl<'a> Run<'a> {
             passage: None,
             looks_left: LOOK_BYTES,
             hook_calls: 0,
+            tool_calls: 0,
             citable: BTreeSet::new(),
             conversing: Conversing::No,
             told_routes: false,
+            told_embedding: false,
             events: None,
             ended,
         }
