@@ -181,7 +181,9 @@ impl<'s> Keeper<'s> {
             Recollection::Read(decisions, recalled) if !self.came.answers.is_empty() => {
                 Recollection::ReadAgain(decisions, recalled)
             }
-            recollection => recollection,
+            recollection @ (Recollection::Read(..) | Recollection::ReadAgain(..) | Recollection::Unavailable) => {
+                recollection
+            }
         }
     }
 
