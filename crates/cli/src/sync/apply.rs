@@ -13,6 +13,7 @@ use crate::{
     output::{Output, tell},
     release,
     server::{Server, text},
+    text::plain,
 };
 use fairway_domain::{asset::kind::AssetKind, release::StateName};
 use serde_json::{Map, Value, json};
@@ -197,7 +198,7 @@ fn draft(
             // Somebody who binds or submits meanwhile means another release than the one that was looked at.
             if member("updated_at") != step.updated_at.as_deref() || member("state") != Some(StateName::Draft.as_str())
             {
-                return Err(stale(&format!("the draft {id}"), GONE_ON_WITH));
+                return Err(stale(&format!("the draft {}", plain(id)), GONE_ON_WITH));
             }
             found
         }
@@ -244,7 +245,7 @@ fn draft(
     // A binding has no precondition: what somebody else bound or took away at the same time is seen here.
     let made = server.get(&["releases", id], &[])?;
     if bound_in(&made) != wanted.into_iter().map(|(_, version)| Some(version)).collect() {
-        return Err(stale(&format!("the draft {id}"), GONE_ON_WITH));
+        return Err(stale(&format!("the draft {}", plain(id)), GONE_ON_WITH));
     }
     answer(&made)
 }

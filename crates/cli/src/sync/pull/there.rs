@@ -5,7 +5,7 @@ use super::super::{
     estate::{Estate, word},
     plan::{AssetAction, ReleaseAction, WorkloadAction, asset_step, release_step, workload_step},
 };
-use crate::{failure::Failure, file::Source, output::tell, server::Server};
+use crate::{failure::Failure, file::Source, output::tell, server::Server, text::plain};
 use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -47,8 +47,8 @@ impl<'d> There<'d> {
             if let (Some(version), Some(newest)) = (&step.version, &step.newest)
                 && version != newest
             {
-                let file = &asset.located.name;
-                tell(&format!("{file} says what {version} says, and is left; delete it to have {newest}"));
+                let (file, version, newest) = (plain(&asset.located.name), plain(version), plain(newest));
+                tell(&format!("{file} says what {version} says, and is left; without it {newest} is written"));
             }
             kept.insert(asset.located.name.clone());
             if asset.flow_yaml.is_some() {
