@@ -12,6 +12,11 @@ use tempfile::TempDir;
 
 const GOOD: &str = "kind: skill\nslug: good\nowner_ref: team:x\ncontent: {name: good, description: d, body: b}\n";
 
+/// A file's name and its text.
+type Written<'n> = (&'n str, String);
+/// Puts something into a path.
+type Make<'m> = &'m dyn Fn(&Path);
+
 fn nobody() -> Terminal {
     Terminal { server: Some("http://127.0.0.1:9".to_owned()), ..Terminal::offline() }
 }
@@ -79,7 +84,7 @@ fn what_is_no_file_is_not_opened() {
     let socket = |path: &Path| drop(UnixListener::bind(path).unwrap());
     let long = |path: &Path| File::create(path).unwrap().set_len(6 << 20).unwrap();
     let somewhat_long = |path: &Path| fs::write(path, "#".repeat((1 << 20) + 1)).unwrap();
-    let made: [(&str, &dyn Fn(&Path), &str); 8] = [
+    let made: [(&str, Make<'_>, &str); 8] = [
         ("assets/b.yaml", &pipe, "1:1: file_not_regular"),
         ("assets/b.yaml", &socket, "1:1: file_not_regular"),
         ("assets/b.json", &long, "1:1: file_too_large"),
@@ -153,7 +158,7 @@ fn what_only_the_server_would_refuse_is_refused_here() {
     let (policy, other) = (policy.to_owned(), policy.replace("slug: p", "slug: q"));
     let twice = "  - {role: policy_bundle, asset: p}\n  - {role: policy_bundle, asset: q}\n";
     let same = "  - {role: skill, asset: good}\n  - {role: skill, asset: good}\n";
-    let cases: Vec<(Vec<(&str, String)>, &str, &str)> = vec![
+    let cases: Vec<(Vec<Written<'_>>, &str, &str)> = vec![
         (vec![("assets/b.yaml", skill("b", "risk"))], "assets/b.yaml", "3:12: invalid_manifest"),
         (vec![("assets/v1.yaml", skill("v1", "team:x"))], "assets/v1.yaml", "2:7: reserved_slug"),
         (
