@@ -11,8 +11,12 @@ use crate::{
     session::Session,
     workload,
 };
-use clap::{Args, Subcommand};
-use fairway_domain::release::StateName;
+use clap::{Args, Subcommand, builder::PossibleValuesParser};
+use fairway_domain::release::{
+    StateName,
+    lane::{Lane, TargetLane},
+    review,
+};
 use serde_json::{Value, json};
 
 const COLUMNS: [Column; 5] = [
@@ -65,7 +69,7 @@ pub(crate) enum Command {
         #[arg(long, short, value_name = "ENVIRONMENT")]
         env: String,
         /// The lane that it is for
-        #[arg(long, default_value = "all", value_parser = ["all", "restricted", "guided", "standard"])]
+        #[arg(long, default_value = TargetLane::All.as_str(), value_parser = PossibleValuesParser::new(TargetLane::ALL.map(TargetLane::as_str)))]
         target_lane: String,
         /// The slug of the policy bundle that decides; else that of the bundle that is bound
         #[arg(long, value_name = "SLUG")]
@@ -101,10 +105,10 @@ pub(crate) enum Command {
         #[command(flatten)]
         release: Release,
         /// On this lane alone
-        #[arg(long, value_parser = ["restricted", "guided", "standard"])]
+        #[arg(long, value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]
         lane: Option<String>,
         /// Lane by lane, in this order
-        #[arg(long, value_name = "LANES", value_delimiter = ',', conflicts_with = "lane")]
+        #[arg(long, value_name = "LANES", value_delimiter = ',', conflicts_with = "lane", value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]
         rollout: Vec<String>,
         /// How many minutes each lane soaks
         #[arg(long, value_name = "MINUTES", default_value_t = 60, requires = "rollout")]
@@ -123,7 +127,7 @@ pub(crate) enum Command {
         #[arg(long)]
         reason: String,
         /// This lane alone
-        #[arg(long, value_parser = ["restricted", "guided", "standard"])]
+        #[arg(long, value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]
         lane: Option<String>,
     },
     /// Take a release out of service
@@ -191,9 +195,9 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Submit(release) => output.one(&transition(server, &release.id, StateName::ReviewReady)?),
         Command::Withdraw(release) => output.one(&transition(server, &release.id, StateName::Draft)?),
         Command::Retire(release) => output.one(&transition(server, &release.id, StateName::Retired)?),
-        Command::Approve(verdict) => verdict.give(server, output, "approved"),
-        Command::Reject(verdict) => verdict.give(server, output, "rejected"),
-        Command::RequestChanges(verdict) => verdict.give(server, output, "changes_requested"),
+        Command::Approve(verdict) => verdict.give(server, output, review::Verdict::Approved),
+        Command::Reject(verdict) => verdict.give(server, output, review::Verdict::Rejected),
+        Command::RequestChanges(verdict) => verdict.give(server, output, review::Verdict::ChangesRequested),
         Command::Activate { release, lane, rollout, soak, auto_advance } => {
             let plan = (!rollout.is_empty()).then(
                 || json!({ "lane_sequence": rollout, "soak_duration_minutes": soak, "auto_advance": auto_advance }),
@@ -275,13 +279,13 @@ pub(crate) fn activate(
 }
 
 /// Says what somebody thinks of what a release binds.
-pub(crate) fn verdict(server: &Server, release: &str, outcome: &str, note: Option<&str>) -> Result<Value, Failure> {
-    let body = json!({ "outcome": outcome, "subject_kind": "release", "subject_ref": release, "note": note });
+fn verdict(server: &Server, release: &str, outcome: review::Verdict, note: Option<&str>) -> Result<Value, Failure> {
+    let body = json!({ "outcome": outcome.as_str(), "subject_kind": "release", "subject_ref": release, "note": note });
     server.post(&["releases", release, "approvals"], &body)
 }
 
 impl Verdict {
-    fn give(&self, server: &Server, output: Output, outcome: &str) -> Result<(), Failure> {
+    fn give(&self, server: &Server, output: Output, outcome: review::Verdict) -> Result<(), Failure> {
         output.one(&verdict(server, &self.release.id, outcome, self.note.as_deref())?)
     }
 }
