@@ -46,11 +46,13 @@ pub(crate) enum Command {
         state: Option<String>,
     },
     /// One asset
+    #[command(after_help = "Example:\n  fairway assets show ticket-policy")]
     Show {
         /// Its slug
         slug: String,
     },
     /// The versions of an asset, newest first
+    #[command(after_help = "Example:\n  fairway assets versions ticket-policy")]
     Versions {
         /// Its slug
         slug: String,
@@ -80,6 +82,9 @@ pub(crate) enum Command {
         version: VersionOptions,
     },
     /// Add a version to an asset
+    #[command(
+        after_help = "Example:\n  fairway assets add-version ticket-policy content.yaml --note 'Refunds are looked at'"
+    )]
     AddVersion {
         /// The asset's slug
         slug: String,
@@ -89,6 +94,7 @@ pub(crate) enum Command {
         version: VersionOptions,
     },
     /// What changed from one version to another
+    #[command(after_help = "Example:\n  fairway assets diff ticket-policy v1 v2")]
     Diff {
         /// The asset's slug
         slug: String,
@@ -98,21 +104,25 @@ pub(crate) enum Command {
         to: String,
     },
     /// Which releases and workloads stand on an asset
+    #[command(after_help = "Example:\n  fairway assets impact ticket-policy")]
     Impact {
         /// Its slug
         slug: String,
     },
     /// Let an asset be bound again
+    #[command(after_help = "Example:\n  fairway assets activate ticket-policy")]
     Activate {
         /// Its slug
         slug: String,
     },
     /// Let nothing new bind an asset
+    #[command(after_help = "Example:\n  fairway assets retire ticket-policy")]
     Retire {
         /// Its slug
         slug: String,
     },
     /// Put an asset away for good
+    #[command(after_help = "Example:\n  fairway assets archive ticket-policy")]
     Archive {
         /// Its slug
         slug: String,

@@ -26,6 +26,7 @@ pub(crate) enum Command {
         format: Form,
     },
     /// Where each part of an answer came from
+    #[command(after_help = "Example:\n  fairway evidence lineage 019a... --output json")]
     Lineage {
         /// The id of the execution
         id: String,

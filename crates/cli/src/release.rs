@@ -56,6 +56,7 @@ pub(crate) enum Command {
         limit: usize,
     },
     /// One release, with what it binds
+    #[command(after_help = "Example:\n  fairway releases show 019a...")]
     Show(Release),
     /// Draft a release
     #[command(
@@ -79,6 +80,7 @@ pub(crate) enum Command {
         bind: Vec<String>,
     },
     /// Bind versions to a draft
+    #[command(after_help = "Example:\n  fairway releases bind 019a... ticket-prompt@v2 ticket-model")]
     Bind {
         #[command(flatten)]
         release: Release,
@@ -87,14 +89,19 @@ pub(crate) enum Command {
         versions: Vec<String>,
     },
     /// Hand a draft in for review: from here on nothing can be bound
+    #[command(after_help = "Example:\n  fairway releases submit 019a...")]
     Submit(Release),
     /// Take a release back into draft
+    #[command(after_help = "Example:\n  fairway releases withdraw 019a...")]
     Withdraw(Release),
     /// Approve what a release binds
+    #[command(after_help = "Example:\n  fairway releases approve 019a... --note 'Read all of it'")]
     Approve(Verdict),
     /// Reject what a release binds
+    #[command(after_help = "Example:\n  fairway releases reject 019a... --note 'It shows names'")]
     Reject(Verdict),
     /// Ask for changes: the release goes back into draft
+    #[command(after_help = "Example:\n  fairway releases request-changes 019a... --note 'Ask for the order number'")]
     RequestChanges(Verdict),
     /// Let an approved release serve
     #[command(
@@ -118,8 +125,10 @@ pub(crate) enum Command {
         auto_advance: bool,
     },
     /// Take the next lane of a rollout
+    #[command(after_help = "Example:\n  fairway releases advance 019a...")]
     Advance(Release),
     /// Give lanes back to who held them before
+    #[command(after_help = "Example:\n  fairway releases rollback 019a... --reason 'Too curt'")]
     Rollback {
         #[command(flatten)]
         release: Release,
@@ -131,8 +140,10 @@ pub(crate) enum Command {
         lane: Option<String>,
     },
     /// Take a release out of service
+    #[command(after_help = "Example:\n  fairway releases retire 019a...")]
     Retire(Release),
     /// What stands before each next state
+    #[command(after_help = "Example:\n  fairway releases gates 019a...")]
     Gates(Release),
     /// Tell what happens to a release until its rollout is over
     Watch(watch::Arguments),

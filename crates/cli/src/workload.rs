@@ -35,11 +35,13 @@ pub(crate) enum Command {
         slug: String,
     },
     /// Stop a workload: nothing new runs, and what runs is cancelled
+    #[command(after_help = "Example:\n  fairway workloads suspend ticket-classifier")]
     Suspend {
         /// Its slug
         slug: String,
     },
     /// Let a suspended workload run again
+    #[command(after_help = "Example:\n  fairway workloads resume ticket-classifier")]
     Resume {
         /// Its slug
         slug: String,

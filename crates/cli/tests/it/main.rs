@@ -11,6 +11,7 @@ mod corpus;
 mod demo;
 mod guide;
 mod policy;
+mod stranger;
 mod sync;
 mod talk;
 
