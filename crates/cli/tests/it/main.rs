@@ -9,6 +9,7 @@
 
 mod corpus;
 mod demo;
+mod every;
 mod guide;
 mod policy;
 mod stranger;

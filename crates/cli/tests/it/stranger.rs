@@ -194,14 +194,21 @@ async fn a_watch_that_nobody_reads_ends() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says_in_turn([release("draft", None), release("approved", None), release("draft", None)]);
     let terminal = speaking_to(&endpoint);
-    let mut child =
-        terminal.command(&["releases", "watch", RUN, "--wait", "1h"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = terminal
+        .command(&["releases", "watch", RUN, "--wait", "1m"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
     assert!(line.ends_with("draft\n"), "{line}");
     drop(lines);
-    assert_eq!(child.wait().unwrap().code(), Some(5), "the release goes on, and nobody reads of it");
+    let mut err = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(5), "the release goes on: {err}");
+    assert!(err.contains("nobody reads any more"), "{err}");
 }
 
 /// What a terminal would obey: colours, 8-bit control sequences, and turned directions.
