@@ -7,6 +7,7 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     os::unix::fs::PermissionsExt as _,
     process::Stdio,
+    time::{Duration, Instant},
 };
 
 const PROMPT: &str = r#"{"system_prompt": "Sort this.\nOne of: praise (thanks, great), complaint (broken, late).\nText: $arg:text", "variables": [{"name": "text", "type": "string"}]}"#;
@@ -232,11 +233,31 @@ async fn a_wait_ends_and_the_run_goes_on() {
 fn help_completions_and_manual_pages_are_there() {
     let terminal = Terminal::offline();
     assert!(terminal.done(&["--help"]).contains("Exit codes"));
-    for shell in ["bash", "zsh", "fish"] {
-        assert!(terminal.done(&["completions", shell]).contains("workloads"), "{shell}");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = terminal.done(&["completions", shell]);
+        assert!(script.contains("workloads") && script.contains("request-changes"), "{shell}");
     }
     let folder = terminal.home.path().join("man");
     terminal.done(&["man", shown(&folder)]);
     let page = std::fs::read_to_string(folder.join("fairway-run.1")).unwrap();
     assert!(page.contains("Ctrl") && folder.join("fairway-sync-plan.1").exists(), "{page}");
+    // A shell reads what was made for it without a complaint.
+    let script = terminal.home.path().join("fairway.bash");
+    std::fs::write(&script, terminal.done(&["completions", "bash"])).unwrap();
+    let read = "source \"$0\" && complete -p fairway";
+    let read = std::process::Command::new("bash").args(["-ec", read]).arg(&script).output().unwrap();
+    assert!(read.status.success() && read.stderr.is_empty(), "{}", String::from_utf8_lossy(&read.stderr));
+}
+
+/// The bar of every build: whoever types waits for it. The best of some tries, as the machine does other things, too.
+#[test]
+fn help_is_there_at_once() {
+    let terminal = Terminal::offline();
+    let help = || {
+        let since = Instant::now();
+        terminal.done(&["--help"]);
+        since.elapsed()
+    };
+    let best = (0..20).map(|_| help()).min().unwrap();
+    assert!(best < Duration::from_millis(20), "{best:?}");
 }
