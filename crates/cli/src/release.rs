@@ -7,15 +7,18 @@ use crate::{
     asset,
     failure::Failure,
     output::{Column, Output},
-    server::{Server, text},
+    server::{Server, text, word},
     session::Session,
     workload,
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
-use fairway_domain::release::{
-    StateName,
-    lane::{Lane, TargetLane},
-    review,
+use fairway_domain::{
+    asset::kind::AssetKind,
+    release::{
+        StateName,
+        lane::{Lane, TargetLane},
+        review,
+    },
 };
 use serde_json::{Value, json};
 
@@ -243,7 +246,7 @@ fn create(
     // Everything is looked up before anything is made.
     let workload = workload::named(server, workload)?;
     let bound = bind.iter().map(|version| asset::version_named(server, version)).collect::<Result<Vec<_>, _>>()?;
-    let is_bundle = |asset: &&Value| asset.get("asset_kind").and_then(Value::as_str) == Some("policy_bundle");
+    let is_bundle = |asset: &&Value| word(asset, "asset_kind") == AssetKind::PolicyBundle.as_str();
     let policy = match policy {
         Some(slug) => Some(asset::named(server, slug)?),
         None => bound.iter().map(|(asset, _)| asset).find(is_bundle).cloned(),

@@ -8,7 +8,7 @@ use crate::{
     server::{
         Server,
         events::{Answered, Event, Events},
-        text,
+        text, word,
     },
     session::Session,
     text::{plain, plain_lines},
@@ -239,7 +239,7 @@ impl Seen {
         if event.id.is_some() {
             self.last.clone_from(&event.id);
         }
-        let word = |name: &str| event.data.get(name).and_then(Value::as_str).unwrap_or_default();
+        let word = |name: &str| word(&event.data, name);
         match event.name.as_str() {
             "output.delta" if self.streams => {
                 output::write(&plain_lines(word("delta")))?;
@@ -288,7 +288,7 @@ impl Seen {
 }
 
 fn status(run: &Value) -> Option<Status> {
-    run.get("status").and_then(Value::as_str).and_then(Status::parse)
+    Status::parse(word(run, "status"))
 }
 
 /// Whether nothing more comes of it. A run whose outcome nobody knows may still be settled, by a person alone.

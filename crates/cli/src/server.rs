@@ -99,7 +99,7 @@ impl Server {
         }
         let seen = self.list(&["workspaces"], &[])?;
         let wanted = self.chosen.as_deref().unwrap_or("default");
-        let named = |listed: &&Value| listed.get("slug").and_then(Value::as_str) == Some(wanted);
+        let named = |listed: &&Value| word(listed, "slug") == wanted;
         let found = match (seen.as_slice(), &self.chosen) {
             ([only], None) => Some(only),
             (several, _) => several.iter().find(named),
@@ -294,6 +294,11 @@ fn next_of(link: &str) -> Option<String> {
     let next = link.split(',').find(|one| one.contains("rel=\"next\""))?;
     let (_, rest) = next.split_once('<')?;
     Some(rest.split_once('>')?.0.to_owned())
+}
+
+/// A member of an answer where it is a text, else an empty one.
+pub(crate) fn word<'v>(answer: &'v Value, name: &str) -> &'v str {
+    answer.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A member of an answer that must be a text.

@@ -3,7 +3,7 @@
 use crate::{
     failure::Failure,
     output::Column,
-    server::{Method, Server, text},
+    server::{Method, Server, text, word},
     session::Session,
 };
 use clap::{Subcommand, builder::PossibleValuesParser};
@@ -80,5 +80,5 @@ pub(crate) fn named(server: &Server, slug: &str) -> Result<Value, Failure> {
 /// The workload of that slug in the workspace, where there is one.
 pub(crate) fn by_slug(server: &Server, slug: &str) -> Result<Option<Value>, Failure> {
     let listed = server.list(&["workloads"], &[("workspace_id", server.workspace()?)])?;
-    Ok(listed.into_iter().find(|workload| workload.get("slug").and_then(Value::as_str) == Some(slug)))
+    Ok(listed.into_iter().find(|workload| word(workload, "slug") == slug))
 }
