@@ -1,12 +1,13 @@
 //! Running workloads and reading how runs went.
 
-mod behalf;
+pub(crate) mod behalf;
 pub(crate) mod cancel;
 pub(crate) mod crowd;
 pub(crate) mod events;
 pub(crate) mod list;
 mod preference;
 pub(crate) mod review;
+pub(crate) mod tool;
 
 use crate::memory::session;
 use crate::{

@@ -142,7 +142,9 @@ fn told(operation: &str) -> (&'static str, &'static str) {
         "review_execution" => ("execution.reviewed", "execution"),
         "advance_rollout" => ("rollout.advanced", "release"),
         "roll_back_release" => ("release.rolled_back", "release"),
-        "execute_workload" | "execute_workload_on_lane" | "cancel_execution" => ("execution.ended", "execution"),
+        "execute_workload" | "execute_workload_on_lane" | "call_tool" | "cancel_execution" => {
+            ("execution.ended", "execution")
+        }
         other => panic!("what does {other} leave in the log?"),
     }
 }
