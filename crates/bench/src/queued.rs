@@ -146,7 +146,10 @@ impl Queued {
         let millis = |micros: u64| micros as f64 / 1e3;
         vec![
             ("queued: runs a second, clients answered at once", format!("{:.0}", self.drained)),
-            ("queued: runs a second, clients that wait for the end, and p99", format!("{:.0}, {:.1} ms", self.runs.0, millis(self.runs.1))),
+            (
+                "queued: runs a second, clients that wait for the end, and p99",
+                format!("{:.0}, {:.1} ms", self.runs.0, millis(self.runs.1)),
+            ),
             ("queued: the floor's commits a second", format!("{:.0}", self.floor)),
         ]
     }

@@ -49,3 +49,4 @@ mod run_lists;
 mod stage;
 #[cfg(test)]
 mod together;
+mod vectors;
