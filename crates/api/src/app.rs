@@ -7,25 +7,50 @@ use crate::{
     document::{Base, document},
     embed, environment, evidence, execution, flow, health,
     http::{
-        HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard,
-        strict_query::strict_query, unread::unread,
+        HttpBase,
+        fallback::{KnownMethods, fallback},
+        request_context::request_context,
+        site_guard::site_guard,
+        strict_query::{KnownQueries, strict_query},
+        unread::unread,
     },
     knowledge, mcp, memory, release, rollout, share_link, tenant, tool, workload,
 };
 use actix_web::{
     App, Error, HttpResponse,
     body::BoxBody,
-    dev::{ServiceFactory, ServiceRequest, ServiceResponse},
+    dev::{HttpServiceFactory, ServiceFactory, ServiceRequest, ServiceResponse},
     guard,
-    http::header::LOCATION,
+    http::header::{ContentType, LOCATION},
     middleware::from_fn,
     web,
 };
+use bytes::Bytes;
 use utoipa::{OpenApi as _, openapi::OpenApi};
-use utoipa_actix_web::{AppExt as _, service_config::ServiceConfig};
-use utoipa_swagger_ui::SwaggerUi;
+use utoipa_actix_web::{AppExt as _, OpenApiFactory, service_config::ServiceConfig};
+use utoipa_swagger_ui::{Config, SwaggerUi};
 
-fn routes(config: &mut ServiceConfig<'_>) {
+/// Where the OpenAPI document is.
+const DOCUMENT: &str = "/openapi.json";
+
+/// Where routes are mounted: with what they say of themselves, or without, as every worker thread does.
+trait Mount {
+    fn service<F: HttpServiceFactory + OpenApiFactory + 'static>(&mut self, factory: F) -> &mut Self;
+}
+
+impl Mount for ServiceConfig<'_> {
+    fn service<F: HttpServiceFactory + OpenApiFactory + 'static>(&mut self, factory: F) -> &mut Self {
+        ServiceConfig::service(self, factory)
+    }
+}
+
+impl Mount for web::ServiceConfig {
+    fn service<F: HttpServiceFactory + OpenApiFactory + 'static>(&mut self, factory: F) -> &mut Self {
+        web::ServiceConfig::service(self, factory)
+    }
+}
+
+fn routes(config: &mut impl Mount) {
     config
         // Routes are tried one after the other, each by an expression: first what is asked for most.
         .service(execution::execute_workload)
@@ -121,22 +146,26 @@ fn routes(config: &mut ServiceConfig<'_>) {
 
 /// What the handlers of these routes say of themselves.
 pub(crate) fn collected() -> OpenApi {
+    let routes = |config: &mut ServiceConfig<'_>| routes(config);
     let (_, document) = App::new().into_utoipa_app().openapi(Base::openapi()).configure(routes).split_for_parts();
     document
 }
 
-/// The application over a worker's stores. `document` is what [`crate::document::document`] gives; it is rendered once.
+/// The application over a worker's stores.
 pub fn app(
     api: web::Data<Api>,
     base: web::Data<HttpBase>,
-    document: web::Data<Documents>,
+    documents: web::Data<Documents>,
 ) -> App<
     impl ServiceFactory<ServiceRequest, Config = (), Response = ServiceResponse<BoxBody>, Error = Error, InitError = ()>,
 > {
-    let (app, _) = App::new().into_utoipa_app().configure(routes).split_for_parts();
-    let page = SwaggerUi::new("/docs/{_:.*}").url("/openapi.json", document.parsed.clone());
-    app.app_data(api)
+    let page = SwaggerUi::new("/docs/{_:.*}").config(Config::from(DOCUMENT));
+    App::new()
+        .configure(|config: &mut web::ServiceConfig| routes(config))
+        .app_data(api)
         .app_data(base)
+        .app_data(documents)
+        .service(web::resource(DOCUMENT).guard(guard::Get()).to(hand_out))
         .service(web::resource("/docs").guard(guard::Get()).to(to_pages))
         .service(page)
         .service(mcp::resource())
@@ -154,28 +183,32 @@ async fn to_pages() -> HttpResponse {
     HttpResponse::TemporaryRedirect().insert_header((LOCATION, "/docs/")).finish()
 }
 
-/// The OpenAPI document, worked out once per process.
+/// Hands out the document.
+async fn hand_out(documents: web::Data<Documents>) -> HttpResponse {
+    HttpResponse::Ok().content_type(ContentType::json()).body(documents.text.clone())
+}
+
+/// What is made of the OpenAPI document, once per process. The document itself takes ten times as much memory.
 #[derive(Clone)]
 pub struct Documents {
-    parsed: OpenApi,
+    text: Bytes,
+    /// Which methods its paths know.
+    pub(crate) known_methods: KnownMethods,
+    /// Which queries its operations know.
+    pub(crate) known_queries: KnownQueries,
 }
 
 impl Documents {
     /// Works the document out.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { parsed: document() }
-    }
-
-    /// The document.
-    #[must_use]
-    pub const fn openapi(&self) -> &OpenApi {
-        &self.parsed
-    }
-}
-
-impl Default for Documents {
-    fn default() -> Self {
-        Self::new()
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON, which a document of texts always can.
+    pub fn new() -> Result<Self, serde_json::Error> {
+        let document = document();
+        Ok(Self {
+            text: serde_json::to_vec(&document)?.into(),
+            known_methods: KnownMethods::of(&document),
+            known_queries: KnownQueries::of(&document),
+        })
     }
 }

@@ -4,10 +4,7 @@ use crate::{
     app::Documents,
     config::{AuthMode, ProviderAccount, ProviderEndpoint, ProviderKind, Settings},
     execution::crowd::Crowd,
-    http::{
-        HttpBase, admission::Admission, deprecation::DEPRECATIONS, fallback::KnownMethods, leaving::Leaving,
-        paging::CursorKey, strict_query::KnownQueries,
-    },
+    http::{HttpBase, admission::Admission, deprecation::DEPRECATIONS, leaving::Leaving, paging::CursorKey},
     metrics::Metrics,
     system::{SystemClock, SystemIds},
     tool::ProviderPlugin,
@@ -105,7 +102,7 @@ pub struct Process {
     providers: Arc<[ProviderPlugin]>,
     cursor_key: Arc<OnceCell<CursorKey>>,
     leaving: Leaving,
-    /// The OpenAPI document.
+    /// What is made of the OpenAPI document.
     pub documents: Documents,
 }
 
@@ -268,7 +265,7 @@ impl Process {
             providers: plugins(&settings.providers),
             cursor_key: Arc::default(),
             leaving: Leaving::default(),
-            documents: Documents::new(),
+            documents: Documents::new()?,
         })
     }
 
@@ -282,8 +279,8 @@ impl Process {
             trusted_proxies: settings.trusted_proxies.clone(),
             embedding: settings.embedding.clone(),
             body_timeout: settings.body_timeout,
-            known_methods: KnownMethods::of(self.documents.openapi()),
-            known_queries: KnownQueries::of(self.documents.openapi()),
+            known_methods: self.documents.known_methods.clone(),
+            known_queries: self.documents.known_queries.clone(),
             deprecations: DEPRECATIONS,
             crowd: Crowd::default(),
             leaving: self.leaving.clone(),
