@@ -2,10 +2,12 @@
 
 mod behalf;
 pub(crate) mod cancel;
+pub(crate) mod code;
 pub(crate) mod crowd;
 pub(crate) mod events;
 mod preference;
 pub(crate) mod review;
+pub(crate) mod settle;
 
 use crate::{
     answer::Answer,
@@ -39,7 +41,7 @@ use fairway_domain::{
     time::Timestamp,
 };
 use fairway_operations::{
-    execution::{Answer as Run, ExecuteRequest, ExecutionQuery, Patience, ReadExecution},
+    execution::{Answer as Run, Asks, ExecuteRequest, ExecutionQuery, Patience, ReadExecution},
     share_link::Arrival,
 };
 use serde::{Deserialize, Serialize};
@@ -313,11 +315,11 @@ pub(crate) async fn execute_workload(
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"));
     let (environment, lane) = (fields.read(environment), fields.read(lane(chosen.as_deref())));
     let patience = fields.read(preference::patience(request.headers(), query.mode.as_deref()));
-    let inputs = inputs.unwrap_or_default();
+    let asks = Asks::Inputs(inputs.unwrap_or_default());
     let (pass, address) = (visit.pass, Some(visit.address));
     let wanted = fields.whole(|| {
         let (environment, lane, patience) = (environment?, lane?, patience?);
-        Some(ExecuteRequest { slug, environment, inputs, lane, patience, on_behalf_of, pass, address })
+        Some(ExecuteRequest { slug, environment, asks, lane, patience, on_behalf_of, pass, address })
     })?;
     let run = api.services.execute((api.mode, &claims, request_id()), &wanted, key.as_ref()).await?;
     if !run.replayed {

@@ -2,6 +2,7 @@
 
 pub(crate) mod admission;
 mod behalf;
+pub(crate) mod code;
 mod control;
 mod documents;
 mod engine;
@@ -13,6 +14,7 @@ pub mod plan;
 mod recovery;
 mod review;
 mod run;
+mod settle;
 mod start;
 mod stop;
 mod worker;
@@ -20,6 +22,7 @@ mod worker;
 pub(crate) use plan::source;
 
 pub use crate::signal::Following;
+pub use code::Asks;
 pub use evidence::{Disclosure, ExecutionQuery, ReadExecution};
 pub use follow::{Heard, Told};
 pub use recovery::recover_forever;

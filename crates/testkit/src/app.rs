@@ -15,7 +15,7 @@ use fairway_api::{
     config::Settings,
     serve,
 };
-use fairway_domain::{asset::ports::ArtifactStore, execution::provider::Provider, id::Ids, time::Clock};
+use fairway_domain::{asset::ports::ArtifactStore, execution::{code::CodeGateway, provider::Provider}, id::Ids, time::Clock};
 use fairway_operations::Services;
 use std::{
     ffi::OsString,
@@ -55,6 +55,7 @@ pub struct Builder {
     faults: Option<Arc<FaultyArtifacts>>,
     artifacts: Option<Arc<dyn ArtifactStore>>,
     provider: Option<Arc<dyn Provider>>,
+    gateway: Option<Arc<dyn CodeGateway>>,
     clock: Option<Arc<dyn Clock>>,
     ids: Option<Arc<dyn Ids>>,
     works_not: bool,
@@ -93,6 +94,13 @@ impl Builder {
     #[must_use]
     pub fn provider(mut self, provider: Arc<dyn Provider>) -> Self {
         self.provider = Some(provider);
+        self
+    }
+
+    /// Has scripts run by this gateway.
+    #[must_use]
+    pub fn gateway(mut self, gateway: Arc<dyn CodeGateway>) -> Self {
+        self.gateway = Some(gateway);
         self
     }
 
@@ -161,6 +169,7 @@ impl Builder {
         let mut parts = Parts::of(&settings)?;
         parts.artifacts = self.artifacts.unwrap_or(parts.artifacts);
         parts.provider = self.provider.unwrap_or(parts.provider);
+        parts.gateway = self.gateway.unwrap_or(parts.gateway);
         parts.clock = self.clock.unwrap_or(parts.clock);
         parts.ids = self.ids.unwrap_or(parts.ids);
         if let Some(faults) = self.faults {

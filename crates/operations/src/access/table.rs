@@ -141,6 +141,7 @@ operations! {
     ReviewRelease = "review_release" => place(P::ReleaseView, P::ReleaseApprove);
     ListApprovals = "list_approvals" => place(P::ReleaseView, P::ReleaseView);
     ExecuteWorkload = "execute_workload" => place(P::WorkloadView, P::ExecutionRun);
+    RunCode = "run_code" => place(P::WorkloadView, P::ExecutionRun);
     // A run that names its lane goes where its caller's binding would not send it.
     ChooseLane = "execute_workload_on_lane" => place(P::WorkloadView, P::ReleaseTransition);
     // The submitter may always read its own run; everybody else needs this.
@@ -148,6 +149,7 @@ operations! {
     // The submitter may always stop and follow its own run.
     CancelExecution = "cancel_execution" => place(P::ExecutionView, P::ExecutionKill);
     ReviewExecution = "review_execution" => place(P::ExecutionView, P::ReleaseApprove);
+    SettleExecution = "settle_execution" => place(P::ExecutionView, P::ExecutionKill);
     ReadExecutionEvents = "read_execution_events" => place(P::ExecutionView, P::ExecutionView);
     ListExecutions = "list_executions" => place(P::ExecutionView, P::ExecutionView);
     ReadEvidenceGraph = "read_evidence_graph" => place(P::ExecutionView, P::ExecutionView);
