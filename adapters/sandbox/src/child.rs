@@ -19,6 +19,8 @@ const UNREAD: u8 = 65;
 /// Runs the one script that comes on the standard input, and says on the standard output how it came out.
 #[must_use]
 pub fn serve() -> ExitCode {
+    // What the engine wants to know of the machine it asks once, and later nobody answers.
+    starlark::make_ready();
     // Memory that is asked for later counts against the script.
     let mut order = Vec::with_capacity(64 << 10);
     if let Err(error) = confine() {

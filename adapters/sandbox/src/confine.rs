@@ -106,6 +106,8 @@ mod imp {
             (libc::SYS_writev, says()?),
             (libc::SYS_mmap, vec![SeccompRule::new(vec![never_runs(2)?, of_nobody])?]),
             (libc::SYS_mprotect, vec![SeccompRule::new(vec![never_runs(2)?])?]),
+            // The allocator gives its memory a name.
+            (libc::SYS_prctl, vec![is(0, u64::from(libc::PR_SET_VMA.cast_unsigned()))?]),
             // What ends the process when it has no memory left.
             (libc::SYS_tgkill, vec![is(0, own)?]),
         ]);

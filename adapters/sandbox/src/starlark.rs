@@ -26,6 +26,11 @@ const LIBRARY: [LibraryExtension; 9] = [
     LibraryExtension::Json,
 ];
 
+/// Does once what the engine does once in a process.
+pub(crate) fn make_ready() {
+    let _nothing = run("result = None".to_owned());
+}
+
 /// Runs a script.
 pub(crate) fn run(code: String) -> CodeResult {
     let said = Said::default();
