@@ -101,11 +101,17 @@ fn spelled<'js>(ctx: &Ctx<'js>, word: JsValue<'js>) -> Result<String, Error> {
 
 /// What went wrong, said as an interpreter says it on a terminal.
 fn told(error: &CaughtError<'_>, said: &Said) -> ScriptFailure {
-    let message = match error {
-        CaughtError::Exception(exception) => exception.message().unwrap_or_default(),
-        CaughtError::Value(_) | CaughtError::Error(_) => String::new(),
+    let (message, line) = match error {
+        CaughtError::Exception(exception) => {
+            let message = exception.message().unwrap_or_default();
+            let name = exception.as_object().get::<_, Option<String>>("name").ok().flatten();
+            let stack = exception.stack().unwrap_or_default();
+            let line = format!("{}: {message}\n{}", name.as_deref().unwrap_or("Error"), stack.trim_end());
+            (message, line)
+        }
+        CaughtError::Value(_) | CaughtError::Error(_) => (String::new(), error.to_string()),
     };
-    let _cut = said.line(&error.to_string());
+    let _cut = said.line(line.trim_end());
     match message.as_str() {
         "out of memory" | "Maximum call stack size exceeded" | "stack overflow" => ScriptFailure::Memory,
         _ => ScriptFailure::Error,

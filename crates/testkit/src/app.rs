@@ -8,7 +8,7 @@ mod given;
 pub use client::{Answer, Client, Request};
 pub use given::{ActiveWorkload, Given, Version};
 
-use crate::{FaultyArtifacts, FaultyLine, TestDatabase};
+use crate::{FaultyArtifacts, FaultyLine, StubGateway, TestDatabase};
 use anyhow::Context as _;
 use fairway_api::{
     compose::{Parts, Process, Works},
@@ -169,7 +169,12 @@ impl Builder {
         let mut parts = Parts::of(&settings)?;
         parts.artifacts = self.artifacts.unwrap_or(parts.artifacts);
         parts.provider = self.provider.unwrap_or(parts.provider);
-        parts.gateway = self.gateway.unwrap_or(parts.gateway);
+        parts.gateway = match (self.gateway, &settings.runtime_gateway) {
+            (Some(gateway), _) => gateway,
+            (None, Some(_)) => parts.gateway,
+            // This program is a test, and no server whose children are sandboxes.
+            (None, None) => StubGateway::quiet(),
+        };
         parts.clock = self.clock.unwrap_or(parts.clock);
         parts.ids = self.ids.unwrap_or(parts.ids);
         if let Some(faults) = self.faults {

@@ -20,6 +20,7 @@ mod authorization;
 mod behalf;
 mod body;
 mod burden;
+mod code;
 mod concurrency;
 mod contracts;
 mod demo;
