@@ -3,10 +3,11 @@
 mod knowledge;
 mod release;
 mod review;
+mod settle;
 mod share_link;
 
 use crate::stage::{
-    Stage, acceptance, actor, claim, ending, fresh, new_asset, new_workload, queued, refused, said, scope, slug, stamp,
+    Stage, acceptance, actor, claim, ending, fresh, new_asset, new_workload, queued, refused, said, scope, script, slug, stamp,
 };
 use fairway_domain::{
     access::{
@@ -57,9 +58,9 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 }
 
 /// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and
-/// `ExecutionStore::accept` stands five times: for runs of guests and others, let in at once or into the line, or refused.
-/// One that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 48] = [
+/// `ExecutionStore::accept` stands six times: for runs of guests and others, let in at once or into the line, or refused,
+/// and for scripts. One that is let in has its fact when it ends; that a script is let in is a fact besides.
+pub(crate) const COMMITS: [Commit; 50] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -100,6 +101,7 @@ pub(crate) const COMMITS: [Commit; 48] = [
     Commit { method: "ExecutionStore::accept", tells: None, takes_key: true },
     Commit { method: "ExecutionStore::accept (queued)", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (refused)", FactKind::ExecutionDenied),
+    keyed("ExecutionStore::accept (script)", FactKind::CodeAccepted),
     Commit { method: "ExecutionStore::accept (guest)", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (guest, refused)", FactKind::ExecutionDenied),
     keyless("ExecutionStore::finish", FactKind::ExecutionEnded),
@@ -108,6 +110,7 @@ pub(crate) const COMMITS: [Commit; 48] = [
     Commit { method: "ExecutionStore::advance", tells: None, takes_key: false },
     keyed("ReviewStore::commit_end", FactKind::ExecutionEnded),
     keyed("ReviewStore::commit_end (whenever)", FactKind::ExecutionEnded),
+    keyed("SettlementStore::commit_settlement", FactKind::ExecutionEnded),
 ];
 
 /// Why a commit must not happen.
@@ -195,11 +198,13 @@ impl Commit {
             "ExecutionStore::accept (queued)" => accept(stage, queued).await,
             "ExecutionStore::start" => start(stage).await,
             "ExecutionStore::advance" => advance(stage).await,
+            "ExecutionStore::accept (script)" => accept(stage, script).await,
             "ExecutionStore::accept (refused)" => accept(stage, refused).await,
             "ExecutionStore::accept (guest)" => share_link::use_of_link(stage, acceptance).await,
             "ExecutionStore::accept (guest, refused)" => share_link::use_of_link(stage, refused).await,
             "ExecutionStore::finish" => finish(stage).await,
             "ExecutionStore::finish (to be reviewed)" => review::asked(stage).await,
+            "SettlementStore::commit_settlement" => settle::settled(stage).await,
             "ReviewStore::commit_end" => review::judged(stage).await,
             "ReviewStore::commit_end (whenever)" => review::lapsed(stage).await,
             other => panic!("nobody knows how to decide {other}"),

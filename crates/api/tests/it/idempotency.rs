@@ -63,7 +63,8 @@ async fn every_keyed_request_has_one_effect() {
                     other["workspace_id"] = json!(stage.workspace.to_uppercase());
                 }
                 "roll_back_release" => other["reason"] = json!("another"),
-                "review_release" | "review_execution" => other["note"] = json!("another"),
+                "review_release" | "review_execution" | "settle_execution" => other["note"] = json!("another"),
+                "run_code" => other["code"] = json!("result = 2"),
                 "execute_workload" => other["inputs"] = json!({ "ticket": "another" }),
                 "generate_asset_draft" => other["description"] = json!("Sort letters by their urgency."),
                 "create_release" => other["environment"] = json!("test"),
@@ -74,7 +75,7 @@ async fn every_keyed_request_has_one_effect() {
         }
         assert_eq!(count(&app, "fact").await, facts, "{}: a conflict leaves no fact", route.id());
     }
-    assert_eq!(keyed, 26, "the document lost keys");
+    assert_eq!(keyed, 28, "the document lost keys");
 }
 
 #[tokio::test]

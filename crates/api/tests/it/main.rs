@@ -66,6 +66,7 @@ mod rollout;
 mod routing;
 mod run_list;
 mod runtime;
+mod sandbox;
 mod secrets;
 mod service;
 mod share_link;
