@@ -288,7 +288,7 @@ async fn what_a_gateway_loses_is_unknown_and_never_sent_again() {
 
 #[tokio::test]
 async fn a_gateway_that_takes_nothing_ran_nothing() {
-    let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", "http://169.254.169.254/").start().await;
+    let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", "https://169.254.169.254/").start().await;
     app.active_workload("main").await;
     let refused = script(&app).await.refused(502, "gateway_unreachable");
     let read = app.get(path(&refused["execution_id"], "")).await.expect(200);
@@ -303,6 +303,8 @@ async fn an_unknown_run_is_settled_once_by_somebody_who_may() {
     let given = app.given();
     given.role("user:author", "author", ("workspace", Some(WORKSPACE))).await;
     given.role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
+    let elsewhere = given.workspace("elsewhere", "elsewhere").await;
+    given.role("user:elsewhere", "operator", ("workspace", Some(&elsewhere))).await;
     for (outcome, status, error) in
         [("success", "completed", Value::Null), ("failure", "failed", json!("settled_as_failure"))]
     {
@@ -314,7 +316,7 @@ async fn an_unknown_run_is_settled_once_by_somebody_who_may() {
         };
         let refused = ask("user:author", outcome).await.refused(403, "forbidden");
         assert_eq!(refused["permission"], "execution.kill");
-        ask("user:stranger-without-roles", outcome).in_tenant("default").await;
+        ask("user:elsewhere", outcome).await.refused(404, "not_found");
         ask("user:operator", "unknown").await.refused(422, "validation_error");
         let settled = ask("user:operator", outcome).key("k1").await.expect(200);
         assert_eq!((&settled["status"], &settled["outcome"]), (&json!(status), &json!(outcome)));
