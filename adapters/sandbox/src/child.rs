@@ -5,9 +5,11 @@ use crate::{
     javascript, starlark,
     wire::{Answer, Order, bounded},
 };
-use fairway_domain::execution::code::{CodeResult, Language, Script};
+use fairway_domain::execution::code::{CodeResult, Language, Script, ScriptFailure};
 use std::{
+    any::Any,
     io::{self, Read as _, Write as _},
+    panic,
     process::ExitCode,
 };
 
@@ -44,8 +46,16 @@ pub fn serve() -> ExitCode {
 
 fn run(script: Script) -> CodeResult {
     let Script { language, code } = script;
-    bounded(match language {
+    let came = panic::catch_unwind(|| match language {
         Language::Starlark => starlark::run(code),
         Language::JavaScript => javascript::run(&code),
-    })
+    });
+    bounded(came.unwrap_or_else(|panicked| CodeResult { result: Err(gave_up(&*panicked)), stdout: String::new() }))
+}
+
+/// Why an engine gave up. Where it gets no memory it panics, with words that say so.
+fn gave_up(panicked: &(dyn Any + Send)) -> ScriptFailure {
+    let text = panicked.downcast_ref::<String>().map(String::as_str);
+    let words = text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or_default();
+    if words.contains("memory") || words.contains("capacity") { ScriptFailure::Memory } else { ScriptFailure::Error }
 }

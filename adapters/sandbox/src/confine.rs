@@ -8,6 +8,9 @@ pub enum ConfineError {
     /// A limit cannot be set.
     #[error("a limit cannot be set")]
     Limit(#[from] nix::Error),
+    /// What is open cannot be listed.
+    #[error("open descriptors cannot be listed")]
+    Descriptors,
     /// How much the child has already cannot be read.
     #[error("how much memory is taken cannot be read")]
     Memory,
@@ -25,6 +28,7 @@ pub enum ConfineError {
 /// # Errors
 /// When any of it cannot be given up.
 pub fn confine() -> Result<(), ConfineError> {
+    imp::close()?;
     imp::limit()?;
     imp::filter()
 }
@@ -48,6 +52,18 @@ mod imp {
 
     /// Memory that the program itself may still come to need, and what allocators leave unused, in bytes.
     const SLACK: u64 = 16 << 20;
+
+    /// Closes whatever the server had open and did not keep for itself: it would be open here too.
+    pub(super) fn close() -> Result<(), ConfineError> {
+        let open = std::fs::read_dir("/proc/self/fd").map_err(|_| ConfineError::Descriptors)?;
+        let open: Vec<i32> =
+            open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
+        for descriptor in open {
+            // One of them was the folder's own, and is closed already.
+            let _gone = nix::unistd::close(descriptor);
+        }
+        Ok(())
+    }
 
     pub(super) fn limit() -> Result<(), ConfineError> {
         let memory = taken()?.saturating_add(MEMORY as u64).saturating_add(SLACK);
@@ -138,6 +154,10 @@ mod imp {
 #[cfg(not(target_os = "linux"))]
 mod imp {
     use super::ConfineError;
+
+    pub(super) fn close() -> Result<(), ConfineError> {
+        Err(ConfineError::Unsupported)
+    }
 
     pub(super) fn limit() -> Result<(), ConfineError> {
         Err(ConfineError::Unsupported)

@@ -1,7 +1,7 @@
 //! Starlark: knows no clock, no chance and no world by itself. The result is the global `result`.
 
 use crate::said::Said;
-use fairway_domain::execution::code::{CodeResult, MEMORY, ScriptFailure};
+use fairway_domain::execution::code::{CodeResult, ScriptFailure};
 use serde_json::Value;
 use starlark::{
     Error, ErrorKind, PrintHandler,
@@ -44,21 +44,18 @@ fn evaluated(code: String, said: &Said) -> Result<Value, ScriptFailure> {
     let read = AstModule::parse("script", code, &dialect).map_err(|error| told(&error, said))?;
     let globals = Globals::extended_by(&LIBRARY);
     let speaker = Speaker(said);
-    Module::with_temp_heap(|module| {
+    let module = Module::new();
+    {
+        // Its memory is bounded by the process.
         let mut evaluator = Evaluator::new(&module);
         evaluator.set_max_callstack_size(DEPTH).map_err(|_| ScriptFailure::Stopped)?;
-        // Looked at from time to time; what comes between is bounded by the process.
-        evaluator.set_max_heap_size(MEMORY).map_err(|_| ScriptFailure::Stopped)?;
         evaluator.set_print_handler(&speaker);
-        if let Err(error) = evaluator.eval_module(read, &globals) {
-            let too_large = evaluator.heap().peak_allocated_bytes() > MEMORY;
-            return Err(if too_large { ScriptFailure::Memory } else { told(&error, said) });
-        }
-        match module.get("result") {
-            None => Ok(Value::Null),
-            Some(result) => result.to_json_value().map_err(|_| ScriptFailure::NoJson),
-        }
-    })
+        evaluator.eval_module(read, &globals).map_err(|error| told(&error, said))?;
+    }
+    match module.get("result") {
+        None => Ok(Value::Null),
+        Some(result) => result.to_json_value().map_err(|_| ScriptFailure::NoJson),
+    }
 }
 
 /// What went wrong, said as an interpreter says it on a terminal.

@@ -465,6 +465,7 @@ impl<'a> Stage<'a> {
                 return app.post(format!("/v1/releases/{draft}/transition"), self.body(operation));
             }
             "review_release" => return app.post(format!("/v1/releases/{release}/approvals"), self.body(operation)),
+            "run_code" => return app.post("/v1/runtime/code", self.body(operation)),
             "execute_workload" | "execute_workload_on_lane" => {
                 return app.post(self.workload.execute_path(), self.body(operation));
             }
