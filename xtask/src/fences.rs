@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod files;
+mod outgoing;
 pub(crate) mod packages;
 
 use anyhow::{Result, bail};
@@ -19,6 +20,7 @@ pub(crate) fn run(place: &Place) -> Result<()> {
         found.extend(breaches(&rule, &tree(place, &rule)?));
     }
     found.extend(files::breaches(&place.root)?);
+    found.extend(outgoing::breaches(&place.root, &files::sources(&place.root)?)?);
     if !found.is_empty() {
         bail!("{} breaches:\n  {}", found.len(), found.join("\n  "));
     }

@@ -18,6 +18,7 @@ mod installation;
 mod knowledge;
 mod listing;
 mod look;
+mod memory;
 mod migration;
 mod pulse;
 mod release;

@@ -10,7 +10,7 @@ use crate::{
         HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard,
         strict_query::strict_query, unread::unread,
     },
-    knowledge, release, rollout, share_link, tenant, workload,
+    knowledge, memory, release, rollout, share_link, tenant, workload,
 };
 use actix_web::{
     App, Error, HttpResponse,
@@ -63,6 +63,8 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(asset::grant::list_asset_grants)
         .service(asset::grant::create_asset_grant)
         .service(asset::grant::delete_asset_grant)
+        .service(memory::read_session_memory)
+        .service(memory::erase_session_memory)
         .service(knowledge::list_documents)
         .service(knowledge::add_documents)
         .service(knowledge::revoke_access_contract)
@@ -101,9 +103,10 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(release::transition_release)
         .service(release::review_release)
         .service(release::list_approvals)
-        .service(execution::list_executions)
+        .service(execution::list::list_executions)
         .service(execution::read_execution)
         .service(execution::cancel::cancel_execution)
+        .service(execution::review::read_execution_review)
         .service(execution::review::review_execution)
         .service(execution::settle::settle_execution)
         .service(execution::code::run_code)

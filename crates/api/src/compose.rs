@@ -204,6 +204,7 @@ fn stores(database: &Database) -> Stores {
         asset_grants: shared.clone(),
         impact: shared.clone(),
         knowledge: shared.clone(),
+        memory: shared.clone(),
         ledger: shared.clone(),
         workloads: shared.clone(),
         share_links: shared.clone(),

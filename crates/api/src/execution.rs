@@ -5,21 +5,22 @@ pub(crate) mod cancel;
 pub(crate) mod code;
 pub(crate) mod crowd;
 pub(crate) mod events;
+pub(crate) mod list;
 mod preference;
 pub(crate) mod review;
 pub(crate) mod settle;
 
+use crate::memory::session;
 use crate::{
     answer::Answer,
-    caller::{Identified, Visitor, result_token},
+    caller::{Visitor, result_token},
     compose::Api,
-    document::{ErrorBody, KeyParams, PageParams, ReadRefusals, TokenParams, WriteRefusals},
+    document::{ErrorBody, KeyParams, ReadRefusals, TokenParams, WriteRefusals},
     error::{ApiError, FieldProblem, Fields},
     http::{
         HttpBase,
         body::Body,
         idempotency::{IDEMPOTENCY_REPLAYED, Keyed},
-        paging::List,
         path::PathId,
         query::Query,
         request_context::request_id,
@@ -38,10 +39,9 @@ use fairway_domain::{
     id::ExecutionId,
     share_link::{TokenHash, is_guest},
     slug::Slug,
-    time::Timestamp,
 };
 use fairway_operations::{
-    execution::{Answer as Run, Asks, ExecuteRequest, ExecutionQuery, Patience, ReadExecution},
+    execution::{Answer as Run, Asks, ExecuteRequest, Patience, ReadExecution},
     share_link::Arrival,
 };
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,9 @@ pub(crate) struct Execute {
     /// `restricted`, `guided` or `standard`: the lane to run on, or the next more general one that is held. Needs
     /// `release.transition`. Left out, the lane of your principal binding, else `standard`.
     lane: Option<String>,
+    /// The conversation that the run is part of: 1 to 128 letters, digits and `._:@+=~-`. Where the release binds a `memory`,
+    /// earlier turns of it go in front of what is asked.
+    session_id: Option<String>,
     /// `on_behalf_of`, from a service whose word is taken: the run is that of `actor_ref`. Nobody else may send this and the
     /// three fields below.
     execution_mode: Option<String>,
@@ -100,26 +103,6 @@ pub(crate) struct ExecutionResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     result_token: Option<String>,
-}
-
-/// Which runs to list.
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ExecutionListQuery {
-    /// Those of this workload.
-    workload_id: Option<Uuid>,
-    /// Those under this release.
-    release_id: Option<Uuid>,
-    /// Those in this status.
-    status: Option<String>,
-    /// `pending`: those whose answer a person has to look at first. They are the ones in the status `awaiting_review`.
-    review: Option<String>,
-    /// Those that began at this moment or later, to the millisecond.
-    #[param(format = DateTime)]
-    since: Option<String>,
-    /// Those that began before this moment, to the millisecond.
-    #[param(format = DateTime)]
-    until: Option<String>,
 }
 
 /// A run that goes on.
@@ -306,20 +289,29 @@ pub(crate) async fn execute_workload(
     let visit = api.services.receive(arrival.clone()).await?;
     let claims = visit.claims;
     let key = keyed.of_caller(&claims.actor, || body.digest());
-    let Execute { environment, inputs, lane: chosen, execution_mode, actor_ref, actor_type, actor_auth_mode } =
-        body.into_inner();
+    let Execute {
+        environment,
+        inputs,
+        lane: chosen,
+        session_id,
+        execution_mode,
+        actor_ref,
+        actor_type,
+        actor_auth_mode,
+    } = body.into_inner();
     let said = Said { execution_mode, actor_ref, actor_type, actor_auth_mode };
     let on_behalf_of = behalf::subject(said, api.services.is_internal_client(&claims.actor), api.mode)?;
     let mut fields = Fields::default();
     let environment = Slug::parse(&environment)
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"));
     let (environment, lane) = (fields.read(environment), fields.read(lane(chosen.as_deref())));
+    let session = fields.read(session(session_id.as_deref()));
     let patience = fields.read(preference::patience(request.headers(), query.mode.as_deref()));
     let asks = Asks::Inputs(inputs.unwrap_or_default());
     let (pass, address) = (visit.pass, Some(visit.address));
     let wanted = fields.whole(|| {
-        let (environment, lane, patience) = (environment?, lane?, patience?);
-        Some(ExecuteRequest { slug, environment, asks, lane, patience, on_behalf_of, pass, address })
+        let (environment, lane, session, patience) = (environment?, lane?, session?, patience?);
+        Some(ExecuteRequest { slug, environment, asks, lane, session, patience, on_behalf_of, pass, address })
     })?;
     let run = api.services.execute((api.mode, &claims, request_id()), &wanted, key.as_ref()).await?;
     if !run.replayed {
@@ -420,45 +412,6 @@ fn marked(run: &Run, mut response: HttpResponseBuilder) -> HttpResponseBuilder {
         response.insert_header((IDEMPOTENCY_REPLAYED, "true"));
     }
     response
-}
-
-fn moment(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, FieldProblem> {
-    let read = |text| Timestamp::parse(text).ok_or(());
-    let rule = "a moment is written as RFC 3339 says, such as 2026-01-31T12:00:00Z";
-    text.map(read).transpose().map_err(|_| FieldProblem::new(name, "invalid", rule))
-}
-
-/// Runs without their answers, newest first.
-#[utoipa::path(
-    operation_id = "list_executions",
-    tag = "executions",
-    params(ExecutionListQuery, PageParams),
-    responses((status = 200, description = "A page of runs", body = Vec<ExecutionView>), ReadRefusals)
-)]
-#[get("/v1/executions")]
-pub(crate) async fn list_executions(
-    api: web::Data<Api>,
-    caller: Identified,
-    list: List<ExecutionListQuery>,
-) -> Result<HttpResponse, ApiError> {
-    let asked = &list.filter;
-    let status = asked.status.as_deref();
-    let status = status.map(|text| Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))).transpose();
-    let mut fields = Fields::default();
-    let status = fields.read(status.and_then(|status| review::of_status(status, asked.review.as_deref())));
-    let since = fields.read(moment("since", asked.since.as_deref()));
-    let until = fields.read(moment("until", asked.until.as_deref()));
-    let query = fields.whole(|| {
-        Some(ExecutionQuery {
-            workload_id: asked.workload_id.map(Into::into),
-            release_id: asked.release_id.map(Into::into),
-            status: status?,
-            since: since?,
-            until: until?,
-        })
-    })?;
-    let executions = api.services.list_executions(&caller, query, list.paging()).await?;
-    Ok(list.answer(&executions.try_map(|execution| ExecutionView::of(&execution, None))?))
 }
 
 /// Who comes to a run. Of somebody without a name it is counted like a request to the workload.

@@ -19,6 +19,7 @@ mod flow;
 mod health;
 pub mod http;
 mod knowledge;
+mod memory;
 pub mod metrics;
 mod release;
 mod rollout;

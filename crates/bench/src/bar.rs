@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::accounting::Account;
+use crate::asking;
 use crate::existence;
+use crate::million;
 use crate::overload;
 use crate::queued;
 use crate::row::{Depth, Floor, Row};
@@ -91,6 +93,8 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
     judged.extend(existence::judge(&findings.existence));
     judged.extend(overload::judge(findings.overload.as_ref()));
     judged.extend(queued::judge(findings.queued.as_ref()));
+    judged.extend(asking::judge(findings.asking.as_ref()));
+    judged.extend(million::judge(findings.million.as_ref()));
     let median = findings.cold_start.read().median;
     judged.push(Judged {
         what: "cold start to the first 200 of a read".to_owned(),

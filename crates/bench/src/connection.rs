@@ -10,6 +10,7 @@ use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, LINK};
 use hyper::{Method, Request, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use time::OffsetDateTime;
 use tokio::net::TcpStream;
 
 /// A request that is ready to be sent; the connection adds the host.
@@ -51,6 +52,31 @@ impl Connection {
         let link = response.headers().get(LINK).and_then(|link| link.to_str().ok()).map(str::to_owned);
         let body = response.into_body().collect().await?.to_bytes();
         Ok(Answer { status, body, link })
+    }
+
+    /// Sends one request and reads the whole answer, and says when so much of it was there that it held `sign`.
+    pub(crate) async fn send_watching(
+        &mut self,
+        mut request: Ready,
+        sign: &str,
+    ) -> Result<(Answer, Option<OffsetDateTime>)> {
+        request.headers_mut().insert(HOST, self.host.clone());
+        self.sender.ready().await?;
+        let mut response = self.sender.send_request(request).await?;
+        let (mut body, mut seen) = (Vec::new(), None);
+        while let Some(frame) = response.frame().await {
+            let Ok(part) = frame?.into_data() else { continue };
+            let arrived = OffsetDateTime::now_utc();
+            // The sign may lie across two parts.
+            let from = body.len().saturating_sub(sign.len());
+            body.extend_from_slice(&part);
+            let fresh = body.get(from..).unwrap_or_default();
+            if seen.is_none() && fresh.windows(sign.len()).any(|window| window == sign.as_bytes()) {
+                seen = Some(arrived);
+            }
+        }
+        let answer = Answer { status: response.status().as_u16(), body: body.into(), link: None };
+        Ok((answer, seen))
     }
 
     /// Sends a request that must succeed and reads the JSON of its answer.

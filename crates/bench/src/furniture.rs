@@ -1,5 +1,7 @@
 //! What the rows work on: workloads with active releases, assets, draft releases; made through the HTTP API.
 
+mod variant;
+
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -96,6 +98,8 @@ pub(crate) struct Furniture {
     pub(crate) next_door: String,
     /// Things of another tenant.
     pub(crate) abroad: Things,
+    /// What every release of this tenant is made of.
+    pub(crate) parts: Parts,
     /// Counts what has to be different each time.
     pub(crate) counter: Rc<Cell<u64>>,
 }
@@ -150,8 +154,8 @@ impl Furniture {
         let home = maker.things("bench-home", &parts).await.context("making what a neighbour may not see")?;
         let next_door = maker.next_door().await.context("making the workspace of a neighbour")?;
         maker.go_abroad().await.context("making another tenant")?;
-        let parts = maker.parts().await.context("making the assets of another tenant")?;
-        let abroad = maker.things("bench-abroad", &parts).await.context("making what is another tenant's")?;
+        let other_parts = maker.parts().await.context("making the assets of another tenant")?;
+        let abroad = maker.things("bench-abroad", &other_parts).await.context("making what is another tenant's")?;
         Ok(Furniture {
             catalogue,
             steps,
@@ -163,13 +167,15 @@ impl Furniture {
             assets: assets.into(),
             drafts: drafts.into(),
             rivals: rivals.into(),
+            parts,
             counter: Rc::new(Cell::new(0)),
         })
     }
 }
 
 /// The parts of every release: role and version, and the asset of the policy bundle.
-struct Parts {
+#[derive(Clone, Default)]
+pub(crate) struct Parts {
     versions: Vec<(&'static str, String)>,
     policy_bundle: String,
 }
@@ -252,11 +258,10 @@ impl Maker {
             ("policy_bundle", policy_bundle_content()),
             ("orchestration_flow", flow()),
         ] {
-            let asset = self.asset(&format!("bench-{}", kind.replace('_', "-")), kind).await?;
-            let version = self.post(&format!("/v1/assets/{asset}/versions"), json!({"content": content})).await?;
-            versions.push((kind, text(&version, "asset_version_id")?));
+            let made = self.version(&format!("bench-{}", kind.replace('_', "-")), (kind, content)).await?;
+            versions.push((kind, made.version));
             if kind == "policy_bundle" {
-                policy_bundle = Some(asset);
+                policy_bundle = Some(made.asset);
             }
         }
         Ok(Parts { versions, policy_bundle: policy_bundle.context("no policy bundle was made")? })
@@ -271,15 +276,8 @@ impl Maker {
 
     /// The same with a flow that asks the policy again before it asks the model.
     async fn of_three_steps(&mut self, slug: &str, parts: &Parts) -> Result<Workload> {
-        let asset = self.asset(&format!("{slug}-flow"), "orchestration_flow").await?;
-        let version = self.post(&format!("/v1/assets/{asset}/versions"), json!({"content": three_steps()})).await?;
-        let version = text(&version, "asset_version_id")?;
-        let versions = parts
-            .versions
-            .iter()
-            .map(|(role, other)| (*role, if *role == "orchestration_flow" { version.clone() } else { other.clone() }));
-        let parts = Parts { versions: versions.collect(), policy_bundle: parts.policy_bundle.clone() };
-        self.workload(slug, &parts).await
+        let flow = self.version(&format!("{slug}-flow"), ("orchestration_flow", three_steps())).await?;
+        self.workload(slug, &parts.with("orchestration_flow", &flow.version)).await
     }
 
     /// A release that was reviewed, approved and activated as `activation` says.
@@ -333,13 +331,18 @@ pub(crate) fn prompt(number: u64) -> Value {
 }
 
 fn model_policy() -> Value {
+    asking("local", "local-1", "local")
+}
+
+/// A model policy of one route.
+fn asking(provider: &str, model: &str, account_slot: &str) -> Value {
     json!({
         "provider_route": {
-            "route_id": "primary", "provider": "local", "model": "local-1", "account_slot": "local",
+            "route_id": "primary", "provider": provider, "model": model, "account_slot": account_slot,
             "region": "eu-west-1", "residency": "eu", "state": "approved", "sensitivity_tiers": ["internal"],
             "capability_tags": ["chat"], "cost_class": "standard", "prompt_caching": false, "logging": "metadata",
         },
-        "fallback_routes": [], "supports_streaming": false, "supports_tool_use": false,
+        "fallback_routes": [], "supports_streaming": account_slot != "local", "supports_tool_use": false,
         "temperature": 0.2, "max_tokens": 200,
     })
 }

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks on its standard streams")]
 
 mod accounting;
+mod asking;
 mod bar;
 mod beside;
 mod catalogue;
@@ -18,7 +19,9 @@ mod furniture;
 mod growth;
 mod load;
 mod meter;
+mod million;
 mod overload;
+mod provider;
 mod queued;
 mod report;
 mod revocation;
@@ -48,6 +51,9 @@ enum Verb {
     /// Serve the floor; the benchmark starts this itself
     #[command(hide = true)]
     Floor(floor::Arguments),
+    /// Serve a provider that takes no time; the benchmark starts this itself
+    #[command(hide = true)]
+    Provider(provider::Arguments),
 }
 
 /// What to measure, and for how long.
@@ -68,6 +74,12 @@ pub(crate) struct Plan {
     /// Measure everything beside a year of runs, so many of them, and in turn with a young database
     #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = growth::RUNS)]
     fill: Option<u64>,
+    /// How many pieces of documents are looked through; the bar is about a million
+    #[arg(long, default_value_t = million::PIECES)]
+    pieces: u64,
+    /// The Python that a gateway of models is installed for; without it, that is not measured
+    #[arg(long, env = "FAIRWAY_BENCH_GATEWAY_PYTHON")]
+    gateway: Option<PathBuf>,
     /// A setting of PostgreSQL beside its defaults, as `name=value`, for experiments; may be repeated
     #[arg(long)]
     postgres: Vec<String>,
@@ -87,6 +99,7 @@ fn main() -> ExitCode {
     let line = CommandLine::parse();
     let result = match (line.verb, line.plan) {
         (Some(Verb::Floor(arguments)), _) => floor::serve(&arguments),
+        (Some(Verb::Provider(arguments)), _) => provider::serve(&arguments),
         (None, Some(plan)) => measure(&plan),
         (None, None) => Err(anyhow::anyhow!("nothing to measure: name the server program with --server")),
     };

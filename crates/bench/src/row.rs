@@ -377,6 +377,7 @@ mod tests {
             home: crate::furniture::Things::default(),
             next_door: String::new(),
             abroad: crate::furniture::Things::default(),
+            parts: crate::furniture::Parts::default(),
             counter: Rc::default(),
         };
         let row = Row::Execute { keys: Keys::On, workloads: Workloads::One };

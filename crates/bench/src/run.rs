@@ -8,21 +8,25 @@ use tokio::time::sleep;
 
 use crate::Plan;
 use crate::accounting::{Account, Accounting};
+use crate::asking::{self, Asking};
 use crate::bar::CLIENTS;
 use crate::beside::{Beside, ROUNDS};
 use crate::child::Running;
 use crate::cold_start::{self, ColdStart};
 use crate::existence::{self, Compared};
-use crate::furniture::Furniture;
+use crate::furniture::{Furniture, Workload};
 use crate::growth::{self, Filling, Grown};
 use crate::load::{self, Script, Span, Tally};
 use crate::meter::{Cost, Meter, resident};
+use crate::million::{self, Million};
 use crate::overload::{self, Overload};
 use crate::queued::{self, Queued};
 use crate::report::{Machine, Report};
 use crate::revocation::{self, Seen};
 use crate::row::{Floor, Keys, Row, Workloads};
-use crate::stage::{DATABASE, Home, Postgres, YOUNG_DATABASE, start_floor, start_queue, start_server};
+use crate::stage::{
+    DATABASE, Home, Postgres, YOUNG_DATABASE, start_asking, start_floor, start_gateway, start_queue, start_server,
+};
 
 /// Load before the measured time: connections open, statements are prepared, caches fill.
 const WARM_UP: Duration = Duration::from_millis(600);
@@ -75,6 +79,10 @@ pub(crate) struct Findings {
     pub(crate) overload: Option<Overload>,
     /// Runs that wait in line, where they were asked for.
     pub(crate) queued: Option<Queued>,
+    /// Runs whose model is asked over HTTP, where they were asked for.
+    pub(crate) asking: Option<Asking>,
+    /// Lookups among a million pieces, where they were asked for.
+    pub(crate) million: Option<Million>,
     /// Resident memory of the server after all load, in bytes.
     pub(crate) memory_after: u64,
 }
@@ -86,7 +94,8 @@ pub(crate) struct Findings {
 pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) -> Result<Report> {
     let machine = Machine::here(postgres.major());
     let rows: Vec<Row> = Row::ALL.into_iter().filter(|row| is_asked_for(*row, plan)).collect();
-    if rows.is_empty() && !existence_is_asked_for(plan) && !overload_is_asked_for(plan) && !queued_is_asked_for(plan) {
+    let parts = [existence::NAME, overload::NAME, queued::NAME, asking::NAME, asking::FIRST_PART, million::NAME];
+    if rows.is_empty() && !parts.iter().any(|name| part_is_asked_for(name, plan)) {
         bail!("no row has such a name");
     }
     let meter = Meter::open(&postgres.url(), postgres.process_id()).await?;
@@ -124,6 +133,8 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
                 existence: Vec::new(),
                 overload: None,
                 queued: None,
+                asking: None,
+                million: None,
                 memory_after: 0,
             },
         )
@@ -193,11 +204,11 @@ impl Bench<'_> {
                 findings.rights = Some(revocation::check(self.server.address, &self.furniture).await?);
             }
         }
-        if existence_is_asked_for(self.plan) {
+        if part_is_asked_for(existence::NAME, self.plan) {
             say("reads of what is somebody else's");
             findings.existence = existence::measure(self.server.address, &self.furniture).await?;
         }
-        if overload_is_asked_for(self.plan) {
+        if part_is_asked_for(overload::NAME, self.plan) {
             say("five times as much as can be done");
             let server = (self.server.address, self.server.id());
             findings.overload = Some(overload::measure(server, &self.furniture).await?);
@@ -207,9 +218,17 @@ impl Bench<'_> {
         if !ended.success() {
             bail!("the server ended with {ended}");
         }
-        if queued_is_asked_for(self.plan) {
+        if part_is_asked_for(queued::NAME, self.plan) {
             say("runs in line");
             findings.queued = Some(self.queued().await?);
+        }
+        if [asking::NAME, asking::FIRST_PART].iter().any(|name| part_is_asked_for(name, self.plan)) {
+            say("runs whose model is asked over HTTP");
+            findings.asking = Some(self.asking().await?);
+        }
+        // Storing them takes minutes, as storing a year of runs does.
+        if part_is_asked_for(million::NAME, self.plan) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
+            findings.million = Some(self.million().await?);
         }
         self.floor.stop().await?;
         Ok(Report::of(findings))
@@ -234,6 +253,62 @@ impl Bench<'_> {
             in_line,
             heard,
         })
+    }
+
+    /// On a server of its own: the others are measured without any account.
+    async fn asking(&self) -> Result<Asking> {
+        let (mut provider, mut server) = start_asking(self.home, self.postgres, &self.plan.server).await?;
+        let workload = self.furniture.asking_elsewhere(server.address, "bench-asking").await?;
+        let mut asking = Asking { rounds: Vec::new(), first_part: None };
+        if part_is_asked_for(asking::FIRST_PART, self.plan) {
+            asking.first_part = Some(asking::first_parts(&server, &workload).await?);
+        }
+        if part_is_asked_for(asking::NAME, self.plan) {
+            asking.rounds = self.asking_rounds(&server, &workload).await?;
+        }
+        server.stop().await?;
+        provider.stop().await?;
+        Ok(asking)
+    }
+
+    async fn asking_rounds(&self, server: &Running, workload: &Workload) -> Result<Vec<asking::Round>> {
+        let mut gateway = match &self.plan.gateway {
+            Some(python) => {
+                say("starting a gateway");
+                let settings = asking::gateway_settings();
+                Some(start_gateway(self.home, python, (&settings, asking::GATEWAY_WORKERS)).await?)
+            }
+            None => None,
+        };
+        let local = self.furniture.workloads.first().context("no workload was made")?;
+        let scripts = |workload| asking::running(&self.furniture, workload, CLIENTS);
+        let time = self.plan.time() / 2;
+        let mut rounds = Vec::new();
+        for _ in 0..asking::ROUNDS {
+            let by_local = self.stretch(server, scripts(local), time).await?;
+            let by_openai = self.stretch(server, scripts(workload), time).await?;
+            let by_gateway = match &gateway {
+                Some(gateway) => Some(self.stretch(&gateway.0, asking::asking_gateway(CLIENTS), time).await?),
+                None => None,
+            };
+            rounds.push(asking::Round::of(&by_local, &by_openai, by_gateway.as_ref()));
+        }
+        if let Some(gateway) = &mut gateway {
+            gateway.0.stop().await?;
+        }
+        Ok(rounds)
+    }
+
+    async fn million(&self) -> Result<Million> {
+        let pieces = self.plan.pieces;
+        say(&format!("storing {pieces} pieces of documents"));
+        let (mut server, _) = start_server(self.home, (self.postgres, DATABASE), &self.plan.server).await?;
+        let [fairway, _] = &self.databases;
+        let workload = million::fill(&server, &self.furniture, fairway, pieces).await?;
+        say("looking documents up");
+        let million = million::measure(&server, &workload, pieces).await.with_context(|| server.end_of_log())?;
+        server.stop().await?;
+        Ok(million)
     }
 
     /// Stores runs, and finds those that are read.
@@ -331,16 +406,9 @@ fn is_asked_for(row: Row, plan: &Plan) -> bool {
     plan.only.as_ref().is_none_or(|part| row.name().contains(part))
 }
 
-fn existence_is_asked_for(plan: &Plan) -> bool {
-    plan.only.as_ref().is_none_or(|part| existence::NAME.contains(part.as_str()))
-}
-
-fn overload_is_asked_for(plan: &Plan) -> bool {
-    plan.only.as_ref().is_none_or(|part| overload::NAME.contains(part.as_str()))
-}
-
-fn queued_is_asked_for(plan: &Plan) -> bool {
-    plan.only.as_ref().is_none_or(|part| queued::NAME.contains(part.as_str()))
+/// Parts of a run that are no rows of the table.
+fn part_is_asked_for(name: &str, plan: &Plan) -> bool {
+    plan.only.as_ref().is_none_or(|part| name.contains(part.as_str()))
 }
 
 /// Progress goes to standard error, one line each; standard output holds the report alone.

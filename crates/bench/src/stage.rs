@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -12,10 +13,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use fairway_private_postgres::deathbound::{self, Farewell};
 use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, StartError, state};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
+use crate::asking::GATEWAY_KEY;
 use crate::child::{Running, free_address};
 use crate::floor;
 use crate::meter::connect;
+use crate::provider;
 use crate::queued::WORKERS;
 
 /// Fairway's database.
@@ -176,6 +181,58 @@ pub(crate) async fn start_queue(home: &Home, postgres: &Postgres, program: &Path
     server.answers("/v1/workspaces?limit=1", Instant::now()).await.context("starting the server of queued runs")?;
     let workers = (0..WORKERS).map(|number| start(&["worker"], &format!("worker-{number}.log")));
     Ok((server, workers.collect::<Result<_>>()?))
+}
+
+/// Starts this program again, as a provider of models, and a server with an account at it.
+pub(crate) async fn start_asking(home: &Home, postgres: &Postgres, program: &Path) -> Result<(Running, Running)> {
+    let address = free_address()?;
+    let own = std::env::current_exe().context("finding this program")?;
+    let mut command = deathbound::command(own, Farewell::Terminate);
+    command.arg("provider").arg("--bind").arg(address.to_string());
+    let mut provider = Running::start(command, address, home.join("provider.log"))?;
+    provider.answers(provider::READY, Instant::now()).await.context("starting the provider")?;
+    let settings = home.join("accounts.toml");
+    let account = format!(
+        "[[providers]]\naccount_slot = \"{}\"\nkind = \"openai\"\nbase_url = \"http://{address}/v1\"\n\
+         residency = \"eu\"\n",
+        provider::ACCOUNT
+    );
+    fs::write(&settings, account).with_context(|| format!("writing {}", settings.display()))?;
+    let address = free_address()?;
+    let mut command = fairway(home, (postgres, DATABASE), program, address);
+    command.arg("serve").arg("--config").arg(settings);
+    let mut server = Running::start(command, address, home.join("asking.log"))?;
+    server.answers("/v1/workspaces?limit=1", Instant::now()).await.context("starting the server with an account")?;
+    Ok((provider, server))
+}
+
+/// Starts a gateway that others wrote, with that many processes, over these settings.
+pub(crate) async fn start_gateway(home: &Home, python: &Path, (settings, workers): (&str, usize)) -> Result<Gateway> {
+    let folder = home.join("gateway");
+    fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    let file = folder.join("settings.yaml");
+    fs::write(&file, settings).with_context(|| format!("writing {}", file.display()))?;
+    let address = free_address()?;
+    let mut command = deathbound::command(python, Farewell::Terminate);
+    command.arg(python.with_file_name("litellm")).args(["--host", "127.0.0.1", "--port", &address.port().to_string()]);
+    command.arg("--config").arg(file).arg("--num_workers").arg(workers.to_string());
+    // It would ask others for prices otherwise.
+    command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("NO_PROXY", "*").env("LITELLM_MASTER_KEY", GATEWAY_KEY);
+    command.current_dir(&folder).env("HOME", &folder).process_group(0);
+    let mut gateway = Gateway(Running::start(command, address, home.join("gateway.log"))?);
+    gateway.0.answers("/health/liveliness", Instant::now()).await.context("starting the gateway")?;
+    Ok(gateway)
+}
+
+/// A gateway and the processes that it starts, all ended when dropped.
+pub(crate) struct Gateway(pub(crate) Running);
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let Ok(group) = i32::try_from(self.0.id()) else { return };
+        // A destructor has nobody to tell; a group that has ended already refuses this, rightly.
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+    }
 }
 
 /// The program with the settings of this run, over a database of this run.

@@ -91,6 +91,8 @@ fact_kinds! {
     AssetVersionCreated = "asset_version.created",
     /// Documents were added to a knowledge base.
     DocumentsAdded = "knowledge.documents_added",
+    /// What was remembered of a conversation was erased.
+    MemoryErased = "memory.erased",
     /// An access contract of a knowledge base was revoked.
     ContractRevoked = "access_contract.revoked",
     /// A flow, an asset with its first version, was made.

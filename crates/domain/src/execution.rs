@@ -19,6 +19,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     evidence::{EvidenceArtifact, RecordedDecision, SnapshotDigest, lineage::LineageItem},
     id::{ExecutionId, ReleaseId, ShareLinkId, WorkloadId, WorkspaceId},
+    memory::Writeback,
     notification::Category,
     policy::Obligation,
     release::lane::Lane,
@@ -308,6 +309,8 @@ pub struct Ending {
     pub fulfilled: Vec<(Obligation, Timestamp)>,
     /// What happened since it last said how far it came; `None` where it never did.
     pub progress: Option<progress::Progress>,
+    /// The turn of its conversation, where that is kept.
+    pub memory: Option<Writeback>,
     /// When it ended.
     pub finished_at: Timestamp,
     /// The one fact of it.

@@ -2,7 +2,7 @@
 //!
 //! Its slugs are kept for it. Whatever it answers is data: it is read and checked like content that a stranger sent.
 
-use crate::{asset::kind::AssetKind, text::is_prose};
+use crate::{asset::kind::AssetKind, json, text::is_prose};
 use serde_json::{Value, json};
 
 /// The generator's workload, and what the slugs of its assets begin with. Nothing else can be called so.
@@ -101,7 +101,7 @@ pub fn keeps(slug: &str) -> bool {
     slug.strip_prefix(SLUG).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// The JSON object of an answer, which may stand in a fence of Markdown; `None` where there is none.
+/// The JSON object of an answer, read as strictly as a body is, which may stand in a fence of Markdown; `None` where there is none.
 #[must_use]
 pub fn object_of(answer: &str) -> Option<Value> {
     if answer.len() > MAX_ANSWER {
@@ -110,7 +110,7 @@ pub fn object_of(answer: &str) -> Option<Value> {
     let text = answer.trim();
     let fenced = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));
     let text = fenced.and_then(|text| text.strip_suffix("```")).unwrap_or(text);
-    serde_json::from_str::<Value>(text).ok().filter(Value::is_object)
+    json::read(text.as_bytes()).ok().filter(Value::is_object)
 }
 
 #[cfg(test)]

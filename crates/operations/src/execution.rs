@@ -12,6 +12,7 @@ pub(crate) mod live;
 mod outward;
 pub mod plan;
 mod recovery;
+mod remember;
 mod review;
 mod run;
 mod settle;

@@ -164,6 +164,7 @@ impl Services {
                 ("requested_by".to_owned(), json!(caller.actor.to_string())),
                 ("workspace_id".to_owned(), json!(workspace)),
             ])),
+            session: None,
             lane: None,
             on_behalf_of: None,
             pass: None,

@@ -12,6 +12,7 @@ mod failure;
 pub mod flow;
 pub mod generator;
 pub mod knowledge;
+pub mod memory;
 mod once;
 mod prompt;
 mod reference;

@@ -21,6 +21,12 @@ pub async fn retain_forever(services: Services) {
                 tracing::warn!(error = &error as &dyn std::error::Error, "clients could not be forgotten");
             }
         }
+        match services.forget_turns().await {
+            Ok(turns) => tracing::info!(turns, "turns of conversations past their time were forgotten"),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "old turns could not be forgotten");
+            }
+        }
         match services.sweep_when_due().await {
             Ok(Some(swept)) => {
                 let Swept { seen, removed } = swept;

@@ -26,6 +26,7 @@ use fairway_domain::{
     id::{AssetVersionId, Ids, NamespaceId, TenantId, WorkspaceId},
     idempotency::IdempotencyStore,
     knowledge::ports::KnowledgeStore,
+    memory::ports::MemoryStore,
     redaction::Redactor,
     release::ports::ReleaseStore,
     rollout::ports::RolloutStore,
@@ -69,6 +70,8 @@ pub struct Stores {
     pub ledger: Arc<dyn ArtifactLedger>,
     /// Documents of knowledge bases, and the ends of their contracts.
     pub knowledge: Arc<dyn KnowledgeStore>,
+    /// Turns of conversations.
+    pub memory: Arc<dyn MemoryStore>,
     /// Workloads.
     pub workloads: Arc<dyn WorkloadStore>,
     /// Share links.

@@ -1,7 +1,7 @@
 //! How long files may be, and what they may not be called.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -17,21 +17,31 @@ const EMPTY_NAMES: &[&str] =
 /// Every source file that is too long or called like nothing.
 pub(crate) fn breaches(root: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    let mut seen = 0;
+    for path in sources(root)? {
+        let relative = path.strip_prefix(root).unwrap_or(&path);
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", relative.display()))?;
+        found.extend(breach_of_name(relative));
+        found.extend(breach_of_length(relative, text.lines().count()));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Every source file.
+///
+/// # Errors
+/// When there is none, or a folder cannot be read.
+pub(crate) fn sources(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
     for folder in ["crates", "adapters", "xtask"] {
         walk(&root.join(folder), &mut |path| {
-            let relative = path.strip_prefix(root).unwrap_or(path);
-            let text = fs::read_to_string(path).with_context(|| format!("reading {}", relative.display()))?;
-            found.extend(breach_of_name(relative));
-            found.extend(breach_of_length(relative, text.lines().count()));
-            seen += 1;
+            found.push(path.to_owned());
             Ok(())
         })?;
     }
-    if seen == 0 {
+    if found.is_empty() {
         bail!("no source file was found below {}", root.display());
     }
-    found.sort();
     Ok(found)
 }
 

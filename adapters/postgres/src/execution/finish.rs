@@ -3,10 +3,12 @@
 //! are ended in one statement.
 
 mod columns;
+mod memory;
 
 use crate::{
     database::{Param, commit, commit_together},
     guarded::{fact_columns, fact_names, told},
+    memory::row_of,
     row::Columns,
     together::Commit,
 };
@@ -18,6 +20,7 @@ use fairway_domain::{
     store::{CommitError, StoreError},
     tenant::TenantScope,
 };
+use memory::remembered;
 use std::collections::HashSet;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -112,44 +115,54 @@ macro_rules! kept {
 /// For those of them that were told of while they ran.
 const WITH_TOLD: &str = finish_sql!(kept!());
 
+/// What few runs leave behind.
+macro_rules! more {
+    () => {
+        concat!(
+            kept!(),
+            "decisions AS (
+                INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
+                    evaluated_at)
+                SELECT ended.tenant_id, execution_id, decision_id, taken.outcome, reason_code,
+                    ARRAY(SELECT jsonb_array_elements_text(lists -> 'obligations')),
+                    ARRAY(SELECT jsonb_array_elements_text(lists -> 'rules')), evaluated_at
+                FROM unnest($45::uuid[], $46::uuid[], $47::text[], $48::text[], $49::jsonb[], $50::timestamptz[])
+                    AS taken (execution_id, decision_id, outcome, reason_code, lists, evaluated_at)
+                JOIN ended USING (execution_id)
+             ),
+             fulfilled AS (
+                INSERT INTO obligation_fulfilment (tenant_id, execution_id, obligation, fulfilled_at)
+                SELECT ended.tenant_id, execution_id, obligation, fulfilled_at
+                FROM unnest($51::uuid[], $52::text[], $53::timestamptz[]) AS owed (execution_id, obligation, fulfilled_at)
+                JOIN ended USING (execution_id)
+             ),
+             payloads AS (
+                INSERT INTO evidence_payload (tenant_id, execution_id, artifact_id, salt, body)
+                SELECT ended.tenant_id, execution_id, artifact_id, said.salt, said.body
+                FROM unnest($54::uuid[], $55::uuid[], $56::bytea[], $57::text[]) AS said (execution_id, artifact_id, salt, body)
+                JOIN ended USING (execution_id)
+             ),
+             exceptions AS (
+                INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
+                SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM ended
+                WHERE status NOT IN ('completed', 'awaiting_review')
+             ),
+             reviews AS (
+                INSERT INTO execution_review (tenant_id, execution_id, workload_id, workspace_id, release_id, asked_at, lapses_at)
+                SELECT ended.tenant_id, execution_id, workload_id, workspace_id, release_id, fairway_now(),
+                    fairway_now() + make_interval(secs => within)
+                FROM unnest($58::uuid[], $59::float8[]) AS asked_for (execution_id, within)
+                JOIN ended USING (execution_id)
+             ),"
+        )
+    };
+}
+
 /// For all others.
-const WITH_MORE: &str = finish_sql!(concat!(
-    kept!(),
-    "decisions AS (
-        INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
-            evaluated_at)
-        SELECT ended.tenant_id, execution_id, decision_id, taken.outcome, reason_code,
-            ARRAY(SELECT jsonb_array_elements_text(lists -> 'obligations')),
-            ARRAY(SELECT jsonb_array_elements_text(lists -> 'rules')), evaluated_at
-        FROM unnest($45::uuid[], $46::uuid[], $47::text[], $48::text[], $49::jsonb[], $50::timestamptz[])
-            AS taken (execution_id, decision_id, outcome, reason_code, lists, evaluated_at)
-        JOIN ended USING (execution_id)
-     ),
-     fulfilled AS (
-        INSERT INTO obligation_fulfilment (tenant_id, execution_id, obligation, fulfilled_at)
-        SELECT ended.tenant_id, execution_id, obligation, fulfilled_at
-        FROM unnest($51::uuid[], $52::text[], $53::timestamptz[]) AS owed (execution_id, obligation, fulfilled_at)
-        JOIN ended USING (execution_id)
-     ),
-     payloads AS (
-        INSERT INTO evidence_payload (tenant_id, execution_id, artifact_id, salt, body)
-        SELECT ended.tenant_id, execution_id, artifact_id, said.salt, said.body
-        FROM unnest($54::uuid[], $55::uuid[], $56::bytea[], $57::text[]) AS said (execution_id, artifact_id, salt, body)
-        JOIN ended USING (execution_id)
-     ),
-     exceptions AS (
-        INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
-        SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM ended
-        WHERE status NOT IN ('completed', 'awaiting_review')
-     ),
-     reviews AS (
-        INSERT INTO execution_review (tenant_id, execution_id, workload_id, workspace_id, release_id, asked_at, lapses_at)
-        SELECT ended.tenant_id, execution_id, workload_id, workspace_id, release_id, fairway_now(),
-            fairway_now() + make_interval(secs => within)
-        FROM unnest($58::uuid[], $59::float8[]) AS asked_for (execution_id, within)
-        JOIN ended USING (execution_id)
-     ),"
-));
+const WITH_MORE: &str = finish_sql!(more!());
+
+/// For those of them that are part of a conversation which is remembered.
+const WITH_MEMORY: &str = finish_sql!(concat!(more!(), remembered!()));
 
 /// The ends of one process's worker.
 pub(crate) struct Finishes(pub(crate) Pool);
@@ -161,6 +174,12 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
+    /// Whose row of which conversation it touches.
+    fn conversation(&self) -> Option<(Uuid, Uuid, String, &str)> {
+        let written = self.ending.memory.as_ref()?;
+        Some(row_of(self.scope.tenant().uuid(), written.turn.memory.remembering.scope, &written.place))
+    }
+
     /// Whether it has what only some runs have.
     fn has_more(&self) -> bool {
         let Ending { status, decisions, fulfilled, artifacts, .. } = &self.ending;
@@ -177,16 +196,20 @@ impl Commit for Finishes {
     type Done = ();
     const WHAT: &'static str = "ends of runs";
 
-    /// Of two ends of one run the second has to find the first's, or both would be told that they were stored.
+    /// Of two ends of one run the second has to find the first's, or both would be told that they were stored; and of two in
+    /// one conversation the row of it that the first has touched.
     fn shares(asking: &Asking, in_front: &[&Asking]) -> bool {
-        let run = asking.ending.execution_id;
-        in_front.iter().all(|other| other.ending.execution_id != run)
+        let (run, conversation) = (asking.ending.execution_id, asking.conversation());
+        in_front.iter().all(|other| {
+            other.ending.execution_id != run && (conversation.is_none() || other.conversation() != conversation)
+        })
     }
 
     fn weight(asking: &Asking) -> usize {
-        let Ending { output, artifacts, .. } = &asking.ending;
+        let Ending { output, artifacts, memory, .. } = &asking.ending;
         let said = artifacts.iter().filter_map(|artifact| artifact.payload.as_ref());
-        output.iter().chain(said).map(|payload| payload.body.len()).sum()
+        let turn = memory.as_ref().map_or(0, |written| written.turn.bytes());
+        output.iter().chain(said).map(|payload| payload.body.len()).sum::<usize>() + turn
     }
 
     async fn together(&self, asking: &[&Asking]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
@@ -207,7 +230,9 @@ impl Commit for Finishes {
 }
 
 fn statement<'m>(asking: &[&Asking], many: &'m Many<'_>) -> (&'static str, Vec<Param<'m>>) {
-    if asking.iter().any(|asking| asking.has_more()) {
+    if asking.iter().any(|asking| asking.ending.memory.is_some()) {
+        (WITH_MEMORY, many.with_memory())
+    } else if asking.iter().any(|asking| asking.has_more()) {
         (WITH_MORE, many.with_more())
     } else if asking.iter().any(|asking| asking.ending.progress.is_some()) {
         (WITH_TOLD, many.with_told())

@@ -3,15 +3,16 @@
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    row::Columns,
+    row::{Columns, parsed},
 };
 use async_trait::async_trait;
 use fairway_domain::{
     asset::ports::ArtifactPath,
     execution::{
         Status,
-        review::{InTime, Overdue, ReviewEnd, ReviewStore},
+        review::{AwaitingAnswer, InTime, Overdue, ReviewEnd, ReviewStore},
     },
+    id::ExecutionId,
     idempotency::KeyedOutcome,
     policy::Obligation,
     store::{CommitError, StoreError},
@@ -60,6 +61,13 @@ const END: &str = concat!(
     ")"
 );
 
+/// Nobody is shown what waits no more, be it that nobody has ended it yet.
+const AWAITING: &str = "SELECT result.body, review.asked_at, review.lapses_at
+    FROM execution_review AS review
+    JOIN execution_result AS result USING (tenant_id, execution_id)
+    WHERE review.tenant_id = $1 AND review.execution_id = $2 AND result.execution_id = $2
+        AND review.lapses_at > fairway_now()";
+
 /// By time, the longest over first; and whoever's steps came to their end at the very moment at which the workload was
 /// stopped, so that neither saw the other.
 const OVERDUE: &str = "WITH over AS (
@@ -102,6 +110,18 @@ impl ReviewStore for Database {
             &said,
         ];
         self.commit(END, &tail.with(&own)).await.map(|_| ())
+    }
+
+    async fn awaiting(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AwaitingAnswer>, StoreError> {
+        let rows = self.read(AWAITING, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+        let answer = |row: &tokio_postgres::Row| {
+            Ok(AwaitingAnswer {
+                output: parsed(row.column("body")?)?,
+                asked_at: row.moment("asked_at")?,
+                lapses_at: row.moment("lapses_at")?,
+            })
+        };
+        rows.first().map(answer).transpose()
     }
 
     async fn overdue(&self) -> Result<Vec<Overdue>, StoreError> {

@@ -1,6 +1,7 @@
 //! Every commit of every port, ready to be sent, with the ways in which it can come too late.
 
 mod knowledge;
+mod memory;
 mod release;
 mod review;
 mod settle;
@@ -60,7 +61,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 /// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and
 /// `ExecutionStore::accept` stands six times: for runs of guests and others, let in at once or into the line, or refused,
 /// and for scripts. One that is let in has its fact when it ends; that a script is let in is a fact besides.
-pub(crate) const COMMITS: [Commit; 50] = [
+pub(crate) const COMMITS: [Commit; 52] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -80,6 +81,7 @@ pub(crate) const COMMITS: [Commit; 50] = [
     keyed("AssetStore::commit_flow", FactKind::FlowCreated),
     keyed("KnowledgeStore::commit_documents", FactKind::DocumentsAdded),
     keyed("KnowledgeStore::commit_revocation", FactKind::ContractRevoked),
+    keyless("MemoryStore::commit_erasure", FactKind::MemoryErased),
     keyed("ShareLinkStore::commit_new", FactKind::ShareLinkCreated),
     keyless("ShareLinkStore::commit_revocation", FactKind::ShareLinkRevoked),
     keyed("WorkloadStore::commit_new", FactKind::WorkloadCreated),
@@ -105,6 +107,7 @@ pub(crate) const COMMITS: [Commit; 50] = [
     Commit { method: "ExecutionStore::accept (guest)", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (guest, refused)", FactKind::ExecutionDenied),
     keyless("ExecutionStore::finish", FactKind::ExecutionEnded),
+    keyless("ExecutionStore::finish (remembered)", FactKind::ExecutionEnded),
     keyless("ExecutionStore::finish (to be reviewed)", FactKind::ExecutionReviewAsked),
     Commit { method: "ExecutionStore::start", tells: None, takes_key: false },
     Commit { method: "ExecutionStore::advance", tells: None, takes_key: false },
@@ -203,6 +206,8 @@ impl Commit {
             "ExecutionStore::accept (guest)" => share_link::use_of_link(stage, acceptance).await,
             "ExecutionStore::accept (guest, refused)" => share_link::use_of_link(stage, refused).await,
             "ExecutionStore::finish" => finish(stage).await,
+            "ExecutionStore::finish (remembered)" => memory::end(stage).await,
+            "MemoryStore::commit_erasure" => memory::erasure(stage).await,
             "ExecutionStore::finish (to be reviewed)" => review::asked(stage).await,
             "SettlementStore::commit_settlement" => settle::settled(stage).await,
             "ReviewStore::commit_end" => review::judged(stage).await,

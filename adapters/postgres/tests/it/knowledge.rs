@@ -176,6 +176,31 @@ async fn nobody_finds_what_another_knowledge_base_or_tenant_has() {
     assert_eq!(stage.store.chunks(scope(), other.asset_id, &ids).await.unwrap(), []);
 }
 
+/// T19: the prefix of words makes finding fast and is no wall: eight digits are soon the same. Here they all are.
+#[tokio::test]
+async fn knowledge_bases_whose_words_lie_together_are_told_apart_all_the_same() {
+    let stage = Stage::new().await;
+    let ((mine, _), (other, _)) = (base(&stage).await, base(&stage).await);
+    add(&stage, &mine, documents(&[("mine", "A secret word.")])).await;
+    add(&stage, &other, documents(&[("other", "A secret word.")])).await;
+    let prefix = |asset: AssetId| IndexRevision::prefix(scope().tenant(), asset);
+    let abroad = Uuid::now_v7();
+    stage
+        .run(&format!(
+            "UPDATE knowledge_chunk SET words = replace(words::text, '{}', '{}')::tsvector;
+             INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends,
+                tokens, digest, from_revision, embedded_by, words, body)
+             SELECT '{abroad}', gen_random_uuid(), asset_id, entry_id, 'abroad', position, starts, ends, tokens, digest,
+                from_revision, embedded_by, words, body FROM knowledge_chunk WHERE document_id = 'mine'",
+            prefix(other.asset_id),
+            prefix(mine.asset_id)
+        ))
+        .await;
+    let hits = stage.store.by_words(scope(), &within(mine.asset_id, 1), &Words::of(["secret"])).await.unwrap().hits;
+    assert_eq!(hits.len(), 1, "{hits:?}");
+    assert_eq!(found(&stage, &within(mine.asset_id, 1), "secret").await, ["mine"]);
+}
+
 /// T44: whatever a query holds, it is words.
 #[tokio::test]
 async fn a_query_is_no_language() {

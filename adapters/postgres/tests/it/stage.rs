@@ -324,7 +324,10 @@ pub(crate) const fn sound() -> Standing {
     Standing {
         primary_route: None,
         flow: FlowStanding::Absent,
+        tools: Vec::new(),
         unavailable_obligations: Vec::new(),
+        unavailable_controls: Vec::new(),
+        unavailable_memory: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
     }
@@ -349,7 +352,12 @@ pub(crate) fn acceptance(placed: &PlacedRelease) -> Acceptance {
         snapshot: chain_of(placed),
         decision: decision(policy::Outcome::Allow),
         inputs: Payload { body: json!({ "ticket": "I was charged twice" }).to_string(), salt: [1; 16] },
-        sender: Sender { request_id: fresh(), groups: vec!["group:care".to_owned()], lane: "standard".to_owned() },
+        sender: Sender {
+            request_id: fresh(),
+            groups: vec!["group:care".to_owned()],
+            lane: "standard".to_owned(),
+            session: None,
+        },
         started_at: now(),
         admission: Admission::Run {
             lease: fresh(),
@@ -468,6 +476,7 @@ pub(crate) fn ending(run: &Acceptance) -> Ending {
         }],
         fulfilled: vec![(policy::Obligation::RecordTranscript, now())],
         progress: Some(Progress { position: 1, answer: None, events: vec![RunEvent::step_completed("answer", None)] }),
+        memory: None,
         finished_at: now(),
         fact: run_ref(run).ended(Outcome::Success, None, Some(&output), &stamp()),
         output: Some(output),

@@ -19,6 +19,7 @@ use fairway_domain::{
         document::{DocumentId, MAX_TITLE},
         revocation::MAX_REASON as MAX_REVOCATION_REASON,
     },
+    memory::{MAX_SESSION, SessionId},
     policy::Outcome as PolicyOutcome,
     release::{
         StateName,
@@ -110,6 +111,7 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "owner_ref", owner),
     (ANY, "principal", principal),
     (ANY, "version_label", label),
+    (ANY, "session_id", session),
     (ANY, "document_id", || Form::Pattern(DocumentId::PATTERN, 128)),
     (ANY, "digest", || Form::Pattern(CHECKSUM, 71)),
     ("NewDocument", "title", || Form::Pattern(NAME, MAX_TITLE)),
@@ -173,6 +175,8 @@ const PARAMETERS: &[Entry] = &[
     (ANY, "slug", slug),
     (ANY, "owner_ref", owner),
     (ANY, "principal", principal),
+    (ANY, "session_id", session),
+    ("erase_session_memory", "owner", principal),
     (ANY, "origin", || words(Origin::ALL.map(Origin::as_str))),
     (ANY, "influence_role", || words(InfluenceRole::ALL.map(InfluenceRole::as_str))),
     (ANY, "action_class", || words(ActionClass::ALL.map(ActionClass::as_str))),
@@ -229,6 +233,10 @@ const fn owner() -> Form {
 
 const fn principal() -> Form {
     Form::Pattern(PRINCIPAL, 135)
+}
+
+const fn session() -> Form {
+    Form::Pattern(SessionId::PATTERN, MAX_SESSION)
 }
 
 const fn label() -> Form {

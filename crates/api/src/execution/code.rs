@@ -108,6 +108,7 @@ pub(crate) async fn run_code(
             slug: slug?,
             environment: environment?,
             asks: Asks::Script { script: Script { language: language?, code }, workspace: workspace_id.into() },
+            session: None,
             lane: None,
             on_behalf_of: None,
             pass: None,

@@ -5,21 +5,22 @@ use crate::{
     answer::Answer,
     caller::Identified,
     compose::Api,
-    document::{KeyParams, WriteRefusals},
+    document::{ErrorBody, KeyParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, Fields},
     http::{body::Body, idempotency::Keyed, path::PathId},
 };
-use actix_web::{HttpResponse, http::StatusCode, post, web};
+use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     execution::{
         Execution, Status,
-        review::{MAX_NOTE, REJECTED, Verdict},
+        review::{AwaitingAnswer, MAX_NOTE, REJECTED, Verdict},
     },
     id::ExecutionId,
     text::is_prose,
 };
 use fairway_operations::execution::ReadExecution;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 /// A person's verdict on the answer of a run.
@@ -83,4 +84,43 @@ pub(crate) async fn review_execution(
     let done = api.services.review_execution(&caller, *execution, (verdict, note.as_deref()), key.as_ref()).await?;
     let (ReadExecution { execution, steps }, replayed) = done.apart();
     Ok(Answer::once(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.send())
+}
+
+/// The answer of a run that waits for a person.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AwaitingReview)]
+pub(crate) struct AwaitingReviewView {
+    /// The run.
+    execution_id: uuid::Uuid,
+    /// Its answer, as its submitter sees it once it is approved.
+    output: Value,
+    /// Since when it waits.
+    #[schema(format = DateTime)]
+    asked_at: String,
+    /// When the run is cancelled unless somebody gave a verdict.
+    #[schema(format = DateTime)]
+    lapses_at: String,
+}
+
+/// What whoever may give a verdict on the answer of a run looks at: the answer, while the run waits.
+#[utoipa::path(
+    operation_id = "read_execution_review",
+    tag = "executions",
+    params(("execution_id" = uuid::Uuid, Path, description = "The run, which may not be your own")),
+    responses(
+        (status = 200, description = "The answer that waits", body = AwaitingReviewView),
+        (status = 409, description = "The run waits for no verdict", body = ErrorBody),
+        ReadRefusals,
+    )
+)]
+#[get("/v1/executions/{execution_id}/review")]
+pub(crate) async fn read_execution_review(
+    api: web::Data<Api>,
+    caller: Identified,
+    execution: PathId<ExecutionId>,
+) -> Result<HttpResponse, ApiError> {
+    let AwaitingAnswer { output, asked_at, lapses_at } = api.services.awaiting_review(&caller, *execution).await?;
+    let (asked_at, lapses_at) = (asked_at.to_string(), lapses_at.to_string());
+    let view = AwaitingReviewView { execution_id: execution.uuid(), output, asked_at, lapses_at };
+    Ok(Answer::ok(&view).send())
 }

@@ -1,7 +1,6 @@
 //! The body of a request: plain JSON within bounds, read strictly, then as what the handler asks for.
 
 mod names;
-mod strict;
 mod value;
 
 pub use names::Names;
@@ -20,7 +19,10 @@ use actix_web::{
     },
     web::{self, BytesMut},
 };
-use fairway_domain::asset::canonical::Canonical;
+use fairway_domain::{
+    asset::canonical::Canonical,
+    json::{self, JsonRefusal},
+};
 use futures_util::{StreamExt as _, future::LocalBoxFuture};
 use serde::{
     Deserialize, Deserializer,
@@ -93,7 +95,7 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
 
 impl<T: DeserializeOwned, const LIMIT: usize> Body<T, LIMIT> {
     fn read(bytes: BytesMut, request: &HttpRequest) -> Result<Self, ApiError> {
-        let document = if bytes.is_empty() { Value::Object(Map::new()) } else { strict::read(&bytes)? };
+        let document = if bytes.is_empty() { Value::Object(Map::new()) } else { json::read(&bytes).map_err(unread)? };
         // A large body would lie there for as long as its request lasts.
         drop(bytes);
         let value = read_as(&document).map_err(|problem| unread_field(request, problem))?;
@@ -138,6 +140,13 @@ fn arrived(
         let patience = base.ok_or_else(ApiError::internal)?.body_timeout;
         let arrived = timeout(patience, arrive(payload, announced, limit)).await;
         arrived.map_err(|_| ApiError::request_timeout())?
+    }
+}
+
+fn unread(refusal: JsonRefusal) -> ApiError {
+    match refusal {
+        JsonRefusal::Malformed => ApiError::malformed_json(),
+        JsonRefusal::TooLarge => ApiError::payload_too_large(),
     }
 }
 

@@ -23,6 +23,7 @@ mod process;
 mod remote;
 mod restore;
 mod rolling;
+mod slow;
 mod verify;
 mod wire;
 mod zone;

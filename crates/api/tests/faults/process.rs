@@ -23,6 +23,8 @@ const START: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
 /// One tick of the kernel's accounting: Linux shows processor times in hundredths of a second on every machine.
 const TICK: Duration = Duration::from_millis(10);
+/// The settings file, where there is one.
+const FILE: &str = "fairway.toml";
 /// Variables that say where this machine keeps PostgreSQL; a server that starts its own needs them.
 const KEPT: [&str; 2] = ["FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_BIN"];
 
@@ -62,6 +64,12 @@ impl Place {
     /// With this setting besides.
     pub(crate) fn setting(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.settings.push((name, value.into()));
+        self
+    }
+
+    /// With a settings file.
+    pub(crate) fn file(self, text: &str) -> Self {
+        fs::write(self.home.path().join(FILE), text).unwrap();
         self
     }
 
@@ -113,7 +121,11 @@ impl Place {
         let file = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
         self.prepare(&mut command);
-        command.args(role).stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+        command.args(role);
+        if self.home.path().join(FILE).exists() {
+            command.args(["--config", FILE]);
+        }
+        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         Server { child: command.spawn().unwrap(), remote: Remote::to(self.address), log }
     }
 

@@ -127,12 +127,17 @@ impl Remote {
 
     /// A release of the workload that may be activated.
     pub(crate) async fn approved(&self, workload: Uuid) -> Uuid {
+        self.approved_by(workload, "local").await
+    }
+
+    /// The same, whose model is asked through this account.
+    async fn approved_by(&self, workload: Uuid, account: &str) -> Uuid {
         let prompt = json!({
             "system_prompt": "One of: billing (refund), other.\nTicket: $arg:ticket",
             "variables": [{ "name": "ticket", "type": "string" }],
         });
         let route = json!({
-            "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
+            "route_id": "main", "provider": account, "model": "rules", "account_slot": account, "state": "approved",
         });
         let bound = [
             ("prompt_template", self.version("prompt_template", prompt).await),
@@ -154,8 +159,13 @@ impl Remote {
 
     /// The path at which a workload with an active release is executed.
     pub(crate) async fn runnable(&self) -> String {
+        self.runnable_by("local").await
+    }
+
+    /// The same for one whose model is asked through this account.
+    pub(crate) async fn runnable_by(&self, account: &str) -> String {
         let (workload, slug) = self.workload().await;
-        let release = self.approved(workload).await;
+        let release = self.approved_by(workload, account).await;
         self.make(&format!("/v1/releases/{release}/transition"), &json!({ "to_state": "active" })).await;
         format!("/v1/workloads/by-slug/{slug}/execute")
     }

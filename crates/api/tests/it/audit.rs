@@ -121,6 +121,7 @@ fn told(operation: &str) -> (&'static str, &'static str) {
         "set_principal_binding" => ("principal_binding.created", "principal_binding"),
         "delete_principal_binding" => ("principal_binding.deleted", "principal_binding"),
         "create_share_link" => ("share_link.created", "share_link"),
+        "erase_session_memory" | "erase_session_memory_of_others" => ("memory.erased", "workload"),
         "revoke_share_link" => ("share_link.revoked", "share_link"),
         "create_asset" => ("asset.created", "asset"),
         "generate_asset_draft" => ("execution.ended", "execution"),

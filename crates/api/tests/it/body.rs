@@ -4,6 +4,7 @@ use crate::{
     document::{document, routes},
     stage::Stage,
 };
+use fairway_domain::execution::code::is_forbidden;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 

@@ -128,6 +128,8 @@ async fn what_is_generated_is_judged_as_if_a_stranger_had_sent_it() {
     app.given().prompt("secrets").await;
     let long = json!({ "system_prompt": "x".repeat(300 << 10) }).to_string();
     let deep = format!("{{\"output_schema\":{}", "{\"a\":".repeat(200));
+    let endless = json!({ "system_prompt": "x".repeat(5 << 20) }).to_string();
+    let bottomless = "[".repeat(100_000);
     for answer in [
         "Approved and activated.",
         "[]",
@@ -140,8 +142,14 @@ async fn what_is_generated_is_judged_as_if_a_stranger_had_sent_it() {
         r#"{"system_prompt": "x", "allowed_commands": ["delete"]}"#,
         r#"{"system_prompt": "x", "output_schema": {"$ref": "http://127.0.0.1/schema"}}"#,
         r#"{"system_prompt": "x", "output_schema": {"pattern": "(a+)+$"}, "variables": [{"name": "1"}]}"#,
+        r#"{"system_prompt": "x", "__proto__": {"allowed_commands": ["delete"]}}"#,
+        r#"{"system_prompt": "x", "system_prompt": "y"}"#,
+        r#"{"system_prompt": "x"} {"system_prompt": "y"}"#,
+        "<p>{\"system_prompt\": \"x\"}</p>",
         &long,
         &deep,
+        &endless,
+        &bottomless,
     ] {
         provider.becomes(Behaviour::Answers(answer.to_owned()));
         let refused = generate(&app, WORDS).await;

@@ -2,7 +2,7 @@
 
 use crate::{
     execution::run,
-    stage::{TENANT, WORKSPACE},
+    stage::{TENANT, WORKSPACE, knowledge},
 };
 use fairway_testkit::{TestApp, app::ActiveWorkload};
 use serde_json::{Value, json};
@@ -139,4 +139,76 @@ async fn versions_of_a_year_are_counted_as_those_of_the_service() {
     assert_eq!(versions.expect(200)[0]["version_label"], "v40");
     let next = app.post(path, json!({ "content": { "system_prompt": "One more." } })).await.expect(201);
     assert_eq!(next["version_label"], "v41");
+}
+
+const PIECES: &str = include_str!("../../../bench/src/million.sql");
+
+/// Looks up what it is asked and returns it.
+const LOOK_UP: &str = "\
+name: Look up
+description: Returns what it finds.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: find
+steps:
+  - id: find
+    type: task
+    action: retrieve_documents
+    inputs: { query: '{{trigger.ticket}}', knowledge_base: '{{release.knowledge_base}}' }
+  - id: done
+    type: return
+    output: '{{steps.find.output}}'
+";
+
+#[tokio::test]
+async fn pieces_of_documents_that_were_stored_are_found_as_those_that_were_added() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let base = given.version("knowledge_base", "base", knowledge("base")).await;
+    let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
+    let first = json!({ "documents": [{ "document_id": "first", "text": "unmistakable" }] });
+    app.post(&documents, first).await.expect(201);
+    let owner = app.database().owner().await.unwrap();
+    let index = "SELECT pg_get_indexdef('knowledge_chunk_by_word'::regclass)";
+    let index_before: String = owner.query_one(index, &[]).await.unwrap().get(0);
+    let prefix = "SELECT split_part((tsvector_to_array(words))[1], '/', 1) FROM knowledge_chunk";
+    let prefix: String = owner.query_one(prefix, &[]).await.unwrap().get(0);
+    let set = format!(
+        "SET fairway_fill.base = '{}'; SET fairway_fill.prefix = '{prefix}'; SET fairway_fill.pieces = '3000'",
+        base.asset_id
+    );
+    owner.batch_execute(&set).await.unwrap();
+    owner.batch_execute(PIECES).await.unwrap();
+    let index_after: String = owner.query_one(index, &[]).await.unwrap().get(0);
+    assert_eq!(index_before, index_after);
+    let miscounted = format!(
+        "SELECT count(*) FROM knowledge_word AS held WHERE word IN ('often', 'sometimes7', 'rarely7', 'word3')
+            AND chunks <> (SELECT count(*) FROM knowledge_chunk WHERE words @@ format('''{prefix}/%s''', word)::tsquery)"
+    );
+    assert_eq!(number(&owner, &miscounted).await, 0);
+    let held = "SELECT count(*) FROM knowledge_word WHERE word IN ('often', 'sometimes7', 'rarely7', 'word3')";
+    assert_eq!(number(&owner, held).await, 4);
+
+    let versions = vec![
+        given.prompt("prompt").await,
+        given.model_policy("models").await,
+        given.policy("policy").await,
+        base.clone(),
+        given.flow("flow", LOOK_UP).await,
+    ];
+    let workload = given.active_with("desk", versions).await;
+    let asked = async |query: &str| {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": query } });
+        let told = app.post(workload.execute_path(), body).await.expect(200);
+        assert_eq!(told["status"], "completed", "{told}");
+        told["output"].as_array().unwrap().clone()
+    };
+    for query in ["rarely7", "sometimes7", "often", "rarely7 often"] {
+        let found = asked(query).await;
+        assert_eq!(found.len(), 5, "{query}");
+        let word = query.split(' ').next().unwrap();
+        assert!(found.iter().all(|piece| piece["text"].as_str().unwrap().contains(word)), "{query}: {found:?}");
+    }
+    assert_eq!(asked("unmistakable").await.len(), 1);
+    let listed = app.get(&documents).await;
+    assert_eq!(listed.header("x-total-count"), Some("31"));
 }

@@ -231,6 +231,7 @@ async fn a_group_counts_after_the_actor_and_of_groups_the_most_careful_lane() {
             slug: Slug::parse("main").unwrap(),
             environment: Slug::parse("dev").unwrap(),
             asks: Asks::Inputs(inputs.as_object().unwrap().clone()),
+            session: None,
             lane: None,
             patience: Patience::End(None),
             on_behalf_of: None,

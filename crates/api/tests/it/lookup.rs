@@ -5,7 +5,7 @@ use crate::{
     stage::{WORKSPACE, knowledge},
 };
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    Behaviour, FaultyEndpoint, FaultyLine, LineFault, Script, StubProvider, TestApp,
     app::{ActiveWorkload, Answer, Version},
 };
 use serde_json::{Value, json};
@@ -154,6 +154,40 @@ async fn who_may_not_stop_runs_is_not_told_what_was_looked_for() {
     assert_eq!(event["retrieved_chunk_count"], 1);
 }
 
+/// T42: an answer from the line that documents went into is its submitter's, as long as answers are kept.
+#[tokio::test]
+async fn an_answer_from_the_line_is_its_submitter_s_and_so_is_what_was_looked_for() {
+    let desk = Desk::set(knowledge("handbook"), &[]).await;
+    let given = desk.app.given();
+    for (actor, role) in [("user:reader", "viewer"), ("user:author", "author")] {
+        given.role(actor, role, ("workspace", Some(WORKSPACE))).await;
+    }
+    let abroad = given.tenant("abroad").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "How many canaries on leave?" } });
+    let asked = desk.app.post(desk.workload.execute_path(), body).header("prefer", "respond-async").await;
+    let id = asked.expect(202)["execution_id"].clone();
+    let own = ended(&desk.app, &id).await;
+    assert_eq!(own["queued_result"]["result"], "Thirty days [leave].");
+    let path = format!("/v1/executions/{}", id.as_str().unwrap());
+    for actor in ["user:reader", "user:author"] {
+        let read = desk.app.get(&path).as_actor(actor).await;
+        assert_eq!(read.expect(200)["queued_result"], Value::Null, "{actor}");
+        for place in ["", "/evidence-graph", "/events", &format!("/context-lineage?workspace_id={WORKSPACE}")] {
+            let read = desk.app.get(format!("{path}{place}")).as_actor(actor).await;
+            for private in ["Thirty days", "thirty days", "canaries"] {
+                assert!(!read.text().contains(private), "{actor}, {place}: {read}");
+            }
+        }
+    }
+    for place in ["", "/evidence-graph", "/events"] {
+        desk.app.get(format!("{path}{place}")).in_tenant(&abroad).await.refused(404, "not_found");
+    }
+    desk.app.database().move_clock(30 * 24 * 60 * 60 + 60).await.unwrap();
+    assert_eq!(desk.app.get(&path).await.expect(200)["queued_result"], Value::Null);
+    let events = desk.app.get(format!("{path}/events")).await;
+    assert!(!events.text().contains("Thirty days"), "{events}");
+}
+
 #[tokio::test]
 async fn an_answer_that_cites_nothing_is_taken_away_where_it_has_to() {
     let mut content = knowledge("handbook");
@@ -189,6 +223,32 @@ async fn a_revoked_contract_ends_the_next_run_before_its_first_step() {
     assert_eq!(read["queued_result"], Value::Null);
 }
 
+/// R16: where nobody can say whether a contract is in force, it is not.
+#[tokio::test]
+async fn contracts_that_cannot_be_looked_up_allow_nothing() {
+    let desk = Desk::set(knowledge("handbook"), &[]).await;
+    let line = FaultyLine::to(desk.app.database(), 1);
+    let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
+    let server = TestApp::builder().beside(&desk.app).over(&line).provider(provider.clone()).start().await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "How many days of leave?" } });
+    let ask = || server.post(desk.workload.execute_path(), body.clone());
+    assert_eq!(ask().await.expect(200)["status"], "completed");
+    line.becomes(LineFault::At("held.revoked"));
+    let refused = ask().await;
+    line.becomes(LineFault::None);
+    let told = refused.expect(200);
+    assert_eq!(
+        (&told["status"], &told["error"]["code"]),
+        (&json!("failed"), &json!("contract_unavailable")),
+        "{refused}"
+    );
+    assert_eq!((&told["output"], provider.count()), (&Value::Null, 1));
+    let id = &told["execution_id"];
+    assert_eq!(desk.evidence(id, "evidence-graph").await["retrieval_events"], json!([]));
+    assert_eq!(desk.documents(id, "contract_decision").await, [Value::Null; 0]);
+    assert_eq!(ask().await.expect(200)["status"], "completed");
+}
+
 #[tokio::test]
 async fn a_contract_that_names_others_refuses() {
     let mut content = knowledge("handbook");
@@ -197,4 +257,59 @@ async fn a_contract_that_names_others_refuses() {
     let desk = Desk::set(content, &[]).await;
     desk.ask("leave").await.refused(422, "contract_refused");
     assert_eq!(desk.provider.count(), 0);
+}
+
+const SEARCHING: &str = "\
+name: Look up
+description: Looks documents up.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: find
+steps:
+  - id: find
+    type: task
+    action: retrieve_documents
+    inputs: { query: '{{trigger.ticket}}' }
+  - id: done
+    type: return
+    output: '{{steps.find.output}}'
+";
+
+/// What is looked for goes to whoever turns texts into vectors, so it is data that leaves.
+#[tokio::test]
+async fn what_is_looked_for_stays_where_the_profile_wants_it() {
+    let endpoint = FaultyEndpoint::start().await;
+    let vector = json!({ "data": [{ "index": 0, "embedding": [1.0, 0.0] }], "usage": { "prompt_tokens": 1 } });
+    endpoint.says(Script::json(&vector));
+    let account = |residency: &str| {
+        let url = endpoint.url("/v1");
+        format!("[[providers]]\naccount_slot = \"vectors\"\nkind = \"openai\"\nbase_url = \"{url}\"\n{residency}")
+    };
+    let server =
+        |residency: &str| TestApp::builder().file(account(residency)).setting("FAIRWAY_EMBEDDING_ACCOUNT", "vectors");
+    let app = server("residency = \"us\"\n").start().await;
+    let given = app.given();
+    let mut content = knowledge("handbook");
+    content["retrieval"] = json!({ "strategy": "vector" });
+    let base = given.version("knowledge_base", "handbook", content).await;
+    let documents = json!({ "documents": [{ "document_id": "leave", "text": "Thirty days." }] });
+    app.post(format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id), documents).await.expect(201);
+    let profile = json!({ "jurisdictions_allowed": ["de"], "fail_mode": "closed" });
+    let versions = vec![
+        given.policy("policy").await,
+        given.flow("flow", SEARCHING).await,
+        base,
+        given.version("sovereignty_profile", "profile", profile).await,
+    ];
+    let workload = given.active_with("desk", versions).await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "leave" } });
+    for (residency, status) in [("residency = \"us\"\n", 422), ("", 422), ("residency = \"de\"\n", 200)] {
+        let app = server(residency).beside(&app).start().await;
+        let before = endpoint.count();
+        let answer = app.post(workload.execute_path(), body.clone()).await;
+        assert_eq!(answer.status, status, "{residency}: {answer}");
+        assert_eq!(endpoint.count() - before, usize::from(status == 200), "{residency}");
+        if status == 422 {
+            answer.refused(422, "no_compliant_route");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Paths: what is no identifier names nothing, on every route, and says so in the same words.
 
 use crate::{document::routes, stage::Stage};
-use fairway_domain::slug::Slug;
+use fairway_domain::{memory::SessionId, slug::Slug};
 use fairway_testkit::TestApp;
 use serde_json::json;
 
@@ -49,6 +49,10 @@ async fn what_is_no_identifier_is_not_found() {
                 }
                 // Every slug names an environment, whether anybody has said anything of it or not.
                 if name == "environment" && Slug::parse(segment).is_ok() {
+                    continue;
+                }
+                // And what may be the name of a session is one.
+                if name == "session_id" && SessionId::parse(segment).is_ok() {
                     continue;
                 }
                 let path = stage.path(&route.path).replacen(&stage.placeholder(name), segment, 1);

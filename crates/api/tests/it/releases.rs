@@ -94,6 +94,7 @@ async fn gates_say_what_the_transition_says() {
             "active * flow pass flow",
             "active * model_policy pass model_policy",
             "active * obligations pass obligations",
+            "active * memory pass memory",
             "active * controls pass controls",
             "active * references pass references",
         ]

@@ -76,6 +76,14 @@ async fn an_answer_is_nobody_s_until_it_is_approved_and_then_its_submitter_s() {
             assert!(!shown.text().contains("example.com") && !shown.text().contains("[email]"), "{shown}");
         }
     }
+    // Whoever is to judge sees it, masked as its submitter will, and nobody else does.
+    let asked = || app.get(path(&id, "/review"));
+    let shown = asked().as_actor("user:reviewer").await.expect(200);
+    assert_eq!((&shown["execution_id"], &shown["output"]), (&id, &json!("write to [email]")));
+    assert!(shown["asked_at"].as_str() < shown["lapses_at"].as_str());
+    asked().await.refused(403, "self_approval_not_allowed");
+    app.given().role("user:vera", "viewer", ("workspace", Some(WORKSPACE))).await;
+    asked().as_actor("user:vera").await.refused(403, "forbidden");
     let evidence = app.get(path(&id, "/evidence-graph")).await.expect(200);
     assert_eq!(evidence["obligations"][0]["obligation_name"], "human_review");
     assert_eq!(evidence["obligations"][0]["fulfilled_at"], Value::Null);
@@ -121,6 +129,7 @@ async fn a_refused_answer_is_erased_and_a_second_verdict_comes_too_late() {
     for outcome in ["approved", "rejected"] {
         review(&app, &id, json!({ "outcome": outcome })).await.refused(409, "review_not_pending");
     }
+    app.get(path(&id, "/review")).as_actor("user:reviewer").await.refused(409, "review_not_pending");
     app.post(path(&id, "/cancel"), json!({})).await.refused(409, "execution_not_cancellable");
     assert_eq!(app.get(path(&id, "")).await.expect(200), own);
     let denied = app.get("/v1/executions?status=denied").await.expect(200);

@@ -121,6 +121,7 @@ impl<'a> Stage<'a> {
             "release_id" => self.workload.release_id.clone(),
             "binding_id" | "artifact_id" | "link_id" => NOBODYS.to_owned(),
             "execution_id" => self.execution.clone(),
+            "session_id" => "session-1".to_owned(),
             "slug" => self.workload.slug.clone(),
             other => panic!("what stands for {{{other}}}?"),
         }
@@ -320,6 +321,7 @@ impl<'a> Stage<'a> {
             "cancel_execution" => {
                 return app.post(format!("/v1/executions/{}/cancel", self.under_way().await), self.body(operation));
             }
+            "read_execution_review" => format!("/v1/executions/{}/review", self.waiting().await),
             "review_execution" => {
                 return app.post(format!("/v1/executions/{}/review", self.waiting().await), self.body(operation));
             }
@@ -378,6 +380,15 @@ impl<'a> Stage<'a> {
                 let made = app.post(&path, self.body("create_share_link")).in_tenant(&self.tenant).await.expect(201);
                 let path = format!("{path}/{}", made["share_link_id"].as_str().unwrap());
                 return if operation == "read_share_link" { app.get(path) } else { app.delete(path) };
+            }
+            "read_session_memory" => self.path("/v1/workloads/{workload_id}/sessions/{session_id}/memory"),
+            "erase_session_memory" | "erase_session_memory_of_others" => {
+                let sessions = self.path("/v1/workloads/{workload_id}/sessions");
+                // Whoever erases for the first time is noted once for all sessions.
+                app.delete(format!("{sessions}/first/memory")).in_tenant(&self.tenant).await.expect(204);
+                let path = format!("{sessions}/{}/memory", self.fresh());
+                let owner = format!("?owner=user:{}", self.fresh());
+                return app.delete(if operation == "erase_session_memory" { path } else { path + &owner });
             }
             "create_tenant" => return app.post("/v1/tenants", self.body(operation)),
             "change_tenant_settings" => {

@@ -5,8 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::accounting::Account;
+use crate::asking::Asking;
 use crate::bar::Judged;
 use crate::beside::Beside;
+use crate::million::Million;
 use crate::run::{Findings, Measured, Stretch};
 use crate::stage::FirstAnswers;
 
@@ -41,6 +43,8 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
             "runs_per_second": seen.runs.0, "runs_p99_us": seen.runs.1, "floor_per_second": seen.floor,
             "in_line_p99_us": seen.in_line, "heard_p99_us": seen.heard,
         })),
+        "asking": findings.asking.as_ref().map(Asking::value),
+        "million": findings.million.as_ref().map(Million::value),
         "existence": findings.existence.iter().map(|one| json!({
             "read": one.name(), "foreign_ms": millis(one.foreign), "random_ms": millis(one.random),
             "apart": one.apart(),

@@ -3,10 +3,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::asking::Asking;
 use crate::bar::{Judged, mean, mebibytes};
 use crate::beside::ROUNDS;
 use crate::cold_start::Spread;
 use crate::meter::LogContents;
+use crate::million::Million;
 use crate::overload::Overload;
 use crate::queued::Queued;
 use crate::row::Floor;
@@ -179,7 +181,11 @@ fn process(out: &mut String, findings: &Findings) {
         let _ = writeln!(out, "| {what} | {value} |");
     }
     let told = findings.overload.iter().flat_map(Overload::told);
-    for (what, value) in told.chain(findings.queued.iter().flat_map(Queued::told)) {
+    let told = told.chain(findings.queued.iter().flat_map(Queued::told));
+    for (what, value) in told.chain(findings.asking.iter().flat_map(Asking::told)) {
+        let _ = writeln!(out, "| {what} | {value} |");
+    }
+    for (what, value) in findings.million.iter().flat_map(Million::told) {
         let _ = writeln!(out, "| {what} | {value} |");
     }
     out.push('\n');
@@ -288,6 +294,8 @@ pub(super) mod tests {
             existence: vec![compared(Noun::Workload, 500, 520)],
             overload: None,
             queued: None,
+            asking: None,
+            million: None,
             memory_after: 40 << 20,
         }
     }

@@ -289,6 +289,7 @@ impl RanScript<'_> {
                 artifacts: vec![artifact],
                 lineage: Vec::new(),
                 fulfilled: Vec::new(),
+                turn: None,
                 decision,
             },
         }

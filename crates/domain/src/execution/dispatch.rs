@@ -6,6 +6,7 @@ use crate::{
     evidence::{RecordedDecision, SnapshotDigest},
     execution::{ports::AcceptedOn, progress::Progress},
     id::{ExecutionId, RequestId, ShareLinkId, TenantId},
+    memory::SessionId,
     release::lane::Lane,
     tenant::TenantScope,
 };
@@ -86,6 +87,9 @@ pub struct Sender {
     pub groups: Vec<String>,
     /// The lane that it wants; a more general one serves it where that has no holder.
     pub lane: String,
+    /// The conversation that it is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
 }
 
 impl Sender {
@@ -93,6 +97,12 @@ impl Sender {
     #[must_use]
     pub fn wanted_lane(&self) -> Lane {
         Lane::parse(&self.lane).unwrap_or(Lane::Standard)
+    }
+
+    /// The conversation that it is part of.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        self.session.as_deref().and_then(|session| SessionId::parse(session).ok())
     }
 
     /// The groups, as actors.

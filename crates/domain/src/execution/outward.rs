@@ -87,6 +87,9 @@ pub enum OutwardError {
     /// Nothing may be sent there.
     #[error("nothing may be sent to this address")]
     Forbidden,
+    /// This server could not find out whose secrets to take.
+    #[error("the call could not be prepared")]
+    Unprepared,
     /// What opens it cannot be read.
     #[error("the secret of the call cannot be read")]
     Secret,
@@ -112,8 +115,9 @@ pub enum OutwardError {
 
 impl OutwardError {
     /// Every one.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Forbidden,
+        Self::Unprepared,
         Self::Secret,
         Self::Unreachable,
         Self::TimedOut,
@@ -128,6 +132,7 @@ impl OutwardError {
     pub const fn code(self) -> &'static str {
         match self {
             Self::Forbidden => "call_forbidden",
+            Self::Unprepared => "call_unprepared",
             Self::Secret => "call_secret_unavailable",
             Self::Unreachable => "call_unreachable",
             Self::TimedOut => "call_timeout",

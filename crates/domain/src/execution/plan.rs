@@ -6,10 +6,14 @@ use crate::{
         content::{ModelPolicy, Tool},
         kind::AssetKind,
     },
-    execution::{retrieval::BoundKnowledge, routing::Routing},
+    execution::{
+        retrieval::BoundKnowledge,
+        routing::{Embedding, Routing},
+    },
     flow::{Action, Flow},
     guardrail::Guardrails,
     hook::{Handler, Hook, Hooks},
+    memory::BoundMemory,
     policy::{CompiledPolicy, Obligation, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
     prompt::composition::ComposedPrompt,
     release::lane::Lane,
@@ -49,8 +53,12 @@ pub struct RunPlan {
     pub model_policy: Option<ModelPolicy>,
     /// Which of its routes may be called.
     pub routing: Routing,
+    /// Whether what is looked for may be turned into a vector.
+    pub embedding: Embedding,
     /// The knowledge bases that the release binds, in the order of the bindings.
     pub knowledge: Vec<BoundKnowledge>,
+    /// The memory that the release binds; `None` where it asks for what cannot be done: then nothing is remembered.
+    pub memory: Option<BoundMemory>,
     /// The tools that the release binds, in the order of the bindings.
     pub tools: Vec<BoundTool>,
     /// The guardrails that the release binds.

@@ -56,6 +56,17 @@ impl Verdict {
     }
 }
 
+/// What whoever gives a verdict looks at.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AwaitingAnswer {
+    /// The answer, as its submitter would see it.
+    pub output: Value,
+    /// Since when it waits.
+    pub asked_at: Timestamp,
+    /// Until when.
+    pub lapses_at: Timestamp,
+}
+
 /// Why a verdict is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReviewRefusal {
@@ -130,6 +141,14 @@ impl<'r> PendingReview<'r> {
             | Status::Cancelled
             | Status::Unknown => Err(ReviewRefusal::NotPending),
         }
+    }
+
+    /// Whether somebody may look at the answer before giving a verdict on it.
+    ///
+    /// # Errors
+    /// When the run is its own: its submitter sees the answer when somebody else has approved it.
+    pub fn show_to(self, actor: &ActorRef) -> Result<(), ReviewRefusal> {
+        if self.is_own(actor) { Err(ReviewRefusal::Own) } else { Ok(()) }
     }
 
     /// Ends it by a person's verdict. Its note is kept apart from the rest, where it can be erased.
@@ -286,6 +305,8 @@ pub struct Overdue {
 /// Keeps the runs that wait for a person.
 #[async_trait]
 pub trait ReviewStore: Send + Sync {
+    /// The answer of a run that waits; `None` where it does not wait any more.
+    async fn awaiting(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AwaitingAnswer>, StoreError>;
     /// Ends one in one statement. Stale when it does not wait any more, or when it is too late for a verdict.
     async fn commit_end(
         &self,

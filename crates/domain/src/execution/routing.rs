@@ -90,6 +90,30 @@ impl Routing {
     }
 }
 
+/// The account that is always there: it answers inside this process.
+const WITHIN: &str = "local";
+
+/// Whether what a run looks for may be turned into a vector by the account that does so.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Embedding {
+    /// It may.
+    #[default]
+    Allowed,
+    /// The bound profile does not allow the place where the account keeps data, or nobody knows it.
+    Refused,
+}
+
+impl Embedding {
+    /// What a profile says of an account that keeps data there.
+    #[must_use]
+    pub fn of(profile: Option<&SovereigntyProfile>, account: &str, residency: Option<&str>) -> Self {
+        let Some(profile) = profile else { return Self::Allowed };
+        let is_near = account == WITHIN && residency.is_none();
+        let complies = residency.is_some_and(|place| profile.allows_jurisdiction(place));
+        if is_near || complies { Self::Allowed } else { Self::Refused }
+    }
+}
+
 /// What a profile has against a route. What is not known is not allowed.
 fn against(profile: &SovereigntyProfile, route: &Route, account: Option<&str>) -> Vec<RouteRefusal> {
     let mut reasons = Vec::new();

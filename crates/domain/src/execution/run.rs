@@ -8,6 +8,7 @@ mod call;
 mod cut;
 mod failure;
 mod lineage;
+mod memory;
 mod obligation;
 mod passage;
 mod restate;
@@ -35,6 +36,8 @@ use crate::{
 use agent::Agent;
 pub use cut::Cut;
 use failure::StepFailure;
+use memory::Conversing;
+pub use memory::{Recollection, allows};
 use passage::{Passage, Then, Walking};
 use scope::Known;
 use serde_json::{Map, Value, json};
@@ -80,8 +83,11 @@ pub struct Run<'a> {
     /// Bytes that guardrails may still look at.
     looks_left: usize,
     hook_calls: u32,
+    /// Calls that agents wanted so far, whichever step they are of.
+    tool_calls: u32,
     /// The documents that were retrieved.
     citable: BTreeSet<String>,
+    conversing: Conversing,
     /// Whether it was noted which routes are never called.
     told_routes: bool,
     /// What happened and was not taken yet; `None` where nobody wants to be told.
@@ -105,6 +111,7 @@ impl<'a> Run<'a> {
             lineage: Vec::new(),
             fulfilled: Vec::new(),
             decision,
+            turn: None,
         };
         Self {
             // Which decision counts is known at the end alone, and then it is too late to listen.
@@ -125,7 +132,9 @@ impl<'a> Run<'a> {
             passage: None,
             looks_left: LOOK_BYTES,
             hook_calls: 0,
+            tool_calls: 0,
             citable: BTreeSet::new(),
+            conversing: Conversing::No,
             told_routes: false,
             events: None,
             ended,
@@ -162,7 +171,10 @@ impl<'a> Run<'a> {
     }
 
     fn begin(&mut self) -> Turn {
-        self.pass(Then::Begin)
+        match self.conversing {
+            Conversing::Wants => Turn::Recall,
+            Conversing::No | Conversing::Knows { .. } => self.pass(Then::Begin),
+        }
     }
 
     fn walk_in(&mut self) -> Turn {
@@ -237,6 +249,7 @@ impl<'a> Run<'a> {
             self.leave_unanswered(code);
         }
         let events = self.take_events();
+        self.ended.turn = self.to_remember();
         Closed {
             events,
             execution_id: self.subject.execution_id,

@@ -70,6 +70,8 @@ pub struct Standing {
     pub tools: Vec<ToolStanding>,
     /// Obligations that the bound policy may impose and this server cannot fulfil.
     pub unavailable_obligations: Vec<String>,
+    /// What bound memory asks for that this server cannot do, in words for people.
+    pub unavailable_memory: Vec<String>,
     /// What this server cannot do of the guardrails and hooks that are bound. It stops an activation everywhere: a run under
     /// them would end, or pass what they are there to stop.
     pub unavailable_controls: Vec<UnenforcedControl>,
@@ -90,6 +92,7 @@ impl Standing {
             flow: FlowStanding::Absent,
             tools: Vec::new(),
             unavailable_obligations: Vec::new(),
+            unavailable_memory: Vec::new(),
             unavailable_controls: Vec::new(),
             unenforced_controls: Vec::new(),
             has_no_route: false,
@@ -241,6 +244,13 @@ impl Release {
         for name in &standing.unavailable_obligations {
             let message = format!("this server cannot fulfil the obligation `{name}`");
             gaps.push(missing("obligations", "obligation_unavailable", message));
+        }
+        for wish in &standing.unavailable_memory {
+            gaps.push(missing(
+                "memory",
+                "memory_unavailable",
+                format!("this server cannot remember as it is asked to: {wish}"),
+            ));
         }
         gaps.extend(standing.unavailable_controls.iter().take(MAX_NAMED_CONTROLS).map(UnenforcedControl::unavailable));
         // Elsewhere such a release is tried out: its versions' warnings and its gates say as much.

@@ -63,11 +63,12 @@ pub struct Surroundings<'a> {
 }
 
 /// The gates that an activation passes besides the approvals and the lane, with what is said where they are open.
-pub(super) const ACTIVATION_GATES: [(&str, &str); 6] = [
+pub(super) const ACTIVATION_GATES: [(&str, &str); 7] = [
     ("policy_bundle", "a policy bundle is bound"),
     ("flow", "the bound flow can be run, or none is bound"),
     ("model_policy", "what asks a provider has an approved route"),
     ("obligations", "this server can fulfil what the policy may oblige it to"),
+    ("memory", "this server can remember what it is asked to"),
     ("controls", "no control promises more than is enforced"),
     ("references", "everything that the flow refers to is bound"),
 ];

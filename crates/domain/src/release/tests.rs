@@ -86,6 +86,7 @@ fn sound() -> Standing {
         flow: FlowStanding::Absent,
         tools: Vec::new(),
         unavailable_obligations: Vec::new(),
+        unavailable_memory: Vec::new(),
         unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
@@ -339,6 +340,7 @@ fn all_gaps_are_named_at_once() {
         },
         tools: Vec::new(),
         unavailable_obligations: vec!["human_review".to_owned()],
+        unavailable_memory: vec!["`/type` of the `memory` `notes`".to_owned()],
         unavailable_controls: vec![UnenforcedControl {
             kind: AssetKind::GuardrailConfig,
             asset: Slug::parse("rails").unwrap(),
@@ -355,6 +357,7 @@ fn all_gaps_are_named_at_once() {
         "step_type_unavailable",
         "model_policy_missing",
         "obligation_unavailable",
+        "memory_unavailable",
         "control_not_enforced",
     ]
     "#);
@@ -363,6 +366,7 @@ fn all_gaps_are_named_at_once() {
         flow: FlowStanding::Broken,
         tools: Vec::new(),
         unavailable_obligations: Vec::new(),
+        unavailable_memory: Vec::new(),
         unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,

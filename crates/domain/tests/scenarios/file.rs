@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
 /// The sections that a scenario may have, each at most once and in this order.
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 17] = [
     "policy.json",
     "flow.yaml",
     "prompt.json",
@@ -12,10 +12,12 @@ const SECTIONS: [&str; 15] = [
     "model_policy.json",
     "sovereignty.json",
     "residencies.json",
+    "memory.json",
     "tools.json",
     "guardrails.json",
     "hooks.json",
     "run.json",
+    "recalled.json",
     "answers.json",
     "tool_results.json",
     "hook_answers.json",

@@ -5,6 +5,7 @@ use crate::{
     policy::{self, RunAsked},
 };
 use fairway_domain::{
+    access::ActorRef,
     asset::{
         canonical::Checksum,
         content::{self, ModelPolicy, SovereigntyProfile, Tool},
@@ -15,14 +16,15 @@ use fairway_domain::{
         outward::{OutwardCall, OutwardError},
         plan::{BoundAsset, BoundTool, RunFacts, RunPlan, Source},
         provider::{Completion, ProviderError, ToolCall},
-        routing::{Answer as Came, Attempt, Question, Routing, Wanted},
-        run::{Cut, Ended, Outside, Run, Subject, Turn},
+        routing::{Answer as Came, Attempt, Embedding, Question, Routing, Wanted},
+        run::{Cut, Ended, Outside, Recollection, Run, Subject, Turn},
         tool::{ToolFailure, ToolRequest},
     },
     flow::{Flow, FlowProblem, parse_yaml},
     guardrail::Guardrails,
     hook::{Hook, HookAnswer, HookError, Hooks},
-    id::{ExecutionId, Ids},
+    id::{ExecutionId, Ids, WorkloadId},
+    memory::{BoundMemory, KeptTurn, MemoryPlace, Recalled, Remembering, SessionId, digest},
     policy::CompiledPolicy,
     prompt::{
         PromptTemplate,
@@ -192,7 +194,9 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
         model_policy,
         routing: routing.unwrap_or_default(),
         bound: bound.collect(),
+        embedding: Embedding::default(),
         knowledge: Vec::new(),
+        memory: memory(scenario),
         tools: tools(scenario),
         guardrails: guardrails(scenario),
         hooks: hooks(scenario),
@@ -240,6 +244,29 @@ fn hooks(scenario: &Scenario) -> Hooks {
     Hooks::of(made.collect())
 }
 
+/// The memory that the release binds, in whose conversation every run is then.
+fn memory(scenario: &Scenario) -> Option<BoundMemory> {
+    let content: Value = scenario.json("memory.json")?;
+    let remembering = Remembering::read(&content).unwrap();
+    Some(BoundMemory { asset: Uuid::from_u128(9).into(), slug: "desk-memory".to_owned(), remembering })
+}
+
+/// What there is of the conversation: questions with their answers, or nobody who could say.
+fn recalled(scenario: &Scenario, now: Timestamp) -> Recollection {
+    let Some(turns) = scenario.json::<Option<Vec<(String, String)>>>("recalled.json").unwrap_or_default() else {
+        return Recollection::Unavailable;
+    };
+    let kept = |(said, answered): (String, String)| KeptTurn {
+        execution_id: Uuid::from_u128(8).into(),
+        digest: digest(&said, &answered, [7; 16]),
+        said,
+        answered,
+        remembered_at: now,
+        expires_at: now,
+    };
+    Recollection::Read(Vec::new(), Recalled { erasure: None, turns: turns.into_iter().map(kept).collect() })
+}
+
 fn prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<ComposedPrompt> {
     let bodies: BTreeMap<String, Value> = scenario.json("included.json").unwrap_or_default();
     let composed = PromptTemplate::parse(content).and_then(|template| {
@@ -285,7 +312,8 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
         sent_digest: sent.digest(),
     };
     let redactor = Redactor::default();
-    let mut run = Run::new(subject, decision, Outside { clock: &outside, ids: &outside, redactor: &redactor });
+    let around = Outside { clock: &outside, ids: &outside, redactor: &redactor };
+    let mut run = Run::new(subject, decision, around).in_conversation();
     let answers: Vec<Answer> = scenario.json("answers.json").unwrap_or_default();
     let mut answers = answers.into_iter();
     let mut turn = run.start();
@@ -295,6 +323,7 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
     let mut results = results.into_iter();
     loop {
         turn = match turn {
+            Turn::Recall => run.recalled(recalled(scenario, asked.now)),
             Turn::Ask(question) => match put(&question, &mut answers, told) {
                 Put::Answered(answer) => run.answered(answer),
                 Put::Cut(cut) => return tell_end(&run.conclude(Some(cut)), told),
@@ -329,7 +358,15 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
             Turn::Ended => break,
         };
     }
-    tell_end(&run.conclude(None), told);
+    let mut ended = run.conclude(None);
+    let session = SessionId::parse("s-1").unwrap();
+    let place = MemoryPlace::of(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
+    let turn = ended.remember((subject.execution_id, place), &[], Some(&[]), around);
+    tell_end(&ended, told);
+    if let Some(written) = turn {
+        tell_text("remembered", &written.turn.said, told);
+        tell_text("  and its answer", &written.turn.answered, told);
+    }
     let unused = answers.count();
     if unused > 0 {
         writeln!(told, "answers that nobody asked for: {unused}").unwrap();
@@ -464,6 +501,9 @@ fn tell_end(ended: &Ended, told: &mut String) {
             "reasons",
             "calls",
             "masked",
+            "operation",
+            "decision",
+            "turns",
             "call",
             "tool",
             "result",

@@ -144,10 +144,16 @@ operations! {
     RunCode = "run_code" => place(P::WorkloadView, P::ExecutionRun);
     // A run that names its lane goes where its caller's binding would not send it.
     ChooseLane = "execute_workload_on_lane" => place(P::WorkloadView, P::ReleaseTransition);
+    // Of a conversation everybody reads its own turns alone, wherever it sees the workload.
+    ReadMemory = "read_session_memory" => place(P::WorkloadView, P::WorkloadView);
+    EraseMemory = "erase_session_memory" => place(P::WorkloadView, P::WorkloadView);
+    // Somebody else's, which `owner` names.
+    EraseMemoryOfOthers = "erase_session_memory_of_others" => place(P::WorkloadView, P::ExecutionKill);
     // The submitter may always read its own run; everybody else needs this.
     ReadExecution = "read_execution" => place(P::ExecutionView, P::ExecutionView);
     // The submitter may always stop and follow its own run.
     CancelExecution = "cancel_execution" => place(P::ExecutionView, P::ExecutionKill);
+    ReadReview = "read_execution_review" => place(P::ExecutionView, P::ReleaseApprove);
     ReviewExecution = "review_execution" => place(P::ExecutionView, P::ReleaseApprove);
     SettleExecution = "settle_execution" => place(P::ExecutionView, P::ExecutionKill);
     ReadExecutionEvents = "read_execution_events" => place(P::ExecutionView, P::ExecutionView);
@@ -167,5 +173,11 @@ operations! {
 
 impl Operation {
     /// Parts of another operation that are not routes of their own: the route's body decides which one is meant.
-    pub const PARTS: &[Self] = &[Self::SuspendWorkload, Self::ExposeWorkload, Self::SubmitRelease, Self::ChooseLane];
+    pub const PARTS: &[Self] = &[
+        Self::SuspendWorkload,
+        Self::ExposeWorkload,
+        Self::SubmitRelease,
+        Self::ChooseLane,
+        Self::EraseMemoryOfOthers,
+    ];
 }

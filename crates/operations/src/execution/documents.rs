@@ -9,9 +9,11 @@ use fairway_domain::{
     execution::{
         plan::{RunFacts, RunPlan},
         retrieval::{Lookup, Retrieved, Unretrieved},
+        routing::Embedding,
     },
     id::{ReleaseId, WorkspaceId},
     knowledge::contract::{AccessMode, Asked, ContractDecision},
+    memory::MemoryPlace,
     slug::Slug,
     tenant::TenantScope,
 };
@@ -26,6 +28,8 @@ pub(super) struct Reader<'r> {
     pub(super) workspace: WorkspaceId,
     pub(super) release: ReleaseId,
     pub(super) environment: &'r Slug,
+    /// Whose conversation it is, where it is one that can be remembered.
+    pub(super) conversation: Option<MemoryPlace>,
     principals: Vec<ActorRef>,
 }
 
@@ -34,26 +38,26 @@ impl<'r> Reader<'r> {
         (scope, workspace): (TenantScope, WorkspaceId),
         (release, environment): (ReleaseId, &'r Slug),
         plan: &'r RunPlan,
-        facts: &RunFacts,
+        (facts, conversation): (&RunFacts, Option<MemoryPlace>),
     ) -> Self {
         let names = std::iter::once(&facts.actor).chain(&facts.groups);
         // A name that is none is nobody's, and no contract can name it.
         let principals = names.filter_map(|name| ActorRef::parse(name).ok()).collect();
-        Self { scope, plan, workspace, release, environment, principals }
+        Self { scope, plan, workspace, release, environment, conversation, principals }
     }
 
-    fn asked(&self) -> Asked<'_> {
-        Asked { principals: &self.principals, workspace: self.workspace, mode: AccessMode::Retrieve }
+    fn asked(&self, mode: AccessMode) -> Asked<'_> {
+        Asked { principals: &self.principals, workspace: self.workspace, mode }
     }
 }
 
 impl Services {
-    /// What the contracts of the bound knowledge bases say. `None` where the books cannot be read: then nobody may read
+    /// What the contracts of the bound knowledge bases say of an access mode. `None` where the books cannot be read: then nobody may read
     /// anything else.
-    pub(super) async fn contracts_say(&self, reader: &Reader<'_>) -> Option<Vec<ContractDecision>> {
+    pub(super) async fn contracts_say(&self, reader: &Reader<'_>, mode: AccessMode) -> Option<Vec<ContractDecision>> {
         let bound = reader.plan.knowledge.iter();
         let questions: Vec<ContractQuestion<'_>> = bound
-            .map(|bound| ContractQuestion { asset: bound.asset, base: &bound.base, asked: reader.asked() })
+            .map(|bound| ContractQuestion { asset: bound.asset, base: &bound.base, asked: reader.asked(mode) })
             .collect();
         let decisions = self.contract_decisions(reader.scope, &questions).await;
         decisions
@@ -66,6 +70,10 @@ impl Services {
     /// Answers a lookup of a run.
     pub(super) async fn look_up(&self, reader: &Reader<'_>, lookup: &Lookup) -> Result<Retrieved, Unretrieved> {
         let bound = reader.plan.knowledge.get(lookup.knowledge).ok_or(Unretrieved::Failed("knowledge_base_unknown"))?;
+        if reader.plan.embedding == Embedding::Refused && bound.base.retrieval.strategy.needs_vectors() {
+            // What is looked for would leave to where the release says that nothing may go.
+            return Err(Unretrieved::Failed("no_compliant_route"));
+        }
         let place = (reader.workspace, reader.environment);
         let served = self.served_revisions(reader.scope, reader.release, place).await.map_err(|error| {
             tracing::warn!(error = &error as &dyn std::error::Error, "pinned revisions could not be looked up");

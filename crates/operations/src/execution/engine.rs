@@ -13,6 +13,7 @@ use fairway_domain::{
         tool::{ToolFailure, ToolRequest, ToolResult},
     },
     flow::Step,
+    knowledge::contract::AccessMode,
     signal::Signal,
     store::CommitError,
     tenant::TenantScope,
@@ -281,7 +282,11 @@ pub(super) async fn run_to_end(
         let question = match turn {
             Turn::Ask(question) => question,
             Turn::Check => {
-                turn = run.checked(keeper.services.contracts_say(reader).await);
+                turn = run.checked(keeper.services.contracts_say(reader, AccessMode::Retrieve).await);
+                continue;
+            }
+            Turn::Recall => {
+                turn = run.recalled(keeper.services.recall(reader).await);
                 continue;
             }
             Turn::LookUp(lookup) => {

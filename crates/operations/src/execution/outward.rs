@@ -13,9 +13,9 @@ impl Services {
         // A tenant's secrets lie below its slug.
         let tenant = self.stores.tenants.find(scope).await.map_err(|error| {
             tracing::error!(error = &error as &dyn std::error::Error, "the tenant of a call could not be found");
-            OutwardError::Secret
+            OutwardError::Unprepared
         })?;
-        let tenant = tenant.ok_or(OutwardError::Secret)?;
+        let tenant = tenant.ok_or(OutwardError::Unprepared)?;
         self.outward.call(&tenant.slug, call).await
     }
 }

@@ -12,13 +12,14 @@ use fairway_domain::{
     execution::{
         plan::{BoundAsset, BoundTool, RunPlan, Source},
         retrieval::BoundKnowledge,
-        routing::Routing,
+        routing::{Embedding, Routing},
     },
     flow::Flow,
     guardrail::Guardrails,
     hook::{Hook, Hooks},
     id::{ReleaseId, TenantId},
     knowledge::KnowledgeBase,
+    memory::{BoundMemory, Remembering},
     release::{Binding, Release, reference::meant_by},
     slug::Slug,
     store::Revision,
@@ -130,6 +131,7 @@ impl Services {
         let (mut policy, mut flow, mut prompt) = (None, None, None);
         let (mut model_policy, mut legacy_policy, mut sovereignty) = (None, None, None);
         let (mut bound, mut included, mut knowledge) = (Vec::new(), Vec::new(), Vec::new());
+        let mut memories = Vec::new();
         let mut tools = Vec::new();
         let (mut guardrails, mut hooks) = (Guardrails::default(), Vec::new());
         let (mut text, mut compiled) = (1_024_usize, 0_usize);
@@ -143,6 +145,7 @@ impl Services {
                     | AssetKind::ModelConfig
                     | AssetKind::SovereigntyProfile
                     | AssetKind::KnowledgeBase
+                    | AssetKind::Memory
                     | AssetKind::ToolDefinition
                     | AssetKind::GuardrailConfig
                     | AssetKind::HookDefinition
@@ -162,6 +165,15 @@ impl Services {
                 let base = base.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?;
                 let slug = binding.asset_slug.to_string();
                 knowledge.push(BoundKnowledge { asset: binding.asset_id, slug, base });
+            }
+            if binding.role == AssetKind::Memory {
+                // What asks for more than this server can do was activated before it was looked at: nothing is remembered.
+                let remembering = Remembering::read(&content).ok();
+                memories.push(remembering.map(|remembering| BoundMemory {
+                    asset: binding.asset_id,
+                    slug: binding.asset_slug.to_string(),
+                    remembering,
+                }));
             }
             if binding.role == AssetKind::GuardrailConfig {
                 let added = guardrails.add(binding.asset_slug.as_str(), &content);
@@ -201,6 +213,8 @@ impl Services {
         compiled = compiled.saturating_add(guardrails.compiled_bytes());
         let model_policy = model_policy.or(legacy_policy);
         let residency = |slot: &str| self.provider.residency(slot);
+        let account = &self.settings.knowledge.embedding.account;
+        let embedding = Embedding::of(sovereignty.as_ref(), account, residency(account));
         let routing = model_policy.as_ref().map(|policy| Routing::of(policy, sovereignty.as_ref(), residency));
         Ok(KeptPlan {
             plan: RunPlan {
@@ -209,7 +223,12 @@ impl Services {
                 prompt,
                 model_policy,
                 routing: routing.unwrap_or_default(),
+                embedding,
                 knowledge,
+                memory: match <[Option<BoundMemory>; 1]>::try_from(memories) {
+                    Ok([memory]) => memory,
+                    Err(_) => None,
+                },
                 tools,
                 guardrails: Arc::new(guardrails),
                 hooks: Hooks::of(hooks),

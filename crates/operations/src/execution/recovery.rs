@@ -134,6 +134,7 @@ impl Services {
             lineage: Vec::new(),
             fulfilled,
             progress: None,
+            memory: None,
             finished_at,
             fact,
         }

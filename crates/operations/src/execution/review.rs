@@ -11,7 +11,7 @@ use fairway_domain::{
     audit::Stamp,
     execution::{
         Execution,
-        review::{Overdue, PendingReview, ReviewEnd, ReviewRefusal, Verdict},
+        review::{AwaitingAnswer, Overdue, PendingReview, ReviewEnd, ReviewRefusal, Verdict},
     },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
@@ -54,7 +54,7 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Done<ReadExecution>, Failure> {
         let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
-        let scope = self.enter_review(caller, &execution, own).await?;
+        let scope = self.enter_review(caller, (&execution, own), Operation::ReviewExecution).await?;
         let outcome = keyed(key, 200, id.uuid());
         let done = self.once(
             scope,
@@ -66,9 +66,27 @@ impl Services {
         Ok(replayed.with(self.execution_detail(caller, id, None).await?))
     }
 
-    async fn enter_review(&self, caller: &Caller, execution: &Execution, own: Own) -> Result<TenantScope, Failure> {
+    /// The answer of a run that waits, to whoever may give a verdict on it.
+    ///
+    /// # Errors
+    /// As for the verdict.
+    pub async fn awaiting_review(&self, caller: &Caller, id: ExecutionId) -> Result<AwaitingAnswer, Failure> {
+        let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
+        let scope = self.enter_review(caller, (&execution, own), Operation::ReadReview).await?;
+        let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
+        PendingReview::of(&record)?.show_to(&caller.actor)?;
+        let found = self.stores.reviews.awaiting(scope, id).await?;
+        Ok(found.ok_or(ReviewRefusal::NotPending)?)
+    }
+
+    async fn enter_review(
+        &self,
+        caller: &Caller,
+        (execution, own): (&Execution, Own),
+        operation: Operation,
+    ) -> Result<TenantScope, Failure> {
         let place = self.place_of_run(caller, execution).await?;
-        match gate::enter(caller, Operation::ReviewExecution, &place) {
+        match gate::enter(caller, operation, &place) {
             // It sees its own run, so it is told what is missing.
             Err(Failure::NotFound) if own == Own::Yes => Err(gate::refused(caller, Permission::ReleaseApprove)),
             entered => entered,

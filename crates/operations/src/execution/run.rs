@@ -20,6 +20,7 @@ use fairway_domain::{
         run::{Closed, Cut, Ended, Outside, Run, Subject},
     },
     id::ShareLinkId,
+    memory::{MemoryPlace, Writeback},
     policy::{Obligation, PolicyDecision},
     signal::Signal,
     store::CommitError,
@@ -109,9 +110,9 @@ impl Running {
     /// Runs to the end and stores it.
     pub(super) async fn run(self, look: &Notify) -> Ran {
         match self.to_end(look).await {
-            Ok((ended, last)) => {
+            Ok((ended, last, remembered)) => {
                 let finished_at = self.services.clock.now();
-                let ending = self.ending(ended, last, finished_at);
+                let ending = Ending { memory: remembered, ..self.ending(ended, last, finished_at) };
                 if self.store(&ending).await { Ran::Ended(Box::new(self.as_ended(&ending))) } else { Ran::Lost }
             }
             Err(Unended::Moved) => Ran::Moved,
@@ -123,17 +124,17 @@ impl Running {
         Held { execution_id: self.acceptance.execution_id, lease: self.lease }
     }
 
-    async fn to_end(&self, look: &Notify) -> Result<(Ended, Option<Progress>), Unended> {
+    async fn to_end(&self, look: &Notify) -> Result<(Ended, Option<Progress>, Option<Writeback>), Unended> {
         match &self.work {
             Work::Steps => self.steps(look).await,
             Work::Script { script, .. } => {
                 let closed = self.script(script, look).await;
-                Ok((self.fulfil(closed, look).await, None))
+                Ok((self.fulfil(closed, look).await, None, None))
             }
         }
     }
 
-    async fn steps(&self, look: &Notify) -> Result<(Ended, Option<Progress>), Unended> {
+    async fn steps(&self, look: &Notify) -> Result<(Ended, Option<Progress>, Option<Writeback>), Unended> {
         let services = &self.services;
         let outside = Outside {
             clock: services.clock.as_ref(),
@@ -150,6 +151,10 @@ impl Running {
             sent_digest: self.input_digest,
         };
         let mut run = Run::new(subject, self.decision.clone(), outside);
+        let conversation = self.conversation();
+        if conversation.is_some() {
+            run = run.in_conversation();
+        }
         if self.keeping == Keeping::Telling {
             run = run.telling();
         }
@@ -161,12 +166,12 @@ impl Running {
             let acceptance = self.acceptance.clone();
             self.start(Start { acceptance, on, lease: self.lease, progress, share_link }).await?;
         }
+        let place = (self.scope, accepted.workspace_id);
+        let under = (accepted.release_id, &accepted.environment);
+        let reader = Reader::new(place, under, &self.plan.plan, (&self.facts, conversation));
         let cut = if self.cancelled_by.get().is_some() {
             Some(Cut::Cancelled)
         } else {
-            let place = (self.scope, accepted.workspace_id);
-            let under = (accepted.release_id, &accepted.environment);
-            let reader = Reader::new(place, under, &self.plan.plan, &self.facts);
             let going = run_to_end(&mut run, turn, &mut keeper, &reader);
             tokio::select! {
                 in_time = tokio::time::timeout(self.time_left, going) => in_time.unwrap_or(Some(Cut::Overdue)),
@@ -178,7 +183,15 @@ impl Running {
             return Err(Unended::Lost);
         }
         let last = keeper.last_piece(std::mem::take(&mut closed.events));
-        Ok((self.fulfil(closed, look).await, last))
+        let mut ended = self.fulfil(closed, look).await;
+        let remembered = services.write_back(&mut ended, accepted.execution_id, &reader).await;
+        Ok((ended, last, remembered))
+    }
+
+    /// The conversation that the run is part of, where it is somebody's.
+    fn conversation(&self) -> Option<MemoryPlace> {
+        let Acceptance { workload_id, submitter, sender, .. } = &self.acceptance;
+        MemoryPlace::of(*workload_id, submitter, sender.session()?)
     }
 
     async fn start(&self, start: Start) -> Result<(), Unended> {
@@ -293,6 +306,7 @@ impl Running {
             lineage: ended.lineage,
             fulfilled: ended.fulfilled,
             progress,
+            memory: None,
             finished_at,
             fact,
         }

@@ -25,6 +25,7 @@ use fairway_domain::{
     },
     id::{DecisionId, ExecutionId, RequestId},
     idempotency::{Known, RequestKey},
+    memory::SessionId,
     policy,
     release::lane::Lane,
     share_link::{ResultToken, TokenRefusal},
@@ -62,6 +63,8 @@ pub struct ExecuteRequest {
     pub pass: Option<Pass>,
     /// Where the request comes from; `None` for nowhere outside.
     pub address: Option<ClientAddress>,
+    /// The conversation that the run is part of.
+    pub session: Option<SessionId>,
     /// What the caller waits for.
     pub patience: Patience,
 }
@@ -288,6 +291,7 @@ impl Services {
             request_id: caller.request_id,
             groups: caller.groups.iter().map(ActorRef::to_string).collect(),
             lane: wanted.as_str().to_owned(),
+            session: request.session.as_ref().map(SessionId::to_string),
         };
         let (guest, result_token) = admission::guest(self, caller, pass);
         let guest = Guest { delegate: decided.client.as_ref().map(|client| client.actor.clone()), ..guest };

@@ -13,6 +13,7 @@ use fairway_domain::{
     },
     flow::{Flow, StepKind},
     guardrail, hook,
+    memory::Remembering,
     release::{
         Binding, Release,
         activate::{FlowStanding, RouteStanding, Standing, UnenforcedControl},
@@ -75,6 +76,7 @@ impl Services {
             flow: FlowStanding::Absent,
             tools: Vec::new(),
             unavailable_obligations: Vec::new(),
+            unavailable_memory: Vec::new(),
             unavailable_controls: Vec::new(),
             unenforced_controls,
             has_no_route: match depth {
@@ -95,6 +97,13 @@ impl Services {
                     let said = self.said(scope, binding).await?;
                     let Said::Obligations(names) = &*said else { return Err(OTHER_KIND) };
                     standing.unavailable_obligations.clone_from(names);
+                }
+                AssetKind::Memory => {
+                    let said = self.said(scope, binding).await?;
+                    let Said::Memory(beyond) = &*said else { return Err(OTHER_KIND) };
+                    let named =
+                        |pointer: &&'static str| format!("`{pointer}` of the `memory` `{}`", binding.asset_slug);
+                    standing.unavailable_memory.extend(beyond.iter().map(named));
                 }
                 AssetKind::GuardrailConfig | AssetKind::HookDefinition => {
                     let said = self.said(scope, binding).await?;
@@ -117,7 +126,6 @@ impl Services {
                 | AssetKind::McpServer
                 | AssetKind::Skill
                 | AssetKind::Agent
-                | AssetKind::Memory
                 | AssetKind::EvaluationSuite
                 | AssetKind::ConnectorDefinition
                 | AssetKind::SovereigntyProfile
@@ -129,6 +137,9 @@ impl Services {
         if let (None, Some(binding)) = (standing.primary_route, legacy) {
             // Runs are then routed by what the configuration says.
             standing.primary_route = Some(self.route_standing(scope, binding).await?);
+        }
+        if release.bindings.iter().filter(|binding| binding.role == AssetKind::Memory).count() > 1 {
+            standing.unavailable_memory.push("more than one `memory` is bound".to_owned());
         }
         Ok(standing)
     }
@@ -227,6 +238,8 @@ pub(crate) enum Said {
     Controls(Vec<String>),
     /// What a workload profile asks of approvals.
     Profile(ApprovalRule),
+    /// JSON pointers to what a memory asks for and this server cannot do.
+    Memory(Vec<&'static str>),
     /// Nothing.
     Nothing,
 }
@@ -240,13 +253,13 @@ impl Said {
             AssetKind::GuardrailConfig => Self::Controls(guardrail::unavailable(content).map_err(|_| UNREADABLE)?),
             AssetKind::HookDefinition => Self::Controls(hook::unavailable(content).map_err(|_| UNREADABLE)?),
             AssetKind::WorkloadProfile => Self::Profile(ApprovalRule::of_profile(content)),
+            AssetKind::Memory => Self::Memory(Remembering::read(content).err().unwrap_or_default()),
             AssetKind::ToolDefinition => tool(content)?,
             AssetKind::PromptTemplate
             | AssetKind::KnowledgeBase
             | AssetKind::McpServer
             | AssetKind::Skill
             | AssetKind::Agent
-            | AssetKind::Memory
             | AssetKind::EvaluationSuite
             | AssetKind::ConnectorDefinition
             | AssetKind::SovereigntyProfile

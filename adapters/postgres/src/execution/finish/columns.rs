@@ -1,6 +1,6 @@
 //! Ends of runs, column by column.
 
-use super::Asking;
+use super::{Asking, memory::Turns};
 use crate::{database::Param, guarded::Facts};
 use fairway_domain::{
     evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem},
@@ -35,6 +35,7 @@ pub(super) struct Many<'a> {
     payloads: Payloads<'a>,
     told: Told,
     reviews: Reviews,
+    turns: Turns<'a>,
 }
 
 #[derive(Default)]
@@ -157,6 +158,9 @@ impl<'a> Many<'a> {
             self.reviews.of.push(id);
             self.reviews.within.push(within.as_secs_f64());
         }
+        if let Some(written) = &ending.memory {
+            self.turns.push(id, written);
+        }
         if let Some(progress) = &ending.progress {
             self.told.of.push(id);
             self.told.positions.push(i16::try_from(progress.position).unwrap_or(i16::MAX));
@@ -235,6 +239,13 @@ impl<'a> Many<'a> {
             &self.reviews.within,
         ];
         params.extend_from_slice(&more);
+        params
+    }
+
+    /// The same, and the turns of conversations.
+    pub(super) fn with_memory(&self) -> Vec<Param<'_>> {
+        let mut params = self.with_more();
+        params.extend_from_slice(&self.turns.params());
         params
     }
 }

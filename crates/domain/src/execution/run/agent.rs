@@ -40,8 +40,6 @@ pub(super) struct Agent<'a> {
     turns_left: u64,
     /// What the last answer wants to be called.
     wanted: VecDeque<ToolCall>,
-    /// How many calls there were.
-    calls: u32,
     under_way: Option<UnderWay<'a>>,
 }
 
@@ -81,7 +79,6 @@ impl<'a> Run<'a> {
             tools,
             turns_left: most.unwrap_or(DEFAULT_TURNS),
             wanted: VecDeque::new(),
-            calls: 0,
             under_way: None,
         };
         self.ask_agent(step, agent)
@@ -115,7 +112,13 @@ impl<'a> Run<'a> {
             Ok(completion) => completion,
             Err(failure) => return self.go_on(step, began, Err(failure)),
         };
-        let wants = completion.tool_calls.clone();
+        let mut wants = completion.tool_calls.clone();
+        // Each call is a document of evidence, and of so many nobody could look at one.
+        let beyond = wants.len().saturating_sub(CALLS);
+        wants.truncate(CALLS);
+        if beyond > 0 {
+            self.keep_calls_beyond(step, beyond);
+        }
         if wants.is_empty() {
             // What it said on the way is no part of the answer, so nothing was told before.
             self.tell_answer(step, was_told, &completion.text);
@@ -160,10 +163,10 @@ impl<'a> Run<'a> {
                     Err(failure) => self.go_on(step, began, Err(failure)),
                 };
             };
-            agent.calls = agent.calls.saturating_add(1);
+            self.tool_calls = self.tool_calls.saturating_add(1);
             let tool = agent.tools.iter().find(|bound| bound.tool.name == wanted.name).copied();
             let arguments = arguments(&wanted.arguments);
-            let refusal = refusal(&agent, tool, arguments.as_ref());
+            let refusal = refusal(tool, arguments.as_ref());
             let said = arguments.map_or(Value::String(wanted.arguments), Value::Object);
             let room = self.allowance.take_for(&said);
             let at = self.outside.clock.now();
@@ -194,7 +197,7 @@ impl<'a> Run<'a> {
         let execution = self.subject.execution_id;
         let Some(agent) = &mut self.agent else { return Turn::Ended };
         let Some(under_way) = &mut agent.under_way else { return Turn::Ended };
-        let call_id = format!("{execution}.tool.{}", agent.calls);
+        let call_id = format!("{execution}.tool.{}", self.tool_calls);
         under_way.arguments.clone_from(&arguments);
         let (Some(bound), Value::Object(said)) = (under_way.tool, arguments) else { return Turn::Ended };
         // Whoever changed them may have changed them for the worse.
@@ -244,7 +247,9 @@ impl<'a> Run<'a> {
 
     /// Goes on with what guardrails and hooks left of what a tool gave.
     pub(super) fn tool_gave(&mut self, walking: Walking<'a>, given: Value) -> Turn {
-        self.tool_told(walking, Ok(given))
+        // Whoever changed it may have changed it for the worse.
+        let fits = self.under_way().and_then(|call| call.tool).is_some_and(|bound| bound.tool.gives(&given));
+        self.tool_told(walking, if fits { Ok(given) } else { Err("tool_result_invalid") })
     }
 
     /// Goes on without a result.
@@ -292,9 +297,19 @@ impl<'a> Run<'a> {
         self.keep_tool_call(step, &call, &Err("not_waited_for"));
     }
 
+    /// Notes that an answer wanted more calls than are looked at. The model is asked as if it had not said them.
+    fn keep_calls_beyond(&mut self, step: &Step, beyond: usize) {
+        let body = Map::from_iter([
+            ("step_id".to_owned(), json!(step.id)),
+            ("result".to_owned(), json!("tool_calls_exceeded")),
+            ("calls".to_owned(), json!(beyond)),
+        ]);
+        self.keep_document("tool_call", "tool-call.json", body);
+    }
+
     /// What was called and how it went: codes and lengths, and beside them, where they can be erased, the words.
     fn keep_tool_call(&mut self, step: &Step, call: &UnderWay<'_>, result: &Result<Value, &'static str>) {
-        let number = self.agent.as_ref().map_or(0, |agent| agent.calls);
+        let number = self.tool_calls;
         let latency = super::span(call.at, self.outside.clock.now());
         let said = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
         let payload = Payload { body: said.to_string(), salt: self.outside.ids.salt() };
@@ -328,18 +343,9 @@ fn arguments(text: &str) -> Option<Map<String, Value>> {
 }
 
 /// Why a call is not made.
-fn refusal(
-    agent: &Agent<'_>,
-    tool: Option<&BoundTool>,
-    arguments: Option<&Map<String, Value>>,
-) -> Option<&'static str> {
-    // So many of one answer are asked for at once that nobody could look at them.
-    let asked = agent.messages.iter().rev().take_while(|message| message.role == MessageRole::Tool).count();
+fn refusal(tool: Option<&BoundTool>, arguments: Option<&Map<String, Value>>) -> Option<&'static str> {
     let Some(tool) = tool else { return Some("tool_unknown") };
     let Some(arguments) = arguments else { return Some("tool_arguments_malformed") };
-    if asked >= CALLS {
-        return Some("tool_calls_exceeded");
-    }
     if tool.tool.needs_approval() {
         return Some("tool_needs_approval");
     }

@@ -62,6 +62,7 @@ impl<'a> Run<'a> {
         if let Some(documents) = inputs.get("documents").and_then(as_message) {
             messages.insert(0, Message::of(MessageRole::User, documents));
         }
+        messages.splice(0..0, self.conversing.earlier().iter().cloned());
         Ok((system_prompt, messages))
     }
 

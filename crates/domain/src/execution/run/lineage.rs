@@ -10,6 +10,7 @@ use crate::{
         reference::{Reference, Template},
     },
     knowledge::retrieval::RetrievedChunk,
+    memory::KeptTurn,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -96,6 +97,19 @@ impl Run<'_> {
             untrusted: Some(UntrustedReason::RetrievedDocument),
         };
         self.note(ActionClass::Read, chunks.iter().map(read).collect());
+    }
+
+    /// Earlier turns of the run's conversation: a person wrote one half of each, and a model the other.
+    pub(super) fn note_memory(&mut self, memory: &str, turns: &[KeptTurn]) {
+        let read = |turn: &KeptTurn| Read {
+            origin: Origin::Memory,
+            influence_role: InfluenceRole::Input,
+            reference: format!("{memory}#{}", turn.execution_id),
+            digest: turn.digest,
+            size_bytes: length(turn.said.len().saturating_add(turn.answered.len())),
+            untrusted: Some(UntrustedReason::ModelOutput),
+        };
+        self.note(ActionClass::Read, turns.iter().map(read).collect());
     }
 
     /// What a tool gave. Whoever answers there is nobody of this service.

@@ -52,11 +52,12 @@ impl Closed {
             // The owner is told of the end, and this is none.
             self.ended.fulfilled.retain(|(obligation, _)| *obligation != Obligation::NotifyOwner);
         }
+        self.ended.offer();
         self.ended
     }
 
     fn refuse(&mut self) {
-        self.ended.output = None;
+        (self.ended.output, self.ended.turn) = (None, None);
         if self.ended.outcome == Outcome::Success {
             (self.ended.status, self.ended.outcome) = (Status::Failed, Outcome::Failure);
             let message = "the policy asks for something that this server cannot do";

@@ -15,6 +15,7 @@ use crate::{
     flow::Step,
     guardrail::Looking,
     id::{ExecutionId, Ids},
+    memory::OfferedTurn,
     policy::{Obligation, PolicyDecision},
     redaction::Redactor,
     time::{Clock, Timestamp},
@@ -56,6 +57,8 @@ pub struct Outside<'a> {
 pub enum Turn {
     /// What the contracts of the bound knowledge bases say, in their order, before anything else is done.
     Check,
+    /// What there is of its conversation.
+    Recall,
     /// A model's answer.
     Ask(Box<Question>),
     /// Documents.
@@ -93,6 +96,8 @@ pub struct Ended {
     pub fulfilled: Vec<(Obligation, Timestamp)>,
     /// The strictest decision of the run.
     pub decision: PolicyDecision,
+    /// What it offers to memory.
+    pub turn: Option<OfferedTurn>,
 }
 
 /// A run that has ended, and what it owes.

@@ -59,6 +59,7 @@ pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &Fresh<'_>) -> R
         flow: FlowStanding::Absent,
         tools: Vec::new(),
         unavailable_obligations: Vec::new(),
+        unavailable_memory: Vec::new(),
         unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,

@@ -1,8 +1,7 @@
 //! A JSON reader for text that two programs must understand alike (RFC 7493): no name twice in an object, no lone
 //! surrogates, no integer that would be rounded, nothing after the value; and within bounds: no NUL, which PostgreSQL
-//! cannot store, and no deep nesting.
+//! cannot store, and no deep nesting. Bodies of requests are read so, and what models answer where it has to be JSON.
 
-use crate::error::ApiError;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::{cell::Cell, fmt};
@@ -25,19 +24,33 @@ const BEYOND_INTEGERS: f64 = 9_223_372_036_854_775_808.0;
 const NODE: usize = 11 * (size_of::<String>() + VALUE) + PIECE;
 const NODE_MEMBERS: usize = 6;
 
-/// Reads one JSON value.
-pub(super) fn read(bytes: &[u8]) -> Result<Value, ApiError> {
-    let text = std::str::from_utf8(bytes).map_err(|_| ApiError::malformed_json())?;
+/// Why bytes are not read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum JsonRefusal {
+    /// It is no JSON, or none that two programs would read alike, or it holds what cannot be kept.
+    #[error("the text is no JSON that is read here")]
+    Malformed,
+    /// It has more values, or takes more room, than is given to one text.
+    #[error("the text holds too much")]
+    TooLarge,
+}
+
+/// Reads one JSON value of at most 100 000 values, 64 levels and 8 MiB of memory.
+///
+/// # Errors
+/// See [`JsonRefusal`].
+pub fn read(bytes: &[u8]) -> Result<Value, JsonRefusal> {
+    let text = std::str::from_utf8(bytes).map_err(|_| JsonRefusal::Malformed)?;
     let mut reader = serde_json::Deserializer::from_str(text);
     let left =
         Allowance { values: Cell::new(MOST_VALUES), room: Cell::new(MOST_ROOM), may_be_rounded: Cell::new(false) };
     let value = Strict { depth: DEEPEST, left: &left }
         .deserialize(&mut reader)
-        .map_err(|_| if left.is_spent() { ApiError::payload_too_large() } else { ApiError::malformed_json() })?;
-    reader.end().map_err(|_| ApiError::malformed_json())?;
+        .map_err(|_| if left.is_spent() { JsonRefusal::TooLarge } else { JsonRefusal::Malformed })?;
+    reader.end().map_err(|_| JsonRefusal::Malformed)?;
     // Read as a float, an integer has lost its last digits, and only the text still tells that it was one.
     if left.may_be_rounded.get() && holds_wide_integer(text) {
-        return Err(ApiError::malformed_json());
+        return Err(JsonRefusal::Malformed);
     }
     Ok(value)
 }
@@ -226,7 +239,7 @@ mod tests {
             b"/* a */ {}",
         ] {
             let refusal = read(bad).unwrap_err();
-            assert_eq!(refusal.code(), "malformed_json", "{}", String::from_utf8_lossy(bad));
+            assert_eq!(refusal, JsonRefusal::Malformed, "{}", String::from_utf8_lossy(bad));
         }
     }
 
@@ -234,11 +247,11 @@ mod tests {
     fn bounds_the_number_of_values() {
         let list = |count: usize| format!("[{}0]", "0,".repeat(count - 1));
         assert!(read(list(MOST_VALUES - 2).as_bytes()).is_ok());
-        assert_eq!(read(list(MOST_VALUES).as_bytes()).unwrap_err().code(), "payload_too_large");
+        assert_eq!(read(list(MOST_VALUES).as_bytes()).unwrap_err(), JsonRefusal::TooLarge);
         let members: Vec<String> = (0..MOST_VALUES).map(|index| format!("\"{index}\":0")).collect();
         let object = format!("{{{}}}", members.join(","));
-        assert_eq!(read(object.as_bytes()).unwrap_err().code(), "payload_too_large");
-        assert_eq!(read(b"[1,").unwrap_err().code(), "malformed_json");
+        assert_eq!(read(object.as_bytes()).unwrap_err(), JsonRefusal::TooLarge);
+        assert_eq!(read(b"[1,").unwrap_err(), JsonRefusal::Malformed);
     }
 
     #[test]
@@ -248,9 +261,9 @@ mod tests {
         assert!(read(list(&format!("\"{}\"", "x".repeat(70)), 50_000).as_bytes()).is_ok());
         assert!(read(format!("\"{}\"", "x".repeat(4 << 20)).as_bytes()).is_ok());
         for (item, count) in [("{\"a\":1}", 20_000), ("{\"a\":{}}", 20_000), ("[\"a\",{\"a\":\"\"}]", 20_000)] {
-            assert_eq!(read(list(item, count).as_bytes()).unwrap_err().code(), "payload_too_large", "{item}");
+            assert_eq!(read(list(item, count).as_bytes()).unwrap_err(), JsonRefusal::TooLarge, "{item}");
         }
-        assert_eq!(read(format!("\"{}\"", "x".repeat(MOST_ROOM)).as_bytes()).unwrap_err().code(), "payload_too_large");
+        assert_eq!(read(format!("\"{}\"", "x".repeat(MOST_ROOM)).as_bytes()).unwrap_err(), JsonRefusal::TooLarge);
     }
 
     #[test]

@@ -1,0 +1,117 @@
+//! The turns of conversations that are kept with the ends of runs.
+
+use crate::{database::Param, memory::meeting};
+use fairway_domain::memory::{OnRevoke, Writeback};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// Turns that are written, each only if nobody erased its conversation since the run was told of it and no contract that it
+/// is kept under is revoked. Rows of conversations are taken in one order by everybody.
+macro_rules! remembered {
+    () => {
+        "offered AS MATERIALIZED (
+            SELECT ended.tenant_id, execution_id, workload_id, turn.owner, turn.session_id, meeting, erasure, asset_id, said,
+                answered, turn.salt, digest, clean, contracts, erased_on_revoke, most, days
+            FROM unnest($60::uuid[], $61::text[], $62::text[], $63::text[], $64::uuid[], $65::uuid[], $66::text[], $67::text[],
+                $68::bytea[], $69::bytea[], $70::bool[], $71::jsonb[], $72::bool[], $73::bigint[], $74::int[])
+                AS turn (execution_id, owner, session_id, meeting, erasure, asset_id, said, answered, salt, digest, clean,
+                contracts, erased_on_revoke, most, days)
+            JOIN ended USING (execution_id)
+         ),
+         met AS (
+            INSERT INTO memory_session AS held (tenant_id, workload_id, owner, session_id, erasure, touched_at)
+            SELECT tenant_id, workload_id, owner, meeting, erasure, fairway_now() FROM offered
+            ORDER BY tenant_id, workload_id, owner, meeting
+            ON CONFLICT (tenant_id, workload_id, owner, session_id) DO UPDATE SET touched_at = excluded.touched_at
+            WHERE held.erasure IS NOT DISTINCT FROM excluded.erasure
+            RETURNING tenant_id, workload_id, owner, session_id AS meeting
+         ),
+         turns AS (
+            INSERT INTO memory_turn (tenant_id, execution_id, workload_id, asset_id, owner, session_id, said, answered,
+                bytes, salt, digest, clean, contracts, erased_on_revoke, remembered_at, expires_at)
+            SELECT tenant_id, execution_id, workload_id, asset_id, owner, session_id, said, answered,
+                octet_length(said) + octet_length(answered), salt, digest, clean,
+                ARRAY(SELECT jsonb_array_elements_text(contracts)), erased_on_revoke, fairway_now(),
+                fairway_now() + make_interval(days => days)
+            FROM offered JOIN met USING (tenant_id, workload_id, owner, meeting)
+            WHERE NOT EXISTS (
+                SELECT FROM access_contract AS contract
+                WHERE contract.tenant_id = offered.tenant_id AND contract.revoked
+                    AND contract.contract_id IN (SELECT jsonb_array_elements_text(contracts)))
+            ON CONFLICT DO NOTHING
+         ),
+         trimmed AS (
+            DELETE FROM memory_turn USING offered, LATERAL (
+                SELECT old.execution_id FROM memory_turn AS old
+                WHERE old.tenant_id = offered.tenant_id AND old.workload_id = offered.workload_id
+                    AND old.owner = offered.owner AND old.asset_id = offered.asset_id
+                    AND (meeting = '' OR old.session_id = offered.session_id)
+                ORDER BY old.remembered_at DESC, old.execution_id DESC OFFSET offered.most - 1
+            ) AS old
+            WHERE memory_turn.tenant_id = offered.tenant_id AND memory_turn.execution_id = old.execution_id
+         ),"
+    };
+}
+pub(super) use remembered;
+
+/// Turns, column by column.
+#[derive(Default)]
+pub(super) struct Turns<'a> {
+    of: Vec<Uuid>,
+    owners: Vec<String>,
+    sessions: Vec<&'a str>,
+    meetings: Vec<&'a str>,
+    erasures: Vec<Option<Uuid>>,
+    assets: Vec<Uuid>,
+    said: Vec<&'a str>,
+    answered: Vec<&'a str>,
+    salts: Vec<&'a [u8]>,
+    digests: Vec<Vec<u8>>,
+    clean: Vec<bool>,
+    contracts: Vec<Value>,
+    erased_on_revoke: Vec<bool>,
+    most: Vec<i64>,
+    days: Vec<i32>,
+}
+
+impl<'a> Turns<'a> {
+    pub(super) fn push(&mut self, of: Uuid, written: &'a Writeback) {
+        let Writeback { place, turn, salt, contracts } = written;
+        let rules = &turn.memory.remembering;
+        self.of.push(of);
+        self.owners.push(place.owner.to_string());
+        self.sessions.push(place.session.as_str());
+        self.meetings.push(meeting(rules.scope, place));
+        self.erasures.push(turn.erasure);
+        self.assets.push(turn.memory.asset.uuid());
+        self.said.push(&turn.said);
+        self.answered.push(&turn.answered);
+        self.salts.push(salt);
+        self.digests.push(written.digest().to_vec());
+        self.clean.push(rules.personal_data.wants_clean());
+        self.contracts.push(json!(contracts));
+        self.erased_on_revoke.push(rules.on_revoke == OnRevoke::Erase);
+        self.most.push(i64::from(rules.most));
+        self.days.push(i32::try_from(rules.days).unwrap_or(i32::MAX));
+    }
+
+    pub(super) fn params(&self) -> [Param<'_>; 15] {
+        [
+            &self.of,
+            &self.owners,
+            &self.sessions,
+            &self.meetings,
+            &self.erasures,
+            &self.assets,
+            &self.said,
+            &self.answered,
+            &self.salts,
+            &self.digests,
+            &self.clean,
+            &self.contracts,
+            &self.erased_on_revoke,
+            &self.most,
+            &self.days,
+        ]
+    }
+}

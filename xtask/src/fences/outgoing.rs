@@ -1,0 +1,115 @@
+//! Where a request may leave from: what the product asks for on behalf of anybody goes through the guard.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// What opens a connection to somebody: clients of HTTP, of buckets and of collectors, and bare sockets.
+const CLIENTS: &[&str] = &[
+    "reqwest",
+    "hyper::client",
+    "hyper_util",
+    "awc",
+    "ureq",
+    "isahc",
+    "curl::easy",
+    "object_store",
+    "opentelemetry_otlp",
+    "TcpStream::connect",
+    "TcpSocket",
+    "UdpSocket",
+    "UnixStream::connect",
+];
+
+/// Who may, and why: the guard itself, what is no part of the product, and what speaks to an address that stands in the
+/// settings or on a command line and in no request.
+const DOORS: &[&str] = &[
+    "crates/egress/src",
+    "crates/testkit/src",
+    "crates/bench/src",
+    // `fairway-server seed`, to the server that its caller names.
+    "crates/api/src/seed/remote.rs",
+    // Spans, to the collector of `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    "crates/api/src/telemetry.rs",
+    // Artifacts, to the bucket of `FAIRWAY_ARTIFACTS_URL`.
+    "adapters/artifacts/src",
+];
+
+/// Every source file of the product that opens connections of its own.
+pub(crate) fn breaches(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for source in sources {
+        let relative = source.strip_prefix(root).unwrap_or(source);
+        let text = fs::read_to_string(source).with_context(|| format!("reading {}", relative.display()))?;
+        found.extend(breach(relative, &text));
+    }
+    for door in DOORS {
+        if !root.join(door).exists() {
+            bail!("{door} is a door that leads nowhere: take it off the list in xtask/src/fences/outgoing.rs");
+        }
+    }
+    Ok(found)
+}
+
+fn breach(path: &Path, text: &str) -> Option<String> {
+    let is_product = path.starts_with("crates") || path.starts_with("adapters");
+    let is_test = path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "benches");
+    if !is_product || is_test || DOORS.iter().any(|door| path.starts_with(door)) {
+        return None;
+    }
+    let named =
+        |client: &&&str| text.lines().map(str::trim_start).any(|line| !line.starts_with("//") && names(line, client));
+    let client = CLIENTS.iter().find(named)?;
+    Some(format!("{}: `{client}` opens connections past the guard of crates/egress", path.display()))
+}
+
+/// Whether the line names it as a word of its own.
+fn names(line: &str, client: &str) -> bool {
+    let is_word = |character: char| character.is_alphanumeric() || character == '_';
+    line.match_indices(client).any(|(start, _)| {
+        let before = line.get(..start).and_then(|before| before.chars().next_back());
+        let behind = line.get(start + client.len()..).and_then(|behind| behind.chars().next());
+        !before.is_some_and(is_word) && !behind.is_some_and(is_word)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_of_its_own_is_a_breach() {
+        for (path, text) in [
+            ("adapters/providers/src/openai.rs", "use reqwest::Client;"),
+            ("adapters/fetching/src/lib.rs", "    let got = reqwest::get(url).await?;"),
+            ("adapters/secrets/src/vault.rs", "use hyper_util::client::legacy::Client;"),
+            ("crates/api/src/serve.rs", "let stream = std::net::TcpStream::connect(address)?;"),
+            ("crates/operations/src/delivery.rs", "use {awc::Client, std::fmt};"),
+        ] {
+            assert!(breach(Path::new(path), text).is_some(), "{path}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_guard_what_it_gives_out_tests_and_talk_of_it_are_none() {
+        for (path, text) in [
+            ("crates/egress/src/endpoint.rs", "use reqwest::Client;"),
+            ("crates/api/src/seed/remote.rs", "use reqwest::Client;"),
+            ("crates/api/src/http/request_context/tests.rs", "let client = reqwest::Client::new();"),
+            ("crates/api/tests/it/walk.rs", "use reqwest::Client;"),
+            ("xtask/src/check_api.rs", "use reqwest::Client;"),
+            ("adapters/providers/src/connection.rs", "use fairway_egress::{Call, Endpoint};"),
+            ("adapters/providers/src/connection.rs", "// Not by reqwest itself."),
+            ("crates/api/src/serve.rs", "fn accepted(stream: TcpStream) -> MyTcpSocketAddress {}"),
+        ] {
+            assert_eq!(breach(Path::new(path), text), None, "{path}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_door_that_is_gone_comes_off_the_list() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(breaches(root.path(), &[]).is_err());
+    }
+}
