@@ -46,7 +46,8 @@ mod imp {
         unistd::{alarm, getpid},
     };
     use seccompiler::{
-        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+        TargetArch,
     };
     use std::collections::BTreeMap;
 
@@ -96,15 +97,18 @@ mod imp {
         let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| failed(&error))?;
         let rules = rules().map_err(|error| failed(&error))?;
         let filter = SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, arch);
-        let program: BpfProgram =
-            filter.map_err(|error| failed(&error))?.try_into().map_err(|error: seccompiler::BackendError| failed(&error))?;
+        let program: BpfProgram = filter
+            .map_err(|error| failed(&error))?
+            .try_into()
+            .map_err(|error: seccompiler::BackendError| failed(&error))?;
         // Sets `no_new_privs` too.
         seccompiler::apply_filter(&program).map_err(|error| failed(&error))
     }
 
     fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
         let when = |argument, length, op, value| SeccompCondition::new(argument, length, op, value);
-        let is = |argument, value| SeccompRule::new(vec![when(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?]);
+        let is =
+            |argument, value| SeccompRule::new(vec![when(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?]);
         // Memory that is written is never run.
         let never_runs = |argument| {
             let mask = SeccompCmpOp::MaskedEq(u64::from(libc::PROT_EXEC.cast_unsigned()));

@@ -5,9 +5,7 @@ use crate::{
     wire::{Answer, MOST_ANSWER, Order},
 };
 use async_trait::async_trait;
-use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, ScriptFailure,
-};
+use fairway_domain::execution::code::{CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, ScriptFailure};
 use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,

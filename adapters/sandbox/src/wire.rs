@@ -86,9 +86,7 @@ fn is_plain(value: &Value, nesting: usize) -> bool {
         Value::Null | Value::Bool(_) | Value::Number(_) => true,
         Value::String(text) => !text.contains('\0'),
         Value::Array(items) => items.iter().all(|item| is_plain(item, below)),
-        Value::Object(members) => {
-            members.iter().all(|(name, value)| !name.contains('\0') && is_plain(value, below))
-        }
+        Value::Object(members) => members.iter().all(|(name, value)| !name.contains('\0') && is_plain(value, below)),
     }
 }
 
@@ -144,6 +142,9 @@ mod tests {
         assert_eq!((result, stdout.as_str()), (Err(ScriptFailure::NoJson), "\u{fffd}"));
         let nested = |depth| (1..depth).fold(json!(1), |inner, _| json!([inner]));
         let came = |depth| bounded(CodeResult { result: Ok(nested(depth)), stdout: String::new() }).result;
-        assert_eq!((came(MOST_NESTING), came(MOST_NESTING + 1)), (Ok(nested(MOST_NESTING)), Err(ScriptFailure::NoJson)));
+        assert_eq!(
+            (came(MOST_NESTING), came(MOST_NESTING + 1)),
+            (Ok(nested(MOST_NESTING)), Err(ScriptFailure::NoJson))
+        );
     }
 }

@@ -31,8 +31,8 @@ use fairway_operations::{
     knowledge::KnowledgeSettings,
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresLine};
-use fairway_sandbox::{Embedded, External};
 use fairway_providers::{Account, Accounts, Anthropic, Connection, Local, OpenAi};
+use fairway_sandbox::{Embedded, External};
 use fairway_secrets::{Places, Vault};
 use fairway_splitting::Splitting;
 use std::{sync::Arc, time::Duration};

@@ -15,7 +15,12 @@ use fairway_api::{
     config::Settings,
     serve,
 };
-use fairway_domain::{asset::ports::ArtifactStore, execution::{code::CodeGateway, provider::Provider}, id::Ids, time::Clock};
+use fairway_domain::{
+    asset::ports::ArtifactStore,
+    execution::{code::CodeGateway, provider::Provider},
+    id::Ids,
+    time::Clock,
+};
 use fairway_operations::Services;
 use std::{
     ffi::OsString,

@@ -8,7 +8,8 @@ mod settle;
 mod share_link;
 
 use crate::stage::{
-    Stage, acceptance, actor, claim, ending, fresh, new_asset, new_workload, queued, refused, said, scope, script, slug, stamp,
+    Stage, acceptance, actor, claim, ending, fresh, new_asset, new_workload, queued, refused, said, scope, script,
+    slug, stamp,
 };
 use fairway_domain::{
     access::{

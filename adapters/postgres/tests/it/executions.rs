@@ -319,7 +319,11 @@ async fn a_zombie_s_end_writes_nothing_once_its_lease_was_taken_over() {
     assert_eq!(taken[0].execution.execution_id, run.execution_id);
     assert_eq!(taken[0].input_digest, run.inputs.digest());
     assert!(!taken[0].overdue);
-    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(), [], "whoever took it has a lease now");
+    assert_eq!(
+        stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(),
+        [],
+        "whoever took it has a lease now"
+    );
     assert_eq!(renewed(&stage, &run).await, LeaseState::Lost);
 
     let late = stage.store.finish(scope(), &ending(&run)).await.unwrap_err();
@@ -375,7 +379,11 @@ async fn only_the_holder_lets_a_lease_lapse_and_whoever_takes_it_ends_the_run() 
     let recovery = Uuid::now_v7();
     assert_eq!(stage.store.take_lapsed(recovery, Lapsed::All).await.unwrap().len(), 1);
     stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
-    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(), [], "it is not the old holder's any more");
+    assert_eq!(
+        stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(),
+        [],
+        "it is not the old holder's any more"
+    );
     stage.store.finish(scope(), &interrupted(&run, recovery)).await.unwrap();
     assert_eq!(terminal_facts(&stage, &run).await, 1);
 }

@@ -15,8 +15,8 @@ use fairway_domain::{
         lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
     },
     execution::{
-        code::Language,
         Acceptance, Admission, Ending, Guest, Outcome, Payload, RunRef, Status, StepRecord,
+        code::Language,
         dispatch::{Claim, Sender},
         ports::{AcceptedOn, ExecutionStore},
         progress::{Progress, RunEvent},

@@ -128,7 +128,9 @@ fn told(run: &Run) -> Result<HttpResponse, ApiError> {
     match execution.status {
         Status::Queued | Status::Running | Status::AwaitingReview => answer(run),
         Status::Denied => Err(naming(run, review::denied(execution))),
-        Status::Unknown => Err(naming(run, lost(GatewayFailure::Lost, execution.error.as_ref().map(|error| &error.code)))),
+        Status::Unknown => {
+            Err(naming(run, lost(GatewayFailure::Lost, execution.error.as_ref().map(|error| &error.code))))
+        }
         Status::Completed | Status::Failed | Status::Cancelled => {
             let code = execution.error.as_ref().map(|error| &error.code);
             if code.is_some_and(|code| code == GatewayFailure::Unreachable.code()) {

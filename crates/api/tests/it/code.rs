@@ -98,13 +98,14 @@ async fn scripts_pass_the_same_doors_as_runs_in_the_same_order() {
     let of = |slug: &str| app.post("/v1/runtime/code", body(slug));
     of("nobody").await.refused(404, "not_found");
     let elsewhere = given.workspace("elsewhere", "elsewhere").await;
-    script(&app).json({
-        let mut there = body("main");
-        there["workspace_id"] = json!(elsewhere);
-        there
-    })
-    .await
-    .refused(404, "not_found");
+    script(&app)
+        .json({
+            let mut there = body("main");
+            there["workspace_id"] = json!(elsewhere);
+            there
+        })
+        .await
+        .refused(404, "not_found");
     given.workload("bare").await;
     of("bare").await.refused(409, "no_active_release");
     let rules = json!([{ "id": "no", "condition": "inputs.language == 'starlark'", "outcome": "deny",
@@ -155,11 +156,8 @@ async fn fields_of_a_script_are_looked_at_before_anything_else() {
 #[tokio::test]
 async fn nobody_says_in_whose_name_a_script_runs() {
     let gateway = StubGateway::quiet();
-    let app = TestApp::builder()
-        .gateway(gateway.clone())
-        .setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal")
-        .start()
-        .await;
+    let app =
+        TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
     app.active_workload("main").await;
     let plain = body("main").to_string();
     let with = |member: &str| format!("{},{member}}}", plain.trim_end_matches('}'));
@@ -192,7 +190,10 @@ async fn nobody_says_in_whose_name_a_script_runs() {
         }
     }
     let form = app.post("/v1/runtime/code", Value::Null);
-    let form = form.bytes("multipart/form-data; boundary=x", "--x\r\nContent-Disposition: form-data; name=\"actor\"\r\n\r\nroot\r\n--x--\r\n");
+    let form = form.bytes(
+        "multipart/form-data; boundary=x",
+        "--x\r\nContent-Disposition: form-data; name=\"actor\"\r\n\r\nroot\r\n--x--\r\n",
+    );
     form.await.refused(415, "unsupported_media_type");
     app.post("/v1/runtime/code?actor_ref=user:root", body("main")).await.refused(422, "validation_error");
     // What is said twice is no JSON, whatever it is.
@@ -338,7 +339,13 @@ async fn an_unknown_run_is_settled_once_by_somebody_who_may() {
         let graph = app.get(path(&id, "/evidence-graph")).await.expect(200);
         let documents = graph["evidence_artifacts"].as_array().unwrap();
         assert!(documents.iter().any(|document| document["artifact_kind"] == "settlement"), "{graph}");
-        app.database().owner().await.unwrap().execute("DELETE FROM idempotency_key WHERE key = 'k1'", &[]).await.unwrap();
+        app.database()
+            .owner()
+            .await
+            .unwrap()
+            .execute("DELETE FROM idempotency_key WHERE key = 'k1'", &[])
+            .await
+            .unwrap();
     }
     assert_eq!(gateway.count(), 2);
     let told: Vec<Value> = facts(&app).await.into_iter().filter(|fact| fact["kind"] == "execution.settled").collect();

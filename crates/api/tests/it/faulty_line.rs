@@ -165,8 +165,9 @@ async fn persist(request: &Request, server: &Client, tries: usize) -> Vec<Sent> 
 
 /// Everything that can be asked for and changes something, but for runs.
 fn writing() -> Vec<Route> {
-    let writes =
-        |route: &Route| route.method != "get" && !["validate_flow", RUNS[0], UNDER_WAY, DRAFT, SCRIPT].contains(&route.id());
+    let writes = |route: &Route| {
+        route.method != "get" && !["validate_flow", RUNS[0], UNDER_WAY, DRAFT, SCRIPT].contains(&route.id())
+    };
     routes().into_iter().filter(writes).collect()
 }
 

@@ -28,11 +28,21 @@ async fn scripts_say_things_and_come_to_results() {
     for (language, code, result, stdout) in [
         (SL, "print('hi')\nresult = 1 + 1", json!(2), "hi\n"),
         (SL, "result = {'a': [1, 2.5, None, True, 'é']}", json!({ "a": [1, 2.5, null, true, "é"] }), ""),
-        (SL, "def f(n):\n  return 1 if n < 2 else n * f(n - 1)\nresult = [f(n) for n in range(5)]", json!([1, 1, 2, 6, 24]), ""),
+        (
+            SL,
+            "def f(n):\n  return 1 if n < 2 else n * f(n - 1)\nresult = [f(n) for n in range(5)]",
+            json!([1, 1, 2, 6, 24]),
+            "",
+        ),
         (SL, "result = json.decode('[1]') + [struct(a = 1).a]", json!([1, 1]), ""),
         (SL, "print('a', 1, [2])", Value::Null, "a 1 [2]\n"),
         (SL, "", Value::Null, ""),
-        (JS, "console.log('hi', { a: 1 }, [2], 3, null, undefined); 1 + 1", json!(2), "hi {\"a\":1} [2] 3 null undefined\n"),
+        (
+            JS,
+            "console.log('hi', { a: 1 }, [2], 3, null, undefined); 1 + 1",
+            json!(2),
+            "hi {\"a\":1} [2] 3 null undefined\n",
+        ),
         (JS, "print('hi'); ({ a: [1, 2.5, null, true, 'é'] })", json!({ "a": [1, 2.5, null, true, "é"] }), "hi\n"),
         (JS, "const f = async () => 5; f()", json!(5), ""),
         (JS, "[...'héllo'].map((c) => c.codePointAt(0) > 255).filter(Boolean)", json!([]), ""),
@@ -93,7 +103,11 @@ async fn no_script_finds_a_way_out() {
         (JS, "new Promise(() => {})", &[Error]),
         // Prototypes.
         (JS, "Object.prototype.toJSON = () => { throw new Error('no') }; ({})", &[Error]),
-        (JS, "Array.prototype.map = null; String.prototype.toString = null; JSON.stringify = null; throw new TypeError('x')", &[Error]),
+        (
+            JS,
+            "Array.prototype.map = null; String.prototype.toString = null; JSON.stringify = null; throw new TypeError('x')",
+            &[Error],
+        ),
         (JS, "String = () => { throw 1 }; console.log(1)", &[Error]),
         (JS, "({ get a() { throw new Error('no') } })", &[Error]),
         (JS, "Object.defineProperty(Error.prototype, 'name', { get() { throw 1 } }); null.x", &[Error]),
@@ -202,7 +216,9 @@ async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
     let group = stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().to_owned();
     assert_eq!(group, child.to_string(), "it has a group of its own");
     let limits = std::fs::read_to_string(format!("/proc/{child}/limits")).unwrap();
-    for (limit, most) in [("Max open files", "0"), ("Max processes", "0"), ("Max file size", "0"), ("Max cpu time", "6")] {
+    for (limit, most) in
+        [("Max open files", "0"), ("Max processes", "0"), ("Max file size", "0"), ("Max cpu time", "6")]
+    {
         let line = limits.lines().find(|line| line.starts_with(limit)).unwrap();
         assert_eq!(line[limit.len()..].split_whitespace().next(), Some(most), "{line}");
     }

@@ -72,10 +72,7 @@ impl Script {
     /// The inputs of its run: what policies may look at, and what is kept.
     #[must_use]
     pub fn inputs(&self) -> Map<String, Value> {
-        Map::from_iter([
-            ("language".to_owned(), json!(self.language.as_str())),
-            ("code".to_owned(), json!(self.code)),
-        ])
+        Map::from_iter([("language".to_owned(), json!(self.language.as_str())), ("code".to_owned(), json!(self.code))])
     }
 }
 

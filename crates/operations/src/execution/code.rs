@@ -68,9 +68,7 @@ impl Asks {
     /// script is no form.
     pub(super) fn inputs(&self, workload: &Workload) -> Result<Cow<'_, Map<String, Value>>, Failure> {
         match (self, &workload.interface_config) {
-            (Self::Inputs(inputs), Some(interface)) => {
-                interface.admit(inputs).map(Cow::Owned).map_err(Failure::Inputs)
-            }
+            (Self::Inputs(inputs), Some(interface)) => interface.admit(inputs).map(Cow::Owned).map_err(Failure::Inputs),
             (Self::Inputs(inputs), None) => Ok(Cow::Borrowed(inputs)),
             (Self::Script { script, .. }, _) => Ok(Cow::Owned(script.inputs())),
         }

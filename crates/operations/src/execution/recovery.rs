@@ -5,7 +5,11 @@ use crate::{Failure, Services};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
-    execution::{Ending, Outcome, RunError, RunRef, Status, dispatch::Held, ports::{Doing, Lapsed, LapsedRun}},
+    execution::{
+        Ending, Outcome, RunError, RunRef, Status,
+        dispatch::Held,
+        ports::{Doing, Lapsed, LapsedRun},
+    },
     policy::Obligation,
     signal::Signal,
     store::CommitError,

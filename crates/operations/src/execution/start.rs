@@ -314,8 +314,7 @@ impl Services {
         let on =
             AcceptedOn { deployment: deployment.revision, workload: workload.revision, access: caller.access_revision };
         // Before it is stored: a word about it that comes between would be lost.
-        let at_work =
-            acceptance.admission.is_run_here().then(|| self.live.enter(scope, execution_id, lease));
+        let at_work = acceptance.admission.is_run_here().then(|| self.live.enter(scope, execution_id, lease));
         let accepted = match self.stores.executions.accept(scope, &acceptance, on, key).await {
             // The statement may have been committed although no answer came: look before saying anything.
             Err(CommitError::Store(error)) => self.look_for(scope, execution_id, error).await?,

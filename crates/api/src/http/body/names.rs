@@ -108,7 +108,9 @@ mod tests {
         ] {
             assert!(hold::<Actor>(body.as_bytes()), "{body}");
         }
-        for body in [r#"{"a":"actor"}"#, r#"["actor"]"#, r#"{"a":1.5,"b":-1,"c":true,"d":null}"#, "{", r#"{"actor":1"#, ""] {
+        for body in
+            [r#"{"a":"actor"}"#, r#"["actor"]"#, r#"{"a":1.5,"b":-1,"c":true,"d":null}"#, "{", r#"{"actor":1"#, ""]
+        {
             assert!(!hold::<Actor>(body.as_bytes()), "{body}");
         }
     }
