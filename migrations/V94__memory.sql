@@ -2,7 +2,8 @@
 -- own and can be erased; what runs say of it is digests.
 
 -- A turn is the run that it was, so no run is remembered twice. `bytes` is the length of both texts. `clean` says that
--- personal data was masked or is not there. `contracts` are the access contracts that it was kept under.
+-- personal data was masked or is not there. `contracts` are the access contracts that it was kept under, each with
+-- its tenant in front: contracts of many tenants have the same names.
 CREATE TABLE memory_turn (
     tenant_id uuid NOT NULL,
     execution_id uuid NOT NULL,
@@ -25,10 +26,12 @@ CREATE TABLE memory_turn (
 -- A conversation, and all of one owner's, latest first.
 CREATE INDEX memory_turn_by_session
     ON memory_turn (tenant_id, workload_id, owner, session_id, remembered_at, execution_id);
-CREATE INDEX memory_turn_by_owner ON memory_turn (tenant_id, workload_id, owner, remembered_at, execution_id);
+CREATE INDEX memory_turn_by_owner
+    ON memory_turn (tenant_id, workload_id, owner, asset_id, remembered_at, execution_id);
 CREATE INDEX memory_turn_by_end ON memory_turn (expires_at);
 -- Those that go with a contract.
-CREATE INDEX memory_turn_erasable ON memory_turn (tenant_id) WHERE erased_on_revoke;
+CREATE INDEX memory_turn_by_contract ON memory_turn USING gin (contracts) WITH (fastupdate = off) WHERE erased_on_revoke;
+CREATE INDEX access_contract_revoked ON access_contract (tenant_id, contract_id) WHERE revoked;
 GRANT SELECT, INSERT, DELETE ON memory_turn TO fairway_service;
 
 -- What writes to a conversation and what erases it meet in its row: of two at once one waits for the other and sees what it
@@ -68,14 +71,43 @@ BEGIN
 END
 $$;
 
--- With a contract go the turns that were to go with it, whoever says that it is over: a version or a person.
+-- What stands for a contract in `memory_turn.contracts`.
+CREATE FUNCTION fairway_contract_mark(a_tenant uuid, a_contract text) RETURNS text
+LANGUAGE sql IMMUTABLE RETURN a_tenant::text || '/' || a_contract;
+
+-- With a contract go the turns that were to go with it, whoever says that it is over: a version or a person. A revocation
+-- must not fail for how many there are, so of very many the sweeper takes the rest. How many turns a contract has is not
+-- known when this is planned; without the setting few of a large table would be looked for from its beginning.
 CREATE FUNCTION fairway_forget_contract() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
-    DELETE FROM memory_turn
-    WHERE tenant_id = NEW.tenant_id AND erased_on_revoke AND contracts @> ARRAY[NEW.contract_id];
+    DELETE FROM memory_turn WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM memory_turn
+        WHERE erased_on_revoke AND contracts @> ARRAY[fairway_contract_mark(NEW.tenant_id, NEW.contract_id)]
+        LIMIT 5000));
     RETURN NULL;
 END
 $$;
 CREATE TRIGGER memory_goes_with_contract AFTER UPDATE OF revoked ON access_contract
     FOR EACH ROW WHEN (NEW.revoked AND NOT OLD.revoked) EXECUTE FUNCTION fairway_forget_contract();
+
+-- Forgets so many turns whose contract is over, and answers how many there were: those that were written while it ended,
+-- and those that were too many to go with it.
+CREATE FUNCTION fairway_forget_revoked(most bigint) RETURNS bigint
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    forgotten bigint;
+BEGIN
+    DELETE FROM memory_turn WHERE ctid = ANY (ARRAY(
+        SELECT turn.place FROM access_contract AS contract, LATERAL (
+            SELECT ctid AS place FROM memory_turn
+            WHERE erased_on_revoke
+                AND contracts @> ARRAY[fairway_contract_mark(contract.tenant_id, contract.contract_id)]
+            LIMIT most
+        ) AS turn
+        WHERE contract.revoked
+        LIMIT most));
+    GET DIAGNOSTICS forgotten = ROW_COUNT;
+    RETURN forgotten;
+END
+$$;

@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let binaries = postgres::ensure()?;
-    let built = children::run(place.build_server(Profile::Release), &signals)?;
+    let built = children::run(place.build_programs(Profile::Release), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
     }

@@ -46,7 +46,7 @@ pub(crate) fn check(place: &Place, arguments: &Arguments, steps: &mut Steps) -> 
     steps.step("the document, linted", || lint(place, &npm, &files));
     let work = tempfile::tempdir().context("making a directory to generate into")?;
     let signals = Signals::catch()?;
-    let built = children::run(place.build_server(Profile::Dev), &signals)?;
+    let built = children::run(place.build_programs(Profile::Dev), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }
@@ -147,7 +147,7 @@ impl Running {
             Event::Ended(status) => bail!("fairway-server ended while starting ({status})"),
             Event::Asked => bail!("stopped"),
         }
-        succeed(demo::seed(place, &place.server(Profile::Dev), &format!("http://{address}")))?;
+        demo::apply(place, Profile::Dev, &format!("http://{address}"), |mut command| Ok(command.status()?))?;
         Ok(Self { address, _server: server, _database: database, _home: home })
     }
 }

@@ -16,6 +16,7 @@ mod foreign;
 mod gateway;
 mod model;
 mod openapi;
+mod package;
 mod place;
 mod postgres;
 mod signals;
@@ -58,8 +59,10 @@ enum Verb {
     Docs,
     /// Measure, in release builds; arguments go to the benchmark
     Bench(bench::Arguments),
-    /// Seed a running server with the demo
+    /// Apply the demo to a running server
     Demo(demo::Arguments),
+    /// Build `fairway` as it is handed out, with its completions and manual pages
+    Package,
     /// Hold the private PostgreSQL of the data directory in the foreground and print its URL
     Db,
 }
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Verb::Docs => docs::run(&place),
         Verb::Bench(arguments) => bench::run(&place, &arguments),
         Verb::Demo(arguments) => demo::run(&place, &arguments),
+        Verb::Package => package::run(&place),
         Verb::Db => db::run(&place),
     });
     match result {

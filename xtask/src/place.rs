@@ -44,10 +44,25 @@ impl Place {
         self.target.join(profile.folder()).join("fairway-server")
     }
 
-    /// A command that builds the server's program.
-    pub(crate) fn build_server(&self, profile: Profile) -> Command {
+    /// Where cargo puts the command line's program.
+    pub(crate) fn command_line(&self, profile: Profile) -> PathBuf {
+        self.target.join(profile.folder()).join("fairway")
+    }
+
+    /// A command that builds the programs: the server's and the command line's.
+    pub(crate) fn build_programs(&self, profile: Profile) -> Command {
         let mut command = self.cargo();
-        command.args(["build", "--package", "fairway-api", "--bin", "fairway-server"]);
+        command.args([
+            "build",
+            "--package",
+            "fairway-api",
+            "--bin",
+            "fairway-server",
+            "--package",
+            "fairway-cli",
+            "--bin",
+            "fairway",
+        ]);
         match profile {
             Profile::Dev => {}
             Profile::Release => {

@@ -40,7 +40,7 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     if env::var_os("FAIRWAY_LOG").is_none() {
         command.env("FAIRWAY_LOG", "warn");
     }
-    let built = children::run(place.build_server(profile), &signals)?;
+    let built = children::run(place.build_programs(profile), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
     }
@@ -55,10 +55,9 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
         Event::NothingYet => {}
     }
     let url = format!("http://{address}");
-    let seeded = children::run(demo::seed(place, &place.server(profile), &url), &signals)?;
-    if !seeded.success() {
+    if let Err(error) = demo::apply(place, profile, &url, |command| children::run(command, &signals)) {
         server.drain(&signals)?;
-        bail!("seeding the demo failed ({seeded})");
+        return Err(error.context("applying the demo"));
     }
     println!("\nFairway serves {url}; its API is described at {url}/docs. Ctrl-C stops it, and its data stays.");
     loop {

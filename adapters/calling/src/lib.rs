@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use fairway_domain::{
     execution::outward::{LONGEST, MOST, Method, Outward, OutwardCall, OutwardError},
+    json,
     secret::Secrets,
     slug::Slug,
 };
@@ -95,12 +96,13 @@ impl GuardedCaller {
             return Ok(Value::Null);
         }
         if kind == "application/json" || kind.ends_with("+json") {
-            return serde_json::from_slice(&whole).map_err(|_| OutwardError::Malformed);
+            // A name that stands twice would mean one thing here and another there; a NUL cannot be kept.
+            return json::read(&whole).map_err(|_| OutwardError::Malformed);
         }
         if !kind.starts_with("text/") {
             return Err(OutwardError::Malformed);
         }
-        String::from_utf8(whole.into()).map(Value::String).map_err(|_| OutwardError::Malformed)
+        String::from_utf8(whole.into()).map(readable).map(Value::String).map_err(|_| OutwardError::Malformed)
     }
 }
 
@@ -120,6 +122,11 @@ const fn http(method: Method) -> HttpMethod {
         Method::Patch => HttpMethod::PATCH,
         Method::Delete => HttpMethod::DELETE,
     }
+}
+
+/// A text without NUL, which PostgreSQL takes in no text: it becomes the sign for what cannot be shown.
+fn readable(text: String) -> String {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
 /// A value as part of a query: words as they are, everything else as JSON.
@@ -161,6 +168,11 @@ fn told(error: EgressError) -> OutwardError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_hold_no_nul() {
+        assert_eq!(readable("a\0b".to_owned()), "a\u{fffd}b");
+    }
 
     #[test]
     fn hosts_are_names_names_below_and_ports() {

@@ -29,16 +29,22 @@ pub(crate) fn meeting(scope: Scope, place: &MemoryPlace) -> &str {
 }
 
 /// The latest turns within the bytes that a run is given, and the last erasure in a row of its own, so that there is a row
-/// where there is no turn.
+/// where there is no turn. Of a session and of all of an owner's it is asked apart: each has an index that begins with the latest.
 const RECALL: &str = "WITH latest AS (
         SELECT execution_id, said, answered, digest, remembered_at, expires_at,
             sum(bytes) OVER (ORDER BY remembered_at DESC, execution_id DESC) AS so_far
         FROM (
-            SELECT * FROM memory_turn
-            WHERE tenant_id = $1 AND workload_id = $2 AND owner = $3 AND asset_id = $5
-                AND ($4 = '' OR session_id = $4) AND expires_at > fairway_now()
-                AND remembered_at > fairway_now() - make_interval(days => $7) AND (clean OR NOT $8)
-            ORDER BY remembered_at DESC, execution_id DESC LIMIT $6
+            (SELECT * FROM memory_turn
+            WHERE $4 <> '' AND tenant_id = $1 AND workload_id = $2 AND owner = $3 AND asset_id = $5 AND session_id = $4
+                AND expires_at > fairway_now() AND remembered_at > fairway_now() - make_interval(days => $7)
+                AND (clean OR NOT $8)
+            ORDER BY remembered_at DESC, execution_id DESC LIMIT $6)
+            UNION ALL
+            (SELECT * FROM memory_turn
+            WHERE $4 = '' AND tenant_id = $1 AND workload_id = $2 AND owner = $3 AND asset_id = $5
+                AND expires_at > fairway_now() AND remembered_at > fairway_now() - make_interval(days => $7)
+                AND (clean OR NOT $8)
+            ORDER BY remembered_at DESC, execution_id DESC LIMIT $6)
         ) AS turn
     )
     SELECT true AS is_turn, NULL::uuid AS erasure, execution_id, said, answered, digest, remembered_at, expires_at
@@ -55,20 +61,27 @@ const TURNS: &str = "SELECT execution_id, said, answered, digest, remembered_at,
 const ERASE: &str =
     concat!("SELECT fairway_commit(fairway_erase_session($1, $13, $14, $15, $2) = $16::bigint, ", commit_tail!(), ")");
 
-/// A run is over or somebody else's long before a day has passed since it was told of an erasure.
-const FORGET: &str = "WITH over AS (
-        DELETE FROM memory_turn WHERE expires_at <= fairway_now() RETURNING 1
-    ),
-    revoked AS (
-        DELETE FROM memory_turn USING access_contract AS contract
-        WHERE memory_turn.erased_on_revoke AND contract.tenant_id = memory_turn.tenant_id AND contract.revoked
-            AND contract.contract_id = ANY(memory_turn.contracts) AND expires_at > fairway_now()
+/// Most rows that one statement forgets, so that none takes long however many there are.
+const AT_ONCE: i64 = 1_000;
+
+const FORGET_OVER: &str = "WITH gone AS (
+        DELETE FROM memory_turn WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM memory_turn WHERE expires_at <= fairway_now() ORDER BY expires_at LIMIT $1))
         RETURNING 1
-    ),
-    sessions AS (
-        DELETE FROM memory_session WHERE touched_at < fairway_now() - interval '2 days'
     )
-    SELECT (SELECT count(*) FROM over) + (SELECT count(*) FROM revoked) AS turns";
+    SELECT count(*) AS gone FROM gone";
+
+const FORGET_REVOKED: &str = "SELECT fairway_forget_revoked($1) AS gone";
+
+/// A run is over or somebody else's long before a day has passed since it was told of an erasure.
+const FORGET_SESSIONS: &str = "WITH gone AS (
+        DELETE FROM memory_session WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM memory_session WHERE touched_at < fairway_now() - interval '2 days'
+            ORDER BY touched_at LIMIT $1))
+            AND touched_at < fairway_now() - interval '2 days'
+        RETURNING 1
+    )
+    SELECT count(*) AS gone FROM gone";
 
 #[async_trait]
 impl MemoryStore for Database {
@@ -114,9 +127,25 @@ impl MemoryStore for Database {
     }
 
     async fn forget(&self) -> Result<u64, StoreError> {
-        let rows = self.write_repeatable(FORGET, &[]).await?;
-        let turns: i64 = rows.first().map(|row| row.column("turns")).transpose()?.unwrap_or_default();
-        Ok(u64::try_from(turns).unwrap_or_default())
+        // What stands in the way of one is none of the others' business.
+        let (over, revoked) = (self.forget_by(FORGET_OVER).await, self.forget_by(FORGET_REVOKED).await);
+        self.forget_by(FORGET_SESSIONS).await?;
+        Ok(over?.saturating_add(revoked?))
+    }
+}
+
+impl Database {
+    /// Forgets what a statement finds, piece by piece; answers how many rows.
+    async fn forget_by(&self, statement: &str) -> Result<u64, StoreError> {
+        let mut forgotten = 0_u64;
+        loop {
+            let rows = self.write_repeatable(statement, &[&AT_ONCE]).await?;
+            let gone: i64 = rows.first().map(|row| row.column("gone")).transpose()?.unwrap_or_default();
+            forgotten = forgotten.saturating_add(u64::try_from(gone).unwrap_or_default());
+            if gone < AT_ONCE {
+                return Ok(forgotten);
+            }
+        }
     }
 }
 

@@ -72,7 +72,10 @@ impl Account {
     }
 
     fn cost(&self, model: &str, tokens_in: u64, tokens_out: u64) -> Option<u64> {
-        self.prices.iter().find(|price| price.model == model).map(|price| price.of(tokens_in, tokens_out))
+        // What nobody counted cost something that nobody knows.
+        let price =
+            self.prices.iter().find(|price| price.model == model).filter(|_| tokens_in > 0 || tokens_out > 0)?;
+        Some(price.of(tokens_in, tokens_out))
     }
 }
 

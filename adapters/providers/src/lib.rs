@@ -10,6 +10,7 @@ mod failure;
 mod local;
 mod metadata;
 mod openai;
+mod readable;
 
 pub use account::{Account, ModelPrice};
 pub use accounts::Accounts;

@@ -23,7 +23,6 @@ mod memory;
 pub mod metrics;
 mod release;
 mod rollout;
-pub mod seed;
 pub mod serve;
 mod share_link;
 mod system;

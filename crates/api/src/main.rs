@@ -4,9 +4,7 @@
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use fairway_api::{
-    compose::Works, config::Settings, document, seed, serve, serve::DatabaseAddress, telemetry::Telemetry,
-};
+use fairway_api::{compose::Works, config::Settings, document, serve, serve::DatabaseAddress, telemetry::Telemetry};
 use std::{path::PathBuf, process::ExitCode};
 
 /// Many small allocations make up a request; this allocator takes a third of the system's time for them.
@@ -46,15 +44,6 @@ enum Command {
     Migrate,
     /// Compare every version's row, checksum and artifact; print what differs, and fail if anything does.
     VerifyArtifacts,
-    /// Apply a directory of resources to a running server.
-    Seed {
-        /// Address of the server.
-        #[arg(long, default_value = "http://127.0.0.1:8080")]
-        server: String,
-        /// The directory.
-        #[arg(default_value = "demo")]
-        directory: PathBuf,
-    },
     /// Print the OpenAPI document.
     Openapi,
     /// Run the one script that comes on the standard input, confined. The server starts this itself.
@@ -99,7 +88,6 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
         Command::Openapi => {
             print!("{}", document::as_json()?);
         }
-        Command::Seed { server, directory } => runtime()?.block_on(seed::seed(server, directory))?,
         Command::Config(ConfigCommand::Check) => {
             for shown in settings(line)?.describe() {
                 println!("{} = {} ({})", shown.key, shown.value, shown.origin);

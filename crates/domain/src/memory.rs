@@ -82,12 +82,13 @@ pub struct MemoryPlace {
 }
 
 impl MemoryPlace {
-    /// The place of a caller's conversation. Nobody owns what `anonymous` says, so nothing of it is remembered.
+    /// The place of a caller's conversation. Nobody owns what `anonymous` says, nor what the holders of one link say: whoever
+    /// guesses the name of another's conversation would read it. Nothing of either is remembered.
     #[must_use]
     pub fn of(workload: WorkloadId, owner: &ActorRef, session: SessionId) -> Option<Self> {
         match owner.kind() {
-            ActorKind::Anonymous => None,
-            ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System | ActorKind::ShareLink => {
+            ActorKind::Anonymous | ActorKind::ShareLink => None,
+            ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System => {
                 Some(Self { workload, owner: owner.clone(), session })
             }
         }

@@ -6,7 +6,7 @@ mod retrieve;
 mod revocation;
 
 pub use pin::ServedRevisions;
-pub use retrieve::{ContractQuestion, Embedded, Retrieval, RetrievalFailure, RetrievalRequest};
+pub use retrieve::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest};
 
 use crate::{Failure, Services};
 use fairway_domain::{

@@ -15,6 +15,9 @@ pub enum Behaviour {
     Answers(String),
     /// Fails like this.
     Fails(ProviderError),
+    /// Answers the questions up to this one, counted from the first that it was ever asked, and none after it until the
+    /// behaviour changes.
+    AnswersUntil(usize, String),
     /// Answers nothing until the behaviour changes.
     Holds,
 }
@@ -69,11 +72,20 @@ impl Provider for StubProvider {
         _listener: Option<&dyn Listener>,
     ) -> Result<Completion, ProviderFailure> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call.clone());
-        self.asked.send_modify(|count| *count += 1);
+        let mut number = 0;
+        self.asked.send_modify(|count| {
+            *count += 1;
+            number = *count;
+        });
         let mut behaviour = self.behaviour.subscribe();
-        let settled = behaviour.wait_for(|behaviour| *behaviour != Behaviour::Holds).await;
+        let settles = |behaviour: &Behaviour| match behaviour {
+            Behaviour::Answers(_) | Behaviour::Fails(_) => true,
+            Behaviour::AnswersUntil(last, _) => number <= *last,
+            Behaviour::Holds => false,
+        };
+        let settled = behaviour.wait_for(settles).await;
         match settled.map(|behaviour| behaviour.clone()) {
-            Ok(Behaviour::Answers(text)) => {
+            Ok(Behaviour::Answers(text) | Behaviour::AnswersUntil(_, text)) => {
                 let mut metadata = Map::new();
                 metadata.insert("provider".to_owned(), json!("stub"));
                 Ok(Completion { text, tokens_in: 1, tokens_out: 1, metadata, ..Completion::default() })

@@ -44,7 +44,18 @@ pub(crate) fn rules(packages: &[Package]) -> Result<Vec<Rule>> {
         let (technologies, features): (&[&str], _) = match folder {
             "crates/domain" => (IMPURE, CLOCKS_AND_DICE),
             "crates/operations" => (TECHNOLOGIES, &[] as &[_]),
-            _ => (&["fairway-operations", "fairway-api", "tokio-postgres*", "deadpool*", "actix*"], &[] as &[_]),
+            _ => (
+                &[
+                    "fairway-operations",
+                    "fairway-api",
+                    "fairway-egress",
+                    "tokio",
+                    "tokio-postgres*",
+                    "deadpool*",
+                    "actix*",
+                ],
+                &[] as &[_],
+            ),
         };
         let never = technologies.iter().chain(&adapters).map(|name| (*name).to_owned()).collect();
         rules.push(Rule { package: package.name.clone(), never, features });
@@ -151,7 +162,8 @@ mod tests {
 
     #[test]
     fn the_command_line_knows_no_adapter() {
-        assert_eq!(breaches_of("fairway-cli", "reqwest v0.13.1\n"), [""; 0]);
+        assert_eq!(breaches_of("fairway-cli", "ureq v3.5.2\nfairway-domain v0.1.0\n"), [""; 0]);
+        assert_eq!(breaches_of("fairway-cli", "tokio v1.54.0 rt\n").len(), 1, "it starts in milliseconds");
         assert_eq!(breaches_of("fairway-cli", "fairway-postgres v0.1.0\n").len(), 1);
     }
 

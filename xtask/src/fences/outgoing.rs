@@ -28,8 +28,9 @@ const DOORS: &[&str] = &[
     "crates/egress/src",
     "crates/testkit/src",
     "crates/bench/src",
-    // `fairway-server seed`, to the server that its caller names.
-    "crates/api/src/seed/remote.rs",
+    // `fairway`, to the server that whoever types names.
+    "crates/cli/src/server.rs",
+    "crates/cli/src/server",
     // Spans, to the collector of `OTEL_EXPORTER_OTLP_ENDPOINT`.
     "crates/api/src/telemetry.rs",
     // Artifacts, to the bucket of `FAIRWAY_ARTIFACTS_URL`.
@@ -86,6 +87,7 @@ mod tests {
             ("adapters/secrets/src/vault.rs", "use hyper_util::client::legacy::Client;"),
             ("crates/api/src/serve.rs", "let stream = std::net::TcpStream::connect(address)?;"),
             ("crates/operations/src/delivery.rs", "use {awc::Client, std::fmt};"),
+            ("crates/cli/src/sync/apply.rs", "use ureq::Agent;"),
         ] {
             assert!(breach(Path::new(path), text).is_some(), "{path}: {text}");
         }
@@ -95,7 +97,7 @@ mod tests {
     fn the_guard_what_it_gives_out_tests_and_talk_of_it_are_none() {
         for (path, text) in [
             ("crates/egress/src/endpoint.rs", "use reqwest::Client;"),
-            ("crates/api/src/seed/remote.rs", "use reqwest::Client;"),
+            ("crates/cli/src/server/events.rs", "use ureq::Body;"),
             ("crates/api/src/http/request_context/tests.rs", "let client = reqwest::Client::new();"),
             ("crates/api/tests/it/walk.rs", "use reqwest::Client;"),
             ("xtask/src/check_api.rs", "use reqwest::Client;"),

@@ -85,6 +85,7 @@ async fn takes_text_and_nothing_and_no_other_bytes() {
     assert_eq!(answer(&endpoint, text("text/plain; charset=utf-8", "sunny")).await, Ok(json!("sunny")));
     assert_eq!(answer(&endpoint, text("text/plain", "")).await, Ok(Value::Null));
     assert_eq!(answer(&endpoint, text("application/json", "{broken")).await, Err(OutwardError::Malformed));
+    assert_eq!(answer(&endpoint, text("application/json", r#"{"a": 1, "a": 2}"#)).await, Err(OutwardError::Malformed));
     assert_eq!(answer(&endpoint, text("image/png", "bytes")).await, Err(OutwardError::Malformed));
 }
 

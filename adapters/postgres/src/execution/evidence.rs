@@ -295,13 +295,14 @@ pub(super) async fn artifact(
 ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
     let sql = format!(
         "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
-            artifact.body, artifact.created_at, payload.body AS payload
+            artifact.body, artifact.created_at,
+            CASE WHEN execution.finished_at + make_interval(secs => $4) > fairway_now() THEN payload.body END AS payload,
+            payload.body IS NOT NULL AND execution.finished_at IS NULL AS is_held_back
          FROM execution
          JOIN evidence_artifact AS artifact ON artifact.tenant_id = execution.tenant_id
             AND artifact.execution_id = execution.execution_id
          LEFT JOIN evidence_payload AS payload ON payload.tenant_id = execution.tenant_id
             AND payload.execution_id = execution.execution_id AND payload.artifact_id = artifact.artifact_id
-            AND execution.finished_at + make_interval(secs => $4) > fairway_now()
          WHERE execution.tenant_id = $1 AND execution.execution_id = $2 AND artifact.artifact_id = $3"
     );
     let kept = database.result_retention.as_secs_f64();
@@ -316,7 +317,8 @@ pub(super) async fn artifact(
         },
         body: parsed(row.column("body")?)?,
         payload: row.column::<Option<&str>>("payload")?.map(parsed).transpose()?,
-        payload_withheld: false,
+        // What was said may hold the answer, and that is nobody's before the end.
+        payload_withheld: row.column("is_held_back")?,
     };
     Ok(Some((execution(&row)?, document)))
 }

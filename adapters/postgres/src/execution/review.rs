@@ -3,7 +3,7 @@
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    row::{Columns, parsed},
+    row::Columns,
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -116,7 +116,7 @@ impl ReviewStore for Database {
         let rows = self.read(AWAITING, &[&scope.tenant().uuid(), &id.uuid()]).await?;
         let answer = |row: &tokio_postgres::Row| {
             Ok(AwaitingAnswer {
-                output: parsed(row.column("body")?)?,
+                kept: row.column("body")?,
                 asked_at: row.moment("asked_at")?,
                 lapses_at: row.moment("lapses_at")?,
             })

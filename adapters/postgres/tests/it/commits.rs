@@ -1,7 +1,7 @@
 //! Every commit of every port, ready to be sent, with the ways in which it can come too late.
 
 mod knowledge;
-mod memory;
+pub(crate) mod memory;
 mod release;
 mod review;
 mod settle;

@@ -321,7 +321,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    fn blocks_each(&self) -> i64 {
+    pub(crate) fn blocks_each(&self) -> i64 {
         self.blocks / self.touches.max(1)
     }
 }
@@ -338,7 +338,11 @@ pub(crate) async fn asked(
         work(&stage, &store).await;
     }
     drop(store);
-    let database = stage.emptied();
+    counted(stage.emptied()).await
+}
+
+/// The counts of the big tables since they were reset.
+pub(crate) async fn counted(database: TestDatabase) -> (TestDatabase, BTreeMap<String, Asked>) {
     let client = alone(&database).await;
     let sql = "SELECT relname::text, seq_scan, coalesce(idx_scan, 0) + n_tup_ins + n_tup_upd + n_tup_del,
             (heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0))::bigint

@@ -31,6 +31,8 @@ mod line;
 #[cfg(test)]
 mod lockstep;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod migrations;
 #[cfg(test)]
 #[path = "../../../../crates/domain/tests/machine/model.rs"]

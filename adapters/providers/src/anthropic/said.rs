@@ -1,7 +1,10 @@
 //! What comes back, whole or bit by bit. Kinds of blocks and events that are not known are passed over, as the protocol
 //! asks for.
 
-use crate::metadata;
+use crate::{
+    metadata,
+    readable::{readable, readable_call},
+};
 use fairway_domain::execution::provider::{Completion, ProviderError, ProviderFailure, ToolCall};
 use serde::Deserialize;
 use serde_json::Value;
@@ -79,8 +82,8 @@ struct Told {
 impl Told {
     fn completion(self, text: String, tool_calls: Vec<ToolCall>, provider: &str) -> Completion {
         Completion {
-            text,
-            tool_calls,
+            text: readable(text),
+            tool_calls: tool_calls.into_iter().map(readable_call).collect(),
             tokens_in: self.usage.read(),
             tokens_out: self.usage.output_tokens.unwrap_or(0),
             metadata: metadata::of(provider, self.model, self.stop_reason),
@@ -206,7 +209,7 @@ impl Saying {
             | Event::ContentBlockDelta { index: _, delta: Delta::Unknown }
             | Event::Unknown => None,
         };
-        let part = part.filter(|part| !part.is_empty());
+        let part = part.filter(|part| !part.is_empty()).map(readable);
         self.text.push_str(part.as_deref().unwrap_or_default());
         Ok(part)
     }

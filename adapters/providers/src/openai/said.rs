@@ -1,6 +1,9 @@
 //! What comes back, whole or bit by bit. Whatever is not needed is not read, so that servers may say more.
 
-use crate::{failure, metadata};
+use crate::{
+    failure, metadata,
+    readable::{readable, readable_call},
+};
 use fairway_domain::execution::provider::{Completion, Embeddings, ProviderError, ProviderFailure, ToolCall};
 use fairway_egress::StatusCode;
 use serde::Deserialize;
@@ -83,8 +86,8 @@ impl Told {
     fn completion(self, text: String, tool_calls: Vec<ToolCall>, provider: &str) -> Completion {
         let usage = self.usage.unwrap_or_default();
         Completion {
-            text,
-            tool_calls,
+            text: readable(text),
+            tool_calls: tool_calls.into_iter().map(readable_call).collect(),
             tokens_in: usage.prompt_tokens,
             tokens_out: usage.completion_tokens,
             metadata: metadata::of(provider, self.model, self.finish_reason),
@@ -175,7 +178,7 @@ impl Saying {
                 call.arguments.push_str(&arguments.unwrap_or_default());
             }
         }
-        let part = bit.delta.content.or(bit.delta.refusal).filter(|part| !part.is_empty());
+        let part = bit.delta.content.or(bit.delta.refusal).filter(|part| !part.is_empty()).map(readable);
         self.text.push_str(part.as_deref().unwrap_or_default());
         Ok(part)
     }

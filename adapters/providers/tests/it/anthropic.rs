@@ -223,3 +223,12 @@ async fn it_has_no_vectors() {
     assert_eq!(provider.embed(&call).await, Err(ProviderError::Unsupported.into()));
     assert_eq!(endpoint.count(), 0);
 }
+
+/// What PostgreSQL takes in no text comes in none, whole or bit by bit.
+#[tokio::test]
+async fn streams_hold_no_nul() {
+    let [delta, stop] = end("end_turn");
+    let (_endpoint, provider) = asked(Script::events([start(), text(0, "a\0b"), delta, stop])).await;
+    let (completion, parts) = heard(&*provider, &rich()).await;
+    assert_eq!((completion.unwrap().text.as_str(), parts), ("a\u{fffd}b", vec!["a\u{fffd}b".to_owned()]));
+}

@@ -226,3 +226,15 @@ async fn vectors_that_are_none_are_refused() {
         assert_eq!(embeddings, Err(ProviderError::Malformed.into()), "{data}");
     }
 }
+
+/// What PostgreSQL takes in no text comes in none.
+#[tokio::test]
+async fn answers_hold_no_nul() {
+    let called = json!([{ "id": "c\0", "type": "function", "function": { "name": "n\0", "arguments": "\0" } }]);
+    let message = json!({ "role": "assistant", "content": "a\0b", "tool_calls": called });
+    let (_endpoint, provider) = asked(Script::json(&reply(&message))).await;
+    let completion = provider.complete(&plain(), None).await.unwrap();
+    assert_eq!(completion.text, "a\u{fffd}b");
+    let call = &completion.tool_calls[0];
+    assert_eq!([&call.id, &call.name, &call.arguments], ["c\u{fffd}", "n\u{fffd}", "\u{fffd}"]);
+}

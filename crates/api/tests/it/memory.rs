@@ -130,7 +130,7 @@ async fn earlier_turns_go_in_front_of_what_is_asked_and_are_no_instructions() {
         (&json!("allow"), &json!(1), &json!("main-memory"))
     );
     let written = told(&app, &first, "writeback").await.unwrap();
-    assert_eq!((&written["decision"], &replay["digests"]), (&json!("allow"), &json!([written["digest"]])));
+    assert_eq!((&written["decision"], &replay["digests"]), (&json!("offered"), &json!([written["digest"]])));
     assert!(!replay.to_string().contains("Ignore"), "{replay}");
     let facts = "SELECT count(*) FROM fact WHERE convert_from(body, 'UTF8') SIMILAR TO '%(Ignore|s-1|another desk)%'";
     assert_eq!(number(&app, facts).await, 0);
@@ -242,10 +242,14 @@ async fn each_access_mode_that_a_contract_does_not_allow_is_off_and_the_run_goes
         assert_eq!(words(&provider).len() == 3, replays && writes, "{slug}: {:?}", words(&provider));
         let kept = turns(&app, &workload, "s").await.as_array().unwrap().len();
         assert_eq!(kept, if writes { 2 } else { 0 }, "{slug}");
-        let verdict = |allowed: bool| json!(if allowed { "allow" } else { "deny" });
+        let verdict = |allowed: bool, word: &str| json!(if allowed { word } else { "deny" });
         let (replay, written) =
             (told(&app, &run, "replay").await.unwrap(), told(&app, &run, "writeback").await.unwrap());
-        assert_eq!((&replay["decision"], &written["decision"]), (&verdict(replays), &verdict(writes)), "{slug}");
+        assert_eq!(
+            (&replay["decision"], &written["decision"]),
+            (&verdict(replays, "allow"), &verdict(writes, "offered")),
+            "{slug}"
+        );
         assert_eq!(replay["contracts"].as_array().unwrap().len(), 2, "{replay}");
         assert_eq!(replay["turns"], if replays && writes { 1 } else { 0 }, "{slug}");
     }
@@ -415,7 +419,7 @@ async fn what_an_asset_says_of_memory_is_done() {
         let expected = match slug {
             "blocks" => Some(json!("personal_data")),
             "off" => None,
-            _ => Some(json!("allow")),
+            _ => Some(json!("offered")),
         };
         assert_eq!(code, expected, "{slug}");
     }
@@ -548,31 +552,76 @@ async fn a_run_that_goes_on_elsewhere_is_remembered_once() {
     assert_eq!(turns(&server, &workload, "s").await, json!([["first", "one"], ["second", "two"]]));
 }
 
+/// What an earlier worker was told of a conversation is in the answers that it kept. Who goes on from them after an erasure
+/// is told of a later one than they were made under.
 #[tokio::test]
-async fn links_have_conversations_of_their_own_and_nobody_has_none() {
+async fn a_run_that_goes_on_elsewhere_brings_nothing_back_that_was_erased() {
+    let server = TestApp::builder().without_worker().start().await;
+    let given = server.given();
+    let mut versions = parts(&given, "main").await;
+    versions.push(given.flow("flow", TWO_QUESTIONS).await);
+    versions.push(given.version("memory", "memory", memory(&json!({}))).await);
+    let workload = given.active_with("main", versions).await;
+    let (dies, goes_on) =
+        (StubProvider::new(Behaviour::Answers("a secret".to_owned())), StubProvider::new(Behaviour::Holds));
+    let first = TestApp::builder().beside(&server).provider(dies.clone()).start().await;
+    let said = says(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
+    assert_eq!(ended(&server, &said["execution_id"]).await["status"], "completed");
+    // Its first question is answered, and the answer is kept, when its worker is at the second one.
+    dies.becomes(Behaviour::AnswersUntil(3, "again the secret".to_owned()));
+    let run = says(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
+    dies.asked(4).await;
+    let owner = server.database().owner().await.unwrap();
+    drop(first);
+    server.delete(memory_path(&workload, "s")).await.expect(204);
+    let other = TestApp::builder().beside(&server).provider(goes_on.clone()).start().await;
+    owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
+    goes_on.asked(1).await;
+    goes_on.becomes(Behaviour::Answers("two".to_owned()));
+    assert_eq!(ended(&other, &run["execution_id"]).await["status"], "completed");
+    assert_eq!(words(&goes_on), ["again the secret"], "what was answered is not asked again");
+    assert_eq!(turns(&server, &workload, "s").await, json!([]));
+    assert_eq!(told(&server, &run, "replay").await.unwrap()["writeback"], "erased_lately");
+    assert_eq!(told(&server, &run, "writeback").await, None);
+    // Who begins anew remembers again.
+    let said = says(&server, &workload, "s", "third").header("prefer", "respond-async").await.expect(202);
+    assert_eq!(ended(&server, &said["execution_id"]).await["status"], "completed");
+    assert_eq!(turns(&server, &workload, "s").await, json!([["third", "two"]]));
+}
+
+/// The end of a run does not fail for what would be remembered of it.
+#[tokio::test]
+async fn what_no_text_can_hold_is_not_remembered() {
+    let (provider, app) = desk().await;
+    for (slug, more) in [("masks", json!({})), ("allows", json!({ "pii": "allow" }))] {
+        let workload = remembering(&app.given(), slug, more).await;
+        provider.becomes(Behaviour::Answers("one\0two".to_owned()));
+        let run = says(&app, &workload, "s", "first").await.expect(200);
+        assert_eq!(run["status"], "completed");
+        assert_eq!(told(&app, &run, "writeback").await.unwrap()["decision"], "unstorable");
+        provider.becomes(Behaviour::Answers("one".to_owned()));
+        says(&app, &workload, "s", "second").await.expect(200);
+        assert_eq!(turns(&app, &workload, "s").await, json!([["second", "one"]]));
+    }
+}
+
+/// Whoever holds a link is nobody in particular, and so is whoever comes without one: the name of a session is no secret.
+#[tokio::test]
+async fn strangers_have_no_conversations() {
     let (provider, app) = desk().await;
     let workload = remembering(&app.given(), "main", json!({})).await;
     let links = format!("/v1/workloads/{}/share-links", workload.workload_id);
-    let mut tokens = Vec::new();
-    for _ in 0..2 {
-        let made = app.post(&links, json!({ "max_uses": 5 })).await.expect(201);
-        tokens.push(made["token"].as_str().unwrap().to_owned());
-    }
+    let made = app.post(&links, json!({ "max_uses": 5 })).await.expect(201);
+    let token = made["token"].as_str().unwrap();
     let body = |message: &str| json!({ "environment": "dev", "inputs": { "message": message }, "session_id": "s" });
-    let by_link =
-        |token: &str, message: &str| app.post(format!("{}?token={token}", workload.execute_path()), body(message));
-    by_link(&tokens[0], "first").await.expect(200);
-    by_link(&tokens[0], "second").await.expect(200);
-    assert_eq!(words(&provider), ["first", "one", "second"]);
-    by_link(&tokens[1], "other").await.expect(200);
-    assert_eq!(words(&provider), ["other"]);
-    let at = |token: &str| format!("{}?token={token}", memory_path(&workload, "s"));
-    assert_eq!(app.get(at(&tokens[0])).await.expect(200)["turns"].as_array().unwrap().len(), 2);
-    assert_eq!(turns(&app, &workload, "s").await, json!([]));
-    app.delete(at(&tokens[1])).await.expect(204);
-    assert_eq!(app.get(at(&tokens[1])).await.expect(200)["turns"], json!([]));
-    assert_eq!(app.get(at(&tokens[0])).await.expect(200)["turns"].as_array().unwrap().len(), 2);
-    let other = format!("{}&owner=user:local", at(&tokens[1]));
+    for message in ["one holder", "another holder"] {
+        app.post(format!("{}?token={token}", workload.execute_path()), body(message)).await.expect(200);
+        assert_eq!(words(&provider), [message]);
+    }
+    let at = format!("{}?token={token}", memory_path(&workload, "s"));
+    app.get(&at).await.refused(404, "not_found");
+    app.delete(&at).await.refused(404, "not_found");
+    let other = format!("{at}&owner=user:local");
     assert!(matches!(app.delete(other).await.status, 403 | 404), "a link gives no right over others");
     // What everybody may run, nobody is remembered in.
     let interface = json!({ "presentation_mode": "chat", "description": "", "output_display": "text", "access_mode": "public",
@@ -585,5 +634,5 @@ async fn links_have_conversations_of_their_own_and_nobody_has_none() {
         assert_eq!(words(&provider), [message]);
     }
     app.get(memory_path(&workload, "s")).as_actor("anonymous").await.refused(404, "not_found");
-    assert_eq!(number(&app, "SELECT count(*) FROM memory_turn WHERE owner = 'anonymous'").await, 0);
+    assert_eq!(number(&app, "SELECT count(*) FROM memory_turn").await, 0);
 }

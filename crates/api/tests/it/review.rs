@@ -129,7 +129,7 @@ async fn a_refused_answer_is_erased_and_a_second_verdict_comes_too_late() {
     for outcome in ["approved", "rejected"] {
         review(&app, &id, json!({ "outcome": outcome })).await.refused(409, "review_not_pending");
     }
-    app.get(path(&id, "/review")).as_actor("user:reviewer").await.refused(409, "review_not_pending");
+    app.get(path(&id, "/review")).as_actor("user:reviewer").await.refused(404, "not_found");
     app.post(path(&id, "/cancel"), json!({})).await.refused(409, "execution_not_cancellable");
     assert_eq!(app.get(path(&id, "")).await.expect(200), own);
     let denied = app.get("/v1/executions?status=denied").await.expect(200);

@@ -424,6 +424,16 @@ impl<'a> Stage<'a> {
                 return app.post(self.path("/v1/assets/{asset_id}/versions"), self.body(operation));
             }
             "add_documents" => return app.post(self.documents(), self.body(operation)),
+            "fetch_documents" => {
+                let name = self.fresh();
+                let mut content = knowledge(&name);
+                content["source_type"] = json!("http");
+                content["source_ref"] = json!("https://example.org/handbook");
+                let base = self.given.version("knowledge_base", &name, content).await;
+                // Nothing of this machine is fetched.
+                let body = json!({ "documents": [{ "document_id": "a", "source_ref": "https://127.0.0.1/a" }] });
+                return app.post(format!("/v1/assets/{}/documents?{from}", base.asset_id), body);
+            }
             "revoke_access_contract" => {
                 let contract = self.fresh();
                 let base = self.given.version("knowledge_base", &contract, knowledge(&contract)).await;

@@ -5,7 +5,7 @@ use crate::{
     knowledge::{
         IndexRevision, KnowledgeBase, Strategy,
         contract::{ContractDecision, ContractReason},
-        retrieval::RetrievedChunk,
+        retrieval::{Embedded, RetrievedChunk},
     },
     time::Timestamp,
 };
@@ -46,6 +46,8 @@ pub struct Retrieved {
     pub chunks: Vec<RetrievedChunk>,
     /// Whether pieces that might have been found were not ranked.
     pub capped: bool,
+    /// What turning the query into a vector took, where that was done.
+    pub embedded: Option<Embedded>,
     /// When.
     pub retrieved_at: Timestamp,
 }
@@ -55,6 +57,8 @@ pub struct Retrieved {
 pub enum Unretrieved {
     /// The contract does not allow it. That ends the run.
     Refused(Box<ContractDecision>),
+    /// What was looked for may not go to the account that would turn it into a vector.
+    NoRoute,
     /// The index could not be searched; a code says why.
     Failed(&'static str),
 }

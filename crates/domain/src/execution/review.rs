@@ -59,8 +59,8 @@ impl Verdict {
 /// What whoever gives a verdict looks at.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AwaitingAnswer {
-    /// The answer, as its submitter would see it.
-    pub output: Value,
+    /// The answer as it is kept: `output`, and `metadata` by which providers told of it.
+    pub kept: String,
     /// Since when it waits.
     pub asked_at: Timestamp,
     /// Until when.

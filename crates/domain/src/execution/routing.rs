@@ -94,23 +94,45 @@ impl Routing {
 const WITHIN: &str = "local";
 
 /// Whether what a run looks for may be turned into a vector by the account that does so.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub enum Embedding {
     /// It may.
     #[default]
     Allowed,
-    /// The bound profile does not allow the place where the account keeps data, or nobody knows it.
-    Refused,
+    /// The bound profile does not allow it: the route, as far as anybody knows it, with everything that speaks against it.
+    Refused {
+        /// By which it would go.
+        route: RoutePoint,
+        /// Where its account keeps data, where that is configured.
+        residency: Option<String>,
+        /// What speaks against it.
+        reasons: Vec<RouteRefusal>,
+    },
 }
 
 impl Embedding {
-    /// What a profile says of an account that keeps data there.
+    /// What a profile says of a route whose account keeps data there. Nobody knows an account's region, so that a profile
+    /// with a list of regions refuses it; what stays inside this process goes nowhere.
     #[must_use]
-    pub fn of(profile: Option<&SovereigntyProfile>, account: &str, residency: Option<&str>) -> Self {
+    pub fn of(profile: Option<&SovereigntyProfile>, route: RoutePoint, residency: Option<&str>) -> Self {
         let Some(profile) = profile else { return Self::Allowed };
-        let is_near = account == WITHIN && residency.is_none();
-        let complies = residency.is_some_and(|place| profile.allows_jurisdiction(place));
-        if is_near || complies { Self::Allowed } else { Self::Refused }
+        if route.account_slot == WITHIN && residency.is_none() {
+            return Self::Allowed;
+        }
+        let mut reasons = Vec::new();
+        if !residency.is_some_and(|place| profile.allows_jurisdiction(place)) {
+            reasons.push(RouteRefusal::Jurisdiction);
+        }
+        if !profile.allows_region(None) {
+            reasons.push(RouteRefusal::Region);
+        }
+        if !profile.allows_provider(&route.provider) {
+            reasons.push(RouteRefusal::Provider);
+        }
+        if reasons.is_empty() {
+            return Self::Allowed;
+        }
+        Self::Refused { route, residency: residency.map(str::to_owned), reasons }
     }
 }
 
@@ -293,6 +315,34 @@ mod tests {
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"], "regions_allowed": [] })), 1);
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"], "providers_allowed": [] })), 1);
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["FR"] })), 1);
+    }
+
+    /// The codes of what speaks against an account for vectors.
+    fn against_vectors(content: &Value, account: &str, residency: Option<&str>) -> Vec<&'static str> {
+        let route = RoutePoint {
+            route_id: "embedding".to_owned(),
+            provider: account.to_owned(),
+            model: "m".to_owned(),
+            account_slot: account.to_owned(),
+        };
+        match Embedding::of(Some(&profile(content)), route, residency) {
+            Embedding::Allowed => Vec::new(),
+            Embedding::Refused { reasons, .. } => reasons.into_iter().map(RouteRefusal::code).collect(),
+        }
+    }
+
+    #[test]
+    fn queries_go_only_where_every_list_allows_it() {
+        let places = json!({ "jurisdictions_allowed": ["DE"] });
+        assert!(against_vectors(&places, "acme", Some("DE")).is_empty());
+        assert_eq!(against_vectors(&places, "acme", Some("US")), ["jurisdiction_not_allowed"]);
+        assert_eq!(against_vectors(&places, "acme", None), ["jurisdiction_not_allowed"]);
+        let providers = json!({ "jurisdictions_allowed": ["DE"], "providers_allowed": ["acme"] });
+        assert!(against_vectors(&providers, "acme", Some("DE")).is_empty());
+        assert_eq!(against_vectors(&providers, "other", Some("DE")), ["provider_not_allowed"]);
+        let regions = json!({ "jurisdictions_allowed": ["DE"], "regions_allowed": ["eu-central"] });
+        assert_eq!(against_vectors(&regions, "acme", Some("DE")), ["region_not_allowed"], "nobody knows it");
+        assert!(against_vectors(&regions, WITHIN, None).is_empty(), "it goes nowhere");
     }
 
     fn question(routes: usize) -> Question {

@@ -90,6 +90,8 @@ pub struct Run<'a> {
     conversing: Conversing,
     /// Whether it was noted which routes are never called.
     told_routes: bool,
+    /// The same of the route by which queries would become vectors.
+    told_embedding: bool,
     /// What happened and was not taken yet; `None` where nobody wants to be told.
     events: Option<Vec<RunEvent>>,
     ended: Ended,
@@ -136,6 +138,7 @@ impl<'a> Run<'a> {
             citable: BTreeSet::new(),
             conversing: Conversing::No,
             told_routes: false,
+            told_embedding: false,
             events: None,
             ended,
         }

@@ -24,6 +24,8 @@ use std::{
 pub const MAX_DOCUMENTS: usize = 100;
 /// Longest text of a document, in bytes.
 pub const MAX_TEXT: usize = 1 << 20;
+/// Longest texts of all documents that are added at once, in bytes.
+pub const MAX_TEXTS: usize = 8 << 20;
 /// Longest title, in characters.
 pub const MAX_TITLE: usize = 300;
 /// Longest name of a source, in bytes.
@@ -102,6 +104,9 @@ pub enum DocumentFault {
     /// The text is too long.
     #[error("a document has at most 1048576 bytes of text")]
     LongText,
+    /// The text holds a NUL.
+    #[error("the text holds NUL, which no text may")]
+    NulInText,
     /// There is too much metadata, or it has no canonical form.
     #[error("metadata has at most 50 members and 8192 bytes, and no number beyond 2^53")]
     Metadata,
@@ -129,6 +134,7 @@ impl DocumentFault {
             Self::Title => "invalid_title",
             Self::NoText => "empty_document",
             Self::LongText => "document_too_long",
+            Self::NulInText => "nul_in_document",
             Self::Metadata => "invalid_metadata",
             Self::TextExpected => "text_expected",
             Self::SourceExpected => "source_expected",
@@ -143,7 +149,7 @@ impl DocumentFault {
         match self {
             Self::Name | Self::Twice => "document_id",
             Self::Title => "title",
-            Self::NoText | Self::LongText | Self::TextExpected => "text",
+            Self::NoText | Self::LongText | Self::NulInText | Self::TextExpected => "text",
             Self::Metadata => "metadata",
             Self::SourceExpected | Self::NoSuchSource | Self::NotFetched => "source_ref",
         }
@@ -165,6 +171,12 @@ pub enum KnowledgeRefusal {
     /// No document, or too many.
     #[error("1 to 100 documents are added at once")]
     Documents,
+    /// Their texts are too long together.
+    #[error("documents that are added at once have at most 8388608 bytes of text together; add fewer")]
+    Texts,
+    /// Their sources were not read in time.
+    #[error("the sources of documents that are added at once are read within 30 seconds; add fewer")]
+    Slow,
     /// They would be cut into too many pieces.
     #[error("documents that are added at once are cut into at most 2000 pieces; add fewer, or cut into longer pieces")]
     Chunks,
@@ -194,6 +206,8 @@ impl KnowledgeRefusal {
             Self::Asset(refusal) => refusal.code(),
             Self::Documents => "out_of_bounds",
             Self::Chunks => "too_many_chunks",
+            Self::Texts => "documents_too_long",
+            Self::Slow => "sources_too_slow",
             Self::Document { fault, .. } => fault.code(),
             Self::NoVectors => "embedding_unavailable",
             Self::Reason => "invalid_reason",
@@ -371,12 +385,14 @@ pub fn judge(drafts: &[DocumentDraft], from: SourceType) -> Result<Vec<DocumentI
 /// Judges a text.
 ///
 /// # Errors
-/// When there is nothing in it, or too much.
+/// When there is nothing in it, or too much, or a NUL, which no column of text takes.
 pub fn judge_text(text: &str) -> Result<(), DocumentFault> {
     if text.trim().is_empty() {
         Err(DocumentFault::NoText)
     } else if text.len() > MAX_TEXT {
         Err(DocumentFault::LongText)
+    } else if text.contains('\0') {
+        Err(DocumentFault::NulInText)
     } else {
         Ok(())
     }

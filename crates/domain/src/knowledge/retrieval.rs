@@ -9,7 +9,7 @@ use crate::{
     asset::canonical::Checksum,
     id::{ChunkId, DocumentEntryId},
 };
-use std::{cmp::Ordering, collections::HashMap};
+use std::{cmp::Ordering, collections::HashMap, time::Duration};
 
 /// Longest query, in bytes. What lies behind is not read.
 pub const MAX_QUERY: usize = 32 << 10;
@@ -19,6 +19,8 @@ pub const MOST_WORDS: usize = 32;
 pub const CANDIDATES: u32 = 500;
 /// Most vectors that are compared for one query.
 pub const COMPARED: u32 = 20_000;
+/// Most bytes of vectors that are compared for one query: they are all in memory at once.
+pub const COMPARED_BYTES: usize = 16 << 20;
 /// The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009).
 const FUSION: f64 = 60.0;
 
@@ -29,6 +31,19 @@ pub struct EmbeddingModel {
     pub account: String,
     /// The model's name there.
     pub model: String,
+}
+
+/// What turning a query into a vector took.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Embedded {
+    /// By whom.
+    pub model: EmbeddingModel,
+    /// Tokens read, as the provider counts them.
+    pub tokens_in: u64,
+    /// What the account's prices make of that.
+    pub cost_micros: Option<u64>,
+    /// How long the one call took.
+    pub latency: Duration,
 }
 
 /// How many pieces hold a word, and what share of the score it brings.
@@ -163,6 +178,14 @@ pub struct RetrievedChunk {
     pub tokens: u32,
     /// How well it fits, from 0 to 1.
     pub score: f64,
+}
+
+/// How many vectors of that many parts are compared for one query: as many as there is room for, and never more than
+/// [`COMPARED`].
+#[must_use]
+pub fn comparable(parts: usize) -> u32 {
+    let bytes = parts.saturating_mul(size_of::<f32>()).max(1);
+    u32::try_from(COMPARED_BYTES / bytes).map_or(COMPARED, |vectors| vectors.min(COMPARED))
 }
 
 /// Those pieces that are used: of score enough, and no more tokens than the context takes. The first is used however long

@@ -20,11 +20,13 @@ fn sessions_have_names_that_are_safe_anywhere() {
 fn nobody_owns_what_nobody_said() {
     let session = || SessionId::parse("s").unwrap();
     let workload = WorkloadId::from(Uuid::from_u128(1));
-    for owner in ["user:ada", "service:bot", "share_link:0190"] {
+    for owner in ["user:ada", "service:bot"] {
         let owner = ActorRef::parse(owner).unwrap();
         assert_eq!(MemoryPlace::of(workload, &owner, session()).unwrap().owner, owner);
     }
-    assert_eq!(MemoryPlace::of(workload, &ActorRef::parse("anonymous").unwrap(), session()), None);
+    for nobody in ["anonymous", "share_link:0190"] {
+        assert_eq!(MemoryPlace::of(workload, &ActorRef::parse(nobody).unwrap(), session()), None, "{nobody}");
+    }
 }
 
 #[test]

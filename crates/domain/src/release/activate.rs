@@ -265,7 +265,7 @@ impl Release {
     pub(super) fn activation_warnings(&self, standing: &Standing) -> Vec<Missing> {
         let mut warnings = Vec::new();
         if standing.has_no_route {
-            let message = "no route of the bound model policy may be called: runs that ask a provider will fail";
+            let message = "no route may be called: runs that ask a model, or search documents by meaning, will fail";
             warnings.push(missing("model_policy", "no_compliant_route", message));
         }
         // In production they stop it.

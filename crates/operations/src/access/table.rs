@@ -96,8 +96,9 @@ operations! {
     ListAssetGrants = "list_asset_grants" => place(P::AssetView, P::AssetEdit);
     CreateAssetGrant = "create_asset_grant" => place(P::AssetView, P::AssetEdit);
     DeleteAssetGrant = "delete_asset_grant" => place(P::AssetView, P::AssetEdit);
-    // Documents that come from addresses demand `connection.manage` besides.
     AddDocuments = "add_documents" => place(P::AssetView, P::AssetEdit);
+    // A part of adding documents: fetching from an address is using a connection.
+    FetchDocuments = "fetch_documents" => place(P::AssetView, P::ConnectionManage);
     ListDocuments = "list_documents" => place(P::AssetView, P::AssetView);
     RevokeContract = "revoke_access_contract" => place(P::AssetView, P::AssetEdit);
     ListFlows = "list_flows" => place(P::AssetView, P::AssetView);
@@ -179,5 +180,6 @@ impl Operation {
         Self::SubmitRelease,
         Self::ChooseLane,
         Self::EraseMemoryOfOthers,
+        Self::FetchDocuments,
     ];
 }

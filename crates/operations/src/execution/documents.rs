@@ -70,9 +70,9 @@ impl Services {
     /// Answers a lookup of a run.
     pub(super) async fn look_up(&self, reader: &Reader<'_>, lookup: &Lookup) -> Result<Retrieved, Unretrieved> {
         let bound = reader.plan.knowledge.get(lookup.knowledge).ok_or(Unretrieved::Failed("knowledge_base_unknown"))?;
-        if reader.plan.embedding == Embedding::Refused && bound.base.retrieval.strategy.needs_vectors() {
+        if reader.plan.embedding != Embedding::Allowed && bound.base.retrieval.strategy.needs_vectors() {
             // What is looked for would leave to where the release says that nothing may go.
-            return Err(Unretrieved::Failed("no_compliant_route"));
+            return Err(Unretrieved::NoRoute);
         }
         let place = (reader.workspace, reader.environment);
         let served = self.served_revisions(reader.scope, reader.release, place).await.map_err(|error| {
@@ -90,16 +90,9 @@ impl Services {
             top_k: lookup.top_k,
         };
         match self.retrieve(reader.scope, &request).await {
-            Ok(Retrieval {
-                decision,
-                index_revision,
-                strategy,
-                chunks,
-                capped,
-                retrieved_at,
-                asset: _,
-                embedded: _,
-            }) => Ok(Retrieved { decision, index_revision, strategy, chunks, capped, retrieved_at }),
+            Ok(Retrieval { decision, index_revision, strategy, chunks, capped, retrieved_at, asset: _, embedded }) => {
+                Ok(Retrieved { decision, index_revision, strategy, chunks, capped, embedded, retrieved_at })
+            }
             Err(RetrievalFailure::Refused(decision)) => Err(Unretrieved::Refused(Box::new(decision))),
             Err(failure) => {
                 let code = failure.code().unwrap_or(UNAVAILABLE);

@@ -9,7 +9,7 @@ use fairway_domain::{
         progress::{KeptAnswer, Progress, RunEvent},
         provider::{Completion, EmbeddingCall, Listener, ProviderError, ProviderFailure, RoutePoint},
         routing::{Answer, Attempt, Question, Wanted},
-        run::{Cut, Run, Turn},
+        run::{Cut, Recollection, Run, Turn},
         tool::{ToolFailure, ToolRequest, ToolResult},
     },
     flow::Step,
@@ -175,6 +175,18 @@ impl<'s> Keeper<'s> {
         Ok(result)
     }
 
+    /// What there is of the run's conversation. What an earlier worker was told of it is in the answers that it kept.
+    async fn recall(&self, reader: &Reader<'_>) -> Recollection {
+        match self.services.recall(reader).await {
+            Recollection::Read(decisions, recalled) if !self.came.answers.is_empty() => {
+                Recollection::ReadAgain(decisions, recalled)
+            }
+            recollection @ (Recollection::Read(..) | Recollection::ReadAgain(..) | Recollection::Unavailable) => {
+                recollection
+            }
+        }
+    }
+
     /// Puts a question, and stores what is said to it as it comes.
     async fn ask_aloud(&mut self, question: &Question, step: &Step) -> Result<Answer, Cut> {
         let (say, mut parts) = mpsc::unbounded_channel();
@@ -286,7 +298,7 @@ pub(super) async fn run_to_end(
                 continue;
             }
             Turn::Recall => {
-                turn = run.recalled(keeper.services.recall(reader).await);
+                turn = run.recalled(keeper.recall(reader).await);
                 continue;
             }
             Turn::LookUp(lookup) => {

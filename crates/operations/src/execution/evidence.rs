@@ -172,7 +172,7 @@ impl Services {
         let place = self.place_of_run(caller, &execution).await?;
         gate::enter(caller, Operation::ReadEvidenceArtifact, &place)?;
         if disclosure(caller, &place) == Disclosure::Summary {
-            artifact.payload_withheld = artifact.payload.take().is_some();
+            artifact.payload_withheld |= artifact.payload.take().is_some();
         }
         Ok(artifact)
     }

@@ -214,7 +214,7 @@ impl Services {
         let model_policy = model_policy.or(legacy_policy);
         let residency = |slot: &str| self.provider.residency(slot);
         let account = &self.settings.knowledge.embedding.account;
-        let embedding = Embedding::of(sovereignty.as_ref(), account, residency(account));
+        let embedding = Embedding::of(sovereignty.as_ref(), self.embedding_route(), residency(account));
         let routing = model_policy.as_ref().map(|policy| Routing::of(policy, sovereignty.as_ref(), residency));
         Ok(KeptPlan {
             plan: RunPlan {

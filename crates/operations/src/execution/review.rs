@@ -69,14 +69,14 @@ impl Services {
     /// The answer of a run that waits, to whoever may give a verdict on it.
     ///
     /// # Errors
-    /// As for the verdict.
+    /// As for the verdict; not found where nothing waits for one.
     pub async fn awaiting_review(&self, caller: &Caller, id: ExecutionId) -> Result<AwaitingAnswer, Failure> {
         let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.enter_review(caller, (&execution, own), Operation::ReadReview).await?;
         let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
-        PendingReview::of(&record)?.show_to(&caller.actor)?;
-        let found = self.stores.reviews.awaiting(scope, id).await?;
-        Ok(found.ok_or(ReviewRefusal::NotPending)?)
+        let Ok(pending) = PendingReview::of(&record) else { return Err(Failure::NotFound) };
+        pending.show_to(&caller.actor)?;
+        self.stores.reviews.awaiting(scope, id).await?.ok_or(Failure::NotFound)
     }
 
     async fn enter_review(

@@ -9,7 +9,7 @@ use crate::{
     once::keyed,
 };
 use fairway_domain::{
-    access::{Caller, Permission, Place},
+    access::{Caller, Place},
     asset::{Asset, canonical::Checksum, ports::ArtifactPath},
     id::{AssetId, Ids, IngestId, WorkspaceId},
     idempotency::RequestKey,
@@ -17,7 +17,7 @@ use fairway_domain::{
         Chunking, KnowledgeBase, SourceType,
         document::{
             Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, Ingest, Ingested, KnowledgeRefusal,
-            MAX_CHUNKS, MAX_TEXT, NewChunk, NewDocument, judge, judge_text, takes_documents,
+            MAX_CHUNKS, MAX_TEXT, MAX_TEXTS, NewChunk, NewDocument, judge, judge_text, takes_documents,
         },
         ports::{FetchError, Piece, Splitter},
     },
@@ -25,10 +25,13 @@ use fairway_domain::{
     store::{CommitError, Listed, Paging, Revision},
     tenant::TenantScope,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+use tokio::time::timeout;
 
 /// How often an ingest is sent while others are faster. Each of them goes on, so nobody waits for nothing.
 const ATTEMPTS: usize = 12;
+/// How long reading the sources of all documents that are added at once may take.
+const READING: Duration = Duration::from_secs(30);
 
 /// A document with its text, before it is cut.
 struct Read {
@@ -89,16 +92,10 @@ impl Services {
         let base = self.latest_base(scope, asset).await?;
         let ids = judge(&drafts, base.source_type)?;
         if base.source_type == SourceType::Http {
-            self.may_fetch(caller, asset)?;
+            let home = Place::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
+            gate::enter_seen(caller, Operation::FetchDocuments, &home)?;
         }
-        let mut read = Vec::with_capacity(drafts.len());
-        for (position, (document_id, mut draft)) in ids.into_iter().zip(drafts).enumerate() {
-            let text = match &mut draft.source {
-                DocumentSource::Text(text) => std::mem::take(text),
-                DocumentSource::Ref(source) => self.source(caller, (base.source_type, source), position).await?,
-            };
-            read.push(Read { document_id, draft, text });
-        }
+        let read = in_time(self.read(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
         let mut documents = self.cut(read, base.chunking).await?;
         let embedded_by = if base.retrieval.strategy.needs_vectors() {
             self.embed(&mut documents).await?;
@@ -137,13 +134,24 @@ impl Services {
         KnowledgeBase::parse(&content).map_err(|_| corrupt())
     }
 
-    /// Fetching from an address is using a connection.
-    fn may_fetch(&self, caller: &Caller, asset: &Asset) -> Result<(), Failure> {
-        let home = Place::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
-        if !caller.rights.allow(Permission::ConnectionManage, &home) {
-            return Err(gate::refused(caller, Permission::ConnectionManage));
+    /// The texts of documents, one after the other: they are all in memory at once, so all together have a bound.
+    async fn read(
+        &self,
+        caller: &Caller,
+        from: SourceType,
+        drafts: impl Iterator<Item = (DocumentId, DocumentDraft)>,
+    ) -> Result<Vec<Read>, Failure> {
+        let mut read = Vec::new();
+        let mut room = MAX_TEXTS;
+        for (position, (document_id, mut draft)) in drafts.enumerate() {
+            let text = match &mut draft.source {
+                DocumentSource::Text(text) => std::mem::take(text),
+                DocumentSource::Ref(source) => self.source(caller, (from, source), position).await?,
+            };
+            room = room.checked_sub(text.len()).ok_or(KnowledgeRefusal::Texts)?;
+            read.push(Read { document_id, draft, text });
         }
-        Ok(())
+        Ok(read)
     }
 
     async fn source(
@@ -240,6 +248,11 @@ impl Services {
     }
 }
 
+/// What is read, unless that takes too long.
+async fn in_time<T>(reading: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    timeout(READING, reading).await.unwrap_or(Err(KnowledgeRefusal::Slow.into()))
+}
+
 fn pieces(
     splitter: &dyn Splitter,
     ids: &dyn Ids,
@@ -259,4 +272,16 @@ fn pieces(
         })
     };
     splitter.split(text, chunking).into_iter().filter_map(piece).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn sources_have_one_deadline_together() {
+        let slow: Result<(), Failure> = in_time(std::future::pending()).await;
+        assert!(matches!(slow, Err(Failure::Knowledge(KnowledgeRefusal::Slow))), "{slow:?}");
+        assert!(in_time(async { Ok(()) }).await.is_ok());
+    }
 }

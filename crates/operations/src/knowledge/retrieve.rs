@@ -9,7 +9,7 @@ use fairway_domain::{
         IndexRevision, KnowledgeBase, Strategy,
         contract::{AccessMode, Asked, ContractDecision, ContractStanding},
         ports::Within,
-        retrieval::{EmbeddingModel, Found, Hit, RetrievedChunk, readable, used},
+        retrieval::{Embedded, Found, Hit, RetrievedChunk, readable, used},
     },
     search::Words,
     store::StoreError,
@@ -17,6 +17,7 @@ use fairway_domain::{
     time::Timestamp,
 };
 use std::collections::HashMap;
+use tokio::time::Instant;
 
 /// Of both lists of a hybrid retrieval, how many times as many pieces as are wanted.
 const DEEPER: u32 = 4;
@@ -51,17 +52,6 @@ pub struct RetrievalRequest<'a> {
     pub query: &'a str,
     /// Most pieces, where fewer are wanted than the knowledge base gives.
     pub top_k: Option<u32>,
-}
-
-/// What turning a query into a vector took.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Embedded {
-    /// By whom.
-    pub model: EmbeddingModel,
-    /// Tokens read, as the provider counts them.
-    pub tokens_in: u64,
-    /// What the account's prices make of that.
-    pub cost_micros: Option<u64>,
 }
 
 /// What was retrieved, with all that evidence says of it.
@@ -148,12 +138,8 @@ impl Services {
     ) -> Result<Retrieval, RetrievalFailure> {
         let RetrievalRequest { asset, base, pinned, principals, workspace, mode, query, top_k } = *request;
         let question = ContractQuestion { asset, base, asked: Asked { principals, workspace, mode } };
-        let decision = self.contract_decisions(scope, &[question]).await?.pop();
-        let decision = match decision {
-            Some(decision) if decision.is_allowed() => decision,
-            Some(decision) => return Err(RetrievalFailure::Refused(decision)),
-            None => return Err(RetrievalFailure::Refused(base.decide(&question.asked, ContractStanding::Unknown))),
-        };
+        // Nothing is looked for, and nobody asked, on behalf of somebody who may not read.
+        self.allowed(scope, &question).await?;
         let present = self.stores.knowledge.present_revision(scope, asset).await?;
         let settings = &base.retrieval;
         let revision = pinned.map_or(present, |pinned| pinned.min(present));
@@ -162,6 +148,9 @@ impl Services {
         let (found, embedded) = self.find(scope, base, &within, readable(query)).await?;
         let found = found.best(most);
         let chunks = used(self.spelled_out(scope, asset, &found).await?, settings);
+        // The search may have waited a minute for a model. What was read meanwhile is given to nobody unless the contract
+        // is still in force now that it has been read.
+        let decision = self.allowed(scope, &question).await?;
         Ok(Retrieval {
             asset,
             decision,
@@ -172,6 +161,17 @@ impl Services {
             embedded,
             retrieved_at: self.clock.now(),
         })
+    }
+
+    /// The contract's decision, where it is yes.
+    async fn allowed(
+        &self,
+        scope: TenantScope,
+        question: &ContractQuestion<'_>,
+    ) -> Result<ContractDecision, RetrievalFailure> {
+        let decision = self.contract_decisions(scope, &[*question]).await?.pop();
+        let decision = decision.unwrap_or_else(|| question.base.decide(&question.asked, ContractStanding::Unknown));
+        if decision.is_allowed() { Ok(decision) } else { Err(RetrievalFailure::Refused(decision)) }
     }
 
     async fn find(
@@ -209,10 +209,12 @@ impl Services {
         if !self.stores.knowledge.is_embedded_by(scope, within, &model).await? {
             return Err(RetrievalFailure::OtherModel);
         }
+        let began = Instant::now();
         let made = self.vectors(vec![query.to_owned()]).await?;
+        let latency = began.elapsed();
         let vector = made.vectors.first().ok_or(ProviderError::Malformed)?;
         let found = self.stores.knowledge.by_meaning(scope, within, vector).await?;
-        Ok((found, Embedded { model, tokens_in: made.tokens_in, cost_micros: made.cost_micros }))
+        Ok((found, Embedded { model, tokens_in: made.tokens_in, cost_micros: made.cost_micros, latency }))
     }
 
     /// What was found, with what it says, in the same order. What was erased meanwhile is not among it.

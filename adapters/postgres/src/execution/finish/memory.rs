@@ -31,7 +31,8 @@ macro_rules! remembered {
                 bytes, salt, digest, clean, contracts, erased_on_revoke, remembered_at, expires_at)
             SELECT tenant_id, execution_id, workload_id, asset_id, owner, session_id, said, answered,
                 octet_length(said) + octet_length(answered), salt, digest, clean,
-                ARRAY(SELECT jsonb_array_elements_text(contracts)), erased_on_revoke, fairway_now(),
+                ARRAY(SELECT fairway_contract_mark(tenant_id, contract) FROM jsonb_array_elements_text(contracts) AS contract),
+                erased_on_revoke, fairway_now(),
                 fairway_now() + make_interval(days => days)
             FROM offered JOIN met USING (tenant_id, workload_id, owner, meeting)
             WHERE NOT EXISTS (
@@ -39,16 +40,24 @@ macro_rules! remembered {
                 WHERE contract.tenant_id = offered.tenant_id AND contract.revoked
                     AND contract.contract_id IN (SELECT jsonb_array_elements_text(contracts)))
             ON CONFLICT DO NOTHING
+            RETURNING tenant_id, execution_id
          ),
          trimmed AS (
-            DELETE FROM memory_turn USING offered, LATERAL (
-                SELECT old.execution_id FROM memory_turn AS old
-                WHERE old.tenant_id = offered.tenant_id AND old.workload_id = offered.workload_id
-                    AND old.owner = offered.owner AND old.asset_id = offered.asset_id
-                    AND (meeting = '' OR old.session_id = offered.session_id)
-                ORDER BY old.remembered_at DESC, old.execution_id DESC OFFSET offered.most - 1
-            ) AS old
-            WHERE memory_turn.tenant_id = offered.tenant_id AND memory_turn.execution_id = old.execution_id
+            DELETE FROM memory_turn WHERE ctid = ANY (ARRAY(
+                SELECT old.place FROM turns JOIN offered USING (tenant_id, execution_id), LATERAL (
+                    (SELECT ctid AS place FROM memory_turn AS kept
+                    WHERE offered.meeting <> '' AND kept.tenant_id = offered.tenant_id
+                        AND kept.workload_id = offered.workload_id AND kept.owner = offered.owner
+                        AND kept.session_id = offered.session_id AND kept.asset_id = offered.asset_id
+                    ORDER BY kept.remembered_at DESC, kept.execution_id DESC OFFSET offered.most - 1 LIMIT 200)
+                    UNION ALL
+                    (SELECT ctid FROM memory_turn AS kept
+                    WHERE offered.meeting = '' AND kept.tenant_id = offered.tenant_id
+                        AND kept.workload_id = offered.workload_id AND kept.owner = offered.owner
+                        AND kept.asset_id = offered.asset_id
+                    ORDER BY kept.remembered_at DESC, kept.execution_id DESC OFFSET offered.most - 1 LIMIT 200)
+                ) AS old
+            ))
          ),"
     };
 }

@@ -12,12 +12,12 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-fn place(workload: WorkloadId, session: &str) -> MemoryPlace {
+pub(crate) fn place(workload: WorkloadId, session: &str) -> MemoryPlace {
     MemoryPlace { workload, owner: actor(), session: SessionId::parse(session).unwrap() }
 }
 
 /// The end of a run that was part of a conversation.
-fn remembered(run: &Acceptance, session: &str) -> Ending {
+pub(crate) fn remembered(run: &Acceptance, session: &str) -> Ending {
     let remembering = Remembering {
         scope: Scope::Session,
         most: 10,

@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
     }
 
     /// Goes on without a result.
-    fn tool_refused(&mut self, walking: Walking<'a>, code: &'static str) -> Turn {
+    pub(super) fn tool_refused(&mut self, walking: Walking<'a>, code: &'static str) -> Turn {
         self.tool_told(walking, Err(code))
     }
 
@@ -336,7 +336,8 @@ fn arguments(text: &str) -> Option<Map<String, Value>> {
     if text.trim().is_empty() {
         return Some(Map::new());
     }
-    match serde_json::from_str(text) {
+    // A name that stands twice means one thing to whoever looks and another to whoever is called.
+    match crate::json::read(text.as_bytes()) {
         Ok(Value::Object(arguments)) => Some(arguments),
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | Err(_) => None,
     }

@@ -6,7 +6,7 @@ use crate::{
     evidence::EvidenceArtifact,
     execution::{
         Payload,
-        provider::{Completion, Conversation, Message, MessageRole, RoutePoint, ToolOffer},
+        provider::{Completion, Conversation, Message, MessageRole, ProviderError, RoutePoint, ToolOffer},
         routing::{Answer, Attempt, Question, RefusedRoute, Wanted},
     },
     flow::{
@@ -183,6 +183,10 @@ impl<'a> Run<'a> {
 
     /// The text of an answer, as far as it may be one.
     pub(super) fn answer_of(&mut self, step: &Step, completion: Completion) -> Result<Value, StepFailure> {
+        if !completion.tool_calls.is_empty() && self.agent.is_none() {
+            let message = "the model wants tools to be called, and was offered none";
+            return Err(StepFailure::of(ProviderError::Malformed.code(), message));
+        }
         // The schema is the bound prompt's, and a call with words of its own is none of it; nor is what a model says
         // before it has called its tools.
         let bound = self.subject.plan.prompt.as_ref().filter(|_| asks_for_bound_prompt(step.inputs.get("prompt")));
@@ -286,10 +290,14 @@ impl<'a> Run<'a> {
             body.insert("model".to_owned(), json!(model));
             body.insert("account_slot".to_owned(), json!(account_slot));
         }
-        body.insert("latency_us".to_owned(), json!(micros(span(asked.at, now))));
+        // Of an answer that an earlier worker got, the time until it came is only known from its calls.
+        let calls: Duration = attempts.iter().map(|attempt| attempt.latency).sum();
+        body.insert("latency_us".to_owned(), json!(micros(span(asked.at, now).max(calls))));
         if let Some(completion) = completion {
-            body.insert("tokens_in".to_owned(), json!(completion.tokens_in));
-            body.insert("tokens_out".to_owned(), json!(completion.tokens_out));
+            // Whoever counts counts at least what was asked.
+            let is_told = completion.tokens_in > 0 || completion.tokens_out > 0;
+            body.insert("tokens_in".to_owned(), json!(is_told.then_some(completion.tokens_in)));
+            body.insert("tokens_out".to_owned(), json!(is_told.then_some(completion.tokens_out)));
             if let Some(cost) = completion.cost_micros {
                 body.insert("cost_micros".to_owned(), json!(cost));
             }

@@ -26,6 +26,9 @@ pub enum Recollection {
     /// What is there. The contracts of the bound knowledge bases said this of it, in their order; where one of them does
     /// not allow replay, no turns are among it.
     Read(Vec<ContractDecision>, Recalled),
+    /// The same for a run that goes on from answers which another worker kept. That one was told of its conversation when it
+    /// began, and of erasures only those until then: where there was one lately, the run writes nothing.
+    ReadAgain(Vec<ContractDecision>, Recalled),
     /// Nobody could say. The run goes on without, and writes nothing.
     Unavailable,
 }
@@ -42,9 +45,18 @@ pub(super) enum Conversing {
     Knows {
         /// What was said in it, in order.
         earlier: Vec<Message>,
-        /// The last erasure that it knew of.
-        erasure: Option<Uuid>,
+        /// What its turn is written by.
+        writing: Writing,
     },
+}
+
+/// Whether a run may write its turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Writing {
+    /// If this is still the last erasure of its conversation.
+    Unless(Option<Uuid>),
+    /// It may not: it goes on from answers, and nobody knows whether they hold what was erased.
+    Never,
 }
 
 impl Conversing {
@@ -78,39 +90,58 @@ impl<'a> Run<'a> {
                 Conversing::No
             }
             Recollection::Read(decisions, recalled) => {
-                let bytes: usize = recalled.turns.iter().map(|turn| turn.said.len() + turn.answered.len()).sum();
-                let digests: Vec<String> = recalled.turns.iter().map(|turn| digest_text(&turn.digest)).collect();
-                body.extend(decided(&self.subject.plan.knowledge, &decisions));
-                body.insert("turns".to_owned(), json!(recalled.turns.len()));
-                body.insert("size_bytes".to_owned(), json!(bytes));
-                body.insert("digests".to_owned(), json!(digests));
-                self.note_memory(&memory.slug, &recalled.turns);
-                let mut earlier = Vec::new();
-                for turn in recalled.turns {
-                    earlier.push(Message::of(MessageRole::User, turn.said));
-                    earlier.push(Message::of(MessageRole::Assistant, turn.answered));
-                }
-                Conversing::Knows { earlier, erasure: recalled.erasure }
+                let writing = Writing::Unless(recalled.erasure);
+                self.knows(&mut body, (&memory.slug, &decisions), recalled, writing)
+            }
+            Recollection::ReadAgain(decisions, recalled) => {
+                let writing = match recalled.erasure {
+                    None => Writing::Unless(None),
+                    Some(_) => {
+                        body.insert("writeback".to_owned(), json!("erased_lately"));
+                        Writing::Never
+                    }
+                };
+                self.knows(&mut body, (&memory.slug, &decisions), recalled, writing)
             }
         };
         self.keep_document("memory", "memory.json", body);
         self.begin()
     }
 
+    /// Takes earlier turns up, and says of them what evidence says.
+    fn knows(
+        &mut self,
+        body: &mut Map<String, Value>,
+        (slug, decisions): (&str, &[ContractDecision]),
+        recalled: Recalled,
+        writing: Writing,
+    ) -> Conversing {
+        let bytes: usize = recalled.turns.iter().map(|turn| turn.said.len() + turn.answered.len()).sum();
+        let digests: Vec<String> = recalled.turns.iter().map(|turn| digest_text(&turn.digest)).collect();
+        body.extend(decided(&self.subject.plan.knowledge, decisions));
+        body.insert("turns".to_owned(), json!(recalled.turns.len()));
+        body.insert("size_bytes".to_owned(), json!(bytes));
+        body.insert("digests".to_owned(), json!(digests));
+        self.note_memory(slug, &recalled.turns);
+        let mut earlier = Vec::new();
+        for turn in recalled.turns {
+            earlier.push(Message::of(MessageRole::User, turn.said));
+            earlier.push(Message::of(MessageRole::Assistant, turn.answered));
+        }
+        Conversing::Knows { earlier, writing }
+    }
+
     /// What is to be remembered if the run ends well: what was asked, as guardrails and hooks left it. The answer is not known before everything that the
     /// run owes is done.
     pub(super) fn to_remember(&self) -> Option<OfferedTurn> {
-        let (Conversing::Knows { erasure, .. }, Some(memory)) = (&self.conversing, &self.subject.plan.memory) else {
+        let (Conversing::Knows { writing, .. }, Some(memory)) = (&self.conversing, &self.subject.plan.memory) else {
             return None;
         };
-        match memory.remembering.write_policy {
-            WritePolicy::Off => None,
-            WritePolicy::Auto => Some(OfferedTurn {
-                memory: memory.clone(),
-                erasure: *erasure,
-                said: said(&self.inputs),
-                answered: String::new(),
-            }),
+        match (memory.remembering.write_policy, *writing) {
+            (WritePolicy::Off, _) | (WritePolicy::Auto, Writing::Never) => None,
+            (WritePolicy::Auto, Writing::Unless(erasure)) => {
+                Some(OfferedTurn { memory: memory.clone(), erasure, said: said(&self.inputs), answered: String::new() })
+            }
         }
     }
 }
@@ -151,7 +182,7 @@ impl Ended {
         body.insert("decision".to_owned(), json!(verdict.as_str()));
         let contracts = knowledge.iter().filter_map(|bound| bound.base.contract_id()).map(str::to_owned).collect();
         let written =
-            (verdict == Verdict::Written).then(|| Writeback { place, turn, salt: outside.ids.salt(), contracts });
+            (verdict == Verdict::Offered).then(|| Writeback { place, turn, salt: outside.ids.salt(), contracts });
         if let Some(written) = &written {
             body.insert("size_bytes".to_owned(), json!(written.turn.bytes()));
             body.insert("digest".to_owned(), json!(digest_text(&written.digest())));
@@ -172,8 +203,8 @@ impl Ended {
 /// What becomes of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
-    /// It is written, unless its conversation is erased first.
-    Written,
+    /// It is offered, and written unless its conversation was erased or a contract has ended by then.
+    Offered,
     /// A contract does not allow it.
     Refused,
     /// Nobody could say what the contracts allow.
@@ -182,21 +213,24 @@ enum Verdict {
     PersonalData,
     /// It is longer than a turn may be.
     TooLong,
+    /// It holds a NUL, which no column of text takes: its run could not be ended with it.
+    Unstorable,
 }
 
 impl Verdict {
     const fn as_str(self) -> &'static str {
         match self {
-            Self::Written => "allow",
+            Self::Offered => "offered",
             Self::Refused => "deny",
             Self::Unavailable => "unavailable",
             Self::PersonalData => "personal_data",
             Self::TooLong => "too_long",
+            Self::Unstorable => "unstorable",
         }
     }
 }
 
-/// Masks what is to be masked, and says whether the turn is written. It is measured first: what is far too long is not
+/// Masks what is to be masked, and says whether the turn is offered. It is measured first: what is far too long is not
 /// looked through.
 fn judge(turn: &mut OfferedTurn, allowed: bool, outside: Outside<'_>) -> Verdict {
     if !allowed {
@@ -205,9 +239,12 @@ fn judge(turn: &mut OfferedTurn, allowed: bool, outside: Outside<'_>) -> Verdict
     if turn.bytes() > MAX_TURN_BYTES {
         return Verdict::TooLong;
     }
+    if [&turn.said, &turn.answered].into_iter().any(|text| text.contains('\0')) {
+        return Verdict::Unstorable;
+    }
     let personal_data = turn.memory.remembering.personal_data;
     if personal_data == PersonalData::Allow {
-        return Verdict::Written;
+        return Verdict::Offered;
     }
     let (said, answered) = (masked(&turn.said, outside.redactor), masked(&turn.answered, outside.redactor));
     let found = !said.found.is_empty() || !answered.found.is_empty();
@@ -216,7 +253,7 @@ fn judge(turn: &mut OfferedTurn, allowed: bool, outside: Outside<'_>) -> Verdict
     }
     (turn.said, turn.answered) = (said.text, answered.text);
     // A mask may be longer than what it stands for.
-    if turn.bytes() > MAX_TURN_BYTES { Verdict::TooLong } else { Verdict::Written }
+    if turn.bytes() > MAX_TURN_BYTES { Verdict::TooLong } else { Verdict::Offered }
 }
 
 /// A text without personal data. What is JSON is looked through as such: there a key may say what a value is.

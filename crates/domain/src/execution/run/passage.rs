@@ -38,6 +38,8 @@ pub(super) struct Passage<'a> {
     /// The hook that is asked.
     asked: Option<&'a Hook>,
     is_changed: bool,
+    /// Whether a person would have to agree first.
+    needs_person: bool,
 }
 
 /// Whether guardrails have seen the value as it is.
@@ -140,7 +142,16 @@ impl<'a> Run<'a> {
         let subject = if is_free { String::new() } else { self.subject_of(&then) };
         let looks = then.stage().is_some_and(|stage| plan.guardrails.look_at(stage));
         let asks = then.event().is_some_and(|event| plan.hooks.next(event, &subject, 0).is_some());
-        let mut passage = Passage { subject, value, then, look: Look::Due, next: 0, asked: None, is_changed: false };
+        let mut passage = Passage {
+            subject,
+            value,
+            then,
+            look: Look::Due,
+            next: 0,
+            asked: None,
+            is_changed: false,
+            needs_person: false,
+        };
         if !looks && !asks {
             return self.go_through(passage);
         }
@@ -222,7 +233,7 @@ impl<'a> Run<'a> {
         self.looks_left = looked.left;
         self.keep_look(&passage, &looked);
         if looked.asks_review {
-            self.owe(Obligation::HumanReview);
+            self.ask_person(&mut passage);
         }
         match looked.verdict {
             Verdict::Passes => {}
@@ -284,7 +295,7 @@ impl<'a> Run<'a> {
             Decision::Deny => {
                 return Err(StepFailure::Stopped(RunError::new("hook_denied", "a hook does not let this pass")));
             }
-            Decision::Ask => self.owe(Obligation::HumanReview),
+            Decision::Ask => self.ask_person(passage),
             Decision::Modify => {
                 let value = answer.modified.unwrap_or_default();
                 self.allowance.take_for(&value)?;
@@ -292,6 +303,21 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
+    }
+
+    /// A person has to agree. To a call of a tool nobody can, so it is not made; everything else waits for its review.
+    fn ask_person(&mut self, passage: &mut Passage<'a>) {
+        match passage.then {
+            Then::UseTool(_) => passage.needs_person = true,
+            Then::Begin
+            | Then::LookUp(..)
+            | Then::Documents(..)
+            | Then::Ask(..)
+            | Then::Answered(_)
+            | Then::ToolGave(_)
+            | Then::Return
+            | Then::Fail(_) => self.owe(Obligation::HumanReview),
+        }
     }
 
     pub(super) fn owe(&mut self, obligation: Obligation) {
@@ -322,7 +348,7 @@ impl<'a> Run<'a> {
 
     /// Nothing stands in the way any more.
     fn go_through(&mut self, passage: Passage<'a>) -> Turn {
-        let Passage { value, is_changed, then, .. } = passage;
+        let Passage { value, is_changed, needs_person, then, .. } = passage;
         match then {
             Then::Begin => {
                 if let (true, Value::Object(inputs)) = (is_changed, value) {
@@ -359,6 +385,7 @@ impl<'a> Run<'a> {
                 }
                 self.agent_works(walking)
             }
+            Then::UseTool(walking) if needs_person => self.tool_refused(walking, "tool_needs_approval"),
             Then::UseTool(walking) => self.use_tool(walking, value),
             Then::ToolGave(walking) => self.tool_gave(walking, value),
             Then::Answered(Walking { step, began }) => {

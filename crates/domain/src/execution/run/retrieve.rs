@@ -1,19 +1,26 @@
 //! Documents in a run: contracts that are asked before the first step, what steps look up, and what answers cite.
 
-use super::{Reached, Run, StepFailure, Turn};
+use super::{Reached, Run, StepFailure, Turn, call::micros};
 use crate::{
     asset::ports::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{
         Payload, RunError,
         retrieval::{BoundKnowledge, Lookup, Retrieved, Unretrieved, told},
+        routing::Embedding,
     },
     flow::Step,
     id::AssetId,
-    knowledge::{contract::ContractDecision, retrieval::RetrievedChunk},
+    knowledge::{
+        contract::ContractDecision,
+        retrieval::{Embedded, RetrievedChunk},
+    },
     policy::Obligation,
 };
 use serde_json::{Map, Value, json};
+
+/// What is looked for may not go to the embedding model.
+const NO_ROUTE: &str = "no_compliant_route";
 
 impl<'a> Run<'a> {
     /// Goes on with what the contracts of the bound knowledge bases say, in their order; `None` where nobody could say.
@@ -84,6 +91,12 @@ impl<'a> Run<'a> {
                 self.keep_retrieval(step, (knowledge, lookup), told(&decision), &[]);
                 return Err(StepFailure::RefusedByContract);
             }
+            Err(Unretrieved::NoRoute) => {
+                self.note_refused_embedding(step);
+                let body = Map::from_iter([("failure".to_owned(), json!(NO_ROUTE))]);
+                self.keep_retrieval(step, (knowledge, lookup), body, &[]);
+                return Err(StepFailure::of(NO_ROUTE, "what is looked for may not go to the embedding model"));
+            }
             Err(Unretrieved::Failed(code)) => {
                 let body = Map::from_iter([("failure".to_owned(), json!(code))]);
                 self.keep_retrieval(step, (knowledge, lookup), body, &[]);
@@ -94,6 +107,9 @@ impl<'a> Run<'a> {
         body.insert("index_revision".to_owned(), json!(found.index_revision));
         body.insert("strategy".to_owned(), json!(found.strategy.as_str()));
         body.insert("candidates_capped".to_owned(), json!(found.capped));
+        if let Some(embedded) = &found.embedded {
+            body.insert("embedding".to_owned(), told_embedding(embedded));
+        }
         self.keep_retrieval(step, (knowledge, lookup), body, &found.chunks);
         self.note_documents(&knowledge.slug, &found.chunks);
         if found.decision.citation_required {
@@ -106,6 +122,24 @@ impl<'a> Run<'a> {
             self.citable.insert(chunk.document_id.to_string());
         }
         Ok(documents)
+    }
+
+    /// Notes, once, why queries go to no model.
+    fn note_refused_embedding(&mut self, step: &Step) {
+        let Embedding::Refused { route, residency, reasons } = &self.subject.plan.embedding else { return };
+        if std::mem::replace(&mut self.told_embedding, true) {
+            return;
+        }
+        let reasons: Vec<&str> = reasons.iter().map(|reason| reason.code()).collect();
+        let body = Map::from_iter([
+            ("step_id".to_owned(), json!(step.id)),
+            ("route_id".to_owned(), json!(route.route_id)),
+            ("provider".to_owned(), json!(route.provider)),
+            ("region".to_owned(), Value::Null),
+            ("residency".to_owned(), json!(residency)),
+            ("reasons".to_owned(), json!(reasons)),
+        ]);
+        self.keep_document("route_refused", "route-refused.json", body);
     }
 
     /// Keeps what was looked up: what it was in words lies beside it, where it can be erased.
@@ -138,6 +172,19 @@ impl<'a> Run<'a> {
             created_at: self.outside.clock.now(),
         });
     }
+}
+
+/// What turning a query into a vector took: numbers and names alone. It is asked once, so there is one attempt.
+fn told_embedding(embedded: &Embedded) -> Value {
+    let latency_us = micros(embedded.latency);
+    json!({
+        "account_slot": embedded.model.account,
+        "model": embedded.model.model,
+        "tokens_in": embedded.tokens_in,
+        "cost_micros": embedded.cost_micros,
+        "latency_us": latency_us,
+        "attempts": [{ "route_id": "embedding", "result": "answered", "latency_us": latency_us }],
+    })
 }
 
 /// A piece of a document as steps see it.

@@ -51,6 +51,7 @@ fn each_document_is_judged_and_the_first_fault_is_told() {
         (of(&|other| other.metadata = beyond.clone()), DocumentFault::Metadata),
         (of(&|other| other.source = DocumentSource::Text(" \n".to_owned())), DocumentFault::NoText),
         (of(&|other| other.source = DocumentSource::Text(long.clone())), DocumentFault::LongText),
+        (of(&|other| other.source = DocumentSource::Text("a\0b".to_owned())), DocumentFault::NulInText),
         (of(&|other| other.source = DocumentSource::Ref("x".to_owned())), DocumentFault::TextExpected),
     ] {
         assert_eq!(refused(&drafts, SourceType::Inline), (1, fault));

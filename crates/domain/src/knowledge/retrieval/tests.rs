@@ -1,4 +1,10 @@
 use super::*;
+
+#[test]
+fn vectors_are_compared_as_far_as_there_is_room() {
+    assert_eq!((comparable(2), comparable(256), comparable(8_192)), (COMPARED, 16_384, 512));
+    assert_eq!((comparable(0), comparable(usize::MAX)), (COMPARED, 0));
+}
 use crate::knowledge::Strategy;
 use serde_json::Map;
 use uuid::Uuid;

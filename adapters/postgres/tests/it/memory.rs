@@ -1,0 +1,135 @@
+//! Turns of conversations, very many of them under one owner.
+
+use crate::{
+    commits::memory::{place, remembered},
+    indexes::{TURNS, assert_nothing_is_read_whole, counted},
+    stage::{Stage, acceptance, open, scope},
+};
+use fairway_domain::{
+    execution::{Acceptance, ports::ExecutionStore},
+    id::AssetId,
+    memory::{
+        MemoryPlace, PersonalData, Scope,
+        ports::{MemoryStore, Wanted},
+    },
+    release::Release,
+    workload::Workload,
+};
+use fairway_testkit::TestDatabase;
+use uuid::Uuid;
+
+const ASSET: Uuid = Uuid::from_u128(7);
+/// Most blocks that a statement may look at, for each row that it finds or writes. All of an owner's would be hundreds.
+const FEW: i64 = 10;
+
+/// Turns of the actor in the workload: so many, their sessions, their contract, and when they end.
+async fn fill(stage: &Stage, workload: &Workload, turns: u32, session: &str, more: (&str, &str)) {
+    let (workload, (contract, ends)) = (workload.workload_id.uuid(), more);
+    let sql = format!(
+        "INSERT INTO memory_turn SELECT tenant_id, gen_random_uuid(), workload_id, '{ASSET}', '{owner}', {session}, 'a', 'b', 2,
+            'x', sha256('x'), true, ARRAY[{contract}], true, now() - n * interval '1 ms', now() + interval '{ends}'
+         FROM workload, generate_series(1, {turns}) AS n WHERE workload_id = '{workload}'",
+        owner = crate::stage::actor(),
+    );
+    stage.owner.batch_execute(&sql).await.unwrap();
+}
+
+async fn next_run(stage: &Stage, workload: &Workload, release: &Release) -> Acceptance {
+    let placed = stage.placed(release).await;
+    let on = stage.accepted_on(workload, &placed).await;
+    let run = acceptance(&placed);
+    stage.store.accept(scope(), &run, on, None).await.unwrap();
+    run
+}
+
+#[tokio::test]
+async fn no_statement_reads_all_of_an_owner_s_turns() {
+    let stage = Stage::over(TestDatabase::create().await.unwrap(), 1).await;
+    let (workload, placed) = stage.active().await;
+    fill(&stage, &workload, 20_000, "'other-' || n", ("'another/contract-' || n", "1 day")).await;
+    fill(&stage, &workload, 150, "'s'", ("'another/contract'", "1 day")).await;
+    stage.owner.batch_execute("ANALYZE").await.unwrap();
+    let mut runs = Vec::new();
+    for _ in 0..2 * TURNS {
+        runs.push(next_run(&stage, &workload, &placed.release).await);
+    }
+    stage.owner.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+    stage.owner.batch_execute("SELECT pg_stat_reset()").await.unwrap();
+    let store = open(&stage.database.url(), 1);
+    let here: MemoryPlace = place(workload.workload_id, "s");
+    for (number, run) in runs.iter().enumerate() {
+        let is_session = number < TURNS;
+        let replayed = if is_session { Scope::Session } else { Scope::User };
+        let wanted = Wanted {
+            asset: AssetId::from(ASSET),
+            scope: replayed,
+            most: 10,
+            days: 1,
+            personal_data: PersonalData::Mask,
+        };
+        assert_eq!(store.recall(scope(), &here, &wanted).await.unwrap().turns.len(), 10);
+        store.turns(scope(), &here).await.unwrap();
+        let mut ending = remembered(run, "s");
+        let turn = &mut ending.memory.as_mut().unwrap().turn.memory;
+        (turn.asset, turn.remembering.scope) = (AssetId::from(ASSET), replayed);
+        store.finish(scope(), &ending).await.unwrap();
+    }
+    drop(store);
+    let (_database, counts) = counted(stage.emptied()).await;
+    assert_nothing_is_read_whole(&counts);
+    // What a run's end takes away is bounded, so most of the turns are still there.
+    let turns = &counts["memory_turn"];
+    assert!(turns.blocks <= 40 * 1_000, "looked far: {turns:?}");
+    assert!(turns.blocks_each() <= FEW, "looked far for a row: {turns:?}");
+}
+
+#[tokio::test]
+async fn a_contract_ends_and_turns_are_forgotten_however_many_there_are() {
+    let stage = Stage::over(TestDatabase::create().await.unwrap(), 1).await;
+    let (workload, placed) = stage.active().await;
+    let asset = placed.release.bindings[0].asset_id;
+    let sql = format!(
+        "INSERT INTO access_contract SELECT tenant_id, 'handbook', asset_id, false FROM asset WHERE asset_id = '{asset}'"
+    );
+    stage.owner.batch_execute(&sql).await.unwrap();
+    let own = "fairway_contract_mark(tenant_id, 'handbook')";
+    fill(&stage, &workload, 6_000, "'mine-' || n", (own, "1 day")).await;
+    fill(&stage, &workload, 3_000, "'theirs-' || n", ("'another/handbook'", "1 day")).await;
+    fill(&stage, &workload, 2_500, "'over-' || n", ("'another/handbook'", "-1 day")).await;
+    stage.owner.batch_execute("ANALYZE").await.unwrap();
+    stage.owner.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+    stage.owner.batch_execute("SELECT pg_stat_reset()").await.unwrap();
+    // With the contract go very many, and the sweeper takes the rest.
+    stage.owner.batch_execute("UPDATE access_contract SET revoked = true").await.unwrap();
+    assert_eq!(stage.store.forget().await.unwrap(), 1_000 + 2_500);
+    assert_eq!(stage.store.forget().await.unwrap(), 0);
+    let (database, counts) = counted(stage.emptied()).await;
+    assert_nothing_is_read_whole(&counts);
+    let left = "SELECT count(*), count(*) FILTER (WHERE session_id LIKE 'theirs-%') FROM memory_turn";
+    let row = database.owner().await.unwrap().query_one(left, &[]).await.unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (3_000, 3_000));
+}
+
+/// A turn that is not written takes no place.
+#[tokio::test]
+async fn what_is_not_written_costs_nothing_that_was() {
+    let stage = Stage::new().await;
+    let (workload, placed) = stage.active().await;
+    let asset = placed.release.bindings[0].asset_id;
+    fill(&stage, &workload, 10, "'s'", ("'another/handbook'", "1 day")).await;
+    let end = async || {
+        let run = next_run(&stage, &workload, &placed.release).await;
+        let mut ending = remembered(&run, "s");
+        ending.memory.as_mut().unwrap().turn.memory.asset = AssetId::from(ASSET);
+        stage.store.finish(scope(), &ending).await.unwrap();
+        let sql = "SELECT count(*) FILTER (WHERE said = 'a'), count(*) FROM memory_turn";
+        let row = stage.owner.query_one(sql, &[]).await.unwrap();
+        (row.get::<_, i64>(0), row.get::<_, i64>(1))
+    };
+    assert_eq!(end().await, (9, 10), "the oldest goes for the new one");
+    let sql = format!(
+        "INSERT INTO access_contract SELECT tenant_id, 'handbook', asset_id, true FROM asset WHERE asset_id = '{asset}'"
+    );
+    stage.owner.batch_execute(&sql).await.unwrap();
+    assert_eq!(end().await, (9, 10), "its contract is over");
+}

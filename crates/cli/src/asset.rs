@@ -1,0 +1,229 @@
+//! Assets and their versions.
+
+mod check;
+
+pub(crate) use check::{Offline, check, content_problems};
+
+use crate::{
+    failure::Failure,
+    file::Source,
+    output::{Column, Output, say},
+    server::{Server, text},
+    session::Session,
+    text::plain_lines,
+};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+const COLUMNS: [Column; 5] = [
+    ("SLUG", "/slug"),
+    ("KIND", "/asset_kind"),
+    ("STATE", "/lifecycle_state"),
+    ("OWNER", "/owner_ref"),
+    ("CREATED", "/created_at"),
+];
+
+const VERSION_COLUMNS: [Column; 5] = [
+    ("LABEL", "/version_label"),
+    ("VERSION", "/asset_version_id"),
+    ("CHECKSUM", "/checksum"),
+    ("BY", "/created_by"),
+    ("NOTE", "/change_note"),
+];
+
+/// What to do with assets.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// The assets that are seen from the workspace
+    #[command(after_help = "Example:\n  fairway assets list --kind policy_bundle")]
+    List {
+        /// Only those of this kind, such as `prompt_template`
+        #[arg(long)]
+        kind: Option<String>,
+        /// Only those in this state, such as active
+        #[arg(long)]
+        state: Option<String>,
+    },
+    /// One asset
+    Show {
+        /// Its slug
+        slug: String,
+    },
+    /// The versions of an asset, newest first
+    Versions {
+        /// Its slug
+        slug: String,
+    },
+    /// What a version says
+    #[command(after_help = "Example:\n  fairway assets content ticket-policy@v2 --output yaml")]
+    Content {
+        /// The slug, and the label of a version: SLUG[@LABEL]; else the newest
+        version: String,
+    },
+    /// Make an asset, and its first version where a file is given
+    #[command(
+        after_help = "Example:\n  fairway assets create ticket-policy --kind policy_bundle --owner team:risk content.yaml"
+    )]
+    Create {
+        /// Its slug
+        slug: String,
+        /// Its kind
+        #[arg(long)]
+        kind: String,
+        /// Who answers for it, such as team:risk
+        #[arg(long)]
+        owner: String,
+        /// A JSON or YAML file with the content of its first version
+        content: Option<PathBuf>,
+        #[command(flatten)]
+        version: VersionOptions,
+    },
+    /// Add a version to an asset
+    AddVersion {
+        /// The asset's slug
+        slug: String,
+        /// A JSON or YAML file with the content
+        content: PathBuf,
+        #[command(flatten)]
+        version: VersionOptions,
+    },
+    /// What changed from one version to another
+    Diff {
+        /// The asset's slug
+        slug: String,
+        /// The label of the earlier version
+        from: String,
+        /// The label of the later version
+        to: String,
+    },
+    /// Which releases and workloads stand on an asset
+    Impact {
+        /// Its slug
+        slug: String,
+    },
+    /// Let an asset be bound again
+    Activate {
+        /// Its slug
+        slug: String,
+    },
+    /// Let nothing new bind an asset
+    Retire {
+        /// Its slug
+        slug: String,
+    },
+    /// Put an asset away for good
+    Archive {
+        /// Its slug
+        slug: String,
+    },
+}
+
+/// What can be said of a version.
+#[derive(Args)]
+pub(crate) struct VersionOptions {
+    /// Its label; else the server gives the next one
+    #[arg(long)]
+    pub(crate) label: Option<String>,
+    /// Why it was made
+    #[arg(long)]
+    pub(crate) note: Option<String>,
+}
+
+pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+    let (output, server) = session.open()?;
+    match command {
+        Command::List { kind, state } => {
+            let mut query = vec![("workspace_id", server.workspace()?)];
+            query.extend(kind.as_deref().map(|kind| ("asset_kind", kind)));
+            query.extend(state.as_deref().map(|state| ("lifecycle_state", state)));
+            output.list(&server.list(&["assets"], &query)?, &COLUMNS)
+        }
+        Command::Show { slug } => output.one(&named(&server, slug)?),
+        Command::Versions { slug } => output.list(&versions(&server, &named(&server, slug)?)?, &VERSION_COLUMNS),
+        Command::Content { version } => {
+            let (_, version) = version_named(&server, version)?;
+            output.value(version.get("content").unwrap_or(&Value::Null))
+        }
+        Command::Create { slug, kind, owner, content, version } => {
+            let content = content.as_ref().map(|path| Source::open(path)?.value()).transpose()?;
+            let workspace = server.workspace()?;
+            let body = json!({ "slug": slug, "asset_kind": kind, "owner_ref": owner, "workspace_id": workspace });
+            let asset = server.post(&["assets"], &body)?;
+            match content {
+                Some(content) => add_version(&server, output, &asset, (&content.value, version)),
+                None => output.one(&asset),
+            }
+        }
+        Command::AddVersion { slug, content, version } => {
+            let content = Source::open(content)?.value()?;
+            add_version(&server, output, &named(&server, slug)?, (&content.value, version))
+        }
+        Command::Diff { slug, from, to } => {
+            let asset = named(&server, slug)?;
+            let versions = versions(&server, &asset)?;
+            let (from, to) = (labelled(&versions, from)?, labelled(&versions, to)?);
+            let path = ["assets", text(&asset, "asset_id")?, "versions", from, "diff", to];
+            let diff = server.get(&path, &[("workspace_id", server.workspace()?)])?;
+            if output.is_for_people() { say(&plain_lines(text(&diff, "readable")?)) } else { output.one(&diff) }
+        }
+        Command::Impact { slug } => {
+            let asset = named(&server, slug)?;
+            let path = ["assets", text(&asset, "asset_id")?, "blast-radius"];
+            output.one(&server.get(&path, &[("workspace_id", server.workspace()?)])?)
+        }
+        Command::Activate { slug } => moved(&server, output, slug, "activate"),
+        Command::Retire { slug } => moved(&server, output, slug, "retire"),
+        Command::Archive { slug } => moved(&server, output, slug, "archive"),
+    }
+}
+
+fn add_version(
+    server: &Server,
+    output: Output,
+    asset: &Value,
+    (content, options): (&Value, &VersionOptions),
+) -> Result<(), Failure> {
+    let body = json!({
+        "content": content,
+        "version_label": options.label,
+        "change_note": options.note,
+        "workspace_id": server.workspace()?,
+    });
+    output.one(&server.post(&["assets", text(asset, "asset_id")?, "versions"], &body)?)
+}
+
+fn moved(server: &Server, output: Output, slug: &str, verb: &str) -> Result<(), Failure> {
+    let asset = named(server, slug)?;
+    let body = json!({ "workspace_id": server.workspace()? });
+    output.one(&server.post(&["assets", text(&asset, "asset_id")?, verb], &body)?)
+}
+
+/// The asset of that slug.
+pub(crate) fn named(server: &Server, slug: &str) -> Result<Value, Failure> {
+    let listed = server.list(&["assets"], &[("workspace_id", server.workspace()?)])?;
+    let found = listed.into_iter().find(|asset| asset.get("slug").and_then(Value::as_str) == Some(slug));
+    found.ok_or_else(|| Failure::Unfit("no such asset is seen in this workspace".to_owned()))
+}
+
+/// The versions of an asset, newest first.
+pub(crate) fn versions(server: &Server, asset: &Value) -> Result<Vec<Value>, Failure> {
+    server.list(&["assets", text(asset, "asset_id")?, "versions"], &[("workspace_id", server.workspace()?)])
+}
+
+/// The asset and the version that `SLUG[@LABEL]` names.
+pub(crate) fn version_named(server: &Server, name: &str) -> Result<(Value, Value), Failure> {
+    let (slug, label) = name.split_once('@').map_or((name, None), |(slug, label)| (slug, Some(label)));
+    let asset = named(server, slug)?;
+    let fits =
+        |version: &Value| label.is_none_or(|label| version.get("version_label").and_then(Value::as_str) == Some(label));
+    let version = versions(server, &asset)?.into_iter().find(fits);
+    let version = version.ok_or_else(|| Failure::Unfit("the asset has no such version".to_owned()))?;
+    Ok((asset, version))
+}
+
+fn labelled<'v>(versions: &'v [Value], label: &str) -> Result<&'v str, Failure> {
+    let found = versions.iter().find(|version| version.get("version_label").and_then(Value::as_str) == Some(label));
+    let found = found.ok_or_else(|| Failure::Unfit("the asset has no such version".to_owned()))?;
+    text(found, "asset_version_id")
+}

@@ -1,0 +1,117 @@
+//! Content, checked without a server: what the server would say of it, and where that stands in the file.
+
+use crate::{
+    failure::{Failure, Finding},
+    file::{Located, Source},
+    output::{say, tell},
+    session::Session,
+};
+use clap::Subcommand;
+use fairway_domain::asset::{
+    canonical::Canonical,
+    content::{self, ContentRefusal},
+    kind::AssetKind,
+};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// What to do with content.
+#[derive(Subcommand)]
+pub(crate) enum Offline {
+    /// Say what is wrong with content, as the server would
+    #[command(
+        after_help = "A file holds content alone, of the kind that is named or that the file is called after, or a \
+        manifest with `kind` and `content`.\n\nExamples:\n  fairway asset check --kind policy_bundle rules.yaml\n  \
+        fairway asset check demo/assets/ticket-policy.yaml"
+    )]
+    Check {
+        /// The kind of content, such as `policy_bundle`
+        #[arg(long)]
+        kind: Option<String>,
+        /// The files
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+pub(crate) fn check(command: &Offline, session: &Session) -> Result<(), Failure> {
+    let Offline::Check { kind, files } = command;
+    let kind = kind.as_deref().map(|kind| AssetKind::parse(kind).ok_or_else(unknown_kind)).transpose()?;
+    let mut findings = Vec::new();
+    for path in files {
+        findings.extend(check_file(path, kind)?);
+    }
+    let output = session.offline();
+    if !output.is_for_people() {
+        output.value(&json!({ "valid": findings.is_empty(), "errors": findings }))?;
+    }
+    if findings.is_empty() {
+        return if output.is_for_people() { say("valid") } else { Ok(()) };
+    }
+    Err(Failure::Files(findings))
+}
+
+fn unknown_kind() -> Failure {
+    let known: Vec<&str> = AssetKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    Failure::Usage(format!("a kind is one of {}", known.join(", ")))
+}
+
+fn check_file(path: &Path, kind: Option<AssetKind>) -> Result<Vec<Finding>, Failure> {
+    let located = match Source::found(path).and_then(|source| source.parsed()) {
+        Ok(located) => located,
+        Err(finding) => return Ok(vec![finding]),
+    };
+    // A manifest says `kind`, a body of the API `asset_kind`.
+    let named = ["kind", "asset_kind"].into_iter().find(|name| located.value.get(*name).is_some_and(Value::is_string));
+    let (kind, pointer) = match (kind, named, located.value.get("content")) {
+        (None, Some(name), Some(_)) => {
+            let within = located.value.get(name).and_then(Value::as_str).and_then(AssetKind::parse);
+            let Some(within) = within else {
+                let message = "there is no such kind of asset";
+                return Ok(vec![located.finding(&format!("/{name}"), "invalid_asset_kind", message)]);
+            };
+            (within, "/content")
+        }
+        (Some(kind), _, _) => (kind, ""),
+        (None, _, _) => (called_after(path).ok_or_else(unknown_kind)?, ""),
+    };
+    let problems = content_problems(kind, &located, pointer);
+    if problems.is_empty() {
+        let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
+        for warning in content::warnings(kind, content) {
+            let place = located.finding(&format!("{pointer}{}", warning.pointer), warning.code, warning.message);
+            tell(&format!("warning: {place}"));
+        }
+    }
+    Ok(problems)
+}
+
+/// The kind that a file is called after: `policy_bundle.json`, `policy_bundle-unknown-field.json`.
+fn called_after(path: &Path) -> Option<AssetKind> {
+    let stem = path.file_stem()?.to_str()?;
+    AssetKind::parse(stem.split('-').next()?)
+}
+
+/// What the server would say against the content at a pointer of a file: its codes and paths, and where they stand.
+pub(crate) fn content_problems(kind: AssetKind, located: &Located, pointer: &str) -> Vec<Finding> {
+    let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
+    let at = |inner: &str, code: &str, message: String| {
+        located.finding(&format!("{pointer}{inner}"), code, message).with_path(format!("content{inner}"))
+    };
+    if !content.is_object() {
+        return vec![at("", "validation_error", "content is a mapping".to_owned())];
+    }
+    if let Err(refusal) = Canonical::of(content) {
+        return vec![at(refusal.pointer(), refusal.code(), refusal.to_string())];
+    }
+    match content::check(kind, content) {
+        Ok(_) => Vec::new(),
+        Err(ContentRefusal::Invalid(problems)) => {
+            problems.into_iter().map(|problem| at(&problem.pointer, problem.code, problem.message)).collect()
+        }
+        Err(ContentRefusal::Prompt(refusal)) => {
+            let finding = at("/system_prompt", refusal.code(), refusal.to_string());
+            vec![finding.with_offset(refusal.offset())]
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The record of everything that changed.
+
+use crate::{failure::Failure, output::Column, session::Session};
+use clap::Subcommand;
+
+const COLUMNS: [Column; 6] = [
+    ("INDEX", "/index"),
+    ("WHEN", "/occurred_at"),
+    ("KIND", "/kind"),
+    ("ACTOR", "/actor"),
+    ("SUBJECT", "/subject/kind"),
+    ("ID", "/subject/id"),
+];
+
+/// What to read of the record.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Its newest entries
+    #[command(after_help = "Example:\n  fairway audit list --limit 200 --output json")]
+    List {
+        /// How many
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+}
+
+pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+    let (output, server) = session.open()?;
+    match command {
+        Command::List { limit } => output.list(&server.list_some(&["audit", "events"], &[], *limit)?, &COLUMNS),
+    }
+}

@@ -1,0 +1,132 @@
+//! The words of the command line.
+
+use crate::{
+    asset, audit, evidence, execution, failure::Failure, flow, login, output::Format, page, policy, prompt, release,
+    run, session::Session, sync, workload,
+};
+use clap::{Args, Parser, Subcommand};
+
+/// Governs AI workloads from a shell: what runs where, what stands behind an answer, and a directory that says how it
+/// should be.
+#[derive(Parser)]
+#[command(name = "fairway", version, about, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 refused or failed, 2 wrong usage (`sync status`: differs), 3 the server \
+    cannot be reached, 5 the run goes on.\n\nExamples:\n  fairway login --server https://fairway.example.org\n  \
+    fairway run ticket-classifier --env dev --input ticket='I was charged twice'\n  fairway policy test policies/\n  \
+    fairway sync plan demo/"
+)]
+pub(crate) struct CommandLine {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Args, Clone)]
+pub(crate) struct Global {
+    /// The server's address; else that of the profile, else http://127.0.0.1:8080
+    #[arg(long, global = true, value_name = "URL", env = "FAIRWAY_CLI_SERVER")]
+    pub(crate) server: Option<String>,
+    /// An access token; better set in FAIRWAY_CLI_TOKEN or by `fairway login`, as others see command lines
+    #[arg(long, global = true, value_name = "TOKEN", env = "FAIRWAY_CLI_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// The profile of the configuration file
+    #[arg(long, global = true, value_name = "NAME", env = "FAIRWAY_CLI_PROFILE")]
+    pub(crate) profile: Option<String>,
+    /// Whom to act as, such as user:ada, where the server believes that (local mode)
+    #[arg(long, global = true, value_name = "ACTOR", env = "FAIRWAY_CLI_ACTOR")]
+    pub(crate) actor: Option<String>,
+    /// The tenant to act in, for those who are in several
+    #[arg(long, global = true, value_name = "TENANT", env = "FAIRWAY_CLI_TENANT")]
+    pub(crate) tenant: Option<String>,
+    /// The workspace to work in, by slug or id; else the only one, else `default`
+    #[arg(long, global = true, value_name = "WORKSPACE", env = "FAIRWAY_CLI_WORKSPACE")]
+    pub(crate) workspace: Option<String>,
+    /// How answers are written
+    #[arg(long, short, global = true, value_enum)]
+    pub(crate) output: Option<Format>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Keep a server's address and a token in a profile
+    Login(login::Arguments),
+    /// Workloads: what can be run
+    #[command(subcommand)]
+    Workloads(workload::Command),
+    /// Run a workload and wait for its answer
+    Run(run::Arguments),
+    /// Assets and their versions
+    #[command(subcommand)]
+    Assets(asset::Command),
+    /// Flows: the steps of runs
+    #[command(subcommand)]
+    Flows(flow::Command),
+    /// Releases: which versions a workload runs with
+    #[command(subcommand)]
+    Releases(release::Command),
+    /// Executions: runs, their answers and their ends
+    #[command(subcommand)]
+    Executions(execution::Command),
+    /// What stands behind an answer
+    #[command(subcommand)]
+    Evidence(evidence::Command),
+    /// The record of everything that changed
+    #[command(subcommand)]
+    Audit(audit::Command),
+    /// Keep a server in step with a directory of files
+    #[command(subcommand)]
+    Sync(sync::Command),
+    /// Policies, checked and tested without a server
+    #[command(subcommand)]
+    Policy(policy::Command),
+    /// A flow, checked without a server
+    #[command(subcommand)]
+    Flow(flow::Offline),
+    /// A prompt, put together without a server
+    #[command(subcommand)]
+    Prompt(prompt::Command),
+    /// Content of any kind, checked without a server
+    #[command(subcommand)]
+    Asset(asset::Offline),
+    /// Print the completions of a shell
+    Completions(page::Completions),
+    /// Write the manual pages into a directory
+    Man(page::Manual),
+}
+
+/// Does what was asked.
+pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
+    let session = Session::of(line.global);
+    match line.command {
+        Command::Login(arguments) => login::run(&arguments, &session),
+        Command::Workloads(command) => workload::run(&command, &session),
+        Command::Run(arguments) => run::run(&arguments, &session),
+        Command::Assets(command) => asset::run(&command, &session),
+        Command::Flows(command) => flow::run(&command, &session),
+        Command::Releases(command) => release::run(&command, &session),
+        Command::Executions(command) => execution::run(&command, &session),
+        Command::Evidence(command) => evidence::run(&command, &session),
+        Command::Audit(command) => audit::run(&command, &session),
+        Command::Sync(command) => sync::run(&command, &session),
+        Command::Policy(command) => policy::run(&command, &session),
+        Command::Flow(command) => flow::check(&command, &session),
+        Command::Prompt(command) => prompt::run(&command),
+        Command::Asset(command) => asset::check(&command, &session),
+        Command::Completions(arguments) => page::completions(&arguments),
+        Command::Man(arguments) => page::manual(&arguments),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_words_fit_together() {
+        CommandLine::command().debug_assert();
+    }
+}

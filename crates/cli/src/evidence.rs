@@ -1,0 +1,154 @@
+//! What stands behind an answer, as sections, as a graph, and as a picture.
+
+mod html;
+mod mermaid;
+
+use crate::{
+    failure::Failure,
+    output::{Output, say},
+    session::Session,
+};
+use clap::{Subcommand, ValueEnum};
+use serde_json::Value;
+
+/// What to read of evidence.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// The governance chain of one execution
+    #[command(
+        after_help = "Examples:\n  fairway evidence graph 019a...\n  fairway evidence graph 019a... --format html > evidence.html"
+    )]
+    Graph {
+        /// The id of the execution
+        id: String,
+        /// As sections, as nodes and edges, as a Mermaid diagram, or as one page with a picture
+        #[arg(long, value_enum, default_value_t = Form::Flat)]
+        format: Form,
+    },
+    /// Where each part of an answer came from
+    Lineage {
+        /// The id of the execution
+        id: String,
+    },
+}
+
+/// In which form.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Form {
+    /// Section by section
+    Flat,
+    /// Nodes and edges
+    Graph,
+    /// A Mermaid flowchart
+    Mermaid,
+    /// One page that needs nothing else
+    Html,
+}
+
+pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+    let (output, server) = session.open()?;
+    match command {
+        Command::Lineage { id } => {
+            output.one(&server.get(&["executions", id, "context-lineage"], &[("workspace_id", server.workspace()?)])?)
+        }
+        Command::Graph { id, format } => {
+            let path = ["executions", id, "evidence-graph"];
+            let graph = || server.get(&path, &[("format", "graph")]).map(|graph| Graph::of(&graph));
+            match format {
+                Form::Flat => sections(output, &server.get(&path, &[])?),
+                Form::Graph => output.value(&server.get(&path, &[("format", "graph")])?),
+                Form::Mermaid => say(mermaid::drawn(&graph()?).trim_end()),
+                Form::Html => say(&html::page(id, &graph()?)),
+            }
+        }
+    }
+}
+
+/// Each section under its name.
+fn sections(output: Output, flat: &Value) -> Result<(), Failure> {
+    let (true, Value::Object(sections)) = (output.is_for_people(), flat) else { return output.one(flat) };
+    for (name, section) in sections {
+        say(&format!("# {}", crate::text::plain(name)))?;
+        match section {
+            Value::Array(items) if items.is_empty() => say("none")?,
+            Value::Array(items) => {
+                for item in items {
+                    output.one(item)?;
+                    say("")?;
+                }
+                continue;
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+                output.one(section)?
+            }
+        }
+        say("")?;
+    }
+    Ok(())
+}
+
+/// Evidence as nodes and edges.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    nodes: Vec<Node>,
+    /// From which node to which, by their places, and what the one is to the other.
+    edges: Vec<(usize, usize, String)>,
+}
+
+#[derive(Debug)]
+struct Node {
+    kind: String,
+    /// What a person would call it.
+    label: String,
+    /// Everything that is known of it, name by name.
+    data: Vec<(String, String)>,
+}
+
+impl Graph {
+    /// Reads the answer of the server. What is no node, and edges that lead nowhere, are left out.
+    fn of(answer: &Value) -> Self {
+        let list = |name: &str| answer.get(name).and_then(Value::as_array).into_iter().flatten();
+        let ids: Vec<&str> = list("nodes").map(|node| word(node, "id")).collect();
+        let nodes = list("nodes").map(Node::of).collect();
+        let place = |id: &str| ids.iter().position(|known| *known == id);
+        let edge = |edge: &Value| {
+            Some((place(word(edge, "source"))?, place(word(edge, "target"))?, word(edge, "relationship").to_owned()))
+        };
+        Self { nodes, edges: list("edges").filter_map(edge).collect() }
+    }
+}
+
+/// What a node may be called by, the best first.
+const NAMES: [&str; 10] = [
+    "slug",
+    "asset_slug",
+    "obligation_name",
+    "artifact_kind",
+    "outcome",
+    "approved_by",
+    "environment",
+    "status",
+    "query_text",
+    "role",
+];
+
+impl Node {
+    fn of(node: &Value) -> Self {
+        let data = node.get("data").unwrap_or(&Value::Null);
+        let named = NAMES.iter().find_map(|name| data.get(*name)?.as_str());
+        let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let members = data.as_object().into_iter().flatten();
+        Self {
+            kind: word(node, "type").to_owned(),
+            label: named.unwrap_or_else(|| word(node, "id")).chars().take(60).collect(),
+            data: members.map(|(name, value)| (name.clone(), shown(value))).collect(),
+        }
+    }
+}
+
+fn word<'v>(value: &'v Value, name: &str) -> &'v str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Evidence as one page: a picture and what is in it. It fetches nothing and runs nothing, and its policy for browsers says
+//! so; every text is escaped by the library that writes it.
+
+use super::{Graph, Node};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+/// Sizes of the picture, in its own units.
+const WIDTH: usize = 190;
+const HEIGHT: usize = 46;
+const ACROSS: usize = 300;
+const DOWN: usize = 66;
+const MARGIN: usize = 20;
+
+/// Nothing may be fetched, run or sent: styles are those of the page.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#1c2733}svg{max-width:100%;height:auto;\
+    border:1px solid #d5dde5;border-radius:8px}rect{fill:#f3f8fb;stroke:#0b7285;rx:6px}path{fill:none;stroke:#7a8b9a}\
+    text{font:12px system-ui,sans-serif;fill:#1c2733}.kind,.edge{fill:#5b6b7a;font-size:10px}.edge{text-anchor:middle}\
+    h2{margin:1.5rem 0 .3rem;font-size:1rem}td,th{padding:.1rem .8rem .1rem 0;text-align:left;vertical-align:top;\
+    overflow-wrap:anywhere}th{font-weight:500;color:#5b6b7a}";
+
+/// The whole page.
+pub(super) fn page(execution: &str, graph: &Graph) -> String {
+    let title = format!("Evidence of {execution}");
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (title) }
+                (picture(&title, graph))
+                @for node in &graph.nodes { (facts(node)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn facts(node: &Node) -> Markup {
+    html! {
+        h2 { (node.kind) ": " (node.label) }
+        table {
+            @for (name, value) in &node.data { tr { th scope="row" { (name) } td { (value) } } }
+        }
+    }
+}
+
+fn picture(title: &str, graph: &Graph) -> Markup {
+    let places = places(graph);
+    let columns = places.iter().map(|(column, _)| column + 1).max().unwrap_or(0);
+    let rows = places.iter().map(|(_, row)| row + 1).max().unwrap_or(0);
+    let (width, height) = (2 * MARGIN + columns.saturating_sub(1) * ACROSS + WIDTH, 2 * MARGIN + rows * DOWN);
+    let corner = |(column, row): (usize, usize)| (MARGIN + column * ACROSS, MARGIN + row * DOWN);
+    html! {
+        svg role="img" aria-label=(title) xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {width} {height}")) width=(width) {
+            @for (from, to, relationship) in &graph.edges {
+                @if let (Some(from), Some(to)) = (places.get(*from), places.get(*to)) {
+                    @let ((left, from_top), (right, to_top)) = (corner(*from), corner(*to));
+                    @let (x1, y1, x2, y2) = (left + WIDTH, from_top + HEIGHT / 2, right, to_top + HEIGHT / 2);
+                    @let middle = (x1 + x2) / 2;
+                    path d=(format!("M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}")) {}
+                    text class="edge" x=(middle) y=((y1 + y2) / 2) { (relationship) }
+                }
+            }
+            @for (node, place) in graph.nodes.iter().zip(&places) {
+                @let (x, y) = corner(*place);
+                rect x=(x) y=(y) width=(WIDTH) height=(HEIGHT) {}
+                text class="kind" x=(x + 10) y=(y + 17) { (node.kind) }
+                text x=(x + 10) y=(y + 35) { (short(&node.label)) }
+            }
+        }
+    }
+}
+
+/// A label that fits into its box.
+fn short(label: &str) -> String {
+    if label.chars().count() <= 27 { label.to_owned() } else { label.chars().take(26).chain(['…']).collect() }
+}
+
+/// Column and row of each node: the column is how far it is from what nothing leads to.
+fn places(graph: &Graph) -> Vec<(usize, usize)> {
+    let mut columns = vec![0_usize; graph.nodes.len()];
+    // A path without a cycle is shorter than there are nodes; with one, this ends all the same.
+    for _ in 0..graph.nodes.len().min(16) {
+        for (from, to, _) in &graph.edges {
+            let behind = columns.get(*from).map_or(0, |column| column + 1);
+            if let Some(column) = columns.get_mut(*to) {
+                *column = behind.max(*column).min(15);
+            }
+        }
+    }
+    let mut rows = [0_usize; 16];
+    let mut place = |column: usize| {
+        let row = rows.get_mut(column).map_or(0, |row| {
+            *row += 1;
+            *row - 1
+        });
+        (column, row)
+    };
+    columns.into_iter().map(&mut place).collect()
+}

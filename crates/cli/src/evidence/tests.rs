@@ -1,0 +1,47 @@
+use super::*;
+use serde_json::json;
+
+fn graph() -> Graph {
+    let hostile = "</text><script>alert(1)</script>\"]; click n0 \"javascript:x\"";
+    Graph::of(&json!({
+        "format": "graph",
+        "nodes": [
+            { "id": "e", "type": "execution", "data": { "execution_id": "e", "status": "completed" } },
+            { "id": "r", "type": "release", "data": { "environment": "dev" } },
+            { "id": "w", "type": "workload", "data": { "slug": hostile, "owner_ref": "team:<b>x</b>" } },
+        ],
+        "edges": [
+            { "source": "e", "target": "r", "relationship": "executed_under" },
+            { "source": "r", "target": "w", "relationship": "belongs_to" },
+            { "source": "r", "target": "gone", "relationship": "binds" },
+        ],
+    }))
+}
+
+#[test]
+fn nothing_that_somebody_wrote_becomes_part_of_the_page() {
+    let page = html::page("<e>", &graph());
+    assert!(!page.contains("<script") && !page.contains("<b>"), "{page}");
+    assert!(
+        page.contains("&lt;script&gt;") && page.contains("executed_under") && page.contains("Evidence of &lt;e&gt;")
+    );
+    assert!(page.contains("default-src 'none'"), "a browser fetches nothing for it");
+    assert!(!page.contains("src=") && !page.contains("href="), "{page}");
+    assert_eq!(page.matches("<rect").count(), 3);
+    assert_eq!(page.matches("<path").count(), 2, "an edge to nothing is not drawn");
+}
+
+#[test]
+fn a_diagram_says_no_more_than_its_labels() {
+    let text = mermaid::drawn(&graph());
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 1 + 3 + 2, "{text}");
+    assert_eq!(lines[1], "  n0[\"execution<br/>completed\"]");
+    assert_eq!(lines[4], "  n0 -->|\"executed_under\"| n1");
+    let label = lines[3].strip_prefix("  n2[\"workload<br/>").unwrap().strip_suffix("\"]").unwrap();
+    assert!(
+        !label.contains(['"', '<', ';', '[']) || label.split(';').all(|part| part.contains('#') || part.is_ascii()),
+        "{label}"
+    );
+    assert!(!label.contains(['"', '<', '>', '[', ']', '(']), "{label}");
+}

@@ -1,0 +1,72 @@
+//! Executions: runs, their answers and their ends.
+
+use crate::{failure::Failure, output::Column, run, server::text, session::Session, workload};
+use clap::Subcommand;
+use serde_json::json;
+
+const COLUMNS: [Column; 6] = [
+    ("EXECUTION", "/execution_id"),
+    ("STATUS", "/status"),
+    ("ENVIRONMENT", "/environment"),
+    ("LANE", "/lane"),
+    ("BY", "/submitted_by"),
+    ("STARTED", "/started_at"),
+];
+
+/// What to do with executions.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Executions, newest first
+    #[command(after_help = "Example:\n  fairway executions list --workload ticket-classifier --status failed")]
+    List {
+        /// Only those of this workload
+        #[arg(long, value_name = "SLUG")]
+        workload: Option<String>,
+        /// Only those of this release
+        #[arg(long, value_name = "ID")]
+        release: Option<String>,
+        /// Only those in this status, such as running
+        #[arg(long)]
+        status: Option<String>,
+        /// How many
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// One execution
+    Show {
+        /// Its id
+        id: String,
+    },
+    /// Wait for the end of an execution, and show its answer
+    #[command(after_help = "Example:\n  fairway executions wait 019a... --wait 10m")]
+    Wait {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        patience: run::Patience,
+    },
+    /// Stop an execution
+    Cancel {
+        /// Its id
+        id: String,
+    },
+}
+
+pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+    let (output, server) = session.open()?;
+    match command {
+        Command::List { workload, release, status, limit } => {
+            let of_workload = workload.as_deref().map(|slug| workload::named(&server, slug)).transpose()?;
+            let mut query = Vec::new();
+            if let Some(workload) = &of_workload {
+                query.push(("workload_id", text(workload, "workload_id")?));
+            }
+            query.extend(release.as_deref().map(|id| ("release_id", id)));
+            query.extend(status.as_deref().map(|status| ("status", status)));
+            output.list(&server.list_some(&["executions"], &query, *limit)?, &COLUMNS)
+        }
+        Command::Show { id } => output.one(&server.get(&["executions", id], &[])?),
+        Command::Wait { id, patience } => run::wait_for(&server, output, id, patience),
+        Command::Cancel { id } => output.one(&server.post(&["executions", id, "cancel"], &json!({}))?),
+    }
+}

@@ -1,0 +1,197 @@
+//! Files that somebody wrote, read with suspicion: bounded, as text, and with the place of every value.
+
+mod place;
+mod strict;
+
+use crate::failure::{Failure, Finding};
+use place::Places;
+use serde_json::Value;
+use std::{
+    fs::{self, File},
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+/// Longest file: content of 4 MiB, and room for what is around it.
+pub(crate) const LONGEST: u64 = 5 << 20;
+/// Longest YAML file. Reading it takes far longer than JSON.
+const LONGEST_YAML: usize = 1 << 20;
+
+/// A file as text.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// The file, as it was named or found.
+    pub(crate) name: String,
+    /// What stands in it.
+    pub(crate) text: String,
+}
+
+/// A file's value, and where each part of it stands.
+#[derive(Debug, Default)]
+pub(crate) struct Located {
+    /// The file.
+    pub(crate) name: String,
+    /// What it says.
+    pub(crate) value: Value,
+    places: Places,
+}
+
+impl Source {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is none, or is no text of a size that content can have.
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        Self::open_within(path, LONGEST)
+    }
+
+    /// Reads a file of at most so many bytes.
+    pub(crate) fn open_within(path: &Path, longest: u64) -> Result<Self, Failure> {
+        read(path, longest).map_err(Failure::file)
+    }
+
+    /// Reads a file of a directory.
+    ///
+    /// # Errors
+    /// As for one that was named, with what is wrong.
+    pub(crate) fn found(path: &Path) -> Result<Self, Finding> {
+        read(path, LONGEST)
+    }
+
+    /// Whether it is JSON by its name; everything else is YAML.
+    fn is_json(&self) -> bool {
+        Path::new(&self.name).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
+    }
+
+    /// What it says, as JSON or YAML.
+    pub(crate) fn value(&self) -> Result<Located, Failure> {
+        self.parsed().map_err(Failure::file)
+    }
+
+    /// The same, with what is wrong.
+    pub(crate) fn parsed(&self) -> Result<Located, Finding> {
+        let name = self.name.clone();
+        if self.is_json() {
+            let value = strict::json(&self.text).map_err(|fault| fault.of(&name))?;
+            // JSON that YAML cannot spell has no places; what is wrong with it is still told by its path.
+            let small = self.text.len() <= LONGEST_YAML;
+            let places = if small { Places::of(&self.text).unwrap_or_default() } else { Places::default() };
+            return Ok(Located { name, value, places });
+        }
+        if self.text.len() > LONGEST_YAML {
+            return Err(Finding::whole(name, "file_too_large", "a YAML file has at most 1 MiB"));
+        }
+        // Expansion is bounded here, in front of the reader that would expand.
+        let places = Places::of(&self.text).map_err(|fault| fault.of(&name))?;
+        let value = strict::yaml(&self.text).map_err(|fault| fault.of(&name))?;
+        Ok(Located { name, value, places })
+    }
+}
+
+/// Line and column of a byte of a text, both from 1; columns count characters.
+fn place_in(text: &str, offset: usize) -> (u32, u32) {
+    let before = text.get(..offset).unwrap_or(text);
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
+    (number(before.matches('\n').count() + 1), number(column + 1))
+}
+
+impl Located {
+    /// The place of a value by its JSON pointer, or of what is around it where it is not there.
+    pub(crate) fn place(&self, pointer: &str) -> Option<(u32, u32)> {
+        self.places.nearest(pointer)
+    }
+
+    /// Something is wrong at a pointer.
+    pub(crate) fn finding(&self, pointer: &str, code: &str, message: impl Into<String>) -> Finding {
+        Finding::whole(&self.name, code, message).at(self.place(pointer))
+    }
+}
+
+/// How many files and folders a directory may hold: one that was named by mistake, such as `/`, is not walked through.
+const MOST_FILES: usize = 20_000;
+
+/// The YAML and JSON files below a directory, in the order of their paths. Hidden ones are an editor's business.
+///
+/// # Errors
+/// When it is no directory, holds far too much, or a link in it leads out of it.
+pub(crate) fn below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let wrong = |path: &Path, code: &str, message: &str| {
+        Failure::file(Finding::whole(path.display().to_string(), code, message))
+    };
+    let root = directory.canonicalize().ok().filter(|root| root.is_dir());
+    let root = root.ok_or_else(|| wrong(directory, "file_unreadable", "there is no such directory"))?;
+    let mut files = Vec::new();
+    let mut folders = vec![directory.to_owned()];
+    let mut seen = 0_usize;
+    while let Some(folder) = folders.pop() {
+        let unreadable = |_| wrong(&folder, "file_unreadable", "the directory cannot be read");
+        for entry in fs::read_dir(&folder).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            seen += 1;
+            if seen > MOST_FILES {
+                return Err(wrong(directory, "directory_too_large", "the directory holds more than 20 000 files"));
+            }
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.starts_with('.') {
+                continue;
+            }
+            let found = fs::symlink_metadata(&path).map_err(unreadable)?;
+            if found.is_symlink() {
+                // A link to a folder could lead around in a circle; one to a file must stay inside.
+                let target = path.canonicalize().ok().filter(|target| target.starts_with(&root) && target.is_file());
+                if target.is_none() {
+                    return Err(wrong(
+                        &path,
+                        "link_leads_out",
+                        "a link leads to a file of the directory, and nowhere else",
+                    ));
+                }
+            }
+            if found.is_dir() {
+                folders.push(path);
+            } else if is_ours(&path) {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn is_ours(path: &Path) -> bool {
+    let known =
+        |extension: &std::ffi::OsStr| ["yaml", "yml", "json"].iter().any(|ours| extension.eq_ignore_ascii_case(ours));
+    path.extension().is_some_and(known)
+}
+
+fn read(path: &Path, longest: u64) -> Result<Source, Finding> {
+    let name = path.display().to_string();
+    let wrong = |code: &str, message: &str| Finding::whole(name.clone(), code, message);
+    let unreadable = |_| wrong("file_unreadable", "the file is not there or cannot be read");
+    // Looked at before it is opened: opening a pipe would wait for whoever writes into it.
+    let found = fs::metadata(path).map_err(unreadable)?;
+    if !found.is_file() {
+        return Err(wrong("file_not_regular", "this is no file"));
+    }
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(longest + 1).read_to_end(&mut bytes));
+    let length = read.map_err(unreadable)?;
+    if u64::try_from(length).unwrap_or(u64::MAX) > longest {
+        return Err(wrong("file_too_large", "the file is longer than content can be"));
+    }
+    let at = |offset: usize| {
+        let before = String::from_utf8_lossy(bytes.get(..offset).unwrap_or_default()).into_owned();
+        Some(place_in(&before, before.len()))
+    };
+    if let Some(offset) = bytes.iter().position(|byte| *byte == 0) {
+        return Err(wrong("file_binary", "the file holds a NUL byte and is no text").at(at(offset)));
+    }
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => Ok(Source { text: text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(), name: name.clone() }),
+        Err(error) => Err(wrong("file_encoding", "the file is not UTF-8").at(at(error.valid_up_to()))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! JSON and YAML as values, with what the libraries would pass over refused: keys that stand twice, numbers that JSON has
+//! not.
+
+use crate::failure::Finding;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Number, Value};
+use std::fmt;
+
+/// Why a text is no value.
+#[derive(Debug)]
+pub(super) struct Fault {
+    place: Option<(u32, u32)>,
+    code: &'static str,
+    message: &'static str,
+}
+
+/// What the visitor says, so that the reason can be told apart afterwards: the libraries hand on nothing but text.
+const REPEATED: &str = "a key stands twice in the same mapping";
+const NO_NUMBER: &str = "a number is out of range";
+
+impl Fault {
+    const fn new(place: (u32, u32), code: &'static str, message: &'static str) -> Self {
+        Self { place: Some(place), code, message }
+    }
+
+    pub(super) const fn syntax(place: (u32, u32)) -> Self {
+        Self::new(place, "yaml_syntax", "the text is not one YAML document")
+    }
+
+    pub(super) const fn expansion(place: (u32, u32)) -> Self {
+        Self::new(place, "yaml_expansion", "the document holds too much, its aliases written out")
+    }
+
+    pub(super) const fn too_deep(place: (u32, u32)) -> Self {
+        Self::new(place, "yaml_too_deep", "the document nests deeper than 64")
+    }
+
+    pub(super) const fn tag(place: (u32, u32)) -> Self {
+        Self::new(place, "yaml_tag", "tags are not allowed")
+    }
+
+    pub(super) const fn key(place: (u32, u32)) -> Self {
+        Self::new(place, "yaml_key_no_text", "a key must be a text")
+    }
+
+    pub(super) const fn repeated(place: (u32, u32)) -> Self {
+        Self::new(place, "yaml_duplicate_key", REPEATED)
+    }
+
+    pub(super) fn of(self, file: &str) -> Finding {
+        Finding::whole(file, self.code, self.message).at(self.place)
+    }
+}
+
+/// Reads JSON.
+pub(super) fn json(text: &str) -> Result<Value, Fault> {
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let read: Result<Strict, serde_json::Error> = serde_json::from_str(text);
+    read.map(|strict| strict.0).map_err(|error| Fault {
+        place: Some((number(error.line().max(1)), number(error.column().max(1)))),
+        code: "malformed_json",
+        message: if error.to_string().starts_with(REPEATED) { REPEATED } else { "the text is no JSON" },
+    })
+}
+
+/// Reads YAML.
+pub(super) fn yaml(text: &str) -> Result<Value, Fault> {
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let read: Result<Strict, serde_yaml::Error> = serde_yaml::from_str(text);
+    read.map(|strict| strict.0).map_err(|error| {
+        let place = error.location().map(|place| (number(place.line().max(1)), number(place.column().max(1))));
+        let said = error.to_string();
+        let (code, message) = if said.contains(REPEATED) {
+            ("yaml_duplicate_key", REPEATED)
+        } else if said.contains(NO_NUMBER) {
+            ("yaml_number", NO_NUMBER)
+        } else {
+            ("yaml_syntax", "the text is not one YAML document")
+        };
+        Fault { place: Some(place.unwrap_or((1, 1))), code, message }
+    })
+}
+
+/// A value in which no key stands twice.
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reader).map(Self)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Value;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: Error>(self, truth: bool) -> Result<Value, E> {
+        Ok(Value::Bool(truth))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Value, E> {
+        Number::from_f64(number).map(Value::Number).ok_or_else(|| E::custom(NO_NUMBER))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Strict(item)) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = members.next_key::<String>()? {
+            if map.contains_key(&key) {
+                return Err(A::Error::custom(REPEATED));
+            }
+            let Strict(value) = members.next_value()?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}

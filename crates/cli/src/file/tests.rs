@@ -1,0 +1,80 @@
+use super::*;
+use serde_json::json;
+use std::{fmt::Write as _, io::Write as _};
+
+fn parsed(name: &str, text: &str) -> Result<Located, Finding> {
+    Source { name: name.to_owned(), text: text.to_owned() }.parsed()
+}
+
+#[test]
+fn values_know_their_places() {
+    let text = "kind: x\ncontent:\n  rules:\n    - id: a\n      any/thing: [1, {b: 2.5}]\n  base: &it {c: true}\n  same: *it\n";
+    let read = parsed("a.yaml", text).unwrap();
+    let content = json!({ "rules": [{ "id": "a", "any/thing": [1, { "b": 2.5 }] }], "base": { "c": true }, "same": { "c": true } });
+    assert_eq!(read.value, json!({ "kind": "x", "content": content }));
+    for (pointer, place) in [
+        ("", (1, 1)),
+        ("/content/rules/0/id", (4, 11)),
+        ("/content/rules/0/any~1thing/1/b", (5, 26)),
+        ("/content/rules/0/missing/below", (4, 7)),
+        ("/content/same", (7, 9)),
+    ] {
+        assert_eq!(read.place(pointer), Some(place), "{pointer}");
+    }
+    let read = parsed("a.json", "{\n \"a\": [1,\n  {\"b\": \"\\ud83d\\ude00\"}]}").unwrap();
+    assert_eq!(read.value, json!({ "a": [1, { "b": "😀" }] }));
+}
+
+#[test]
+fn what_would_do_harm_is_refused_with_its_place() {
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..9 {
+        let before = format!("*a{}", level - 1);
+        writeln!(bomb, "a{level}: &a{level} [{}]", vec![before; 10].join(", ")).unwrap();
+    }
+    let deep = format!("a: {}{}", "[".repeat(80), "]".repeat(80));
+    let wide = format!("[{}]", "[],".repeat(120_000));
+    for (name, text, code, line) in [
+        ("bomb.yaml", bomb.as_str(), "yaml_expansion", 5),
+        ("cycle.yaml", "a: 1\nb: &b\n  c: *b\n", "yaml_expansion", 3),
+        ("deep.yaml", &deep, "yaml_too_deep", 1),
+        ("wide.yaml", &wide, "yaml_expansion", 1),
+        ("twice.yaml", "a: 1\na: 2\n", "yaml_duplicate_key", 2),
+        ("tag.yaml", "a: !!python/object:os.system x\n", "yaml_tag", 1),
+        ("two.yaml", "a: 1\n---\nb: 2\n", "yaml_syntax", 3),
+        ("broken.yaml", "a: [1\nb: 2\n", "yaml_syntax", 2),
+        ("number.yaml", "a: .nan\n", "yaml_number", 1),
+        ("key.yaml", "a: 1\n[b]: 2\n", "yaml_key_no_text", 2),
+        ("twice.json", "{\"a\": 1,\n \"a\": 2}", "malformed_json", 2),
+        ("broken.json", "{\"a\": 1,\n}", "malformed_json", 2),
+        ("empty.json", "", "malformed_json", 1),
+        ("empty.yaml", "", "yaml_syntax", 1),
+    ] {
+        let finding = parsed(name, text).unwrap_err();
+        assert_eq!((finding.code.as_str(), finding.line), (code, Some(line)), "{finding}");
+        assert_eq!(finding.to_string().lines().count(), 1);
+    }
+}
+
+#[test]
+fn a_file_is_text_of_a_size_that_content_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        File::create(&path).unwrap().write_all(bytes).unwrap();
+        path
+    };
+    let long = vec![b'a'; usize::try_from(LONGEST).unwrap() + 1];
+    for (path, code, place) in [
+        (folder.path().join("missing"), "file_unreadable", None),
+        (folder.path().to_owned(), "file_not_regular", None),
+        (Path::new("/dev/zero").to_owned(), "file_not_regular", None),
+        (written("long.json", &long), "file_too_large", None),
+        (written("binary.yaml", b"a: 1\nb: \0"), "file_binary", Some((2, 4))),
+        (written("latin.yaml", b"a: caf\xe9\n"), "file_encoding", Some((1, 7))),
+    ] {
+        let finding = Source::found(&path).unwrap_err();
+        assert_eq!((finding.code.as_str(), finding.line.zip(finding.column)), (code, place), "{finding}");
+    }
+    assert_eq!(Source::found(&written("mark.yaml", "\u{feff}a: 1\n".as_bytes())).unwrap().text, "a: 1\n");
+}

@@ -1,0 +1,137 @@
+//! Flows: the steps of runs.
+
+use crate::{
+    asset,
+    failure::{Failure, Finding},
+    file::Source,
+    output::{Column, say},
+    server::text,
+    session::Session,
+    text::plain_lines,
+};
+use clap::Subcommand;
+use fairway_domain::flow::{self, FlowProblem};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+const COLUMNS: [Column; 4] =
+    [("SLUG", "/slug"), ("STATE", "/lifecycle_state"), ("OWNER", "/owner_ref"), ("CREATED", "/created_at")];
+
+/// What to do with flows.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// The flows that are seen from the workspace
+    List,
+    /// The newest text of a flow
+    #[command(after_help = "Example:\n  fairway flows show ticket-flow > ticket-flow.yaml")]
+    Show {
+        /// Its slug
+        slug: String,
+    },
+    /// Make a flow
+    #[command(after_help = "Example:\n  fairway flows create ticket-flow --owner team:support ticket-flow.yaml")]
+    Create {
+        /// Its slug
+        slug: String,
+        /// Who answers for it
+        #[arg(long)]
+        owner: String,
+        /// The flow in YAML
+        file: PathBuf,
+        #[command(flatten)]
+        version: asset::VersionOptions,
+    },
+    /// Add a version to a flow
+    AddVersion {
+        /// Its slug
+        slug: String,
+        /// The flow in YAML
+        file: PathBuf,
+        #[command(flatten)]
+        version: asset::VersionOptions,
+    },
+}
+
+/// What to do with the file of a flow.
+#[derive(Subcommand)]
+pub(crate) enum Offline {
+    /// Say everything that is wrong with a flow, as the server would
+    #[command(after_help = "Example:\n  fairway flow validate demo/flows/ticket-flow.yaml")]
+    Validate {
+        /// The flow in YAML
+        file: PathBuf,
+    },
+}
+
+pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+    let (output, server) = session.open()?;
+    match command {
+        Command::List => output.list(&server.list(&["flows"], &[("workspace_id", server.workspace()?)])?, &COLUMNS),
+        Command::Show { slug } => {
+            let found = asset::named(&server, slug)?;
+            let path = ["flows", text(&found, "asset_id")?];
+            let flow = server.get(&path, &[("workspace_id", server.workspace()?)])?;
+            match (output.is_for_people(), flow.get("content_yaml").and_then(Value::as_str)) {
+                (true, Some(yaml)) => say(plain_lines(yaml).trim_end()),
+                (true, None) => output.value(flow.pointer("/version/content").unwrap_or(&Value::Null)),
+                (false, _) => output.one(&flow),
+            }
+        }
+        Command::Create { slug, owner, file, version } => {
+            let body = json!({
+                "slug": slug,
+                "owner_ref": owner,
+                "content_yaml": sound(file)?,
+                "version_label": version.label,
+                "change_note": version.note,
+                "workspace_id": server.workspace()?,
+            });
+            output.one(&server.post(&["flows"], &body)?)
+        }
+        Command::AddVersion { slug, file, version } => {
+            let body = json!({
+                "content_yaml": sound(file)?,
+                "version_label": version.label,
+                "change_note": version.note,
+                "workspace_id": server.workspace()?,
+            });
+            let found = asset::named(&server, slug)?;
+            output.one(&server.post(&["flows", text(&found, "asset_id")?, "versions"], &body)?)
+        }
+    }
+}
+
+/// The text of a flow in which nothing is wrong.
+fn sound(file: &std::path::Path) -> Result<String, Failure> {
+    let source = Source::open(file)?;
+    match problems(&source) {
+        found if found.is_empty() => Ok(source.text),
+        found => Err(Failure::Files(found)),
+    }
+}
+
+pub(crate) fn check(command: &Offline, session: &Session) -> Result<(), Failure> {
+    let Offline::Validate { file } = command;
+    let found = match Source::found(file) {
+        Ok(source) => problems(&source),
+        Err(finding) => vec![finding],
+    };
+    let output = session.offline();
+    if !output.is_for_people() {
+        output.value(&json!({ "valid": found.is_empty(), "errors": found }))?;
+    }
+    match (found.is_empty(), output.is_for_people()) {
+        (true, true) => say("valid"),
+        (true, false) => Ok(()),
+        (false, _) => Err(Failure::Files(found)),
+    }
+}
+
+/// What the server would say against a flow.
+pub(crate) fn problems(source: &Source) -> Vec<Finding> {
+    let Err(problems) = flow::parse_yaml(&source.text) else { return Vec::new() };
+    let stated = |problem: FlowProblem| {
+        Finding::whole(&source.name, problem.code, problem.message).at(problem.line.zip(problem.column))
+    };
+    problems.into_iter().map(stated).collect()
+}

@@ -1,0 +1,35 @@
+//! Completions of shells, and manual pages.
+
+use crate::{command_line::CommandLine, failure::Failure};
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+use std::{fs, io, io::Write as _, path::PathBuf};
+
+/// Whose completions.
+#[derive(Args)]
+#[command(after_help = "Example:\n  fairway completions bash > ~/.local/share/bash-completion/completions/fairway")]
+pub(crate) struct Completions {
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Where to.
+#[derive(Args)]
+#[command(after_help = "Example:\n  fairway man ~/.local/share/man/man1")]
+pub(crate) struct Manual {
+    /// The directory; made where it is missing
+    directory: PathBuf,
+}
+
+pub(crate) fn completions(arguments: &Completions) -> Result<(), Failure> {
+    // Written at once: its writer would end the process where nobody reads any more.
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut CommandLine::command(), "fairway", &mut script);
+    io::stdout().write_all(&script).map_err(|_| Failure::Unheard)
+}
+
+pub(crate) fn manual(arguments: &Manual) -> Result<(), Failure> {
+    let failed = |cause| Failure::Io { path: arguments.directory.clone(), cause };
+    fs::create_dir_all(&arguments.directory).map_err(failed)?;
+    clap_mangen::generate_to(CommandLine::command(), &arguments.directory).map_err(failed)
+}

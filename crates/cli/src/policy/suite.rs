@@ -1,0 +1,169 @@
+//! A directory of bundles and scenarios: read, checked, and run.
+
+use super::{Bundle, Report, RuleCoverage, Verdict, coverage, scenario::Scenario};
+use crate::{
+    asset::content_problems,
+    failure::{Failure, Finding},
+    file::{self, Located, Source},
+};
+use fairway_domain::{asset::kind::AssetKind, policy::CompiledPolicy};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    thread,
+};
+
+/// What a file holds.
+enum Held {
+    Bundle(Box<Ready>),
+    Scenarios {
+        located: Located,
+        bundle: String,
+    },
+    /// Nothing for us.
+    Other,
+}
+
+/// A bundle that can be asked.
+struct Ready {
+    slug: String,
+    located: Located,
+    /// Where its content begins.
+    pointer: &'static str,
+    policy: CompiledPolicy,
+    /// How often each rule matched.
+    met: BTreeMap<String, usize>,
+}
+
+/// Everything that is below the directory.
+pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
+    let paths = file::below(directory)?;
+    let mut report = Report::default();
+    let (mut bundles, mut scenarios) = (BTreeMap::new(), Vec::new());
+    for (path, held) in read_all(&paths) {
+        match held {
+            Ok(Held::Bundle(ready)) => {
+                let slug = ready.slug.clone();
+                if bundles.insert(slug, *ready).is_some() {
+                    let message = "another file of the directory holds a bundle of this name";
+                    report.errors.push(Finding::whole(path.display().to_string(), "duplicate_slug", message));
+                }
+            }
+            Ok(Held::Scenarios { located, bundle }) => scenarios.push((located, bundle)),
+            Ok(Held::Other) => {}
+            Err(findings) => report.errors.extend(findings),
+        }
+    }
+    for ready in bundles.values_mut() {
+        ready.own_tests(&mut report);
+    }
+    for (located, bundle) in &scenarios {
+        match bundles.get_mut(bundle) {
+            Some(ready) => ready.run(located, "/scenarios", &mut report),
+            None => {
+                let message = "no bundle of this name is in the directory, or it cannot be used";
+                report.errors.push(located.finding("/bundle", "unknown_bundle", message));
+            }
+        }
+    }
+    report.bundles = bundles.into_values().map(Ready::told).collect();
+    if report.bundles.is_empty() && report.errors.is_empty() {
+        let message = "the directory holds no policy bundle";
+        report.errors.push(Finding::whole(directory.display().to_string(), "no_bundles", message));
+    }
+    Ok(report)
+}
+
+/// Reads and compiles, with as many threads as there are processors, in the order of the paths.
+fn read_all(paths: &[PathBuf]) -> Vec<(&PathBuf, Result<Held, Vec<Finding>>)> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let share = paths.len().div_ceil(threads).max(1);
+    thread::scope(|scope| {
+        let read = |share: &'_ [PathBuf]| share.iter().map(|path| read(path)).collect::<Vec<_>>();
+        let working: Vec<_> = paths.chunks(share).map(|share| scope.spawn(move || read(share))).collect();
+        let done = working
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        paths.iter().zip(done).collect()
+    })
+}
+
+fn read(path: &Path) -> Result<Held, Vec<Finding>> {
+    let located = Source::found(path).and_then(|source| source.parsed()).map_err(|finding| vec![finding])?;
+    if let (Some(Value::String(bundle)), Some(Value::Array(_))) =
+        (located.value.get("bundle"), located.value.get("scenarios"))
+    {
+        let bundle = bundle.clone();
+        return Ok(Held::Scenarios { located, bundle });
+    }
+    let kind = located.value.get("kind").and_then(Value::as_str).and_then(AssetKind::parse);
+    let pointer = match (kind, located.value.get("content"), located.value.get("rules")) {
+        (Some(AssetKind::PolicyBundle), Some(_), _) => "/content",
+        (None, None, Some(_)) => "",
+        _ => return Ok(Held::Other),
+    };
+    // A test that fails is told as a test, and everything else about the bundle as the server would.
+    let mut problems = content_problems(AssetKind::PolicyBundle, &located, pointer);
+    problems.retain(|problem| problem.code != "policy_test_failed");
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
+    let policy = CompiledPolicy::compile(content).map_err(|problems| {
+        let told = |problem: &fairway_domain::asset::content::ContentProblem| {
+            located.finding(&format!("{pointer}{}", problem.pointer), problem.code, problem.message.as_str())
+        };
+        problems.iter().map(told).collect::<Vec<_>>()
+    })?;
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let slug = located.value.get("slug").and_then(Value::as_str).map_or(stem, str::to_owned);
+    Ok(Held::Bundle(Box::new(Ready { slug, located, pointer, policy, met: BTreeMap::new() })))
+}
+
+impl Ready {
+    fn own_tests(&mut self, report: &mut Report) {
+        let located = std::mem::take(&mut self.located);
+        let pointer = format!("{}/tests", self.pointer);
+        if located.value.pointer(&pointer).is_some() {
+            self.run(&located, &pointer, report);
+        }
+        self.located = located;
+    }
+
+    /// Runs the tests at a pointer of a file.
+    fn run(&mut self, located: &Located, pointer: &str, report: &mut Report) {
+        let tests = located.value.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+        for (index, value) in tests.enumerate() {
+            let place = format!("{pointer}/{index}");
+            let Some(scenario) = Scenario::of(value) else {
+                let message = "a scenario has `name`, `input` and `expect` with an outcome, in the words of policies";
+                report.errors.push(located.finding(&place, "invalid_scenario", message));
+                continue;
+            };
+            let decision = scenario.decide(&self.policy);
+            for rule in &decision.matched_rules {
+                *self.met.entry(rule.clone()).or_default() += 1;
+            }
+            let difference = scenario.difference(&decision);
+            report.tests.push(Verdict {
+                bundle: self.slug.clone(),
+                file: located.name.clone(),
+                line: located.place(&place).map(|(line, _)| line),
+                name: scenario.name,
+                passed: difference.is_none(),
+                difference,
+            });
+        }
+    }
+
+    fn told(self) -> Bundle {
+        let content = self.located.value.pointer(self.pointer).unwrap_or(&Value::Null);
+        let of_rule = |(rule, idle): (String, _)| {
+            let met = self.met.get(&rule).copied().unwrap_or_default();
+            RuleCoverage { rule, met, idle }
+        };
+        let rules = coverage::idle(content).into_iter().map(of_rule).collect();
+        Bundle { bundle: self.slug, file: self.located.name, rules }
+    }
+}

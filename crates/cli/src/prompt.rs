@@ -1,0 +1,103 @@
+//! Prompts, put together without a server.
+
+use crate::{
+    failure::{Failure, Finding},
+    file::{Located, Source},
+    output::say,
+    text::plain_lines,
+};
+use clap::Subcommand;
+use fairway_domain::{
+    asset::kind::AssetKind,
+    prompt::{AssetReference, PromptRefusal, PromptTemplate, VariableKind, composition::Body},
+};
+use serde_json::{Map, Value};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+/// What to do with a prompt.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Write the prompt that a model would be sent
+    #[command(after_help = "What `@asset-ref:SLUG` includes is looked for as SLUG.yaml or SLUG.json beside the file, \
+        whatever version is named.\n\nExample:\n  \
+        fairway prompt render demo/assets/ticket-prompt.yaml --arg ticket='I was charged twice'")]
+    Render {
+        /// A manifest, or content of a prompt template alone
+        file: PathBuf,
+        /// One argument: NAME=TEXT; numbers, true, false and lists as the template declares them
+        #[arg(long, short, value_name = "NAME=VALUE")]
+        arg: Vec<String>,
+        /// A JSON or YAML file with all arguments; those given one by one count more
+        #[arg(long, value_name = "FILE")]
+        args: Option<PathBuf>,
+    },
+}
+
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    let Command::Render { file, arg, args } = command;
+    let located = Source::open(file)?.value()?;
+    let pointer = if located.value.get("content").is_some() { "/content" } else { "" };
+    let problems = crate::asset::content_problems(AssetKind::PromptTemplate, &located, pointer);
+    if !problems.is_empty() {
+        return Err(Failure::Files(problems));
+    }
+    let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
+    let refused = |refusal: PromptRefusal| Failure::file(token(&located, pointer, refusal));
+    let template = PromptTemplate::parse(content).map_err(refused)?;
+    let arguments = arguments(&template, arg, args.as_deref())?;
+    let mut bodies = BTreeMap::new();
+    for (reference, offset) in template.included() {
+        let body = body(file, reference)?.map_err(|refusal| refused(refusal.at(offset)))?;
+        bodies.insert(reference.clone(), body);
+    }
+    let composed = template.compose(|reference| bodies.get(reference).cloned()).map_err(refused)?;
+    say(plain_lines(&composed.render(&arguments).map_err(refused)?).trim_end_matches('\n'))
+}
+
+fn token(located: &Located, pointer: &str, refusal: PromptRefusal) -> Finding {
+    let finding = located.finding(&format!("{pointer}/system_prompt"), refusal.code(), refusal.to_string());
+    finding.with_offset(refusal.offset()).with_path("content/system_prompt")
+}
+
+/// The body of an asset that is kept beside the template.
+fn body(
+    template: &Path,
+    reference: &AssetReference,
+) -> Result<Result<Body, fairway_domain::prompt::composition::BodyRefusal>, Failure> {
+    let folder = template.parent().unwrap_or_else(|| Path::new("."));
+    let beside = ["yaml", "json"].map(|extension| folder.join(format!("{}.{extension}", reference.slug.as_str())));
+    let found = beside.iter().find(|path| path.is_file());
+    let missing = || {
+        let message = format!("`{}`, which the prompt includes, is not beside it", reference.slug.as_str());
+        Failure::file(Finding::whole(template.display().to_string(), "prompt_unknown_asset", message))
+    };
+    let located = Source::open(found.ok_or_else(missing)?)?.value()?;
+    let kind = located.value.get("kind").and_then(Value::as_str).and_then(AssetKind::parse);
+    let content = located.value.get("content").unwrap_or(&located.value);
+    Ok(Body::of(kind.unwrap_or(AssetKind::PromptTemplate), content))
+}
+
+fn arguments(template: &PromptTemplate, single: &[String], all: Option<&Path>) -> Result<Map<String, Value>, Failure> {
+    let mut arguments = match all.map(|path| Source::open(path)?.value()).transpose()?.map(|located| located.value) {
+        None => Map::new(),
+        Some(Value::Object(members)) => members,
+        Some(_) => return Err(Failure::Usage("a file of arguments holds one mapping of names to values".to_owned())),
+    };
+    for argument in single {
+        let (name, text) =
+            argument.split_once('=').ok_or_else(|| Failure::Usage("an argument is given as NAME=VALUE".to_owned()))?;
+        let kind = template.variables().iter().find(|variable| variable.name == name).map(|variable| variable.kind);
+        let as_text = || Value::String(text.to_owned());
+        let value = match kind {
+            Some(VariableKind::Number | VariableKind::Boolean | VariableKind::Array) => {
+                serde_json::from_str(text).unwrap_or_else(|_| as_text())
+            }
+            Some(VariableKind::String) | None => as_text(),
+        };
+        arguments.insert(name.to_owned(), value);
+    }
+    Ok(arguments)
+}

@@ -1,0 +1,287 @@
+//! Releases: which versions a workload runs with, where, and since when.
+
+mod board;
+mod watch;
+
+use crate::{
+    asset,
+    failure::Failure,
+    output::{Column, Output},
+    server::{Server, text},
+    session::Session,
+    workload,
+};
+use clap::{Args, Subcommand};
+use fairway_domain::release::StateName;
+use serde_json::{Value, json};
+
+const COLUMNS: [Column; 5] = [
+    ("RELEASE", "/release_id"),
+    ("ENVIRONMENT", "/environment"),
+    ("STATE", "/state"),
+    ("BY", "/created_by"),
+    ("UPDATED", "/updated_at"),
+];
+
+const GATE_COLUMNS: [Column; 6] = [
+    ("TO", "/to_state"),
+    ("LANE", "/lane"),
+    ("VERDICT", "/verdict"),
+    ("GATE", "/gate"),
+    ("CODE", "/code"),
+    ("MESSAGE", "/message"),
+];
+
+/// What to do with releases.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Releases, newest first
+    #[command(after_help = "Example:\n  fairway releases list --workload ticket-classifier --env dev")]
+    List {
+        /// Only those of this workload
+        #[arg(long, value_name = "SLUG")]
+        workload: Option<String>,
+        /// Only those of this environment
+        #[arg(long, value_name = "ENVIRONMENT")]
+        env: Option<String>,
+        /// Only those in this state
+        #[arg(long)]
+        state: Option<String>,
+        /// How many
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// One release, with what it binds
+    Show(Release),
+    /// Draft a release
+    #[command(
+        after_help = "Example:\n  fairway releases create ticket-classifier --env dev --policy ticket-policy --bind \
+        ticket-prompt --bind ticket-model@v2 --bind ticket-policy"
+    )]
+    Create {
+        /// The workload's slug
+        workload: String,
+        /// The environment
+        #[arg(long, short, value_name = "ENVIRONMENT")]
+        env: String,
+        /// The lane that it is for
+        #[arg(long, default_value = "all", value_parser = ["all", "restricted", "guided", "standard"])]
+        target_lane: String,
+        /// The slug of the policy bundle that decides; else that of the bundle that is bound
+        #[arg(long, value_name = "SLUG")]
+        policy: Option<String>,
+        /// A version to bind: SLUG[@LABEL], else its newest
+        #[arg(long, value_name = "VERSION")]
+        bind: Vec<String>,
+    },
+    /// Bind versions to a draft
+    Bind {
+        #[command(flatten)]
+        release: Release,
+        /// The versions: SLUG[@LABEL], else the newest
+        #[arg(required = true)]
+        versions: Vec<String>,
+    },
+    /// Hand a draft in for review: from here on nothing can be bound
+    Submit(Release),
+    /// Take a release back into draft
+    Withdraw(Release),
+    /// Approve what a release binds
+    Approve(Verdict),
+    /// Reject what a release binds
+    Reject(Verdict),
+    /// Ask for changes: the release goes back into draft
+    RequestChanges(Verdict),
+    /// Let an approved release serve
+    #[command(
+        after_help = "Examples:\n  fairway releases activate 019a...\n  fairway releases activate 019a... --rollout \
+        restricted,guided,standard --soak 60 --auto-advance"
+    )]
+    Activate {
+        #[command(flatten)]
+        release: Release,
+        /// On this lane alone
+        #[arg(long, value_parser = ["restricted", "guided", "standard"])]
+        lane: Option<String>,
+        /// Lane by lane, in this order
+        #[arg(long, value_name = "LANES", value_delimiter = ',', conflicts_with = "lane")]
+        rollout: Vec<String>,
+        /// How many minutes each lane soaks
+        #[arg(long, value_name = "MINUTES", default_value_t = 60, requires = "rollout")]
+        soak: u64,
+        /// Let the rollout pilot take the next lane once the present one went well
+        #[arg(long, requires = "rollout")]
+        auto_advance: bool,
+    },
+    /// Take the next lane of a rollout
+    Advance(Release),
+    /// Give lanes back to who held them before
+    Rollback {
+        #[command(flatten)]
+        release: Release,
+        /// Why
+        #[arg(long)]
+        reason: String,
+        /// This lane alone
+        #[arg(long, value_parser = ["restricted", "guided", "standard"])]
+        lane: Option<String>,
+    },
+    /// Take a release out of service
+    Retire(Release),
+    /// What stands before each next state
+    Gates(Release),
+    /// Tell what happens to a release until its rollout is over
+    Watch(watch::Arguments),
+    /// Which release serves each lane of a workload
+    #[command(after_help = "Example:\n  fairway releases lanes ticket-classifier --env dev")]
+    Lanes {
+        /// The workload's slug
+        workload: String,
+        /// The environment
+        #[arg(long, short, value_name = "ENVIRONMENT")]
+        env: String,
+    },
+}
+
+/// Which release.
+#[derive(Args)]
+pub(crate) struct Release {
+    /// Its id
+    #[arg(value_name = "RELEASE")]
+    id: String,
+}
+
+/// What somebody says of a release.
+#[derive(Args)]
+pub(crate) struct Verdict {
+    #[command(flatten)]
+    release: Release,
+    /// Why
+    #[arg(long)]
+    note: Option<String>,
+}
+
+pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+    let (output, server) = session.open()?;
+    let (output, server) = (output, &server);
+    match command {
+        Command::List { workload, env, state, limit } => {
+            let of_workload = workload.as_deref().map(|slug| workload::named(server, slug)).transpose()?;
+            let mut query = Vec::new();
+            match &of_workload {
+                Some(workload) => query.push(("workload_id", text(workload, "workload_id")?)),
+                None => query.push(("workspace_id", server.workspace()?)),
+            }
+            query.extend(env.as_deref().map(|env| ("environment", env)));
+            query.extend(state.as_deref().map(|state| ("state", state)));
+            output.list(&server.list_some(&["releases"], &query, *limit)?, &COLUMNS)
+        }
+        Command::Show(release) => output.one(&server.get(&["releases", &release.id], &[])?),
+        Command::Create { workload, env, target_lane, policy, bind } => {
+            let release = create(server, workload, env, (target_lane, policy.as_deref()), bind)?;
+            output.one(&release)
+        }
+        Command::Bind { release, versions } => {
+            for version in versions {
+                let (asset, version) = asset::version_named(server, version)?;
+                bind_version(server, &release.id, text(&asset, "asset_kind")?, text(&version, "asset_version_id")?)?;
+            }
+            output.one(&server.get(&["releases", &release.id], &[])?)
+        }
+        Command::Submit(release) => output.one(&transition(server, &release.id, StateName::ReviewReady)?),
+        Command::Withdraw(release) => output.one(&transition(server, &release.id, StateName::Draft)?),
+        Command::Retire(release) => output.one(&transition(server, &release.id, StateName::Retired)?),
+        Command::Approve(verdict) => verdict.give(server, output, "approved"),
+        Command::Reject(verdict) => verdict.give(server, output, "rejected"),
+        Command::RequestChanges(verdict) => verdict.give(server, output, "changes_requested"),
+        Command::Activate { release, lane, rollout, soak, auto_advance } => {
+            let plan = (!rollout.is_empty()).then(
+                || json!({ "lane_sequence": rollout, "soak_duration_minutes": soak, "auto_advance": auto_advance }),
+            );
+            output.one(&activate(server, &release.id, lane.as_deref(), plan)?)
+        }
+        Command::Advance(release) => {
+            output.one(&server.post(&["releases", &release.id, "rollout", "advance"], &json!({}))?)
+        }
+        Command::Rollback { release, reason, lane } => {
+            let body = json!({ "reason": reason, "lane": lane });
+            output.one(&server.post(&["releases", &release.id, "rollback"], &body)?)
+        }
+        Command::Gates(release) => match server.get(&["releases", &release.id, "gates"], &[])? {
+            Value::Array(gates) => output.list(&gates, &GATE_COLUMNS),
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+                output.one(&other)
+            }
+        },
+        Command::Watch(arguments) => watch::watch(server, output, arguments),
+        Command::Lanes { workload, env } => board::show(server, output, workload, env),
+    }
+}
+
+fn create(
+    server: &Server,
+    workload: &str,
+    environment: &str,
+    (target_lane, policy): (&str, Option<&str>),
+    bind: &[String],
+) -> Result<Value, Failure> {
+    // Everything is looked up before anything is made.
+    let workload = workload::named(server, workload)?;
+    let bound = bind.iter().map(|version| asset::version_named(server, version)).collect::<Result<Vec<_>, _>>()?;
+    let is_bundle = |asset: &&Value| asset.get("asset_kind").and_then(Value::as_str) == Some("policy_bundle");
+    let policy = match policy {
+        Some(slug) => Some(asset::named(server, slug)?),
+        None => bound.iter().map(|(asset, _)| asset).find(is_bundle).cloned(),
+    };
+    let policy = policy.as_ref().map(|policy| text(policy, "asset_id")).transpose()?;
+    let body = json!({
+        "workload_id": text(&workload, "workload_id")?,
+        "environment": environment,
+        "target_lane": target_lane,
+        "policy_bundle_id": policy,
+    });
+    let release = server.post(&["releases"], &body)?;
+    let id = text(&release, "release_id")?;
+    for (asset, version) in &bound {
+        bind_version(server, id, text(asset, "asset_kind")?, text(version, "asset_version_id")?)?;
+    }
+    server.get(&["releases", id], &[])
+}
+
+/// Binds a version to a draft, in the role of its kind.
+pub(crate) fn bind_version(server: &Server, release: &str, role: &str, version: &str) -> Result<(), Failure> {
+    let body = json!({ "asset_version_id": version, "role": role });
+    server.post(&["releases", release, "bindings"], &body).map(drop)
+}
+
+/// Moves a release.
+pub(crate) fn transition(server: &Server, release: &str, to: StateName) -> Result<Value, Failure> {
+    server.post(&["releases", release, "transition"], &json!({ "to_state": to.as_str() }))
+}
+
+/// Lets a release serve; one that waits for nothing but its verdicts is taken to `approved` first.
+pub(crate) fn activate(
+    server: &Server,
+    release: &str,
+    lane: Option<&str>,
+    plan: Option<Value>,
+) -> Result<Value, Failure> {
+    let found = server.get(&["releases", release], &[])?;
+    if text(&found, "state")? == StateName::ReviewReady.as_str() {
+        transition(server, release, StateName::Approved)?;
+    }
+    let body = json!({ "to_state": StateName::Active.as_str(), "lane": lane, "rollout_plan": plan });
+    server.post(&["releases", release, "transition"], &body)
+}
+
+/// Says what somebody thinks of what a release binds.
+pub(crate) fn verdict(server: &Server, release: &str, outcome: &str, note: Option<&str>) -> Result<Value, Failure> {
+    let body = json!({ "outcome": outcome, "subject_kind": "release", "subject_ref": release, "note": note });
+    server.post(&["releases", release, "approvals"], &body)
+}
+
+impl Verdict {
+    fn give(&self, server: &Server, output: Output, outcome: &str) -> Result<(), Failure> {
+        output.one(&verdict(server, &self.release.id, outcome, self.note.as_deref())?)
+    }
+}

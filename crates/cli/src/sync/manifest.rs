@@ -1,0 +1,85 @@
+//! What one file of a directory says.
+
+use crate::{failure::Finding, file::Located};
+use fairway_domain::asset::kind::AssetKind;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+use serde_path_to_error::Segment;
+use std::collections::BTreeMap;
+
+/// An asset with the content that its newest version should have.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AssetManifest {
+    pub(super) kind: AssetKind,
+    pub(super) slug: String,
+    pub(super) owner_ref: String,
+    pub(super) content: Value,
+    /// Long texts in files of their own: the JSON pointer into the content, and the file beside this one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) texts: BTreeMap<String, String>,
+}
+
+/// What is said of a flow beside it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FlowMetadata {
+    pub(super) owner_ref: String,
+}
+
+/// A workload, in the words of the API.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WorkloadManifest {
+    pub(super) slug: String,
+    pub(super) owner_ref: String,
+    pub(super) invocation_mode: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) description: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) interface_config: Option<Value>,
+}
+
+/// A release that should serve.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReleaseManifest {
+    pub(super) workload: String,
+    pub(super) environment: String,
+    #[serde(default = "all_lanes")]
+    pub(super) target_lane: String,
+    pub(super) bindings: Vec<BindingManifest>,
+    /// Inputs that show how to run it; nothing is made of them on the server.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub(super) example_inputs: Map<String, Value>,
+}
+
+/// An asset in a role of a release.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BindingManifest {
+    pub(super) role: AssetKind,
+    /// The asset's slug.
+    pub(super) asset: String,
+    /// The label of a version that is there; else the one that says what the directory says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<String>,
+}
+
+fn all_lanes() -> String {
+    "all".to_owned()
+}
+
+/// Reads a manifest; what is wrong is told at its place.
+pub(super) fn typed<T: DeserializeOwned>(located: &Located) -> Result<T, Finding> {
+    serde_path_to_error::deserialize(&located.value).map_err(|error| {
+        let pointer = error.path().iter().fold(String::new(), |pointer, segment| match segment {
+            Segment::Seq { index } => format!("{pointer}/{index}"),
+            Segment::Map { key } => format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")),
+            Segment::Enum { .. } | Segment::Unknown => pointer,
+        });
+        located.finding(&pointer, "invalid_manifest", error.inner().to_string())
+    })
+}

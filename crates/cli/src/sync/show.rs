@@ -1,0 +1,65 @@
+//! Plans, for people and for programs.
+
+use super::plan::{AssetAction, Plan, ReleaseAction, RestAction, WorkloadAction};
+use crate::{
+    failure::Failure,
+    output::{Output, say},
+    text::{plain, plain_lines},
+};
+use serde_json::json;
+
+pub(super) fn plan(output: Output, plan: &Plan) -> Result<(), Failure> {
+    if !output.is_for_people() {
+        let mut value = serde_json::to_value(plan).map_err(|error| Failure::Unfit(error.to_string()))?;
+        if let Some(members) = value.as_object_mut() {
+            members.insert("changes".to_owned(), json!(!plan.is_done()));
+        }
+        return output.value(&value);
+    }
+    let mut kept = 0_usize;
+    for step in &plan.assets {
+        match step.action {
+            AssetAction::Create => say(&format!("+ {} {} is made", step.kind, plain(&step.slug)))?,
+            AssetAction::Version => {
+                say(&format!("~ {} {} gets a version", step.kind, plain(&step.slug)))?;
+                for line in plain_lines(step.diff.as_deref().unwrap_or_default()).lines() {
+                    say(&format!("    {line}"))?;
+                }
+            }
+            AssetAction::Reuse => kept += 1,
+        }
+        if let Some(note) = step.note {
+            say(&format!("! {} {}: {note}", step.kind, plain(&step.slug)))?;
+        }
+    }
+    for step in &plan.workloads {
+        let fields: Vec<&str> = step.fields.keys().map(String::as_str).collect();
+        match step.action {
+            WorkloadAction::Create => say(&format!("+ workload {} is made", plain(&step.slug)))?,
+            WorkloadAction::Change => say(&format!("~ workload {} changes: {}", plain(&step.slug), fields.join(", ")))?,
+            WorkloadAction::Keep => kept += 1,
+        }
+    }
+    for step in &plan.releases {
+        let of = format!("release of {} for {}", plain(&step.workload), plain(&step.environment));
+        match step.action {
+            ReleaseAction::Draft => say(&format!("+ {of} is drafted"))?,
+            ReleaseAction::Complete => say(&format!(
+                "~ {of}: the draft {} gets what it lacks",
+                step.release_id.as_deref().unwrap_or_default()
+            ))?,
+            ReleaseAction::Keep => kept += 1,
+        }
+    }
+    for rest in &plan.unmanaged {
+        match rest.action {
+            RestAction::Leave => say(&format!("? asset {} is not in the directory, and left", plain(&rest.slug)))?,
+            RestAction::Archive => say(&format!("- asset {} is archived", plain(&rest.slug)))?,
+            RestAction::InUse => {
+                say(&format!("! asset {} cannot be archived: releases stand on it", plain(&rest.slug)))?
+            }
+        }
+    }
+    let end = if plan.is_done() { "; nothing to do" } else { "" };
+    say(&format!("{kept} as they should be{end}"))
+}

@@ -1,0 +1,81 @@
+//! Workloads: what can be run.
+
+use crate::{
+    failure::Failure,
+    output::Column,
+    server::{Method, Server, text},
+    session::Session,
+};
+use clap::Subcommand;
+use serde_json::Value;
+
+const COLUMNS: [Column; 5] = [
+    ("SLUG", "/slug"),
+    ("STATUS", "/status"),
+    ("MODE", "/invocation_mode"),
+    ("OWNER", "/owner_ref"),
+    ("UPDATED", "/updated_at"),
+];
+
+/// What to do with workloads.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// The workloads of the workspace
+    #[command(after_help = "Example:\n  fairway workloads list --output json")]
+    List {
+        /// Only those that are registered, suspended or retired
+        #[arg(long, value_parser = ["registered", "suspended", "retired"])]
+        status: Option<String>,
+    },
+    /// One workload
+    #[command(after_help = "Example:\n  fairway workloads show ticket-classifier")]
+    Show {
+        /// Its slug
+        slug: String,
+    },
+    /// Stop a workload: nothing new runs, and what runs is cancelled
+    Suspend {
+        /// Its slug
+        slug: String,
+    },
+    /// Let a suspended workload run again
+    Resume {
+        /// Its slug
+        slug: String,
+    },
+}
+
+pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+    let (output, server) = session.open()?;
+    match command {
+        Command::List { status } => {
+            let mut query = vec![("workspace_id", server.workspace()?)];
+            query.extend(status.as_deref().map(|status| ("status", status)));
+            output.list(&server.list(&["workloads"], &query)?, &COLUMNS)
+        }
+        Command::Show { slug } => output.one(&named(&server, slug)?),
+        Command::Suspend { slug } => output.one(&set_status(&server, slug, "suspended")?),
+        Command::Resume { slug } => output.one(&set_status(&server, slug, "registered")?),
+    }
+}
+
+fn set_status(server: &Server, slug: &str, status: &str) -> Result<Value, Failure> {
+    let workload = named(server, slug)?;
+    let path = ["workloads", text(&workload, "workload_id")?];
+    server.change(&Method::PATCH, &path, &serde_json::json!({ "status": status }))
+}
+
+/// The workload of that slug, or of that id.
+pub(crate) fn named(server: &Server, slug: &str) -> Result<Value, Failure> {
+    let found = match uuid::Uuid::parse_str(slug) {
+        Ok(_) => server.find(&["workloads", slug], &[])?,
+        Err(_) => by_slug(server, slug)?,
+    };
+    found.ok_or_else(|| Failure::Unfit("no such workload is seen in this workspace".to_owned()))
+}
+
+/// The workload of that slug in the workspace, where there is one.
+pub(crate) fn by_slug(server: &Server, slug: &str) -> Result<Option<Value>, Failure> {
+    let listed = server.list(&["workloads"], &[("workspace_id", server.workspace()?)])?;
+    Ok(listed.into_iter().find(|workload| workload.get("slug").and_then(Value::as_str) == Some(slug)))
+}

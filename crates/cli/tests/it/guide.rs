@@ -1,0 +1,72 @@
+//! The guide's chapter on the command line, run as a reader would run it.
+
+use crate::{Terminal, root};
+use fairway_testkit::TestApp;
+use std::{
+    env,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+/// All commands of the chapter, in order.
+fn commands() -> String {
+    let text = std::fs::read_to_string(root().join("docs/guide/cli.md")).unwrap();
+    let mut script = String::new();
+    let mut inside = false;
+    for line in text.lines() {
+        match (inside, line) {
+            (false, "```sh") => inside = true,
+            (true, "```") => inside = false,
+            (true, command) => {
+                script.push_str(command);
+                script.push('\n');
+            }
+            (false, _) => {}
+        }
+    }
+    script
+}
+
+#[tokio::test]
+async fn the_chapter_runs_as_it_stands() {
+    let app = TestApp::start().await;
+    let home = Terminal::offline();
+    let beside = Path::new(env!("CARGO_BIN_EXE_fairway")).parent().unwrap().to_owned();
+    let callers = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths(std::iter::once(beside).chain(env::split_paths(&callers))).unwrap();
+    let mut shell = Command::new("bash");
+    shell.args(["-euc", &commands()]).current_dir(root()).env("PATH", path).env("HOME", home.home.path());
+    shell.env("XDG_CONFIG_HOME", home.home.path()).env("FAIRWAY", format!("http://{}", app.address()));
+    let output = shell.stdin(Stdio::null()).output().unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}\n{complained}");
+    for words in [
+        "refused with 1",
+        "1 bundles, 4 tests, 0 failed; 3 of 3 rules met",
+        "+ release of letters for dev is drafted",
+        "in step",
+        "\"text\": \"praise\"",
+        "complaint",
+        "# policy_decision",
+        "flowchart LR",
+        "execution.ended",
+    ] {
+        assert!(said.contains(words), "the chapter shows {words}: {said}\n{complained}");
+    }
+}
+
+#[test]
+fn the_chapter_names_every_command() {
+    let text = std::fs::read_to_string(root().join("docs/guide/cli.md")).unwrap();
+    let help = Terminal::offline().done(&["--help"]);
+    let commands = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
+    let names: Vec<&str> = commands
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert!(names.len() > 10, "{help}");
+    for name in names.into_iter().filter(|name| !["help", "assets", "flows"].contains(name)) {
+        assert!(text.contains(&format!("fairway {name}")), "the chapter says nothing of `{name}`");
+    }
+}

@@ -1,0 +1,111 @@
+//! The command line as people use it: the built program as a child, and a real server where one is needed.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test ends at the first surprise, helpers included"
+)]
+
+mod corpus;
+mod demo;
+mod guide;
+mod policy;
+mod sync;
+mod talk;
+
+use fairway_testkit::TestApp;
+use serde_json::Value;
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+use tempfile::TempDir;
+
+/// Somebody at a terminal, with a home and perhaps a server of their own.
+struct Terminal {
+    home: TempDir,
+    server: Option<String>,
+    actor: Option<String>,
+}
+
+/// What a command came to.
+struct Came {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Terminal {
+    fn at(app: &TestApp) -> Self {
+        Self { server: Some(format!("http://{}", app.address())), ..Self::offline() }
+    }
+
+    fn offline() -> Self {
+        Self { home: tempfile::tempdir().unwrap(), server: None, actor: None }
+    }
+
+    fn acting_as(mut self, actor: &str) -> Self {
+        self.actor = Some(actor.to_owned());
+        self
+    }
+
+    fn config(&self) -> PathBuf {
+        self.home.path().join("fairway/config.toml")
+    }
+
+    /// A command of this terminal, in an environment that holds nothing of the machine's.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fairway"));
+        command.args(words).env_clear().env("HOME", self.home.path()).env("XDG_CONFIG_HOME", self.home.path());
+        command.current_dir(root()).stdin(Stdio::null());
+        command.envs(self.server.iter().map(|server| ("FAIRWAY_CLI_SERVER", server)));
+        command.envs(self.actor.iter().map(|actor| ("FAIRWAY_CLI_ACTOR", actor)));
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Came {
+        Came::of(self.command(words).output().unwrap())
+    }
+
+    /// Runs what must do what it is asked, and gives what it wrote.
+    fn done(&self, words: &[&str]) -> String {
+        let came = self.run(words);
+        assert_eq!(came.code, 0, "{words:?}: {}{}", came.out, came.err);
+        came.out
+    }
+
+    /// The same as JSON.
+    fn json(&self, words: &[&str]) -> Value {
+        let words: Vec<&str> = words.iter().copied().chain(["--output", "json"]).collect();
+        serde_json::from_str(&self.done(&words)).unwrap()
+    }
+}
+
+impl Came {
+    fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+/// The checkout.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A directory with these files.
+fn directory(files: &[(&str, &str)]) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = root.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    root
+}
+
+fn shown<T: AsRef<OsStr> + ?Sized>(path: &T) -> &str {
+    path.as_ref().to_str().unwrap()
+}

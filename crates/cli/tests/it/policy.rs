@@ -1,0 +1,105 @@
+//! `policy test`: bundles and scenarios of a directory, without a server.
+
+use crate::{Terminal, directory, shown};
+use serde_json::Value;
+use std::{fmt::Write as _, time::Instant};
+
+const BUNDLE: &str = "kind: policy_bundle\nslug: b\nowner_ref: team:x\ncontent:\n  rules:\n    - {id: dev, condition: 'environment == \"dev\"', outcome: allow, reason_code: dev}\n    - {id: again, condition: 'environment == \"dev\"', outcome: allow, reason_code: again}\n    - {id: none, condition: never, outcome: deny, reason_code: none}\n    - {id: big, condition: 'inputs.n > 5', outcome: deny, reason_code: big}\n  tests:\n    - {name: in dev, input: {environment: dev, inputs: {n: 5.0}}, expect: {outcome: allow, reason_code: dev}}\n";
+
+#[test]
+fn the_example_passes_with_every_rule_met() {
+    let terminal = Terminal::offline();
+    let said = terminal.done(&["policy", "test", "examples/policy", "--require-coverage"]);
+    assert_eq!(said, "1 bundles, 4 tests, 0 failed; 3 of 3 rules met\n");
+    assert!(terminal.done(&["policy", "test", "demo"]).starts_with("1 bundles, 4 tests, 0 failed"));
+}
+
+#[test]
+fn failures_and_idle_rules_are_told_where_they_are() {
+    let scenarios = "bundle: b\nscenarios:\n  - name: big is refused\n    input: {environment: dev, inputs: {n: 6}}\n    expect: {outcome: allow, obligations: []}\n  - name: right\n    input: {environment: prod, inputs: {n: 1}}\n    expect: {outcome: deny, reason_code: no_matching_rule, matched_rules: []}\n";
+    let files = directory(&[("b.yaml", BUNDLE), ("deep/er/scenarios.yaml", scenarios), ("notes.md", "passed over")]);
+    let report = files.path().join("report.xml");
+    let terminal = Terminal::offline();
+    let came = terminal.run(&["policy", "test", shown(files.path()), "--junit", shown(&report)]);
+    assert_eq!(came.code, 1);
+    assert!(
+        came.out.contains("scenarios.yaml:3: b: big is refused: outcome: expected allow, decided deny"),
+        "{}",
+        came.out
+    );
+    assert!(
+        came.err.contains("`again` never decides: `dev` holds") && came.err.contains("`none` can never hold"),
+        "{}",
+        came.err
+    );
+    let xml = std::fs::read_to_string(&report).unwrap();
+    assert!(xml.contains("tests=\"3\"") && xml.contains("failures=\"1\"") && xml.contains("big is refused"), "{xml}");
+    let came = terminal.run(&["policy", "test", shown(files.path()), "--output", "json"]);
+    let said: Value = serde_json::from_str(&came.out).unwrap();
+    let rules = &said["bundles"][0]["rules"];
+    assert_eq!((&rules[0]["met"], &rules[1]["idle"]["shadowed_by"]), (&2.into(), &"dev".into()), "{said}");
+    assert_eq!(rules[2]["idle"], "unreachable");
+}
+
+#[test]
+fn a_rule_that_no_test_meets_fails_where_that_is_asked_for() {
+    let text = "rules:\n  - {id: a, condition: always, outcome: allow, reason_code: a}\n  - {id: b, condition: 'lane == \"x\"', outcome: deny, reason_code: b}\ntests:\n  - {name: t, input: {}, expect: {outcome: allow}}\n";
+    let files = directory(&[("plain.yaml", text)]);
+    let terminal = Terminal::offline();
+    let came = terminal.run(&["policy", "test", shown(files.path())]);
+    assert!(came.code == 0 && came.err.contains("`b` is met by no test"), "{}", came.err);
+    assert_eq!(terminal.run(&["policy", "test", shown(files.path()), "--require-coverage"]).code, 1);
+}
+
+#[test]
+fn what_cannot_be_used_is_one_line_with_its_place() {
+    for (name, text, code) in [
+        (
+            "b.yaml",
+            "rules: [{id: a, condition: 'actor.nam == 1', outcome: allow, reason_code: a}]\n",
+            "policy_unknown_field",
+        ),
+        ("b.yaml", "rules: [\n", "yaml_syntax"),
+        ("b.yaml", "rules: &r\n  - *r\n", "yaml_expansion"),
+        ("s.yaml", "bundle: nobody\nscenarios: []\n", "unknown_bundle"),
+        ("none.txt", "", "no_bundles"),
+    ] {
+        let files = directory(&[(name, text)]);
+        let came = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+        assert_eq!(came.code, 1, "{text}");
+        let line = came.err.lines().next().unwrap();
+        assert!(line.starts_with(shown(files.path())) && line.contains(&format!(": {code}: ")), "{}", came.err);
+    }
+    let files =
+        directory(&[("b.yaml", BUNDLE), ("s.yaml", "bundle: b\nscenarios: [{name: x, expect: {outcome: perhaps}}]\n")]);
+    let came = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+    assert!(came.code == 1 && came.err.contains("s.yaml:2:13: invalid_scenario"), "{}", came.err);
+    std::os::unix::fs::symlink("/etc/passwd", files.path().join("out.yaml")).unwrap();
+    let came = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+    assert!(came.code == 1 && came.err.contains("out.yaml:1:1: link_leads_out"), "{}", came.err);
+}
+
+/// Ten thousand tests are no reason to wait. The bound is for a build without optimisations on a machine that does much
+/// else; `docs/performance.md` has the figure.
+#[test]
+fn a_thousand_bundles_of_ten_tests_are_run_at_once() {
+    let mut files = Vec::new();
+    for number in 0..1000 {
+        let mut text = format!("kind: policy_bundle\nslug: b{number}\nowner_ref: team:x\ncontent:\n  rules:\n");
+        text.push_str("    - {id: dev, condition: 'environment == \"dev\" && size(inputs.text) < 100', outcome: allow, reason_code: dev}\n");
+        text.push_str(
+            "    - {id: loud, condition: 'inputs.text.contains(\"!\")', outcome: deny, reason_code: loud}\n  tests:\n",
+        );
+        for test in 0..10 {
+            let (mark, outcome) = if test % 2 == 0 { ("", "allow") } else { ("!", "deny") };
+            writeln!(text, "    - {{name: t{test}, input: {{environment: dev, inputs: {{text: 'a{test}{mark}'}}}}, expect: {{outcome: {outcome}}}}}").unwrap();
+        }
+        files.push((format!("b{number}.yaml"), text));
+    }
+    let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let files = directory(&files);
+    let since = Instant::now();
+    let said = Terminal::offline().done(&["policy", "test", shown(files.path())]);
+    assert_eq!(said, "1000 bundles, 10000 tests, 0 failed; 2000 of 2000 rules met\n");
+    assert!(since.elapsed().as_secs() < 60, "{:?}", since.elapsed());
+}

@@ -1,0 +1,270 @@
+//! `sync`: a server kept in step with a directory.
+
+use crate::{Terminal, directory, root, shown};
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, fs, path::Path, time::Instant};
+use tempfile::TempDir;
+
+/// A copy of a directory of the checkout, to be changed.
+fn copy(folder: &str) -> TempDir {
+    let copied = tempfile::tempdir().unwrap();
+    let status =
+        std::process::Command::new("cp").arg("-r").arg(root().join(folder).join(".")).arg(copied.path()).status();
+    assert!(status.unwrap().success());
+    copied
+}
+
+/// Every file of a directory with its bytes.
+fn bytes(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(bytes(&path));
+        } else {
+            found.insert(path.display().to_string(), fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_directory_is_planned_applied_changed_and_in_step_again() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let files = copy("examples/sync");
+    let folder = shown(files.path());
+    let plan = terminal.done(&["sync", "plan", folder]);
+    assert!(
+        plan.contains("+ prompt_template letters-prompt is made")
+            && plan.contains("+ release of letters for dev is drafted"),
+        "{plan}"
+    );
+    assert_eq!(terminal.run(&["sync", "status", folder]).code, 2);
+    let assets = terminal.json(&["assets", "list"]);
+    assert!(!assets.to_string().contains("letters-prompt"), "a plan changes nothing");
+
+    let applied = terminal.json(&["sync", "apply", folder]);
+    assert_eq!(applied["releases"][0]["state"], "draft", "never more than a draft: {applied}");
+    let release = applied["releases"][0]["release_id"].as_str().unwrap().to_owned();
+    assert_eq!(terminal.json(&["releases", "show", &release])["bindings"].as_array().unwrap().len(), 4);
+    assert!(
+        terminal.done(&["assets", "content", "letters-prompt"]).contains("You sort letters"),
+        "the text of the file beside it"
+    );
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    let again = terminal.json(&["sync", "apply", folder]);
+    assert_eq!(again["releases"][0]["release_id"], release.as_str(), "applying again changes nothing");
+    assert_eq!(terminal.json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 1);
+
+    // A change makes a version, and with it another release.
+    let prompt = files.path().join("assets/letters-prompt.md");
+    let text = fs::read_to_string(&prompt).unwrap();
+    fs::write(&prompt, text.replace("sort letters", "sort letters and cards")).unwrap();
+    let plan = terminal.done(&["sync", "plan", folder]);
+    assert!(
+        plan.contains("~ prompt_template letters-prompt gets a version")
+            && plan.contains("+  You sort letters and cards"),
+        "{plan}"
+    );
+    let next = terminal.json(&["sync", "apply", folder]);
+    assert_ne!(next["releases"][0]["release_id"], release.as_str());
+    assert_eq!(terminal.json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 2);
+    // And back: the version that said so is used again.
+    fs::write(&prompt, &text).unwrap();
+    let back = terminal.json(&["sync", "apply", folder]);
+    assert_eq!(back["releases"][0]["release_id"], release.as_str());
+    assert_eq!(terminal.json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 2);
+    let workload = files.path().join("workloads/letters.yaml");
+    let text = fs::read_to_string(&workload).unwrap();
+    fs::write(&workload, text.replace("name: Letters", "name: Letters and cards")).unwrap();
+    assert!(terminal.done(&["sync", "plan", folder]).contains("~ workload letters changes: name"));
+    terminal.done(&["sync", "apply", folder]);
+    assert_eq!(terminal.json(&["workloads", "show", "letters"])["name"], "Letters and cards");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+}
+
+#[tokio::test]
+async fn a_plan_that_no_longer_holds_is_refused() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let files = copy("examples/sync");
+    let (folder, plan) = (shown(files.path()), terminal.home.path().join("plan.json"));
+    let plan = shown(&plan).to_owned();
+    terminal.done(&["sync", "plan", folder, "--out", &plan]);
+    terminal.done(&["sync", "apply", folder, "--plan", &plan]);
+    let stale = terminal.run(&["sync", "apply", folder, "--plan", &plan]);
+    assert!(stale.code == 1 && stale.err.contains("stale_plan"), "the server moved: {}", stale.err);
+    terminal.done(&["sync", "plan", folder, "--out", &plan]);
+    fs::write(files.path().join("assets/letters-prompt.md"), "Something else: $arg:letter\n").unwrap();
+    let stale = terminal.run(&["sync", "apply", folder, "--plan", &plan]);
+    assert!(stale.code == 1 && stale.err.contains("stale_plan"), "the directory moved: {}", stale.err);
+    assert_eq!(
+        terminal.json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(),
+        1,
+        "nothing was done"
+    );
+}
+
+#[tokio::test]
+async fn pruning_archives_what_nothing_stands_on() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let files = copy("examples/sync");
+    let folder = shown(files.path());
+    terminal.done(&["sync", "apply", folder]);
+    app.given().prompt("forgotten").await;
+    assert!(terminal.done(&["sync", "plan", folder]).contains("? asset forgotten is not in the directory, and left"));
+    assert_eq!(
+        terminal.done(&["sync", "status", folder]),
+        "in step\n",
+        "what a directory does not name is not its business"
+    );
+    fs::remove_dir_all(files.path().join("releases")).unwrap();
+    fs::remove_file(files.path().join("assets/letters-model.yaml")).unwrap();
+    let blocked = terminal.run(&["sync", "apply", folder, "--prune"]);
+    assert!(
+        blocked.code == 1 && blocked.err.contains("asset_in_use") && blocked.err.contains("letters-model"),
+        "{}",
+        blocked.err
+    );
+    assert!(terminal.done(&["assets", "list", "--state", "active"]).contains("forgotten"), "nothing was done");
+    let release =
+        terminal.json(&["releases", "list", "--workload", "letters"])[0]["release_id"].as_str().unwrap().to_owned();
+    terminal.done(&["releases", "retire", &release]);
+    terminal.done(&["sync", "apply", folder, "--prune"]);
+    let archived = terminal.done(&["assets", "list", "--state", "archived"]);
+    assert!(archived.contains("forgotten") && archived.contains("letters-model"), "{archived}");
+    let taken = copy("examples/sync");
+    let refused = terminal.run(&["sync", "plan", shown(taken.path())]);
+    assert!(refused.code == 1 && refused.err.contains("letters-model.yaml:2:7: asset_not_active"), "{}", refused.err);
+}
+
+#[tokio::test]
+async fn pulling_writes_what_applying_would_read() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let approver = Terminal::at(&app).acting_as("user:grace");
+    let applied = terminal.json(&["sync", "apply", "examples/sync"]);
+    let release = applied["releases"][0]["release_id"].as_str().unwrap();
+    terminal.done(&["releases", "submit", release]);
+    approver.done(&["releases", "approve", release]);
+    approver.done(&["releases", "activate", release]);
+
+    let pulled = terminal.home.path().join("pulled");
+    let folder = shown(&pulled);
+    terminal.done(&["sync", "pull", folder]);
+    let first = bytes(&pulled);
+    assert_eq!(first.len(), 8, "{:?}", first.keys());
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    terminal.done(&["sync", "pull", folder]);
+    assert_eq!(bytes(&pulled), first, "the same estate is the same bytes");
+    fs::remove_dir_all(&pulled).unwrap();
+    terminal.done(&["sync", "pull", folder]);
+    assert_eq!(bytes(&pulled), first);
+    // What says the same in its own way keeps its comments.
+    let mine = copy("examples/sync");
+    let before = bytes(mine.path());
+    let said = terminal.done(&["sync", "pull", shown(mine.path())]);
+    let kept = "assets/letters-policy.yaml";
+    assert_eq!(fs::read(mine.path().join(kept)).unwrap(), fs::read(root().join("examples/sync").join(kept)).unwrap());
+    let changed: Vec<&String> =
+        before.keys().filter(|path| fs::read(path).ok().as_ref() != before.get(*path)).collect();
+    assert!(changed.iter().all(|path| path.ends_with("letters-prompt.yaml")), "{said}{changed:?}");
+}
+
+#[tokio::test]
+async fn nothing_is_half_applied_for_a_directory_that_is_wrong() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let good = "kind: skill\nslug: good\nowner_ref: team:x\ncontent: {name: good, description: d, body: b}\n";
+    let skill = |slug: &str, body: &str| {
+        format!(
+            "kind: skill\nslug: {slug}\nowner_ref: team:x\ncontent: {{name: {slug}, description: d, body: {body}}}\n"
+        )
+    };
+    let prompt = |slug: &str, other: &str| {
+        format!(
+            "kind: prompt_template\nslug: {slug}\nowner_ref: team:x\ncontent: {{system_prompt: '@asset-ref:{other}'}}\n"
+        )
+    };
+    let agent = |slug: &str, other: &str| {
+        format!(
+            "kind: agent\nslug: {slug}\nowner_ref: team:x\ncontent: {{name: {slug}, instructions: i, sub_agents: [{{ref: {{slug: {other}}}, when: w}}]}}\n"
+        )
+    };
+    for (name, text, code) in [
+        ("assets/other.yaml", skill("another", "b"), "misnamed_file"),
+        ("assets/b.yaml", skill("b", "[1, 2]"), "invalid_content|wrong_type"),
+        ("assets/b.yaml", "kind: dance\nslug: b\n".to_owned(), "invalid_manifest"),
+        ("assets/b.yaml", "a: &a [*a]\n".to_owned(), "yaml_expansion"),
+        ("assets/b.yaml", "slug: \u{0}".to_owned(), "file_binary"),
+        ("assets/b.yaml", prompt("b", "nowhere"), "unknown_asset"),
+        ("assets/b.yaml", agent("b", "b"), "reference_cycle"),
+        ("assets/f.yaml", "kind: orchestration_flow\nslug: f\nowner_ref: team:x\ncontent: {}\n".to_owned(), "misplaced_flow"),
+        ("flows/f.yaml", "entry_step: x\nsteps: [{id: x, type: return, output: {a: 1}}]\n".to_owned(), "flow_metadata_missing"),
+        ("flows/f.meta.yaml", "owner_ref: team:x\n".to_owned(), "flow_missing"),
+        ("releases/w.dev.yaml", "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: good}]\n".to_owned(), "unknown_workload"),
+        ("releases/w.dev.yaml", "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: gone}]\n".to_owned(), "unknown_asset"),
+        ("workloads/w.yaml", "slug: w\nowner_ref: team:x\ninvocation_mode: form\ninterface_config: {presentation_mode: dance}\n".to_owned(), "invalid_interface"),
+        ("assets/b.yaml", "kind: prompt_template\nslug: b\nowner_ref: team:x\ncontent: {}\ntexts: {/system_prompt: ../../etc/passwd}\n".to_owned(), "link_leads_out"),
+    ] {
+        let files = directory(&[("assets/good.yaml", good), (name, &text)]);
+        let came = terminal.run(&["sync", "apply", shown(files.path())]);
+        assert_eq!(came.code, 1, "{name} {code}: {}{}", came.out, came.err);
+        let line = came.err.lines().next().unwrap();
+        let told = code.split('|').any(|code| line.contains(&format!(": {code}: ")));
+        assert!(told && line.starts_with(shown(&files.path().join(name))), "{code}: {}", came.err);
+        assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{code}: nothing was made");
+    }
+    let files = directory(&[("assets/good.yaml", good)]);
+    std::os::unix::fs::symlink("/etc", files.path().join("flows")).unwrap();
+    let came = terminal.run(&["sync", "plan", shown(files.path())]);
+    assert!(came.code == 1 && came.err.contains("link_leads_out"), "{}", came.err);
+    assert_eq!(terminal.run(&["sync", "plan", "/nowhere/at/all"]).code, 1);
+}
+
+#[tokio::test]
+async fn what_was_cut_off_is_gone_on_with() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    // What an interrupted attempt leaves: some assets, a workload without its interface, a draft that lacks bindings.
+    let policy = app.given().by("user:ada").policy("letters-policy").await;
+    let workload = json!({ "slug": "letters", "owner_ref": "team:post", "invocation_mode": "form", "name": "Letters" });
+    let workload = app.post("/v1/workloads", workload).as_actor("user:ada").await.expect(201);
+    let body = json!({ "workload_id": workload["workload_id"], "environment": "dev", "target_lane": "all", "policy_bundle_id": policy.asset_id });
+    let draft = app.post("/v1/releases", body).as_actor("user:ada").await.expect(201);
+    let plan = terminal.json(&["sync", "plan", "examples/sync"]);
+    assert_eq!(plan["releases"][0]["action"], "complete", "{plan}");
+    assert_eq!(plan["workloads"][0]["fields"].as_object().unwrap().keys().collect::<Vec<_>>(), ["interface_config"]);
+    let applied = terminal.json(&["sync", "apply", "examples/sync"]);
+    assert_eq!(applied["releases"][0]["release_id"], draft["release_id"]);
+    assert_eq!(terminal.done(&["sync", "status", "examples/sync"]), "in step\n");
+    let board: Value = terminal.json(&["releases", "lanes", "letters", "--env", "dev"]);
+    assert!(board.as_array().unwrap().iter().all(|lane| lane["holder"].is_null()), "nothing was activated: {board}");
+}
+
+/// A thousand files that are as they should be are a thousand questions, asked several at a time. The bound is for a build
+/// without optimisations on a machine that does much else; `docs/performance.md` has the figure.
+#[tokio::test]
+async fn a_thousand_unchanged_files_are_compared_in_a_moment() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let many: usize = if fairway_testkit::is_long() { 1000 } else { 200 };
+    let files: Vec<(String, String)> = (0..many)
+        .map(|number| {
+            let text = format!("kind: skill\nslug: s{number}\nowner_ref: team:x\ncontent: {{name: s{number}, description: d, body: b}}\n");
+            (format!("assets/s{number}.yaml"), text)
+        })
+        .collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let files = directory(&files);
+    terminal.done(&["sync", "apply", shown(files.path())]);
+    let since = Instant::now();
+    let said = terminal.done(&["sync", "plan", shown(files.path())]);
+    let took = since.elapsed();
+    println!("{many} files in {took:?}");
+    assert_eq!(said, format!("{many} as they should be; nothing to do\n"));
+    assert!(took.as_secs() < 60, "{took:?}");
+}

@@ -1,0 +1,244 @@
+//! Speaking to a server: profiles, exit codes, and the commands for each noun.
+
+use crate::{Came, Terminal, directory, shown};
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    process::Stdio,
+};
+
+const PROMPT: &str = r#"{"system_prompt": "Sort this.\nOne of: praise (thanks, great), complaint (broken, late).\nText: $arg:text", "variables": [{"name": "text", "type": "string"}]}"#;
+const MODEL: &str = r#"{"provider_route": {"route_id": "local-rules", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved"}}"#;
+const POLICY: &str = "rules:\n  - {id: in-dev, condition: environment == \"dev\", outcome: allow, reason_code: dev}\n  - {id: loud, condition: 'inputs.text.contains(\"!!!\")', outcome: deny, reason_code: too_loud}\n";
+
+/// A prompt, a model policy and a policy, made by commands.
+fn contents(app: &TestApp) -> (Terminal, Terminal) {
+    let (ada, grace) = (Terminal::at(app).acting_as("user:ada"), Terminal::at(app).acting_as("user:grace"));
+    let files = directory(&[("prompt.json", PROMPT), ("model.json", MODEL), ("policy.yaml", POLICY)]);
+    for (slug, kind, file) in [
+        ("sort-prompt", "prompt_template", "prompt.json"),
+        ("sort-model", "model_policy", "model.json"),
+        ("sort-policy", "policy_bundle", "policy.yaml"),
+    ] {
+        let file = files.path().join(file);
+        ada.done(&["assets", "create", slug, "--kind", kind, "--owner", "team:sorting", shown(&file)]);
+    }
+    (ada, grace)
+}
+
+async fn workload(app: &TestApp) {
+    let fields =
+        json!([{ "name": "text", "type": "textarea", "required": true }, { "name": "urgent", "type": "boolean" }]);
+    let interface = json!({ "presentation_mode": "form", "input_fields": fields, "output_display": "text" });
+    let body = json!({ "slug": "sorter", "owner_ref": "team:sorting", "invocation_mode": "form" });
+    let made = app.post("/v1/workloads", body).as_actor("user:ada").await.expect(201);
+    let path = format!("/v1/workloads/{}", made["workload_id"].as_str().unwrap());
+    app.patch(path, json!({ "interface_config": interface })).as_actor("user:ada").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_workload_is_released_run_and_explained_by_commands_alone() {
+    let app = TestApp::start().await;
+    workload(&app).await;
+    let (ada, grace) = contents(&app);
+    let bound = ["--bind", "sort-prompt", "--bind", "sort-model@v1", "--bind", "sort-policy"];
+    let create: Vec<&str> = ["releases", "create", "sorter", "--env", "dev"].into_iter().chain(bound).collect();
+    let release = ada.json(&create);
+    let id = release["release_id"].as_str().unwrap();
+    assert_eq!(release["bindings"].as_array().unwrap().len(), 3, "{release}");
+    ada.done(&["releases", "submit", id]);
+    let early = ada.run(&["releases", "activate", id]);
+    assert_eq!(early.code, 1);
+    assert!(early.err.starts_with("fairway: approval_required: ") && early.err.contains("(request "), "{}", early.err);
+    assert!(grace.done(&["releases", "gates", id]).contains("blocked"));
+    grace.done(&["releases", "approve", id, "--note", "Read all three."]);
+    let active = grace.json(&["releases", "activate", id]);
+    assert_eq!(active["state"], "active");
+    assert!(grace.done(&["releases", "watch", id]).ends_with("active\n"));
+    let board = ada.done(&["releases", "lanes", "sorter", "--env", "dev"]);
+    assert_eq!(board.matches(id).count(), 3, "{board}");
+
+    let answer =
+        ada.run(&["run", "sorter", "--env", "dev", "--input", "text=Thanks, great!", "--input", "urgent=true"]);
+    assert_eq!((answer.code, answer.out.as_str()), (0, "praise\n"), "{}", answer.err);
+    assert!(answer.err.contains("started"), "progress goes to standard error: {}", answer.err);
+    let streamed = ada.run(&["run", "sorter", "-e", "dev", "-i", "text:=\"It came late.\"", "--stream"]);
+    assert_eq!((streamed.code, streamed.out.as_str()), (0, "complaint\n"), "{}", streamed.err);
+    let denied = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=broken!!!"]);
+    assert_eq!(denied.code, 1);
+    assert!(denied.err.contains("policy_denied") && denied.err.contains("reason_code: too_loud"), "{}", denied.err);
+    let wrong = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=x", "--input", "urgent=perhaps"]);
+    assert_eq!(wrong.code, 1);
+    assert!(wrong.err.contains("urgent"), "{}", wrong.err);
+
+    let runs = ada.json(&["executions", "list", "--workload", "sorter"]);
+    let done = runs.as_array().unwrap().iter().find(|run| run["status"] == "completed").unwrap();
+    let run = done["execution_id"].as_str().unwrap();
+    assert_eq!(ada.json(&["executions", "show", run])["outcome"], "success");
+    assert_eq!(ada.done(&["executions", "wait", run]), "complaint\n", "the newest one that completed");
+    let flat = ada.json(&["evidence", "graph", run]);
+    assert_eq!(flat["approvals"][0]["approved_by"], "user:grace", "{flat}");
+    assert!(ada.done(&["evidence", "graph", run]).contains("# policy_decision"));
+    assert!(ada.done(&["evidence", "graph", run, "--format", "mermaid"]).contains("-->|\"executed_under\"|"));
+    let page = ada.done(&["evidence", "graph", run, "--format", "html"]);
+    assert!(page.contains("<svg") && page.contains("sort-policy") && !page.contains("<script"), "{page}");
+    let page = ada.json(&["evidence", "graph", run, "--format", "graph"]);
+    assert_eq!(page["format"], "graph");
+
+    ada.done(&["audit", "list"]);
+    let rolled = grace.run(&["releases", "rollback", id, "--reason", "Too curt."]);
+    assert!(rolled.code == 1 && rolled.err.contains("no_previous_release"), "{}", rolled.err);
+    grace.done(&["workloads", "suspend", "sorter"]);
+    let stopped = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=x"]);
+    assert!(stopped.code == 1 && stopped.err.contains("workload_suspended"), "{}", stopped.err);
+    grace.done(&["workloads", "resume", "sorter"]);
+}
+
+#[tokio::test]
+async fn assets_are_made_versioned_compared_and_put_away() {
+    let app = TestApp::start().await;
+    let (ada, _) = contents(&app);
+    let files = directory(&[
+        ("next.yaml", "rules: [{id: all, condition: always, outcome: allow, reason_code: open}]\n"),
+        ("flow.yaml", "entry_step: end\nsteps: [{id: end, type: return, output: {said: yes}}]\n"),
+    ]);
+    let next = files.path().join("next.yaml");
+    ada.done(&["assets", "add-version", "sort-policy", shown(&next), "--note", "Everybody."]);
+    let versions = ada.json(&["assets", "versions", "sort-policy"]);
+    assert_eq!(versions.as_array().unwrap().len(), 2);
+    assert!(ada.done(&["assets", "content", "sort-policy@v1", "-o", "yaml"]).contains("too_loud"));
+    assert!(!ada.done(&["assets", "content", "sort-policy"]).contains("too_loud"), "the newest one");
+    assert!(ada.done(&["assets", "diff", "sort-policy", "v1", "v2"]).contains("too_loud"));
+    let again = ada.run(&["assets", "create", "sort-policy", "--kind", "skill", "--owner", "team:x"]);
+    assert!(again.code == 1 && again.err.contains("duplicate_slug"), "{}", again.err);
+    ada.done(&["assets", "impact", "sort-policy"]);
+    ada.done(&["assets", "retire", "sort-policy"]);
+    assert!(ada.done(&["assets", "list", "--state", "retired"]).contains("sort-policy"));
+    ada.done(&["assets", "activate", "sort-policy"]);
+    ada.done(&["assets", "archive", "sort-policy"]);
+
+    let flow = files.path().join("flow.yaml");
+    ada.done(&["flows", "create", "short", "--owner", "team:sorting", shown(&flow)]);
+    assert!(ada.done(&["flows", "show", "short"]).contains("{id: end"), "as it was given");
+    assert!(ada.done(&["flows", "list"]).contains("short"));
+    let workloads = ada.json(&["workloads", "list"]);
+    assert!(workloads.as_array().unwrap().iter().any(|workload| workload["management_source"] == "workspace_builtin"));
+}
+
+#[tokio::test]
+async fn exit_codes_say_what_happened() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app);
+    let missing = terminal.run(&["executions", "show", "01890000-0000-7000-8000-000000000000"]);
+    assert_eq!(missing.code, 1);
+    assert!(missing.err.starts_with("fairway: not_found: ") && missing.err.contains("(request "), "{}", missing.err);
+    assert_eq!(terminal.run(&["executions", "shew"]).code, 2);
+    assert_eq!(terminal.run(&["run", "x", "--env", "dev", "--wait", "soon"]).code, 2);
+    let elsewhere = Terminal::offline().run(&["workloads", "list", "--server", "http://127.0.0.1:9"]);
+    assert_eq!(elsewhere.code, 3, "{}", elsewhere.err);
+    let in_clear = Terminal::offline().run(&[
+        "workloads",
+        "list",
+        "--server",
+        "http://fairway.example.org",
+        "--token",
+        "secret-token",
+    ]);
+    assert_eq!(in_clear.code, 2);
+    assert!(!in_clear.err.contains("secret-token"), "{}", in_clear.err);
+    assert_eq!(terminal.run(&["assets", "show", "nothing"]).code, 1);
+}
+
+#[tokio::test]
+async fn a_profile_is_kept_for_its_owner_alone() {
+    let app = TestApp::start().await;
+    let address = format!("http://{}", app.address());
+    let terminal = Terminal::offline();
+    let unheard = terminal.run(&["login", "--server", "http://127.0.0.1:9"]);
+    assert!(unheard.code == 3 && !terminal.config().exists(), "what no server answers is not kept: {}", unheard.err);
+    let login = ["login", "--profile", "by-token", "--server", &address, "--token-stdin"];
+    let mut child = terminal.command(&login).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"the-token\n").unwrap();
+    let came = Came::of(child.wait_with_output().unwrap());
+    assert!(came.code == 0 && !came.out.contains("the-token"), "{}{}", came.out, came.err);
+    assert!(std::fs::read_to_string(terminal.config()).unwrap().contains("token = \"the-token\""));
+    terminal.done(&["login", "--server", &address, "--actor", "user:ada", "--output", "json"]);
+    let listed = terminal.done(&["workloads", "list", "--profile", "default"]);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert!(listed.is_array(), "server, actor and output are remembered");
+
+    terminal.done(&[
+        "login",
+        "--profile",
+        "far",
+        "--server",
+        "https://fairway.example.org",
+        "--token",
+        "far-token",
+        "--unchecked",
+    ]);
+    let mode = std::fs::metadata(terminal.config()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let text = std::fs::read_to_string(terminal.config()).unwrap();
+    assert!(text.contains("far-token") && text.contains("user:ada"), "{text}");
+    std::fs::set_permissions(terminal.config(), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let open = terminal.run(&["workloads", "list"]);
+    assert_eq!(open.code, 2);
+    assert!(open.err.contains("chmod 600") && !open.err.contains("far-token"), "{}", open.err);
+    std::fs::set_permissions(terminal.config(), std::fs::Permissions::from_mode(0o600)).unwrap();
+    // The token of the profile is not shown to another server.
+    let other = terminal.run(&["workloads", "list", "--profile", "far", "--server", "http://127.0.0.1:9"]);
+    assert_eq!(other.code, 3, "{}", other.err);
+    assert_eq!(terminal.run(&["workloads", "list", "--profile", "none"]).code, 2);
+    std::fs::write(terminal.config(), "profile = [").unwrap();
+    assert_eq!(terminal.run(&["workloads", "list"]).code, 2);
+}
+
+#[tokio::test]
+async fn a_wait_ends_and_the_run_goes_on() {
+    let app = TestApp::builder().without_worker().start().await;
+    let workload = app.active_workload("letters").await;
+    let slug = workload.execute_path().split('/').nth(4).unwrap().to_owned();
+    let terminal = Terminal::at(&app);
+    // Nobody takes runs out of the line here, so this one cannot end.
+    let id = terminal.done(&["run", &slug, "--env", "dev", "--no-wait"]);
+    let id = id.trim();
+    let waited = terminal.run(&["executions", "wait", id, "--wait", "1s"]);
+    assert_eq!(waited.code, 5, "{}", waited.err);
+    assert!(waited.err.contains(id), "{}", waited.err);
+
+    let mut child =
+        terminal.command(&["executions", "wait", id, "--wait", "60s"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut interrupted = false;
+    // Interrupted once the handler is there: until then the signal would end the child by itself.
+    while !interrupted {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim().to_owned();
+        interrupted = u64::from_str_radix(&caught, 16).unwrap() & 0b10 != 0;
+    }
+    // The handler knows the run as soon as it is followed; without it, it would say so.
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    assert!(said.contains(id), "{said}");
+    assert_eq!(terminal.json(&["executions", "show", id])["status"], "queued", "Ctrl-C leaves the run alone");
+    terminal.done(&["executions", "cancel", id]);
+    let ended = terminal.run(&["executions", "wait", id]);
+    assert!(ended.code == 1 && ended.err.contains("cancelled"), "{}", ended.err);
+}
+
+#[test]
+fn help_completions_and_manual_pages_are_there() {
+    let terminal = Terminal::offline();
+    assert!(terminal.done(&["--help"]).contains("Exit codes"));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(terminal.done(&["completions", shell]).contains("workloads"), "{shell}");
+    }
+    let folder = terminal.home.path().join("man");
+    terminal.done(&["man", shown(&folder)]);
+    let page = std::fs::read_to_string(folder.join("fairway-run.1")).unwrap();
+    assert!(page.contains("Ctrl") && folder.join("fairway-sync-plan.1").exists(), "{page}");
+}

@@ -1,0 +1,60 @@
+//! `cargo xtask package`: the command line as it is handed out, with its completions and manual pages.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+use crate::place::Place;
+use crate::step::succeed;
+
+/// Most bytes of the program: every pipeline that uses it downloads it.
+const LARGEST: u64 = 15 << 20;
+
+pub(crate) fn run(place: &Place) -> Result<ExitCode> {
+    let mut build = place.cargo();
+    build.args(["build", "--profile", "small", "--package", "fairway-cli", "--bin", "fairway"]);
+    succeed(build)?;
+    let built = place.target.join("small/fairway");
+    within(&built, LARGEST)?;
+    let folder = place.target.join("package");
+    fs::create_dir_all(folder.join("completions"))?;
+    let program = folder.join("fairway");
+    fs::copy(&built, &program).context("copying the program")?;
+    for shell in ["bash", "zsh", "fish"] {
+        let script = File::create(folder.join("completions").join(format!("fairway.{shell}")))?;
+        let mut write = Command::new(&program);
+        write.args(["completions", shell]).stdout(script);
+        succeed(write)?;
+    }
+    let mut pages = Command::new(&program);
+    pages.arg("man").arg(folder.join("man"));
+    succeed(pages)?;
+    println!("{} holds the program, its completions and its manual pages", folder.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the program is as small as was promised.
+fn within(program: &Path, most: u64) -> Result<()> {
+    let size = fs::metadata(program).context("looking at the program")?.len();
+    println!("{} has {size} bytes", program.display());
+    if size > most {
+        bail!("that is more than {most}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_has_grown_is_not_handed_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("fairway");
+        fs::write(&program, [0; 100]).unwrap();
+        assert!(within(&program, 100).is_ok());
+        assert!(within(&program, 99).is_err());
+    }
+}
