@@ -60,10 +60,8 @@ fn evaluated(code: String, said: &Said) -> Result<Value, ScriptFailure> {
 
 /// What went wrong, said as an interpreter says it on a terminal.
 fn told(error: &Error, said: &Said) -> ScriptFailure {
-    let failure = match error.kind() {
-        ErrorKind::StackOverflow(_) => ScriptFailure::Memory,
-        _ => ScriptFailure::Error,
-    };
+    let too_deep = matches!(error.kind(), ErrorKind::StackOverflow(_));
+    let failure = if too_deep { ScriptFailure::Memory } else { ScriptFailure::Error };
     let _cut = said.line(&error.to_string());
     failure
 }

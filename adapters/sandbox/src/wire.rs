@@ -1,8 +1,8 @@
 //! What goes into the child and what comes out: one JSON document each, ended by the end of the pipe.
 
 use fairway_domain::execution::code::{CodeResult, GatewayFailure, Language, MOST_OUTPUT, Script, ScriptFailure};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 /// Most bytes of an answer. A character that is said may take six bytes in JSON; the rest is room for names.
 pub(crate) const MOST_ANSWER: usize = 6 * MOST_OUTPUT + 1_024;
@@ -35,8 +35,9 @@ pub(crate) struct Answer {
     /// The code of the failure; null where there was none.
     #[serde(default)]
     pub(crate) failure: Option<String>,
-    #[serde(default)]
-    pub(crate) result: Value,
+    /// Null is a result too.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<Value>,
     #[serde(default)]
     pub(crate) stdout: String,
 }
@@ -44,22 +45,28 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn of(came: CodeResult) -> Self {
         let (failure, result) = match came.result {
-            Ok(result) => (None, result),
-            Err(failure) => (Some(failure.code().to_owned()), Value::Null),
+            Ok(result) => (None, Some(result)),
+            Err(failure) => (Some(failure.code().to_owned()), None),
         };
         Self { failure, result, stdout: came.stdout }
     }
 
     /// What was said, within bounds whoever said it.
     pub(crate) fn read(bytes: &[u8]) -> Result<CodeResult, GatewayFailure> {
-        let answer: Self = serde_json::from_slice(bytes).map_err(|_| GatewayFailure::Lost)?;
-        let Self { failure, result, stdout } = answer;
-        let result = match failure {
-            None => Ok(result),
-            Some(code) => Err(ScriptFailure::of_code(&code).ok_or(GatewayFailure::Lost)?),
+        let members: Map<String, Value> = serde_json::from_slice(bytes).map_err(|_| GatewayFailure::Lost)?;
+        let answer = Self::deserialize(Value::Object(members)).map_err(|_| GatewayFailure::Lost)?;
+        let result = match (answer.failure, answer.result) {
+            (None, Some(result)) => Ok(result),
+            (Some(code), None | Some(Value::Null)) => Err(ScriptFailure::of_code(&code).ok_or(GatewayFailure::Lost)?),
+            (None, None) | (Some(_), Some(_)) => return Err(GatewayFailure::Lost),
         };
+        let stdout = answer.stdout;
         Ok(bounded(CodeResult { result, stdout }))
     }
+}
+
+fn present<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(member).map(Some)
 }
 
 /// The same, or the refusal of what is too long or holds what no database keeps.
@@ -109,6 +116,8 @@ mod tests {
         let came = CodeResult { result: Ok(json!({ "a": [1, 2.5, null] })), stdout: "hello\n".to_owned() };
         let bytes = serde_json::to_vec(&Answer::of(came.clone())).unwrap();
         assert_eq!(Answer::read(&bytes), Ok(came));
+        let nothing = CodeResult { result: Ok(Value::Null), stdout: String::new() };
+        assert_eq!(Answer::read(&serde_json::to_vec(&Answer::of(nothing.clone())).unwrap()), Ok(nothing));
         let failed = CodeResult { result: Err(ScriptFailure::Memory), stdout: String::new() };
         let bytes = serde_json::to_vec(&Answer::of(failed.clone())).unwrap();
         assert_eq!(Answer::read(&bytes), Ok(failed));
@@ -116,7 +125,19 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_lost() {
-        for garbage in ["", "{", "null", "[]", r#"{"failure":"nobody_knows"}"#, r#"{"stdout":1}"#, r#"{"root":"sh"}"#] {
+        for garbage in [
+            "",
+            "{",
+            "null",
+            "[]",
+            "[null,1,\"\"]",
+            "{}",
+            r#"{"stdout":"so far"}"#,
+            r#"{"failure":"nobody_knows"}"#,
+            r#"{"failure":"script_error","result":1}"#,
+            r#"{"result":1,"stdout":1}"#,
+            r#"{"result":1,"root":"sh"}"#,
+        ] {
             assert_eq!(Answer::read(garbage.as_bytes()), Err(GatewayFailure::Lost), "{garbage}");
         }
         let deep = format!("{{\"result\":{}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
