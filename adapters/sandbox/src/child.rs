@@ -53,9 +53,12 @@ fn run(script: Script) -> CodeResult {
     bounded(came.unwrap_or_else(|panicked| CodeResult { result: Err(gave_up(&*panicked)), stdout: String::new() }))
 }
 
-/// Why an engine gave up. Where it gets no memory it panics, with words that say so.
+/// What engines say when they panic because a value has no room: none of it comes from the script.
+const NO_ROOM: [&str; 3] = ["memory", "capacity", "AlignedSize must not exceed"];
+
+/// Why an engine gave up.
 fn gave_up(panicked: &(dyn Any + Send)) -> ScriptFailure {
     let text = panicked.downcast_ref::<String>().map(String::as_str);
     let words = text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or_default();
-    if words.contains("memory") || words.contains("capacity") { ScriptFailure::Memory } else { ScriptFailure::Error }
+    if NO_ROOM.iter().any(|said| words.contains(said)) { ScriptFailure::Memory } else { ScriptFailure::Error }
 }
