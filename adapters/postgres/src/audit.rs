@@ -81,7 +81,7 @@ impl AuditStore for Database {
         self.listed(listing, page, event).await
     }
 
-    async fn commit_refusal(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError> {
+    async fn commit_alone(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError> {
         const SQL: &str = concat!("SELECT fairway_commit(true, ", commit_tail!(), ")");
         let tail = Tail::new(scope, &fact, None);
         self.commit(SQL, &tail.with(&[])).await.map(|_| ())

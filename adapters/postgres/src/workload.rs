@@ -107,6 +107,9 @@ impl WorkloadStore for Database {
             format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid())),
             "interface_config IS NOT NULL AND status = 'registered'".to_owned(),
         ];
+        if let Some(workspace) = filter.workspace {
+            conditions.push(format!("workload.workspace_id = {}", values.bind(workspace.uuid())));
+        }
         if let Some(mode) = filter.presentation_mode {
             conditions.push(format!("interface_config ->> 'presentation_mode' = {}", values.bind(mode.as_str())));
         }

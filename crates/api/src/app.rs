@@ -10,7 +10,7 @@ use crate::{
         HttpBase, fallback::fallback, request_context::request_context, site_guard::site_guard,
         strict_query::strict_query, unread::unread,
     },
-    knowledge, memory, release, rollout, share_link, tenant, workload,
+    knowledge, mcp, memory, release, rollout, share_link, tenant, tool, workload,
 };
 use actix_web::{
     App, Error, HttpResponse,
@@ -114,6 +114,10 @@ fn routes(config: &mut ServiceConfig<'_>) {
         .service(evidence::read_evidence_graph)
         .service(evidence::read_evidence_artifact)
         .service(evidence::read_context_lineage)
+        .service(tool::call_tool)
+        .service(tool::read_runtime_plugins)
+        .service(tool::read_runtime_system_meta)
+        .service(tool::read_runtime_mcp_manifest)
         .service(audit::list_audit_events);
 }
 
@@ -137,6 +141,7 @@ pub fn app(
         .app_data(base)
         .service(web::resource("/docs").guard(guard::Get()).to(to_pages))
         .service(page)
+        .service(mcp::resource())
         .service(embed::page())
         .default_service(web::to(fallback))
         .wrap(from_fn(strict_query))

@@ -118,7 +118,7 @@ pub(crate) fn unread_field(request: &HttpRequest, problem: FieldProblem) -> ApiE
 }
 
 /// What needs a place to be served. Probes, figures and the documents do not.
-const JUDGED: &str = "/v1/";
+const JUDGED: [&str; 2] = ["/v1/", "/mcp"];
 
 /// The middleware by which a request is served or refused for load: before it is routed and before anything is looked up
 /// for it, because refusing has to be cheap when there is most of it to do.
@@ -129,8 +129,9 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
-    let Some(api) =
-        request.app_data::<web::Data<Api>>().filter(|_| path::routed(request.request()).starts_with(JUDGED))
+    let Some(api) = request
+        .app_data::<web::Data<Api>>()
+        .filter(|_| JUDGED.iter().any(|place| path::routed(request.request()).starts_with(place)))
     else {
         return Ok(next.call(request).await?.map_into_left_body());
     };

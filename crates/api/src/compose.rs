@@ -10,6 +10,7 @@ use crate::{
     },
     metrics::Metrics,
     system::{SystemClock, SystemIds},
+    tool::ProviderPlugin,
 };
 use anyhow::Context as _;
 use fairway_artifacts::Artifacts;
@@ -50,6 +51,8 @@ pub struct Api {
     pub(crate) mode: IdentityMode,
     pub(crate) metrics: Metrics,
     pub(crate) admission: Admission,
+    /// Who can be asked, without what opens it.
+    pub(crate) providers: Arc<[ProviderPlugin]>,
     database: Database,
     cursor_key: Arc<OnceCell<CursorKey>>,
 }
@@ -100,6 +103,7 @@ pub struct Process {
     mode: IdentityMode,
     dispatch: Dispatch,
     metrics: Metrics,
+    providers: Arc<[ProviderPlugin]>,
     cursor_key: Arc<OnceCell<CursorKey>>,
     leaving: Leaving,
     /// The OpenAPI document.
@@ -192,6 +196,23 @@ fn provider(account: &ProviderAccount, guard: &Guard, secrets: &Arc<dyn Secrets>
     Ok(Arc::new(account))
 }
 
+/// The accounts as callers are told of them. The one that is always there is told of too, unless the settings have it.
+fn plugins(accounts: &[ProviderAccount]) -> Arc<[ProviderPlugin]> {
+    let always = ProviderAccount::LOCAL;
+    let is_named = accounts.iter().any(|account| account.account_slot == always);
+    let implied = ProviderPlugin { account_slot: always.to_owned(), kind: always };
+    (!is_named).then_some(implied).into_iter().chain(accounts.iter().map(plugin)).collect()
+}
+
+fn plugin(account: &ProviderAccount) -> ProviderPlugin {
+    let kind = match &account.kind {
+        ProviderKind::Local => "local",
+        ProviderKind::OpenAi(_) => "openai",
+        ProviderKind::Anthropic(_) => "anthropic",
+    };
+    ProviderPlugin { account_slot: account.account_slot.clone(), kind }
+}
+
 fn stores(database: &Database) -> Stores {
     let shared = Arc::new(database.clone());
     Stores {
@@ -260,6 +281,7 @@ impl Process {
             mode,
             dispatch: settings.dispatch,
             metrics: Metrics::new()?,
+            providers: plugins(&settings.providers),
             cursor_key: Arc::default(),
             leaving: Leaving::default(),
             documents: Documents::new(),
@@ -301,6 +323,7 @@ impl Process {
             mode: self.mode,
             metrics: self.metrics.clone(),
             admission: Admission::new(database.waiting().clone(), self.waiting_line),
+            providers: Arc::clone(&self.providers),
             database,
             cursor_key: Arc::clone(&self.cursor_key),
         })

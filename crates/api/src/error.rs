@@ -110,6 +110,11 @@ impl ApiError {
         &self.0.headers
     }
 
+    /// What it says to people.
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+
     /// The stable code.
     #[must_use]
     pub const fn code(&self) -> &'static str {

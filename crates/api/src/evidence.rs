@@ -23,6 +23,7 @@ use fairway_domain::{
     },
     execution::{Outcome, digest_text},
     id::ExecutionId,
+    tool::EvidenceForm,
 };
 use graph::GraphEvidenceView;
 use serde::{Deserialize, Serialize};
@@ -301,16 +302,19 @@ pub(crate) async fn read_evidence_graph(
     execution: PathId<ExecutionId>,
     query: Query<EvidenceQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let as_graph = match query.format.as_deref() {
-        None | Some("flat") => false,
-        Some("graph") => true,
+    let form = match query.format.as_deref() {
+        None | Some("flat") => EvidenceForm::Flat,
+        Some("graph") => EvidenceForm::Graph,
         Some(_) => return Err(FieldProblem::new("format", "invalid", "the form is `flat` or `graph`").into()),
     };
     let record = api.services.evidence(&caller, *execution).await?;
-    let view = if as_graph {
-        EvidenceView::Graph(GraphEvidenceView::of(&record))
-    } else {
-        EvidenceView::Flat(Box::new(FlatEvidenceView::of(&record)?))
-    };
-    Ok(Answer::ok(&view).send())
+    Ok(Answer::ok(&view(&record, form)?).send())
+}
+
+/// What stands behind a run, in a form.
+pub(crate) fn view(record: &EvidenceRecord, form: EvidenceForm) -> Result<EvidenceView, ApiError> {
+    Ok(match form {
+        EvidenceForm::Graph => EvidenceView::Graph(GraphEvidenceView::of(record)),
+        EvidenceForm::Flat => EvidenceView::Flat(Box::new(FlatEvidenceView::of(record)?)),
+    })
 }

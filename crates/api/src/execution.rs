@@ -1,6 +1,6 @@
 //! Running workloads and reading how runs went.
 
-mod behalf;
+pub(crate) mod behalf;
 pub(crate) mod cancel;
 pub(crate) mod code;
 pub(crate) mod crowd;
@@ -9,6 +9,7 @@ pub(crate) mod list;
 mod preference;
 pub(crate) mod review;
 pub(crate) mod settle;
+pub(crate) mod tool;
 
 use crate::memory::session;
 use crate::{

@@ -93,6 +93,10 @@ fact_kinds! {
     DocumentsAdded = "knowledge.documents_added",
     /// What was remembered of a conversation was erased.
     MemoryErased = "memory.erased",
+    /// A knowledge base was searched outside of a run.
+    KnowledgeRead = "knowledge.read",
+    /// Somebody wanted to search a knowledge base whose access contract does not allow it.
+    KnowledgeReadRefused = "knowledge.read_refused",
     /// An access contract of a knowledge base was revoked.
     ContractRevoked = "access_contract.revoked",
     /// A flow, an asset with its first version, was made.
@@ -298,8 +302,8 @@ pub trait AuditStore: Send + Sync {
         workspace: Option<WorkspaceId>,
         page: Paging,
     ) -> Result<Listed<AuditEvent>, StoreError>;
-    /// Stores the fact that something was refused, which changed nothing else.
-    async fn commit_refusal(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
+    /// Stores the fact that something was refused or read, which changed nothing else.
+    async fn commit_alone(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
 }
 
 /// Gives facts their place.

@@ -120,6 +120,9 @@ pub enum StepKind {
 }
 
 impl StepKind {
+    /// Every type of step, as content spells it.
+    pub const SPELLINGS: [&str; 5] = ["task", "llm_call", "agent", "embedding", "return"];
+
     /// The spelling of the step's type in content.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {

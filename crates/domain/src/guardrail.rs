@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
 
+pub use detector::DETECTORS;
 pub use look::{Finding, Looked, Looking, Verdict};
 
 /// Bytes that the guardrails of one run look at, each guardrail counted: as often as a run has room for values, four times

@@ -85,6 +85,9 @@ pub enum OnError {
     FailOpen,
 }
 
+/// What can answer a hook here, by the names that content has for it.
+pub const HANDLERS: [&str; 2] = ["policy", "http"];
+
 /// What answers a hook.
 #[derive(Clone, Debug)]
 pub enum Handler {

@@ -3,6 +3,7 @@
 pub mod contract;
 pub mod document;
 pub mod ports;
+pub mod reading;
 pub mod retrieval;
 pub mod revocation;
 

@@ -35,4 +35,5 @@ pub mod tenant;
 pub mod text;
 pub mod throttle;
 pub mod time;
+pub mod tool;
 pub mod workload;

@@ -6,7 +6,7 @@ use fairway_domain::{
     asset::{
         AssetRefusal,
         canonical::CanonicalRefusal,
-        content::ContentRefusal,
+        content::{ContentProblem, ContentRefusal},
         ports::{ArtifactError, BlockingRelease},
     },
     environment::EnvironmentRefusal,
@@ -132,6 +132,9 @@ pub enum Failure {
     /// About settling how a run came out.
     #[error(transparent)]
     Settle(#[from] SettleRefusal),
+    /// About tools.
+    #[error(transparent)]
+    Tool(#[from] ToolRefusal),
     /// A store could not answer.
     #[error(transparent)]
     Store(StoreError),
@@ -196,6 +199,40 @@ impl RunRefusal {
             Self::TooManyScripts => "too_many_scripts",
             Self::NotCancellable => "execution_not_cancellable",
             Self::Unsettled(_) => "unavailable",
+        }
+    }
+}
+
+/// Why a tool gave nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ToolRefusal {
+    /// Its arguments are not what its schema asks for.
+    #[error("the arguments are not what the tool asks for")]
+    Arguments(Vec<ContentProblem>),
+    /// The knowledge base's access contract does not allow its caller to retrieve.
+    #[error("the knowledge base's access contract does not allow this")]
+    Contract,
+    /// The knowledge base's index was made by another model than the one that queries go to.
+    #[error("the index of the knowledge base was made by another embedding model")]
+    OtherModel,
+    /// Whether the tool did what it was called for could not be found out; its run may be read under this identifier.
+    #[error("the tool's answer was lost; it was not called again")]
+    Lost(ExecutionId),
+    /// What the tool answered cannot be read; its run may be read under this identifier.
+    #[error("the tool's answer cannot be read; it was not called again")]
+    Malformed(ExecutionId),
+}
+
+impl ToolRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Arguments(_) => "validation_error",
+            Self::Contract => "contract_refused",
+            Self::OtherModel => "embedding_mismatch",
+            Self::Lost(_) => "tool_response_lost",
+            Self::Malformed(_) => "tool_response_malformed",
         }
     }
 }

@@ -2,10 +2,12 @@
 
 mod documents;
 mod pin;
+mod query;
 mod retrieve;
 mod revocation;
 
 pub use pin::ServedRevisions;
+pub use query::KnowledgeQuery;
 pub use retrieve::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest};
 
 use crate::{Failure, Services};

@@ -24,8 +24,9 @@ pub mod share_link;
 mod signal;
 pub mod tenant;
 mod throttle;
+pub mod tool;
 pub mod workload;
 
-pub use failure::{Failure, FieldProblem, RunRefusal};
+pub use failure::{Failure, FieldProblem, RunRefusal, ToolRefusal};
 pub use once::{Done, Expected};
 pub use services::{Services, Settings, Stores, Wake};

@@ -271,7 +271,7 @@ impl Services {
                         match placed.release.review(approval_id, (verdict, note.clone()), rule, &self.stamp(caller)) {
                             Err(ReleaseRefusal::SelfApproval) => {
                                 let fact = placed.release.self_approval_refused(&self.stamp(caller));
-                                self.stores.audit.commit_refusal(scope, fact).await?;
+                                self.stores.audit.commit_alone(scope, fact).await?;
                                 self.wake.facts();
                                 return Err(ReleaseRefusal::SelfApproval.into());
                             }

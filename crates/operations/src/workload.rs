@@ -208,7 +208,7 @@ impl Services {
         if words.as_ref().is_some_and(Words::is_empty) {
             return Ok(Listed { rows: Vec::new(), total: 0, next: None });
         }
-        let filter = RuntimeFilter { presentation_mode, owner, words, reach };
+        let filter = RuntimeFilter { workspace: None, presentation_mode, owner, words, reach };
         Ok(self.stores.workloads.list_runtime(scope, &filter, page).await?)
     }
 

@@ -57,7 +57,7 @@ fn reason(error: &CommitError) -> Option<Lost> {
 async fn loses_every_guard(stage: &Stage, commit: Commit) {
     let ways = commit.decide(stage).await.spoils.len();
     // That something was refused hangs on nothing: it happened.
-    let refusal = commit.method == "AuditStore::commit_refusal";
+    let refusal = commit.method == "AuditStore::commit_alone";
     assert_eq!(ways == 0, refusal, "{}: nothing is known that makes it come too late", commit.method);
     for way in 0..ways {
         let decision = commit.decide(stage).await;

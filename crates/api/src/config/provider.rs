@@ -37,6 +37,11 @@ pub struct ProviderAccount {
     pub prices: Vec<ModelPrice>,
 }
 
+impl ProviderAccount {
+    /// The account that is always there, and its kind.
+    pub(crate) const LOCAL: &str = "local";
+}
+
 /// What speaks at an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProviderKind {

@@ -28,7 +28,7 @@ use fairway_domain::{
     throttle::Throttled,
     workload::{Status, WorkloadRefusal},
 };
-use fairway_operations::{Failure, RunRefusal, generator::GenerateRefusal};
+use fairway_operations::{Failure, RunRefusal, ToolRefusal, generator::GenerateRefusal};
 use serde_json::{Value, json};
 
 impl From<Failure> for ApiError {
@@ -92,6 +92,7 @@ impl From<Failure> for ApiError {
                 .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
             Failure::Throttled(throttled) => of_throttled(throttled),
             Failure::Run(refusal) => of_run(refusal),
+            Failure::Tool(refusal) => of_tool(refusal),
             Failure::Review(refusal) => of_review(refusal),
             Failure::Settle(refusal @ SettleRefusal::NotUnknown) => {
                 Self::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string())
@@ -387,6 +388,27 @@ fn of_run(refusal: RunRefusal) -> ApiError {
         | RunRefusal::NothingToRun
         | RunRefusal::NotCancellable
         | RunRefusal::NoAsync => ApiError::new(StatusCode::CONFLICT, code, refusal.to_string()),
+    }
+}
+
+fn of_tool(refusal: ToolRefusal) -> ApiError {
+    let (code, message) = (refusal.code(), refusal.to_string());
+    match refusal {
+        ToolRefusal::Arguments(problems) => {
+            let fields = problems.into_iter().map(|problem| {
+                let path = echoed(format!("arguments{}", problem.pointer));
+                FieldProblem::new(path, problem.code, problem.message)
+            });
+            ApiError::validation(fields.collect())
+        }
+        ToolRefusal::Contract => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message),
+        ToolRefusal::OtherModel => ApiError::new(StatusCode::CONFLICT, code, message),
+        ToolRefusal::Lost(id) => {
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message).with("execution_id", id.to_string())
+        }
+        ToolRefusal::Malformed(id) => {
+            ApiError::new(StatusCode::BAD_GATEWAY, code, message).with("execution_id", id.to_string())
+        }
     }
 }
 

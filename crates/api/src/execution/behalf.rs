@@ -6,15 +6,15 @@ use fairway_domain::access::{ActorKind, ActorRef};
 use fairway_operations::access::IdentityMode;
 
 /// What a request says of it.
-pub(super) struct Said {
-    pub(super) execution_mode: Option<String>,
-    pub(super) actor_ref: Option<String>,
-    pub(super) actor_type: Option<String>,
-    pub(super) actor_auth_mode: Option<String>,
+pub(crate) struct Said {
+    pub(crate) execution_mode: Option<String>,
+    pub(crate) actor_ref: Option<String>,
+    pub(crate) actor_type: Option<String>,
+    pub(crate) actor_auth_mode: Option<String>,
 }
 
 /// Who a run is for, where a service says so. All four fields are there, or none.
-pub(super) fn subject(said: Said, is_trusted: bool, mode: IdentityMode) -> Result<Option<ActorRef>, ApiError> {
+pub(crate) fn subject(said: Said, is_trusted: bool, mode: IdentityMode) -> Result<Option<ActorRef>, ApiError> {
     let Said { execution_mode, actor_ref, actor_type, actor_auth_mode } = said;
     let sent = [&execution_mode, &actor_ref, &actor_type, &actor_auth_mode];
     if sent.iter().all(|field| field.is_none()) {

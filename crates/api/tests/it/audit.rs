@@ -143,7 +143,7 @@ fn told(operation: &str) -> (&'static str, &'static str) {
         "advance_rollout" => ("rollout.advanced", "release"),
         "roll_back_release" => ("release.rolled_back", "release"),
         "settle_execution" => ("execution.settled", "execution"),
-        "run_code" | "execute_workload" | "execute_workload_on_lane" | "cancel_execution" => {
+        "run_code" | "execute_workload" | "execute_workload_on_lane" | "call_tool" | "cancel_execution" => {
             ("execution.ended", "execution")
         }
         other => panic!("what does {other} leave in the log?"),

@@ -65,6 +65,7 @@ async fn every_keyed_request_has_one_effect() {
                 "roll_back_release" => other["reason"] = json!("another"),
                 "review_release" | "review_execution" | "settle_execution" => other["note"] = json!("another"),
                 "run_code" => other["code"] = json!("result = 2"),
+                "call_tool" => other["arguments"]["inputs"] = json!({ "ticket": "another" }),
                 "execute_workload" => other["inputs"] = json!({ "ticket": "another" }),
                 "generate_asset_draft" => other["description"] = json!("Sort letters by their urgency."),
                 "create_release" => other["environment"] = json!("test"),
@@ -75,7 +76,7 @@ async fn every_keyed_request_has_one_effect() {
         }
         assert_eq!(count(&app, "fact").await, facts, "{}: a conflict leaves no fact", route.id());
     }
-    assert_eq!(keyed, 28, "the document lost keys");
+    assert_eq!(keyed, 29, "the document lost keys");
 }
 
 #[tokio::test]
@@ -247,7 +248,8 @@ async fn every_keyed_change_sent_at_once_happens_once() {
             match answer.status {
                 200 | 201 => fresh += usize::from(!replayed(answer)),
                 _ => {
-                    let runs = ["execute_workload", "run_code", "generate_asset_draft"].contains(&route.id());
+                    let runs = ["execute_workload", "run_code", "call_tool", "generate_asset_draft"];
+                    let runs = runs.contains(&route.id());
                     drop(runs.then(|| answer.refused(409, "request_in_progress")).unwrap());
                 }
             }

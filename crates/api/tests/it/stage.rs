@@ -110,6 +110,7 @@ impl<'a> Stage<'a> {
             "tenant_id" => self.tenant.clone(),
             "workspace_id" => self.workspace.clone(),
             "environment" => "elsewhere".to_owned(),
+            "tool" => "execute_flow".to_owned(),
             "role_binding_id" => self.binding.clone(),
             "asset_id" => self.prompt().asset_id.clone(),
             "principal" => format!("user:{}-somebody", self.workload.slug),
@@ -207,6 +208,9 @@ impl<'a> Stage<'a> {
                 "language": "starlark", "code": "result = 1",
             }),
             "execute_workload" => json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }),
+            "call_tool" => json!({ "arguments": {
+                "workload_slug": self.workload.slug, "environment": "dev", "inputs": { "ticket": "a refund" },
+            } }),
             "execute_workload_on_lane" => json!({
                 "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": "restricted",
             }),
@@ -338,6 +342,9 @@ impl<'a> Stage<'a> {
             "read_context_lineage" => {
                 format!("{}?workspace_id={workspace}", self.path("/v1/executions/{execution_id}/context-lineage"))
             }
+            "read_runtime_plugins" => format!("/v1/runtime/plugins?{from}"),
+            "read_runtime_system_meta" => format!("/v1/runtime/system-meta?{from}"),
+            "read_runtime_mcp_manifest" => format!("/v1/runtime/mcp-manifest?{from}"),
             "read_page" => {
                 self.with_page().await;
                 "/ticket-classifier".to_owned()
@@ -490,6 +497,7 @@ impl<'a> Stage<'a> {
             "execute_workload" | "execute_workload_on_lane" => {
                 return app.post(self.workload.execute_path(), self.body(operation));
             }
+            "call_tool" => return app.post("/v1/runtime/tools/execute_flow", self.body(operation)),
             other => panic!("how is {other} asked for?"),
         };
         app.get(path)

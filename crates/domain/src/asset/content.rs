@@ -29,6 +29,11 @@ pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
 pub use promise::{Reach, unenforced_promises};
 pub(crate) use schema::{PATTERN_BYTES, linear};
+
+/// Schemas of tools are compiled and held against arguments like those of the kinds against contents.
+pub(crate) mod tool_schema {
+    pub(crate) use super::schema::{compile, problems};
+}
 pub use schema::{parsed as schema_value, schema};
 pub use sovereignty::SovereigntyProfile;
 pub use tool::Tool;

@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 /// What stands in the place of what a pattern found.
 pub(super) const MASK: &str = "[masked]";
 
+/// What guardrails can look by here, by the names that content has for it.
+pub const DETECTORS: [&str; 4] = ["pii", "regex", "max_length", "json_schema"];
+
 /// What looks at values.
 #[derive(Clone, Debug)]
 pub(super) enum Detector {

@@ -6,6 +6,7 @@
 mod field;
 mod finding;
 mod inputs;
+mod schema;
 mod theme;
 
 pub use field::{FieldType, InputField};

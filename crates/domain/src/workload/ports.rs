@@ -26,6 +26,8 @@ pub struct WorkloadFilter {
 /// Which runtime interfaces a list shows: those of workloads that have one and take executions.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeFilter {
+    /// Those of this workspace.
+    pub workspace: Option<WorkspaceId>,
     /// Those of this look.
     pub presentation_mode: Option<PresentationMode>,
     /// Those that this owner answers for.

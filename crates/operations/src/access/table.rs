@@ -163,6 +163,11 @@ operations! {
     ReadEvidenceArtifact = "read_evidence_artifact" => place(P::ExecutionView, P::ExecutionView);
     ReadContextLineage = "read_context_lineage" => place(P::ExecutionView, P::ExecutionView);
     ListAuditEvents = "list_audit_events" => place(P::AuditView, P::AuditView);
+    // What a tool stands for demands what it demands there, besides.
+    CallTool = "call_tool" => place(P::WorkloadView, P::ExecutionRun);
+    ReadPlugins = "read_runtime_plugins" => place(P::WorkloadView, P::WorkloadView);
+    ReadSystemMeta = "read_runtime_system_meta" => place(P::WorkloadView, P::WorkloadView);
+    ReadManifest = "read_runtime_mcp_manifest" => place(P::WorkloadView, P::WorkloadView);
     // The runtime interface, as a page.
     ReadPage = "read_page" => place(P::WorkloadView, P::WorkloadView);
     ReadDocument = "read_document" => Nothing;

@@ -197,7 +197,7 @@ impl Services {
         Ok((lineage, disclosure(caller, &place)))
     }
 
-    pub(super) async fn place_of_run(&self, caller: &Caller, execution: &Execution) -> Result<Place, Failure> {
+    pub(crate) async fn place_of_run(&self, caller: &Caller, execution: &Execution) -> Result<Place, Failure> {
         self.place_of_workload(caller, execution.workspace_id, execution.workload_id).await
     }
 }

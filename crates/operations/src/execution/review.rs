@@ -106,7 +106,7 @@ impl Services {
             Ok(end) => end,
             Err(refusal) => {
                 let fact = pending.self_review_refused(&self.stamp(caller));
-                self.stores.audit.commit_refusal(scope, fact).await?;
+                self.stores.audit.commit_alone(scope, fact).await?;
                 self.wake.facts();
                 return Err(refusal.into());
             }

@@ -127,7 +127,7 @@ impl Services {
     }
 
     /// What the newest version of a knowledge base says: how its documents are read.
-    async fn latest_base(&self, scope: TenantScope, asset: &Asset) -> Result<KnowledgeBase, Failure> {
+    pub(super) async fn latest_base(&self, scope: TenantScope, asset: &Asset) -> Result<KnowledgeBase, Failure> {
         let found = self.stores.assets.find_by_slug(scope, &asset.slug, None).await?;
         let version = found.and_then(|(_, version)| version).ok_or(KnowledgeRefusal::NoVersion)?;
         let content = version.content().map_err(|_| corrupt())?;

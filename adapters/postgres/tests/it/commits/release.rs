@@ -166,7 +166,7 @@ pub(super) async fn refusal(stage: &Stage) -> Decision {
     let (_, placed) = stage.active().await;
     let fact = placed.release.self_approval_refused(&stamp());
     let store = store(stage);
-    Decision::new(async move |_| store.commit_refusal(scope(), fact).await)
+    Decision::new(async move |_| store.commit_alone(scope(), fact).await)
 }
 
 pub(super) async fn advice(stage: &Stage) -> Decision {

@@ -92,7 +92,7 @@ pub(crate) fn linear(pattern: &str) -> Option<Regex> {
 }
 
 /// Compiles a schema: nothing is fetched, and patterns take linear time and bounded memory.
-pub(super) fn compile(schema: &Value) -> Result<Validator, ValidationError<'static>> {
+pub(crate) fn compile(schema: &Value) -> Result<Validator, ValidationError<'static>> {
     jsonschema::options()
         .with_draft(Draft::Draft202012)
         .offline()
@@ -123,7 +123,7 @@ pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
 }
 
 /// Everything in which `content` differs from the schema, in the order of the schema, at most a hundred things.
-pub(super) fn problems(validator: &Validator, content: &Value) -> Vec<ContentProblem> {
+pub(crate) fn problems(validator: &Validator, content: &Value) -> Vec<ContentProblem> {
     validator.iter_errors(content).flat_map(|error| stated(&error)).take(MAX_PROBLEMS).collect()
 }
 

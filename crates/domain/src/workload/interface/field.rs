@@ -45,17 +45,17 @@ spelled! {
 pub struct InputField {
     pub(super) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    label: Option<String>,
+    pub(super) label: Option<String>,
     #[serde(rename = "type")]
-    field_type: FieldType,
+    pub(super) field_type: FieldType,
     #[serde(skip_serializing_if = "Option::is_none")]
     required: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    options: Option<Vec<String>>,
+    pub(super) options: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    min: Option<Number>,
+    pub(super) min: Option<Number>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    max: Option<Number>,
+    pub(super) max: Option<Number>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rows: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,47 @@
+//! A run as the answer of a tool.
+
+use super::{ErrorView, ExecutionResult, QueuedExecution, review};
+use crate::{error::ApiError, tool::ToolResult};
+use fairway_domain::execution::Status;
+use fairway_operations::{Failure, ToolRefusal, execution::Answer as Run};
+use serde::Serialize;
+use uuid::Uuid;
+
+/// A run that was refused.
+#[derive(Serialize)]
+struct Denied {
+    execution_id: Uuid,
+    status: &'static str,
+    error: ErrorView,
+    reason_code: String,
+}
+
+/// What became of a run, in the words of tools.
+pub(crate) fn of_run(run: &Run) -> Result<ToolResult, ApiError> {
+    let execution = &run.execution;
+    match execution.status {
+        Status::Queued | Status::Running | Status::AwaitingReview => {
+            let review = (execution.status == Status::AwaitingReview).then_some(super::PENDING);
+            let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
+            let (execution_id, state) = (execution.execution_id.uuid(), Status::Queued.as_str());
+            ToolResult::new("queued", &QueuedExecution { execution_id, state, review, result_token })
+        }
+        Status::Completed => ToolResult::new("success", &result(run)?),
+        Status::Failed | Status::Cancelled | Status::Unknown => ToolResult::new("failed", &result(run)?),
+        Status::Denied => {
+            let refusal = review::denied(execution);
+            let (code, message) = (refusal.code().to_owned(), refusal.message().to_owned());
+            let reason_code = execution.reason_code.clone();
+            let (execution_id, status) = (execution.execution_id.uuid(), execution.status.as_str());
+            let error = ErrorView { code, message };
+            ToolResult::new("failed", &Denied { execution_id, status, error, reason_code })
+        }
+    }
+}
+
+/// The stored answer. One that cannot be read was given, so the tool is not called again for another.
+fn result(run: &Run) -> Result<ExecutionResult, ApiError> {
+    let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
+    let malformed = |_| ApiError::from(Failure::from(ToolRefusal::Malformed(run.execution.execution_id)));
+    Ok(ExecutionResult { result_token, ..ExecutionResult::of(&run.execution).map_err(malformed)? })
+}

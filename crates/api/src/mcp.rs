@@ -1,0 +1,126 @@
+//! The Model Context Protocol at `/mcp`, by its official SDK: the tools, for programs that speak it.
+//!
+//! Nothing is kept between two requests, whichever revision a client speaks: every request says who it is from like any
+//! other, so there is no session that somebody else could take over, and any process may answer.
+
+mod server;
+
+use crate::{
+    caller::Claimed,
+    compose::Api,
+    error::{ApiError, FieldProblem},
+    http::{body::Body, client_address::client_of, query, request_context::request_id},
+};
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{
+        StatusCode,
+        header::{HeaderName, HeaderValue},
+    },
+    web,
+};
+use fairway_domain::slug::Slug;
+use http_body_util::{BodyExt as _, Full};
+use rmcp::{
+    model::ProtocolVersion,
+    transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
+    },
+};
+use serde::Deserialize;
+use server::Agent;
+use std::sync::Arc;
+
+/// The revisions that are spoken: the present one, and the last with a handshake.
+pub(crate) const REVISIONS: [ProtocolVersion; 2] = [ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
+
+/// The header by which servers that keep sessions name them.
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+/// Where workloads run whose environment nobody names.
+const ENVIRONMENT: &str = "production";
+
+/// How an agent is connected.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Connection {
+    /// Where the workloads among its tools run.
+    environment: Option<String>,
+}
+
+/// A message of JSON-RPC. Its own reader says what is wrong with it.
+#[derive(Debug)]
+struct Message;
+
+impl<'de> Deserialize<'de> for Message {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        serde::de::IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+/// The resource. It is no operation of the API's document: its messages have a document of their own.
+pub(crate) fn resource() -> actix_web::Resource {
+    web::resource("/mcp").route(web::post().to(exchange)).default_service(web::to(only_post))
+}
+
+/// Answers are whole, so there is no stream to open, and no session to end.
+async fn only_post() -> Result<HttpResponse, ApiError> {
+    Err(ApiError::method_not_allowed(Some(HeaderValue::from_static("POST"))))
+}
+
+async fn exchange(
+    request: HttpRequest,
+    api: web::Data<Api>,
+    Claimed(claims): Claimed,
+    body: Body<Message>,
+) -> Result<HttpResponse, ApiError> {
+    // No session is ever given out, so whoever names one means somebody else's, or another server's.
+    if request.headers().contains_key(&SESSION) {
+        return Err(ApiError::not_found());
+    }
+    let Connection { environment } = query::read(request.query_string())?;
+    let environment = Slug::parse(environment.as_deref().unwrap_or(ENVIRONMENT))
+        .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"))?;
+    let address = client_of(&request);
+    let agent = Agent::new(Api::clone(&api), claims, (request_id(), address), environment);
+    // Hosts and origins are judged for every route alike, in front of this one.
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .disable_allowed_hosts();
+    let service =
+        StreamableHttpService::new(move || Ok(agent.clone()), Arc::new(NeverSessionManager::default()), config);
+    let answer = service.handle(foreign(&request, body.document().to_string())?).await;
+    ours(answer).await
+}
+
+/// The request in the types of the SDK. The body was read strictly, so it says the same to every reader. What opens other
+/// doors stays outside: the SDK is handed the headers of the protocol and no others.
+fn foreign(request: &HttpRequest, body: String) -> Result<http::Request<Full<bytes::Bytes>>, ApiError> {
+    let mut made = http::Request::builder().method("POST").uri("/mcp");
+    for (name, value) in request.headers() {
+        let name = name.as_str();
+        if name.starts_with("mcp-") || matches!(name, "host" | "accept" | "content-type") {
+            made = made.header(name, value.as_bytes());
+        }
+    }
+    made.body(Full::new(body.into())).map_err(|error| ApiError::internal().caused_by(&error))
+}
+
+async fn ours<B>(answer: http::Response<B>) -> Result<HttpResponse, ApiError>
+where
+    B: http_body::Body<Data = bytes::Bytes, Error = std::convert::Infallible>,
+{
+    let (head, body) = answer.into_parts();
+    let status = StatusCode::from_u16(head.status.as_u16()).map_err(|error| ApiError::internal().caused_by(&error))?;
+    let mut response = HttpResponse::build(status);
+    for name in ["content-type", "allow"] {
+        if let Some(value) = head.headers.get(name) {
+            response.insert_header((name, value.as_bytes()));
+        }
+    }
+    // Nothing is told before an answer is whole, so none is a stream.
+    match body.collect().await {
+        Ok(whole) => Ok(response.body(whole.to_bytes())),
+        Err(never) => match never {},
+    }
+}

@@ -1,0 +1,159 @@
+//! What an agent is answered: the tools that it has, and what they give.
+
+use super::REVISIONS;
+use crate::{
+    compose::Api,
+    error::ApiError,
+    tool::{Call, tools},
+};
+use fairway_domain::{
+    access::Caller,
+    id::RequestId,
+    slug::Slug,
+    store::Mark,
+    throttle::ClientAddress,
+    tool::{BuiltIn, Effect, ToolCall, ToolDescription, workload_of},
+};
+use fairway_operations::{access::Claims, tool::read};
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, JsonObject, ListToolsResult,
+        PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    },
+    service::RequestContext,
+};
+use serde_json::{Value, json};
+use std::{borrow::Cow, sync::Arc};
+use tracing::{Instrument as _, Span};
+
+/// An agent for the length of one request.
+#[derive(Clone)]
+pub(super) struct Agent {
+    api: Api,
+    claims: Claims,
+    request_id: RequestId,
+    address: ClientAddress,
+    environment: Slug,
+    span: Span,
+}
+
+impl Agent {
+    pub(super) fn new(
+        api: Api,
+        claims: Claims,
+        (request_id, address): (RequestId, ClientAddress),
+        environment: Slug,
+    ) -> Self {
+        Self { api, claims, request_id, address, environment, span: Span::current() }
+    }
+
+    async fn caller(&self) -> Result<Caller, ApiError> {
+        Ok(self.api.services.identify(self.api.mode, &self.claims, self.request_id).await?)
+    }
+
+    async fn list(&self, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData> {
+        let behind = match cursor.map(str::parse::<u128>) {
+            None => None,
+            Some(Ok(number)) => Some(Mark::new(number)),
+            Some(Err(_)) => return Err(ErrorData::invalid_params("no list of this server has such a cursor", None)),
+        };
+        let caller = self.caller().await.map_err(|error| refused(&error))?;
+        let (page, next) = match tools(&self.api, &caller, None, behind).await {
+            // Who sees no workloads has no tools of workloads.
+            Err(error) if error.status() == actix_web::http::StatusCode::FORBIDDEN => (Vec::new(), None),
+            page => page.map_err(|error| refused(&error))?,
+        };
+        let mut result = ListToolsResult::with_all_items(page.into_iter().map(described).collect());
+        result.next_cursor = next.map(|mark| mark.number().to_string());
+        Ok(result)
+    }
+
+    async fn call(&self, name: &str, arguments: JsonObject) -> Result<CallToolResult, ErrorData> {
+        let asked = match (BuiltIn::parse(name), workload_of(name)) {
+            (Some(tool), _) => read(tool, arguments).map_err(ApiError::from),
+            (None, Some(workload)) => {
+                let environment = self.environment.clone();
+                Ok(ToolCall::ExecuteFlow { workload, environment, inputs: arguments })
+            }
+            (None, None) => return Err(ErrorData::invalid_params("there is no such tool", None)),
+        };
+        let call = Call {
+            api: &self.api,
+            claims: &self.claims,
+            request_id: self.request_id,
+            address: self.address,
+            key: None,
+            on_behalf_of: None,
+        };
+        let answer = match asked {
+            Ok(asked) => call.answer(asked).await,
+            Err(error) => Err(error),
+        };
+        Ok(match answer {
+            Ok((result, _)) => {
+                let failed = result.status == "failed";
+                let value = serde_json::to_value(result).unwrap_or_default();
+                if failed { CallToolResult::structured_error(value) } else { CallToolResult::structured(value) }
+            }
+            // What a model can mend it is told as the tool's answer; the protocol's own errors it never sees.
+            Err(error) => CallToolResult::structured_error(self.told(&error)),
+        })
+    }
+
+    /// What an agent is told of a refusal.
+    fn told(&self, error: &ApiError) -> Value {
+        let mut detail = error.body().get_mut("detail").map(Value::take).unwrap_or_default();
+        if let Some(members) = detail.as_object_mut() {
+            members.insert("request_id".to_owned(), json!(self.request_id));
+        }
+        detail
+    }
+}
+
+fn refused(error: &ApiError) -> ErrorData {
+    if error.status().is_server_error() {
+        ErrorData::internal_error(error.code(), None)
+    } else {
+        ErrorData::invalid_params(error.code(), None)
+    }
+}
+
+fn described(tool: ToolDescription) -> Tool {
+    let ToolDescription { name, title, description, input_schema, effect } = tool;
+    let schema = match input_schema {
+        Value::Object(schema) => schema,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => JsonObject::new(),
+    };
+    let annotations = ToolAnnotations::new().read_only(effect == Effect::Reads);
+    Tool::new(name, description, Arc::new(schema)).with_title(title).with_annotations(annotations)
+}
+
+impl ServerHandler for Agent {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new("fairway", env!("CARGO_PKG_VERSION")).with_title("Fairway"))
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(&REVISIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let cursor = request.and_then(|request| request.cursor);
+        self.list(cursor.as_deref()).instrument(self.span.clone()).await
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
+        self.call(&request.name, arguments).instrument(self.span.clone()).await.map(CallToolResponse::from)
+    }
+}

@@ -1,0 +1,222 @@
+//! What a deployment has and what its tools are, for those who see a workspace.
+
+use crate::{
+    answer::Answer,
+    asset::FromWorkspace,
+    caller::Identified,
+    compose::Api,
+    document::ReadRefusals,
+    error::ApiError,
+    http::{body::ONE_MEBIBYTE, query::Query},
+};
+use actix_web::{HttpResponse, get, web};
+use fairway_domain::{
+    access::Caller,
+    flow::{Action, StepKind},
+    guardrail::DETECTORS,
+    hook::HANDLERS,
+    id::WorkspaceId,
+    store::{Mark, Paging, Start},
+    tool::{BuiltIn, Effect, ToolDescription, of_workload},
+};
+use fairway_operations::access::{IdentityMode, Operation};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// Workloads on one page of tools.
+const PAGE: u32 = 200;
+/// Most pages of a manifest: beyond ten thousand workloads agents follow the cursors of MCP.
+const MOST_PAGES: usize = 50;
+
+/// A provider account of the deployment, without what opens it.
+#[derive(Clone, Serialize, ToSchema)]
+pub(crate) struct ProviderPlugin {
+    pub(crate) account_slot: String,
+    /// `local`, `openai` or `anthropic`.
+    pub(crate) kind: &'static str,
+}
+
+/// What runs can be made of here.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RuntimePlugins {
+    providers: Vec<ProviderPlugin>,
+    /// What can answer a hook.
+    hook_handlers: Vec<&'static str>,
+    /// What guardrails can look by.
+    guardrail_detectors: Vec<&'static str>,
+    step_types: Vec<&'static str>,
+    /// What `task` steps do.
+    actions: Vec<&'static str>,
+    tools: Vec<&'static str>,
+}
+
+/// How runs run here.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RuntimeMeta {
+    version: &'static str,
+    /// `local`.
+    auth_mode: &'static str,
+    capabilities: RuntimeCapabilities,
+    limits: RuntimeLimits,
+}
+
+/// What a run may ask for.
+#[derive(Serialize, ToSchema)]
+struct RuntimeCapabilities {
+    /// `inline`, `queued` or `hybrid`.
+    dispatch: &'static str,
+    /// Whether runs may be asked for that wait in line.
+    async_execution: bool,
+    streaming: bool,
+    /// Revisions of the Model Context Protocol that `/mcp` speaks.
+    mcp_protocol_versions: Vec<&'static str>,
+}
+
+/// Times are in seconds.
+#[derive(Serialize, ToSchema)]
+struct RuntimeLimits {
+    sync_wait_seconds: u64,
+    execution_deadline_seconds: u64,
+    review_deadline_seconds: u64,
+    queued_runs: u32,
+    request_body_bytes: usize,
+}
+
+/// The tools of a workspace.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct McpManifest {
+    tools: Vec<ManifestTool>,
+    /// Whether there are more than stand here; `/mcp` lists all of them.
+    truncated: bool,
+}
+
+/// A tool, as `tools/list` of the Model Context Protocol describes it.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ManifestTool {
+    name: String,
+    title: String,
+    description: String,
+    /// The JSON Schema of its arguments.
+    #[schema(value_type = Object)]
+    input_schema: Value,
+    annotations: ManifestAnnotations,
+}
+
+/// What a tool does to the world.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ManifestAnnotations {
+    read_only_hint: bool,
+}
+
+impl ManifestTool {
+    fn of(tool: ToolDescription) -> Self {
+        let ToolDescription { name, title, description, input_schema, effect } = tool;
+        let annotations = ManifestAnnotations { read_only_hint: effect == Effect::Reads };
+        Self { name, title, description, input_schema, annotations }
+    }
+}
+
+/// A page of the tools that a caller has, those that are always there on the first one.
+pub(crate) async fn tools(
+    api: &Api,
+    caller: &Caller,
+    workspace: Option<WorkspaceId>,
+    behind: Option<Mark>,
+) -> Result<(Vec<ToolDescription>, Option<Mark>), ApiError> {
+    let start = behind.map_or(Start::Skip(0), Start::Behind);
+    let found = api.services.runnable_workloads(caller, workspace, Paging { limit: PAGE, start }).await?;
+    let always = if behind.is_none() { BuiltIn::ALL.as_slice() } else { &[] };
+    let always = always.iter().map(|tool| tool.description());
+    Ok((always.chain(found.rows.iter().filter_map(of_workload)).collect(), found.next))
+}
+
+/// What runs can be made of on this deployment.
+#[utoipa::path(
+    operation_id = "read_runtime_plugins",
+    tag = "executions",
+    params(FromWorkspace),
+    responses((status = 200, description = "What the deployment has", body = RuntimePlugins), ReadRefusals)
+)]
+#[get("/v1/runtime/plugins")]
+pub(crate) async fn read_runtime_plugins(
+    api: web::Data<Api>,
+    caller: Identified,
+    from: Query<FromWorkspace>,
+) -> Result<HttpResponse, ApiError> {
+    api.services.deployed(&caller, Operation::ReadPlugins, from.id()).await?;
+    let view = RuntimePlugins {
+        providers: api.providers.to_vec(),
+        hook_handlers: HANDLERS.to_vec(),
+        guardrail_detectors: DETECTORS.to_vec(),
+        step_types: StepKind::SPELLINGS.to_vec(),
+        actions: Action::ALL.iter().map(|action| action.as_str()).collect(),
+        tools: BuiltIn::ALL.iter().map(|tool| tool.as_str()).collect(),
+    };
+    Ok(Answer::ok(&view).send())
+}
+
+/// How runs run on this deployment.
+#[utoipa::path(
+    operation_id = "read_runtime_system_meta",
+    tag = "executions",
+    params(FromWorkspace),
+    responses((status = 200, description = "Version, capabilities and limits", body = RuntimeMeta), ReadRefusals)
+)]
+#[get("/v1/runtime/system-meta")]
+pub(crate) async fn read_runtime_system_meta(
+    api: web::Data<Api>,
+    caller: Identified,
+    from: Query<FromWorkspace>,
+) -> Result<HttpResponse, ApiError> {
+    let deployed = api.services.deployed(&caller, Operation::ReadSystemMeta, from.id()).await?;
+    let view = RuntimeMeta {
+        version: env!("CARGO_PKG_VERSION"),
+        auth_mode: match api.mode {
+            IdentityMode::Local => "local",
+        },
+        capabilities: RuntimeCapabilities {
+            dispatch: deployed.dispatch.as_str(),
+            async_execution: deployed.dispatch.has_workers(),
+            streaming: true,
+            mcp_protocol_versions: crate::mcp::REVISIONS.iter().map(|revision| revision.as_str()).collect(),
+        },
+        limits: RuntimeLimits {
+            sync_wait_seconds: deployed.sync_wait.as_secs(),
+            execution_deadline_seconds: deployed.execution_deadline.as_secs(),
+            review_deadline_seconds: deployed.review_deadline.as_secs(),
+            queued_runs: deployed.queue_cap,
+            request_body_bytes: ONE_MEBIBYTE,
+        },
+    };
+    Ok(Answer::ok(&view).send())
+}
+
+/// The tools that you have in a workspace: those that are always there, and the workloads with a form that you may run.
+#[utoipa::path(
+    operation_id = "read_runtime_mcp_manifest",
+    tag = "executions",
+    params(FromWorkspace),
+    responses((status = 200, description = "The tools", body = McpManifest), ReadRefusals)
+)]
+#[get("/v1/runtime/mcp-manifest")]
+pub(crate) async fn read_runtime_mcp_manifest(
+    api: web::Data<Api>,
+    caller: Identified,
+    from: Query<FromWorkspace>,
+) -> Result<HttpResponse, ApiError> {
+    let mut view = McpManifest { tools: Vec::new(), truncated: true };
+    let mut behind = None;
+    for _ in 0..MOST_PAGES {
+        let (page, next) = tools(&api, &caller, Some(from.id()), behind).await?;
+        view.tools.extend(page.into_iter().map(ManifestTool::of));
+        behind = next;
+        if next.is_none() {
+            view.truncated = false;
+            break;
+        }
+    }
+    Ok(Answer::ok(&view).send())
+}

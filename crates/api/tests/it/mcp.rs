@@ -1,0 +1,195 @@
+//! The Model Context Protocol: both revisions by hand, and by programs of others.
+
+use crate::{share_link::number, stage::WORKSPACE};
+use fairway_testkit::{
+    TestApp,
+    app::{ActiveWorkload, Answer, Request},
+};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, env, process::Command};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// The Python that has the official client: the gateway of models brings it.
+const PYTHON: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
+/// The Node that runs the inspector, and the inspector.
+const INSPECTOR: [&str; 2] = ["FAIRWAY_TEST_NODE", "FAIRWAY_TEST_INSPECTOR"];
+/// The last revision with a handshake, and the one that every request names by itself.
+const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
+
+async fn set() -> (TestApp, ActiveWorkload) {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("ticket-sorter").await;
+    let form = json!({ "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text", "required": true }] });
+    let path = format!("/v1/workloads/{}", workload.workload_id);
+    app.patch(path, json!({ "interface_config": form })).await.expect(200);
+    (app, workload)
+}
+
+fn message(app: &TestApp, revision: &str, method: &str, mut params: Value) -> Request {
+    if revision == REVISIONS[1] {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": revision,
+            "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+    }
+    let name = params["name"].as_str().map(str::to_owned);
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let sent = app.post("/mcp?environment=dev", body).header("Accept", "application/json, text/event-stream");
+    let sent = sent.header("MCP-Protocol-Version", revision).header("Mcp-Method", method);
+    match name {
+        Some(name) => sent.header("Mcp-Name", name),
+        None => sent,
+    }
+}
+
+fn call(app: &TestApp, revision: &str, tool: &str, arguments: Value) -> Request {
+    message(app, revision, "tools/call", json!({ "name": tool, "arguments": arguments }))
+}
+
+fn result(answer: &Answer) -> Value {
+    let body = answer.expect(200);
+    assert!(body["result"].is_object(), "{body}");
+    body["result"].clone()
+}
+
+#[tokio::test]
+async fn tools_are_listed_and_called_by_both_revisions() {
+    let (app, workload) = set().await;
+    for revision in REVISIONS {
+        let listed = result(&message(&app, revision, "tools/list", json!({})).await);
+        let tools = listed["tools"].as_array().unwrap();
+        let names: BTreeSet<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        let expected = ["execute_flow", "inspect_evidence", "query_knowledge_base", "run_ticket_sorter"];
+        assert!(names.is_superset(&BTreeSet::from(expected)), "{names:?}");
+        let tool = tools.iter().find(|tool| tool["name"] == "run_ticket_sorter").unwrap();
+        assert!(tool["title"].as_str().unwrap().contains("ticket-sorter"), "{tool}");
+        assert_eq!(tool["inputSchema"]["required"], json!(["ticket"]));
+        let answer = call(&app, revision, "run_ticket_sorter", json!({ "ticket": "a refund" })).await;
+        let ran = result(&answer);
+        assert_eq!(ran["isError"], json!(false), "{ran}");
+        let content = &ran["structuredContent"];
+        assert_eq!((&content["status"], &content["result"]["status"]), (&json!("success"), &json!("completed")));
+        // What the model reads is the same.
+        let text: Value = serde_json::from_str(ran["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(&text, content);
+        // The run is its caller's, and as much is known of it as of any other.
+        let execution = content["result"]["execution_id"].as_str().unwrap();
+        let evidence = app.get(format!("/v1/executions/{execution}/evidence-graph")).await.expect(200);
+        assert_eq!(evidence["workload"]["slug"], json!(workload.slug));
+        assert_eq!(evidence["execution"]["submitted_by"], "user:local");
+        let request = answer.header("x-request-id").unwrap();
+        let facts = format!(
+            "SELECT count(*) FROM fact WHERE kind = 'execution.ended'
+                AND convert_from(body, 'UTF8')::jsonb ->> 'request_id' = '{request}'"
+        );
+        assert_eq!(number(&app, &facts).await, 1, "{revision}");
+        let inspected = result(&call(&app, revision, "inspect_evidence", json!({ "execution_id": execution })).await);
+        assert_eq!(inspected["structuredContent"]["result"], evidence);
+    }
+    let begun = json!({
+        "protocolVersion": REVISIONS[0], "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
+    });
+    let answer = message(&app, REVISIONS[0], "initialize", begun).await;
+    assert_eq!(result(&answer)["protocolVersion"], REVISIONS[0]);
+    assert_eq!(answer.header("mcp-session-id"), None, "no session is given out, so none can be taken over");
+    let found = result(&message(&app, REVISIONS[1], "server/discover", json!({})).await);
+    assert_eq!(found["supportedVersions"], json!(REVISIONS));
+}
+
+#[tokio::test]
+async fn refusals_are_told_and_nothing_else_is() {
+    let (app, _) = set().await;
+    let [old, new] = REVISIONS;
+    for (tool, arguments, code) in [
+        ("run_ticket_sorter", json!({}), "validation_error"),
+        ("run_nothing", json!({}), "not_found"),
+        (
+            "execute_flow",
+            json!({ "workload_slug": "ticket-sorter", "environment": "elsewhere", "inputs": { "ticket": "x" } }),
+            "no_active_release",
+        ),
+        ("query_knowledge_base", json!({ "knowledge_base_slug": "canary", "query": "canary" }), "not_found"),
+        ("inspect_evidence", json!({ "execution_id": WORKSPACE }), "not_found"),
+        ("inspect_evidence", json!({ "execution_id": "canary" }), "validation_error"),
+    ] {
+        let refused = result(&call(&app, new, tool, arguments).await);
+        assert_eq!(
+            (&refused["isError"], &refused["structuredContent"]["error"]),
+            (&json!(true), &json!(code)),
+            "{refused}"
+        );
+        assert!(!refused.to_string().contains("canary"), "{refused}");
+    }
+    assert_eq!(call(&app, old, "canary", json!({})).await.json()["error"]["code"], -32602);
+    // Everybody has the rights of whom the request names, and no others: there is no handle that carries any.
+    app.given().role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let viewer = |request: Request| request.as_actor("user:viewer");
+    let listed = result(&viewer(message(&app, new, "tools/list", json!({}))).await);
+    assert_eq!(listed["tools"].as_array().unwrap().len(), 3, "{listed}");
+    let refused = result(&viewer(call(&app, new, "run_ticket_sorter", json!({ "ticket": "x" }))).await);
+    assert_eq!(refused["structuredContent"]["permission"], "execution.run", "{refused}");
+    call(&app, old, "execute_flow", json!({}))
+        .header("Mcp-Session-Id", "somebody-elses")
+        .await
+        .refused(404, "not_found");
+    // A page of another site, and a name that was bound to this address, get nothing; neither does a broken message.
+    let list = || message(&app, new, "tools/list", json!({}));
+    list().header("Origin", "https://evil.example").await.refused(403, "cross_site_request");
+    list().header("Host", "evil.example").await.refused(421, "misdirected_request");
+    // A stream to wait on and the end of a session: there is neither.
+    for method in ["GET", "DELETE"] {
+        let refused = app.raw_path(method, "/mcp").await;
+        refused.refused(405, "method_not_allowed");
+        assert_eq!(refused.header("allow"), Some("POST"));
+    }
+    let twice = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}"#;
+    list().bytes("application/json", twice).await.refused(400, "malformed_json");
+}
+
+fn shown(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}\n{complained}");
+    said.into_owned()
+}
+
+#[tokio::test]
+async fn the_official_client_lists_and_calls_the_tools() {
+    let (app, workload) = set().await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    let execution =
+        app.post(workload.execute_path(), body).await.expect(200)["execution_id"].as_str().unwrap().to_owned();
+    let address = format!("http://{}/mcp?environment=dev", app.address());
+    for mode in ["legacy", REVISIONS[1]] {
+        let mut walk = Command::new(env::var_os(PYTHON).expect("run the tests by `cargo xtask test`"));
+        walk.arg(format!("{ROOT}/tools/mcp/walk.py")).args([&address, mode, "run_ticket_sorter", &execution]);
+        let said = tokio::task::spawn_blocking(move || shown(walk)).await.unwrap();
+        for line in [
+            "tools execute_flow inspect_evidence query_knowledge_base run_ticket_sorter",
+            "run_ticket_sorter success completed",
+            "inspect_evidence success",
+            "execute_flow not_found",
+        ] {
+            assert!(said.lines().any(|said| said == line), "{mode} {line}: {said}");
+        }
+    }
+    assert_eq!(number(&app, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 3);
+}
+
+#[tokio::test]
+async fn the_inspector_lists_and_calls_the_tools() {
+    let (app, _) = set().await;
+    let address = format!("http://{}/mcp?environment=dev", app.address());
+    let inspect = |arguments: &'static [&'static str]| {
+        let [node, inspector] = INSPECTOR.map(|name| env::var_os(name).expect("run the tests by `cargo xtask test`"));
+        let mut command = Command::new(node);
+        command.arg(inspector).arg("--cli").arg(&address).args(["--transport", "http", "--method"]).args(arguments);
+        tokio::task::spawn_blocking(move || shown(command))
+    };
+    let listed: Value = serde_json::from_str(&inspect(&["tools/list"]).await.unwrap()).unwrap();
+    assert!(listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "run_ticket_sorter"), "{listed}");
+    let called = inspect(&["tools/call", "--tool-name", "run_ticket_sorter", "--tool-arg", "ticket=refund"]);
+    let called: Value = serde_json::from_str(&called.await.unwrap()).unwrap();
+    assert_eq!(called["structuredContent"]["status"], "success", "{called}");
+}

@@ -1,0 +1,186 @@
+//! The tools that are always there, over plain HTTP, and what a deployment says of itself.
+
+use crate::{
+    share_link::number,
+    stage::{WORKSPACE, knowledge},
+};
+use fairway_testkit::{Behaviour, StubProvider, TestApp, connect};
+use serde_json::{Value, json};
+
+const FLOW: &str = "/v1/runtime/tools/execute_flow";
+
+fn flow(slug: &str) -> Value {
+    json!({ "arguments": { "workload_slug": slug, "environment": "dev", "inputs": { "ticket": "x" } } })
+}
+
+#[tokio::test]
+async fn execute_flow_is_a_run_like_any_other() {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("main").await;
+    let answer = app.post(FLOW, flow("main")).key("once").await;
+    let told = answer.expect(200);
+    let result = &told["result"];
+    assert_eq!((&told["status"], &result["status"]), (&json!("success"), &json!("completed")), "{told}");
+    let read = app.get(format!("/v1/executions/{}", result["execution_id"].as_str().unwrap())).await.expect(200);
+    assert_eq!(read["queued_result"]["result"], result["output"]);
+    assert_eq!(read["workload_id"], json!(workload.workload_id));
+    // The key is the run's.
+    let again = app.post(FLOW, flow("main")).key("once").await;
+    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (told.clone(), Some("true")));
+    assert_eq!(number(&app, "SELECT count(*) FROM execution").await, 1);
+    // What was answered and cannot be read any more is not asked for again.
+    let spoiled = "SET session_replication_role = replica; UPDATE execution_result SET body = '[]'";
+    connect(&app.database().url()).await.unwrap().batch_execute(spoiled).await.unwrap();
+    let lost = app.post(FLOW, flow("main")).key("once").await.refused(502, "tool_response_malformed");
+    assert_eq!(lost["execution_id"], result["execution_id"]);
+    assert_eq!(number(&app, "SELECT count(*) FROM execution").await, 1);
+}
+
+#[tokio::test]
+async fn a_run_that_goes_on_or_ends_badly_is_told_as_such() {
+    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Holds)).setting("FAIRWAY_SYNC_WAIT", "1ms");
+    let app = app.start().await;
+    app.active_workload("slow").await;
+    let told = app.post(FLOW, flow("slow")).await.expect(200);
+    assert_eq!((&told["status"], &told["result"]["state"]), (&json!("queued"), &json!("queued")));
+    let deny = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "not_today" }]);
+    let policy = app.given().policy_of("strict", deny).await;
+    app.given().active_under("denied", policy).await;
+    let told = app.post(FLOW, flow("denied")).await.expect(200);
+    let result = &told["result"];
+    assert_eq!((&told["status"], &result["status"]), (&json!("failed"), &json!("denied")), "{told}");
+    assert_eq!((&result["error"]["code"], &result["reason_code"]), (&json!("policy_denied"), &json!("not_today")));
+    assert!(result["execution_id"].is_string(), "{told}");
+}
+
+#[tokio::test]
+async fn arguments_are_held_against_the_schema() {
+    let app = TestApp::start().await;
+    for (tool, arguments, path, code) in [
+        ("execute_flow", json!({}), "arguments/environment", "missing_field"),
+        ("execute_flow", flow("A")["arguments"].clone(), "arguments/workload_slug", "wrong_form"),
+        ("query_knowledge_base", json!({ "knowledge_base_slug": "a", "query": 1 }), "arguments/query", "wrong_type"),
+        ("inspect_evidence", json!({ "execution_id": WORKSPACE, "x": 1 }), "arguments/x", "unknown_field"),
+    ] {
+        let sent = json!({ "arguments": arguments });
+        let refused = app.post(format!("/v1/runtime/tools/{tool}"), sent).await.refused(422, "validation_error");
+        let fields = refused["fields"].as_array().unwrap();
+        assert!(fields.iter().any(|field| field["path"] == path && field["code"] == code), "{refused}");
+    }
+    app.post("/v1/runtime/tools/canary", json!({})).await.refused(404, "not_found");
+    // Whom somebody acts for is a field of the call, for services whose word is taken.
+    let mut sent = flow("main");
+    sent["actor_ref"] = json!("user:mia");
+    app.post(FLOW, sent).await.refused(422, "forbidden_field");
+}
+
+#[tokio::test]
+async fn a_service_whose_word_is_taken_runs_for_others_and_reads_for_nobody() {
+    let app = TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
+    let workload = app.active_workload("main").await;
+    for principal in ["service:portal", "user:mia"] {
+        app.given().role(principal, "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    }
+    let on_behalf = |mut body: Value| {
+        body["execution_mode"] = json!("on_behalf_of");
+        body["actor_ref"] = json!("user:mia");
+        body["actor_type"] = json!("user");
+        body["actor_auth_mode"] = json!("local");
+        body
+    };
+    let send = || app.post(FLOW, on_behalf(flow("main"))).as_actor("service:portal");
+    send().await.refused(403, "principal_not_bound");
+    let bindings = format!("/v1/workloads/{}/principal-bindings", workload.workload_id);
+    app.put(bindings, json!({ "principal": "user:mia" })).await.expect(200);
+    let told = send().await.expect(200);
+    let path = format!("/v1/executions/{}", told["result"]["execution_id"].as_str().unwrap());
+    let read = app.get(path).await.expect(200);
+    assert_eq!((&read["submitted_by"], &read["delegated_by"]), (&json!("user:mia"), &json!("service:portal")));
+    let query = json!({ "arguments": { "knowledge_base_slug": "a", "query": "x" } });
+    let sent = app.post("/v1/runtime/tools/query_knowledge_base", on_behalf(query)).as_actor("service:portal");
+    sent.await.refused(403, "forbidden_field");
+}
+
+#[tokio::test]
+async fn a_knowledge_base_is_read_by_its_contract_and_the_log_says_so() {
+    let app = TestApp::start().await;
+    let base = app.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
+    let documents = json!({ "documents": [{ "document_id": "leave", "text": "Thirty days of leave a year." }] });
+    let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
+    app.post(path, documents).await.expect(201);
+    let query = || {
+        let body = json!({ "arguments": { "knowledge_base_slug": "handbook", "query": "days of leave", "top_k": 1 } });
+        app.post("/v1/runtime/tools/query_knowledge_base", body)
+    };
+    let facts = async |kind: &str| {
+        let sql = format!(
+            "SELECT count(*) FROM fact WHERE kind = '{kind}' AND convert_from(body, 'UTF8') NOT SIMILAR TO '%(Thirty|days of)%'"
+        );
+        number(&app, &sql).await
+    };
+    let told = query().await.expect(200);
+    let found = &told["result"];
+    assert_eq!((&told["status"], &found["contract_id"]), (&json!("success"), &json!("handbook")), "{told}");
+    assert_eq!(found["chunks"][0]["text"], "Thirty days of leave a year.");
+    assert_eq!(facts("knowledge.read").await, 1);
+    // Who sees it and is not named by the contract reads nothing, and who does not see it is told nothing.
+    app.given().role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
+    app.given().role("user:mia", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    app.given().role("user:vera", "viewer", ("workspace", Some(WORKSPACE))).await;
+    query().as_actor("user:ada").await.refused(422, "contract_refused");
+    assert_eq!((facts("knowledge.read").await, facts("knowledge.read_refused").await), (1, 1));
+    query().as_actor("user:mia").await.refused(404, "not_found");
+    assert_eq!(query().as_actor("user:vera").await.refused(403, "forbidden")["permission"], "execution.run");
+    let ended = json!({ "contract_id": "handbook", "reason": "over", "workspace_id": WORKSPACE });
+    app.post(format!("/v1/assets/{}/access-contract/revoke", base.asset_id), ended).await.expect(200);
+    query().await.refused(422, "contract_refused");
+}
+
+#[tokio::test]
+async fn evidence_takes_the_rights_to_read_it_and_to_use_tools() {
+    let app = TestApp::start().await;
+    app.active_workload("main").await;
+    let ran = app.post(FLOW, flow("main")).await.expect(200);
+    let id = ran["result"]["execution_id"].as_str().unwrap();
+    let inspect = || app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": { "execution_id": id } }));
+    let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
+    assert_eq!(inspect().await.expect(200), json!({ "status": "success", "result": evidence }));
+    app.given().role("user:vera", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.given().role("user:mia", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    assert_eq!(inspect().as_actor("user:vera").await.refused(403, "forbidden")["permission"], "execution.run");
+    inspect().as_actor("user:mia").await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_deployment_says_what_it_has_and_no_secrets() {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("ticket-sorter").await;
+    let read = async |what: &str| app.get(format!("/v1/runtime/{what}?workspace_id={WORKSPACE}")).await.expect(200);
+    for what in ["plugins", "system-meta", "mcp-manifest"] {
+        app.get(format!("/v1/runtime/{what}")).await.refused(422, "validation_error");
+    }
+    let plugins = read("plugins").await;
+    assert!(plugins["providers"].as_array().unwrap().contains(&json!({ "account_slot": "local", "kind": "local" })));
+    assert_eq!(plugins["actions"], json!(["evaluate_policy", "retrieve_documents"]));
+    let meta = read("system-meta").await;
+    assert_eq!(meta["capabilities"]["mcp_protocol_versions"], json!(["2025-11-25", "2026-07-28"]));
+    assert_eq!(meta["limits"]["request_body_bytes"], 1_048_576);
+    // Without a form it is no tool, and to who may not run it neither.
+    let names = |manifest: Value| -> Vec<String> {
+        manifest["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let always = ["execute_flow", "query_knowledge_base", "inspect_evidence"];
+    assert_eq!(names(read("mcp-manifest").await), always);
+    let form = json!({ "interface_config": { "presentation_mode": "form" } });
+    app.patch(format!("/v1/workloads/{}", workload.workload_id), form).await.expect(200);
+    let manifest = read("mcp-manifest").await;
+    assert_eq!(manifest["tools"][3]["name"], "run_ticket_sorter");
+    assert!(manifest["tools"][3]["title"].as_str().unwrap().contains("ticket-sorter"));
+    assert_eq!(manifest["truncated"], false);
+    app.given().role("user:vera", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let path = format!("/v1/runtime/mcp-manifest?workspace_id={WORKSPACE}");
+    assert_eq!(names(app.get(path).as_actor("user:vera").await.expect(200)), always);
+    let next_door = app.given().workspace("next-door", "next-door").await;
+    let path = format!("/v1/runtime/mcp-manifest?workspace_id={next_door}");
+    assert_eq!(names(app.get(path).await.expect(200)), always);
+}

@@ -1,0 +1,73 @@
+use super::*;
+use serde_json::json;
+
+fn arguments(value: Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+#[test]
+fn every_schema_compiles_and_describes_its_tool() {
+    for tool in BuiltIn::ALL {
+        assert!(tool.schema().1.is_some(), "{tool:?}");
+        assert_eq!(BuiltIn::parse(tool.as_str()), Some(tool));
+        let described = tool.description();
+        assert_eq!(&described.input_schema, tool.input_schema());
+        assert!(described.input_schema["properties"].is_object() && !described.title.is_empty());
+    }
+    assert_eq!(BuiltIn::parse("Execute_flow"), None);
+}
+
+#[test]
+fn arguments_are_held_against_the_schema() {
+    let id = "01a1fdf0-23a9-7303-867c-1c910ca11510";
+    for (tool, sent, expected) in [
+        (BuiltIn::ExecuteFlow, json!({ "workload_slug": "a", "environment": "dev" }), None),
+        (BuiltIn::ExecuteFlow, json!({ "workload_slug": "a" }), Some(("/environment", "missing_field"))),
+        (
+            BuiltIn::ExecuteFlow,
+            json!({ "workload_slug": "A", "environment": "dev" }),
+            Some(("/workload_slug", "wrong_form")),
+        ),
+        (
+            BuiltIn::ExecuteFlow,
+            json!({ "workload_slug": "a", "environment": "dev", "actor_ref": "user:x" }),
+            Some(("/actor_ref", "unknown_field")),
+        ),
+        (
+            BuiltIn::ExecuteFlow,
+            json!({ "workload_slug": "a", "environment": "dev", "inputs": [] }),
+            Some(("/inputs", "wrong_type")),
+        ),
+        (
+            BuiltIn::ExecuteFlow,
+            json!({ "workload_slug": "v1", "environment": "dev" }),
+            Some(("/workload_slug", "reserved_slug")),
+        ),
+        (BuiltIn::QueryKnowledgeBase, json!({ "knowledge_base_slug": "a", "query": "x", "top_k": 3 }), None),
+        (
+            BuiltIn::QueryKnowledgeBase,
+            json!({ "knowledge_base_slug": "a", "query": "x", "top_k": 0 }),
+            Some(("/top_k", "out_of_bounds")),
+        ),
+        (
+            BuiltIn::QueryKnowledgeBase,
+            json!({ "knowledge_base_slug": "a", "query": "" }),
+            Some(("/query", "out_of_bounds")),
+        ),
+        (BuiltIn::InspectEvidence, json!({ "execution_id": id, "format": "graph" }), None),
+        (BuiltIn::InspectEvidence, json!({ "execution_id": "x" }), Some(("/execution_id", "wrong_form"))),
+        (BuiltIn::InspectEvidence, json!({ "execution_id": id, "format": "xml" }), Some(("/format", "not_one_of"))),
+    ] {
+        let read = ToolCall::read(tool, arguments(sent.clone()));
+        let found = read.err().map(|problems| (problems[0].pointer.clone(), problems[0].code));
+        assert_eq!(found, expected.map(|(pointer, code): (&str, _)| (pointer.to_owned(), code)), "{sent}");
+    }
+}
+
+#[test]
+fn a_name_leads_back_to_its_workload() {
+    assert_eq!(workload_of("run_ticket_sorter").unwrap().as_str(), "ticket-sorter");
+    for name in ["ticket_sorter", "run_", "run_ticket-sorter", "run__a", "run_V", "execute_flow"] {
+        assert_eq!(workload_of(name), None, "{name}");
+    }
+}

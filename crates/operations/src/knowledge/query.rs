@@ -1,0 +1,93 @@
+//! Searching a knowledge base outside of a run.
+
+use super::{Retrieval, RetrievalFailure, RetrievalRequest};
+use crate::{
+    Failure, Services, ToolRefusal,
+    access::{Operation, gate},
+};
+use fairway_domain::{
+    access::Caller,
+    asset::Asset,
+    id::WorkspaceId,
+    knowledge::{
+        contract::{AccessMode, ContractDecision},
+        document::{KnowledgeRefusal, takes_documents},
+        reading::Reading,
+    },
+    slug::Slug,
+    tenant::TenantScope,
+};
+
+/// What somebody wants to know of a knowledge base.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KnowledgeQuery {
+    /// Which.
+    pub base: Slug,
+    /// What to look for.
+    pub query: String,
+    /// Most pieces, where fewer are wanted than the knowledge base gives.
+    pub top_k: Option<u32>,
+    /// From which workspace; the caller's home where nothing is said.
+    pub workspace: Option<WorkspaceId>,
+}
+
+impl Services {
+    /// Searches the newest version of a knowledge base, by its access contract as it stands at this moment. That it was
+    /// searched, or that this was refused, is a fact before anything is answered.
+    ///
+    /// # Errors
+    /// When the caller may not use tools in that workspace, does not see the knowledge base from there, or its contract
+    /// does not allow this; when the index cannot be searched.
+    pub async fn query_knowledge(&self, caller: &Caller, asked: &KnowledgeQuery) -> Result<Retrieval, Failure> {
+        let place = self.place_for(caller, Operation::CallTool, asked.workspace).await?;
+        let scope = gate::enter(caller, Operation::CallTool, &place)?;
+        let workspace = place.workspace.ok_or(Failure::Corrupt("a workspace's place names none"))?;
+        let found = self.stores.assets.find_by_slug(scope, &asked.base, None).await?;
+        let (asset, _) = found.ok_or(Failure::NotFound)?;
+        let (_, asset) = self.asset_from(caller, Operation::ReadAsset, asset.asset_id, workspace).await?;
+        // What takes no documents any more is shown to runs that bind it, and to nobody else.
+        takes_documents(&asset)?;
+        let base = self.latest_base(scope, &asset).await?;
+        let principals = caller.principals();
+        let request = RetrievalRequest {
+            asset: asset.asset_id,
+            base: &base,
+            pinned: None,
+            principals: &principals,
+            workspace,
+            mode: AccessMode::Retrieve,
+            query: &asked.query,
+            top_k: asked.top_k,
+        };
+        match self.retrieve(scope, &request).await {
+            Ok(retrieval) => {
+                let shown = Reading::Shown(retrieval.index_revision, &retrieval.chunks);
+                self.say(caller, (scope, &asset, workspace), shown, &retrieval.decision).await?;
+                Ok(retrieval)
+            }
+            Err(RetrievalFailure::Refused(decision)) => {
+                self.say(caller, (scope, &asset, workspace), Reading::Refused, &decision).await?;
+                Err(ToolRefusal::Contract.into())
+            }
+            Err(RetrievalFailure::OtherModel) => Err(ToolRefusal::OtherModel.into()),
+            Err(RetrievalFailure::NoVector(error)) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a query was not turned into a vector");
+                Err(KnowledgeRefusal::NoVectors.into())
+            }
+            Err(RetrievalFailure::Store(error)) => Err(error.into()),
+        }
+    }
+
+    async fn say(
+        &self,
+        caller: &Caller,
+        (scope, asset, from): (TenantScope, &Asset, WorkspaceId),
+        reading: Reading<'_>,
+        decision: &ContractDecision,
+    ) -> Result<(), Failure> {
+        let fact = reading.fact(asset, from, decision, &self.stamp(caller));
+        self.stores.audit.commit_alone(scope, fact).await?;
+        self.wake.facts();
+        Ok(())
+    }
+}
