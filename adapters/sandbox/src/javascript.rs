@@ -40,15 +40,33 @@ fn evaluated(code: &str, said: &Rc<Said>) -> Result<Value, ScriptFailure> {
     engine.set_memory_limit(MEMORY);
     engine.set_max_stack_size(STACK);
     let context = Context::custom::<Plain>(&engine).map_err(|_| ScriptFailure::Memory)?;
-    context.with(|ctx| {
-        furnish(&ctx, said).map_err(|_| ScriptFailure::Memory)?;
+    let came = context.with(|ctx| {
+        furnish(&ctx, said).map_err(|_| Thrown::Known(ScriptFailure::Memory))?;
         let text = text_of_result(&ctx, code).catch(&ctx).map_err(|error| told(&error, said))?;
         match text {
-            Some(text) => serde_json::from_str(&text).map_err(|_| ScriptFailure::NoJson),
-            None => Err(ScriptFailure::NoJson),
+            Some(text) => serde_json::from_str(&text).map_err(|_| Thrown::Known(ScriptFailure::NoJson)),
+            None => Err(Thrown::Known(ScriptFailure::NoJson)),
         }
+    });
+    came.map_err(|thrown| match thrown {
+        Thrown::Known(failure) => failure,
+        Thrown::Null if usize::try_from(engine.memory_usage().malloc_size).is_ok_and(|taken| taken > MOSTLY) => {
+            ScriptFailure::Memory
+        }
+        Thrown::Null => ScriptFailure::Error,
     })
 }
+
+/// What a script ended with.
+enum Thrown {
+    /// Something that says what it is.
+    Known(ScriptFailure),
+    /// Null: the script's own, or the engine's, where it has no memory left for an error.
+    Null,
+}
+
+/// Memory beyond which an engine that throws null is out of it, in bytes.
+const MOSTLY: usize = MEMORY / 4 * 3;
 
 /// The result as JSON; `None` where it is nothing that JSON knows.
 fn text_of_result(ctx: &Ctx<'_>, code: &str) -> Result<Option<String>, Error> {
@@ -100,7 +118,7 @@ fn spelled<'js>(ctx: &Ctx<'js>, word: JsValue<'js>) -> Result<String, Error> {
 }
 
 /// What went wrong, said as an interpreter says it on a terminal.
-fn told(error: &CaughtError<'_>, said: &Said) -> ScriptFailure {
+fn told(error: &CaughtError<'_>, said: &Said) -> Thrown {
     let (message, line) = match error {
         CaughtError::Exception(exception) => {
             let message = exception.message().unwrap_or_default();
@@ -112,8 +130,11 @@ fn told(error: &CaughtError<'_>, said: &Said) -> ScriptFailure {
         CaughtError::Value(_) | CaughtError::Error(_) => (String::new(), error.to_string()),
     };
     let _cut = said.line(line.trim_end());
-    match message.as_str() {
+    if matches!(error, CaughtError::Value(value) if value.is_null()) {
+        return Thrown::Null;
+    }
+    Thrown::Known(match message.as_str() {
         "out of memory" | "Maximum call stack size exceeded" | "stack overflow" => ScriptFailure::Memory,
         _ => ScriptFailure::Error,
-    }
+    })
 }

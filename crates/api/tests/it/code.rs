@@ -371,6 +371,24 @@ async fn a_script_that_cannot_be_written_down_is_not_handed_over() {
     assert_eq!((gateway.count(), count(&calm, "SELECT count(*) FROM execution").await), (1, 1));
 }
 
+/// R4: that a script was let in is a fact, and without that fact it is not let in.
+#[tokio::test]
+async fn a_script_that_the_log_does_not_take_is_not_handed_over() {
+    let gateway = StubGateway::quiet();
+    let app = app(&gateway).await;
+    let owner = app.database().owner().await.unwrap();
+    let full = "CREATE FUNCTION full_log() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'no space is left' USING ERRCODE = 'disk_full'; END $$;
+        CREATE TRIGGER full_log BEFORE INSERT ON fact FOR EACH ROW
+            WHEN (NEW.kind = 'execution.code_accepted') EXECUTE FUNCTION full_log()";
+    owner.batch_execute(full).await.unwrap();
+    script(&app).await.refused(503, "unavailable");
+    assert_eq!((gateway.count(), count(&app, "SELECT count(*) FROM execution").await), (0, 0));
+    owner.batch_execute("DROP TRIGGER full_log ON fact").await.unwrap();
+    script(&app).await.expect(200);
+    assert_eq!(gateway.count(), 1);
+}
+
 /// R4: a process that dies between the row and the gateway's answer leaves an unknown run, which nobody hands over again,
 /// whether there are workers or not.
 #[tokio::test]

@@ -21,6 +21,7 @@ mod behalf;
 mod body;
 mod burden;
 mod code;
+mod code_killed;
 mod concurrency;
 mod contracts;
 mod dispatch;
