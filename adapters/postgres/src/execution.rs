@@ -1,6 +1,7 @@
 //! Executions: accepted in one statement, ended in one statement.
 
 mod accept;
+mod accept_code;
 mod accept_guest;
 mod accept_many;
 mod evidence;
@@ -12,6 +13,7 @@ mod list;
 mod progress;
 mod queue;
 mod review;
+mod settle;
 mod start;
 
 pub(crate) use accept_many::Accepts;
@@ -38,7 +40,7 @@ use fairway_domain::{
     execution::{
         Acceptance, Admission, Ending, Execution, Outcome, RunError, Status, StepRow,
         dispatch::{Claim, Claimed, Held, Start, Started, Stopping, Taken},
-        ports::{Accepted, AcceptedOn, ExecutionFilter, ExecutionStore, LapsedRun, LeaseState, RuntimeEntry},
+        ports::{Accepted, AcceptedOn, ExecutionFilter, ExecutionStore, Lapsed, LapsedRun, LeaseState, RuntimeEntry},
         progress::Progress,
     },
     id::{ArtifactId, ExecutionId},
@@ -135,7 +137,7 @@ impl ExecutionStore for Database {
     ) -> Result<Accepted, CommitError> {
         let asking = accept_many::Asking { scope, run: acceptance.clone(), on, key: key.cloned() };
         match &acceptance.admission {
-            Admission::Run { .. } | Admission::Deny(_) => self.accepts.commit(asking).await,
+            Admission::Run { .. } | Admission::Script { .. } | Admission::Deny(_) => self.accepts.commit(asking).await,
             Admission::Queue { .. } => self.queued_accepts.commit(asking).await,
         }
     }
@@ -152,8 +154,8 @@ impl ExecutionStore for Database {
         lease::hand_back(self, scope, held).await
     }
 
-    async fn take_lapsed(&self, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError> {
-        lease::take_lapsed(self, lease).await
+    async fn take_lapsed(&self, lease: Uuid, whose: Lapsed) -> Result<Vec<LapsedRun>, StoreError> {
+        lease::take_lapsed(self, lease, whose).await
     }
 
     async fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {

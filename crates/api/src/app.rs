@@ -133,6 +133,8 @@ fn routes(config: &mut impl Mount) {
         .service(execution::cancel::cancel_execution)
         .service(execution::review::read_execution_review)
         .service(execution::review::review_execution)
+        .service(execution::settle::settle_execution)
+        .service(execution::code::run_code)
         .service(execution::events::read_execution_events)
         .service(evidence::read_evidence_graph)
         .service(evidence::read_evidence_artifact)

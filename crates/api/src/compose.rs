@@ -14,7 +14,7 @@ use fairway_artifacts::Artifacts;
 use fairway_calling::GuardedCaller;
 use fairway_domain::{
     asset::ports::ArtifactStore,
-    execution::{dispatch::Dispatch, outward::Outward, provider::Provider},
+    execution::{code::CodeGateway, dispatch::Dispatch, outward::Outward, provider::Provider},
     id::Ids,
     redaction::Redactor,
     secret::{Secret, Secrets},
@@ -30,6 +30,7 @@ use fairway_operations::{
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresLine};
 use fairway_providers::{Account, Accounts, Anthropic, Connection, Local, OpenAi};
+use fairway_sandbox::{Embedded, External};
 use fairway_secrets::{Places, Vault};
 use fairway_splitting::Splitting;
 use std::{sync::Arc, time::Duration};
@@ -115,6 +116,8 @@ pub struct Parts {
     pub provider: Arc<dyn Provider>,
     /// Who calls the addresses of tools and hooks.
     pub outward: Arc<dyn Outward>,
+    /// Who runs scripts.
+    pub gateway: Arc<dyn CodeGateway>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
     /// Where identifiers come from.
@@ -138,10 +141,22 @@ impl Parts {
         Ok(Self {
             artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("the artifact store")?),
             provider: Arc::new(Accounts::new(accounts)),
+            gateway: gateway(settings, &guard)?,
             outward: Arc::new(GuardedCaller::new(guard, secrets)),
             clock: Arc::new(SystemClock),
             ids: Arc::new(SystemIds),
         })
+    }
+}
+
+/// The runtime gateway: this program's own, unless another one is named.
+fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn CodeGateway>> {
+    match &settings.runtime_gateway {
+        None => Ok(Arc::new(Embedded::new())),
+        Some(address) => {
+            let external = External::new(guard, address.as_str()).context("the runtime gateway")?;
+            Ok(Arc::new(external))
+        }
     }
 }
 
@@ -216,6 +231,7 @@ fn stores(database: &Database) -> Stores {
         rollouts: shared.clone(),
         executions: shared.clone(),
         reviews: shared.clone(),
+        settlements: shared.clone(),
         audit: shared.clone(),
         idempotency: shared,
     }
@@ -251,8 +267,8 @@ impl Process {
                 embedding: settings.embedding_model.clone(),
             },
         };
-        let Parts { artifacts, provider, outward, clock, ids } = parts;
-        let services = Services::new(stores(&relays), artifacts, (provider, outward), (clock, ids), runs);
+        let Parts { artifacts, provider, outward, gateway, clock, ids } = parts;
+        let services = Services::new(stores(&relays), artifacts, (provider, outward, gateway), (clock, ids), runs);
         Ok(Self {
             url,
             services,
@@ -333,11 +349,9 @@ impl Process {
         let line = Arc::new(PostgresLine::new(self.url.clone()));
         let services = self.services.clone();
         relays.spawn(async move { services.exchange_signals(line).await });
-        if !self.dispatch.has_workers() {
-            relays.spawn(recover_forever(self.services.clone()));
-            return Ok(relays);
-        }
-        if works == Works::Yes {
+        // Nobody else ends scripts whose process died; where there are workers, they go on with everything else.
+        relays.spawn(recover_forever(self.services.clone()));
+        if self.dispatch.has_workers() && works == Works::Yes {
             let options = DatabaseOptions {
                 url: self.url.clone(),
                 connections: CONNECTIONS_PER_WORKER,

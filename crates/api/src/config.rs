@@ -90,6 +90,8 @@ pub struct Settings {
     pub secrets_dir: Option<PathBuf>,
     /// The vault that keeps secrets.
     pub vault: Option<VaultSettings>,
+    /// The address of the runtime gateway; `None` for the embedded one.
+    pub runtime_gateway: Option<Url>,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Whether traces go to a collector.
@@ -201,6 +203,7 @@ impl Settings {
             egress_allow: raw.read(&setting::EGRESS_ALLOW, value::allowances)?,
             secrets_dir: raw.read_set(&setting::SECRETS_DIR, value::directory)?,
             vault: vault(&raw)?,
+            runtime_gateway: raw.read(&setting::RUNTIME_GATEWAY_URL, value::gateway)?,
             log: LogSettings {
                 filter: raw.read(&setting::LOG, value::log_filter)?,
                 format: raw.read(&setting::LOG_FORMAT, value::log_format)?,

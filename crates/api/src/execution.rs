@@ -2,11 +2,13 @@
 
 pub(crate) mod behalf;
 pub(crate) mod cancel;
+pub(crate) mod code;
 pub(crate) mod crowd;
 pub(crate) mod events;
 pub(crate) mod list;
 mod preference;
 pub(crate) mod review;
+pub(crate) mod settle;
 pub(crate) mod tool;
 
 use crate::memory::session;
@@ -40,7 +42,7 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_operations::{
-    execution::{Answer as Run, ExecuteRequest, Patience, ReadExecution},
+    execution::{Answer as Run, Asks, ExecuteRequest, Patience, ReadExecution},
     share_link::Arrival,
 };
 use serde::{Deserialize, Serialize};
@@ -306,11 +308,11 @@ pub(crate) async fn execute_workload(
     let (environment, lane) = (fields.read(environment), fields.read(lane(chosen.as_deref())));
     let session = fields.read(session(session_id.as_deref()));
     let patience = fields.read(preference::patience(request.headers(), query.mode.as_deref()));
-    let inputs = inputs.unwrap_or_default();
+    let asks = Asks::Inputs(inputs.unwrap_or_default());
     let (pass, address) = (visit.pass, Some(visit.address));
     let wanted = fields.whole(|| {
         let (environment, lane, session, patience) = (environment?, lane?, session?, patience?);
-        Some(ExecuteRequest { slug, environment, inputs, lane, session, patience, on_behalf_of, pass, address })
+        Some(ExecuteRequest { slug, environment, asks, lane, session, patience, on_behalf_of, pass, address })
     })?;
     let run = api.services.execute((api.mode, &claims, request_id()), &wanted, key.as_ref()).await?;
     if !run.replayed {

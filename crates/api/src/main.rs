@@ -46,6 +46,9 @@ enum Command {
     VerifyArtifacts,
     /// Print the OpenAPI document.
     Openapi,
+    /// Run the one script that comes on the standard input, confined. The server starts this itself.
+    #[command(hide = true)]
+    Sandbox,
     /// About the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -59,6 +62,9 @@ enum ConfigCommand {
 
 fn main() -> ExitCode {
     let line = CommandLine::parse();
+    if matches!(line.command, Command::Sandbox) {
+        return fairway_sandbox::serve();
+    }
     match run(&line) {
         Ok(code) => code,
         Err(error) => {
@@ -77,6 +83,8 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
     // One provider of cryptography for everything that speaks TLS; a second call would only be told so.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match &line.command {
+        // Done before anything else.
+        Command::Sandbox => {}
         Command::Openapi => {
             print!("{}", document::as_json()?);
         }

@@ -31,7 +31,7 @@ use fairway_domain::{
 };
 use fairway_operations::{
     access::Claims,
-    execution::{ExecuteRequest, Patience},
+    execution::{Asks, ExecuteRequest, Patience},
     knowledge::{KnowledgeQuery, Retrieval},
     tool,
 };
@@ -149,7 +149,7 @@ impl Call<'_> {
                 let wanted = ExecuteRequest {
                     slug: workload,
                     environment,
-                    inputs,
+                    asks: Asks::Inputs(inputs),
                     lane: None,
                     on_behalf_of: self.on_behalf_of,
                     pass: None,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::accounting::Account;
 use crate::asking;
+use crate::code_mode;
 use crate::existence;
 use crate::million;
 use crate::overload;
@@ -93,6 +94,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
     judged.extend(existence::judge(&findings.existence));
     judged.extend(overload::judge(findings.overload.as_ref()));
     judged.extend(queued::judge(findings.queued.as_ref()));
+    judged.push(code_mode::judge(findings.code_mode.as_ref()));
     judged.extend(asking::judge(findings.asking.as_ref()));
     judged.extend(million::judge(findings.million.as_ref()));
     let median = findings.cold_start.read().median;

@@ -11,6 +11,7 @@ mod bar;
 mod beside;
 mod catalogue;
 mod child;
+mod code_mode;
 mod cold_start;
 mod connection;
 mod existence;

@@ -12,6 +12,7 @@ use crate::asking::{self, Asking};
 use crate::bar::CLIENTS;
 use crate::beside::{Beside, ROUNDS};
 use crate::child::Running;
+use crate::code_mode::{self, CodeMode};
 use crate::cold_start::{self, ColdStart};
 use crate::existence::{self, Compared};
 use crate::furniture::{Furniture, Workload};
@@ -83,6 +84,8 @@ pub(crate) struct Findings {
     pub(crate) overload: Option<Overload>,
     /// Runs that wait in line, where they were asked for.
     pub(crate) queued: Option<Queued>,
+    /// Scripts, where they were asked for.
+    pub(crate) code_mode: Option<CodeMode>,
     /// Runs whose model is asked over HTTP, where they were asked for.
     pub(crate) asking: Option<Asking>,
     /// Lookups among a million pieces, where they were asked for.
@@ -98,7 +101,15 @@ pub(crate) struct Findings {
 pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) -> Result<Report> {
     let machine = Machine::here(postgres.major());
     let rows: Vec<Row> = Row::ALL.into_iter().filter(|row| is_asked_for(*row, plan)).collect();
-    let parts = [existence::NAME, overload::NAME, queued::NAME, asking::NAME, asking::FIRST_PART, million::NAME];
+    let parts = [
+        existence::NAME,
+        overload::NAME,
+        queued::NAME,
+        code_mode::NAME,
+        asking::NAME,
+        asking::FIRST_PART,
+        million::NAME,
+    ];
     if rows.is_empty() && !parts.iter().any(|name| part_is_asked_for(name, plan)) {
         bail!("no row has such a name");
     }
@@ -137,6 +148,7 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
                 existence: Vec::new(),
                 overload: None,
                 queued: None,
+                code_mode: None,
                 asking: None,
                 million: None,
                 memory_after: 0,
@@ -211,6 +223,10 @@ impl Bench<'_> {
         if part_is_asked_for(existence::NAME, self.plan) {
             say("reads of what is somebody else's");
             findings.existence = existence::measure(self.server.address, &self.furniture).await?;
+        }
+        if part_is_asked_for(code_mode::NAME, self.plan) {
+            say("scripts");
+            findings.code_mode = Some(code_mode::measure(&self.server, &self.furniture).await?);
         }
         if part_is_asked_for(overload::NAME, self.plan) {
             say("five times as much as can be done");

@@ -125,6 +125,10 @@ fact_kinds! {
     ReleaseReviewed = "release.reviewed",
     /// Somebody wanted to approve a release that they had made, where that is not allowed.
     SelfApprovalRefused = "release.self_approval_refused",
+    /// A script was let in, and is about to be handed over.
+    CodeAccepted = "execution.code_accepted",
+    /// A person said how a run came out of which nobody else can say so.
+    ExecutionSettled = "execution.settled",
     /// A run ended.
     ExecutionEnded = "execution.ended",
     /// A run was refused by policy.

@@ -1,5 +1,6 @@
 //! Executions: runs of a workload, from acceptance to their one end.
 
+pub mod code;
 pub mod dispatch;
 pub mod outward;
 pub mod plan;
@@ -10,6 +11,7 @@ pub mod retrieval;
 pub mod review;
 pub mod routing;
 pub mod run;
+pub mod settle;
 pub mod tool;
 
 use crate::{
@@ -246,6 +248,18 @@ pub enum Admission {
         /// How long the run may take, by the database's clock.
         deadline_in: Duration,
     },
+    /// The same for a script. Nobody goes on with it elsewhere, and the fact that it was let in is stored before anybody is
+    /// handed it.
+    Script {
+        /// The fencing token: only its holder may end the run.
+        lease: Uuid,
+        /// How long the lease lasts unless renewed, by the database's clock.
+        lease_for: Duration,
+        /// How long the run may take, by the database's clock.
+        deadline_in: Duration,
+        /// What tells it.
+        fact: Box<Fact>,
+    },
     /// A place in line.
     Queue {
         /// Most runs of the tenant that may stand there.
@@ -253,6 +267,17 @@ pub enum Admission {
     },
     /// A refusal, with the fact that tells it.
     Deny(Box<Fact>),
+}
+
+impl Admission {
+    /// Whether the process that lets it in works on it.
+    #[must_use]
+    pub const fn is_run_here(&self) -> bool {
+        match self {
+            Self::Run { .. } | Self::Script { .. } => true,
+            Self::Queue { .. } | Self::Deny(_) => false,
+        }
+    }
 }
 
 /// How a run ended: what the finish commit stores.
@@ -346,9 +371,10 @@ impl RunRef<'_> {
             "output_digest": output_digest,
         });
         let categories: &[Category] = match outcome {
-            Outcome::Failure | Outcome::Timeout => &[Category::Executions],
+            // One that is unknown waits for a person who settles it.
+            Outcome::Failure | Outcome::Timeout | Outcome::Unknown => &[Category::Executions],
             Outcome::Denied => &[Category::Executions, Category::ComplianceFindings],
-            Outcome::Success | Outcome::Cancelled | Outcome::Unknown => &[],
+            Outcome::Success | Outcome::Cancelled => &[],
         };
         self.fact(FactKind::ExecutionEnded, detail, stamp).concerning(categories.iter().copied())
     }

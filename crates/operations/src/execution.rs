@@ -2,6 +2,7 @@
 
 pub(crate) mod admission;
 mod behalf;
+pub(crate) mod code;
 mod control;
 mod documents;
 mod engine;
@@ -14,6 +15,7 @@ mod recovery;
 mod remember;
 mod review;
 mod run;
+mod settle;
 mod start;
 mod stop;
 mod worker;
@@ -21,6 +23,7 @@ mod worker;
 pub(crate) use plan::source;
 
 pub use crate::signal::Following;
+pub use code::Asks;
 pub use evidence::{Disclosure, ExecutionQuery, ReadExecution};
 pub use follow::{Heard, Told};
 pub use recovery::recover_forever;

@@ -10,7 +10,7 @@ use fairway_domain::{
         ports::{ArtifactError, BlockingRelease},
     },
     environment::EnvironmentRefusal,
-    execution::review::ReviewRefusal,
+    execution::{review::ReviewRefusal, settle::SettleRefusal},
     flow::FlowProblem,
     id::ExecutionId,
     knowledge::document::KnowledgeRefusal,
@@ -129,6 +129,9 @@ pub enum Failure {
     /// About reviewing what a run answered.
     #[error(transparent)]
     Review(#[from] ReviewRefusal),
+    /// About settling how a run came out.
+    #[error(transparent)]
+    Settle(#[from] SettleRefusal),
     /// About tools.
     #[error(transparent)]
     Tool(#[from] ToolRefusal),
@@ -170,6 +173,9 @@ pub enum RunRefusal {
     /// As many runs of the tenant wait in line as may.
     #[error("too many runs wait")]
     LineFull,
+    /// As many scripts of the tenant run as may.
+    #[error("too many scripts run")]
+    TooManyScripts,
     /// The run has ended, or nobody can stop it any more.
     #[error("the run cannot be cancelled any more")]
     NotCancellable,
@@ -190,6 +196,7 @@ impl RunRefusal {
             Self::PrincipalNotBound => "principal_not_bound",
             Self::NoAsync => "async_dispatch_unavailable",
             Self::LineFull => "queue_full",
+            Self::TooManyScripts => "too_many_scripts",
             Self::NotCancellable => "execution_not_cancellable",
             Self::Unsettled(_) => "unavailable",
         }

@@ -7,7 +7,7 @@ use crate::{
     Failure, RunRefusal, Services,
     access::{Claims, Operation, gate},
     asset::judged,
-    execution::{ExecuteRequest, Patience},
+    execution::{Asks, ExecuteRequest, Patience},
 };
 use fairway_domain::{
     access::{ActorRef, Caller},
@@ -159,11 +159,11 @@ impl Services {
             slug: named(SLUG)?,
             environment: named(ENVIRONMENT)?,
             // Who asked, and for where, is no business of the model: only the message is said to it.
-            inputs: Map::from_iter([
+            asks: Asks::Inputs(Map::from_iter([
                 ("message".to_owned(), json!(description.as_str())),
                 ("requested_by".to_owned(), json!(caller.actor.to_string())),
                 ("workspace_id".to_owned(), json!(workspace)),
-            ]),
+            ])),
             session: None,
             lane: None,
             on_behalf_of: None,

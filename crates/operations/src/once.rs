@@ -2,7 +2,7 @@
 
 use crate::{Failure, RunRefusal, Services};
 use fairway_domain::{
-    execution::review::ReviewRefusal,
+    execution::{review::ReviewRefusal, settle::SettleRefusal},
     idempotency::{KeyedOutcome, Known, Outcome, RequestKey},
     store::Revision,
     tenant::TenantScope,
@@ -121,6 +121,7 @@ impl Services {
                 | Failure::PreconditionFailed
                 | Failure::Run(RunRefusal::NotCancellable)
                 | Failure::Review(ReviewRefusal::NotPending)
+                | Failure::Settle(SettleRefusal::NotUnknown)
         );
         if echo && let Some(outcome) = self.earlier(scope, key).await? {
             return Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) });

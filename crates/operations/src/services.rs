@@ -2,7 +2,7 @@
 
 use crate::{
     access::IdentityMode,
-    execution::{live::LiveRuns, plan::PlanCache},
+    execution::{code::Scripts, live::LiveRuns, plan::PlanCache},
     generator::Provisioning,
     knowledge::KnowledgeSettings,
     release::{ActiveReleaseCache, Said},
@@ -19,7 +19,10 @@ use fairway_domain::{
     },
     audit::{AuditStore, Stamp},
     environment::EnvironmentStore,
-    execution::{dispatch::Dispatch, outward::Outward, ports::ExecutionStore, provider::Provider, review::ReviewStore},
+    execution::{
+        code::CodeGateway, dispatch::Dispatch, outward::Outward, ports::ExecutionStore, provider::Provider,
+        review::ReviewStore, settle::SettlementStore,
+    },
     id::{AssetVersionId, Ids, NamespaceId, TenantId, WorkspaceId},
     idempotency::IdempotencyStore,
     knowledge::ports::KnowledgeStore,
@@ -83,6 +86,8 @@ pub struct Stores {
     pub executions: Arc<dyn ExecutionStore>,
     /// Those that wait for a person.
     pub reviews: Arc<dyn ReviewStore>,
+    /// What people say of runs of which nobody knows.
+    pub settlements: Arc<dyn SettlementStore>,
     /// The audit log.
     pub audit: Arc<dyn AuditStore>,
     /// Idempotency keys.
@@ -142,6 +147,8 @@ pub struct Services {
     pub(crate) provider: Arc<dyn Provider>,
     /// Calls the addresses of tools and hooks.
     pub(crate) outward: Arc<dyn Outward>,
+    /// Runs scripts.
+    pub(crate) gateway: Arc<dyn CodeGateway>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn Ids>,
     pub(crate) settings: Settings,
@@ -155,6 +162,7 @@ pub struct Services {
     pub(crate) refused: Refused,
     pub(crate) wake: Arc<Wake>,
     pub(crate) live: Arc<LiveRuns>,
+    pub(crate) scripts: Arc<Scripts>,
     pub(crate) signals: Arc<Signals>,
 }
 
@@ -164,7 +172,7 @@ impl Services {
     pub fn new(
         stores: Stores,
         artifacts: Arc<dyn ArtifactStore>,
-        (provider, outward): (Arc<dyn Provider>, Arc<dyn Outward>),
+        (provider, outward, gateway): (Arc<dyn Provider>, Arc<dyn Outward>, Arc<dyn CodeGateway>),
         (clock, ids): (Arc<dyn Clock>, Arc<dyn Ids>),
         settings: Settings,
     ) -> Self {
@@ -173,6 +181,7 @@ impl Services {
             artifacts,
             provider,
             outward,
+            gateway,
             clock,
             ids,
             settings,
@@ -183,6 +192,7 @@ impl Services {
             refused: Refused::new(),
             wake: Arc::default(),
             live: Arc::default(),
+            scripts: Arc::default(),
             signals: Arc::default(),
         }
     }

@@ -8,14 +8,19 @@ mod given;
 pub use client::{Answer, Client, Request};
 pub use given::{ActiveWorkload, Given, Version};
 
-use crate::{FaultyArtifacts, FaultyLine, TestDatabase};
+use crate::{FaultyArtifacts, FaultyLine, StubGateway, TestDatabase};
 use anyhow::Context as _;
 use fairway_api::{
     compose::{Parts, Process, Works},
     config::Settings,
     serve,
 };
-use fairway_domain::{asset::ports::ArtifactStore, execution::provider::Provider, id::Ids, time::Clock};
+use fairway_domain::{
+    asset::ports::ArtifactStore,
+    execution::{code::CodeGateway, provider::Provider},
+    id::Ids,
+    time::Clock,
+};
 use fairway_operations::Services;
 use std::{
     ffi::OsString,
@@ -55,6 +60,7 @@ pub struct Builder {
     faults: Option<Arc<FaultyArtifacts>>,
     artifacts: Option<Arc<dyn ArtifactStore>>,
     provider: Option<Arc<dyn Provider>>,
+    gateway: Option<Arc<dyn CodeGateway>>,
     clock: Option<Arc<dyn Clock>>,
     ids: Option<Arc<dyn Ids>>,
     works_not: bool,
@@ -93,6 +99,13 @@ impl Builder {
     #[must_use]
     pub fn provider(mut self, provider: Arc<dyn Provider>) -> Self {
         self.provider = Some(provider);
+        self
+    }
+
+    /// Has scripts run by this gateway.
+    #[must_use]
+    pub fn gateway(mut self, gateway: Arc<dyn CodeGateway>) -> Self {
+        self.gateway = Some(gateway);
         self
     }
 
@@ -161,6 +174,12 @@ impl Builder {
         let mut parts = Parts::of(&settings)?;
         parts.artifacts = self.artifacts.unwrap_or(parts.artifacts);
         parts.provider = self.provider.unwrap_or(parts.provider);
+        parts.gateway = match (self.gateway, &settings.runtime_gateway) {
+            (Some(gateway), _) => gateway,
+            (None, Some(_)) => parts.gateway,
+            // This program is a test, and no server whose children are sandboxes.
+            (None, None) => StubGateway::quiet(),
+        };
         parts.clock = self.clock.unwrap_or(parts.clock);
         parts.ids = self.ids.unwrap_or(parts.ids);
         if let Some(faults) = self.faults {

@@ -11,6 +11,7 @@ mod endpoint;
 mod gateway;
 mod line;
 mod provider;
+mod scripts;
 
 pub use app::TestApp;
 pub use artifacts::{ArtifactFault, FaultyArtifacts};
@@ -22,6 +23,7 @@ pub use endpoint::{Asked, FaultyEndpoint, Script};
 pub use gateway::{GATEWAY_KEY, Gateway};
 pub use line::{Cut, FaultyLine, LineFault, Made};
 pub use provider::{Behaviour, StubProvider};
+pub use scripts::{Gateways, StubGateway};
 
 /// Whether tests that have a long form are asked for it, as `cargo xtask model` does.
 #[must_use]

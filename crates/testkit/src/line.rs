@@ -33,6 +33,8 @@ pub enum Cut {
     Behind,
     /// It is sent, and the line is gone at once. It arrives late: whoever asks again at once is there before it.
     Between,
+    /// It is done, and its answer is kept back for as long as the connection lasts. None is ever drawn.
+    Withheld,
 }
 
 /// How late is late: longer than a client waits before it asks again.
@@ -221,7 +223,7 @@ impl Shared {
                         match cut {
                             // What leads up to the end changes nothing without it.
                             Some(Cut::Before) => return server.write(&sent).await,
-                            None | Some(Cut::Behind | Cut::Between) => sent.extend_from_slice(&frame),
+                            None | Some(Cut::Behind | Cut::Between | Cut::Withheld) => sent.extend_from_slice(&frame),
                         }
                         asked += 1;
                         match cut {
@@ -232,6 +234,12 @@ impl Shared {
                             Some(Cut::Behind) => {
                                 server.write(&sent).await?;
                                 return swallow(&mut client, &mut server, asked - answered).await;
+                            }
+                            Some(Cut::Withheld) => {
+                                server.write(&sent).await?;
+                                swallow(&mut client, &mut server, asked - answered).await?;
+                                while client.fill().await? {}
+                                return Ok(());
                             }
                         }
                     }

@@ -1,6 +1,9 @@
 //! Accepting a run: one statement that writes everything, or nothing when what it was decided on has moved.
 
-use super::accept_guest;
+use super::{
+    accept_code::{SCRIPT, SCRIPT_KEYED},
+    accept_guest,
+};
 use crate::{
     database::{Param, commit},
     row::{Columns, known},
@@ -8,7 +11,7 @@ use crate::{
 use deadpool_postgres::Pool;
 use fairway_domain::{
     access::ActorRef,
-    audit::leaf_hash,
+    audit::{Fact, leaf_hash},
     execution::{
         Acceptance, Admission, Status,
         dispatch::Sender,
@@ -189,7 +192,7 @@ pub(super) async fn accept(
     let input_digest = input_digest.as_slice();
     let started = run.started_at.moment();
     let (status, outcome, finished) = match &run.admission {
-        Admission::Run { .. } => (Status::Running.as_str(), None, None),
+        Admission::Run { .. } | Admission::Script { .. } => (Status::Running.as_str(), None, None),
         Admission::Queue { .. } => (Status::Queued.as_str(), None, None),
         Admission::Deny(_) => {
             (Status::Denied.as_str(), Some(fairway_domain::execution::Outcome::Denied.as_str()), Some(started))
@@ -229,11 +232,21 @@ pub(super) async fn accept(
         &sender,
     ];
     let (lease, room, fact);
+    let stored = |fact: &Fact| {
+        let body = fact.canonical_bytes(scope.tenant());
+        (fact.fact_id.uuid(), fact.kind.as_str(), leaf_hash(&body).to_vec(), body)
+    };
     let (plain, keyed) = match &run.admission {
         Admission::Run { lease: token, lease_for, deadline_in } => {
             lease = (token, lease_for.as_secs_f64(), deadline_in.as_secs_f64());
             params.extend_from_slice(&[lease.0, &lease.1, &lease.2]);
             (RUN, RUN_KEYED)
+        }
+        Admission::Script { lease: token, lease_for, deadline_in, fact: told } => {
+            lease = (token, lease_for.as_secs_f64(), deadline_in.as_secs_f64());
+            fact = stored(told);
+            params.extend_from_slice(&[lease.0, &lease.1, &lease.2, &fact.0, &fact.1, &fact.3, &fact.2]);
+            (SCRIPT, SCRIPT_KEYED)
         }
         Admission::Queue { most } => {
             room = i64::from(*most);
@@ -241,8 +254,7 @@ pub(super) async fn accept(
             (QUEUE, QUEUE_KEYED)
         }
         Admission::Deny(denied) => {
-            let body = denied.canonical_bytes(scope.tenant());
-            fact = (denied.fact_id.uuid(), denied.kind.as_str(), leaf_hash(&body).to_vec(), body);
+            fact = stored(denied);
             params.extend_from_slice(&[&fact.0, &fact.1, &fact.3, &fact.2]);
             (DENY, DENY_KEYED)
         }
@@ -251,7 +263,7 @@ pub(super) async fn accept(
     let (link, result_token) = (guest.share_link.map(ShareLinkId::uuid), guest.result_token.as_ref());
     let result_token = result_token.map(|hash| hash.bytes().as_slice());
     let delegate = guest.delegate.as_ref().map(ActorRef::to_string);
-    let (plain, keyed) = if guest.is_nobody() {
+    let (plain, keyed) = if guest.is_nobody() || matches!(run.admission, Admission::Script { .. }) {
         (plain, keyed)
     } else {
         params.extend_from_slice(&[&link, &result_token, &delegate]);

@@ -60,7 +60,8 @@ const DENY_KEYED: &str = concat!(
 /// The statement without a key, and the one with it.
 pub(super) const fn statements(admission: &Admission) -> (&'static str, &'static str) {
     match admission {
-        Admission::Run { .. } => (RUN, RUN_KEYED),
+        // Nobody is let in with a script by anything but a right of its own.
+        Admission::Run { .. } | Admission::Script { .. } => (RUN, RUN_KEYED),
         Admission::Queue { .. } => (QUEUE, QUEUE_KEYED),
         Admission::Deny(_) => (DENY, DENY_KEYED),
     }

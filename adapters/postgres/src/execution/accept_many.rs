@@ -164,13 +164,16 @@ impl Commit for Accepts {
     type Done = Accepted;
     const WHAT: &'static str = "accepts of runs";
 
-    /// A denial has another statement and is rare; so has a run of somebody who was let in by a share link or without a
+    /// A denial has another statement and is rare; so has a script, and so has a run of somebody who was let in by a share link or without a
     /// name. Of two with one key the second has to find the first's row.
     fn shares(asking: &Asking, in_front: &[&Asking]) -> bool {
         let taken = |key: &RequestKey| {
             in_front.iter().any(|other| other.key.as_ref().is_some_and(|other| other.key == key.key))
         };
-        let plain = !matches!(asking.run.admission, Admission::Deny(_)) && asking.run.guest.is_nobody();
+        let plain = match asking.run.admission {
+            Admission::Run { .. } | Admission::Queue { .. } => asking.run.guest.is_nobody(),
+            Admission::Script { .. } | Admission::Deny(_) => false,
+        };
         plain && !asking.key.as_ref().is_some_and(taken)
     }
 
@@ -290,7 +293,7 @@ impl<'a> Many<'a> {
                 self.deadline_in.push(deadline_in.as_secs_f64());
             }
             Admission::Queue { most } => self.most = Some(i64::from(*most)),
-            Admission::Deny(_) => return,
+            Admission::Script { .. } | Admission::Deny(_) => return,
         }
         self.tenants.push(scope.tenant().uuid());
         self.workloads.push(run.workload_id.uuid());

@@ -9,7 +9,7 @@ use fairway_domain::{
     access::ActorRef,
     execution::{
         dispatch::Held,
-        ports::{LapsedRun, LeaseState},
+        ports::{Doing, Lapsed, LapsedRun, LeaseState},
     },
     id::ExecutionId,
     store::StoreError,
@@ -52,10 +52,14 @@ pub(super) async fn hand_back(database: &Database, scope: TenantScope, held: Hel
     database.write_repeatable(SQL, &params).await.map(|_| ())
 }
 
-pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError> {
+pub(super) async fn take_lapsed(database: &Database, lease: Uuid, whose: Lapsed) -> Result<Vec<LapsedRun>, StoreError> {
+    let every = match whose {
+        Lapsed::All => true,
+        Lapsed::Scripts => false,
+    };
     let sql = format!(
         "WITH lapsed AS (
-            SELECT tenant_id, execution_id FROM execution_lease WHERE lapses_at < fairway_now()
+            SELECT tenant_id, execution_id FROM execution_lease WHERE lapses_at < fairway_now() AND (script OR $3)
             ORDER BY lapses_at LIMIT $2 FOR UPDATE SKIP LOCKED
          ),
          taken AS (
@@ -63,9 +67,9 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<
             FROM lapsed WHERE execution_lease.tenant_id = lapsed.tenant_id
                 AND execution_lease.execution_id = lapsed.execution_id
             RETURNING execution_lease.tenant_id, execution_lease.execution_id, deadline_at < fairway_now() AS overdue,
-                cancelled_by
+                cancelled_by, script
          )
-         SELECT taken.tenant_id, taken.overdue, taken.cancelled_by, execution.input_digest, {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE_OF_EACH},
+         SELECT taken.tenant_id, taken.script, taken.overdue, taken.cancelled_by, execution.input_digest, {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE_OF_EACH},
             (SELECT body::json -> 'workload' ->> 'owner_ref' FROM evidence_snapshot AS chain
              WHERE chain.tenant_id = execution.tenant_id AND chain.digest = execution.snapshot) AS owner_ref,
             (SELECT bool_or('notify_owner' = ANY(obligations)) FROM policy_decision AS decision
@@ -73,7 +77,7 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<
          FROM taken JOIN execution ON execution.tenant_id = taken.tenant_id
             AND execution.execution_id = taken.execution_id"
     );
-    let rows = database.write_repeatable(&sql, &[&lease, &BATCH]).await?;
+    let rows = database.write_repeatable(&sql, &[&lease, &BATCH, &every]).await?;
     rows.iter()
         .map(|row| {
             let digest: &[u8] = row.column("input_digest")?;
@@ -84,6 +88,7 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid) -> Result<Vec<
                 execution: execution(row)?,
                 input_digest: known("input_digest", digest.try_into().ok())?,
                 lease,
+                doing: if row.column("script")? { Doing::Script } else { Doing::Steps },
                 overdue: row.column("overdue")?,
                 cancelled_by: cancelled_by.map(|by| known("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
                 tells_owner: if owed { row.column("owner_ref")? } else { None },

@@ -29,10 +29,10 @@ const TENANTS: i32 = 16;
 
 /// Those who fell silent first, the longest silent first; then the line, tenant by tenant from the one whose turn it is and
 /// round to it again, each tenant's in the order in which they came. Rows that somebody else takes at this moment are passed
-/// over. What was handed back in order has lapsed since ever, and nobody is counted as having fallen silent.
+/// over, and so are scripts, with which nobody goes on. What was handed back in order has lapsed since ever, and nobody is counted as having fallen silent.
 const CLAIM: &str = "WITH RECURSIVE silent AS (
         SELECT tenant_id, execution_id FROM execution_lease
-        WHERE lapses_at < fairway_now() AND tenant_id <> ALL ($7::uuid[])
+        WHERE lapses_at < fairway_now() AND tenant_id <> ALL ($7::uuid[]) AND NOT script
         ORDER BY lapses_at LIMIT least($4::bigint, $5::bigint) FOR UPDATE SKIP LOCKED
     ),
     resumed AS (

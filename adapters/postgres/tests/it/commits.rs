@@ -4,10 +4,12 @@ mod knowledge;
 pub(crate) mod memory;
 mod release;
 mod review;
+mod settle;
 mod share_link;
 
 use crate::stage::{
-    Stage, acceptance, actor, claim, ending, fresh, new_asset, new_workload, queued, refused, said, scope, slug, stamp,
+    Stage, acceptance, actor, claim, ending, fresh, new_asset, new_workload, queued, refused, said, scope, script,
+    slug, stamp,
 };
 use fairway_domain::{
     access::{
@@ -58,9 +60,9 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 }
 
 /// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and
-/// `ExecutionStore::accept` stands five times: for runs of guests and others, let in at once or into the line, or refused.
-/// One that is let in has its fact when it ends.
-pub(crate) const COMMITS: [Commit; 50] = [
+/// `ExecutionStore::accept` stands six times: for runs of guests and others, let in at once or into the line, or refused,
+/// and for scripts. One that is let in has its fact when it ends; that a script is let in is a fact besides.
+pub(crate) const COMMITS: [Commit; 52] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -102,6 +104,7 @@ pub(crate) const COMMITS: [Commit; 50] = [
     Commit { method: "ExecutionStore::accept", tells: None, takes_key: true },
     Commit { method: "ExecutionStore::accept (queued)", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (refused)", FactKind::ExecutionDenied),
+    keyed("ExecutionStore::accept (script)", FactKind::CodeAccepted),
     Commit { method: "ExecutionStore::accept (guest)", tells: None, takes_key: true },
     keyed("ExecutionStore::accept (guest, refused)", FactKind::ExecutionDenied),
     keyless("ExecutionStore::finish", FactKind::ExecutionEnded),
@@ -111,6 +114,7 @@ pub(crate) const COMMITS: [Commit; 50] = [
     Commit { method: "ExecutionStore::advance", tells: None, takes_key: false },
     keyed("ReviewStore::commit_end", FactKind::ExecutionEnded),
     keyed("ReviewStore::commit_end (whenever)", FactKind::ExecutionEnded),
+    keyed("SettlementStore::commit_settlement", FactKind::ExecutionEnded),
 ];
 
 /// Why a commit must not happen.
@@ -198,6 +202,7 @@ impl Commit {
             "ExecutionStore::accept (queued)" => accept(stage, queued).await,
             "ExecutionStore::start" => start(stage).await,
             "ExecutionStore::advance" => advance(stage).await,
+            "ExecutionStore::accept (script)" => accept(stage, script).await,
             "ExecutionStore::accept (refused)" => accept(stage, refused).await,
             "ExecutionStore::accept (guest)" => share_link::use_of_link(stage, acceptance).await,
             "ExecutionStore::accept (guest, refused)" => share_link::use_of_link(stage, refused).await,
@@ -205,6 +210,7 @@ impl Commit {
             "ExecutionStore::finish (remembered)" => memory::end(stage).await,
             "MemoryStore::commit_erasure" => memory::erasure(stage).await,
             "ExecutionStore::finish (to be reviewed)" => review::asked(stage).await,
+            "SettlementStore::commit_settlement" => settle::settled(stage).await,
             "ReviewStore::commit_end" => review::judged(stage).await,
             "ReviewStore::commit_end (whenever)" => review::lapsed(stage).await,
             other => panic!("nobody knows how to decide {other}"),

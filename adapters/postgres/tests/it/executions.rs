@@ -1,6 +1,7 @@
 //! Runs: accepted on what still holds, ended once, by whoever holds the lease.
 
 use crate::stage::{RETENTION, Stage, acceptance, actor, ending, fresh, lease_of, refused, run_ref, scope, stamp};
+use fairway_domain::execution::ports::Lapsed;
 use fairway_domain::{
     evidence::lineage::LineageFilter,
     execution::{
@@ -311,14 +312,18 @@ async fn a_zombie_s_end_writes_nothing_once_its_lease_was_taken_over() {
     let stage = Stage::new().await;
     let run = accepted(&stage).await;
     let recovery = Uuid::now_v7();
-    assert_eq!(stage.store.take_lapsed(recovery).await.unwrap(), []);
+    assert_eq!(stage.store.take_lapsed(recovery, Lapsed::All).await.unwrap(), []);
     stage.database.move_clock(LEASE + 1).await.unwrap();
-    let taken = stage.store.take_lapsed(recovery).await.unwrap();
+    let taken = stage.store.take_lapsed(recovery, Lapsed::All).await.unwrap();
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].execution.execution_id, run.execution_id);
     assert_eq!(taken[0].input_digest, run.inputs.digest());
     assert!(!taken[0].overdue);
-    assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap(), [], "whoever took it has a lease now");
+    assert_eq!(
+        stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(),
+        [],
+        "whoever took it has a lease now"
+    );
     assert_eq!(renewed(&stage, &run).await, LeaseState::Lost);
 
     let late = stage.store.finish(scope(), &ending(&run)).await.unwrap_err();
@@ -344,11 +349,11 @@ async fn a_renewed_lease_is_nobody_else_s_and_a_deadline_is_told_apart() {
     stage.database.move_clock(LEASE - 1).await.unwrap();
     assert_eq!(renewed(&stage, &run).await, LeaseState::Held);
     stage.database.move_clock(LEASE + 5).await.unwrap();
-    assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap(), []);
+    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(), []);
     stage.database.move_clock(2 * LEASE).await.unwrap();
-    assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap().len(), 1);
+    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap().len(), 1);
     stage.database.move_clock(700).await.unwrap();
-    let again = stage.store.take_lapsed(Uuid::now_v7()).await.unwrap();
+    let again = stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap();
     assert_eq!(again.len(), 1, "a recovery that died loses its lease like anybody");
     assert!(again[0].overdue);
 }
@@ -368,13 +373,17 @@ async fn only_the_holder_lets_a_lease_lapse_and_whoever_takes_it_ends_the_run() 
     let stage = Stage::new().await;
     let run = accepted(&stage).await;
     stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: Uuid::now_v7() }).await.unwrap();
-    assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap(), []);
+    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(), []);
     stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
     assert_eq!(renewed(&stage, &run).await, LeaseState::Lost, "who handed it back may still be at work");
     let recovery = Uuid::now_v7();
-    assert_eq!(stage.store.take_lapsed(recovery).await.unwrap().len(), 1);
+    assert_eq!(stage.store.take_lapsed(recovery, Lapsed::All).await.unwrap().len(), 1);
     stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
-    assert_eq!(stage.store.take_lapsed(Uuid::now_v7()).await.unwrap(), [], "it is not the old holder's any more");
+    assert_eq!(
+        stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(),
+        [],
+        "it is not the old holder's any more"
+    );
     stage.store.finish(scope(), &interrupted(&run, recovery)).await.unwrap();
     assert_eq!(terminal_facts(&stage, &run).await, 1);
 }
@@ -398,7 +407,7 @@ async fn recoveries_at_once_share_the_lapsed_runs_out_and_each_ends_once() {
         recoveries.spawn(async move {
             let mut ended = 0;
             loop {
-                let taken = stage.store.take_lapsed(Uuid::now_v7()).await.unwrap();
+                let taken = stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap();
                 if taken.is_empty() {
                     return ended;
                 }

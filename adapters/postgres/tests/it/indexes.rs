@@ -8,6 +8,7 @@ use crate::{
     knowledge::{base, documents, ingest, within},
     stage::{Stage, acceptance, actor, ending, environment, fresh, open, refused, scope, stamp},
 };
+use fairway_domain::execution::ports::Lapsed;
 use fairway_domain::{
     access::{AccessStore, ActorRef, GrantScope, OwnerRef, principal_binding::PrincipalBindingStore, rights::Reach},
     asset::{
@@ -214,7 +215,7 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     store.accept(scope(), &refused(&placed), on, None).await.unwrap();
     let (id, lease) = (run.execution_id, crate::stage::lease_of(&run));
     assert_eq!(store.renew(scope(), id, lease).await.unwrap(), LeaseState::Held);
-    store.take_lapsed(fresh()).await.unwrap();
+    store.take_lapsed(fresh(), Lapsed::All).await.unwrap();
     assert_eq!(store.overdue().await.unwrap(), []);
     store.finish(scope(), &ending(&run)).await.unwrap();
     ExecutionStore::find(store, scope(), run.execution_id).await.unwrap().unwrap();

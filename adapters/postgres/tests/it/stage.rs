@@ -16,6 +16,7 @@ use fairway_domain::{
     },
     execution::{
         Acceptance, Admission, Ending, Guest, Outcome, Payload, RunRef, Status, StepRecord,
+        code::Language,
         dispatch::{Claim, Sender},
         ports::{AcceptedOn, ExecutionStore},
         progress::{Progress, RunEvent},
@@ -372,6 +373,18 @@ pub(crate) fn queued(placed: &PlacedRelease) -> Acceptance {
     Acceptance { admission: Admission::Queue { most: 100_000 }, ..acceptance(placed) }
 }
 
+/// A script.
+pub(crate) fn script(placed: &PlacedRelease) -> Acceptance {
+    let run = acceptance(placed);
+    let admission = Admission::Script {
+        lease: fresh(),
+        lease_for: Duration::from_secs(30),
+        deadline_in: Duration::from_secs(600),
+        fact: Box::new(run_ref(&run).code_accepted(Language::Starlark, &stamp())),
+    };
+    Acceptance { admission, ..run }
+}
+
 /// What a worker with room for all asks for.
 pub(crate) fn claim() -> Claim {
     Claim {
@@ -418,7 +431,7 @@ pub(crate) fn run_ref(run: &Acceptance) -> RunRef<'_> {
 /// The lease that an accepted run holds.
 pub(crate) fn lease_of(run: &Acceptance) -> Uuid {
     match &run.admission {
-        Admission::Run { lease, .. } => *lease,
+        Admission::Run { lease, .. } | Admission::Script { lease, .. } => *lease,
         Admission::Queue { .. } | Admission::Deny(_) => panic!("a run that waits or was refused holds no lease"),
     }
 }

@@ -90,6 +90,8 @@ pub(super) const SECRETS_DIR: Setting = plain("secrets.dir", "FAIRWAY_SECRETS_DI
 pub(super) const VAULT_ADDR: Setting = plain("vault.addr", "VAULT_ADDR", "");
 /// What opens it.
 pub(super) const VAULT_TOKEN: Setting = secret("vault.token", "VAULT_TOKEN", "");
+/// Who runs scripts: `embedded`, or the address of a gateway.
+pub(super) const RUNTIME_GATEWAY_URL: Setting = plain("runtime_gateway_url", "FAIRWAY_RUNTIME_GATEWAY_URL", "embedded");
 /// Log directives.
 pub(super) const LOG: Setting = plain("log.filter", "FAIRWAY_LOG", "info");
 /// Form of a log line.
@@ -129,6 +131,7 @@ pub const SETTINGS: &[Setting] = &[
     SECRETS_DIR,
     VAULT_ADDR,
     VAULT_TOKEN,
+    RUNTIME_GATEWAY_URL,
     LOG,
     LOG_FORMAT,
 ];

@@ -170,6 +170,11 @@ pub(super) fn allowances(text: &str) -> Result<Vec<Allowance>, String> {
     allowances.map_err(|_| "must list networks such as 10.0.0.0/8, addresses or host names".to_owned())
 }
 
+/// `embedded`, or the address of a gateway.
+pub(super) fn gateway(text: &str) -> Result<Option<Url>, String> {
+    if text == "embedded" { Ok(None) } else { web_address(text).map(Some) }
+}
+
 /// The address of a server that is spoken to over HTTP. Credentials have a setting of their own.
 pub(super) fn web_address(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).ok().filter(|url| {

@@ -10,7 +10,9 @@ use fairway_domain::{
     evidence::lineage::{ActionClass, InfluenceRole, Origin},
     execution::{
         Outcome, Status as RunStatus,
+        code::Language,
         review::{MAX_NOTE as LONGEST_NOTE, Verdict as ReviewVerdict},
+        settle::{MAX_NOTE as LONGEST_SETTLEMENT, Settled},
     },
     generator::MAX_DESCRIPTION as MAX_DESCRIBED,
     knowledge::{
@@ -123,6 +125,14 @@ const PROPERTIES: &[Entry] = &[
     ("Execution", "status", run_statuses),
     ("ExecutionSection", "status", run_statuses),
     ("ExecutionResult", "status", || Form::Words(vec![RunStatus::Completed.as_str(), RunStatus::Failed.as_str()])),
+    ("CodeResult", "status", || {
+        words([RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled].map(RunStatus::as_str))
+    }),
+    ("RunCode", "language", || words(Language::ALL.map(Language::as_str))),
+    ("RunCode", "workload_slug", slug),
+    ("RunCode", "environment", slug),
+    ("SettleRequest", "outcome", || words(Settled::ALL.map(Settled::as_str))),
+    ("SettleRequest", "note", || Form::Prose(LONGEST_SETTLEMENT)),
     ("QueuedExecution", "state", || Form::Words(vec![RunStatus::Queued.as_str()])),
     ("QueuedExecution", "review", pending),
     ("ReviewRequest", "outcome", || words(ReviewVerdict::ALL.map(ReviewVerdict::as_str))),

@@ -20,7 +20,7 @@ use fairway_domain::{
         content::ContentRefusal,
         ports::{ArtifactError, BlockingRelease},
     },
-    execution::review::ReviewRefusal,
+    execution::{review::ReviewRefusal, settle::SettleRefusal},
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
     release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
@@ -94,6 +94,9 @@ impl From<Failure> for ApiError {
             Failure::Run(refusal) => of_run(refusal),
             Failure::Tool(refusal) => of_tool(refusal),
             Failure::Review(refusal) => of_review(refusal),
+            Failure::Settle(refusal @ SettleRefusal::NotUnknown) => {
+                Self::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string())
+            }
             Failure::Generate(refusal) => of_generate(refusal),
             Failure::Store(error) => of_store(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().caused_by(&error),
@@ -376,6 +379,9 @@ fn of_run(refusal: RunRefusal) -> ApiError {
         RunRefusal::Unsettled(id) => ApiError::unavailable().with("execution_id", id.to_string()),
         RunRefusal::PrincipalNotBound => ApiError::new(StatusCode::FORBIDDEN, code, refusal.to_string()),
         RunRefusal::LineFull => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string()),
+        // Some seconds, and one of them is over.
+        RunRefusal::TooManyScripts => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string())
+            .with_header(RETRY_AFTER, HeaderValue::from(1)),
         RunRefusal::Suspended
         | RunRefusal::Retired
         | RunRefusal::NoActiveRelease

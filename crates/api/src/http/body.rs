@@ -1,6 +1,9 @@
 //! The body of a request: plain JSON within bounds, read strictly, then as what the handler asks for.
 
+mod names;
 mod value;
+
+pub use names::Names;
 
 use super::{HttpBase, shape};
 use crate::{
@@ -10,7 +13,10 @@ use crate::{
 use actix_web::{
     FromRequest, HttpRequest,
     dev::Payload,
-    http::header::{self, HeaderMap},
+    http::{
+        StatusCode,
+        header::{self, HeaderMap},
+    },
     web::{self, BytesMut},
 };
 use fairway_domain::{
@@ -82,22 +88,58 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let accepted = accept(request.headers(), LIMIT);
-        let announced = content_length(request.headers()).unwrap_or_default();
-        let base = request.app_data::<web::Data<HttpBase>>().cloned();
-        let (payload, request) = (payload.take(), request.clone());
+        let (arrived, request) = (arrived(request, payload, LIMIT), request.clone());
+        Box::pin(async move { Self::read(arrived.await?, &request) })
+    }
+}
+
+impl<T: DeserializeOwned, const LIMIT: usize> Body<T, LIMIT> {
+    fn read(bytes: BytesMut, request: &HttpRequest) -> Result<Self, ApiError> {
+        let document = if bytes.is_empty() { Value::Object(Map::new()) } else { json::read(&bytes).map_err(unread)? };
+        // A large body would lie there for as long as its request lasts.
+        drop(bytes);
+        let value = read_as(&document).map_err(|problem| unread_field(request, problem))?;
+        Ok(Self { value, document })
+    }
+}
+
+/// A body that holds none of the names that its route does not let itself be told. One that does is refused with 422
+/// `forbidden_field`, which repeats nothing of it, before anything else is looked at in it.
+#[derive(Debug)]
+pub struct Untold<T>(pub Body<T>);
+
+impl<T: DeserializeOwned + Names> FromRequest for Untold<T> {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let (arrived, request) = (arrived(request, payload, ONE_MEBIBYTE), request.clone());
         Box::pin(async move {
-            accepted?;
-            let patience = base.ok_or_else(ApiError::internal)?.body_timeout;
-            let arrived = timeout(patience, arrive(payload, announced, LIMIT)).await;
-            let bytes = arrived.map_err(|_| ApiError::request_timeout())??;
-            let document =
-                if bytes.is_empty() { Value::Object(Map::new()) } else { json::read(&bytes).map_err(unread)? };
-            // A large body would lie there for as long as its request lasts.
-            drop(bytes);
-            let value = read_as(&document).map_err(|problem| unread_field(&request, problem))?;
-            Ok(Self { value, document })
+            let bytes = arrived.await?;
+            if names::hold::<T>(&bytes) {
+                let message = "who asks, for whom and how is not said here";
+                return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "forbidden_field", message));
+            }
+            Body::read(bytes, &request).map(Self)
         })
+    }
+}
+
+/// The bytes of a body within bounds.
+fn arrived(
+    request: &HttpRequest,
+    payload: &mut Payload,
+    limit: usize,
+) -> impl Future<Output = Result<BytesMut, ApiError>> + 'static {
+    let accepted = accept(request.headers(), limit);
+    let announced = content_length(request.headers()).unwrap_or_default();
+    let base = request.app_data::<web::Data<HttpBase>>().cloned();
+    let payload = payload.take();
+    async move {
+        accepted?;
+        let patience = base.ok_or_else(ApiError::internal)?.body_timeout;
+        let arrived = timeout(patience, arrive(payload, announced, limit)).await;
+        arrived.map_err(|_| ApiError::request_timeout())?
     }
 }
 

@@ -4,6 +4,7 @@ use crate::{
     document::{document, routes},
     stage::Stage,
 };
+use fairway_domain::execution::code::is_forbidden;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
@@ -100,6 +101,10 @@ async fn unknown_fields_are_named_on_every_write() {
             body[field] = json!("x");
             let answer =
                 app.named(&route.method, format!("{}{}", stage.path(&route.path), stage.query(route))).json(body).await;
+            if route.id() == "run_code" && is_forbidden(field) {
+                answer.refused(422, "forbidden_field");
+                continue;
+            }
             let refused = answer.refused(422, "validation_error");
             assert_eq!(refused["fields"][0]["path"], field, "{answer}");
             assert_eq!(refused["fields"][0]["code"], "unknown_field", "{answer}");

@@ -37,6 +37,8 @@ const DRAFT: &str = "generate_asset_draft";
 const TOOL: &str = "call_tool";
 /// Asks for a run that is under way, beside which nothing comes to rest: it has a test of its own.
 const UNDER_WAY: &str = "cancel_execution";
+/// Asks for a script, which is handed over once and whose end may be lost for good: `code` has tests of its own.
+const SCRIPT: &str = "run_code";
 /// What relays and caches do at times of their own.
 const BESIDE: &str = "fact_order fact_pending fact_log execution_lease evidence_snapshot chore";
 
@@ -166,7 +168,7 @@ async fn persist(request: &Request, server: &Client, tries: usize) -> Vec<Sent> 
 /// Everything that can be asked for and changes something, but for runs.
 fn writing() -> Vec<Route> {
     let writes = |route: &Route| {
-        route.method != "get" && !["validate_flow", RUNS[0], TOOL, UNDER_WAY, DRAFT].contains(&route.id())
+        route.method != "get" && !["validate_flow", RUNS[0], TOOL, UNDER_WAY, DRAFT, SCRIPT].contains(&route.id())
     };
     routes().into_iter().filter(writes).collect()
 }

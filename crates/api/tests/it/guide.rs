@@ -1,5 +1,6 @@
 //! The guide's commands, run as a reader would run them.
 
+use fairway_sandbox::Embedded;
 use fairway_testkit::TestApp;
 use std::{
     env,
@@ -7,17 +8,19 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::Arc,
 };
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The chapters in the order of reading, and words that stand in what each of them shows at its end.
-const CHAPTERS: [(&str, &[&str]); 7] = [
+const CHAPTERS: [(&str, &[&str]); 8] = [
     ("first-answer.md", &["policy_decision", "approvals", "bindings", "evidence_artifacts"]),
     ("content.md", &["versions compared, 0 with something wrong"]),
     ("rollout.md", &["release.rolled_back", "completed"]),
     ("evidence.md", &["mia@example.com", "execution.ended"]),
     ("waiting.md", &["step.started", "execution.completed", "event 3", "execution_not_cancellable"]),
+    ("code.md", &["execution.code_accepted", "script_too_clever", "forbidden_field", "1 < 2 < 3"]),
     ("share-links.md", &["share_token_exhausted", "share_token_revoked", "429"]),
     (
         "documents.md",
@@ -66,7 +69,8 @@ fn run(script: &str, settings: &[(&str, String)]) -> Output {
 #[tokio::test]
 async fn every_chapter_runs_as_it_stands() {
     let guide = Path::new(ROOT).join("docs/guide");
-    let app = TestApp::start().await;
+    let gateway = Embedded::of(env!("CARGO_BIN_EXE_fairway-server").into());
+    let app = TestApp::builder().gateway(Arc::new(gateway)).start().await;
     let settings = [
         ("FAIRWAY", format!("http://{}", app.address())),
         ("FAIRWAY_DATABASE_URL", app.database().url()),

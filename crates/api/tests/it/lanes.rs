@@ -6,7 +6,7 @@ use fairway_domain::{access::ActorRef, slug::Slug};
 use fairway_operations::{
     Failure, RunRefusal,
     access::{Claims, IdentityMode},
-    execution::{ExecuteRequest, Patience},
+    execution::{Asks, ExecuteRequest, Patience},
 };
 use fairway_testkit::{
     TestApp,
@@ -230,7 +230,7 @@ async fn a_group_counts_after_the_actor_and_of_groups_the_most_careful_lane() {
         let request = ExecuteRequest {
             slug: Slug::parse("main").unwrap(),
             environment: Slug::parse("dev").unwrap(),
-            inputs: inputs.as_object().unwrap().clone(),
+            asks: Asks::Inputs(inputs.as_object().unwrap().clone()),
             session: None,
             lane: None,
             patience: Patience::End(None),

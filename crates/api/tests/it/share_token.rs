@@ -185,7 +185,9 @@ async fn tokens_are_not_tried_without_end() {
     for server in [&app, &twin] {
         let refused = guess(server, "192.0.2.1").await;
         refused.refused(429, "rate_limited");
-        assert!(refused.header("retry-after").is_some_and(|seconds| (1..=12).contains(&seconds.parse().unwrap())));
+        assert!(
+            refused.header("retry-after").is_some_and(|seconds| (1..=12).contains(&seconds.parse::<u64>().unwrap()))
+        );
         // Not even a good one is looked at then.
         run(server, &workload, &link.token).header("X-Forwarded-For", "192.0.2.1").await.refused(429, "rate_limited");
     }

@@ -202,6 +202,11 @@ impl<'a> Stage<'a> {
                 "outcome": "approved", "subject_kind": "release", "subject_ref": self.workload.release_id,
             }),
             "review_execution" => json!({ "outcome": "approved" }),
+            "settle_execution" => json!({ "outcome": "failure" }),
+            "run_code" => json!({
+                "workspace_id": self.workspace, "workload_slug": self.workload.slug, "environment": "dev",
+                "language": "starlark", "code": "result = 1",
+            }),
             "execute_workload" => json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }),
             "call_tool" => json!({ "arguments": {
                 "workload_slug": self.workload.slug, "environment": "dev", "inputs": { "ticket": "a refund" },
@@ -323,6 +328,9 @@ impl<'a> Stage<'a> {
             "read_execution_review" => format!("/v1/executions/{}/review", self.waiting().await),
             "review_execution" => {
                 return app.post(format!("/v1/executions/{}/review", self.waiting().await), self.body(operation));
+            }
+            "settle_execution" => {
+                return app.post(format!("/v1/executions/{}/settle", self.unknown().await), self.body(operation));
             }
             "read_evidence_graph" => self.path("/v1/executions/{execution_id}/evidence-graph"),
             "read_evidence_artifact" => {
@@ -485,6 +493,7 @@ impl<'a> Stage<'a> {
                 return app.post(format!("/v1/releases/{draft}/transition"), self.body(operation));
             }
             "review_release" => return app.post(format!("/v1/releases/{release}/approvals"), self.body(operation)),
+            "run_code" => return app.post("/v1/runtime/code", self.body(operation)),
             "execute_workload" | "execute_workload_on_lane" => {
                 return app.post(self.workload.execute_path(), self.body(operation));
             }
@@ -502,6 +511,19 @@ impl<'a> Stage<'a> {
                 submitter = 'user:somebody-else' WHERE execution_id = '{id}';
              INSERT INTO execution_review SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, now(),
                 now() + interval '1 hour' FROM execution WHERE execution_id = '{id}'"
+        ))
+        .await;
+        id
+    }
+
+    /// A run of which nobody knows how it came out.
+    async fn unknown(&self) -> String {
+        let id = self.ran().await;
+        self.make_of_it(&format!(
+            "UPDATE execution SET status = 'unknown', outcome = 'unknown' WHERE execution_id = '{id}';
+             INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
+             SELECT tenant_id, 'unknown', execution_id, workload_id, workspace_id, release_id
+             FROM execution WHERE execution_id = '{id}'"
         ))
         .await;
         id

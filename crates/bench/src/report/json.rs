@@ -43,6 +43,9 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
             "answered_at_once_per_second": seen.drained, "runs_per_second": seen.runs.0, "runs_p99_us": seen.runs.1, "floor_per_second": seen.floor,
             "in_line_p99_us": seen.in_line, "heard_p99_us": seen.heard,
         })),
+        "code_mode": findings.code_mode.as_ref().map(|seen| json!({
+            "p50_us": seen.latency.value_at_quantile(0.5), "p99_us": seen.latency.value_at_quantile(0.99),
+        })),
         "asking": findings.asking.as_ref().map(Asking::value),
         "million": findings.million.as_ref().map(Million::value),
         "existence": findings.existence.iter().map(|one| json!({

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::asking::Asking;
 use crate::bar::{Judged, mean, mebibytes};
 use crate::beside::ROUNDS;
+use crate::code_mode::CodeMode;
 use crate::cold_start::Spread;
 use crate::meter::LogContents;
 use crate::million::Million;
@@ -182,6 +183,7 @@ fn process(out: &mut String, findings: &Findings) {
     }
     let told = findings.overload.iter().flat_map(Overload::told);
     let told = told.chain(findings.queued.iter().flat_map(Queued::told));
+    let told = told.chain(findings.code_mode.iter().flat_map(CodeMode::told));
     for (what, value) in told.chain(findings.asking.iter().flat_map(Asking::told)) {
         let _ = writeln!(out, "| {what} | {value} |");
     }
@@ -294,6 +296,7 @@ pub(super) mod tests {
             existence: vec![compared(Noun::Workload, 500, 520)],
             overload: None,
             queued: None,
+            code_mode: None,
             asking: None,
             million: None,
             memory_after: 40 << 20,

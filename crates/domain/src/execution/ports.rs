@@ -43,6 +43,24 @@ pub struct RuntimeEntry {
     pub deployment: Option<Deployment>,
 }
 
+/// Which runs are ended where their lease has lapsed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lapsed {
+    /// Every one: nobody goes on with any.
+    All,
+    /// Scripts: workers go on with the others.
+    Scripts,
+}
+
+/// What a lapsed run was doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Doing {
+    /// Taking steps.
+    Steps,
+    /// Waiting for a script, which may have been handed over or not.
+    Script,
+}
+
 /// A run whose lease has lapsed, and what is needed to end it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LapsedRun {
@@ -54,6 +72,8 @@ pub struct LapsedRun {
     pub input_digest: [u8; 32],
     /// The lease that was taken over to end it.
     pub lease: Uuid,
+    /// What it was doing.
+    pub doing: Doing,
     /// Whether its deadline has passed too.
     pub overdue: bool,
     /// Who asked that it be stopped.
@@ -134,7 +154,7 @@ pub trait ExecutionStore: Send + Sync {
     /// Hands back a lease that is held: it lapses at once, and whoever held it writes nothing any more.
     async fn hand_back(&self, scope: TenantScope, held: Held) -> Result<(), StoreError>;
     /// Takes over lapsed leases, a few at a time, so that their runs can be ended.
-    async fn take_lapsed(&self, lease: Uuid) -> Result<Vec<LapsedRun>, StoreError>;
+    async fn take_lapsed(&self, lease: Uuid, whose: Lapsed) -> Result<Vec<LapsedRun>, StoreError>;
     /// Takes runs out of the line, and over from those who fell silent.
     async fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError>;
     /// Starts a run that was taken out of the line, if what that was decided on still holds. Stale when the lease is not

@@ -142,6 +142,7 @@ operations! {
     ReviewRelease = "review_release" => place(P::ReleaseView, P::ReleaseApprove);
     ListApprovals = "list_approvals" => place(P::ReleaseView, P::ReleaseView);
     ExecuteWorkload = "execute_workload" => place(P::WorkloadView, P::ExecutionRun);
+    RunCode = "run_code" => place(P::WorkloadView, P::ExecutionRun);
     // A run that names its lane goes where its caller's binding would not send it.
     ChooseLane = "execute_workload_on_lane" => place(P::WorkloadView, P::ReleaseTransition);
     // Of a conversation everybody reads its own turns alone, wherever it sees the workload.
@@ -155,6 +156,7 @@ operations! {
     CancelExecution = "cancel_execution" => place(P::ExecutionView, P::ExecutionKill);
     ReadReview = "read_execution_review" => place(P::ExecutionView, P::ReleaseApprove);
     ReviewExecution = "review_execution" => place(P::ExecutionView, P::ReleaseApprove);
+    SettleExecution = "settle_execution" => place(P::ExecutionView, P::ExecutionKill);
     ReadExecutionEvents = "read_execution_events" => place(P::ExecutionView, P::ExecutionView);
     ListExecutions = "list_executions" => place(P::ExecutionView, P::ExecutionView);
     ReadEvidenceGraph = "read_evidence_graph" => place(P::ExecutionView, P::ExecutionView);

@@ -1,10 +1,15 @@
 //! Runs whose process died: whoever finds their lease lapsed ends them, so that every accepted run has an end.
 
+use super::code::LOST;
 use crate::{Failure, Services};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
-    execution::{Ending, Outcome, RunError, RunRef, Status, dispatch::Held, ports::LapsedRun},
+    execution::{
+        Ending, Outcome, RunError, RunRef, Status,
+        dispatch::Held,
+        ports::{Doing, Lapsed, LapsedRun},
+    },
     policy::Obligation,
     signal::Signal,
     store::CommitError,
@@ -37,7 +42,7 @@ impl Services {
     /// # Errors
     /// When the store does not answer.
     pub async fn recover(&self) -> Result<usize, Failure> {
-        let lapsed = self.stores.executions.take_lapsed(self.ids.fresh()).await?;
+        let lapsed = self.stores.executions.take_lapsed(self.ids.fresh(), self.whose()).await?;
         let mut ended = 0;
         for run in lapsed {
             match self.stores.executions.finish(run.scope, &self.interrupted(&run)).await {
@@ -51,6 +56,11 @@ impl Services {
             self.wake.facts();
         }
         Ok(ended)
+    }
+
+    /// Whose runs nobody goes on with.
+    const fn whose(&self) -> Lapsed {
+        if self.settings.dispatch.has_workers() { Lapsed::Scripts } else { Lapsed::All }
     }
 
     /// Takes no more runs out of the line, and gives what this process works on some time to end.
@@ -74,7 +84,6 @@ impl Services {
         }
         if self.settings.dispatch.has_workers() {
             self.signal(Signal::Work);
-            return Ok(held.len());
         }
         let mut ended = 0;
         while !held.is_empty() {
@@ -83,11 +92,14 @@ impl Services {
                 some => ended += some,
             }
         }
-        Ok(ended)
+        // Where there are workers they go on with the others.
+        Ok(if self.settings.dispatch.has_workers() { held.len() } else { ended })
     }
 
     fn interrupted(&self, lapsed: &LapsedRun) -> Ending {
-        let (status, outcome, code, message) = if lapsed.cancelled_by.is_some() {
+        let (status, outcome, code, message) = if lapsed.doing == Doing::Script {
+            LOST
+        } else if lapsed.cancelled_by.is_some() {
             (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled")
         } else if lapsed.overdue {
             (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")

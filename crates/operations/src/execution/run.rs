@@ -1,6 +1,7 @@
 //! From acceptance to the one end: the run's task, its heartbeat, its deadline, and storing how it ended.
 
 use super::{
+    code::Work,
     documents::Reader,
     engine::{Came, FIRST_PAUSE, Keeper, Keeping, LONGEST_PAUSE, run_to_end},
     live::AtWork,
@@ -49,6 +50,8 @@ pub(super) struct Running {
     pub(super) facts: RunFacts,
     pub(super) lease: Uuid,
     pub(super) decision: PolicyDecision,
+    /// What it does.
+    pub(super) work: Work,
     pub(super) acceptance: Acceptance,
     pub(super) inputs: Map<String, Value>,
     pub(super) input_digest: [u8; 32],
@@ -122,6 +125,16 @@ impl Running {
     }
 
     async fn to_end(&self, look: &Notify) -> Result<(Ended, Option<Progress>, Option<Writeback>), Unended> {
+        match &self.work {
+            Work::Steps => self.steps(look).await,
+            Work::Script { script, .. } => {
+                let closed = self.script(script, look).await;
+                Ok((self.fulfil(closed, look).await, None, None))
+            }
+        }
+    }
+
+    async fn steps(&self, look: &Notify) -> Result<(Ended, Option<Progress>, Option<Writeback>), Unended> {
         let services = &self.services;
         let outside = Outside {
             clock: services.clock.as_ref(),
@@ -221,7 +234,7 @@ impl Running {
 
     /// Prolongs the lease at a third of its time, and whenever somebody says that it should be looked at. Comes back only
     /// when the run has to stop.
-    async fn keep_lease(&self, look: &Notify) -> Cut {
+    pub(super) async fn keep_lease(&self, look: &Notify) -> Cut {
         let beat = self.services.settings.lease / 3;
         loop {
             let _beat_or_look = tokio::time::timeout(beat, look.notified()).await;

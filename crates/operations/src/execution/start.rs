@@ -2,13 +2,14 @@
 
 use super::{
     admission,
+    code::{Asks, Work},
     engine::{Came, DECISIONS, Keeping},
     plan::{EntryKey, KeptPlan},
     run::{Running, as_accepted},
 };
 use crate::{
     Failure, Services,
-    access::{Claims, IdentityMode, Operation},
+    access::{Claims, IdentityMode},
     failure::RunRefusal,
     share_link::Pass,
     workload::{nothing, place_of},
@@ -33,11 +34,10 @@ use fairway_domain::{
     store::{CommitError, StoreError, StoreFault},
     tenant::TenantScope,
     throttle::ClientAddress,
-    workload::{Status, Workload, interface::AccessMode},
+    workload::{Status, interface::AccessMode},
 };
 use serde_json::{Map, Value};
 use std::{
-    borrow::Cow,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -53,8 +53,8 @@ pub struct ExecuteRequest {
     pub slug: Slug,
     /// The environment.
     pub environment: Slug,
-    /// Field names and values.
-    pub inputs: Map<String, Value>,
+    /// What it is to do.
+    pub asks: Asks,
     /// The lane, where the caller chooses it.
     pub lane: Option<Lane>,
     /// Who it is for, where the caller is a service that runs it for somebody else.
@@ -221,13 +221,13 @@ impl Services {
         let Decided { caller, entry, .. } = decided;
         let workload = &entry.workload;
         let pass = request.pass.as_ref();
-        let scope = admission::see(caller, pass, workload, Operation::ReadWorkload)?;
+        let scope = request.asks.see(caller, pass, workload)?;
         match workload.status {
             Status::Registered => {}
             Status::Suspended => return self.unless_known(scope, (caller, request), key, RunRefusal::Suspended).await,
             Status::Retired => return self.unless_known(scope, (caller, request), key, RunRefusal::Retired).await,
         }
-        admission::run(caller, pass, workload)?;
+        request.asks.enter(caller, pass, workload)?;
         if let Some(client) = &decided.client {
             self.enter_on_behalf((client, caller), request.lane, workload).await?;
         }
@@ -235,7 +235,7 @@ impl Services {
         if let Err(refusal) = admission::starts(pass, workload) {
             return self.unless_known(scope, (caller, request), key, refusal).await;
         }
-        let inputs = match inputs_of(workload, request) {
+        let inputs = match request.asks.inputs(workload) {
             Ok(inputs) => inputs,
             Err(failure) => return self.unless_known(scope, (caller, request), key, failure).await,
         };
@@ -247,7 +247,7 @@ impl Services {
             Err(Failure::Contended) => return Ok(None),
             plan => plan?,
         };
-        if !plan.plan.is_runnable() {
+        if matches!(request.asks, Asks::Inputs(_)) && !plan.plan.is_runnable() {
             return Err(RunRefusal::NothingToRun.into());
         }
         let facts = self.facts_of(caller, entry, &request.environment, lane);
@@ -267,13 +267,24 @@ impl Services {
         };
         let lease = self.ids.fresh();
         let queues = self.settings.dispatch.queues(request.patience.wanted()).unwrap_or_default();
-        let admission = match decision.outcome {
-            policy::Outcome::Deny => Admission::Deny(Box::new(run.denied(&recorded, &self.stamp(caller)))),
-            policy::Outcome::Allow | policy::Outcome::AllowWithObligations if queues => {
-                Admission::Queue { most: self.settings.queue_cap }
+        let (lease_for, deadline_in) = (self.settings.lease, self.settings.execution_deadline);
+        let (admission, work) = match (decision.outcome, &request.asks) {
+            (policy::Outcome::Deny, _) => {
+                (Admission::Deny(Box::new(run.denied(&recorded, &self.stamp(caller)))), Work::Steps)
             }
-            policy::Outcome::Allow | policy::Outcome::AllowWithObligations => {
-                Admission::Run { lease, lease_for: self.settings.lease, deadline_in: self.settings.execution_deadline }
+            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Inputs(_)) if queues => {
+                (Admission::Queue { most: self.settings.queue_cap }, Work::Steps)
+            }
+            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Inputs(_)) => {
+                (Admission::Run { lease, lease_for, deadline_in }, Work::Steps)
+            }
+            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Script { script, .. }) => {
+                let work = match self.work(scope, script) {
+                    Ok(work) => work,
+                    Err(refusal) => return self.unless_known(scope, (caller, request), key, refusal).await,
+                };
+                let fact = Box::new(run.code_accepted(script.language, &self.stamp(caller)));
+                (Admission::Script { lease, lease_for, deadline_in, fact }, work)
             }
         };
         let sender = Sender {
@@ -303,8 +314,7 @@ impl Services {
         let on =
             AcceptedOn { deployment: deployment.revision, workload: workload.revision, access: caller.access_revision };
         // Before it is stored: a word about it that comes between would be lost.
-        let at_work =
-            matches!(acceptance.admission, Admission::Run { .. }).then(|| self.live.enter(scope, execution_id, lease));
+        let at_work = acceptance.admission.is_run_here().then(|| self.live.enter(scope, execution_id, lease));
         let accepted = match self.stores.executions.accept(scope, &acceptance, on, key).await {
             // The statement may have been committed although no answer came: look before saying anything.
             Err(CommitError::Store(error)) => self.look_for(scope, execution_id, error).await?,
@@ -326,7 +336,7 @@ impl Services {
                 self.wake.facts();
                 denied(&acceptance)
             }
-            (Admission::Queue { .. } | Admission::Run { .. }, None) => {
+            (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, None) => {
                 self.signal(Signal::Work);
                 let queued = as_accepted(&acceptance, execution::Status::Queued, None);
                 match request.patience {
@@ -334,7 +344,7 @@ impl Services {
                     Patience::End(budget) => self.end_of(scope, queued, self.wait_budget(budget)).await,
                 }
             }
-            (Admission::Queue { .. } | Admission::Run { .. }, Some(at_work)) => {
+            (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, Some(at_work)) => {
                 let followed = request.patience == Patience::Acceptance;
                 let under_way = as_accepted(&acceptance, execution::Status::Running, None);
                 let running = Running {
@@ -344,6 +354,7 @@ impl Services {
                     facts,
                     lease,
                     decision,
+                    work,
                     acceptance,
                     inputs: inputs.into_owned(),
                     input_digest,
@@ -435,14 +446,6 @@ impl Services {
                 Err(RunRefusal::Unsettled(id).into())
             }
         }
-    }
-}
-
-/// The inputs that the run gets: held against the workload's form where it has one, and anything where it has none.
-fn inputs_of<'r>(workload: &Workload, request: &'r ExecuteRequest) -> Result<Cow<'r, Map<String, Value>>, Failure> {
-    match &workload.interface_config {
-        Some(interface) => interface.admit(&request.inputs).map(Cow::Owned).map_err(Failure::Inputs),
-        None => Ok(Cow::Borrowed(&request.inputs)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The worker: takes runs out of the line, and over from those who fell silent, and runs them to their end.
 
 use super::{
+    code::Work,
     engine::{Came, DECISIONS, Keeping},
     run::{Ran, Running},
 };
@@ -236,6 +237,7 @@ impl Services {
             facts,
             lease: claimed.lease,
             decision: decided,
+            work: Work::Steps,
             acceptance: Acceptance { snapshot: claimed.snapshot, ..acceptance },
             inputs: object(inputs)?,
             input_digest: claimed.input_digest,
@@ -315,6 +317,7 @@ impl Services {
             facts,
             lease: claimed.lease,
             decision: policy::strictest(accepted, decision),
+            work: Work::Steps,
             acceptance: Acceptance { snapshot: plan.snapshot.digest, ..acceptance },
             plan,
             inputs: inputs_read,

@@ -105,13 +105,13 @@ pub struct Ended {
 pub struct Closed {
     /// What happened and was not taken while it ran.
     pub events: Vec<RunEvent>,
-    pub(super) execution_id: ExecutionId,
-    pub(super) value_bytes: usize,
-    pub(super) ended: Ended,
-    pub(super) owed: Vec<Obligation>,
-    pub(super) transcript: Vec<Value>,
+    pub(in crate::execution) execution_id: ExecutionId,
+    pub(in crate::execution) value_bytes: usize,
+    pub(in crate::execution) ended: Ended,
+    pub(in crate::execution) owed: Vec<Obligation>,
+    pub(in crate::execution) transcript: Vec<Value>,
     /// The documents that an answer can cite.
-    pub(super) citable: BTreeSet<String>,
+    pub(in crate::execution) citable: BTreeSet<String>,
 }
 
 /// How far a step got.

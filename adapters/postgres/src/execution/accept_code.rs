@@ -1,0 +1,26 @@
+//! Accepting a script. The statement is that of `accept.rs`, with the fact that tells it: whoever is handed the script later
+//! is handed one that stands in the log.
+
+use super::accept::{answer_sql, go_sql, place_sql, run_sql};
+
+macro_rules! script_sql {
+    () => {
+        "lease AS (
+            INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at, script)
+            SELECT $1, $7, $27, make_interval(secs => $28), fairway_now() + make_interval(secs => $28),
+                fairway_now() + make_interval(secs => $29), true
+            FROM go
+         ),
+         told AS (
+            INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash)
+            SELECT $1, $30, $8, $31, $32, $33 FROM go
+         ),
+         waiting AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT $1, $30 FROM go) "
+    };
+}
+
+/// Without a key.
+pub(super) const SCRIPT: &str = concat!(go_sql!(""), run_sql!(), script_sql!(), answer_sql!("go", "false"));
+/// With one.
+pub(super) const SCRIPT_KEYED: &str =
+    concat!(go_sql!("", "go", "$34", "$35", "$36", "$37"), run_sql!(), script_sql!(), answer_sql!("place", "false"));

@@ -1,0 +1,45 @@
+//! Unknown runs, and how a person settles them.
+
+use super::{Decision, accepted, store};
+use crate::stage::{Stage, acceptance, ending, fresh, run_ref, scope, stamp};
+use fairway_domain::{
+    asset::ports::ArtifactPath,
+    evidence::EvidenceArtifact,
+    execution::{
+        Ending, Outcome, Payload, RunError, Status,
+        ports::ExecutionStore,
+        settle::{FAILED, Settlement, SettlementStore},
+    },
+};
+use serde_json::Map;
+
+/// A person says that it failed.
+pub(super) async fn settled(stage: &Stage) -> Decision {
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let run = acceptance(&placed);
+    accepted(&stage.store, &run, on, None).await.unwrap();
+    let fact = run_ref(&run).ended(Outcome::Unknown, Some("gateway_error"), None, &stamp());
+    let lost = Ending { status: Status::Unknown, outcome: Outcome::Unknown, output: None, fact, ..ending(&run) };
+    stage.store.finish(scope(), &lost).await.unwrap();
+    let (artifact_id, id, at) = (fresh(), run.execution_id, stamp());
+    let settlement = Settlement {
+        execution_id: id,
+        status: Status::Failed,
+        outcome: Outcome::Failure,
+        error: Some(RunError::new(FAILED, "x")),
+        artifact: EvidenceArtifact {
+            artifact_id,
+            kind: "settlement",
+            storage_ref: ArtifactPath::of_evidence(id, artifact_id, "settlement.json"),
+            body: Map::new(),
+            payload: Some(Payload { body: r#"{"note":"no"}"#.to_owned(), salt: [4; 16] }),
+            created_at: at.at,
+        },
+        fact: run_ref(&run).ended(Outcome::Failure, Some(FAILED), None, &at),
+    };
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_settlement(scope(), &settlement, key.as_ref()).await)
+        .stale(format!("UPDATE execution SET status = 'completed' WHERE execution_id = '{id}'"))
+        .stale(format!("DELETE FROM execution WHERE execution_id = '{id}'"))
+}

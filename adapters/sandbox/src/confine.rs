@@ -1,0 +1,173 @@
+//! What the child gives up before it reads a script. None of it can be taken back.
+
+use fairway_domain::execution::code::LONGEST;
+
+/// Why a child cannot be confined; then it runs nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfineError {
+    /// A limit cannot be set.
+    #[error("a limit cannot be set")]
+    Limit(#[from] nix::Error),
+    /// What is open cannot be listed.
+    #[error("open descriptors cannot be listed")]
+    Descriptors,
+    /// How much the child has already cannot be read.
+    #[error("how much memory is taken cannot be read")]
+    Memory,
+    /// The filter of system calls cannot be put in place.
+    #[error("system calls cannot be filtered: {0}")]
+    Filter(String),
+    /// This system has no such filter.
+    #[error("this system cannot confine a process")]
+    Unsupported,
+}
+
+/// Gives up memory, time, files, other processes, and every system call but those that thinking needs. Whoever makes another
+/// one is ended by the kernel at once. Input is read from the standard input alone, and said on the standard output and error.
+///
+/// # Errors
+/// When any of it cannot be given up.
+pub fn confine() -> Result<(), ConfineError> {
+    imp::close()?;
+    imp::limit()?;
+    imp::filter()
+}
+
+/// Seconds after which the kernel ends a child whose parent has gone: a little later than the parent would.
+const LAST: u64 = LONGEST.as_secs() + 1;
+
+#[cfg(target_os = "linux")]
+mod imp {
+    use super::{ConfineError, LAST};
+    use fairway_domain::execution::code::MEMORY;
+    use nix::{
+        libc,
+        sys::resource::{Resource, setrlimit},
+        unistd::{alarm, getpid},
+    };
+    use seccompiler::{
+        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+        TargetArch,
+    };
+    use std::collections::BTreeMap;
+
+    /// Memory that the program itself may still come to need, and what allocators leave unused, in bytes.
+    const SLACK: u64 = 16 << 20;
+
+    /// Closes whatever the server had open and did not keep for itself: it would be open here too.
+    pub(super) fn close() -> Result<(), ConfineError> {
+        let open = std::fs::read_dir("/proc/self/fd").map_err(|_| ConfineError::Descriptors)?;
+        let open: Vec<i32> =
+            open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
+        for descriptor in open {
+            // One of them was the folder's own, and is closed already.
+            let _gone = nix::unistd::close(descriptor);
+        }
+        Ok(())
+    }
+
+    pub(super) fn limit() -> Result<(), ConfineError> {
+        let memory = taken()?.saturating_add(MEMORY as u64).saturating_add(SLACK);
+        for (resource, most) in [
+            (Resource::RLIMIT_DATA, memory),
+            (Resource::RLIMIT_CPU, LAST),
+            (Resource::RLIMIT_FSIZE, 0),
+            (Resource::RLIMIT_NOFILE, 0),
+            (Resource::RLIMIT_NPROC, 0),
+            (Resource::RLIMIT_CORE, 0),
+            (Resource::RLIMIT_MEMLOCK, 0),
+            (Resource::RLIMIT_MSGQUEUE, 0),
+        ] {
+            setrlimit(resource, most, most)?;
+        }
+        alarm::set(u32::try_from(LAST).unwrap_or(u32::MAX));
+        Ok(())
+    }
+
+    /// Memory that counts against the limit and is taken already, in bytes.
+    fn taken() -> Result<u64, ConfineError> {
+        let status = std::fs::read_to_string("/proc/self/status").map_err(|_| ConfineError::Memory)?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).ok_or(ConfineError::Memory)?;
+        let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().map_err(|_| ConfineError::Memory)?;
+        Ok(kibibytes.saturating_mul(1024))
+    }
+
+    pub(super) fn filter() -> Result<(), ConfineError> {
+        let failed = |error: &dyn std::fmt::Display| ConfineError::Filter(error.to_string());
+        let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| failed(&error))?;
+        let rules = rules().map_err(|error| failed(&error))?;
+        let filter = SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, arch);
+        let program: BpfProgram = filter
+            .map_err(|error| failed(&error))?
+            .try_into()
+            .map_err(|error: seccompiler::BackendError| failed(&error))?;
+        // Sets `no_new_privs` too.
+        seccompiler::apply_filter(&program).map_err(|error| failed(&error))
+    }
+
+    fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
+        let when = |argument, length, op, value| SeccompCondition::new(argument, length, op, value);
+        let is =
+            |argument, value| SeccompRule::new(vec![when(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?]);
+        // Memory that is written is never run.
+        let never_runs = |argument| {
+            let mask = SeccompCmpOp::MaskedEq(u64::from(libc::PROT_EXEC.cast_unsigned()));
+            when(argument, SeccompCmpArgLen::Dword, mask, 0)
+        };
+        let of_nobody = {
+            let mask = SeccompCmpOp::MaskedEq(u64::from(libc::MAP_ANONYMOUS.cast_unsigned()));
+            when(3, SeccompCmpArgLen::Dword, mask, u64::from(libc::MAP_ANONYMOUS.cast_unsigned()))?
+        };
+        let own = u64::from(getpid().as_raw().cast_unsigned());
+        let says = || Ok::<_, seccompiler::BackendError>(vec![is(0, 1)?, is(0, 2)?]);
+        let mut rules = BTreeMap::from([
+            (libc::SYS_read, vec![is(0, 0)?]),
+            (libc::SYS_write, says()?),
+            (libc::SYS_writev, says()?),
+            (libc::SYS_mmap, vec![SeccompRule::new(vec![never_runs(2)?, of_nobody])?]),
+            (libc::SYS_mprotect, vec![SeccompRule::new(vec![never_runs(2)?])?]),
+            // The allocator gives its memory a name.
+            (libc::SYS_prctl, vec![is(0, u64::from(libc::PR_SET_VMA.cast_unsigned()))?]),
+            // What ends the process when it has no memory left.
+            (libc::SYS_tgkill, vec![is(0, own)?]),
+        ]);
+        for free in [
+            libc::SYS_brk,
+            libc::SYS_munmap,
+            libc::SYS_mremap,
+            libc::SYS_madvise,
+            libc::SYS_futex,
+            libc::SYS_sched_yield,
+            libc::SYS_getrandom,
+            libc::SYS_getpid,
+            libc::SYS_gettid,
+            libc::SYS_rt_sigaction,
+            libc::SYS_rt_sigprocmask,
+            libc::SYS_rt_sigreturn,
+            libc::SYS_sigaltstack,
+            libc::SYS_restart_syscall,
+            libc::SYS_exit,
+            libc::SYS_exit_group,
+        ] {
+            rules.insert(free, Vec::new());
+        }
+        Ok(rules)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod imp {
+    use super::ConfineError;
+
+    pub(super) fn close() -> Result<(), ConfineError> {
+        Err(ConfineError::Unsupported)
+    }
+
+    pub(super) fn limit() -> Result<(), ConfineError> {
+        Err(ConfineError::Unsupported)
+    }
+
+    pub(super) fn filter() -> Result<(), ConfineError> {
+        Err(ConfineError::Unsupported)
+    }
+}

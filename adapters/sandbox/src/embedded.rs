@@ -1,0 +1,168 @@
+//! The embedded gateway: one child for each script.
+
+use crate::{
+    child::UNCONFINED,
+    wire::{Answer, MOST_ANSWER, Order},
+};
+use async_trait::async_trait;
+use fairway_domain::execution::code::{CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, ScriptFailure};
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use std::{
+    os::unix::process::ExitStatusExt as _,
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    process::{Child, Command},
+    time::timeout,
+};
+
+/// The program that runs, also where its file was replaced meanwhile: the kernel keeps it.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+/// What the program is told, so that it is a child.
+const SUBCOMMAND: &str = "sandbox";
+/// The allocator of the child takes memory as it needs it, and nothing in advance: what it took before the limits stand would
+/// not count. The child's environment holds nothing else.
+const ALLOCATOR: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "0");
+
+/// Runs scripts in children of this program.
+#[derive(Clone, Debug)]
+pub struct Embedded {
+    program: PathBuf,
+}
+
+impl Embedded {
+    /// Children of the program that runs.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::of(PathBuf::from(THIS_PROGRAM))
+    }
+
+    /// Children of another program that serves like this one.
+    #[must_use]
+    pub const fn of(program: PathBuf) -> Self {
+        Self { program }
+    }
+
+    fn start(&self) -> Result<Started, GatewayFailure> {
+        let child = Command::new(&self.program)
+            .arg(SUBCOMMAND)
+            .env_clear()
+            .env(ALLOCATOR.0, ALLOCATOR.1)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| {
+                tracing::error!(%error, "no sandbox can be started");
+                GatewayFailure::Unreachable
+            })?;
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+        Ok(Started { child, group })
+    }
+}
+
+impl Default for Embedded {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl CodeGateway for Embedded {
+    fn name(&self) -> &'static str {
+        "embedded"
+    }
+
+    async fn run(&self, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
+        let order = serde_json::to_vec(&Order::of(request.script)).map_err(|_| GatewayFailure::Unreachable)?;
+        let mut started = self.start()?;
+        match timeout(LONGEST, started.talk(&order)).await {
+            Ok(Ok(Heard { answer, status })) => heard(&answer, status),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "a sandbox cannot be heard");
+                Err(GatewayFailure::Lost)
+            }
+            Err(_) => Ok(failed(ScriptFailure::TimedOut)),
+        }
+    }
+}
+
+/// A child, which does not outlive this.
+struct Started {
+    child: Child,
+    group: Option<Pid>,
+}
+
+struct Heard {
+    answer: Vec<u8>,
+    status: ExitStatus,
+}
+
+impl Started {
+    /// Hands the script over, takes what is said, and waits for the end.
+    async fn talk(&mut self, order: &[u8]) -> std::io::Result<Heard> {
+        let (stdin, stdout) = (self.child.stdin.take(), self.child.stdout.take());
+        if let Some(mut stdin) = stdin {
+            // A child that ends before it has read all says by its end why.
+            let _unread = stdin.write_all(order).await;
+        }
+        let mut answer = Vec::new();
+        if let Some(stdout) = stdout {
+            stdout.take(MOST_ANSWER as u64 + 1).read_to_end(&mut answer).await?;
+        }
+        if answer.len() > MOST_ANSWER {
+            self.kill();
+        }
+        Ok(Heard { answer, status: self.child.wait().await? })
+    }
+
+    fn kill(&self) {
+        if let Some(group) = self.group {
+            // Nobody of that name: it has ended by itself.
+            let _gone = killpg(group, Signal::SIGKILL);
+        }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Once the child was waited for, its group may be somebody else's.
+        if self.child.id().is_some() {
+            self.kill();
+        }
+    }
+}
+
+/// What a child's last words and its end come to. One that ended by itself answered; whatever else ended it says why.
+fn heard(answer: &[u8], status: ExitStatus) -> Result<CodeResult, GatewayFailure> {
+    if answer.len() > MOST_ANSWER {
+        return Ok(failed(ScriptFailure::TooMuchOutput));
+    }
+    if status.success() {
+        return Answer::read(answer);
+    }
+    if status.code() == Some(i32::from(UNCONFINED)) {
+        tracing::error!("a sandbox cannot be confined, so it runs nothing");
+        return Err(GatewayFailure::Unreachable);
+    }
+    let signal = status.signal().and_then(|signal| Signal::try_from(signal).ok());
+    tracing::info!(%status, "a sandbox was ended");
+    Ok(failed(match signal {
+        // Without memory a program gives up, and beyond its stack it is stopped.
+        Some(Signal::SIGABRT | Signal::SIGSEGV | Signal::SIGBUS) => ScriptFailure::Memory,
+        Some(Signal::SIGXCPU | Signal::SIGALRM | Signal::SIGKILL) => ScriptFailure::TimedOut,
+        Some(_) | None => ScriptFailure::Stopped,
+    }))
+}
+
+const fn failed(failure: ScriptFailure) -> CodeResult {
+    CodeResult { result: Err(failure), stdout: String::new() }
+}

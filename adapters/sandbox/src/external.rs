@@ -1,0 +1,86 @@
+//! A gateway of somebody else, over HTTP. Nothing is sent twice; the wire format stands in `docs/operations/gateway.md`.
+
+use crate::wire::{Answer, MOST_ANSWER};
+use async_trait::async_trait;
+use fairway_domain::execution::code::{
+    CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, MEMORY, MOST_OUTPUT,
+};
+use fairway_egress::{
+    Call, EgressError, Endpoint, Guard, Limits, Method,
+    header::{self, HeaderMap, HeaderName, HeaderValue},
+};
+use serde_json::json;
+use std::{fmt, time::Duration};
+
+/// How much longer than the script its gateway may take.
+const ROOM: Duration = Duration::from_secs(5);
+
+/// Hands scripts to a gateway at an address.
+#[derive(Clone)]
+pub struct External {
+    endpoint: Endpoint,
+}
+
+impl fmt::Debug for External {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("External").field("endpoint", &self.endpoint).finish()
+    }
+}
+
+impl External {
+    /// The gateway at this address, where the guard lets requests go there.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn new(guard: &Guard, address: &str) -> Result<Self, EgressError> {
+        let limits = Limits { time: LONGEST + ROOM, body: MOST_ANSWER };
+        Ok(Self { endpoint: guard.endpoint(address, limits)? })
+    }
+
+    async fn answer(&self, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let name = request.execution_id.to_string();
+        let named = HeaderValue::from_str(&name).map_err(|_| GatewayFailure::Unreachable)?;
+        headers.insert(HeaderName::from_static("idempotency-key"), named);
+        let body = json!({
+            "execution_id": name,
+            "language": request.script.language.as_str(),
+            "code": request.script.code,
+            "limits": {
+                "wall_ms": u64::try_from(LONGEST.as_millis()).unwrap_or(u64::MAX),
+                "memory_bytes": MEMORY,
+                "output_bytes": MOST_OUTPUT,
+            },
+        });
+        let call = Call { method: Method::POST, path: String::new(), headers, body: body.to_string().into() };
+        let answer = self.endpoint.send(call).await.map_err(told)?;
+        if !answer.status().is_success() {
+            tracing::info!(status = answer.status().as_u16(), "the runtime gateway answered with a refusal");
+            return Err(GatewayFailure::Lost);
+        }
+        Answer::read(&answer.whole().await.map_err(told)?)
+    }
+}
+
+#[async_trait]
+impl CodeGateway for External {
+    fn name(&self) -> &'static str {
+        "external"
+    }
+
+    async fn run(&self, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
+        tokio::time::timeout(LONGEST + ROOM, self.answer(request)).await.map_err(|_| GatewayFailure::TimedOut)?
+    }
+}
+
+/// A failure to whoever asked; the log has its cause. What was not sent did not run, and of everything else nobody knows.
+fn told(error: EgressError) -> GatewayFailure {
+    tracing::info!(error = &error as &dyn std::error::Error, "the runtime gateway has no answer");
+    match error {
+        EgressError::Refused(_) | EgressError::Unresolved | EgressError::Unreachable => GatewayFailure::Unreachable,
+        EgressError::TimedOut => GatewayFailure::TimedOut,
+        EgressError::Redirected | EgressError::TooLong | EgressError::Broken => GatewayFailure::Lost,
+    }
+}

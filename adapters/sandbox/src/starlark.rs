@@ -1,0 +1,75 @@
+//! Starlark: knows no clock, no chance and no world by itself. The result is the global `result`.
+
+use crate::said::Said;
+use fairway_domain::execution::code::{CodeResult, ScriptFailure};
+use serde_json::Value;
+use starlark::{
+    Error, ErrorKind, PrintHandler,
+    environment::{Globals, LibraryExtension, Module},
+    eval::Evaluator,
+    syntax::{AstModule, Dialect},
+};
+
+/// Calls within calls.
+const DEPTH: usize = 200;
+
+/// What scripts find beside the language itself.
+const LIBRARY: [LibraryExtension; 9] = [
+    LibraryExtension::StructType,
+    LibraryExtension::RecordType,
+    LibraryExtension::EnumType,
+    LibraryExtension::SetType,
+    LibraryExtension::Map,
+    LibraryExtension::Filter,
+    LibraryExtension::Partial,
+    LibraryExtension::Print,
+    LibraryExtension::Json,
+];
+
+/// Does once what the engine does once in a process.
+pub(crate) fn make_ready() {
+    let _nothing = run("result = None".to_owned());
+}
+
+/// Runs a script.
+pub(crate) fn run(code: String) -> CodeResult {
+    let said = Said::default();
+    let result = evaluated(code, &said);
+    let result = if said.is_too_much() { Err(ScriptFailure::TooMuchOutput) } else { result };
+    CodeResult { result, stdout: said.take() }
+}
+
+fn evaluated(code: String, said: &Said) -> Result<Value, ScriptFailure> {
+    let dialect = Dialect { enable_load: false, enable_f_strings: true, ..Dialect::Extended };
+    let read = AstModule::parse("script", code, &dialect).map_err(|error| told(&error, said))?;
+    let globals = Globals::extended_by(&LIBRARY);
+    let speaker = Speaker(said);
+    let module = Module::new();
+    {
+        // Its memory is bounded by the process.
+        let mut evaluator = Evaluator::new(&module);
+        evaluator.set_max_callstack_size(DEPTH).map_err(|_| ScriptFailure::Stopped)?;
+        evaluator.set_print_handler(&speaker);
+        evaluator.eval_module(read, &globals).map_err(|error| told(&error, said))?;
+    }
+    match module.get("result") {
+        None => Ok(Value::Null),
+        Some(result) => result.to_json_value().map_err(|_| ScriptFailure::NoJson),
+    }
+}
+
+/// What went wrong, said as an interpreter says it on a terminal.
+fn told(error: &Error, said: &Said) -> ScriptFailure {
+    let too_deep = matches!(error.kind(), ErrorKind::StackOverflow(_));
+    let failure = if too_deep { ScriptFailure::Memory } else { ScriptFailure::Error };
+    let _cut = said.line(&error.to_string());
+    failure
+}
+
+struct Speaker<'s>(&'s Said);
+
+impl PrintHandler for Speaker<'_> {
+    fn println(&self, text: &str) -> starlark::Result<()> {
+        self.0.line(text).map_err(|_| Error::new_other(std::fmt::Error))
+    }
+}

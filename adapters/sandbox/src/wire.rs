@@ -1,0 +1,171 @@
+//! What goes into the child and what comes out: one JSON document each, ended by the end of the pipe.
+
+use fairway_domain::execution::code::{CodeResult, GatewayFailure, Language, MOST_OUTPUT, Script, ScriptFailure};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+/// Most bytes of an answer. A character that is said may take six bytes in JSON; the rest is room for names.
+pub(crate) const MOST_ANSWER: usize = 6 * MOST_OUTPUT + 1_024;
+
+/// How deep a result may be nested: as deep as a request.
+const MOST_NESTING: usize = 64;
+
+/// A script, as the child reads it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Order {
+    pub(crate) language: String,
+    pub(crate) code: String,
+}
+
+impl Order {
+    pub(crate) fn of(script: &Script) -> Self {
+        Self { language: script.language.as_str().to_owned(), code: script.code.clone() }
+    }
+
+    pub(crate) fn script(self) -> Option<Script> {
+        Some(Script { language: Language::parse(&self.language)?, code: self.code })
+    }
+}
+
+/// How a script came out, as whoever ran it says it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Answer {
+    /// The code of the failure; null where there was none.
+    #[serde(default)]
+    pub(crate) failure: Option<String>,
+    /// Null is a result too.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<Value>,
+    #[serde(default)]
+    pub(crate) stdout: String,
+}
+
+impl Answer {
+    pub(crate) fn of(came: CodeResult) -> Self {
+        let (failure, result) = match came.result {
+            Ok(result) => (None, Some(result)),
+            Err(failure) => (Some(failure.code().to_owned()), None),
+        };
+        Self { failure, result, stdout: came.stdout }
+    }
+
+    /// What was said, within bounds whoever said it.
+    pub(crate) fn read(bytes: &[u8]) -> Result<CodeResult, GatewayFailure> {
+        let members: Map<String, Value> = serde_json::from_slice(bytes).map_err(|_| GatewayFailure::Lost)?;
+        let answer = Self::deserialize(Value::Object(members)).map_err(|_| GatewayFailure::Lost)?;
+        let result = match (answer.failure, answer.result) {
+            (None, Some(result)) => Ok(result),
+            (Some(code), None | Some(Value::Null)) => Err(ScriptFailure::of_code(&code).ok_or(GatewayFailure::Lost)?),
+            (None, None) | (Some(_), Some(_)) => return Err(GatewayFailure::Lost),
+        };
+        let stdout = answer.stdout;
+        Ok(bounded(CodeResult { result, stdout }))
+    }
+}
+
+fn present<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(member).map(Some)
+}
+
+/// The same, or the refusal of what is too long or holds what no database keeps.
+pub(crate) fn bounded(came: CodeResult) -> CodeResult {
+    let CodeResult { result, mut stdout } = came;
+    let size = result.as_ref().map_or(0, |result| result.to_string().len());
+    let too_much = stdout.len().saturating_add(size) > MOST_OUTPUT;
+    truncate(&mut stdout, MOST_OUTPUT);
+    let stdout = stdout.replace('\0', "\u{fffd}");
+    let result = match result {
+        Err(failure) => Err(failure),
+        Ok(_) if too_much => Err(ScriptFailure::TooMuchOutput),
+        // PostgreSQL keeps no such character, and a result that is not the script's own is none.
+        Ok(result) if !is_plain(&result, MOST_NESTING) => Err(ScriptFailure::NoJson),
+        Ok(result) => Ok(result),
+    };
+    CodeResult { result, stdout }
+}
+
+/// Whether a value is nested no deeper than this, and every text of it can be kept.
+fn is_plain(value: &Value, nesting: usize) -> bool {
+    let Some(below) = nesting.checked_sub(1) else { return false };
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        Value::String(text) => !text.contains('\0'),
+        Value::Array(items) => items.iter().all(|item| is_plain(item, below)),
+        Value::Object(members) => members.iter().all(|(name, value)| !name.contains('\0') && is_plain(value, below)),
+    }
+}
+
+/// The beginning of a text that has so many bytes at most.
+fn truncate(text: &mut String, most: usize) {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    text.truncate(end);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_answer_is_read_as_it_was_written() {
+        let came = CodeResult { result: Ok(json!({ "a": [1, 2.5, null] })), stdout: "hello\n".to_owned() };
+        let bytes = serde_json::to_vec(&Answer::of(came.clone())).unwrap();
+        assert_eq!(Answer::read(&bytes), Ok(came));
+        let nothing = CodeResult { result: Ok(Value::Null), stdout: String::new() };
+        assert_eq!(Answer::read(&serde_json::to_vec(&Answer::of(nothing.clone())).unwrap()), Ok(nothing));
+        let failed = CodeResult { result: Err(ScriptFailure::Memory), stdout: String::new() };
+        let bytes = serde_json::to_vec(&Answer::of(failed.clone())).unwrap();
+        assert_eq!(Answer::read(&bytes), Ok(failed));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_lost() {
+        for garbage in [
+            "",
+            "{",
+            "null",
+            "[]",
+            "[null,1,\"\"]",
+            "{}",
+            r#"{"stdout":"so far"}"#,
+            r#"{"failure":"nobody_knows"}"#,
+            r#"{"failure":"script_error","result":1}"#,
+            r#"{"result":1,"stdout":1}"#,
+            r#"{"result":1,"root":"sh"}"#,
+        ] {
+            assert_eq!(Answer::read(garbage.as_bytes()), Err(GatewayFailure::Lost), "{garbage}");
+        }
+        let deep = format!("{{\"result\":{}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
+        assert_eq!(Answer::read(deep.as_bytes()), Err(GatewayFailure::Lost));
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_and_says_so() {
+        let long = CodeResult { result: Ok(json!("é".repeat(MOST_OUTPUT))), stdout: String::new() };
+        assert_eq!(bounded(long).result, Err(ScriptFailure::TooMuchOutput));
+        let long = CodeResult { result: Ok(json!(1)), stdout: format!("x{}", "é".repeat(MOST_OUTPUT)) };
+        let CodeResult { result, stdout } = bounded(long);
+        assert_eq!(result, Err(ScriptFailure::TooMuchOutput));
+        assert_eq!(stdout.len(), MOST_OUTPUT - 1);
+        let both = CodeResult { result: Ok(json!("x".repeat(40_000))), stdout: "x".repeat(40_000) };
+        assert_eq!(bounded(both).result, Err(ScriptFailure::TooMuchOutput));
+    }
+
+    #[test]
+    fn what_no_database_keeps_is_no_result() {
+        let nul = CodeResult { result: Ok(json!({ "a\u{0}": 1 })), stdout: "\u{0}".to_owned() };
+        let CodeResult { result, stdout } = bounded(nul);
+        assert_eq!((result, stdout.as_str()), (Err(ScriptFailure::NoJson), "\u{fffd}"));
+        let nested = |depth| (1..depth).fold(json!(1), |inner, _| json!([inner]));
+        let came = |depth| bounded(CodeResult { result: Ok(nested(depth)), stdout: String::new() }).result;
+        assert_eq!(
+            (came(MOST_NESTING), came(MOST_NESTING + 1)),
+            (Ok(nested(MOST_NESTING)), Err(ScriptFailure::NoJson))
+        );
+    }
+}

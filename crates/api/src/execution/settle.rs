@@ -1,0 +1,60 @@
+//! Settling runs of which nobody knows how they came out.
+
+use super::ExecutionView;
+use crate::{
+    answer::Answer,
+    caller::Identified,
+    compose::Api,
+    document::{KeyParams, WriteRefusals},
+    error::{ApiError, FieldProblem, Fields},
+    http::{body::Body, idempotency::Keyed, path::PathId},
+};
+use actix_web::{HttpResponse, http::StatusCode, post, web};
+use fairway_domain::{
+    execution::settle::{MAX_NOTE, Settled},
+    id::ExecutionId,
+    text::is_prose,
+};
+use fairway_operations::execution::ReadExecution;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+/// A person's word for how a run came out.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SettleRequest {
+    /// `success`: the run has completed, without a result. `failure`: it has failed.
+    outcome: String,
+    /// How that was found out, at most 2000 characters. Kept with the evidence, for operators.
+    note: Option<String>,
+}
+
+/// Settles how a run came out that is `unknown`. The first word counts.
+#[utoipa::path(
+    operation_id = "settle_execution",
+    tag = "executions",
+    params(("execution_id" = uuid::Uuid, Path, description = "The run"), KeyParams),
+    request_body = SettleRequest,
+    responses((status = 200, description = "The run, settled", body = ExecutionView), WriteRefusals)
+)]
+#[post("/v1/executions/{execution_id}/settle")]
+pub(crate) async fn settle_execution(
+    api: web::Data<Api>,
+    caller: Identified,
+    execution: PathId<ExecutionId>,
+    keyed: Keyed,
+    body: Body<SettleRequest>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let SettleRequest { outcome, note } = body.into_inner();
+    let mut fields = Fields::default();
+    let settled = fields.read(Settled::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
+    if !note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
+        let rule = "a note has at most 2000 characters, and none but line breaks and tabs that do not show";
+        fields.note([FieldProblem::new("note", "invalid_text", rule)]);
+    }
+    let settled = fields.whole(|| settled)?;
+    let done = api.services.settle_execution(&caller, *execution, (settled, note.as_deref()), key.as_ref()).await?;
+    let (ReadExecution { execution, steps }, replayed) = done.apart();
+    Ok(Answer::once(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.send())
+}

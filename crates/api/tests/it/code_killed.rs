@@ -1,0 +1,101 @@
+//! A server that is killed after a script was written down, and before anybody was handed it.
+
+use crate::{
+    dispatch::{falls_silent, path},
+    execution::ended,
+    stage::WORKSPACE,
+};
+use fairway_private_postgres::deathbound::{self, Farewell};
+use fairway_testkit::{Cut, FaultyEndpoint, FaultyLine, LineFault, Script, StubGateway, TestApp, app::Client};
+use serde_json::{Value, json};
+use std::{
+    env,
+    net::{TcpListener, TcpStream},
+    process::{Child, Stdio},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// How long the server may take until it is ready, and until it has let a script in.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A server in a process of its own, over this database and with this gateway.
+struct Victim {
+    client: Client,
+    child: Child,
+    _home: TempDir,
+}
+
+impl Victim {
+    async fn start(database: &str, gateway: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
+        for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FAIRWAY_")) {
+            command.env_remove(name);
+        }
+        command
+            .arg("serve")
+            .current_dir(home.path())
+            .env("FAIRWAY_BIND", address.to_string())
+            .env("FAIRWAY_DATABASE_URL", database)
+            .env("FAIRWAY_DATA_DIR", home.path().join("data"))
+            .env("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32")
+            .env("FAIRWAY_RUNTIME_GATEWAY_URL", gateway)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let client = Client::new(address, database.to_owned()).unwrap();
+        let since = Instant::now();
+        while TcpStream::connect(address).is_err() || client.get("/readyz").await.status != 200 {
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none() && since.elapsed() < PATIENCE, "{ended:?}");
+            tokio::time::sleep(LOOK).await;
+        }
+        Self { client, child, _home: home }
+    }
+}
+
+async fn count(app: &TestApp, sql: &str) -> i64 {
+    app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+}
+
+/// R4: the row is there, nobody was handed the script, nobody ever is, and its end is that nobody knows.
+#[tokio::test]
+async fn a_script_whose_server_is_killed_before_it_hands_it_over_is_unknown_and_never_sent() {
+    let (gateway, living) = (FaultyEndpoint::start().await, StubGateway::quiet());
+    let keeper = TestApp::builder().gateway(living.clone()).start().await;
+    keeper.active_workload("main").await;
+    let line = FaultyLine::to(keeper.database(), 1);
+    let mut victim = Victim::start(line.url(), &gateway.url("/")).await;
+    let body = json!({
+        "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev", "language": "starlark",
+        "code": "result = 1",
+    });
+    gateway.says(Script::json(&json!({ "result": 1 })));
+    victim.client.post("/v1/runtime/code", body.clone()).await.expect(200);
+    assert_eq!(gateway.count(), 1, "it hands over what it was told is written down");
+
+    line.becomes(LineFault::Once("INSERT INTO execution_lease", Cut::Withheld));
+    let request = tokio::spawn(victim.client.post("/v1/runtime/code", body).into_future());
+    let since = Instant::now();
+    while count(&keeper, "SELECT count(*) FROM execution_lease").await == 0 {
+        assert!(since.elapsed() < PATIENCE, "{:?}", line.made());
+        tokio::time::sleep(LOOK).await;
+    }
+    victim.child.kill().unwrap();
+    victim.child.wait().unwrap();
+    request.await.unwrap_err();
+
+    let accepted = "SELECT count(*) FROM fact WHERE kind = 'execution.code_accepted'";
+    assert_eq!(count(&keeper, accepted).await, 2, "the log has it");
+    let running = keeper.get("/v1/executions?status=running").await.expect(200);
+    let id: &Value = &running[0]["execution_id"];
+    falls_silent(&keeper).await;
+    let read = ended(&keeper, id).await;
+    assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")));
+    keeper.post(path(id, "/settle"), json!({ "outcome": "failure" })).await.expect(200);
+    assert_eq!((gateway.count(), living.count()), (1, 0), "nobody is handed it, then or later");
+}

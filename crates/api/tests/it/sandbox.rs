@@ -1,0 +1,262 @@
+//! The embedded sandbox, as the server starts it: what scripts may do, and that every way out ends in a clear word and nothing
+//! else.
+
+use fairway_domain::execution::code::{
+    CodeGateway as _, CodeRequest, CodeResult, GatewayFailure, LONGEST, Language, MOST_OUTPUT, Script,
+    ScriptFailure::{self, Error, Memory, NoJson, TimedOut, TooMuchOutput},
+};
+use fairway_sandbox::Embedded;
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Instant};
+use uuid::Uuid;
+
+use Language::{JavaScript as JS, Starlark as SL};
+
+fn embedded() -> Embedded {
+    Embedded::of(env!("CARGO_BIN_EXE_fairway-server").into())
+}
+
+async fn run(language: Language, code: &str) -> CodeResult {
+    let script = Script { language, code: code.to_owned() };
+    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script };
+    embedded().run(request).await.unwrap()
+}
+
+#[tokio::test]
+async fn scripts_say_things_and_come_to_results() {
+    for (language, code, result, stdout) in [
+        (SL, "print('hi')\nresult = 1 + 1", json!(2), "hi\n"),
+        (SL, "result = {'a': [1, 2.5, None, True, 'é']}", json!({ "a": [1, 2.5, null, true, "é"] }), ""),
+        (
+            SL,
+            "def f(n):\n  return 1 if n < 2 else n * f(n - 1)\nresult = [f(n) for n in range(5)]",
+            json!([1, 1, 2, 6, 24]),
+            "",
+        ),
+        (SL, "result = json.decode('[1]') + [struct(a = 1).a]", json!([1, 1]), ""),
+        (SL, "print('a', 1, [2])", Value::Null, "a 1 [2]\n"),
+        (SL, "", Value::Null, ""),
+        (
+            JS,
+            "console.log('hi', { a: 1 }, [2], 3, null, undefined); 1 + 1",
+            json!(2),
+            "hi {\"a\":1} [2] 3 null undefined\n",
+        ),
+        (JS, "print('hi'); ({ a: [1, 2.5, null, true, 'é'] })", json!({ "a": [1, 2.5, null, true, "é"] }), "hi\n"),
+        (JS, "const f = async () => 5; f()", json!(5), ""),
+        (JS, "[...'héllo'].map((c) => c.codePointAt(0) > 255).filter(Boolean)", json!([]), ""),
+        (JS, "/(\\d+)/.exec('a12')[1]", json!("12"), ""),
+        (JS, "let x = 1;", Value::Null, ""),
+        (JS, "", Value::Null, ""),
+    ] {
+        assert_eq!(run(language, code).await, CodeResult { result: Ok(result), stdout: stdout.to_owned() }, "{code}");
+    }
+}
+
+/// Scripts that reach for something: each finds that there is nothing, or too little of it.
+#[tokio::test]
+async fn no_script_finds_a_way_out() {
+    let brackets = "[".repeat(100_000);
+    let lists = format!("result = {}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    let negations = format!("result = {}1", "not ".repeat(100_000));
+    let calls = format!("{}1{}", "f(".repeat(100_000), ")".repeat(100_000));
+    let any_limit: &[ScriptFailure] = &[Memory, TimedOut];
+    let cases: Vec<(Language, &str, &[ScriptFailure])> = vec![
+        // Files, sockets, programs, modules, clocks and chance.
+        (SL, "open('/etc/passwd')", &[Error]),
+        (SL, "load('/etc/passwd', 'root')", &[Error]),
+        (SL, "load('//x:y.bzl', 'z')", &[Error]),
+        (SL, "import os", &[Error]),
+        (SL, "result = time.now()", &[Error]),
+        (SL, "breakpoint()", &[Error]),
+        (SL, "result = getattr(print, '__globals__')", &[Error]),
+        (JS, "require('fs')", &[Error]),
+        (JS, "import('fs')", &[Error]),
+        (JS, "import * as std from 'std'; std.open('/etc/passwd')", &[Error]),
+        (JS, "std.loadFile('/etc/passwd')", &[Error]),
+        (JS, "os.exec(['sh'])", &[Error]),
+        (JS, "process.env", &[Error]),
+        (JS, "Deno.readTextFileSync('/etc/passwd')", &[Error]),
+        (JS, "fetch('http://169.254.169.254/')", &[Error]),
+        (JS, "new XMLHttpRequest()", &[Error]),
+        (JS, "new WebSocket('ws://127.0.0.1')", &[Error]),
+        (JS, "new Worker('x')", &[Error]),
+        (JS, "Date.now()", &[Error]),
+        (JS, "new Date()", &[Error]),
+        (JS, "performance.now()", &[Error]),
+        (JS, "Math.random()", &[Error]),
+        (JS, "crypto.getRandomValues(new Uint8Array(4))", &[Error]),
+        (JS, "new WeakRef({})", &[Error]),
+        (JS, "new FinalizationRegistry(() => {})", &[Error]),
+        (JS, "setTimeout(() => {}, 1)", &[Error]),
+        (JS, "(function(){}).constructor('return process')()", &[Error]),
+        (JS, "[].constructor.constructor('return this.std.open')()", &[Error]),
+        (JS, "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1000)", &[Error]),
+        // Errors of its own.
+        (SL, "result = 1 / 0", &[Error]),
+        (SL, "def f(", &[Error]),
+        (JS, "throw new Error('no')", &[Error]),
+        (JS, "throw 1", &[Error]),
+        (JS, "throw undefined", &[Error]),
+        (JS, "throw null", &[Error]),
+        (JS, "{", &[Error]),
+        (JS, "Promise.reject(new Error('no'))", &[Error]),
+        (JS, "new Promise(() => {})", &[Error]),
+        // Prototypes.
+        (JS, "Object.prototype.toJSON = () => { throw new Error('no') }; ({})", &[Error]),
+        (
+            JS,
+            "Array.prototype.map = null; String.prototype.toString = null; JSON.stringify = null; throw new TypeError('x')",
+            &[Error],
+        ),
+        (JS, "String = () => { throw 1 }; console.log(1)", &[Error]),
+        (JS, "({ get a() { throw new Error('no') } })", &[Error]),
+        (JS, "Object.defineProperty(Error.prototype, 'name', { get() { throw 1 } }); null.x", &[Error]),
+        // Memory, in every size.
+        (SL, "result = 'a' * (1 << 40)", &[Error]),
+        (SL, "result = 'a' * 2000000000", any_limit),
+        (SL, "x = ['a']\nfor i in range(100): x = x + x", any_limit),
+        (SL, "x = {i: str(i) * 100 for i in range(100000000)}", any_limit),
+        (SL, "result = list(range(2000000000))", any_limit),
+        (SL, "x = 'ab'\nfor i in range(100): x = x.replace('a', x)", any_limit),
+        (JS, "let a = []; while (true) a.push(new Array(1000).fill(1))", any_limit),
+        (JS, "let s = 'a'; while (true) s += s", &[Error, Memory, TimedOut]),
+        (JS, "new ArrayBuffer(1e9)", &[Error, Memory]),
+        (JS, "new Array(1e9).fill(0)", any_limit),
+        (JS, "'x'.padEnd(1e9)", any_limit),
+        (JS, "2n ** 100000000n", &[Error, Memory, TimedOut]),
+        (JS, "let m = new Map(); for (let i = 0; ; i++) m.set(i, 'x' + i)", any_limit),
+        // Depth.
+        (SL, "def f(): return f()\nf()", &[Memory, Error]),
+        (SL, &lists, &[Memory, Error, TimedOut]),
+        (SL, &negations, &[Memory, Error, TimedOut]),
+        (SL, "x = []\nfor i in range(20000): x = [x]\nresult = x", &[NoJson, Memory, TimedOut]),
+        (SL, "x = []\nx.append(x)\nresult = x", &[NoJson]),
+        (JS, "function f() { return f() + 1 } f()", &[Memory]),
+        (JS, &brackets, &[Memory, Error]),
+        (JS, &calls, &[Memory, Error]),
+        (JS, "let o = {}; for (let i = 0; i < 100000; i++) o = { o }; o", &[Memory, NoJson]),
+        (JS, "let o = 1; for (let i = 0; i < 64; i++) o = [o]; o", &[NoJson]),
+        (JS, "let o = {}; o.o = o; o", &[Error]),
+        (JS, "JSON.parse('['.repeat(1000000))", &[Memory, Error]),
+        (JS, "new RegExp('('.repeat(100000))", &[Memory, Error]),
+        // Results that are none.
+        (SL, "result = lambda x: x", &[NoJson]),
+        (SL, "result = 'a' * 70000", &[TooMuchOutput]),
+        (JS, "() => 1", &[NoJson]),
+        (JS, "Symbol('x')", &[NoJson]),
+        (JS, "1n", &[Error]),
+        (JS, "'a\\u0000b'", &[NoJson]),
+        (JS, "'x'.repeat(70000)", &[TooMuchOutput]),
+        // Talk.
+        (SL, "[print('x' * 1000) for i in range(1000)]", &[TooMuchOutput]),
+        (JS, "while (true) console.log('x'.repeat(1000))", &[TooMuchOutput]),
+        (JS, "try { while (true) print('x'.repeat(1000)) } catch (e) {} 1", &[TooMuchOutput]),
+    ];
+    let mut ways_out = Vec::new();
+    for (language, code, allowed) in cases {
+        let CodeResult { result, stdout } = run(language, code).await;
+        let is_told = result.as_ref().is_err_and(|failure| allowed.contains(failure));
+        if !is_told || stdout.len() > MOST_OUTPUT || stdout.contains("root:") {
+            ways_out.push(format!("{code:.100}: {result:?}, {stdout:.200}"));
+        }
+    }
+    assert!(ways_out.is_empty(), "{ways_out:#?}");
+}
+
+#[tokio::test]
+async fn no_script_goes_on_for_ever() {
+    for (language, code) in [
+        (JS, "while (true) {}"),
+        (JS, "/(a+)+$/.test('a'.repeat(40) + '!')"),
+        (JS, "(async () => { while (true) await null })()"),
+        (SL, "def f():\n  for i in range(1 << 30):\n    for j in range(1 << 30): pass\nf()"),
+    ] {
+        let began = Instant::now();
+        assert_eq!(run(language, code).await.result, Err(TimedOut), "{code}");
+        assert!(began.elapsed() < LONGEST * 2, "{code}");
+    }
+}
+
+/// Nobody is left behind, whether a child was waited for or not, and nothing of the server is in it.
+#[tokio::test]
+async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
+    // Whoever reads the children of this process sees those of other tests: the one that is meant is the one it starts.
+    let ours = || -> Vec<i32> {
+        let own = std::process::id().to_string();
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let parent = |pid: &i32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            status.lines().any(|line| line.strip_prefix("PPid:").is_some_and(|parent| parent.trim() == own))
+                && !status.contains("State:\tZ")
+        };
+        pids.filter(parent).collect()
+    };
+    assert_eq!(ours(), Vec::<i32>::new());
+    let script = Script { language: JS, code: "while (true) {}".to_owned() };
+    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script };
+    let gateway = embedded();
+    let mut running = gateway.run(request);
+    let child = loop {
+        let waited = tokio::time::timeout(std::time::Duration::from_millis(5), &mut running).await;
+        assert!(waited.is_err(), "it runs for ever");
+        let confined = |pid: &i32| {
+            std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default().contains("Seccomp:\t2")
+        };
+        if let Some(pid) = ours().into_iter().find(confined) {
+            break pid;
+        }
+    };
+    let environment = std::fs::read(format!("/proc/{child}/environ")).unwrap();
+    assert_eq!(environment, b"MIMALLOC_ARENA_RESERVE=0\0", "it has nothing of the server's");
+    let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap();
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    let open = std::fs::read_dir(format!("/proc/{child}/fd")).unwrap().flatten();
+    let mut open: Vec<String> = open.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    open.sort();
+    assert_eq!(open, ["0", "1", "2"]);
+    let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
+    let group = stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().to_owned();
+    assert_eq!(group, child.to_string(), "it has a group of its own");
+    let limits = std::fs::read_to_string(format!("/proc/{child}/limits")).unwrap();
+    for (limit, most) in
+        [("Max open files", "0"), ("Max processes", "0"), ("Max file size", "0"), ("Max cpu time", "6")]
+    {
+        let line = limits.lines().find(|line| line.starts_with(limit)).unwrap();
+        assert_eq!(line[limit.len()..].split_whitespace().next(), Some(most), "{line}");
+    }
+    drop(running);
+    let gone = async {
+        while ours().contains(&child) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONGEST, gone).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_child_that_cannot_be_started_or_says_nonsense_is_told_apart() {
+    let script = Script { language: SL, code: String::new() };
+    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script };
+    let run = async |program: &str| Embedded::of(program.into()).run(request).await;
+    assert_eq!(run("/nowhere").await, Err(GatewayFailure::Unreachable));
+    assert_eq!(run("/bin/echo").await, Err(GatewayFailure::Lost), "it was handed a script and answers no JSON");
+}
+
+#[tokio::test]
+async fn a_script_goes_all_the_way() {
+    let app = TestApp::builder().gateway(Arc::new(embedded())).start().await;
+    app.active_workload("main").await;
+    let ask = |language: &str, code: &str| {
+        let body = json!({ "workspace_id": crate::stage::WORKSPACE, "workload_slug": "main", "environment": "dev",
+            "language": language, "code": code });
+        app.post("/v1/runtime/code", body)
+    };
+    let answer = ask("starlark", "print('hello')\nresult = 'world'").await.expect(200);
+    assert_eq!((&answer["result"], &answer["stdout"]), (&json!("world"), &json!("hello\n")));
+    let answer = ask("javascript", "throw new TypeError('no such thing')").await.expect(200);
+    assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("script_error")));
+    assert!(answer["stdout"].as_str().unwrap().starts_with("TypeError: no such thing"), "{answer}");
+}

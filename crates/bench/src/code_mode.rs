@@ -1,0 +1,95 @@
+//! A script from the request to its answer: let in, written down, run in a child of its own, ended.
+//!
+//! One client asks for one script after another; the time is that of the whole request, the child's start in it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use hdrhistogram::Histogram;
+use serde_json::json;
+
+use crate::bar::{Judged, Verdict};
+use crate::child::Running;
+use crate::connection::{Connection, post};
+use crate::furniture::{ENVIRONMENT, Furniture, WORKSPACE};
+use crate::load::histogram;
+
+/// What `--only` calls this.
+pub(crate) const NAME: &str = "code mode hello (Starlark)";
+/// Scripts that are timed, and before.
+const SCRIPTS: u64 = 300;
+const WARM_UP: u64 = 20;
+/// Longest p50 of a script.
+const LONGEST: Duration = Duration::from_millis(15);
+
+/// What was seen.
+pub(crate) struct CodeMode {
+    /// Times of whole requests, in microseconds.
+    pub(crate) latency: Histogram<u64>,
+}
+
+/// Runs the scripts, one after another.
+///
+/// # Errors
+/// When a script does not come to its result.
+pub(crate) async fn measure(server: &Running, furniture: &Furniture) -> Result<CodeMode> {
+    let mut connection = Connection::open(server.address).await?;
+    let slug = &furniture.workloads.first().context("no workload was made")?.slug;
+    let body = json!({
+        "workspace_id": WORKSPACE, "workload_slug": slug, "environment": ENVIRONMENT, "language": "starlark",
+        "code": "print('hello')\nresult = 1 + 1",
+    });
+    let mut latency = histogram()?;
+    for number in 0..WARM_UP + SCRIPTS {
+        let since = Instant::now();
+        let answer = connection.json(post("/v1/runtime/code", &body)).await?;
+        let took = since.elapsed();
+        let came = ["status", "result", "stdout"].map(|name| answer.get(name));
+        let wanted = [json!("completed"), json!(2), json!("hello\n")];
+        anyhow::ensure!(came == wanted.each_ref().map(Some), "a script came to {answer}");
+        if number >= WARM_UP {
+            latency.record(u64::try_from(took.as_micros())?.max(1))?;
+        }
+    }
+    Ok(CodeMode { latency })
+}
+
+impl CodeMode {
+    fn millis(&self, quantile: f64) -> f64 {
+        Duration::from_micros(self.latency.value_at_quantile(quantile)).as_secs_f64() * 1e3
+    }
+
+    /// What was measured, for people.
+    pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
+        let quantiles = [0.5, 0.9, 0.99].map(|quantile| format!("{:.1}", self.millis(quantile)));
+        vec![("code mode hello (Starlark): p50, p90, p99", format!("{} ms", quantiles.join(", ")))]
+    }
+}
+
+/// The bar, measured or not.
+pub(crate) fn judge(seen: Option<&CodeMode>) -> Judged {
+    let median = seen.map(|seen| Duration::from_micros(seen.latency.value_at_quantile(0.5)));
+    Judged {
+        what: format!("{NAME}: p50, the child's start included"),
+        bar: format!("under {} ms", LONGEST.as_millis()),
+        measured: seen.map_or_else(|| "n/a".to_owned(), |seen| format!("{:.1} ms", seen.millis(0.5))),
+        verdict: median.map_or(Verdict::NotMeasured, |median| Verdict::of(median < LONGEST)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_is_of_the_median_and_can_be_missed() {
+        let of = |median: u64| {
+            let mut latency = histogram().unwrap();
+            latency.record_n(median, 90).unwrap();
+            latency.record_n(100_000, 10).unwrap();
+            judge(Some(&CodeMode { latency })).verdict
+        };
+        assert_eq!((of(14_000), of(16_000)), (Verdict::Met, Verdict::Missed));
+        assert_eq!(judge(None).verdict, Verdict::NotMeasured);
+    }
+}

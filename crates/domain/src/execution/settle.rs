@@ -1,0 +1,153 @@
+//! Settling: a person says how a run came out of which nobody else can say so.
+
+use super::{Outcome, Payload, RunError, RunRef, Status, digest_text};
+use crate::{
+    asset::ports::ArtifactPath,
+    audit::{Fact, FactKind, Stamp},
+    evidence::{EvidenceArtifact, EvidenceRecord},
+    id::{ExecutionId, Ids},
+    idempotency::KeyedOutcome,
+    notification::Category,
+    store::CommitError,
+    tenant::TenantScope,
+};
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+
+/// Longest note, in characters.
+pub const MAX_NOTE: usize = 2_000;
+/// The code of a run that was settled as a failure.
+pub const FAILED: &str = "settled_as_failure";
+
+/// What a person says of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Settled {
+    /// It did what it should.
+    Success,
+    /// It did not.
+    Failure,
+}
+
+impl Settled {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Success, Self::Failure];
+
+    /// The spelling on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+        }
+    }
+
+    /// The one of that spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|settled| settled.as_str() == text)
+    }
+}
+
+/// Why a run is not settled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SettleRefusal {
+    /// It is known how it came out, or will be.
+    #[error("the run is not unknown")]
+    NotUnknown,
+}
+
+impl SettleRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NotUnknown => "execution_not_unknown",
+        }
+    }
+}
+
+/// What the commit of a settlement stores.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    /// The run.
+    pub execution_id: ExecutionId,
+    /// Where it is now.
+    pub status: Status,
+    /// How it came out.
+    pub outcome: Outcome,
+    /// Why it has no answer; `None` where it did what it should.
+    pub error: Option<RunError>,
+    /// Who said so, and what besides.
+    pub artifact: EvidenceArtifact,
+    /// The one fact of it.
+    pub fact: Fact,
+}
+
+/// Settles the run of that record. The note is kept apart from the rest, where it can be erased.
+///
+/// # Errors
+/// When it is known how the run came out, or will be.
+pub fn settle(
+    record: &EvidenceRecord,
+    (settled, note): (Settled, Option<&str>),
+    stamp: &Stamp,
+    ids: &dyn Ids,
+) -> Result<Settlement, SettleRefusal> {
+    let run = &record.execution;
+    match run.status {
+        Status::Unknown => {}
+        Status::Queued
+        | Status::Running
+        | Status::AwaitingReview
+        | Status::Completed
+        | Status::Failed
+        | Status::Denied
+        | Status::Cancelled => return Err(SettleRefusal::NotUnknown),
+    }
+    let (status, outcome, error, categories): (_, _, _, &[Category]) = match settled {
+        Settled::Success => (Status::Completed, Outcome::Success, None, &[]),
+        Settled::Failure => {
+            let error = RunError::new(FAILED, "a person found that the run failed");
+            (Status::Failed, Outcome::Failure, Some(error), &[Category::Executions])
+        }
+    };
+    let named = RunRef {
+        execution_id: run.execution_id,
+        workload_id: run.workload_id,
+        workspace_id: run.workspace_id,
+        release_id: run.release_id,
+        environment: &run.environment,
+        input_digest: record.input_digest,
+    };
+    let note = note.map(|note| Payload { body: json!({ "note": note }).to_string(), salt: ids.salt() });
+    let note_digest = note.as_ref().map(|note| digest_text(&note.digest()));
+    let detail = json!({ "outcome": outcome.as_str(), "note_digest": note_digest });
+    let fact = named.fact(FactKind::ExecutionSettled, detail, stamp).concerning(categories.iter().copied());
+    let artifact_id = ids.fresh().into();
+    let artifact = EvidenceArtifact {
+        artifact_id,
+        kind: "settlement",
+        storage_ref: ArtifactPath::of_evidence(run.execution_id, artifact_id, "settlement.json"),
+        body: Map::from_iter([
+            ("outcome".to_owned(), json!(outcome.as_str())),
+            ("settled_by".to_owned(), json!(stamp.actor.to_string())),
+            ("settled_at".to_owned(), json!(stamp.at)),
+            ("note_digest".to_owned(), note_digest.map_or(Value::Null, Value::String)),
+        ]),
+        payload: note,
+        created_at: stamp.at,
+    };
+    Ok(Settlement { execution_id: run.execution_id, status, outcome, error, artifact, fact })
+}
+
+/// Keeps what people say of runs.
+#[async_trait]
+pub trait SettlementStore: Send + Sync {
+    /// Settles a run in one statement. Stale when it is not unknown any more.
+    async fn commit_settlement(
+        &self,
+        scope: TenantScope,
+        settlement: &Settlement,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+}
