@@ -19,7 +19,7 @@ use fairway_egress::{
 };
 use futures_util::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
 use rmcp::{
-    ClientHandler, RoleClient,
+    ClientHandler, RoleClient, ServiceError,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
         ClientJsonRpcMessage, ContentBlock, Implementation, PaginatedRequestParams, ProtocolVersion,
@@ -174,12 +174,18 @@ fn given(result: CallToolResult) -> Result<Value, OutwardError> {
     json::read(&bytes).map_err(|_| OutwardError::Malformed)
 }
 
-fn failed(error: &rmcp::ServiceError) -> OutwardError {
+fn failed(error: &ServiceError) -> OutwardError {
     tracing::info!(error = error as &dyn std::error::Error, "a conversation with a server of tools broke off");
     match error {
-        rmcp::ServiceError::McpError(_) => OutwardError::Refused,
-        rmcp::ServiceError::UnexpectedResponse => OutwardError::Malformed,
-        _ => OutwardError::Broken,
+        ServiceError::McpError(_) => OutwardError::Refused,
+        ServiceError::UnexpectedResponse => OutwardError::Malformed,
+        ServiceError::TransportSend(_)
+        | ServiceError::TransportClosed
+        | ServiceError::SubscriptionLagged { .. }
+        | ServiceError::Cancelled { .. }
+        | ServiceError::Timeout { .. }
+        | ServiceError::InputRequiredRoundsExceeded { .. }
+        | _ => OutwardError::Broken,
     }
 }
 

@@ -265,8 +265,7 @@ impl Row {
                 let slug = &furniture.workloads.first().context("no workload was made")?.slug;
                 let tool = format!("run_{}", slug.replace('-', "_"));
                 let next = move || {
-                    let arguments = ticket(number())["inputs"].take();
-                    let call = json!({"name": tool, "arguments": arguments});
+                    let call = json!({"name": tool, "arguments": {"text": said(number())}});
                     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call});
                     let request = post(&format!("/mcp?environment={ENVIRONMENT}"), &message);
                     let request = with_header(request, "accept", "application/json, text/event-stream");
@@ -302,8 +301,11 @@ fn grown(furniture: &Furniture) -> Result<&Grown> {
 
 /// Inputs that every workload here takes.
 pub(crate) fn ticket(number: u64) -> Value {
-    let text = format!("Ticket {number}: I was charged twice for one invoice and want a refund.");
-    json!({"environment": ENVIRONMENT, "inputs": {"text": text}})
+    json!({"environment": ENVIRONMENT, "inputs": {"text": said(number)}})
+}
+
+fn said(number: u64) -> String {
+    format!("Ticket {number}: I was charged twice for one invoice and want a refund.")
 }
 
 impl Floor {

@@ -63,7 +63,12 @@ fn says(endpoint: &FaultyEndpoint, description: &str, then: Script) {
 /// How often a tool was called: whatever else is sent, nobody counts it.
 fn calls(endpoint: &FaultyEndpoint) -> usize {
     let requests = endpoint.requests();
-    requests.iter().filter(|asked| !asked.body.is_empty() && asked.json()["method"] == "tools/call").count()
+    requests
+        .iter()
+        .filter(|asked| {
+            !asked.body.is_empty() && asked.json().get("method").is_some_and(|method| method == "tools/call")
+        })
+        .count()
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ const CHAPTERS: [(&str, &[&str]); 8] = [
         "documents.md",
         &["thirty days of leave a year. [leave]", "contract_refused", "route_refused", "jurisdiction_not_allowed"],
     ),
-    ("tools.md", &["there is a porter\nsuccess a letter\nTrue missing_field", "night-porter\ncross_site_request"]),
+    ("tools.md", &["there is a porter\nsuccess a letter\nTrue missing\nrun ", "night-porter\ncross_site_request"]),
 ];
 
 /// The Python that has the official client of the Model Context Protocol: the gateway of models brings it.
