@@ -91,7 +91,7 @@ async fn a_tool_is_looked_at_and_called() {
     // The same over a stream of events, and in words.
     let words = json!({"content": [{"type": "text", "text": "17"}, {"type": "text", "text": "degrees"}]});
     let event = json!({"jsonrpc": "2.0", "id": 2, "result": words}).to_string();
-    says(&endpoint, DESCRIPTION, Script::events([event]));
+    says(&endpoint, DESCRIPTION, Script::events([format!("event: message\ndata: {event}\n\n")]));
     assert_eq!(caller.use_tool(&acme(), &call(endpoint.url("/mcp"))).await, Ok(json!("17\ndegrees")));
 }
 
@@ -128,7 +128,7 @@ async fn a_call_that_breaks_is_made_once() {
         (Script::hang(), OutwardError::TimedOut),
         (gives("x").broken_off(), OutwardError::Broken),
         (gives("x").reset_half_way(), OutwardError::Broken),
-        (Script::events(["{\"jsonrpc\":\"2.0\""]).broken_off(), OutwardError::Broken),
+        (Script::events(["data: {\"jsonrpc\":\"2.0\""]).broken_off(), OutwardError::Broken),
         (Script::status(200, "canary"), OutwardError::Malformed),
         (Script::status(500, "canary"), OutwardError::Refused),
         (Script::status(404, "canary"), OutwardError::Refused),
