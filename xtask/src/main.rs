@@ -24,6 +24,7 @@ mod step;
 mod test;
 mod tools;
 mod up;
+mod vectors;
 
 use std::process::ExitCode;
 

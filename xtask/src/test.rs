@@ -13,7 +13,7 @@ use fairway_private_postgres::binaries::BIN_VARIABLE;
 use crate::fences::packages::{Package, packages};
 use crate::place::Place;
 use crate::signals::Signals;
-use crate::{bucket, children, foreign, gateway, postgres, tools};
+use crate::{bucket, children, foreign, gateway, postgres, tools, vectors};
 
 /// The superuser's URL of the run's server, for the tests that need a database.
 const URL_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
@@ -21,7 +21,8 @@ const URL_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
 const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_S3_PYTHON";
 /// The Python that runs a gateway of models, for the test that needs one.
 const GATEWAY_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
-
+/// The programs of a PostgreSQL that has vectors, for the tests that need them.
+const VECTORS_VARIABLE: &str = "FAIRWAY_TEST_VECTORS_BIN";
 /// The Node that runs the inspector of MCP, and the inspector, for the test that needs them.
 const NODE_VARIABLE: &str = "FAIRWAY_TEST_NODE";
 const INSPECTOR_VARIABLE: &str = "FAIRWAY_TEST_INSPECTOR";
@@ -46,12 +47,13 @@ pub(crate) fn select(place: &Place, arguments: &[String], variables: &[(&str, St
     let binaries = postgres::ensure()?;
     let python = bucket::ensure(place)?;
     let gateway = gateway::ensure(place)?;
+    let vectors = vectors::ensure(&python)?;
     let inspector = foreign::npm(place, &place.root.join(INSPECTOR))?;
     // Stopped and removed when it is dropped, which every way out of this function does.
     let server = PrivateServer::throwaway(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
     let with_database = |mut command: Command| {
         command.env(URL_VARIABLE, server.url("postgres")).env(BIN_VARIABLE, binaries.directory());
-        command.env(PYTHON_VARIABLE, &python).env(GATEWAY_VARIABLE, &gateway);
+        command.env(PYTHON_VARIABLE, &python).env(GATEWAY_VARIABLE, &gateway).env(VECTORS_VARIABLE, &vectors);
         command.env(NODE_VARIABLE, &inspector.node);
         command.env(INSPECTOR_VARIABLE, inspector.modules.join(".bin/mcp-inspector"));
         command

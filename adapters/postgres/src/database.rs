@@ -21,7 +21,10 @@ use deadpool_postgres::{
 use fairway_domain::store::{CommitError, StoreError};
 use rustls::{ClientConfig, RootCertStore};
 use std::{str::FromStr, sync::Arc, time::Duration};
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::OnceCell,
+    time::{Instant, timeout_at},
+};
 use tokio_postgres::{Config, Row, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tracing::Instrument as _;
@@ -79,6 +82,8 @@ pub struct Database {
     ingests: Pool,
     waiting: Waiting,
     pub(crate) long_lists: LongLists,
+    /// Whether vectors are compared by the database; looked up when the first are.
+    pub(crate) has_vectors: Arc<OnceCell<bool>>,
     pub(crate) result_retention: Duration,
     pub(crate) access_revisions: Arc<Gather<Looks<AccessRevisions>>>,
     pub(crate) deployment_pulses: Arc<Gather<Looks<DeploymentPulses>>>,
@@ -135,6 +140,7 @@ impl Database {
             points,
             waiting,
             long_lists: LongLists::default(),
+            has_vectors: Arc::default(),
             lists: pool(&options.url, lists, (ENTER_LISTS, WAIT_FOR_CONNECTION))?,
             // One, which is opened when it is needed: ingests of one worker wait for each other.
             ingests: pool(&options.url, 1, (ENTER_INGESTS, INGEST))?,

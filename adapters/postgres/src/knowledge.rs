@@ -3,6 +3,7 @@
 mod contract;
 mod document;
 mod ingest;
+mod meaning;
 mod search;
 
 use crate::database::Database;
@@ -122,7 +123,7 @@ impl KnowledgeStore for Database {
     }
 
     async fn by_meaning(&self, scope: TenantScope, within: &Within, vector: &[f32]) -> Result<Found, StoreError> {
-        search::by_meaning(self, scope, within, vector).await
+        meaning::by_meaning(self, scope, within, vector).await
     }
 
     async fn chunks(

@@ -8,6 +8,9 @@ mod embedded {
     refinery::embed_migrations!("../../migrations");
 }
 
+/// Vectors as the database's own values, where it has or may have the extension for them. No numbered migration: the
+/// extension may come to a database that is up to date.
+const VECTORS: &str = include_str!("migration/vectors.sql");
 /// Keeps two starting servers from migrating at once; any fixed number does.
 const MIGRATION_LOCK: i64 = 0x00FA_14A7;
 /// How often a month is tried while somebody reads the family that it is for.
@@ -39,6 +42,7 @@ pub async fn migrate(owner_url: &str) -> Result<(), MigrationError> {
     // The lock ends with the connection, whatever happens in between.
     embedded::migrations::runner().run_async(&mut client).await.map_err(Box::new)?;
     make_months(&client).await?;
+    client.batch_execute(VECTORS).await?;
     client.batch_execute("GRANT fairway_service TO CURRENT_USER").await?;
     client.batch_execute(FIRST_TENANT).await?;
     Ok(())

@@ -81,8 +81,12 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
             print!("{}", document::as_json()?);
         }
         Command::Config(ConfigCommand::Check) => {
-            for shown in settings(line)?.describe() {
+            let settings = settings(line)?;
+            for shown in settings.describe() {
                 println!("{} = {} ({})", shown.key, shown.value, shown.origin);
+            }
+            for account in &settings.providers {
+                println!("[[providers]] {account} (file)");
             }
         }
         Command::Serve { no_worker } => {

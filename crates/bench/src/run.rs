@@ -30,6 +30,10 @@ use crate::stage::{
 
 /// Load before the measured time: connections open, statements are prepared, caches fill.
 const WARM_UP: Duration = Duration::from_millis(600);
+/// Runs of each client that are put in line before those that are measured.
+const UNMEASURED: u64 = 20;
+/// Runs that each client puts in line for each second of a row.
+const QUEUED_A_SECOND: u64 = 60;
 /// How long statements are counted for a row.
 const COUNTED: Duration = Duration::from_millis(1_500);
 /// Clients while statements are counted: one, because what several ask at the same time goes in one statement.
@@ -238,16 +242,20 @@ impl Bench<'_> {
     async fn queued(&self) -> Result<Queued> {
         let (mut server, mut workers) = start_queue(self.home, self.postgres, &self.plan.server).await?;
         let row = Row::Execute { keys: Keys::Off, workloads: Workloads::One };
-        let half = self.plan.time() / 2;
-        let before = self.stretch(&self.floor, Floor::Commit.scripts(CLIENTS)?, half).await?;
-        let runs = self.stretch(&server, row.scripts(&self.furniture, CLIENTS)?, self.plan.time()).await?;
-        let after = self.stretch(&self.floor, Floor::Commit.scripts(CLIENTS)?, half).await?;
         let [fairway, _] = &self.databases;
+        let half = self.plan.time() / 2;
+        queued::drained(server.address, &self.furniture, fairway, (CLIENTS, UNMEASURED)).await?;
+        let before = self.stretch(&self.floor, Floor::Commit.scripts(CLIENTS)?, half).await?;
+        let each = QUEUED_A_SECOND.saturating_mul(self.plan.time().as_secs().max(1));
+        let drained = queued::drained(server.address, &self.furniture, fairway, (CLIENTS, each)).await?;
+        let after = self.stretch(&self.floor, Floor::Commit.scripts(CLIENTS)?, half).await?;
+        let runs = self.stretch(&server, row.scripts(&self.furniture, CLIENTS)?, self.plan.time()).await?;
         let (in_line, heard) = queued::at_leisure(&server, &self.furniture, fairway).await?;
         for process in workers.iter_mut().chain([&mut server]) {
             process.stop().await?;
         }
         Ok(Queued {
+            drained,
             runs: (runs.rate(), runs.quantile(0.99)),
             floor: f64::midpoint(before.rate(), after.rate()),
             in_line,

@@ -8,7 +8,7 @@ use crate::{
     failure::Failure,
     file::Source,
     output::{Column, Output, say},
-    server::{Server, text},
+    server::{Server, text, word},
     session::Session,
     text::plain_lines,
 };
@@ -46,11 +46,13 @@ pub(crate) enum Command {
         state: Option<String>,
     },
     /// One asset
+    #[command(after_help = "Example:\n  fairway assets show ticket-policy")]
     Show {
         /// Its slug
         slug: String,
     },
     /// The versions of an asset, newest first
+    #[command(after_help = "Example:\n  fairway assets versions ticket-policy")]
     Versions {
         /// Its slug
         slug: String,
@@ -80,6 +82,9 @@ pub(crate) enum Command {
         version: VersionOptions,
     },
     /// Add a version to an asset
+    #[command(
+        after_help = "Example:\n  fairway assets add-version ticket-policy content.yaml --note 'Refunds are looked at'"
+    )]
     AddVersion {
         /// The asset's slug
         slug: String,
@@ -89,6 +94,7 @@ pub(crate) enum Command {
         version: VersionOptions,
     },
     /// What changed from one version to another
+    #[command(after_help = "Example:\n  fairway assets diff ticket-policy v1 v2")]
     Diff {
         /// The asset's slug
         slug: String,
@@ -98,21 +104,25 @@ pub(crate) enum Command {
         to: String,
     },
     /// Which releases and workloads stand on an asset
+    #[command(after_help = "Example:\n  fairway assets impact ticket-policy")]
     Impact {
         /// Its slug
         slug: String,
     },
     /// Let an asset be bound again
+    #[command(after_help = "Example:\n  fairway assets activate ticket-policy")]
     Activate {
         /// Its slug
         slug: String,
     },
     /// Let nothing new bind an asset
+    #[command(after_help = "Example:\n  fairway assets retire ticket-policy")]
     Retire {
         /// Its slug
         slug: String,
     },
     /// Put an asset away for good
+    #[command(after_help = "Example:\n  fairway assets archive ticket-policy")]
     Archive {
         /// Its slug
         slug: String,
@@ -162,7 +172,8 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Diff { slug, from, to } => {
             let asset = named(&server, slug)?;
             let versions = versions(&server, &asset)?;
-            let (from, to) = (labelled(&versions, from)?, labelled(&versions, to)?);
+            let id = |label: &str| text(version_of(&versions, Some(label))?, "asset_version_id");
+            let (from, to) = (id(from)?, id(to)?);
             let path = ["assets", text(&asset, "asset_id")?, "versions", from, "diff", to];
             let diff = server.get(&path, &[("workspace_id", server.workspace()?)])?;
             if output.is_for_people() { say(&plain_lines(text(&diff, "readable")?)) } else { output.one(&diff) }
@@ -202,7 +213,7 @@ fn moved(server: &Server, output: Output, slug: &str, verb: &str) -> Result<(), 
 /// The asset of that slug.
 pub(crate) fn named(server: &Server, slug: &str) -> Result<Value, Failure> {
     let listed = server.list(&["assets"], &[("workspace_id", server.workspace()?)])?;
-    let found = listed.into_iter().find(|asset| asset.get("slug").and_then(Value::as_str) == Some(slug));
+    let found = listed.into_iter().find(|asset| word(asset, "slug") == slug);
     found.ok_or_else(|| Failure::Unfit("no such asset is seen in this workspace".to_owned()))
 }
 
@@ -215,15 +226,13 @@ pub(crate) fn versions(server: &Server, asset: &Value) -> Result<Vec<Value>, Fai
 pub(crate) fn version_named(server: &Server, name: &str) -> Result<(Value, Value), Failure> {
     let (slug, label) = name.split_once('@').map_or((name, None), |(slug, label)| (slug, Some(label)));
     let asset = named(server, slug)?;
-    let fits =
-        |version: &Value| label.is_none_or(|label| version.get("version_label").and_then(Value::as_str) == Some(label));
-    let version = versions(server, &asset)?.into_iter().find(fits);
-    let version = version.ok_or_else(|| Failure::Unfit("the asset has no such version".to_owned()))?;
+    let version = version_of(&versions(server, &asset)?, label)?.clone();
     Ok((asset, version))
 }
 
-fn labelled<'v>(versions: &'v [Value], label: &str) -> Result<&'v str, Failure> {
-    let found = versions.iter().find(|version| version.get("version_label").and_then(Value::as_str) == Some(label));
-    let found = found.ok_or_else(|| Failure::Unfit("the asset has no such version".to_owned()))?;
-    text(found, "asset_version_id")
+/// The version of that label among versions, else the newest.
+fn version_of<'v>(versions: &'v [Value], label: Option<&str>) -> Result<&'v Value, Failure> {
+    let fits = |version: &&Value| label.is_none_or(|label| word(version, "version_label") == label);
+    let found = versions.iter().find(fits);
+    found.ok_or_else(|| Failure::Unfit("the asset has no such version".to_owned()))
 }

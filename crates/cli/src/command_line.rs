@@ -129,4 +129,46 @@ mod tests {
     fn the_words_fit_together() {
         CommandLine::command().debug_assert();
     }
+
+    /// Each command that does something, by its words, and what its help ends with.
+    fn commands(of: &clap::Command, words: &str, found: &mut Vec<(String, String)>) {
+        let mut is_one = true;
+        for command in of.get_subcommands().filter(|command| command.get_name() != "help") {
+            is_one = false;
+            commands(command, &format!("{words} {}", command.get_name()), found);
+        }
+        if is_one {
+            found.push((words.to_owned(), of.get_after_help().map(ToString::to_string).unwrap_or_default()));
+        }
+    }
+
+    /// The words of a command as a shell splits them; what begins behind `|`, `>` or `&&` is no part of it.
+    fn split(line: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        let mut quoted = false;
+        for letter in line.chars() {
+            match letter {
+                '\'' => quoted = !quoted,
+                ' ' if !quoted => words.push(String::new()),
+                letter => words.last_mut().unwrap().push(letter),
+            }
+        }
+        words.into_iter().take_while(|word| !["|", ">", "&&"].contains(&word.as_str())).collect()
+    }
+
+    #[test]
+    fn every_command_has_an_example_that_can_be_said() {
+        let mut found = Vec::new();
+        commands(&CommandLine::command(), "fairway", &mut found);
+        assert!(found.len() > 40, "{found:?}");
+        for (words, help) in found {
+            let lines = help.lines().filter_map(|line| line.get(line.find("fairway ")?..));
+            let examples: Vec<&str> = lines.filter(|line| line.starts_with(&words)).collect();
+            assert!(!examples.is_empty(), "`{words}` has no example: {help}");
+            for example in examples {
+                let parsed = CommandLine::try_parse_from(split(example));
+                assert!(parsed.is_ok(), "{example}: {}", parsed.err().unwrap());
+            }
+        }
+    }
 }

@@ -6,6 +6,7 @@ mod mermaid;
 use crate::{
     failure::Failure,
     output::{Output, say},
+    server::word,
     session::Session,
 };
 use clap::{Subcommand, ValueEnum};
@@ -26,6 +27,7 @@ pub(crate) enum Command {
         format: Form,
     },
     /// Where each part of an answer came from
+    #[command(after_help = "Example:\n  fairway evidence lineage 019a... --output json")]
     Lineage {
         /// The id of the execution
         id: String,
@@ -144,10 +146,6 @@ impl Node {
             data: members.map(|(name, value)| (name.clone(), shown(value))).collect(),
         }
     }
-}
-
-fn word<'v>(value: &'v Value, name: &str) -> &'v str {
-    value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ pub(crate) enum Command {
         limit: usize,
     },
     /// One execution
+    #[command(after_help = "Example:\n  fairway executions show 019a... --output json")]
     Show {
         /// Its id
         id: String,
@@ -46,6 +47,7 @@ pub(crate) enum Command {
         patience: run::Patience,
     },
     /// Stop an execution
+    #[command(after_help = "Example:\n  fairway executions cancel 019a...")]
     Cancel {
         /// Its id
         id: String,

@@ -47,8 +47,8 @@ pub(crate) enum Failure {
         /// What the system says.
         cause: io::Error,
     },
-    /// Nobody reads the answer any more.
-    #[error("nobody reads what this command writes")]
+    /// Nobody reads any more what is told of something that goes on.
+    #[error("nobody reads any more, and the release is not settled")]
     Unheard,
 }
 
@@ -56,10 +56,10 @@ impl Failure {
     /// The exit code: 1 refused or failed, 2 usage, 3 unreachable, 5 still running (contract: command line).
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Refused(_) | Self::Files(_) | Self::Unfit(_) | Self::Io { .. } | Self::Unheard => 1,
+            Self::Refused(_) | Self::Files(_) | Self::Unfit(_) | Self::Io { .. } => 1,
             Self::Usage(_) | Self::Differs => 2,
             Self::Unreachable { .. } => 3,
-            Self::StillRunning { .. } | Self::Unsettled => 5,
+            Self::StillRunning { .. } | Self::Unsettled | Self::Unheard => 5,
         })
     }
 

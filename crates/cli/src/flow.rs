@@ -21,6 +21,7 @@ const COLUMNS: [Column; 4] =
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// The flows that are seen from the workspace
+    #[command(after_help = "Example:\n  fairway flows list")]
     List,
     /// The newest text of a flow
     #[command(after_help = "Example:\n  fairway flows show ticket-flow > ticket-flow.yaml")]
@@ -42,6 +43,7 @@ pub(crate) enum Command {
         version: asset::VersionOptions,
     },
     /// Add a version to a flow
+    #[command(after_help = "Example:\n  fairway flows add-version ticket-flow ticket-flow.yaml")]
     AddVersion {
         /// Its slug
         slug: String,

@@ -10,7 +10,7 @@ use crate::{
 use clap::Args;
 use std::io::{self, Read as _};
 
-/// Longest token.
+/// Longest token, in bytes.
 const LONGEST: u64 = 16 << 10;
 
 /// What is kept stands in the options that every command takes.
@@ -61,8 +61,11 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
 
 fn from_standard_input() -> Result<String, Failure> {
     let mut text = String::new();
-    let read = io::stdin().take(LONGEST).read_to_string(&mut text);
+    let read = io::stdin().take(LONGEST + 1).read_to_string(&mut text);
     read.map_err(|_| Failure::Usage("standard input is no text".to_owned()))?;
+    if u64::try_from(text.len()).unwrap_or(u64::MAX) > LONGEST {
+        return Err(Failure::Usage("standard input holds more than 16 KiB, and no token is as long".to_owned()));
+    }
     let token = text.trim();
     if token.is_empty() {
         return Err(Failure::Usage("standard input holds no token".to_owned()));

@@ -25,13 +25,20 @@ mod workload;
 use clap::Parser as _;
 use command_line::CommandLine;
 use failure::Failure;
-use std::process::ExitCode;
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 fn main() -> ExitCode {
-    match command_line::run(CommandLine::parse()) {
+    let ended = match CommandLine::try_parse() {
+        Ok(line) => command_line::run(line),
+        // A wrong usage is told on standard error, with the exit code that goes with it.
+        Err(misread) if misread.use_stderr() => misread.exit(),
+        Err(help) => output::heard(help.print().and_then(|()| io::stdout().flush())),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
-        // A reader that left has seen what it wanted to.
-        Err(Failure::Unheard) => ExitCode::SUCCESS,
         Err(failure) => {
             output::tell(&match &failure {
                 // Lines that begin with the file, so that editors jump to them.

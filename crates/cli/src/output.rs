@@ -2,11 +2,14 @@
 
 use crate::{
     failure::Failure,
-    text::{plain, plain_lines},
+    text::{escaped, is_plain, plain, plain_lines},
 };
 use comfy_table::{ContentArrangement, Table};
 use serde_json::Value;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::{
+    io::{self, ErrorKind, IsTerminal as _, Write as _},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 /// How answers are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
@@ -70,16 +73,21 @@ impl Output {
     /// A value as it is. For people, a text stands for itself.
     pub(crate) fn value(self, value: &Value) -> Result<(), Failure> {
         match (self.format, value) {
-            (Format::Table, Value::String(text)) => say(&plain_lines(text)),
-            (Format::Table | Format::Json, _) => {
-                say(&serde_json::to_string_pretty(value).map_err(|error| Failure::Unfit(error.to_string()))?)
-            }
+            (Format::Table, Value::String(text)) => say(text),
+            (Format::Table | Format::Json, _) => say(&json(value)?),
             (Format::Yaml, _) => {
                 let text = serde_yaml::to_string(value).map_err(|error| Failure::Unfit(error.to_string()))?;
-                say(text.trim_end())
+                // JSON is YAML, and can spell every letter by its number where YAML's own forms cannot.
+                if is_plain(&text) { say(text.trim_end()) } else { say(&json(value)?) }
             }
         }
     }
+}
+
+/// The value as JSON that a terminal shows as it is: letters that it would obey are spelled by their number.
+fn json(value: &Value) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::Unfit(error.to_string()))?;
+    Ok(escaped(&text))
 }
 
 fn table() -> Table {
@@ -90,10 +98,8 @@ fn table() -> Table {
 }
 
 fn write_table(table: &Table) -> Result<(), Failure> {
-    for line in table.lines() {
-        say(line.trim())?;
-    }
-    Ok(())
+    let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
+    say(&lines.join("\n"))
 }
 
 fn cell(value: Option<&Value>) -> String {
@@ -106,9 +112,44 @@ fn cell(value: Option<&Value>) -> String {
     }
 }
 
-/// Writes lines of the answer on standard output.
+/// Whether the reader of standard output has left.
+static LEFT: AtomicBool = AtomicBool::new(false);
+
+/// Writes lines of the answer on standard output, and nothing that a terminal would obey.
+///
+/// # Errors
+/// As [`write`].
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
-    writeln!(io::stdout(), "{text}").map_err(|_| Failure::Unheard)
+    write(&format!("{}\n", plain_lines(text)))
+}
+
+/// Writes on standard output as it is. A reader that left has seen what it wanted to: nothing more is written, and the
+/// command does the rest of its work and ends as it would have ended.
+///
+/// # Errors
+/// When it cannot be written, such as on a full disk.
+pub(crate) fn write(text: &str) -> Result<(), Failure> {
+    if !is_heard() {
+        return Ok(());
+    }
+    let mut out = io::stdout().lock();
+    heard(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What writing on standard output came to.
+pub(crate) fn heard(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(cause) if cause.kind() == ErrorKind::BrokenPipe => {
+            LEFT.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        written => written.map_err(|cause| Failure::Io { path: "standard output".into(), cause }),
+    }
+}
+
+/// Whether anybody may still read what is written on standard output.
+pub(crate) fn is_heard() -> bool {
+    !LEFT.load(Ordering::Relaxed)
 }
 
 /// Tells on standard error what happens meanwhile. Whether anybody listens does not matter.

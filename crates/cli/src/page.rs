@@ -1,9 +1,9 @@
 //! Completions of shells, and manual pages.
 
-use crate::{command_line::CommandLine, failure::Failure};
+use crate::{command_line::CommandLine, failure::Failure, output};
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
-use std::{fs, io, io::Write as _, path::PathBuf};
+use std::{fs, path::PathBuf};
 
 /// Whose completions.
 #[derive(Args)]
@@ -25,7 +25,7 @@ pub(crate) fn completions(arguments: &Completions) -> Result<(), Failure> {
     // Written at once: its writer would end the process where nobody reads any more.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut CommandLine::command(), "fairway", &mut script);
-    io::stdout().write_all(&script).map_err(|_| Failure::Unheard)
+    output::write(&String::from_utf8_lossy(&script))
 }
 
 pub(crate) fn manual(arguments: &Manual) -> Result<(), Failure> {

@@ -1,8 +1,6 @@
 //! Policies, tested without a server: bundles with the tests that they carry, and scenarios beside them.
 
-mod coverage;
 mod junit;
-mod scenario;
 mod suite;
 
 use crate::{
@@ -12,6 +10,7 @@ use crate::{
     text::plain,
 };
 use clap::Subcommand;
+use fairway_domain::policy::Idle;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -59,16 +58,6 @@ struct RuleCoverage {
     /// Why it can never decide anything, where that is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     idle: Option<Idle>,
-}
-
-/// Why a rule can never decide.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Idle {
-    /// Its condition never holds.
-    Unreachable,
-    /// Wherever it holds, this rule holds as well and decides.
-    ShadowedBy(String),
 }
 
 /// One bundle, and what tests say of it.

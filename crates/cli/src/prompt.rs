@@ -9,7 +9,10 @@ use crate::{
 use clap::Subcommand;
 use fairway_domain::{
     asset::kind::AssetKind,
-    prompt::{AssetReference, PromptRefusal, PromptTemplate, VariableKind, composition::Body},
+    prompt::{
+        AssetReference, PromptRefusal, PromptTemplate, VariableKind,
+        composition::{Body, BodyRefusal},
+    },
 };
 use serde_json::{Map, Value};
 use std::{
@@ -50,7 +53,12 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let arguments = arguments(&template, arg, args.as_deref())?;
     let mut bodies = BTreeMap::new();
     for (reference, offset) in template.included() {
-        let body = body(file, reference)?.map_err(|refusal| refused(refusal.at(offset)))?;
+        let Some(body) = body(file, reference)? else {
+            let message = format!("`{}`, which the prompt includes, is not beside it", reference.slug.as_str());
+            let missing = token(&located, pointer, PromptRefusal::UnknownAsset { offset });
+            return Err(Failure::file(Finding { message, ..missing }));
+        };
+        let body = body.map_err(|refusal| refused(refusal.at(offset)))?;
         bodies.insert(reference.clone(), body);
     }
     let composed = template.compose(|reference| bodies.get(reference).cloned()).map_err(refused)?;
@@ -62,22 +70,15 @@ fn token(located: &Located, pointer: &str, refusal: PromptRefusal) -> Finding {
     finding.with_offset(refusal.offset()).with_path("content/system_prompt")
 }
 
-/// The body of an asset that is kept beside the template.
-fn body(
-    template: &Path,
-    reference: &AssetReference,
-) -> Result<Result<Body, fairway_domain::prompt::composition::BodyRefusal>, Failure> {
+/// The body of an asset that is kept beside the template; none where nothing is.
+fn body(template: &Path, reference: &AssetReference) -> Result<Option<Result<Body, BodyRefusal>>, Failure> {
     let folder = template.parent().unwrap_or_else(|| Path::new("."));
     let beside = ["yaml", "json"].map(|extension| folder.join(format!("{}.{extension}", reference.slug.as_str())));
-    let found = beside.iter().find(|path| path.is_file());
-    let missing = || {
-        let message = format!("`{}`, which the prompt includes, is not beside it", reference.slug.as_str());
-        Failure::file(Finding::whole(template.display().to_string(), "prompt_unknown_asset", message))
-    };
-    let located = Source::open(found.ok_or_else(missing)?)?.value()?;
+    let Some(found) = beside.iter().find(|path| path.is_file()) else { return Ok(None) };
+    let located = Source::open(found)?.value()?;
     let kind = located.value.get("kind").and_then(Value::as_str).and_then(AssetKind::parse);
     let content = located.value.get("content").unwrap_or(&located.value);
-    Ok(Body::of(kind.unwrap_or(AssetKind::PromptTemplate), content))
+    Ok(Some(Body::of(kind.unwrap_or(AssetKind::PromptTemplate), content)))
 }
 
 fn arguments(template: &PromptTemplate, single: &[String], all: Option<&Path>) -> Result<Map<String, Value>, Failure> {

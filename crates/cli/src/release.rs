@@ -7,12 +7,19 @@ use crate::{
     asset,
     failure::Failure,
     output::{Column, Output},
-    server::{Server, text},
+    server::{Server, text, word},
     session::Session,
     workload,
 };
-use clap::{Args, Subcommand};
-use fairway_domain::release::StateName;
+use clap::{Args, Subcommand, builder::PossibleValuesParser};
+use fairway_domain::{
+    asset::kind::AssetKind,
+    release::{
+        StateName,
+        lane::{Lane, TargetLane},
+        review,
+    },
+};
 use serde_json::{Value, json};
 
 const COLUMNS: [Column; 5] = [
@@ -52,6 +59,7 @@ pub(crate) enum Command {
         limit: usize,
     },
     /// One release, with what it binds
+    #[command(after_help = "Example:\n  fairway releases show 019a...")]
     Show(Release),
     /// Draft a release
     #[command(
@@ -65,7 +73,7 @@ pub(crate) enum Command {
         #[arg(long, short, value_name = "ENVIRONMENT")]
         env: String,
         /// The lane that it is for
-        #[arg(long, default_value = "all", value_parser = ["all", "restricted", "guided", "standard"])]
+        #[arg(long, default_value = TargetLane::All.as_str(), value_parser = PossibleValuesParser::new(TargetLane::ALL.map(TargetLane::as_str)))]
         target_lane: String,
         /// The slug of the policy bundle that decides; else that of the bundle that is bound
         #[arg(long, value_name = "SLUG")]
@@ -75,6 +83,7 @@ pub(crate) enum Command {
         bind: Vec<String>,
     },
     /// Bind versions to a draft
+    #[command(after_help = "Example:\n  fairway releases bind 019a... ticket-prompt@v2 ticket-model")]
     Bind {
         #[command(flatten)]
         release: Release,
@@ -83,14 +92,19 @@ pub(crate) enum Command {
         versions: Vec<String>,
     },
     /// Hand a draft in for review: from here on nothing can be bound
+    #[command(after_help = "Example:\n  fairway releases submit 019a...")]
     Submit(Release),
     /// Take a release back into draft
+    #[command(after_help = "Example:\n  fairway releases withdraw 019a...")]
     Withdraw(Release),
     /// Approve what a release binds
+    #[command(after_help = "Example:\n  fairway releases approve 019a... --note 'Read all of it'")]
     Approve(Verdict),
     /// Reject what a release binds
+    #[command(after_help = "Example:\n  fairway releases reject 019a... --note 'It shows names'")]
     Reject(Verdict),
     /// Ask for changes: the release goes back into draft
+    #[command(after_help = "Example:\n  fairway releases request-changes 019a... --note 'Ask for the order number'")]
     RequestChanges(Verdict),
     /// Let an approved release serve
     #[command(
@@ -101,10 +115,10 @@ pub(crate) enum Command {
         #[command(flatten)]
         release: Release,
         /// On this lane alone
-        #[arg(long, value_parser = ["restricted", "guided", "standard"])]
+        #[arg(long, value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]
         lane: Option<String>,
         /// Lane by lane, in this order
-        #[arg(long, value_name = "LANES", value_delimiter = ',', conflicts_with = "lane")]
+        #[arg(long, value_name = "LANES", value_delimiter = ',', conflicts_with = "lane", value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]
         rollout: Vec<String>,
         /// How many minutes each lane soaks
         #[arg(long, value_name = "MINUTES", default_value_t = 60, requires = "rollout")]
@@ -114,8 +128,10 @@ pub(crate) enum Command {
         auto_advance: bool,
     },
     /// Take the next lane of a rollout
+    #[command(after_help = "Example:\n  fairway releases advance 019a...")]
     Advance(Release),
     /// Give lanes back to who held them before
+    #[command(after_help = "Example:\n  fairway releases rollback 019a... --reason 'Too curt'")]
     Rollback {
         #[command(flatten)]
         release: Release,
@@ -123,12 +139,14 @@ pub(crate) enum Command {
         #[arg(long)]
         reason: String,
         /// This lane alone
-        #[arg(long, value_parser = ["restricted", "guided", "standard"])]
+        #[arg(long, value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]
         lane: Option<String>,
     },
     /// Take a release out of service
+    #[command(after_help = "Example:\n  fairway releases retire 019a...")]
     Retire(Release),
     /// What stands before each next state
+    #[command(after_help = "Example:\n  fairway releases gates 019a...")]
     Gates(Release),
     /// Tell what happens to a release until its rollout is over
     Watch(watch::Arguments),
@@ -191,9 +209,9 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Submit(release) => output.one(&transition(server, &release.id, StateName::ReviewReady)?),
         Command::Withdraw(release) => output.one(&transition(server, &release.id, StateName::Draft)?),
         Command::Retire(release) => output.one(&transition(server, &release.id, StateName::Retired)?),
-        Command::Approve(verdict) => verdict.give(server, output, "approved"),
-        Command::Reject(verdict) => verdict.give(server, output, "rejected"),
-        Command::RequestChanges(verdict) => verdict.give(server, output, "changes_requested"),
+        Command::Approve(verdict) => verdict.give(server, output, review::Verdict::Approved),
+        Command::Reject(verdict) => verdict.give(server, output, review::Verdict::Rejected),
+        Command::RequestChanges(verdict) => verdict.give(server, output, review::Verdict::ChangesRequested),
         Command::Activate { release, lane, rollout, soak, auto_advance } => {
             let plan = (!rollout.is_empty()).then(
                 || json!({ "lane_sequence": rollout, "soak_duration_minutes": soak, "auto_advance": auto_advance }),
@@ -228,7 +246,7 @@ fn create(
     // Everything is looked up before anything is made.
     let workload = workload::named(server, workload)?;
     let bound = bind.iter().map(|version| asset::version_named(server, version)).collect::<Result<Vec<_>, _>>()?;
-    let is_bundle = |asset: &&Value| asset.get("asset_kind").and_then(Value::as_str) == Some("policy_bundle");
+    let is_bundle = |asset: &&Value| word(asset, "asset_kind") == AssetKind::PolicyBundle.as_str();
     let policy = match policy {
         Some(slug) => Some(asset::named(server, slug)?),
         None => bound.iter().map(|(asset, _)| asset).find(is_bundle).cloned(),
@@ -275,13 +293,13 @@ pub(crate) fn activate(
 }
 
 /// Says what somebody thinks of what a release binds.
-pub(crate) fn verdict(server: &Server, release: &str, outcome: &str, note: Option<&str>) -> Result<Value, Failure> {
-    let body = json!({ "outcome": outcome, "subject_kind": "release", "subject_ref": release, "note": note });
+fn verdict(server: &Server, release: &str, outcome: review::Verdict, note: Option<&str>) -> Result<Value, Failure> {
+    let body = json!({ "outcome": outcome.as_str(), "subject_kind": "release", "subject_ref": release, "note": note });
     server.post(&["releases", release, "approvals"], &body)
 }
 
 impl Verdict {
-    fn give(&self, server: &Server, output: Output, outcome: &str) -> Result<(), Failure> {
+    fn give(&self, server: &Server, output: Output, outcome: review::Verdict) -> Result<(), Failure> {
         output.one(&verdict(server, &self.release.id, outcome, self.note.as_deref())?)
     }
 }

@@ -4,21 +4,21 @@ mod input;
 
 use crate::{
     failure::Failure,
-    output::{Output, is_watched, say, tell},
+    output::{self, Output, is_watched, say, tell},
     server::{
         Server,
         events::{Answered, Event, Events},
-        text,
+        text, word,
     },
     session::Session,
-    text::plain_lines,
+    text::{plain, plain_lines},
 };
-use clap::Args;
+use clap::{Args, builder::PossibleValuesParser};
+use fairway_domain::{execution::Status, release::lane::Lane};
 use input::Given;
 use serde_json::{Value, json};
 use signal_hook::{consts::SIGINT, iterator::Signals};
 use std::{
-    io::{self, Write as _},
     path::PathBuf,
     process,
     sync::{Arc, Mutex, PoisonError},
@@ -28,6 +28,8 @@ use std::{
 
 /// Between a stream that was cut and the next.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How often a stream is taken up again after its run has ended.
+const TRIES: u32 = 5;
 /// What a run that goes on ends the command with (contract: command line).
 const STILL_RUNNING: i32 = 5;
 
@@ -53,7 +55,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
     /// The lane to run on; else the one that serves the caller
-    #[arg(long, value_parser = ["restricted", "guided", "standard"])]
+    #[arg(long, value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]
     lane: Option<String>,
     /// Leave at once, and print the id of the run
     #[arg(long, conflicts_with_all = ["wait", "stream"])]
@@ -88,28 +90,51 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     }
     let wait = Wait::begin(&arguments.patience)?;
     let key = uuid::Uuid::new_v4().to_string();
-    let ask = || server.post_for_events(&path, &key, &body, wait.left());
-    // Under the same key, the same run is found again.
-    let answered = match ask() {
-        Err(Failure::Unreachable { .. }) => ask()?,
-        answered => answered?,
+    let ask = || Begun::of(server.post_for_events(&path, &key, &body, wait.left())?);
+    // Under the same key, the same run is found again: an answer that was lost, or cut before it named the run.
+    let begun = match ask() {
+        Ok(None) | Err(Failure::Unreachable { .. }) => ask()?,
+        begun => begun?,
     };
-    match answered {
-        Answered::Events(events, token) => wait.follow(&server, output, None, (Some(events), token)),
-        Answered::Value(answer) => {
-            let run = text(&answer, "execution_id")?.to_owned();
-            let token = answer.get("result_token").and_then(Value::as_str).map(str::to_owned);
-            wait.follow(&server, output, Some(run), (None, token))
-        }
-        Answered::Nothing => Err(Failure::Unfit("the server began no run".to_owned())),
-    }
+    let begun = begun.ok_or_else(|| Failure::Unfit("the answer was cut off before the run had an id".to_owned()))?;
+    wait.follow(&server, output, begun)
 }
 
 /// Waits for a run that was begun before.
 pub(crate) fn wait_for(server: &Server, output: Output, run: &str, patience: &Patience) -> Result<(), Failure> {
     // Whether it is there at all, in front of everything else.
     server.run(run, None)?;
-    Wait::begin(patience)?.follow(server, output, Some(run.to_owned()), (None, None))
+    let begun = Begun { run: run.to_owned(), token: None, first: None, events: None };
+    Wait::begin(patience)?.follow(server, output, begun)
+}
+
+/// A run that is followed, and what came of it with the answer that began it.
+struct Begun {
+    run: String,
+    /// What an anonymous run is read by.
+    token: Option<String>,
+    /// The event that named the run, and those that follow it.
+    first: Option<Event>,
+    events: Option<Events>,
+}
+
+impl Begun {
+    /// None where the answer was cut before it named the run.
+    fn of(answered: Answered) -> Result<Option<Self>, Failure> {
+        match answered {
+            Answered::Events(mut events, token) => {
+                let Some(first) = events.next().transpose()? else { return Ok(None) };
+                let run = text(&first.data, "execution_id")?.to_owned();
+                Ok(Some(Self { run, token, first: Some(first), events: Some(events) }))
+            }
+            Answered::Value(answer) => {
+                let run = text(&answer, "execution_id")?.to_owned();
+                let token = answer.get("result_token").and_then(Value::as_str).map(str::to_owned);
+                Ok(Some(Self { run, token, first: None, events: None }))
+            }
+            Answered::Nothing => Err(Failure::Unfit("the server began no run".to_owned())),
+        }
+    }
 }
 
 /// A wait under way.
@@ -132,52 +157,47 @@ impl Wait {
         self.until.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
     }
 
-    /// Follows the run to its end. A stream that is cut is taken up again where it was.
-    fn follow(
-        &self,
-        server: &Server,
-        output: Output,
-        mut run: Option<String>,
-        (mut events, token): (Option<Events>, Option<String>),
-    ) -> Result<(), Failure> {
-        let mut seen = Seen::default();
+    /// Follows the run to its end. A stream that is cut is taken up again where it was, also after the end of the run: what
+    /// was written of an answer is all of it, or the whole answer is written anew.
+    fn follow(&self, server: &Server, output: Output, begun: Begun) -> Result<(), Failure> {
+        let Begun { run, token, first, mut events } = begun;
+        let token = token.as_deref();
+        *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some(run.clone());
+        let mut seen = Seen { streams: self.streams && output.is_for_people(), ..Seen::default() };
+        first.iter().try_for_each(|event| seen.note(event))?;
+        let mut tries = TRIES;
         loop {
             for event in events.take().into_iter().flatten() {
-                if run.is_none() {
-                    run = event.data.get("execution_id").and_then(Value::as_str).map(str::to_owned);
-                }
-                self.know(run.as_deref());
-                seen.note(&event, self.streams && output.is_for_people())?;
+                seen.note(&event?)?;
             }
-            self.know(run.as_deref());
-            let Some(id) = &run else {
-                return Err(Failure::Unfit("the answer was cut off before the run had an id".to_owned()));
-            };
             let is_over = Instant::now() >= self.until;
-            match server.run(id, token.as_deref()) {
-                Ok(found) if has_ended(&found) => return seen.show(output, &found),
-                Ok(found) if status(&found) == "awaiting_review" => {
+            match server.run(&run, token) {
+                Ok(found) if has_ended(&found) => {
+                    if !seen.is_cut() || tries == 0 {
+                        return seen.show(output, &found);
+                    }
+                    tries -= 1;
+                }
+                Ok(found) if status(&found) == Some(Status::AwaitingReview) => {
                     tell("the answer waits for a review");
-                    return Err(Failure::StillRunning { execution_id: id.clone() });
+                    return Err(Failure::StillRunning { execution_id: run });
                 }
+                Ok(_) if is_over => return Err(Failure::StillRunning { execution_id: run }),
                 Err(failure @ Failure::Unreachable { .. }) if is_over => return Err(failure),
-                Ok(_) | Err(Failure::Unreachable { .. }) if is_over => {
-                    return Err(Failure::StillRunning { execution_id: id.clone() });
-                }
                 Ok(_) | Err(Failure::Unreachable { .. }) => {}
                 Err(failure) => return Err(failure),
             }
             thread::sleep(PAUSE.min(self.left()));
-            events = match server.follow(id, seen.last.as_deref(), token.as_deref(), self.left()) {
+            events = match server.follow(&run, seen.last.as_deref(), token, self.left()) {
                 Ok(Answered::Events(events, _)) => Some(events),
-                Ok(Answered::Value(_) | Answered::Nothing) | Err(Failure::Unreachable { .. }) => None,
+                Ok(Answered::Nothing) => {
+                    seen.ended = true;
+                    None
+                }
+                Ok(Answered::Value(_)) | Err(Failure::Unreachable { .. }) => None,
                 Err(failure) => return Err(failure),
             };
         }
-    }
-
-    fn know(&self, run: Option<&str>) {
-        *self.run.lock().unwrap_or_else(PoisonError::into_inner) = run.map(str::to_owned);
     }
 }
 
@@ -204,61 +224,76 @@ fn leave_on_interrupt(run: Arc<Mutex<Option<String>>>) -> Result<(), Failure> {
 /// What was seen of a run.
 #[derive(Default)]
 struct Seen {
+    /// Whether the answer is written as it is made.
+    streams: bool,
     /// The number of the last event.
     last: Option<String>,
     /// Whether a part of the answer was written already.
     wrote: bool,
+    /// Whether the last event of all was seen.
+    ended: bool,
 }
 
 impl Seen {
-    fn note(&mut self, event: &Event, streams: bool) -> Result<(), Failure> {
+    fn note(&mut self, event: &Event) -> Result<(), Failure> {
         if event.id.is_some() {
             self.last.clone_from(&event.id);
         }
-        let word = |name: &str| event.data.get(name).and_then(Value::as_str).unwrap_or_default();
+        let word = |name: &str| word(&event.data, name);
         match event.name.as_str() {
-            "output.delta" if streams => {
-                let mut out = io::stdout();
-                let written = write!(out, "{}", plain_lines(word("delta"))).and_then(|()| out.flush());
-                written.map_err(|_| Failure::Unheard)?;
+            "output.delta" if self.streams => {
+                output::write(&plain_lines(word("delta")))?;
                 self.wrote = true;
             }
-            "execution.started" => tell(&format!("run {} started", word("execution_id"))),
-            "step.started" if is_watched() || streams => tell(&format!("step {} ...", word("step_id"))),
-            "step.completed" => tell(&format!("step {} done", word("step_id"))),
-            // Ends are told when the run itself is read, and kinds that came later mean nothing here.
+            "execution.started" => tell(&format!("run {} started", plain(word("execution_id")))),
+            "step.started" if is_watched() || self.streams => tell(&format!("step {} ...", plain(word("step_id")))),
+            "step.completed" => tell(&format!("step {} done", plain(word("step_id")))),
+            // What the end says is told when the run itself is read.
+            "execution.completed" | "execution.failed" => self.ended = true,
+            // Kinds that came later mean nothing here.
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether a part of an answer was written that need not be all of it.
+    const fn is_cut(&self) -> bool {
+        self.wrote && !self.ended
     }
 
     fn show(&self, output: Output, run: &Value) -> Result<(), Failure> {
         let answer = run.pointer("/queued_result/result").unwrap_or(&Value::Null);
         if !output.is_for_people() {
             output.one(run)?;
+        } else if self.is_cut() {
+            say("")?;
+            tell("the stream was cut and could not be taken up again; the whole answer is this one");
+            output.value(answer)?;
         } else if self.wrote {
             say("")?;
         } else if !answer.is_null() {
             output.value(answer)?;
         }
-        if status(run) == "completed" {
+        if status(run) == Some(Status::Completed) {
             return Ok(());
         }
-        let word = |pointer: &str| run.pointer(pointer).and_then(Value::as_str);
-        let ended = word("/outcome").unwrap_or_else(|| status(run));
-        let code = word("/error/code").or_else(|| word("/reason_code")).unwrap_or("no reason given");
+        let word = |pointer: &str| run.pointer(pointer).and_then(Value::as_str).map(plain);
+        let ended = word("/outcome").or_else(|| word("/status")).unwrap_or_default();
+        let code = word("/error/code").or_else(|| word("/reason_code"));
+        let code = code.unwrap_or_else(|| "no reason given".to_owned());
         let message = word("/error/message").map(|message| format!(": {message}")).unwrap_or_default();
-        let id = text(run, "execution_id")?;
+        let id = plain(text(run, "execution_id")?);
         Err(Failure::Unfit(format!("run {id} ended with {ended}: {code}{message}")))
     }
 }
 
-fn status(run: &Value) -> &str {
-    run.get("status").and_then(Value::as_str).unwrap_or_default()
+fn status(run: &Value) -> Option<Status> {
+    Status::parse(word(run, "status"))
 }
 
+/// Whether nothing more comes of it. A run whose outcome nobody knows may still be settled, by a person alone.
 fn has_ended(run: &Value) -> bool {
-    matches!(status(run), "completed" | "failed" | "denied" | "cancelled" | "unknown")
+    status(run).is_some_and(|status| status.is_final() || status == Status::Unknown)
 }
 
 /// A number with `s`, `m` or `h`; seconds without.

@@ -25,8 +25,10 @@ const CONNECT: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Items asked for at once, the most that a list gives.
 const PAGE: usize = 200;
-/// Longest answer that is read: 200 versions of 4 MiB each, and room.
+/// Longest answer that is read, and all pages of a list together: 200 versions of 4 MiB each, and room.
 const LONGEST: u64 = 1 << 30;
+/// Most pages of a list: a million items.
+const MOST_PAGES: usize = 5_000;
 
 /// Who speaks to which server.
 #[derive(Clone, Default)]
@@ -57,12 +59,23 @@ impl Server {
     /// Takes an address, and a workspace where one was chosen.
     ///
     /// # Errors
-    /// When the address is none of a web server, or would carry a token over a network in clear text.
+    /// When the address is none of a web server, says more than where it is, or would carry a token over a network in clear
+    /// text.
     pub(crate) fn new(address: &str, identity: Identity, workspace: Option<&str>) -> Result<Self, Failure> {
         let base = Url::parse(address).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let Some(base) = base else {
             return Err(Failure::Usage("the server's address begins with http:// or https://".to_owned()));
         };
+        // The address is told in messages and kept in the profile, where a secret does not belong.
+        if !base.username().is_empty()
+            || base.password().is_some()
+            || base.query().is_some()
+            || base.fragment().is_some()
+        {
+            let message =
+                "the server's address has no name, password, query or fragment: a token is given by --token-stdin";
+            return Err(Failure::Usage(message.to_owned()));
+        }
         if identity.token.is_some() && base.scheme() == "http" && !is_loopback(&base) {
             return Err(Failure::Usage("a token is sent over https, or to this machine alone".to_owned()));
         }
@@ -86,7 +99,7 @@ impl Server {
         }
         let seen = self.list(&["workspaces"], &[])?;
         let wanted = self.chosen.as_deref().unwrap_or("default");
-        let named = |listed: &&Value| listed.get("slug").and_then(Value::as_str) == Some(wanted);
+        let named = |listed: &&Value| word(listed, "slug") == wanted;
         let found = match (seen.as_slice(), &self.chosen) {
             ([only], None) => Some(only),
             (several, _) => several.iter().find(named),
@@ -102,7 +115,7 @@ impl Server {
     /// What lies at a path below `/v1`.
     pub(crate) fn get(&self, path: &[&str], query: Query<'_>) -> Result<Value, Failure> {
         let url = self.url(path, query)?;
-        Ok(self.read(self.send(&self.request(&Method::GET, &url, &[])?)?)?.1)
+        self.read(self.send(&self.request(&Method::GET, &url, &[])?)?)
     }
 
     /// What lies at a path; none when there is nothing to be seen.
@@ -119,44 +132,56 @@ impl Server {
     }
 
     /// The first items of a list.
+    ///
+    /// # Errors
+    /// When a page is no list, the next one is said to be elsewhere, or there is no end to them.
     pub(crate) fn list_some(&self, path: &[&str], query: Query<'_>, most: usize) -> Result<Vec<Value>, Failure> {
         let mut items = Vec::new();
-        let mut next = Some(self.url(path, query)?);
-        if let Some(first) = &mut next {
-            first.query_pairs_mut().append_pair("limit", &most.clamp(1, PAGE).to_string());
-        }
-        while let Some(url) = next {
-            let (link, page) = self.read(self.send(&self.request(&Method::GET, &url, &[])?)?)?;
+        let mut url = self.url(path, query)?;
+        url.query_pairs_mut().append_pair("limit", &most.clamp(1, PAGE).to_string());
+        let mut room = LONGEST;
+        for _ in 0..MOST_PAGES {
+            let answer = self.send(&self.request(&Method::GET, &url, &[])?)?;
+            let link = answer.headers().get(header::LINK).and_then(|link| link.to_str().ok()).and_then(next_of);
+            let (page, length) = self.read_within(answer, room)?;
             let Value::Array(page) = page else { return Err(self.strange()) };
+            room = room.saturating_sub(length);
             items.extend(page);
-            // A link to another server would carry the token there.
-            next = link.and_then(|link| self.base.join(&link).ok()).filter(|url| url.origin() == self.base.origin());
             if items.len() >= most {
                 items.truncate(most);
-                break;
+                return Ok(items);
             }
+            let Some(link) = link else { return Ok(items) };
+            // A link to another server would carry the token there, and a list without what it links to is not the list.
+            let next = self.base.join(&link).ok().filter(|next| next.origin() == self.base.origin());
+            url = next.ok_or_else(|| self.strange())?;
         }
-        Ok(items)
+        Err(self.strange())
     }
 
     /// Posts a body and gives the resource of the answer. The request has a key of its own, so that it may be sent again
     /// where nobody knows whether it arrived.
     pub(crate) fn post(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
+        self.post_with(path, body, &[])
+    }
+
+    /// The same with more headers.
+    fn post_with(&self, path: &[&str], body: &Value, headers: &[(&str, &str)]) -> Result<Value, Failure> {
         let key = uuid::Uuid::new_v4().to_string();
-        let url = self.url(path, &[])?;
-        let request = self.request(&Method::POST, &url, &[("Idempotency-Key", &key)])?.map(|()| body.to_string());
-        let answer = match self.send(&request) {
-            Err(Failure::Unreachable { .. }) => self.send(&request)?,
-            answer => answer?,
-        };
-        Ok(self.read(answer)?.1)
+        let headers = [headers, &[("Idempotency-Key", key.as_str())]].concat();
+        let request = self.request(&Method::POST, &self.url(path, &[])?, &headers)?.map(|()| body.to_string());
+        let ask = || self.read(self.send(&request)?);
+        match ask() {
+            Err(Failure::Unreachable { .. }) => ask(),
+            answer => answer,
+        }
     }
 
     /// Replaces fields of a resource, or the whole of it, and gives the resource of the answer.
     pub(crate) fn change(&self, method: &Method, path: &[&str], body: &Value) -> Result<Value, Failure> {
         let url = self.url(path, &[])?;
         let request = self.request(method, &url, &[])?.map(|()| body.to_string());
-        Ok(self.read(self.send(&request)?)?.1)
+        self.read(self.send(&request)?)
     }
 
     fn url(&self, path: &[&str], query: Query<'_>) -> Result<Url, Failure> {
@@ -198,16 +223,21 @@ impl Server {
         self.agent.run(request.clone()).map_err(|error| self.unreachable(&error))
     }
 
-    /// The body of an answer that is no refusal, and the link to what follows it.
-    fn read(&self, mut answer: Response<Body>) -> Result<(Option<String>, Value), Failure> {
+    /// The body of an answer that is no refusal.
+    fn read(&self, answer: Response<Body>) -> Result<Value, Failure> {
+        Ok(self.read_within(answer, LONGEST)?.0)
+    }
+
+    /// The same of at most so many bytes, and how many it has.
+    fn read_within(&self, mut answer: Response<Body>, longest: u64) -> Result<(Value, u64), Failure> {
         let status = answer.status();
-        let link = answer.headers().get(header::LINK).and_then(|link| link.to_str().ok()).and_then(next_of);
         let body =
-            answer.body_mut().with_config().limit(LONGEST).read_to_vec().map_err(|error| self.unreachable(&error))?;
+            answer.body_mut().with_config().limit(longest).read_to_vec().map_err(|error| self.unreachable(&error))?;
+        let length = u64::try_from(body.len()).unwrap_or(u64::MAX);
         let value: Option<Value> = serde_json::from_slice(&body).ok();
         match value {
-            Some(value) if status.is_success() => Ok((link, value)),
-            None if status.is_success() && body.is_empty() => Ok((link, Value::Null)),
+            Some(value) if status.is_success() => Ok((value, length)),
+            None if status.is_success() && body.is_empty() => Ok((Value::Null, 0)),
             Some(value) if value.get("detail").is_some() => {
                 Err(Failure::Refused(Box::new(Refusal::of(status.as_u16(), &value))))
             }
@@ -266,6 +296,11 @@ fn next_of(link: &str) -> Option<String> {
     Some(rest.split_once('>')?.0.to_owned())
 }
 
+/// A member of an answer where it is a text, else an empty one.
+pub(crate) fn word<'v>(answer: &'v Value, name: &str) -> &'v str {
+    answer.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
 /// A member of an answer that must be a text.
 ///
 /// # Errors
@@ -294,6 +329,19 @@ mod tests {
         }
         for wrong in ["", "8080", "localhost:8080", "file:///etc"] {
             assert!(matches!(server(wrong, None), Err(Failure::Usage(_))), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_address_says_where_and_nothing_more() {
+        for wrong in [
+            "https://ada@example.org",
+            "https://:s3cret@example.org",
+            "https://example.org/?t=s3cret",
+            "https://example.org/#s3cret",
+        ] {
+            let Err(Failure::Usage(message)) = server(wrong, None) else { panic!("{wrong} is taken") };
+            assert!(!message.contains("s3cret") && !message.contains("ada"), "{message}");
         }
     }
 

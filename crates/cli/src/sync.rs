@@ -58,11 +58,13 @@ pub(crate) enum Command {
         plan: Option<PathBuf>,
     },
     /// Write what the server has into a directory; files that say the same already are left alone
+    #[command(after_help = "Example:\n  fairway sync pull estate")]
     Pull {
         /// The directory; made where it is missing
         directory: PathBuf,
     },
     /// Say whether the server is as the directory says: 0 when it is, 2 when it is not
+    #[command(after_help = "Example:\n  fairway sync status demo")]
     Status {
         /// The directory
         directory: PathBuf,

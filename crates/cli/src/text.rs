@@ -1,5 +1,7 @@
 //! Texts of others on a terminal.
 
+use std::fmt::Write as _;
+
 /// The text in one line and without anything that a terminal would obey: what servers and files say is not ours.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|letter| if obeyed(letter) { ' ' } else { letter }).collect()
@@ -10,9 +12,37 @@ pub(crate) fn plain_lines(text: &str) -> String {
     text.chars().map(|letter| if obeyed(letter) && letter != '\n' && letter != '\t' { ' ' } else { letter }).collect()
 }
 
+/// The text of a JSON document with each letter that a terminal would obey spelled by its number, which means the same.
+/// JSON has such letters inside of texts alone, but for line breaks.
+pub(crate) fn escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for letter in json.chars() {
+        if obeyed(letter) && letter != '\n' {
+            // All of them are below U+10000, and writing into a string cannot fail.
+            let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
+        } else {
+            escaped.push(letter);
+        }
+    }
+    escaped
+}
+
+/// Whether a terminal shows the text as it is.
+pub(crate) fn is_plain(text: &str) -> bool {
+    !text.chars().any(|letter| obeyed(letter) && letter != '\n')
+}
+
 /// Control characters, and those that turn the direction of what follows: a name could pose as another one.
 fn obeyed(letter: char) -> bool {
-    letter.is_control() || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    letter.is_control()
+        || matches!(
+            letter,
+            '\u{061c}'
+                | '\u{200e}'
+                | '\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{206f}'
+        )
 }
 
 #[cfg(test)]
@@ -23,5 +53,20 @@ mod tests {
     fn a_terminal_is_told_nothing_but_text() {
         assert_eq!(plain("a\u{1b}[31mb\nc\u{202e}d"), "a [31mb c d");
         assert_eq!(plain_lines("a\n\tb\u{7}"), "a\n\tb ");
+        for letter in
+            ["\u{1b}", "\u{7f}", "\u{85}", "\u{9b}", "\u{61c}", "\u{200f}", "\u{2028}", "\u{202e}", "\u{2069}"]
+        {
+            assert_eq!((plain(letter).as_str(), plain_lines(letter).as_str()), (" ", " "), "{letter:?}");
+            assert!(!is_plain(letter), "{letter:?}");
+        }
+        assert!(is_plain("für آ 漢字 😀\n"));
+    }
+
+    #[test]
+    fn escaped_json_means_the_same() {
+        let value = serde_json::json!({ "a\u{9b}\u{202e}": ["\u{1b}[31m\r\n\t", "😀 \u{7f}\\u{85}\u{61c}"] });
+        let text = escaped(&serde_json::to_string_pretty(&value).unwrap());
+        assert!(is_plain(&text) && text.contains("\\u009b\\u202e"), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 }

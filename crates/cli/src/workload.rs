@@ -3,10 +3,11 @@
 use crate::{
     failure::Failure,
     output::Column,
-    server::{Method, Server, text},
+    server::{Method, Server, text, word},
     session::Session,
 };
-use clap::Subcommand;
+use clap::{Subcommand, builder::PossibleValuesParser};
+use fairway_domain::workload::Status;
 use serde_json::Value;
 
 const COLUMNS: [Column; 5] = [
@@ -24,7 +25,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway workloads list --output json")]
     List {
         /// Only those that are registered, suspended or retired
-        #[arg(long, value_parser = ["registered", "suspended", "retired"])]
+        #[arg(long, value_parser = PossibleValuesParser::new(Status::ALL.map(Status::as_str)))]
         status: Option<String>,
     },
     /// One workload
@@ -34,11 +35,13 @@ pub(crate) enum Command {
         slug: String,
     },
     /// Stop a workload: nothing new runs, and what runs is cancelled
+    #[command(after_help = "Example:\n  fairway workloads suspend ticket-classifier")]
     Suspend {
         /// Its slug
         slug: String,
     },
     /// Let a suspended workload run again
+    #[command(after_help = "Example:\n  fairway workloads resume ticket-classifier")]
     Resume {
         /// Its slug
         slug: String,
@@ -54,15 +57,15 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             output.list(&server.list(&["workloads"], &query)?, &COLUMNS)
         }
         Command::Show { slug } => output.one(&named(&server, slug)?),
-        Command::Suspend { slug } => output.one(&set_status(&server, slug, "suspended")?),
-        Command::Resume { slug } => output.one(&set_status(&server, slug, "registered")?),
+        Command::Suspend { slug } => output.one(&set_status(&server, slug, Status::Suspended)?),
+        Command::Resume { slug } => output.one(&set_status(&server, slug, Status::Registered)?),
     }
 }
 
-fn set_status(server: &Server, slug: &str, status: &str) -> Result<Value, Failure> {
+fn set_status(server: &Server, slug: &str, status: Status) -> Result<Value, Failure> {
     let workload = named(server, slug)?;
     let path = ["workloads", text(&workload, "workload_id")?];
-    server.change(&Method::PATCH, &path, &serde_json::json!({ "status": status }))
+    server.change(&Method::PATCH, &path, &serde_json::json!({ "status": status.as_str() }))
 }
 
 /// The workload of that slug, or of that id.
@@ -77,5 +80,5 @@ pub(crate) fn named(server: &Server, slug: &str) -> Result<Value, Failure> {
 /// The workload of that slug in the workspace, where there is one.
 pub(crate) fn by_slug(server: &Server, slug: &str) -> Result<Option<Value>, Failure> {
     let listed = server.list(&["workloads"], &[("workspace_id", server.workspace()?)])?;
-    Ok(listed.into_iter().find(|workload| workload.get("slug").and_then(Value::as_str) == Some(slug)))
+    Ok(listed.into_iter().find(|workload| word(workload, "slug") == slug))
 }

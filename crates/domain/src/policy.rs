@@ -6,8 +6,10 @@
 mod bundle;
 mod condition;
 mod cost;
+mod idle;
 mod pattern;
 mod plain;
+mod scenario;
 mod variables;
 
 use crate::time::Timestamp;
@@ -18,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
+pub use idle::Idle;
+pub use scenario::{DecisionPart, Difference, Scenario};
 pub use variables::MAX_STEPS;
 
 /// Reason of a decision that no rule made.

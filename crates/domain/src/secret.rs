@@ -96,6 +96,17 @@ impl SecretRef {
     }
 }
 
+impl fmt::Display for ServerSecretRef {
+    /// As it is written in the settings.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Env(name) => write!(out, "env:{name}"),
+            Self::File(path) => write!(out, "file:{path}"),
+            Self::Vault { path, key } => write!(out, "vault:{path}#{key}"),
+        }
+    }
+}
+
 impl ServerSecretRef {
     /// Reads a reference of the server's own settings.
     ///

@@ -6,8 +6,7 @@
 
 use super::Lexemes;
 use crate::{
-    database::{ANSWER, Database, Param},
-    failure::unavailable,
+    database::{Database, Param},
     row::{Columns, known},
 };
 use fairway_domain::{
@@ -16,23 +15,16 @@ use fairway_domain::{
     knowledge::{
         document::{DocumentId, marks},
         ports::Within,
-        retrieval::{CANDIDATES, Found, Hit, Looks, RetrievedChunk, comparable, likeness},
+        retrieval::{CANDIDATES, Found, Hit, Looks, RetrievedChunk},
     },
     search::Words,
     store::StoreError,
     tenant::TenantScope,
 };
-use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// Most words of a query whose number of pieces is looked up.
 const LOOKED_UP: usize = 512;
-/// Most queries by meaning that hold vectors at the same time: each may hold as many bytes as are compared at most.
-const BY_MEANING_AT_ONCE: usize = 2;
-
-/// Of this process, because its memory is what is bounded.
-static BY_MEANING: Semaphore = Semaphore::const_new(BY_MEANING_AT_ONCE);
 
 pub(super) async fn by_words(
     database: &Database,
@@ -125,55 +117,6 @@ pub(super) async fn is_embedded_by(
         ) AS whole";
     let params: [Param<'_>; 4] = [&scope.tenant().uuid(), &within.asset.uuid(), &within.revision.get(), &model];
     database.read_one(SQL, &params).await?.map_or(Ok(false), |row| row.column("whole"))
-}
-
-pub(super) async fn by_meaning(
-    database: &Database,
-    scope: TenantScope,
-    within: &Within,
-    vector: &[f32],
-) -> Result<Found, StoreError> {
-    const SQL: &str = "SELECT chunk_id, embedding FROM knowledge_chunk
-        WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
-            AND (until_revision IS NULL OR until_revision > $3) AND embedding IS NOT NULL
-            AND ($4::text IS NULL OR words @@ $4::text::tsquery)
-        LIMIT $5";
-    let lexemes = Lexemes::of(scope.tenant(), within.asset);
-    let marks: Vec<String> = marks(&within.filters).iter().map(|mark| lexemes.mark(mark)).collect();
-    let filter = (!marks.is_empty()).then(|| marks.join(" & "));
-    let most = comparable(vector.len());
-    let params: [Param<'_>; 5] = [
-        &scope.tenant().uuid(),
-        &within.asset.uuid(),
-        &within.revision.get(),
-        &filter,
-        &i64::from(most).saturating_add(1),
-    ];
-    // Who finds no turn in time has read nothing.
-    let turn = timeout(ANSWER, BY_MEANING.acquire()).await.map_err(|elapsed| unavailable(Box::new(elapsed)))?;
-    let rows = database.read(SQL, &params).await?;
-    let (vector, best) = (vector.to_vec(), within.most);
-    // Millions of products would keep everybody waiting whom this thread serves. The turn ends with the rows, also where
-    // nobody waits for the answer any more.
-    let compared = spawn_blocking(move || {
-        let found = compare(&vector, &rows, most);
-        drop((rows, turn));
-        found
-    });
-    Ok(compared.await.map_err(|broken| unavailable(Box::new(broken)))??.best(best))
-}
-
-/// How like a vector each of those is, of at most so many rows.
-fn compare(vector: &[f32], rows: &[Row], most: u32) -> Result<Found, StoreError> {
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let mut hits = Vec::with_capacity(rows.len());
-    for row in rows.iter().take(most) {
-        let stored: &[u8] = row.column("embedding")?;
-        let other: Vec<f32> = stored.as_chunks::<4>().0.iter().map(|part| f32::from_le_bytes(*part)).collect();
-        known("embedding", (other.len() == vector.len()).then_some(()))?;
-        hits.push(Hit { chunk_id: row.id("chunk_id")?, score: likeness(vector, &other) });
-    }
-    Ok(Found { hits, capped: rows.len() > most })
 }
 
 pub(super) async fn chunks(

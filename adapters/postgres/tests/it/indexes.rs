@@ -5,7 +5,8 @@
 
 use crate::{
     commits::COMMITS,
-    stage::{Stage, acceptance, actor, ending, environment, fresh, open, refused, scope},
+    knowledge::{base, documents, ingest, within},
+    stage::{Stage, acceptance, actor, ending, environment, fresh, open, refused, scope, stamp},
 };
 use fairway_domain::{
     access::{AccessStore, ActorRef, GrantScope, OwnerRef, principal_binding::PrincipalBindingStore, rights::Reach},
@@ -23,7 +24,12 @@ use fairway_domain::{
         ports::{Accepted, ExecutionStore, LeaseState},
         review::ReviewStore,
     },
+    id::ReleaseId,
     idempotency::{IdempotencyStore, RequestKey},
+    knowledge::{
+        IndexRevision, contract::ContractStanding, ports::KnowledgeStore, retrieval::EmbeddingModel,
+        revocation::ContractRevocation,
+    },
     release::ports::{ReleaseFilter, ReleaseStore},
     rollout::ports::RolloutStore,
     search::Words,
@@ -128,6 +134,21 @@ const FILL: &str = "
     INSERT INTO fact_order SELECT tenant_id, row_number() OVER (PARTITION BY tenant_id ORDER BY fact_id) - 1, fact_id,
         NULL FROM fact ON CONFLICT DO NOTHING;
     UPDATE fact_log SET size = (SELECT count(*) FROM fact_order WHERE fact_order.tenant_id = fact_log.tenant_id);
+    INSERT INTO access_contract SELECT tenant_id, 'contract-' || asset_id, asset_id, false FROM asset ON CONFLICT DO NOTHING;
+    INSERT INTO contract_revocation SELECT tenant_id, contract_id, gen_random_uuid(), asset_id, now(), 'user:eve'
+        FROM access_contract WHERE contract_id LIKE 'contract-%' ON CONFLICT DO NOTHING;
+    INSERT INTO contract_revocation_reason SELECT tenant_id, revocation_id, 'x' FROM contract_revocation ON CONFLICT DO NOTHING;
+    INSERT INTO knowledge_index SELECT tenant_id, asset_id, 1, 1 FROM asset ON CONFLICT DO NOTHING;
+    INSERT INTO knowledge_ingest SELECT tenant_id, asset_id, 1, gen_random_uuid(), 'sentence', 512, NULL, NULL, 1, now(),
+        'user:eve' FROM asset ON CONFLICT DO NOTHING;
+    INSERT INTO knowledge_document SELECT tenant_id, gen_random_uuid(), asset_id, 'd', 1, 'blake3:' || repeat('0', 64), 1, 1,
+        now(), 'user:eve' FROM asset ON CONFLICT DO NOTHING;
+    INSERT INTO knowledge_document_text SELECT tenant_id, entry_id, 'x', NULL, '{}', 'x' FROM knowledge_document ON CONFLICT DO NOTHING;
+    INSERT INTO knowledge_chunk SELECT tenant_id, gen_random_uuid(), asset_id, entry_id, document_id, 0, 0, 1, 1, 'x', 1,
+        NULL, '', '', 'x', NULL FROM knowledge_document ON CONFLICT DO NOTHING;
+    INSERT INTO knowledge_word SELECT tenant_id, asset_id, 'x', 1, 1 FROM asset ON CONFLICT DO NOTHING;
+    INSERT INTO knowledge_pin SELECT tenant_id, release_id, asset_id, 1 FROM release JOIN LATERAL (
+            SELECT asset_id FROM asset WHERE asset.tenant_id = release.tenant_id LIMIT 1) AS one ON true ON CONFLICT DO NOTHING;
     INSERT INTO idempotency_key SELECT tenant_id, 'user:eve', 'POST /v1/assets', 'k' || n, sha256('x'), 201,
         tenant_id, now() FROM tenant, generate_series(1, 400) AS n ON CONFLICT DO NOTHING;
     ANALYZE;";
@@ -204,6 +225,28 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     let page = (LineageFilter::default(), 50, 0);
     assert_eq!(store.lineage(scope(), run.execution_id, page).await.unwrap().unwrap().total, 1);
     FactSequencer::sequence(store).await.unwrap();
+    touch_documents(stage, store, release.release_id).await;
+}
+
+/// What runs and their callers ask of a knowledge base.
+async fn touch_documents(stage: &Stage, store: &Database, release: ReleaseId) {
+    let (asset, contract) = base(stage).await;
+    let id = asset.asset_id;
+    let added = ingest(&asset, documents(&[("d", "a word")]), IndexRevision::default());
+    assert_eq!(store.commit_documents(scope(), &added, None).await.unwrap(), IndexRevision::new(1));
+    assert_eq!(store.present_revision(scope(), id).await.unwrap(), IndexRevision::new(1));
+    store.find_ingest(scope(), id, added.next.ingest_id).await.unwrap().unwrap();
+    assert_eq!(store.list_documents(scope(), id, Paging::first(2)).await.unwrap().rows.len(), 1);
+    let found = store.by_words(scope(), &within(id, 1), &Words::of(["word"])).await.unwrap();
+    assert_eq!(store.chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap().len(), 1);
+    let model = EmbeddingModel { account: "local".to_owned(), model: "m".to_owned() };
+    assert!(!store.is_embedded_by(scope(), &within(id, 1), &model).await.unwrap());
+    assert_eq!(store.by_meaning(scope(), &within(id, 1), &[1.0]).await.unwrap().hits, []);
+    assert_eq!(store.pins(scope(), release).await.unwrap(), []);
+    assert_eq!(store.standings(scope(), &[(id, contract.clone())]).await.unwrap(), [ContractStanding::InForce]);
+    let over = ContractRevocation::say(fresh(), &asset, (&contract, "It is over."), &stamp()).unwrap();
+    store.commit_revocation(scope(), over, None).await.unwrap();
+    store.find_revocation(scope(), id, &contract).await.unwrap().unwrap();
 }
 
 /// Assets by every way of seeing, with every combination of filters, from the first page and from a mark.

@@ -93,7 +93,7 @@ async fn add(stage: &Stage, asset: &Asset, documents: Vec<NewDocument>) -> Index
     stage.store.commit_documents(scope(), &ingest(asset, documents, seen), None).await.unwrap()
 }
 
-fn within(asset: AssetId, revision: i64) -> Within {
+pub(crate) fn within(asset: AssetId, revision: i64) -> Within {
     Within { asset, revision: IndexRevision::new(revision), filters: Map::new(), most: 10 }
 }
 
@@ -103,7 +103,7 @@ async fn found(stage: &Stage, within: &Within, query: &str) -> Vec<String> {
     said(stage, within.asset, &found).await
 }
 
-async fn said(stage: &Stage, asset: AssetId, found: &Found) -> Vec<String> {
+pub(crate) async fn said(stage: &World, asset: AssetId, found: &Found) -> Vec<String> {
     let ids: Vec<_> = found.hits.iter().map(|hit| hit.chunk_id).collect();
     let chunks = stage.store.chunks(scope(), asset, &ids).await.unwrap();
     let name = |id| chunks.iter().find(|chunk| chunk.chunk_id == id).unwrap().document_id.to_string();
@@ -309,7 +309,7 @@ async fn vectors_are_compared_within_one_model() {
     assert!(whole(3, "m").await && !whole(2, "m").await);
 }
 
-fn how_of(model: &str) -> (Chunking, Option<EmbeddingModel>) {
+pub(crate) fn how_of(model: &str) -> (Chunking, Option<EmbeddingModel>) {
     let model = EmbeddingModel { account: "local".to_owned(), model: model.to_owned() };
     (Chunking { strategy: ChunkStrategy::Fixed, chunk_tokens: 16 }, Some(model))
 }

@@ -49,3 +49,5 @@ mod run_lists;
 mod stage;
 #[cfg(test)]
 mod together;
+#[cfg(test)]
+mod vectors;

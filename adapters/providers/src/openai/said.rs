@@ -51,12 +51,13 @@ struct Function {
     arguments: String,
 }
 
+/// Some servers say `null` where they did not count.
 #[derive(Deserialize, Default)]
 struct Usage {
     #[serde(default)]
-    prompt_tokens: u64,
+    prompt_tokens: Option<u64>,
     #[serde(default)]
-    completion_tokens: u64,
+    completion_tokens: Option<u64>,
 }
 
 impl Reply {
@@ -70,7 +71,7 @@ impl Reply {
         });
         let told = Told { model: self.model, finish_reason: choice.finish_reason, usage: self.usage };
         let text = content.or(refusal).unwrap_or_default();
-        Ok(told.completion(text, calls.collect(), provider))
+        told.completion(text, calls.collect(), provider)
     }
 }
 
@@ -83,16 +84,20 @@ struct Told {
 }
 
 impl Told {
-    fn completion(self, text: String, tool_calls: Vec<ToolCall>, provider: &str) -> Completion {
+    /// A call without a name calls nothing, and one without an identifier cannot be answered.
+    fn completion(self, text: String, calls: Vec<ToolCall>, provider: &str) -> Result<Completion, ProviderFailure> {
+        if calls.iter().any(|call| call.id.is_empty() || call.name.is_empty()) {
+            return Err(ProviderError::Malformed.into());
+        }
         let usage = self.usage.unwrap_or_default();
-        Completion {
+        Ok(Completion {
             text: readable(text),
-            tool_calls: tool_calls.into_iter().map(readable_call).collect(),
-            tokens_in: usage.prompt_tokens,
-            tokens_out: usage.completion_tokens,
+            tool_calls: calls.into_iter().map(readable_call).collect(),
+            tokens_in: usage.prompt_tokens.unwrap_or_default(),
+            tokens_out: usage.completion_tokens.unwrap_or_default(),
             metadata: metadata::of(provider, self.model, self.finish_reason),
             ..Completion::default()
-        }
+        })
     }
 }
 
@@ -190,12 +195,10 @@ impl Saying {
 
     /// All of it, if it came to its end.
     pub(super) fn completion(self, provider: &str) -> Result<Completion, ProviderFailure> {
-        let is_whole = self.is_done || self.told.finish_reason.is_some();
-        let calls: Vec<ToolCall> = self.calls.into_values().collect();
-        if !is_whole || calls.iter().any(|call| call.id.is_empty() || call.name.is_empty()) {
+        if !self.is_done && self.told.finish_reason.is_none() {
             return Err(ProviderError::Malformed.into());
         }
-        Ok(self.told.completion(self.text, calls, provider))
+        self.told.completion(self.text, self.calls.into_values().collect(), provider)
     }
 }
 
@@ -236,7 +239,8 @@ impl Vectors {
             return Err(ProviderError::Malformed.into());
         }
         embeddings.vectors.extend(self.data.into_iter().map(|one| one.embedding));
-        embeddings.tokens_in = embeddings.tokens_in.saturating_add(self.usage.unwrap_or_default().prompt_tokens);
+        let tokens = self.usage.unwrap_or_default().prompt_tokens.unwrap_or_default();
+        embeddings.tokens_in = embeddings.tokens_in.saturating_add(tokens);
         Ok(())
     }
 }

@@ -76,6 +76,24 @@ async fn tools_are_offered_called_and_answered() {
 }
 
 #[tokio::test]
+async fn calls_that_name_nothing_are_no_answer() {
+    for (id, name) in [("", "weather"), ("c1", "")] {
+        let calls = json!([{ "id": id, "type": "function", "function": { "name": name, "arguments": "{}" } }]);
+        let (_endpoint, provider) = asked(Script::json(&reply(&json!({ "content": null, "tool_calls": calls })))).await;
+        assert_eq!(provider.complete(&rich(), None).await, Err(ProviderError::Malformed.into()), "{id} {name}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_that_nobody_counted_are_none() {
+    let mut uncounted = reply(&json!({ "content": "Yes." }));
+    uncounted["usage"] = json!({ "prompt_tokens": null, "completion_tokens": 2 });
+    let (_endpoint, provider) = asked(Script::json(&uncounted)).await;
+    let completion = provider.complete(&plain(), None).await.unwrap();
+    assert_eq!((completion.tokens_in, completion.tokens_out), (0, 2));
+}
+
+#[tokio::test]
 async fn instructions_alone_are_the_question() {
     let (endpoint, provider) = asked(Script::json(&reply(&json!({ "content": "Yes." })))).await;
     let alone = call(Conversation { system_prompt: "Is it so?".to_owned(), ..Conversation::default() });

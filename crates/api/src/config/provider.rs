@@ -4,9 +4,9 @@ use super::{
     reading::{ConfigError, nearest},
     value,
 };
-use fairway_domain::secret::ServerSecretRef;
+use fairway_domain::{asset::content::can_be_jurisdiction, secret::ServerSecretRef};
 use fairway_providers::ModelPrice;
-use std::time::Duration;
+use std::{fmt, time::Duration};
 use toml::{Table, Value};
 use url::Url;
 
@@ -100,13 +100,51 @@ impl ProviderAccount {
                 Some(most.ok_or_else(|| place.invalid("concurrency", &rule))?)
             }
         };
+        let residency = place.text("residency")?;
+        if !residency.as_deref().is_none_or(can_be_jurisdiction) {
+            let rule = "must be a country (ISO 3166), such as `de`, a part of one, such as `de-by`, or `eu`";
+            return Err(place.invalid("residency", rule));
+        }
         Ok(Self {
             account_slot: place.required("account_slot")?,
             kind,
-            residency: place.text("residency")?,
+            residency,
             concurrency,
             prices: place.prices()?,
         })
+    }
+}
+
+impl fmt::Display for ProviderAccount {
+    /// The account as one line of settings, without what opens it.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: ", self.account_slot)?;
+        match &self.kind {
+            ProviderKind::Local => out.write_str("local")?,
+            ProviderKind::OpenAi(endpoint) => write!(out, "openai {endpoint}")?,
+            ProviderKind::Anthropic(endpoint) => write!(out, "anthropic {endpoint}")?,
+        }
+        if let Some(residency) = &self.residency {
+            write!(out, ", residency {residency}")?;
+        }
+        if let Some(concurrency) = self.concurrency {
+            write!(out, ", concurrency {concurrency}")?;
+        }
+        if !self.prices.is_empty() {
+            let models: Vec<&str> = self.prices.iter().map(|price| price.model.as_str()).collect();
+            write!(out, ", prices of {}", models.join(" "))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ProviderEndpoint {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}, timeout {} s", self.base_url, self.timeout.as_secs_f64())?;
+        match &self.secret_ref {
+            Some(reference) => write!(out, ", secret {reference}"),
+            None => out.write_str(", no secret"),
+        }
     }
 }
 

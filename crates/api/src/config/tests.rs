@@ -112,6 +112,14 @@ fn accounts_say_where_and_how_they_are_asked() {
         concurrency: None,
         prices: Vec::new(),
     };
+    let shown: Vec<String> = settings.providers.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        shown,
+        [
+            "first: openai https://api.example/v1, timeout 5 s, secret env:KEY, concurrency 3, prices of m",
+            "second: anthropic http://127.0.0.1:4000/, timeout 60 s, no secret",
+        ]
+    );
     assert_eq!(settings.providers, [first, second]);
 }
 
@@ -260,6 +268,11 @@ fn wrong_values_are_named_and_secrets_are_not() {
             "[[providers]]\naccount_slot = \"a\"\nkind = \"local\"\nconcurrency = 0",
             &[],
             "`providers[0].concurrency` must be a number of calls from 1 to 100000",
+        ),
+        (
+            "[[providers]]\naccount_slot = \"a\"\nkind = \"local\"\nresidency = \"europe\"",
+            &[],
+            "`providers[0].residency` must be a country (ISO 3166), such as `de`, a part of one, such as `de-by`, or `eu`",
         ),
         (
             "[[providers]]\naccount_slot = \"a\"\nkind = \"openai\"\nbase_url = \"https://h\"\ntimeout = \"soon\"",

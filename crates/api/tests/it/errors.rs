@@ -204,7 +204,9 @@ fn the_list_of_codes_is_what_the_sources_know() {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors.md")).unwrap();
     let tables: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("<!-- codes:")?.strip_suffix(" -->")).collect();
-    let documented: BTreeSet<String> = tables.iter().flat_map(|table| listed(&text, table)).collect();
+    // The command line's own table is compared with its sources where it is tested.
+    let tables = tables.iter().filter(|table| **table != "cli");
+    let documented: BTreeSet<String> = tables.flat_map(|table| listed(&text, table)).collect();
     let sources = sources();
     let mut known = BTreeSet::new();
     for source in &sources {

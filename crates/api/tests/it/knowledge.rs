@@ -510,6 +510,7 @@ async fn a_release_is_approved_with_the_documents_of_that_day() {
     app.post(documents(&base), text("travel", "By train.")).await.expect(201);
     assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))));
     given.transition(&release, "active").await;
+    assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))), "what serves can be behind too");
     let served = async || {
         let release: ReleaseId = release.parse::<Uuid>().unwrap().into();
         let dev = Slug::parse("dev").unwrap();

@@ -329,6 +329,7 @@ fn is_untouched(said: &Said) {
     for line in &lines {
         let known = ["timestamp", "level", "target"].iter().all(|name| line[*name].is_string());
         assert!(known && line["message"] != "forged", "{line}");
+        assert_ne!(line["level"], "ERROR", "what is sent is no fault of the server: {line}");
     }
     let control = |letter: &char| letter.is_control() && *letter != '\n';
     let steering = said.log.lines().find(|line| line.chars().any(|letter| control(&letter)));

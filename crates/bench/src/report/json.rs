@@ -40,7 +40,7 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
             "most_memory_bytes": seen.memory, "recovery_ms": millis(seen.recovery),
         })),
         "queued": findings.queued.as_ref().map(|seen| json!({
-            "runs_per_second": seen.runs.0, "runs_p99_us": seen.runs.1, "floor_per_second": seen.floor,
+            "answered_at_once_per_second": seen.drained, "runs_per_second": seen.runs.0, "runs_p99_us": seen.runs.1, "floor_per_second": seen.floor,
             "in_line_p99_us": seen.in_line, "heard_p99_us": seen.heard,
         })),
         "asking": findings.asking.as_ref().map(Asking::value),

@@ -1,12 +1,15 @@
 //! A directory of bundles and scenarios: read, checked, and run.
 
-use super::{Bundle, Report, RuleCoverage, Verdict, coverage, scenario::Scenario};
+use super::{Bundle, Report, RuleCoverage, Verdict};
 use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
     file::{self, Located, Source},
 };
-use fairway_domain::{asset::kind::AssetKind, policy::CompiledPolicy};
+use fairway_domain::{
+    asset::kind::AssetKind,
+    policy::{CompiledPolicy, Difference, Scenario},
+};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -145,25 +148,29 @@ impl Ready {
             for rule in &decision.matched_rules {
                 *self.met.entry(rule.clone()).or_default() += 1;
             }
-            let difference = scenario.difference(&decision);
+            let differences: Vec<String> = scenario.differences(&decision).iter().map(told).collect();
             report.tests.push(Verdict {
                 bundle: self.slug.clone(),
                 file: located.name.clone(),
                 line: located.place(&place).map(|(line, _)| line),
-                name: scenario.name,
-                passed: difference.is_none(),
-                difference,
+                name: scenario.name().to_owned(),
+                passed: differences.is_empty(),
+                difference: (!differences.is_empty()).then(|| differences.join("; ")),
             });
         }
     }
 
     fn told(self) -> Bundle {
-        let content = self.located.value.pointer(self.pointer).unwrap_or(&Value::Null);
-        let of_rule = |(rule, idle): (String, _)| {
-            let met = self.met.get(&rule).copied().unwrap_or_default();
-            RuleCoverage { rule, met, idle }
+        let of_rule = |(rule, idle): (&str, _)| {
+            let met = self.met.get(rule).copied().unwrap_or_default();
+            RuleCoverage { rule: rule.to_owned(), met, idle }
         };
-        let rules = coverage::idle(content).into_iter().map(of_rule).collect();
+        let rules = self.policy.idle().into_iter().map(of_rule).collect();
         Bundle { bundle: self.slug, file: self.located.name, rules }
     }
+}
+
+fn told(difference: &Difference) -> String {
+    let Difference { part, expected, decided } = difference;
+    format!("{}: expected {expected}, decided {decided}", part.as_str())
 }

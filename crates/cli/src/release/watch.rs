@@ -3,11 +3,12 @@
 use super::Release;
 use crate::{
     failure::Failure,
-    output::{Output, say},
+    output::{Output, is_heard, say, tell},
     server::Server,
     text::plain,
 };
 use clap::Args;
+use fairway_domain::{release::StateName, rollout::RolloutStatus};
 use serde_json::Value;
 use std::{
     thread,
@@ -16,12 +17,14 @@ use std::{
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(2);
+/// How long a server may be unreachable that was there before.
+const LOST: Duration = Duration::from_secs(120);
 
 /// What to watch, and for how long.
 #[derive(Args)]
 #[command(
-    after_help = "Ends when the release serves without a rollout in progress, or will never serve again; with 5 when \
-    the time is over first.\n\nExample:\n  fairway releases watch 019a... --wait 1h"
+    after_help = "Ends with 0 when the release serves without a rollout in progress; with 1 when its rollout was rolled \
+    back, or when it serves no more and will never do again; with 5 when the time is over first.\n\nExample:\n  fairway releases watch 019a... --wait 1h"
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -34,23 +37,34 @@ pub(crate) struct Arguments {
 pub(super) fn watch(server: &Server, output: Output, arguments: &Arguments) -> Result<(), Failure> {
     let until = Instant::now() + arguments.wait;
     let mut before = String::new();
+    // When the server was there last; a first look that finds none is the last one.
+    let mut reached: Option<Instant> = None;
     loop {
-        let release = server.get(&["releases", &arguments.release.id], &[])?;
-        let now = told(&release);
-        if now != before {
-            if output.is_for_people() {
-                say(&now)?;
-            } else {
-                output.one(&release)?;
+        match (server.get(&["releases", &arguments.release.id], &[]), reached) {
+            (Ok(release), _) => {
+                reached = Some(Instant::now());
+                let now = told(&release);
+                if now != before {
+                    if output.is_for_people() { say(&now)? } else { output.one(&release)? }
+                }
+                before = now;
+                match standing(&release) {
+                    Standing::Open => {}
+                    Standing::Serves => return Ok(()),
+                    Standing::Over(why) => return Err(Failure::Unfit(why.to_owned())),
+                }
             }
+            (Err(failure @ Failure::Unreachable { .. }), Some(last)) if last.elapsed() < LOST => {
+                tell(&format!("{failure}; looking again"));
+            }
+            (Err(failure), _) => return Err(failure),
         }
-        if is_settled(&release) {
-            return Ok(());
+        if !is_heard() {
+            return Err(Failure::Unheard);
         }
         if Instant::now() >= until {
             return Err(Failure::Unsettled);
         }
-        before = now;
         thread::sleep(EVERY.min(until.saturating_duration_since(Instant::now())));
     }
 }
@@ -74,13 +88,29 @@ fn told(release: &Value) -> String {
     line
 }
 
-/// Whether nothing more happens to it unless somebody does it.
-fn is_settled(release: &Value) -> bool {
+/// How a release stands for whoever waits for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// More may happen to it.
+    Open,
+    /// It serves, and nothing more happens unless somebody does it.
+    Serves,
+    /// What was waited for will not be.
+    Over(&'static str),
+}
+
+fn standing(release: &Value) -> Standing {
     let word = |pointer: &str| release.pointer(pointer).and_then(Value::as_str);
-    match word("/state") {
-        Some("active") => word("/rollout_state/status") != Some("in_progress"),
-        Some("superseded" | "retired") => true,
-        Some(_) | None => false,
+    let rollout = word("/rollout_state/status").and_then(RolloutStatus::parse);
+    match (word("/state").and_then(StateName::parse), rollout) {
+        (Some(StateName::Superseded), _) => Standing::Over("the release was superseded"),
+        (Some(StateName::Retired), _) => Standing::Over("the release is retired"),
+        (Some(StateName::Active | StateName::Approved), Some(RolloutStatus::RolledBack)) => {
+            Standing::Over("the rollout of the release was rolled back")
+        }
+        (Some(StateName::Active), Some(RolloutStatus::Completed) | None) => Standing::Serves,
+        (Some(StateName::Active), Some(RolloutStatus::InProgress))
+        | (Some(StateName::Draft | StateName::ReviewReady | StateName::Approved) | None, _) => Standing::Open,
     }
 }
 
@@ -91,18 +121,26 @@ mod tests {
 
     #[test]
     fn what_goes_on_by_itself_is_not_settled() {
-        let rollout = |status: &str| json!({ "state": "active", "rollout_state": { "status": status, "lane_sequence": ["guided"], "current_lane_index": 0 } });
-        for (release, settled) in [
-            (json!({ "state": "draft" }), false),
-            (json!({ "state": "approved" }), false),
-            (json!({ "state": "active", "rollout_state": null }), true),
-            (rollout("in_progress"), false),
-            (rollout("completed"), true),
-            (rollout("rolled_back"), true),
-            (json!({ "state": "superseded" }), true),
+        let rollout = |state: &str, status: &str| json!({ "state": state, "rollout_state": { "status": status, "lane_sequence": ["guided"], "current_lane_index": 0 } });
+        for (release, expected) in [
+            (json!({ "state": "draft" }), "open"),
+            (json!({ "state": "approved" }), "open"),
+            (json!({ "state": "a state of later" }), "open"),
+            (json!({ "state": "active", "rollout_state": null }), "serves"),
+            (rollout("active", "in_progress"), "open"),
+            (rollout("active", "completed"), "serves"),
+            (rollout("active", "rolled_back"), "over"),
+            (rollout("approved", "rolled_back"), "over"),
+            (json!({ "state": "superseded" }), "over"),
+            (json!({ "state": "retired" }), "over"),
         ] {
-            assert_eq!(is_settled(&release), settled, "{release}");
+            let found = match standing(&release) {
+                Standing::Open => "open",
+                Standing::Serves => "serves",
+                Standing::Over(_) => "over",
+            };
+            assert_eq!(found, expected, "{release}");
         }
-        assert_eq!(told(&rollout("in_progress")), "- active, rollout in_progress at guided of guided");
+        assert_eq!(told(&rollout("active", "in_progress")), "- active, rollout in_progress at guided of guided");
     }
 }

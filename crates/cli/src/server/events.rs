@@ -4,7 +4,7 @@ use super::Server;
 use crate::failure::Failure;
 use serde_json::Value;
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read as _},
     time::Duration,
 };
 use ureq::{
@@ -14,6 +14,9 @@ use ureq::{
 
 /// The header in which a run of `anonymous` gets what it is read by.
 const RESULT_TOKEN: &str = "X-Result-Token";
+
+/// Longest event that is read, in bytes: a result of 4 MiB, each byte of it spelled by its number, and room.
+const LONGEST: u64 = 32 << 20;
 
 /// One event.
 #[derive(Debug, Default)]
@@ -29,6 +32,8 @@ pub(crate) struct Event {
 /// The events of a run, as they come.
 pub(crate) struct Events {
     lines: BufReader<BodyReader<'static>>,
+    /// The address of who tells them.
+    server: String,
 }
 
 /// What a request for events came to.
@@ -57,13 +62,9 @@ impl Server {
         self.events_of(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
     }
 
-    /// Posts a body for a place in line.
+    /// Posts a body for a place in line, as [`Server::post`] does.
     pub(crate) fn post_in_line(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
-        let url = self.url(path, &[])?;
-        let key = uuid::Uuid::new_v4().to_string();
-        let headers = [("Prefer", "respond-async"), ("Idempotency-Key", key.as_str())];
-        let request = self.request(&Method::POST, &url, &headers)?.map(|()| body.to_string());
-        Ok(self.read(self.send(&request)?)?.1)
+        self.post_with(path, body, &[("Prefer", "respond-async")])
     }
 
     /// The events of a run behind the one that was seen last, for so long.
@@ -87,7 +88,7 @@ impl Server {
     pub(crate) fn run(&self, run: &str, token: Option<&str>) -> Result<Value, Failure> {
         let url = self.url(&["executions", run], &[])?;
         let headers: Vec<_> = token.map(|token| (RESULT_TOKEN, token)).into_iter().collect();
-        Ok(self.read(self.send(&self.request(&Method::GET, &url, &headers)?)?)?.1)
+        self.read(self.send(&self.request(&Method::GET, &url, &headers)?)?)
     }
 
     fn events_of(&self, answer: Response<Body>) -> Result<Answered, Failure> {
@@ -97,36 +98,44 @@ impl Server {
         let text = |name| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let is_stream = text(header::CONTENT_TYPE).is_some_and(|kind| kind.starts_with("text/event-stream"));
         if !is_stream || !answer.status().is_success() {
-            return Ok(Answered::Value(self.read(answer)?.1));
+            return Ok(Answered::Value(self.read(answer)?));
         }
         let token = answer.headers().get(RESULT_TOKEN).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        Ok(Answered::Events(Events { lines: BufReader::new(answer.into_body().into_reader()) }, token))
+        let lines = BufReader::new(answer.into_body().into_reader());
+        Ok(Answered::Events(Events { lines, server: self.address().to_owned() }, token))
     }
 }
 
-impl Iterator for Events {
-    type Item = Event;
+impl Events {
+    /// A line of the event that has so much room left; none when the stream ended or was cut.
+    fn line(&mut self, room: &mut u64) -> Result<Option<String>, Failure> {
+        let mut line = Vec::new();
+        let read = (&mut self.lines).take(*room).read_until(b'\n', &mut line);
+        *room = room.saturating_sub(u64::try_from(line.len()).unwrap_or(u64::MAX));
+        if *room == 0 {
+            let cause = "what is told there of a run has no end".to_owned();
+            return Err(Failure::Unfit(format!("{}: {cause}", self.server)));
+        }
+        // A line without its end was cut, and says nothing for certain.
+        let is_whole = read.is_ok() && line.pop() == Some(b'\n');
+        Ok(is_whole.then(|| String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned()))
+    }
 
-    /// The next event; none when the stream ended or was cut, which only the run itself can tell apart.
-    fn next(&mut self) -> Option<Event> {
+    fn event(&mut self) -> Result<Option<Event>, Failure> {
         let mut event = Event::default();
         let mut data = String::new();
-        let mut line = String::new();
-        loop {
-            line.clear();
-            if self.lines.read_line(&mut line).ok()? == 0 {
-                return None;
-            }
-            let text = line.trim_end_matches(['\r', '\n']);
+        let mut room = LONGEST;
+        while let Some(text) = self.line(&mut room)? {
             if text.is_empty() {
                 if event.name.is_empty() {
                     data.clear();
+                    room = LONGEST;
                     continue;
                 }
                 event.data = serde_json::from_str(&data).unwrap_or_default();
-                return Some(event);
+                return Ok(Some(event));
             }
-            let (field, value) = text.split_once(':').unwrap_or((text, ""));
+            let (field, value) = text.split_once(':').unwrap_or((&text, ""));
             let value = value.strip_prefix(' ').unwrap_or(value);
             match field {
                 "id" => event.id = Some(value.to_owned()),
@@ -136,5 +145,18 @@ impl Iterator for Events {
                 _ => {}
             }
         }
+        Ok(None)
+    }
+}
+
+impl Iterator for Events {
+    type Item = Result<Event, Failure>;
+
+    /// The next event; none when the stream ended or was cut, which only its last event tells apart.
+    ///
+    /// # Errors
+    /// When an event is longer than any that Fairway tells.
+    fn next(&mut self) -> Option<Result<Event, Failure>> {
+        self.event().transpose()
     }
 }

@@ -1,7 +1,7 @@
 //! One corpus, told about in the same words by the server and by the command line without one.
 
 use crate::{Terminal, directory, root, shown};
-use fairway_testkit::TestApp;
+use fairway_testkit::{Behaviour, StubProvider, TestApp, app::Version};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -125,4 +125,238 @@ fn prompts_are_put_together_from_files() {
         assert_eq!(came.code, 1);
         assert!(came.err.starts_with(shown(&file)) && came.err.contains(code), "{}", came.err);
     }
+}
+
+/// Prompts, and what they are asked with: name, text, variables, arguments.
+fn prompts() -> Vec<(&'static str, &'static str, Value, Vec<Value>)> {
+    let number = json!([{ "name": "count", "type": "number" }]);
+    let any = json!([
+        { "name": "text", "type": "string" }, { "name": "loud", "type": "boolean" }, { "name": "list", "type": "array" },
+    ]);
+    vec![
+        (
+            "included",
+            "@asset-ref:style\nCount $arg:count of {{word}}. @asset-ref:tone@v1",
+            number.clone(),
+            vec![
+                json!({ "count": 3, "word": "boats" }),
+                json!({ "count": 3.0, "word": "@asset-ref:style $arg:count {{word}}" }),
+                json!({ "count": -0.5, "word": ["a", 1, null] }),
+                json!({ "count": "3", "word": "boats" }),
+                json!({ "count": 3 }),
+                json!({ "word": "boats" }),
+            ],
+        ),
+        (
+            "typed",
+            "é $arg:text, $arg:loud, $arg:list",
+            any,
+            vec![
+                json!({ "text": "ü\u{301} 😀 \"x\"", "loud": true, "list": [1, "two", { "three": 3.0 }] }),
+                json!({ "text": "", "loud": "true", "list": [] }),
+                json!({ "text": "", "loud": false, "list": "none" }),
+                json!({ "text": 5, "loud": false, "list": [] }),
+                json!({ "text": null, "loud": false, "list": [] }),
+            ],
+        ),
+        ("commanded", "!command:summarize this: {{text}}", json!([]), vec![json!({ "text": "!command:drop" })]),
+        ("undeclared", "é $arg:gone", number.clone(), vec![json!({})]),
+        ("misspelled", "é {{ {{x}} }}", json!([]), vec![json!({})]),
+        ("forbidden", "é !command:drop", json!([]), vec![json!({})]),
+        ("lost", "é @asset-ref:nothing", json!([]), vec![json!({})]),
+        ("nested", "é é @asset-ref:outer", json!([]), vec![json!({})]),
+        ("bodiless", "@asset-ref:rules", json!([]), vec![json!({})]),
+        ("hidden", "@asset-ref:st\u{200b}yle", json!([]), vec![json!({})]),
+        ("unnamed", "@asset-ref:", json!([]), vec![json!({})]),
+    ]
+}
+
+#[tokio::test]
+async fn prompts_are_sent_and_refused_as_they_are_rendered_here() {
+    let provider = StubProvider::new(Behaviour::Answers("x".to_owned()));
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let (terminal, files) = (Terminal::offline(), tempfile::tempdir().unwrap());
+    let given = app.given();
+    let write = |name: &str, value: &Value| {
+        let path = files.path().join(name);
+        std::fs::write(&path, value.to_string()).unwrap();
+        path
+    };
+    for (slug, kind, content) in [
+        ("style", "skill", json!({ "name": "style", "description": "How", "body": "Be brief." })),
+        ("tone", "prompt_template", json!({ "system_prompt": "Like {{word}}." })),
+        ("outer", "prompt_template", json!({ "system_prompt": "See @asset-ref:style" })),
+        (
+            "rules",
+            "policy_bundle",
+            json!({ "rules": [{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "all" }] }),
+        ),
+    ] {
+        given.version(kind, slug, content.clone()).await;
+        write(&format!("{slug}.json"), &json!({ "kind": kind, "content": content }));
+    }
+    let (model, policy) = (given.model_policy("model").await, given.policy("policy").await);
+    let (mut rendered, mut refused) = (0, 0);
+    for (name, text, variables, asked) in prompts() {
+        let content = json!({ "system_prompt": text, "variables": variables, "allowed_commands": ["summarize"] });
+        let file = write(&format!("{name}.json"), &json!({ "kind": "prompt_template", "content": content }));
+        let render = |arguments: &Value| {
+            let arguments = write("arguments.json", arguments);
+            terminal.run(&["prompt", "render", shown(&file), "--args", shown(&arguments)])
+        };
+        let asset_id = given.asset("prompt_template", name).await;
+        let made = app.post(format!("/v1/assets/{asset_id}/versions"), json!({ "content": content })).await;
+        if made.status != 201 {
+            let here = render(&json!({}));
+            let told = made.json();
+            let (code, offset) = (made.code(), &told["detail"]["offset"]);
+            assert_eq!((here.code, here.out.as_str()), (1, ""), "{name}");
+            assert!(here.err.contains(&format!(": {code}: ")), "{name}: {code}: {}", here.err);
+            assert!(here.err.contains(&format!("at byte {offset} of the prompt")), "{name}: {told}: {}", here.err);
+            refused += 1;
+            continue;
+        }
+        let asset_version_id = made.json()["asset_version_id"].as_str().unwrap().to_owned();
+        let kind = "prompt_template".to_owned();
+        let prompt = Version { asset_id, asset_version_id, kind, slug: name.to_owned() };
+        let workload = given.active_with(name, vec![prompt, model.clone(), policy.clone()]).await;
+        for arguments in asked {
+            let here = render(&arguments);
+            let body = json!({ "environment": "dev", "inputs": arguments });
+            let answer = app.post(workload.execute_path(), body).await;
+            if answer.status == 200 {
+                let sent = provider.calls().last().unwrap().conversation.system_prompt.clone();
+                assert_eq!((here.code, here.out), (0, format!("{sent}\n")), "{name}: {arguments}: {}", here.err);
+                rendered += 1;
+            } else {
+                let code = answer.code();
+                assert!(code.starts_with("prompt_"), "{name}: {arguments}: {answer}");
+                assert_eq!((here.code, here.out.as_str()), (1, ""), "{name}: {arguments}");
+                assert!(here.err.contains(&format!(": {code}: ")), "{name}: {arguments}: {code}: {}", here.err);
+                refused += 1;
+            }
+        }
+    }
+    assert!(rendered >= 5 && refused >= 14, "{rendered} rendered, {refused} refused");
+}
+
+/// Bundles and the situations that they are asked about: what the examples have, and what stands in files beside them.
+fn situations() -> Vec<(Value, Vec<Value>)> {
+    let read =
+        |path: &str| -> Value { serde_yaml::from_str(&std::fs::read_to_string(root().join(path)).unwrap()).unwrap() };
+    let expenses = read("examples/policy/bundles/expenses.yaml")["content"].clone();
+    let mut asked: Vec<Value> = expenses["tests"].as_array().unwrap().clone();
+    asked.extend(read("examples/policy/scenarios/expenses.yaml")["scenarios"].as_array().unwrap().clone());
+    let demo = read("demo/assets/ticket-policy.yaml")["content"].clone();
+    let of_demo = demo["tests"].as_array().unwrap().clone();
+    let strict = json!({ "rules": [
+        { "id": "big", "condition": "inputs.n > 5", "outcome": "allow_with_obligations", "reason_code": "big",
+          "obligations": ["notify_owner", "record_transcript"] },
+        { "id": "small", "condition": "inputs.n == 5", "outcome": "allow", "reason_code": "small" },
+        { "id": "late", "condition": "now > timestamp(\"2026-01-01T00:00:00Z\")", "outcome": "deny", "reason_code": "late" },
+        { "id": "odd", "condition": "inputs.word.matches(\"^x+$\")", "outcome": "deny", "reason_code": "odd" },
+    ]});
+    let inputs = [
+        json!({ "n": 5, "word": "a" }),
+        json!({ "n": 5.0, "word": "a" }),
+        json!({ "n": 6, "word": "xx" }),
+        json!({ "n": 6.5, "word": "é" }),
+        json!({ "n": "6", "word": "a" }),
+        json!({ "n": 6 }),
+        json!({}),
+    ];
+    let mut of_strict: Vec<Value> = inputs.into_iter().map(|inputs| json!({ "inputs": inputs })).collect();
+    of_strict.push(json!({ "inputs": { "n": 6, "word": "a" }, "now": "2026-01-01T00:00:00.000000001Z" }));
+    of_strict.push(json!({ "inputs": { "n": 6, "word": "a" }, "now": "2026-01-01T00:00:00+01:00" }));
+    let of_strict = of_strict.into_iter().map(|input| json!({ "input": input })).collect();
+    vec![(expenses, asked), (demo, of_demo), (strict, of_strict)]
+}
+
+#[tokio::test]
+async fn policies_decide_here_as_on_the_server() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::offline();
+    let mut compared = 0;
+    for (place, (bundle, asked)) in situations().into_iter().enumerate() {
+        let asset = app.given().asset("policy_bundle", &format!("bundle-{place}")).await;
+        // A decision that nobody would expect is told by both, with the one that was made instead.
+        let tests: Vec<Value> = asked.iter().enumerate().map(|(place, asked)| {
+            let input = asked.get("input").cloned().unwrap_or_else(|| json!({}));
+            let outcome = if asked["expect"]["outcome"] == "deny" { "allow" } else { "deny" };
+            json!({ "name": format!("t{place}"), "input": input, "expect": { "outcome": outcome, "reason_code": "unheard-of" } })
+        }).collect();
+        let content = json!({ "rules": bundle["rules"], "tests": tests });
+        let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
+        assert_eq!(answer.code(), "invalid_content", "{answer}");
+        let fields = answer.json()["detail"]["fields"].as_array().unwrap().clone();
+        let files = directory(&[("bundle.json", content.to_string().as_str())]);
+        let came = terminal.run(&["policy", "test", shown(files.path()), "--output", "json"]);
+        assert_eq!(came.code, 1, "{}", came.err);
+        let here: Value = serde_json::from_str(&came.out).unwrap();
+        let here = here["tests"].as_array().unwrap();
+        assert_eq!((here.len(), fields.len()), (tests.len(), tests.len()), "{answer}");
+        for (told, here) in fields.iter().zip(here) {
+            let parts: Vec<&str> = told["message"].as_str().unwrap().split('`').collect();
+            let [_, name, _, outcome, _, reason, ..] = parts.as_slice() else { panic!("{told}") };
+            assert_eq!((&told["code"], &here["name"]), (&json!("policy_test_failed"), &json!(name)));
+            let difference = here["difference"].as_str().unwrap();
+            // Where the outcome is the expected one by chance, the reason alone differs.
+            let expected = if difference.starts_with("outcome") { *outcome } else { "" };
+            assert!(difference.contains(&format!("decided {expected}")), "{told}: {difference}");
+            assert!(
+                difference.ends_with(&format!("reason_code: expected unheard-of, decided {reason}")),
+                "{told}: {difference}"
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared > 15, "{compared} decisions are compared");
+}
+
+#[tokio::test]
+async fn a_run_is_decided_as_its_scenario_is_here() {
+    let app = TestApp::start().await;
+    let rules = json!([
+        { "id": "big", "condition": "inputs.n > 5 && workload.slug == \"main\"", "outcome": "allow_with_obligations",
+          "reason_code": "big", "obligations": ["record_transcript", "redact_output"] },
+        { "id": "any", "condition": "lane == \"standard\" && release.state == \"active\"", "outcome": "allow", "reason_code": "any" },
+        { "id": "owed", "condition": "actor.ref == \"user:ada\" && inputs.n > 7", "outcome": "allow_with_obligations",
+          "reason_code": "owed", "obligations": ["redact_output"] },
+    ]);
+    let policy = app.given().policy_of("policy", rules.clone()).await;
+    let workload = app.given().active_under("main", policy).await;
+    let terminal = Terminal::offline();
+    let mut scenarios = Vec::new();
+    for n in [json!(5), json!(6.0), json!(8)] {
+        let inputs = json!({ "ticket": "x", "n": n });
+        let body = json!({ "environment": "dev", "inputs": inputs });
+        let run = app.post(workload.execute_path(), body).as_actor("user:ada").await.expect(200);
+        let path = format!("/v1/executions/{}/evidence-graph", run["execution_id"].as_str().unwrap());
+        let evidence = app.get(path).await.expect(200);
+        let decision = &evidence["policy_decision"];
+        let owed: Vec<&Value> =
+            evidence["obligations"].as_array().unwrap().iter().map(|owed| &owed["obligation_name"]).collect();
+        scenarios.push(json!({
+            "name": format!("n is {n}"),
+            "input": {
+                "actor": { "ref": "user:ada", "type": "user" }, "workload": { "slug": "main" },
+                "release": { "state": "active" }, "environment": "dev", "lane": "standard", "inputs": inputs,
+            },
+            "expect": {
+                "outcome": decision["outcome"], "reason_code": decision["reason_code"], "obligations": owed,
+                "matched_rules": decision["rules"],
+            },
+        }));
+    }
+    let told = |scenarios: &[Value]| {
+        let files = directory(&[
+            ("policy.json", json!({ "rules": rules }).to_string().as_str()),
+            ("scenarios.json", json!({ "bundle": "policy", "scenarios": scenarios }).to_string().as_str()),
+        ]);
+        terminal.run(&["policy", "test", shown(files.path()), "--require-coverage"])
+    };
+    let came = told(&scenarios);
+    assert_eq!((came.code, came.out.as_str()), (0, "1 bundles, 3 tests, 0 failed; 3 of 3 rules met\n"), "{}", came.err);
+    scenarios[2]["expect"]["obligations"] = json!([]);
+    assert_eq!(told(&scenarios).code, 1, "another decision is told");
 }

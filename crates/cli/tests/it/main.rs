@@ -7,10 +7,13 @@
     reason = "a test ends at the first surprise, helpers included"
 )]
 
+mod codes;
 mod corpus;
 mod demo;
+mod every;
 mod guide;
 mod policy;
+mod stranger;
 mod sync;
 mod talk;
 
@@ -80,6 +83,24 @@ impl Terminal {
     fn json(&self, words: &[&str]) -> Value {
         let words: Vec<&str> = words.iter().copied().chain(["--output", "json"]).collect();
         serde_json::from_str(&self.done(&words)).unwrap()
+    }
+}
+
+impl Terminal {
+    /// Runs what must do what it is asked, and gives what it wrote and for how long it kept a processor busy, in seconds:
+    /// other than the time that it takes, that depends little on what the machine does besides.
+    fn timed(&self, words: &[&str]) -> (String, f64) {
+        let fairway = self.command(words);
+        let mut shell = Command::new("bash");
+        shell
+            .args(["-c", "TIMEFORMAT='%U %S'; time \"$0\" \"$@\""])
+            .arg(fairway.get_program())
+            .args(fairway.get_args());
+        shell.env_clear().envs(fairway.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let came = Came::of(shell.current_dir(root()).stdin(Stdio::null()).output().unwrap());
+        assert_eq!(came.code, 0, "{words:?}: {}{}", came.out, came.err);
+        let times = came.err.lines().next_back().unwrap();
+        (came.out, times.split(' ').map(|time| time.parse::<f64>().unwrap()).sum())
     }
 }
 

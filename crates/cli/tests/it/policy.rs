@@ -2,7 +2,7 @@
 
 use crate::{Terminal, directory, shown};
 use serde_json::Value;
-use std::{fmt::Write as _, time::Instant};
+use std::fmt::Write as _;
 
 const BUNDLE: &str = "kind: policy_bundle\nslug: b\nowner_ref: team:x\ncontent:\n  rules:\n    - {id: dev, condition: 'environment == \"dev\"', outcome: allow, reason_code: dev}\n    - {id: again, condition: 'environment == \"dev\"', outcome: allow, reason_code: again}\n    - {id: none, condition: never, outcome: deny, reason_code: none}\n    - {id: big, condition: 'inputs.n > 5', outcome: deny, reason_code: big}\n  tests:\n    - {name: in dev, input: {environment: dev, inputs: {n: 5.0}}, expect: {outcome: allow, reason_code: dev}}\n";
 
@@ -79,8 +79,8 @@ fn what_cannot_be_used_is_one_line_with_its_place() {
     assert!(came.code == 1 && came.err.contains("out.yaml:1:1: link_leads_out"), "{}", came.err);
 }
 
-/// Ten thousand tests are no reason to wait. The bound is for a build without optimisations on a machine that does much
-/// else; `docs/performance.md` has the figure.
+/// Ten thousand tests are no reason to wait: a second, where the program is built as it is used. Without optimisations it
+/// needs some seven times as much.
 #[test]
 fn a_thousand_bundles_of_ten_tests_are_run_at_once() {
     let mut files = Vec::new();
@@ -98,8 +98,8 @@ fn a_thousand_bundles_of_ten_tests_are_run_at_once() {
     }
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     let files = directory(&files);
-    let since = Instant::now();
-    let said = Terminal::offline().done(&["policy", "test", shown(files.path())]);
+    let (said, busy) = Terminal::offline().timed(&["policy", "test", shown(files.path())]);
     assert_eq!(said, "1000 bundles, 10000 tests, 0 failed; 2000 of 2000 rules met\n");
-    assert!(since.elapsed().as_secs() < 60, "{:?}", since.elapsed());
+    let bar = if cfg!(debug_assertions) { 8.0 } else { 1.0 };
+    assert!(busy < bar, "{busy} s");
 }

@@ -7,6 +7,7 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     os::unix::fs::PermissionsExt as _,
     process::Stdio,
+    time::{Duration, Instant},
 };
 
 const PROMPT: &str = r#"{"system_prompt": "Sort this.\nOne of: praise (thanks, great), complaint (broken, late).\nText: $arg:text", "variables": [{"name": "text", "type": "string"}]}"#;
@@ -14,7 +15,7 @@ const MODEL: &str = r#"{"provider_route": {"route_id": "local-rules", "provider"
 const POLICY: &str = "rules:\n  - {id: in-dev, condition: environment == \"dev\", outcome: allow, reason_code: dev}\n  - {id: loud, condition: 'inputs.text.contains(\"!!!\")', outcome: deny, reason_code: too_loud}\n";
 
 /// A prompt, a model policy and a policy, made by commands.
-fn contents(app: &TestApp) -> (Terminal, Terminal) {
+pub(crate) fn contents(app: &TestApp) -> (Terminal, Terminal) {
     let (ada, grace) = (Terminal::at(app).acting_as("user:ada"), Terminal::at(app).acting_as("user:grace"));
     let files = directory(&[("prompt.json", PROMPT), ("model.json", MODEL), ("policy.yaml", POLICY)]);
     for (slug, kind, file) in [
@@ -28,7 +29,8 @@ fn contents(app: &TestApp) -> (Terminal, Terminal) {
     (ada, grace)
 }
 
-async fn workload(app: &TestApp) {
+/// The workload `sorter`, with a form.
+pub(crate) async fn workload(app: &TestApp) {
     let fields =
         json!([{ "name": "text", "type": "textarea", "required": true }, { "name": "urgent", "type": "boolean" }]);
     let interface = json!({ "presentation_mode": "form", "input_fields": fields, "output_display": "text" });
@@ -188,9 +190,6 @@ async fn a_profile_is_kept_for_its_owner_alone() {
     assert_eq!(open.code, 2);
     assert!(open.err.contains("chmod 600") && !open.err.contains("far-token"), "{}", open.err);
     std::fs::set_permissions(terminal.config(), std::fs::Permissions::from_mode(0o600)).unwrap();
-    // The token of the profile is not shown to another server.
-    let other = terminal.run(&["workloads", "list", "--profile", "far", "--server", "http://127.0.0.1:9"]);
-    assert_eq!(other.code, 3, "{}", other.err);
     assert_eq!(terminal.run(&["workloads", "list", "--profile", "none"]).code, 2);
     std::fs::write(terminal.config(), "profile = [").unwrap();
     assert_eq!(terminal.run(&["workloads", "list"]).code, 2);
@@ -234,11 +233,31 @@ async fn a_wait_ends_and_the_run_goes_on() {
 fn help_completions_and_manual_pages_are_there() {
     let terminal = Terminal::offline();
     assert!(terminal.done(&["--help"]).contains("Exit codes"));
-    for shell in ["bash", "zsh", "fish"] {
-        assert!(terminal.done(&["completions", shell]).contains("workloads"), "{shell}");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = terminal.done(&["completions", shell]);
+        assert!(script.contains("workloads") && script.contains("request-changes"), "{shell}");
     }
     let folder = terminal.home.path().join("man");
     terminal.done(&["man", shown(&folder)]);
     let page = std::fs::read_to_string(folder.join("fairway-run.1")).unwrap();
     assert!(page.contains("Ctrl") && folder.join("fairway-sync-plan.1").exists(), "{page}");
+    // A shell reads what was made for it without a complaint.
+    let script = terminal.home.path().join("fairway.bash");
+    std::fs::write(&script, terminal.done(&["completions", "bash"])).unwrap();
+    let read = "source \"$0\" && complete -p fairway";
+    let read = std::process::Command::new("bash").args(["-ec", read]).arg(&script).output().unwrap();
+    assert!(read.status.success() && read.stderr.is_empty(), "{}", String::from_utf8_lossy(&read.stderr));
+}
+
+/// The bar of every build: whoever types waits for it. The best of some tries, as the machine does other things, too.
+#[test]
+fn help_is_there_at_once() {
+    let terminal = Terminal::offline();
+    let help = || {
+        let since = Instant::now();
+        terminal.done(&["--help"]);
+        since.elapsed()
+    };
+    let best = (0..20).map(|_| help()).min().unwrap();
+    assert!(best < Duration::from_millis(20), "{best:?}");
 }

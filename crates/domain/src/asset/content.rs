@@ -36,7 +36,7 @@ pub(crate) mod tool_schema {
     pub(crate) use super::schema::{compile, problems};
 }
 pub use schema::{parsed as schema_value, schema};
-pub use sovereignty::SovereigntyProfile;
+pub use sovereignty::{SovereigntyProfile, can_be_jurisdiction};
 pub use tool::Tool;
 pub use warning::{ContentWarning, warnings};
 

@@ -1,16 +1,15 @@
 //! Content of a policy bundle into a compiled policy, and the tests that it carries.
 
 use super::{
-    CompiledPolicy, Obligation, Outcome, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload, Rule,
+    CompiledPolicy, Obligation, Outcome, PolicyDecision, Rule, Scenario,
     condition::{Condition, ConditionRefusal},
     pattern::Patterns,
     variables::MAX_STEPS,
 };
-use crate::{asset::content::ContentProblem, number, time::Timestamp};
+use crate::asset::content::ContentProblem;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::collections::BTreeSet;
-use time::OffsetDateTime;
 
 /// Most rules of a bundle.
 pub(super) const MAX_RULES: usize = 200;
@@ -24,7 +23,7 @@ pub(super) const MAX_TEST_STEPS: u64 = MAX_STEPS;
 struct BundleContent {
     rules: Vec<RuleContent>,
     #[serde(default)]
-    tests: Vec<TestContent>,
+    tests: Vec<Scenario>,
 }
 
 impl BundleContent {
@@ -41,91 +40,6 @@ struct RuleContent {
     outcome: Outcome,
     reason_code: String,
     obligations: Option<Vec<String>>,
-}
-
-#[derive(Deserialize)]
-struct TestContent {
-    name: String,
-    #[serde(default)]
-    input: TestInput,
-    expect: Expectation,
-}
-
-#[derive(Deserialize)]
-struct Expectation {
-    outcome: Outcome,
-    reason_code: Option<String>,
-}
-
-/// The variables of a test; what it leaves out is empty.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct TestInput {
-    actor: TestActor,
-    workload: TestWorkload,
-    release: TestRelease,
-    inputs: Map<String, Value>,
-    environment: String,
-    lane: String,
-    now: Option<Timestamp>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct TestActor {
-    #[serde(rename = "ref")]
-    reference: String,
-    #[serde(rename = "type")]
-    kind: String,
-    groups: Vec<String>,
-    roles: Vec<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct TestWorkload {
-    slug: String,
-    owner_ref: String,
-    workload_id: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct TestRelease {
-    release_id: String,
-    state: String,
-    environment: String,
-}
-
-impl TestInput {
-    /// Decides, and takes the steps that it needs from those that are left; none are where it needs more.
-    fn decide(&self, policy: &CompiledPolicy, left: &mut u64) -> PolicyDecision {
-        let input = PolicyInput {
-            actor: PolicyActor {
-                reference: &self.actor.reference,
-                kind: &self.actor.kind,
-                groups: &self.actor.groups,
-                roles: &self.actor.roles,
-            },
-            workload: PolicyWorkload {
-                slug: &self.workload.slug,
-                owner_ref: &self.workload.owner_ref,
-                workload_id: &self.workload.workload_id,
-            },
-            release: PolicyRelease {
-                release_id: &self.release.release_id,
-                state: &self.release.state,
-                environment: &self.release.environment,
-            },
-            inputs: &self.inputs,
-            environment: &self.environment,
-            lane: &self.lane,
-            now: self.now.unwrap_or_else(|| Timestamp::new(OffsetDateTime::UNIX_EPOCH)),
-        };
-        let (decision, rest) = policy.decide_within(&input, *left);
-        *left = rest;
-        decision
-    }
 }
 
 impl CompiledPolicy {
@@ -152,13 +66,11 @@ impl CompiledPolicy {
     /// # Errors
     /// With every test that expects another decision, or when they take too many steps together.
     pub fn pass_tests(&self, content: &Value) -> Result<(), Vec<ContentProblem>> {
-        let mut content = BundleContent::of(content)?;
+        let content = BundleContent::of(content)?;
         let mut problems = Vec::new();
         let mut left = MAX_TEST_STEPS;
-        for (index, test) in content.tests.iter_mut().enumerate() {
-            // `5` and `5.0` are one content, and to a condition two types.
-            test.input.inputs.values_mut().for_each(number::settle);
-            let decision = test.input.decide(self, &mut left);
+        for (index, test) in content.tests.iter().enumerate() {
+            let decision = test.decide_within(self, &mut left);
             if left == 0 {
                 let message = "the tests take too many steps together";
                 problems.push(ContentProblem::new(format!("/tests/{index}"), "policy_tests_too_costly", message));
@@ -304,14 +216,13 @@ fn obligations(parts: &RuleParts<'_>, pointer: &str, problems: &mut Vec<ContentP
 }
 
 /// A test's own name is the one thing of the content that its author must see again.
-fn failure(decision: &PolicyDecision, index: usize, test: &TestContent) -> Option<ContentProblem> {
-    let reason_fits = test.expect.reason_code.as_ref().is_none_or(|reason| *reason == decision.reason_code);
-    if decision.outcome == test.expect.outcome && reason_fits {
+fn failure(decision: &PolicyDecision, index: usize, test: &Scenario) -> Option<ContentProblem> {
+    if test.differences(decision).is_empty() {
         return None;
     }
     let message = format!(
         "the test `{}` expected another decision than `{}` with reason `{}`",
-        test.name,
+        test.name(),
         decision.outcome.as_str(),
         decision.reason_code
     );

@@ -187,6 +187,14 @@ impl Condition {
     }
 }
 
+impl Condition {
+    /// What an expression says that is nothing but `true` or `false`.
+    pub(super) fn literal_truth(expression: &IdedExpr) -> Option<bool> {
+        let Expr::Literal(LiteralValue::Boolean(truth)) = &expression.expr else { return None };
+        Some(*truth.inner())
+    }
+}
+
 /// Says yes only where the expression's form alone tells. Recursion is as deep as the expression, which is bounded.
 fn is_never_boolean(node: &IdedExpr) -> bool {
     match &node.expr {

@@ -180,6 +180,20 @@ impl Plain {
     }
 }
 
+impl Plain {
+    /// Whether every run has an answer to it: texts that every run has are compared with texts, and nothing else is read.
+    pub(super) fn always_answers(&self) -> bool {
+        match self {
+            Self::Both(left, right) | Self::Either(left, right) => left.always_answers() && right.always_answers(),
+            Self::Not(inner) => inner.always_answers(),
+            Self::Truth(_) => false,
+            Self::Compare(Read::Known(_), _, literal) => matches!(literal, Literal::Text(_)),
+            Self::Among(Read::Known(_), literals) => literals.iter().all(|literal| matches!(literal, Literal::Text(_))),
+            Self::Compare(Read::Input(_), _, _) | Self::Among(Read::Input(_), _) => false,
+        }
+    }
+}
+
 fn literal(node: &IdedExpr) -> Option<Literal> {
     let Expr::Literal(literal) = &node.expr else { return None };
     match literal {

@@ -64,6 +64,10 @@ pub enum TargetLane {
 }
 
 impl TargetLane {
+    /// Every target.
+    pub const ALL: [Self; 4] =
+        [Self::All, Self::Only(Lane::Restricted), Self::Only(Lane::Guided), Self::Only(Lane::Standard)];
+
     /// The spelling on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

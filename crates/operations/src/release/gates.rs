@@ -34,7 +34,8 @@ impl Services {
         let rule = self.approval_rule(scope, release).await?;
         let around = Surroundings { deployment, rule, standing: &standing, unresolved: &unresolved };
         let mut gates = release.gates(&around);
-        if next.contains(&StateName::Active) {
+        // Of a release that serves already, too: it goes on with what it was approved with, and somebody has to see that.
+        if next.contains(&StateName::Active) || release.state.name() == StateName::Active {
             gates.extend(documents_gate(&self.stores.knowledge.pins(scope, id).await?));
         }
         Ok(gates)

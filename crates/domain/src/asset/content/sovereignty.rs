@@ -55,10 +55,30 @@ impl SovereigntyProfile {
     }
 }
 
+/// Whether this can name a place that profiles allow: a country (ISO 3166-1 alpha-2), a part of one (ISO 3166-2) or `eu`.
+/// Whether there is such a country is not looked up: lists of them change.
+#[must_use]
+pub fn can_be_jurisdiction(place: &str) -> bool {
+    let (country, part) = place.split_once('-').map_or((place, None), |(country, part)| (country, Some(part)));
+    let is_country = country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let is_part = |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_country && part.is_none_or(is_part)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn places_are_codes() {
+        for place in ["eu", "DE", "de-by", "FR-75", "GB-ENG"] {
+            assert!(can_be_jurisdiction(place), "{place}");
+        }
+        for place in ["", "europe", "D", "D1", "DE-", "DE-BAYERN", "DE-B-Y", "d\u{e9}", " de"] {
+            assert!(!can_be_jurisdiction(place), "{place}");
+        }
+    }
 
     #[test]
     fn places_are_in_what_they_are_part_of() {

@@ -1,0 +1,160 @@
+//! Finding pieces by meaning: every piece of the revision is compared, so that what is found is exact whatever the filters.
+//!
+//! Where the database has the extension `vector`, it compares, and only the best travel; where it has not, the vectors come
+//! here and are compared beside the threads that serve.
+
+use super::Lexemes;
+use crate::{
+    database::{ANSWER, Database, Param},
+    failure::unavailable,
+    row::{Columns, known},
+};
+use fairway_domain::{
+    knowledge::{
+        document::marks,
+        ports::Within,
+        retrieval::{Found, Hit, comparable, likeness},
+    },
+    store::StoreError,
+    tenant::TenantScope,
+};
+use std::fmt::Write as _;
+use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
+use tokio_postgres::Row;
+
+/// Most queries by meaning at the same time: each may hold as many bytes as are compared at most, or a processor of
+/// PostgreSQL's.
+const AT_ONCE: usize = 2;
+/// Most vectors that PostgreSQL compares for one query.
+const COMPARED: u32 = 100_000;
+/// Most bytes of vectors that PostgreSQL reads for one query.
+const COMPARED_BYTES: usize = 128 << 20;
+
+/// Of this process, because its memory is what is bounded.
+static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
+
+/// Which pieces of a revision are compared.
+struct Candidates<'a> {
+    scope: TenantScope,
+    within: &'a Within,
+    filter: Option<String>,
+}
+
+impl<'a> Candidates<'a> {
+    fn of(scope: TenantScope, within: &'a Within) -> Self {
+        let lexemes = Lexemes::of(scope.tenant(), within.asset);
+        let marks: Vec<String> = marks(&within.filters).iter().map(|mark| lexemes.mark(mark)).collect();
+        Self { scope, within, filter: (!marks.is_empty()).then(|| marks.join(" & ")) }
+    }
+}
+
+pub(super) async fn by_meaning(
+    database: &Database,
+    scope: TenantScope,
+    within: &Within,
+    vector: &[f32],
+) -> Result<Found, StoreError> {
+    let candidates = Candidates::of(scope, within);
+    // Who finds no turn in time has read nothing.
+    let turn = timeout(ANSWER, TURNS.acquire()).await.map_err(|elapsed| unavailable(Box::new(elapsed)))?;
+    if has_vectors(database).await? {
+        return there(database, &candidates, vector).await;
+    }
+    let most = comparable(vector.len());
+    let rows = fetched(database, &candidates, most).await?;
+    let (vector, best) = (vector.to_vec(), within.most);
+    // Millions of products would keep everybody waiting whom this thread serves. The turn ends with the rows, also where
+    // nobody waits for the answer any more.
+    let compared = spawn_blocking(move || {
+        let found = compare(&vector, &rows, most);
+        drop((rows, turn));
+        found
+    });
+    Ok(compared.await.map_err(|broken| unavailable(Box::new(broken)))??.best(best))
+}
+
+/// Whether the database has vectors as its own values: looked up once, because a migration alone changes it.
+async fn has_vectors(database: &Database) -> Result<bool, StoreError> {
+    const SQL: &str = "SELECT EXISTS (
+            SELECT FROM pg_attribute
+            WHERE attrelid = 'knowledge_chunk'::regclass AND attname = 'meaning' AND NOT attisdropped
+        ) AS there";
+    let look = async || database.read_one(SQL, &[]).await?.map_or(Ok(false), |row| row.column("there"));
+    database.has_vectors.get_or_try_init(look).await.copied()
+}
+
+/// Compared where they lie. Both sides are of length one, so that the inner product is the cosine.
+async fn there(database: &Database, candidates: &Candidates<'_>, vector: &[f32]) -> Result<Found, StoreError> {
+    const SQL: &str = "SELECT chunk_id, score, count(*) OVER () AS compared
+        FROM (
+            SELECT chunk_id, least(1, greatest(0, -(meaning <#> $6::text::vector))) AS score
+            FROM (
+                SELECT chunk_id, meaning FROM knowledge_chunk
+                WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
+                    AND (until_revision IS NULL OR until_revision > $3) AND meaning IS NOT NULL
+                    AND ($4::text IS NULL OR words @@ $4::text::tsquery)
+                LIMIT $5
+            ) AS candidate
+            OFFSET 0
+        ) AS likened
+        ORDER BY score DESC, chunk_id LIMIT $7";
+    let Candidates { scope, within, filter } = candidates;
+    let room = COMPARED_BYTES / vector.len().saturating_mul(size_of::<f32>()).max(1);
+    let most = u32::try_from(room).map_or(COMPARED, |vectors| vectors.min(COMPARED));
+    let params: [Param<'_>; 7] = [
+        &scope.tenant().uuid(),
+        &within.asset.uuid(),
+        &within.revision.get(),
+        filter,
+        &i64::from(most).saturating_add(1),
+        &spelled(vector),
+        &i64::from(within.most),
+    ];
+    let rows = database.read(SQL, &params).await?;
+    let hits = rows.iter().map(|row| Ok(Hit { chunk_id: row.id("chunk_id")?, score: row.column("score")? }));
+    let hits = hits.collect::<Result<Vec<Hit>, StoreError>>()?;
+    let compared: i64 = rows.first().map_or(Ok(0), |row| row.column("compared"))?;
+    Ok(Found { hits, capped: compared > i64::from(most) })
+}
+
+/// A vector as PostgreSQL reads it.
+fn spelled(vector: &[f32]) -> String {
+    let mut text = String::from("[");
+    for (place, part) in vector.iter().enumerate() {
+        let before = if place == 0 { "" } else { "," };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{before}{part}");
+    }
+    text.push(']');
+    text
+}
+
+async fn fetched(database: &Database, candidates: &Candidates<'_>, most: u32) -> Result<Vec<Row>, StoreError> {
+    const SQL: &str = "SELECT chunk_id, embedding FROM knowledge_chunk
+        WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
+            AND (until_revision IS NULL OR until_revision > $3) AND embedding IS NOT NULL
+            AND ($4::text IS NULL OR words @@ $4::text::tsquery)
+        LIMIT $5";
+    let Candidates { scope, within, filter } = candidates;
+    let params: [Param<'_>; 5] = [
+        &scope.tenant().uuid(),
+        &within.asset.uuid(),
+        &within.revision.get(),
+        filter,
+        &i64::from(most).saturating_add(1),
+    ];
+    database.read(SQL, &params).await
+}
+
+/// How like a vector each of those is, of at most so many rows.
+fn compare(vector: &[f32], rows: &[Row], most: u32) -> Result<Found, StoreError> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut hits = Vec::with_capacity(rows.len());
+    for row in rows.iter().take(most) {
+        let stored: &[u8] = row.column("embedding")?;
+        let other: Vec<f32> = stored.as_chunks::<4>().0.iter().map(|part| f32::from_le_bytes(*part)).collect();
+        known("embedding", (other.len() == vector.len()).then_some(()))?;
+        hits.push(Hit { chunk_id: row.id("chunk_id")?, score: likeness(vector, &other) });
+    }
+    Ok(Found { hits, capped: rows.len() > most })
+}

@@ -1,0 +1,40 @@
+-- Where the extension `vector` is, each piece of a document has its embedding as a vector too, made from the same bytes by
+-- the database itself, so that the two cannot disagree. Pieces that were there before get theirs when the column comes,
+-- which rewrites the table once. Without the extension, nothing happens here.
+DO $do$
+BEGIN
+    IF EXISTS (SELECT FROM pg_attribute
+        WHERE attrelid = 'knowledge_chunk'::regclass AND attname = 'meaning' AND NOT attisdropped) THEN
+        RETURN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'vector') THEN
+        IF NOT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'vector') THEN
+            RETURN;
+        END IF;
+        BEGIN
+            CREATE EXTENSION vector;
+        EXCEPTION WHEN insufficient_privilege THEN
+            RAISE NOTICE 'the extension vector is on this server, and this role may not create it';
+            RETURN;
+        END;
+    END IF;
+    -- The parts of an embedding are 32-bit floating point numbers, smallest byte first. Their values are worked out with
+    -- more digits than they have, so that nothing is lost.
+    CREATE OR REPLACE FUNCTION fairway_vector(embedding bytea) RETURNS vector
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+        SELECT array_agg(CASE WHEN bits = 0 THEN 0::float8 ELSE
+            (CASE WHEN bits < 0 THEN -1 ELSE 1 END)
+            * (CASE WHEN exponent = 0 THEN fraction / 8388608.0::float8 * 2::float8 ^ -126
+                ELSE (1 + fraction / 8388608.0::float8) * 2::float8 ^ (exponent - 127) END) END ORDER BY place)::vector
+        FROM (
+            SELECT place, bits, (bits >> 23) & 255 AS exponent, (bits & 8388607)::float8 AS fraction
+            FROM (
+                SELECT place, get_byte(embedding, place * 4) | (get_byte(embedding, place * 4 + 1) << 8)
+                    | (get_byte(embedding, place * 4 + 2) << 16) | (get_byte(embedding, place * 4 + 3) << 24) AS bits
+                FROM generate_series(0, length(embedding) / 4 - 1) AS place
+            ) AS word
+        ) AS part
+    $$;
+    ALTER TABLE knowledge_chunk ADD COLUMN meaning vector GENERATED ALWAYS AS (fairway_vector(embedding)) STORED;
+END
+$do$;

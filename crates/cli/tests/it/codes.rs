@@ -1,0 +1,68 @@
+//! The list of codes in `docs/errors.md` against what the command line's sources say.
+
+use crate::root;
+use std::{collections::BTreeSet, fs, path::Path};
+
+/// What makes a finding, in front of its code.
+const MAKERS: [&str; 6] = ["Finding::whole(", ".finding(", "wrong(", "Fault::new(", "Self::new(", "code: "];
+
+/// The sources of the command line, tests left out.
+fn sources() -> String {
+    fn gather(folder: &Path, text: &mut String) {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                gather(&path, text);
+            } else if path.file_name().unwrap() != "tests.rs" {
+                let source = fs::read_to_string(&path).unwrap();
+                text.push_str(source.split("#[cfg(test)]\nmod tests {").next().unwrap());
+            }
+        }
+    }
+    let mut text = String::new();
+    gather(&root().join("crates/cli/src"), &mut text);
+    text
+}
+
+fn is_code(text: &str) -> bool {
+    text.contains('_') && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+/// The first text that looks like a code behind each maker of findings, and what failures begin with.
+fn made(sources: &str) -> BTreeSet<&str> {
+    let mut codes = BTreeSet::new();
+    for maker in MAKERS {
+        for (at, _) in sources.match_indices(maker) {
+            let rest = &sources[at + maker.len()..];
+            let end = (0..=rest.len().min(160)).rev().find(|end| rest.is_char_boundary(*end)).unwrap();
+            // What belongs to another statement is none of this one's.
+            let call = rest[..end].split(';').next().unwrap();
+            codes.extend(call.split('"').skip(1).step_by(2).find(|text| is_code(text)));
+        }
+    }
+    codes.extend(
+        sources.split('"').filter_map(|text| text.split_once(": ")).map(|(code, _)| code).filter(|code| is_code(code)),
+    );
+    codes
+}
+
+fn documented(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0))
+}
+
+#[test]
+fn the_list_of_codes_is_what_the_command_line_says() {
+    let text = fs::read_to_string(root().join("docs/errors.md")).unwrap();
+    let (_, own) = text.split_once("<!-- codes:cli -->").unwrap();
+    let (own, _) = own.split_once("<!-- /codes:cli -->").unwrap();
+    let own: BTreeSet<&str> = documented(own).collect();
+    let sources = sources();
+    let made = made(&sources);
+    assert!(made.len() > 30, "the scan finds only {made:?}");
+    let all: BTreeSet<&str> = documented(&text).collect();
+    let missing: Vec<_> = made.difference(&all).collect();
+    assert!(missing.is_empty(), "docs/errors.md does not list {missing:?}");
+    let said = |code: &&&str| ["\"", ": "].iter().any(|end| sources.contains(&format!("\"{code}{end}")));
+    let made_up: Vec<_> = own.iter().filter(|code| !said(code)).collect();
+    assert!(made_up.is_empty(), "docs/errors.md lists what the command line does not say: {made_up:?}");
+}

@@ -1,0 +1,218 @@
+//! Every command, against a real server: what clap knows and no story here runs fails the test.
+
+use crate::{
+    Came, Terminal, directory, shown,
+    talk::{contents, workload},
+};
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+use std::{cell::RefCell, collections::BTreeSet, fs};
+
+/// Every command that does something, its words joined by `-`, as the manual pages name them: one is written for each.
+fn known() -> BTreeSet<String> {
+    let terminal = Terminal::offline();
+    let folder = terminal.home.path().join("man");
+    terminal.done(&["man", shown(&folder)]);
+    let pages: BTreeSet<String> = fs::read_dir(&folder)
+        .unwrap()
+        .filter_map(|page| {
+            let name = page.unwrap().file_name().into_string().unwrap();
+            Some(name.strip_prefix("fairway-")?.strip_suffix(".1")?.to_owned())
+        })
+        .collect();
+    let is_group = |page: &str| pages.iter().any(|other| other.starts_with(&format!("{page}-")));
+    pages.iter().filter(|page| !is_group(page)).cloned().collect()
+}
+
+/// Somebody at a terminal whose commands are remembered once they did what they were asked.
+struct Walker<'w> {
+    terminal: Terminal,
+    known: &'w BTreeSet<String>,
+    walked: &'w RefCell<BTreeSet<String>>,
+}
+
+impl Walker<'_> {
+    fn note(&self, words: &[&str]) {
+        let command = (1..=words.len()).map(|most| words[..most].join("-")).find(|name| self.known.contains(name));
+        self.walked.borrow_mut().insert(command.unwrap_or_else(|| panic!("{words:?} is no command")));
+    }
+
+    fn done(&self, words: &[&str]) -> String {
+        let out = self.terminal.done(words);
+        self.note(words);
+        out
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let value = self.terminal.json(words);
+        self.note(words);
+        value
+    }
+
+    /// What is refused is not what a command is for, and does not count.
+    fn refused(&self, words: &[&str], code: i32) -> Came {
+        let came = self.terminal.run(words);
+        assert_eq!(came.code, code, "{words:?}: {}{}", came.out, came.err);
+        came
+    }
+}
+
+#[tokio::test]
+async fn every_command_is_run_against_a_server() {
+    // Nobody takes runs out of the line here, so that one can be cancelled that waits in it.
+    let app = TestApp::builder().without_worker().start().await;
+    workload(&app).await;
+    let (known, walked) = (known(), RefCell::default());
+    let (ada, grace) = contents(&app);
+    let ada = Walker { terminal: ada, known: &known, walked: &walked };
+    let grace = Walker { terminal: grace, known: &known, walked: &walked };
+
+    without_a_server(&ada);
+    let address = ada.terminal.server.clone().unwrap();
+    assert!(ada.done(&["login", "--server", &address]).contains("profile `default` speaks to"));
+    assets(&ada);
+    flows(&ada);
+    let (first, second) = releases(&ada, &grace);
+    runs(&ada);
+    // Taking the second back gives its lanes to the first.
+    let back = grace.json(&["releases", "rollback", &second, "--reason", "Too curt."]);
+    assert_eq!(back["rolled_back_to"], first.as_str(), "{back}");
+    let watched = grace.refused(&["releases", "watch", &second], 1);
+    assert!(watched.err.contains("superseded"), "{}", watched.err);
+    assert_eq!(held(&ada, &first).len(), 3);
+    assert_eq!(grace.json(&["releases", "retire", &second])["state"], "retired");
+    directories(&ada);
+
+    let missed: Vec<String> = known.difference(&walked.borrow()).cloned().collect();
+    assert!(missed.is_empty(), "no story here runs {missed:?}");
+}
+
+fn without_a_server(ada: &Walker<'_>) {
+    assert_eq!(ada.done(&["asset", "check", "demo/assets/ticket-policy.yaml"]), "valid\n");
+    assert_eq!(ada.done(&["flow", "validate", "demo/flows/ticket-flow.yaml"]), "valid\n");
+    let rendered =
+        ada.done(&["prompt", "render", "demo/assets/ticket-prompt.yaml", "--arg", "ticket=I was charged twice"]);
+    assert!(rendered.contains("I was charged twice"), "{rendered}");
+    assert!(ada.done(&["policy", "test", "examples/policy"]).contains("0 failed"));
+    assert!(ada.done(&["completions", "fish"]).contains("request-changes"));
+    let pages = ada.terminal.home.path().join("pages");
+    ada.done(&["man", shown(&pages)]);
+    assert!(pages.join("fairway-releases-advance.1").exists());
+}
+
+fn assets(ada: &Walker<'_>) {
+    let files = directory(&[
+        ("style.yaml", "{name: style, description: How, body: Be brief.}\n"),
+        ("next.yaml", "{name: style, description: How, body: Be kind.}\n"),
+    ]);
+    let (style, next) = (files.path().join("style.yaml"), files.path().join("next.yaml"));
+    ada.done(&["assets", "create", "style", "--kind", "skill", "--owner", "team:sorting", shown(&style)]);
+    ada.done(&["assets", "add-version", "style", shown(&next), "--note", "Kinder."]);
+    assert_eq!(ada.json(&["assets", "show", "style"])["asset_kind"], "skill");
+    assert_eq!(ada.json(&["assets", "versions", "style"]).as_array().unwrap().len(), 2);
+    assert_eq!(ada.json(&["assets", "content", "style"])["body"], "Be kind.");
+    assert!(ada.done(&["assets", "diff", "style", "v1", "v2"]).contains("Be kind."));
+    assert!(ada.json(&["assets", "impact", "style"]).is_object());
+    for (verb, state) in [("retire", "retired"), ("activate", "active"), ("archive", "archived")] {
+        assert_eq!(ada.json(&["assets", verb, "style"])["lifecycle_state"], state);
+        assert!(ada.done(&["assets", "list", "--state", state]).contains("style"));
+    }
+}
+
+fn flows(ada: &Walker<'_>) {
+    let text = |said: &str| format!("entry_step: end\nsteps: [{{id: end, type: return, output: {{said: {said}}}}}]\n");
+    let files = directory(&[("one.yaml", &text("one")), ("two.yaml", &text("two"))]);
+    let (one, two) = (files.path().join("one.yaml"), files.path().join("two.yaml"));
+    ada.done(&["flows", "create", "short", "--owner", "team:sorting", shown(&one)]);
+    assert!(ada.done(&["flows", "list"]).contains("short"));
+    assert!(ada.done(&["flows", "show", "short"]).contains("said: one"));
+    ada.done(&["flows", "add-version", "short", shown(&two), "--label", "second", "--note", "Says two."]);
+    assert!(ada.done(&["flows", "show", "short"]).contains("said: two"), "the newest one");
+    assert!(ada.done(&["assets", "versions", "short"]).contains("second"));
+}
+
+/// The lanes of the board that a release holds.
+fn held(ada: &Walker<'_>, by: &str) -> Vec<String> {
+    let lanes = ada.json(&["releases", "lanes", "sorter", "--env", "dev"]);
+    let lanes = lanes.as_array().unwrap().iter().filter(|lane| lane["holder"] == by);
+    lanes.map(|lane| lane["lane"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Two releases that served one after the other, the second lane by lane.
+fn releases(ada: &Walker<'_>, grace: &Walker<'_>) -> (String, String) {
+    let draft = |bound: &[&str]| {
+        let words = [&["releases", "create", "sorter", "--env", "dev", "--policy", "sort-policy"], bound].concat();
+        let release = ada.json(&words);
+        assert_eq!(release["state"], "draft");
+        release["release_id"].as_str().unwrap().to_owned()
+    };
+    let state = |release: &str| ada.json(&["releases", "show", release])["state"].as_str().unwrap().to_owned();
+    let first = draft(&["--bind", "sort-prompt"]);
+    let bound = ada.json(&["releases", "bind", &first, "sort-model@v1", "sort-policy"]);
+    assert_eq!(bound["bindings"].as_array().unwrap().len(), 3, "{bound}");
+
+    assert_eq!(ada.json(&["releases", "submit", &first])["state"], "review_ready");
+    grace.done(&["releases", "request-changes", &first, "--note", "Ask for the order number."]);
+    assert_eq!(state(&first), "draft", "it goes back to its author");
+    ada.done(&["releases", "submit", &first]);
+    assert_eq!(ada.json(&["releases", "withdraw", &first])["state"], "draft");
+    ada.done(&["releases", "submit", &first]);
+    grace.done(&["releases", "reject", &first, "--note", "It shows names."]);
+    assert!(grace.refused(&["releases", "activate", &first], 1).err.contains("approval_required"), "a refusal counts");
+    grace.done(&["releases", "approve", &first, "--note", "It does not any more."]);
+    assert!(grace.done(&["releases", "gates", &first]).contains("approved"));
+    grace.done(&["releases", "activate", &first, "--lane", "restricted"]);
+    assert_eq!(held(ada, &first), ["restricted"], "that lane alone");
+    assert!(grace.done(&["releases", "watch", &first]).ends_with("active\n"));
+    assert!(ada.done(&["releases", "list", "--workload", "sorter", "--state", "active"]).contains(&first));
+    for lane in ["guided", "standard"] {
+        grace.done(&["releases", "activate", &first, "--lane", lane]);
+    }
+
+    let second = draft(&["--bind", "sort-prompt", "--bind", "sort-model", "--bind", "sort-policy"]);
+    ada.done(&["releases", "submit", &second]);
+    grace.done(&["releases", "approve", &second]);
+    let active =
+        grace.json(&["releases", "activate", &second, "--rollout", "restricted,guided,standard", "--soak", "60"]);
+    assert_eq!(active["rollout_state"]["status"], "in_progress", "{active}");
+    assert_eq!(grace.refused(&["releases", "watch", &second, "--wait", "0s"], 5).out.lines().count(), 1);
+    for taken in [2, 3, 3] {
+        grace.done(&["releases", "advance", &second]);
+        assert_eq!(held(ada, &second).len(), taken);
+    }
+    let watched = grace.done(&["releases", "watch", &second]);
+    assert!(watched.contains("rollout completed"), "{watched}");
+    (first, second)
+}
+
+fn runs(ada: &Walker<'_>) {
+    assert!(ada.done(&["workloads", "list"]).contains("sorter"));
+    assert_eq!(ada.json(&["workloads", "show", "sorter"])["slug"], "sorter");
+    assert_eq!(ada.json(&["workloads", "suspend", "sorter"])["status"], "suspended");
+    let refused = ada.refused(&["run", "sorter", "--env", "dev", "--input", "text=x"], 1);
+    assert!(refused.err.contains("workload_suspended"), "{}", refused.err);
+    assert_eq!(ada.json(&["workloads", "resume", "sorter"])["status"], "registered");
+    let said = ada.done(&["run", "sorter", "--env", "dev", "--lane", "guided", "--input", "text=Thanks, great!"]);
+    assert_eq!(said, "praise\n");
+    let runs = ada.json(&["executions", "list", "--workload", "sorter", "--status", "completed"]);
+    let run = runs[0]["execution_id"].as_str().unwrap();
+    assert_eq!(ada.json(&["executions", "show", run])["lane"], "guided");
+    assert_eq!(ada.done(&["executions", "wait", run]), "praise\n");
+    let waiting = ada.done(&["run", "sorter", "--env", "dev", "--input", "text=x", "--no-wait"]);
+    assert_eq!(ada.json(&["executions", "cancel", waiting.trim()])["status"], "cancelled");
+
+    assert_eq!(ada.json(&["evidence", "graph", run])["approvals"][0]["approved_by"], "user:grace");
+    let lineage = ada.json(&["evidence", "lineage", run]);
+    assert!(lineage.is_object() || lineage.is_array(), "{lineage}");
+    assert!(ada.done(&["audit", "list", "--limit", "200"]).contains("execution.ended"));
+}
+
+fn directories(ada: &Walker<'_>) {
+    assert!(ada.done(&["sync", "plan", "examples/sync"]).contains("+ release of letters for dev is drafted"));
+    let applied = ada.json(&["sync", "apply", "examples/sync"]);
+    assert_eq!(applied["releases"][0]["state"], json!("draft"), "{applied}");
+    assert_eq!(ada.done(&["sync", "status", "examples/sync"]), "in step\n");
+    let pulled = tempfile::tempdir().unwrap();
+    ada.done(&["sync", "pull", shown(pulled.path())]);
+    assert!(fs::read_dir(pulled.path()).unwrap().count() > 0);
+}

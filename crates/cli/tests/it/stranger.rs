@@ -1,0 +1,359 @@
+//! Servers that lose answers, cut streams, point elsewhere or say what a terminal would obey.
+
+use crate::{Came, Terminal, shown};
+use fairway_testkit::{FaultyEndpoint, Script};
+use serde_json::{Value, json};
+use std::{
+    io::{self, BufRead as _, BufReader, Read as _},
+    process::Stdio,
+};
+
+const RUN: &str = "019a0000-0000-7000-8000-000000000001";
+
+/// Somebody who speaks to the endpoint, with a token.
+fn speaking_to(endpoint: &FaultyEndpoint) -> Terminal {
+    Terminal { server: Some(endpoint.url("")), ..Terminal::offline() }
+}
+
+fn event(id: u32, name: &str, data: &Value) -> String {
+    format!("id: {id}\nevent: {name}\ndata: {data}\n\n")
+}
+
+fn delta(id: u32, text: &str) -> String {
+    event(id, "output.delta", &json!({ "step_id": "ask", "delta": text }))
+}
+
+fn run(status: &str, answer: &Value) -> Script {
+    Script::json(&json!({ "execution_id": RUN, "status": status, "queued_result": { "result": answer } }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_shown_to_its_own_server_alone() {
+    let (home, other) = (FaultyEndpoint::start().await, FaultyEndpoint::start().await);
+    for endpoint in [&home, &other] {
+        endpoint.says(Script::json(&json!([])));
+    }
+    let terminal = Terminal::offline();
+    let login = ["login", "--profile", "far", "--server", &home.url(""), "--token", "far-token", "--unchecked"];
+    terminal.done(&login);
+    terminal.done(&["audit", "list", "--profile", "far"]);
+    terminal.done(&["audit", "list", "--profile", "far", "--server", &other.url("")]);
+    let shown = |endpoint: &FaultyEndpoint| endpoint.requests()[0].header("authorization").map(str::to_owned);
+    assert_eq!(shown(&home).as_deref(), Some("Bearer far-token"));
+    assert_eq!((shown(&other), other.count()), (None, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redirect_and_a_next_page_elsewhere_are_not_followed() {
+    let (home, other) = (FaultyEndpoint::start().await, FaultyEndpoint::start().await);
+    other.says(Script::json(&json!([])));
+    let list = ["audit", "list", "--limit", "1000", "--server", &home.url(""), "--token", "t"];
+    let next = format!("<{}>; rel=\"next\"", other.url("/v1/audit/events?cursor=x"));
+    for answer in
+        [Script::redirect(&other.url("/v1/audit/events")), Script::json(&json!([{ "index": 1 }])).header("Link", &next)]
+    {
+        home.says(answer);
+        let came = Terminal::offline().run(&list);
+        assert_eq!((came.code, came.out.as_str()), (3, ""), "a part of a list is no list: {}", came.err);
+    }
+    assert_eq!((home.count(), other.count()), (2, 0), "nobody else is asked");
+    // A page of this server is.
+    let page = |link: &str| Script::json(&json!([{ "index": 1 }])).header("Link", link);
+    home.says_in_turn([page("</v1/audit/events?cursor=y>; rel=\"next\""), Script::json(&json!([{ "index": 2 }]))]);
+    let came = Terminal::offline().run(&list);
+    assert_eq!((came.code, home.count()), (0, 4), "{}", came.err);
+    assert_eq!(home.requests()[3].path, "/v1/audit/events?cursor=y");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_and_events_without_end_are_given_up() {
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.says(Script::json(&json!([])).header("Link", "</v1/audit/events?cursor=y>; rel=\"next\""));
+    let came = speaking_to(&endpoint).run(&["audit", "list", "--limit", "100000"]);
+    assert_eq!((came.code, endpoint.count()), (3, 5000), "{}", came.err);
+
+    let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
+    let endless = format!("data: {}", "x".repeat(33 << 20));
+    endpoint.says(Script::events([started, endless]).hanging());
+    let came = speaking_to(&endpoint).run(&["run", "w", "--env", "dev", "--wait", "60s"]);
+    assert_eq!(came.code, 1, "{}", came.err);
+    assert!(came.err.contains("has no end"), "{}", came.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_got_no_answer_is_sent_once_more_under_its_key() {
+    let endpoint = FaultyEndpoint::start().await;
+    let terminal = speaking_to(&endpoint);
+    let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
+    let ended = event(2, "execution.completed", &json!({}));
+    let accepted = Script::json(&json!({ "execution_id": RUN, "status": "queued" }));
+    let begins = Script::events(Vec::<String>::new()).broken_off();
+    for (words, scripts) in [
+        (vec!["executions", "cancel", RUN], vec![Script::reset(), accepted.clone()]),
+        (vec!["run", "w", "--env", "dev", "--no-wait"], vec![Script::reset(), accepted]),
+        (
+            vec!["run", "w", "--env", "dev"],
+            vec![Script::reset(), Script::events([started.clone(), ended.clone()]), run("completed", &json!("done"))],
+        ),
+        // Cut before it named the run.
+        (
+            vec!["run", "w", "--env", "dev"],
+            vec![begins, Script::events([started, ended]), run("completed", &json!("done"))],
+        ),
+    ] {
+        let before = endpoint.count();
+        endpoint.says_in_turn(scripts);
+        let came = terminal.run(&words);
+        assert_eq!(came.code, 0, "{words:?}: {}", came.err);
+        let asked = endpoint.requests().split_off(before);
+        let posted: Vec<_> = asked.iter().filter(|asked| asked.method == "POST").collect();
+        let [first, second] = posted.as_slice() else { panic!("{words:?}: {posted:?}") };
+        assert!(first.header("idempotency-key").is_some_and(|key| key.len() == 36), "{words:?}");
+        assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"), "{words:?}");
+        assert_eq!((&first.path, &first.body), (&second.path, &second.body), "{words:?}");
+    }
+    let before = endpoint.count();
+    endpoint.says(Script::reset());
+    let came = terminal.run(&["executions", "cancel", RUN]);
+    assert_eq!((came.code, endpoint.count() - before), (3, 2), "once more, and not for ever: {}", came.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_cut_is_taken_up_where_it_was() {
+    let endpoint = FaultyEndpoint::start().await;
+    let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
+    let whole = json!("Hello, world");
+    endpoint.says_in_turn([
+        Script::events([started.clone(), delta(2, "Hello, ")]).broken_off(),
+        // The run has ended meanwhile; what was written of its answer is not all of it.
+        run("completed", &whole),
+        Script::events([delta(3, "world"), event(4, "execution.completed", &json!({}))]),
+        run("completed", &whole),
+    ]);
+    let words = ["run", "w", "--env", "dev", "--stream"];
+    let came = speaking_to(&endpoint).run(&words);
+    assert_eq!((came.code, came.out.as_str()), (0, "Hello, world\n"), "{}", came.err);
+    let asked = endpoint.requests();
+    assert_eq!((asked[2].header("last-event-id"), asked.len()), (Some("2"), 4));
+
+    // The last event was seen by somebody who was cut off behind it.
+    endpoint.says_in_turn([
+        Script::events([started.clone(), delta(2, "Hello, world")]).broken_off(),
+        run("completed", &whole),
+        Script::status(204, ""),
+        run("completed", &whole),
+    ]);
+    let came = speaking_to(&endpoint).run(&words);
+    assert_eq!((came.code, came.out.as_str()), (0, "Hello, world\n"), "{}", came.err);
+
+    // Where no stream comes any more, the whole answer is written anew.
+    let mut scripts = vec![Script::events([started, delta(2, "Hello, ")]).broken_off()];
+    scripts.extend([run("completed", &whole), Script::reset()].iter().cycle().take(10).cloned());
+    scripts.push(run("completed", &whole));
+    endpoint.says_in_turn(scripts);
+    let came = speaking_to(&endpoint).run(&words);
+    assert_eq!((came.code, came.out.as_str()), (0, "Hello, \nHello, world\n"), "{}", came.err);
+    assert!(came.err.contains("the stream was cut"), "{}", came.err);
+}
+
+fn release(state: &str, rollout: Option<&str>) -> Script {
+    let rollout =
+        rollout.map(|status| json!({ "status": status, "lane_sequence": ["guided"], "current_lane_index": 0 }));
+    Script::json(&json!({ "state": state, "updated_at": "2026-01-01T00:00:00Z", "rollout_state": rollout }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_ends_with_what_became_of_the_release() {
+    let endpoint = FaultyEndpoint::start().await;
+    let watch = ["releases", "watch", RUN, "--wait", "1m"];
+    let terminal = speaking_to(&endpoint);
+    for (state, rollout, code, why) in [
+        ("active", None, 0, ""),
+        ("active", Some("completed"), 0, ""),
+        ("active", Some("rolled_back"), 1, "rolled back"),
+        ("superseded", None, 1, "superseded"),
+        ("retired", Some("rolled_back"), 1, "retired"),
+    ] {
+        endpoint.says(release(state, rollout));
+        let came = terminal.run(&watch);
+        assert_eq!(came.code, code, "{state}: {}", came.err);
+        assert!(came.err.contains(why), "{state}: {}", came.err);
+    }
+    // A look that finds nobody is not the last one, unless it is the first.
+    endpoint.says_in_turn([release("active", Some("in_progress")), Script::reset(), release("active", None)]);
+    let came = terminal.run(&watch);
+    assert!(came.code == 0 && came.err.contains("looking again"), "{}", came.err);
+    endpoint.says(Script::reset());
+    assert_eq!(terminal.run(&watch).code, 3);
+    endpoint.says(release("active", Some("in_progress")));
+    assert_eq!(terminal.run(&["releases", "watch", RUN, "--wait", "0s"]).code, 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_nobody_reads_ends() {
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.says_in_turn([release("draft", None), release("approved", None), release("draft", None)]);
+    let terminal = speaking_to(&endpoint);
+    let mut child = terminal
+        .command(&["releases", "watch", RUN, "--wait", "1m"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    assert!(line.ends_with("draft\n"), "{line}");
+    drop(lines);
+    let mut err = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(5), "the release goes on: {err}");
+    assert!(err.contains("nobody reads any more"), "{err}");
+}
+
+/// What a terminal would obey: colours, 8-bit control sequences, and turned directions.
+const OBEYED: &str = "\u{1b}[31m \u{9b}31m \u{7f} \u{202e}gnp.exe \u{2066} \u{61c}";
+
+fn is_obeyed(text: &str) -> bool {
+    let turns = |letter| matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().any(|letter| (letter.is_control() && letter != '\n') || turns(letter))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_is_told_nothing_that_it_would_obey() {
+    let endpoint = FaultyEndpoint::start().await;
+    let terminal = speaking_to(&endpoint);
+    let graph = json!({
+        "nodes": [{ "id": OBEYED, "type": OBEYED, "data": { "slug": OBEYED } }, { "id": "b", "type": "b", "data": {} }],
+        "edges": [{ "source": OBEYED, "target": "b", "relationship": OBEYED }],
+    });
+    let item = json!({ "execution_id": OBEYED, "status": OBEYED, OBEYED: [OBEYED], "readable": OBEYED });
+    let started = event(1, "execution.started", &json!({ "execution_id": OBEYED }));
+    let ended = event(9, "execution.completed", &json!({}));
+    let refused = Script::status(
+        400,
+        &json!({ "detail": { "error": OBEYED, "message": OBEYED }, "request_id": OBEYED }).to_string(),
+    );
+    let failed = json!({ "execution_id": OBEYED, "status": "failed", "error": { "code": OBEYED, "message": OBEYED } });
+    for (words, scripts) in [
+        (vec!["audit", "list"], vec![Script::json(&json!([{ "kind": OBEYED, "subject": { "id": OBEYED } }]))]),
+        (vec!["executions", "show", "x"], vec![Script::json(&item)]),
+        (vec!["executions", "show", "x", "-o", "json"], vec![Script::json(&item)]),
+        (vec!["executions", "show", "x", "-o", "yaml"], vec![Script::json(&item)]),
+        (vec!["executions", "show", "x"], vec![refused]),
+        (vec!["evidence", "graph", OBEYED, "--format", "html"], vec![Script::json(&graph)]),
+        (vec!["evidence", "graph", "x", "--format", "mermaid"], vec![Script::json(&graph)]),
+        (vec!["evidence", "graph", "x", "--format", "graph"], vec![Script::json(&graph)]),
+        (vec!["evidence", "graph", "x"], vec![Script::json(&json!({ OBEYED: [item.clone()], "b": item }))]),
+        (vec!["releases", "watch", "x"], vec![Script::json(&json!({ "state": "retired", "updated_at": OBEYED }))]),
+        (vec!["run", "w", "--env", "dev", "--no-wait"], vec![Script::json(&item)]),
+        (
+            vec!["run", "w", "--env", "dev", "--stream"],
+            vec![Script::events([started, delta(2, OBEYED), ended]), Script::json(&failed)],
+        ),
+        (vec!["executions", "wait", "x"], vec![run("completed", &json!(OBEYED))]),
+    ] {
+        endpoint.says_in_turn(scripts);
+        let Came { out, err, .. } = terminal.run(&words);
+        assert!(!is_obeyed(&out) && !is_obeyed(&err), "{words:?}: {out:?} {err:?}");
+        assert!(out.contains("31m") || err.contains("31m"), "the text itself is there: {words:?}: {out:?} {err:?}");
+    }
+    // For programs nothing is lost.
+    endpoint.says(Script::json(&item));
+    assert_eq!(terminal.json(&["executions", "show", "x"]), item);
+    let yaml = terminal.done(&["executions", "show", "x", "-o", "yaml"]);
+    assert_eq!(serde_yaml::from_str::<Value>(&yaml).unwrap(), item);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_cannot_be_written_is_no_success() {
+    let endpoint = FaultyEndpoint::start().await;
+    let terminal = speaking_to(&endpoint);
+    let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
+    let ended = event(9, "execution.completed", &json!({}));
+    let list = Script::json(&json!([{ "index": 1 }]));
+    let graph = Script::json(&json!({ "nodes": [], "edges": [] }));
+    for (words, scripts) in [
+        (vec!["--help"], vec![]),
+        (vec!["run", "--help"], vec![]),
+        (vec!["--version"], vec![]),
+        (vec!["completions", "bash"], vec![]),
+        (vec!["asset", "check", "demo/assets/ticket-policy.yaml"], vec![]),
+        (vec!["asset", "check", "demo/assets/ticket-policy.yaml", "-o", "json"], vec![]),
+        (vec!["policy", "test", "examples/policy"], vec![]),
+        (vec!["audit", "list"], vec![list.clone()]),
+        (vec!["audit", "list", "-o", "yaml"], vec![list]),
+        (vec!["evidence", "graph", "x", "--format", "html"], vec![graph]),
+        (
+            vec!["run", "w", "--env", "dev", "--stream"],
+            vec![Script::events([started, delta(2, "Hello"), ended]), run("completed", &json!("Hello"))],
+        ),
+    ] {
+        endpoint.says_in_turn(scripts.clone());
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let came = terminal.command(&words).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let err = String::from_utf8(came.stderr).unwrap();
+        assert_eq!(came.status.code(), Some(1), "{words:?}: {err}");
+        assert!(err.contains("standard output: "), "{words:?}: {err}");
+        // A reader that left is none of the command's business.
+        endpoint.says_in_turn(scripts);
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let came = terminal.command(&words).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(came.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&came.stderr));
+    }
+}
+
+#[test]
+fn a_reader_that_left_changes_no_verdict() {
+    let terminal = Terminal::offline();
+    let files = crate::directory(&[(
+        "b.yaml",
+        "rules: [{id: a, condition: always, outcome: allow, reason_code: a}]\ntests: [{name: t, expect: {outcome: deny}}]\n",
+    )]);
+    for (words, code) in [
+        (vec!["policy", "test", shown(files.path())], 1),
+        (vec!["policy", "test", shown(files.path()), "-o", "json"], 1),
+        (vec!["flow", "validate", "examples/flows/refused/unknown-step.yaml", "-o", "json"], 1),
+        (vec!["flow", "validate", "demo/flows/ticket-flow.yaml"], 0),
+    ] {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let came = terminal.command(&words).stdout(writer).stderr(Stdio::null()).output().unwrap();
+        assert_eq!(came.status.code(), Some(code), "{words:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_is_told_without_secrets() {
+    let terminal = Terminal::offline();
+    for address in
+        ["https://ada:s3cret@example.org", "https://example.org/?token=s3cret", "https://example.org/#s3cret"]
+    {
+        for words in [["workloads", "list", "--server", address], ["login", "--unchecked", "--server", address]] {
+            let came = terminal.run(&words);
+            assert_eq!(came.code, 2, "{}", came.err);
+            assert!(!came.err.contains("s3cret") && !came.out.contains("s3cret"), "{}", came.err);
+        }
+    }
+    assert!(!terminal.config().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_none_is_refused_whole() {
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.says(Script::json(&json!([])));
+    let terminal = Terminal::offline();
+    let longest = "x".repeat(16 << 10);
+    for (token, code) in [(format!("{longest}y"), 2), (String::new(), 2), (longest, 0)] {
+        let mut command = terminal.command(&["login", "--server", &endpoint.url(""), "--token-stdin"]);
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, token.as_bytes()).unwrap();
+        io::Seek::rewind(&mut file).unwrap();
+        let mut child = command.stdin(file).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut err = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{} bytes: {err}", token.len());
+    }
+    assert_eq!(endpoint.count(), 1);
+}

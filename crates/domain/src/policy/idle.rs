@@ -1,0 +1,215 @@
+//! Which rules can never decide anything, as far as their forms say.
+//!
+//! A rule is idle where the decisions of its bundle are the same without it, as long as a decision stays within its steps:
+//! the same outcome for the same reason, and the same obligations. That is so where its condition never holds, and where
+//! another rule holds wherever it does and wins over it, as [`CompiledPolicy::decide`] combines them. A condition that
+//! cannot be evaluated denies, so a rule that can fail where the other one holds is not idle, whatever it says itself. Two
+//! conditions are compared by their form: what is said here is certain, and not everything that is so is said.
+
+use super::{CompiledPolicy, Outcome, Rule, condition::Condition, plain::Plain};
+use serde::Serialize;
+use std::cmp::Ordering;
+
+/// Why a rule can never decide.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Idle {
+    /// Its condition never holds.
+    Unreachable,
+    /// Wherever it holds, the rule of this id holds as well and decides.
+    ShadowedBy(String),
+}
+
+impl CompiledPolicy {
+    /// The id of each rule, in the order of the bundle, and why it can never decide where that is so.
+    #[must_use]
+    pub fn idle(&self) -> Vec<(&str, Option<Idle>)> {
+        let judged = self.rules.iter().enumerate().map(|(place, rule)| {
+            if rule.condition.is_constantly(false) {
+                return (rule.id.as_str(), Some(Idle::Unreachable));
+            }
+            let before = self.rules.iter().take(place).map(|other| (other, true));
+            let behind = self.rules.iter().skip(place.saturating_add(1)).map(|other| (other, false));
+            let shadow = before
+                .chain(behind)
+                .find(|(other, is_before)| rule.yields_to(other, *is_before) && rule.holds_only_beside(other));
+            (rule.id.as_str(), shadow.map(|(other, _)| Idle::ShadowedBy(other.id.clone())))
+        });
+        judged.collect()
+    }
+}
+
+impl Rule {
+    /// Whether it adds nothing to a decision that the other rule takes part in.
+    fn yields_to(&self, other: &Self, is_before: bool) -> bool {
+        match other.outcome.cmp(&self.outcome) {
+            Ordering::Greater => true,
+            // Of two that are the same the first one gives the reason, and what both owe is owed.
+            Ordering::Equal => is_before && self.obligations.iter().all(|owed| other.obligations.contains(owed)),
+            Ordering::Less => false,
+        }
+    }
+
+    /// Whether the other rule decides wherever this one holds, and wherever this one cannot be evaluated.
+    fn holds_only_beside(&self, other: &Self) -> bool {
+        // The same condition holds, and fails, with this one.
+        self.condition == other.condition
+            || other.condition.is_constantly(true)
+                && match other.outcome {
+                    // A denial wins over failures, too.
+                    Outcome::Deny => true,
+                    Outcome::Allow | Outcome::AllowWithObligations => self.condition.never_fails(),
+                }
+    }
+}
+
+impl Condition {
+    fn is_constantly(&self, truth: bool) -> bool {
+        match self {
+            Self::Always => truth,
+            Self::Never => !truth,
+            Self::Expression(expression) => Self::literal_truth(expression) == Some(truth),
+        }
+    }
+
+    /// Whether every run has an answer to it.
+    fn never_fails(&self) -> bool {
+        self.is_constantly(true)
+            || self.is_constantly(false)
+            || Plain::of(self).is_some_and(|plain| plain.always_answers())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        policy::{PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
+        time::Timestamp,
+    };
+    use proptest::{prelude::*, sample::select};
+    use serde_json::{Map, Value, json};
+    use time::OffsetDateTime;
+
+    type Written = (&'static str, &'static str, &'static [&'static str]);
+
+    const OWED: &str = "allow_with_obligations";
+
+    fn compiled(rules: &[Written]) -> CompiledPolicy {
+        let rules = rules.iter().enumerate().map(|(place, (condition, outcome, obligations))| {
+            let mut rule = json!({
+                "id": format!("r{place}"), "condition": condition, "outcome": outcome, "reason_code": format!("c{place}"),
+            });
+            if *outcome == OWED {
+                rule["obligations"] = json!(obligations);
+            }
+            rule
+        });
+        CompiledPolicy::compile(&json!({ "rules": rules.collect::<Vec<Value>>() })).unwrap()
+    }
+
+    /// For each rule its shadow, or `unreachable`, or nothing where it may decide.
+    fn idle(rules: &[Written]) -> Vec<String> {
+        let told = |(_, idle): (&str, Option<Idle>)| match idle {
+            Some(Idle::Unreachable) => "unreachable".to_owned(),
+            Some(Idle::ShadowedBy(other)) => other,
+            None => String::new(),
+        };
+        compiled(rules).idle().into_iter().map(told).collect()
+    }
+
+    fn decide(policy: &CompiledPolicy, (lane, inputs): (&str, &Map<String, Value>)) -> PolicyDecision {
+        policy.decide(&PolicyInput {
+            actor: PolicyActor::default(),
+            workload: PolicyWorkload::default(),
+            release: PolicyRelease::default(),
+            inputs,
+            environment: "dev",
+            lane,
+            now: Timestamp::new(OffsetDateTime::UNIX_EPOCH),
+        })
+    }
+
+    #[test]
+    fn rules_that_can_never_decide_are_told() {
+        let (here, big) = ("lane == \"guided\"", "inputs.n > 5");
+        for (rules, expected) in [
+            (vec![(here, "allow", &[][..]), (here, "deny", &[])], vec!["r1", ""]),
+            (vec![(here, "deny", &[]), ("always", "allow", &[])], vec!["", ""]),
+            (vec![("always", "deny", &[]), (here, "deny", &[]), (big, "allow", &[])], vec!["", "r0", "r0"]),
+            (vec![(here, "allow", &[]), ("always", "allow", &[])], vec!["", ""]),
+            (vec![("always", "allow", &[]), (here, "allow", &[])], vec!["", "r0"]),
+            (vec![("true", "allow", &[]), ("false", "deny", &[])], vec!["", "unreachable"]),
+            (vec![("never", "allow", &[]), (here, "allow", &[])], vec!["unreachable", ""]),
+            (vec![(here, OWED, &["notify_owner"]), (here, OWED, &["human_review"])], vec!["", ""]),
+            (
+                vec![(here, OWED, &["notify_owner", "human_review"]), ("lane==\"guided\" ", OWED, &["human_review"])],
+                vec!["", "r0"],
+            ),
+            (vec![(here, OWED, &["notify_owner"]), (here, "allow", &[])], vec!["", "r0"]),
+        ] {
+            assert_eq!(idle(&rules), expected, "{rules:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_denies_by_failing_is_not_idle() {
+        let rules: [Written; 2] = [("always", "allow", &[]), ("inputs.n > 5", "allow", &[])];
+        assert_eq!(idle(&rules), ["", ""], "without `n` the second rule turns the answer into a denial");
+        let nothing = Map::new();
+        assert_eq!(decide(&compiled(&rules), ("", &nothing)).outcome, Outcome::Deny);
+        assert_eq!(decide(&compiled(&rules[..1]), ("", &nothing)).outcome, Outcome::Allow);
+        assert_eq!(idle(&[("always", OWED, &["notify_owner"]), ("inputs.n == \"x\"", "allow", &[])]), ["", ""]);
+        assert_eq!(idle(&[("always", "allow", &[]), ("lane == \"guided\" && inputs.on", "allow", &[])]), ["", ""]);
+    }
+
+    fn rule() -> impl Strategy<Value = Written> {
+        let conditions = [
+            "always",
+            "never",
+            "true",
+            "false",
+            "lane == \"guided\"",
+            "lane != \"guided\"",
+            "inputs.n > 5",
+            "inputs.n == \"x\"",
+            "has(inputs.n)",
+            "inputs.on",
+            "lane in [\"guided\", \"standard\"]",
+            "size(inputs.n) > 1",
+        ];
+        let obligations: [&[&str]; 3] = [&["notify_owner"], &["human_review"], &["human_review", "notify_owner"]];
+        (select(conditions.to_vec()), select(vec!["allow", "deny", OWED]), select(obligations.to_vec()))
+    }
+
+    fn situation() -> impl Strategy<Value = (&'static str, Map<String, Value>)> {
+        let n = prop::option::of(select(vec![json!(1), json!(7), json!("x"), json!(["a", "b"]), Value::Null]));
+        let on = prop::option::of(select(vec![json!(true), json!(false), json!("yes")]));
+        (select(vec!["guided", "standard", ""]), n, on).prop_map(|(lane, n, on)| {
+            let members = [("n", n), ("on", on)].into_iter();
+            (lane, members.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn no_decision_changes_when_an_idle_rule_goes(
+            rules in prop::collection::vec(rule(), 1..6),
+            situations in prop::collection::vec(situation(), 8),
+        ) {
+            let whole = compiled(&rules);
+            let kept: Vec<Rule> = whole.rules.iter().zip(whole.idle())
+                .filter(|(_, (_, idle))| idle.is_none()).map(|(rule, _)| rule.clone()).collect();
+            let rest = CompiledPolicy::of(kept, whole.patterns.clone());
+            for (lane, inputs) in &situations {
+                let (before, after) = (decide(&whole, (lane, inputs)), decide(&rest, (lane, inputs)));
+                prop_assert_eq!(
+                    (before.outcome, before.reason_code, before.obligations),
+                    (after.outcome, after.reason_code, after.obligations)
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Scenarios: what a policy is asked, and what it must answer. Bundles carry them as their tests.
+
+use super::{
+    CompiledPolicy, Obligation, Outcome, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload,
+    variables::MAX_STEPS,
+};
+use crate::{asset::canonical::Canonical, number, time::Timestamp};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use time::OffsetDateTime;
+
+/// One question to a policy, and the decision that must come out.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    name: String,
+    #[serde(default)]
+    input: Situation,
+    expect: Expectation,
+}
+
+/// What is expected of a decision; what is left out may be anything.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expectation {
+    outcome: Outcome,
+    reason_code: Option<String>,
+    /// Those and no others, in any order.
+    obligations: Option<BTreeSet<Obligation>>,
+    /// The ids of exactly the rules that match, in any order.
+    matched_rules: Option<BTreeSet<String>>,
+}
+
+/// The variables of a question; what it leaves out is empty.
+#[derive(Clone, PartialEq, Default, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Situation {
+    actor: Actor,
+    workload: Workload,
+    release: Release,
+    inputs: Map<String, Value>,
+    environment: String,
+    lane: String,
+    now: Option<Timestamp>,
+}
+
+#[derive(Clone, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Actor {
+    #[serde(rename = "ref")]
+    reference: String,
+    #[serde(rename = "type")]
+    kind: String,
+    groups: Vec<String>,
+    roles: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Workload {
+    slug: String,
+    owner_ref: String,
+    workload_id: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Release {
+    release_id: String,
+    state: String,
+    environment: String,
+}
+
+/// A part of a decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DecisionPart {
+    /// The answer.
+    Outcome,
+    /// Why.
+    ReasonCode,
+    /// What the run owes.
+    Obligations,
+    /// Which rules matched.
+    MatchedRules,
+}
+
+impl DecisionPart {
+    /// The spelling in files.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Outcome => "outcome",
+            Self::ReasonCode => "reason_code",
+            Self::Obligations => "obligations",
+            Self::MatchedRules => "matched_rules",
+        }
+    }
+}
+
+/// A part of a decision that is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Difference {
+    /// Which part.
+    pub part: DecisionPart,
+    /// What the scenario expects, as a text.
+    pub expected: String,
+    /// What the policy decided, in the same spelling.
+    pub decided: String,
+}
+
+impl Scenario {
+    /// Reads a scenario; none where it has other fields, or something that content cannot hold.
+    #[must_use]
+    pub fn of(value: &Value) -> Option<Self> {
+        Canonical::of(value).ok()?;
+        Self::deserialize(value).ok()
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the policy decides about it.
+    #[must_use]
+    pub fn decide(&self, policy: &CompiledPolicy) -> PolicyDecision {
+        self.decide_within(policy, &mut { MAX_STEPS })
+    }
+
+    /// The same; takes the steps that it needs from those that are left, and none are where it needs more.
+    pub(super) fn decide_within(&self, policy: &CompiledPolicy, left: &mut u64) -> PolicyDecision {
+        let Situation { actor, workload, release, inputs, environment, lane, now } = &self.input;
+        // `5` and `5.0` are one input, and to a condition two types.
+        let mut inputs = inputs.clone();
+        inputs.values_mut().for_each(number::settle);
+        let input = PolicyInput {
+            actor: PolicyActor {
+                reference: &actor.reference,
+                kind: &actor.kind,
+                groups: &actor.groups,
+                roles: &actor.roles,
+            },
+            workload: PolicyWorkload {
+                slug: &workload.slug,
+                owner_ref: &workload.owner_ref,
+                workload_id: &workload.workload_id,
+            },
+            release: PolicyRelease {
+                release_id: &release.release_id,
+                state: &release.state,
+                environment: &release.environment,
+            },
+            inputs: &inputs,
+            environment,
+            lane,
+            now: now.unwrap_or_else(|| Timestamp::new(OffsetDateTime::UNIX_EPOCH)),
+        };
+        let (decision, rest) = policy.decide_within(&input, *left);
+        *left = rest;
+        decision
+    }
+
+    /// Every part of the decision that is not as it should be.
+    #[must_use]
+    pub fn differences(&self, decision: &PolicyDecision) -> Vec<Difference> {
+        let Expectation { outcome, reason_code, obligations, matched_rules } = &self.expect;
+        let obliged = |names: &BTreeSet<Obligation>| listed(names.iter().map(|name| name.as_str()));
+        let matched = |rules: &BTreeSet<String>| listed(rules.iter().map(String::as_str));
+        let parts = [
+            Some((DecisionPart::Outcome, outcome.as_str().to_owned(), decision.outcome.as_str().to_owned())),
+            reason_code.as_ref().map(|it| (DecisionPart::ReasonCode, it.clone(), decision.reason_code.clone())),
+            obligations.as_ref().map(|it| {
+                (DecisionPart::Obligations, obliged(it), obliged(&decision.obligations.iter().copied().collect()))
+            }),
+            matched_rules.as_ref().map(|it| {
+                (DecisionPart::MatchedRules, matched(it), matched(&decision.matched_rules.iter().cloned().collect()))
+            }),
+        ];
+        let compared = parts.into_iter().flatten().filter(|(_, expected, decided)| expected != decided);
+        compared.map(|(part, expected, decided)| Difference { part, expected, decided }).collect()
+    }
+}
+
+fn listed<'t>(items: impl Iterator<Item = &'t str>) -> String {
+    let items: Vec<&str> = items.collect();
+    format!("[{}]", items.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn policy() -> CompiledPolicy {
+        let rules = json!([
+            { "id": "big", "condition": "inputs.n > 5", "outcome": "allow_with_obligations", "reason_code": "big",
+              "obligations": ["notify_owner", "human_review"] },
+            { "id": "all", "condition": "lane == \"guided\"", "outcome": "allow", "reason_code": "all" },
+        ]);
+        CompiledPolicy::compile(&json!({ "rules": rules })).unwrap()
+    }
+
+    fn differences(expect: Value) -> Vec<(&'static str, String, String)> {
+        let value = json!({ "name": "s", "input": { "lane": "guided", "inputs": { "n": 6.0 } }, "expect": expect });
+        let scenario = Scenario::of(&value).unwrap();
+        let found = scenario.differences(&scenario.decide(&policy()));
+        found.into_iter().map(|one| (one.part.as_str(), one.expected, one.decided)).collect()
+    }
+
+    #[test]
+    fn every_part_that_is_not_as_expected_is_told() {
+        let owed = json!({
+            "outcome": "allow_with_obligations", "reason_code": "big", "obligations": ["human_review", "notify_owner"],
+            "matched_rules": ["all", "big"],
+        });
+        assert_eq!(differences(owed), []);
+        assert_eq!(differences(json!({ "outcome": "allow_with_obligations" })), [], "what is left out may be anything");
+        let wrong = json!({ "outcome": "deny", "reason_code": "x", "obligations": [], "matched_rules": ["big"] });
+        let text = str::to_owned;
+        assert_eq!(
+            differences(wrong),
+            [
+                ("outcome", text("deny"), text("allow_with_obligations")),
+                ("reason_code", text("x"), text("big")),
+                ("obligations", text("[]"), text("[notify_owner, human_review]")),
+                ("matched_rules", text("[big]"), text("[all, big]")),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_scenario_has_the_fields_that_it_has() {
+        for wrong in [
+            json!({ "name": "s" }),
+            json!({ "name": "s", "expect": { "outcome": "perhaps" } }),
+            json!({ "name": "s", "expect": { "outcome": "deny", "because": "x" } }),
+            json!({ "name": "s", "input": { "actor": { "name": "x" } }, "expect": { "outcome": "deny" } }),
+            json!({ "name": "s", "input": { "inputs": { "n": 1e300 } }, "when": "now", "expect": { "outcome": "deny" } }),
+        ] {
+            assert_eq!(Scenario::of(&wrong), None, "{wrong}");
+        }
+    }
+}
