@@ -1,6 +1,7 @@
 //! Assets and their versions.
 
 mod check;
+mod create;
 
 pub(crate) use check::{Offline, check, content_problems};
 
@@ -157,13 +158,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::Create { slug, kind, owner, content, version } => {
             let content = content.as_ref().map(|path| Source::open(path)?.value()).transpose()?;
-            let workspace = server.workspace()?;
-            let body = json!({ "slug": slug, "asset_kind": kind, "owner_ref": owner, "workspace_id": workspace });
-            let asset = server.post(&["assets"], &body)?;
-            match content {
-                Some(content) => add_version(&server, output, &asset, (&content.value, version)),
-                None => output.one(&asset),
-            }
+            create::create(&server, output, (slug, kind, owner), (content.as_ref(), version))
         }
         Command::AddVersion { slug, content, version } => {
             let content = Source::open(content)?.value()?;

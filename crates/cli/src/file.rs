@@ -63,6 +63,11 @@ impl Source {
         Path::new(&self.name).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
     }
 
+    /// What it says, as JSON whatever it is called.
+    pub(crate) fn json(&self) -> Result<Value, Failure> {
+        strict::json(&self.text).map_err(|fault| Failure::file(fault.of(&self.name)))
+    }
+
     /// What it says, as JSON or YAML.
     pub(crate) fn value(&self) -> Result<Located, Failure> {
         self.parsed().map_err(Failure::file)
@@ -110,6 +115,9 @@ impl Located {
 
 /// How many files and folders a directory may hold: one that was named by mistake, such as `/`, is not walked through.
 const MOST_FILES: usize = 20_000;
+/// How many bytes the files of a directory may hold together: all of them are read before anything is done, and what was
+/// read takes several times the room.
+pub(crate) const MOST_BYTES: u64 = 64 << 20;
 
 /// The YAML and JSON files below a directory, in the order of their paths. Hidden ones are an editor's business.
 ///
@@ -123,7 +131,7 @@ pub(crate) fn below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let root = root.ok_or_else(|| wrong(directory, "file_unreadable", "there is no such directory"))?;
     let mut files = Vec::new();
     let mut folders = vec![directory.to_owned()];
-    let mut seen = 0_usize;
+    let (mut seen, mut bytes) = (0_usize, 0_u64);
     while let Some(folder) = folders.pop() {
         let unreadable = |_| wrong(&folder, "file_unreadable", "the directory cannot be read");
         for entry in fs::read_dir(&folder).map_err(unreadable)? {
@@ -151,6 +159,14 @@ pub(crate) fn below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
             if found.is_dir() {
                 folders.push(path);
             } else if is_ours(&path) {
+                bytes = bytes.saturating_add(fs::metadata(&path).map_or(0, |found| found.len()));
+                if bytes > MOST_BYTES {
+                    return Err(wrong(
+                        directory,
+                        "directory_too_large",
+                        "the files of the directory hold more than 64 MiB",
+                    ));
+                }
                 files.push(path);
             }
         }
@@ -159,7 +175,8 @@ pub(crate) fn below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-fn is_ours(path: &Path) -> bool {
+/// Whether it is YAML or JSON by its name.
+pub(crate) fn is_ours(path: &Path) -> bool {
     let known =
         |extension: &std::ffi::OsStr| ["yaml", "yml", "json"].iter().any(|ours| extension.eq_ignore_ascii_case(ours));
     path.extension().is_some_and(known)
@@ -184,6 +201,9 @@ fn read(path: &Path, longest: u64) -> Result<Source, Finding> {
         let before = String::from_utf8_lossy(bytes.get(..offset).unwrap_or_default()).into_owned();
         Some(place_in(&before, before.len()))
     };
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        return Err(wrong("file_encoding", "the file is UTF-16, and not UTF-8").at(Some((1, 1))));
+    }
     if let Some(offset) = bytes.iter().position(|byte| *byte == 0) {
         return Err(wrong("file_binary", "the file holds a NUL byte and is no text").at(at(offset)));
     }

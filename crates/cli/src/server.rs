@@ -118,6 +118,15 @@ impl Server {
         self.read(self.send(&self.request(&Method::GET, &url, &[])?)?)
     }
 
+    /// The same with the tag of its revision, for [`Self::change_at`].
+    pub(crate) fn tagged(&self, path: &[&str]) -> Result<(String, Value), Failure> {
+        let url = self.url(path, &[])?;
+        let answer = self.send(&self.request(&Method::GET, &url, &[])?)?;
+        let tag = answer.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+        let value = self.read(answer)?;
+        Ok((tag.ok_or_else(|| self.strange())?, value))
+    }
+
     /// What lies at a path; none when there is nothing to be seen.
     pub(crate) fn find(&self, path: &[&str], query: Query<'_>) -> Result<Option<Value>, Failure> {
         match self.get(path, query) {
@@ -182,6 +191,13 @@ impl Server {
         let url = self.url(path, &[])?;
         let request = self.request(method, &url, &[])?.map(|()| body.to_string());
         self.read(self.send(&request)?)
+    }
+
+    /// Replaces fields of a resource that is still at the revision of a tag.
+    pub(crate) fn change_at(&self, tag: &str, path: &[&str], body: &Value) -> Result<Value, Failure> {
+        let url = self.url(path, &[])?;
+        let request = self.request(&Method::PATCH, &url, &[(header::IF_MATCH.as_str(), tag)])?;
+        self.read(self.send(&request.map(|()| body.to_string()))?)
     }
 
     fn url(&self, path: &[&str], query: Query<'_>) -> Result<Url, Failure> {

@@ -24,6 +24,9 @@ use estate::Estate;
 use plan::Plan;
 use std::{fs, path::PathBuf};
 
+/// Longest plan that is read: it tells every difference of every content.
+const LONGEST_PLAN: u64 = 256 << 20;
+
 /// What to do with a directory.
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -84,15 +87,10 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             plan.refuse_if_blocked()
         }
         Command::Apply { directory, prune, plan } => {
-            let agreed = plan.as_ref().map(|path| Source::open(path)?.value()).transpose()?;
+            let agreed = plan.as_ref().map(|path| Source::open_within(path, LONGEST_PLAN)?.json()).transpose()?;
             let Planned { wanted, estate, plan } = planned(&server, directory, Rest::of(*prune))?;
             if let Some(agreed) = agreed {
-                let now = serde_json::to_value(&plan).map_err(|error| Failure::Unfit(error.to_string()))?;
-                if agreed.value != now {
-                    let hint =
-                        "stale_plan: the directory or the server changed since the plan was made; nothing was done";
-                    return Err(Failure::Unfit(hint.to_owned()));
-                }
+                plan.refuse_if_other(&agreed)?;
             }
             plan.refuse_if_blocked()?;
             apply::apply(&server, output, (&wanted, &estate), &plan)
@@ -138,7 +136,7 @@ struct Planned {
 fn planned(server: &Server, directory: &std::path::Path, rest: Rest) -> Result<Planned, Failure> {
     // The files first: where one is wrong, no server is asked.
     let wanted = Directory::read(directory)?;
-    let estate = Estate::read(server, wanted.assets.iter().map(|asset| asset.slug.as_str()))?;
+    let estate = Estate::read(server, &wanted.slugs())?;
     let plan = plan::plan(server, &wanted, &estate, rest)?;
     Ok(Planned { wanted, estate, plan })
 }

@@ -3,17 +3,24 @@
 use super::{
     directory::{Directory, WantedAsset},
     estate::Estate,
-    plan::{AssetAction, AssetStep, Plan, ReleaseAction, ReleaseStep, RestAction, WorkloadAction, bound_in},
+    plan::{
+        AssetAction, AssetStep, Plan, ReleaseAction, ReleaseStep, RestAction, WorkloadAction, WorkloadStep, bound_in,
+        stale,
+    },
 };
 use crate::{
     failure::Failure,
     output::{Output, tell},
     release,
-    server::{Method, Server, text},
+    server::{Server, text},
+    text::plain,
 };
-use fairway_domain::asset::kind::AssetKind;
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use fairway_domain::{asset::kind::AssetKind, release::StateName};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What stays when something has changed under an attempt.
+const GONE_ON_WITH: &str = "what was done stays, and applying again plans anew";
 
 /// A version that releases bind.
 struct Version {
@@ -34,11 +41,11 @@ pub(super) fn apply(
         versions.insert(asset.slug.as_str(), ensure(server, estate, (asset, step))?);
     }
     for step in &plan.workloads {
-        workload(server, step)?;
+        workload(server, estate, step)?;
     }
     let mut releases = Vec::new();
     for ((manifest, _), step) in wanted.releases.iter().zip(&plan.releases) {
-        let mut release = draft(server, &manifest.target_lane, step, &versions)?;
+        let mut release = draft(server, estate, step, &versions)?;
         if let Some(members) = release.as_object_mut() {
             members.insert("example_inputs".to_owned(), json!(manifest.example_inputs));
         }
@@ -73,9 +80,8 @@ pub(super) fn apply(
 }
 
 fn ensure(server: &Server, estate: &Estate, (asset, step): (&WantedAsset, &AssetStep)) -> Result<Version, Failure> {
-    let gone = || Failure::Unfit("an asset or a version that was there is gone".to_owned());
     match step.action {
-        AssetAction::Create => create(server, asset),
+        AssetAction::Create => create(server, asset, &step.owner_ref),
         AssetAction::Version => {
             let found = estate.assets.get(&asset.slug).ok_or_else(gone)?;
             add_version(server, asset, text(found, "asset_id")?)
@@ -84,19 +90,19 @@ fn ensure(server: &Server, estate: &Estate, (asset, step): (&WantedAsset, &Asset
     }
 }
 
-fn create(server: &Server, asset: &WantedAsset) -> Result<Version, Failure> {
+fn create(server: &Server, asset: &WantedAsset, owner_ref: &str) -> Result<Version, Failure> {
     let workspace = server.workspace()?;
     let version = match &asset.flow_yaml {
         Some(yaml) => {
             let body = json!({
-                "slug": asset.slug, "owner_ref": asset.owner_ref, "content_yaml": yaml, "workspace_id": workspace,
+                "slug": asset.slug, "owner_ref": owner_ref, "content_yaml": yaml, "workspace_id": workspace,
             });
             let flow = server.post(&["flows"], &body)?;
             Version::of(flow.get("version").unwrap_or(&Value::Null))?
         }
         None => {
             let body = json!({
-                "slug": asset.slug, "asset_kind": asset.kind, "owner_ref": asset.owner_ref, "workspace_id": workspace,
+                "slug": asset.slug, "asset_kind": asset.kind, "owner_ref": owner_ref, "workspace_id": workspace,
             });
             let made = server.post(&["assets"], &body)?;
             return add_version(server, asset, text(&made, "asset_id")?);
@@ -131,33 +137,47 @@ impl Version {
     }
 }
 
-fn workload(server: &Server, step: &super::plan::WorkloadStep) -> Result<(), Failure> {
-    let mut fields = step.fields.clone();
-    let id = match step.action {
+fn workload(server: &Server, estate: &Estate, step: &WorkloadStep) -> Result<(), Failure> {
+    match step.action {
         WorkloadAction::Keep => return Ok(()),
-        WorkloadAction::Change => text(&crate::workload::named(server, &step.slug)?, "workload_id")?.to_owned(),
+        WorkloadAction::Change => {
+            let live = estate.workloads.get(&step.slug).unwrap_or(&Value::Null);
+            change(server, text(live, "workload_id")?, step, &step.fields)?;
+        }
         WorkloadAction::Create => {
-            let interface = fields.remove("interface_config");
+            let mut fields = step.fields.clone();
+            let interface = fields.remove_entry("interface_config");
             fields.insert("slug".to_owned(), json!(step.slug));
             fields.insert("workspace_id".to_owned(), json!(server.workspace()?));
-            let made = server.post(&["workloads"], &Value::Object(std::mem::take(&mut fields)))?;
+            let made = server.post(&["workloads"], &Value::Object(fields))?;
             tell(&format!("made workload {}", step.slug));
+            let Some(interface) = interface else { return Ok(()) };
             // An interface is given to a workload that is there; where this is cut off, the next plan shows it missing.
-            fields.extend(interface.map(|interface| ("interface_config".to_owned(), interface)));
-            text(&made, "workload_id")?.to_owned()
+            let step = WorkloadStep { updated_at: Some(text(&made, "updated_at")?.to_owned()), ..step.clone() };
+            change(server, text(&made, "workload_id")?, &step, &Map::from_iter([interface]))?;
         }
-    };
-    if !fields.is_empty() {
-        server.change(&Method::PATCH, &["workloads", &id], &Value::Object(fields))?;
-        tell(&format!("changed workload {}", step.slug));
     }
+    tell(&format!("changed workload {}", step.slug));
     Ok(())
+}
+
+/// Changes fields of a workload that is as it was when that was decided.
+fn change(server: &Server, id: &str, step: &WorkloadStep, fields: &Map<String, Value>) -> Result<(), Failure> {
+    let moved = || stale(&format!("workload {}", step.slug), GONE_ON_WITH);
+    let (tag, live) = server.tagged(&["workloads", id])?;
+    if live.get("updated_at").and_then(Value::as_str) != step.updated_at.as_deref() {
+        return Err(moved());
+    }
+    match server.change_at(&tag, &["workloads", id], &Value::Object(fields.clone())) {
+        Err(Failure::Refused(refusal)) if refusal.code == "precondition_failed" => Err(moved()),
+        changed => changed.map(drop),
+    }
 }
 
 /// Sees to it that there is a release with these versions: a draft, unless there is more already.
 fn draft(
     server: &Server,
-    target_lane: &str,
+    estate: &Estate,
     step: &ReleaseStep,
     versions: &BTreeMap<&str, Version>,
 ) -> Result<Value, Failure> {
@@ -170,51 +190,66 @@ fn draft(
             "state": text(release, "state")?,
         }))
     };
-    let mut wanted = Vec::new();
+    let release = match (&step.release_id, step.action) {
+        (Some(id), ReleaseAction::Keep) => return answer(&server.get(&["releases", id], &[])?),
+        (Some(id), ReleaseAction::Complete | ReleaseAction::Draft) => {
+            let found = server.get(&["releases", id], &[])?;
+            let member = |name: &str| found.get(name).and_then(Value::as_str);
+            // Somebody who binds or submits meanwhile means another release than the one that was looked at.
+            if member("updated_at") != step.updated_at.as_deref() || member("state") != Some(StateName::Draft.as_str())
+            {
+                return Err(stale(&format!("the draft {}", plain(id)), GONE_ON_WITH));
+            }
+            found
+        }
+        (None, ReleaseAction::Keep | ReleaseAction::Complete | ReleaseAction::Draft) => Value::Null,
+    };
+    let mut wanted = BTreeSet::new();
     let mut policy = None;
     for binding in &step.bindings {
-        let version = match (&binding.version, versions.get(binding.asset.as_str())) {
-            (None, Some(version)) => (version.asset_id.clone(), version.asset_version_id.clone()),
-            (label, _) => {
-                let name =
-                    label.as_ref().map_or_else(|| binding.asset.clone(), |label| format!("{}@{label}", binding.asset));
-                let (asset, version) = crate::asset::version_named(server, &name)?;
-                (text(&asset, "asset_id")?.to_owned(), text(&version, "asset_version_id")?.to_owned())
+        let version = match &binding.version {
+            None => {
+                versions.get(binding.asset.as_str()).map(|made| (made.asset_id.clone(), made.asset_version_id.clone()))
             }
+            Some(label) => estate
+                .labelled(&binding.asset, Some(label))
+                .map(Version::of)
+                .transpose()?
+                .map(|there| (there.asset_id, there.asset_version_id)),
         };
+        let (asset_id, version) = version.ok_or_else(gone)?;
         if binding.role == AssetKind::PolicyBundle {
-            policy = Some(version.0.clone());
+            policy = Some(asset_id);
         }
-        wanted.push((binding.role, version.1));
+        wanted.insert((binding.role.as_str(), version));
     }
-    let release = match (&step.release_id, step.action) {
-        (Some(id), ReleaseAction::Keep | ReleaseAction::Complete | ReleaseAction::Draft) => {
-            server.get(&["releases", id], &[])?
-        }
-        (None, _) => {
-            let workload = crate::workload::named(server, &step.workload)?;
-            let body = json!({
-                "workload_id": text(&workload, "workload_id")?,
-                "environment": step.environment,
-                "target_lane": target_lane,
-                "policy_bundle_id": policy,
-            });
-            let made = server.post(&["releases"], &body)?;
-            tell(&format!(
-                "drafted release {} of {} for {}",
-                text(&made, "release_id")?,
-                step.workload,
-                step.environment
-            ));
-            made
-        }
+    let release = if release.is_null() {
+        let workload = crate::workload::named(server, &step.workload)?;
+        let body = json!({
+            "workload_id": text(&workload, "workload_id")?,
+            "environment": step.environment,
+            "target_lane": step.target_lane,
+            "policy_bundle_id": policy,
+        });
+        let made = server.post(&["releases"], &body)?;
+        let id = text(&made, "release_id")?;
+        tell(&format!("drafted release {id} of {} for {}", step.workload, step.environment));
+        made
+    } else {
+        release
     };
-    if step.action == ReleaseAction::Keep {
-        return answer(&release);
-    }
     let (id, bound) = (text(&release, "release_id")?, bound_in(&release));
     for (role, version) in wanted.iter().filter(|(_, version)| !bound.contains(&Some(version.clone()))) {
-        release::bind_version(server, id, role.as_str(), version)?;
+        release::bind_version(server, id, role, version)?;
     }
-    answer(&release)
+    // A binding has no precondition: what somebody else bound or took away at the same time is seen here.
+    let made = server.get(&["releases", id], &[])?;
+    if bound_in(&made) != wanted.into_iter().map(|(_, version)| Some(version)).collect() {
+        return Err(stale(&format!("the draft {}", plain(id)), GONE_ON_WITH));
+    }
+    answer(&made)
+}
+
+fn gone() -> Failure {
+    Failure::Unfit("an asset or a version that was there is gone".to_owned())
 }

@@ -1,13 +1,17 @@
 //! A directory of manifests, read and checked as a whole before anything is asked of a server.
 
+mod release;
+mod workload;
+
 use super::manifest::{AssetManifest, FlowMetadata, ReleaseManifest, WorkloadManifest, typed};
 use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
-    file::{self, Located, Source},
+    file::{self, Located, MOST_BYTES, Source},
     flow,
 };
 use fairway_domain::{
+    access::OwnerRef,
     asset::{
         canonical::Canonical,
         kind::AssetKind,
@@ -15,11 +19,11 @@ use fairway_domain::{
     },
     flow::parse_yaml,
     slug::Slug,
-    workload::interface::InterfaceConfig,
 };
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     path::{Component, Path, PathBuf},
 };
 
@@ -30,7 +34,7 @@ const FLOW_METADATA: &str = ".meta";
 pub(super) struct Directory {
     /// In an order in which each comes after those that it refers to.
     pub(super) assets: Vec<WantedAsset>,
-    pub(super) workloads: Vec<WorkloadManifest>,
+    pub(super) workloads: Vec<(WorkloadManifest, Located)>,
     pub(super) releases: Vec<(ReleaseManifest, Located)>,
 }
 
@@ -43,23 +47,34 @@ pub(super) struct WantedAsset {
     pub(super) checksum: String,
     /// The text that a flow's content was read from.
     pub(super) flow_yaml: Option<String>,
+    /// Which of its texts stand in files of their own: the JSON pointer into the content, and the file.
+    pub(super) texts: BTreeMap<String, String>,
     /// What its content refers to.
     pub(super) references: Vec<AssetReference>,
+    /// Its file. The content was taken out of it.
     pub(super) located: Located,
 }
+
+/// The manifests of a directory by the folder that they stand in.
+pub(super) struct Files(BTreeMap<String, Vec<PathBuf>>);
 
 /// A directory that is being read, with everything that is wrong so far.
 struct Reading<'d> {
     root: &'d Path,
     findings: Vec<Finding>,
+    /// How many bytes the texts beside manifests may still have.
+    room: u64,
 }
 
-impl Directory {
-    /// Reads a directory.
-    ///
+impl Files {
+    /// Of a directory that is not there yet.
+    pub(super) const fn none() -> Self {
+        Self(BTreeMap::new())
+    }
+
     /// # Errors
-    /// With everything that is wrong in any of its files.
-    pub(super) fn read(root: &Path) -> Result<Self, Failure> {
+    /// When it is no directory, holds far too much, or a link in it leads out of it.
+    pub(super) fn of(root: &Path) -> Result<Self, Failure> {
         let mut folders: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
         for path in file::below(root)? {
             let inside = path.strip_prefix(root).unwrap_or(&path);
@@ -69,24 +84,70 @@ impl Directory {
                 folders.entry(folder.to_string_lossy().into_owned()).or_default().push(path.clone());
             }
         }
-        let mut files = |folder: &str| folders.remove(folder).unwrap_or_default();
-        let mut reading = Reading { root, findings: Vec::new() };
-        let mut assets: Vec<WantedAsset> = files("assets").iter().filter_map(|path| reading.asset(path)).collect();
-        assets.extend(reading.flows(&files("flows")));
-        let workloads: Vec<WorkloadManifest> =
-            files("workloads").iter().filter_map(|path| reading.workload(path)).collect();
-        reading.unique(&assets);
-        let releases: Vec<_> = files("releases").iter().filter_map(|path| reading.release(path, &assets)).collect();
-        let assets = reading.ordered(assets);
-        if assets.len() + workloads.len() + releases.len() == 0 && reading.findings.is_empty() {
+        Ok(Self(folders))
+    }
+
+    /// The manifests in a folder.
+    fn inside(&self, folder: &str) -> &[PathBuf] {
+        self.0.get(folder).map_or(&[], Vec::as_slice)
+    }
+
+    /// The manifests in a folder that are called so, however they end.
+    pub(super) fn called(&self, folder: &str, name: &str) -> impl Iterator<Item = &PathBuf> {
+        self.inside(folder).iter().filter(move |path| stem(path) == name)
+    }
+}
+
+impl Directory {
+    /// Reads a directory.
+    ///
+    /// # Errors
+    /// With everything that is wrong in any of its files.
+    pub(super) fn read(root: &Path) -> Result<Self, Failure> {
+        let (found, mut findings) = Self::look(root, &Files::of(root)?);
+        let is_empty = found.assets.len() + found.workloads.len() + found.releases.len() == 0;
+        if is_empty && findings.is_empty() {
             let message = "the directory holds no manifests in `assets`, `flows`, `workloads` or `releases`";
-            reading.findings.push(Finding::whole(root.display().to_string(), "no_manifests", message));
+            findings.push(Finding::whole(root.display().to_string(), "no_manifests", message));
         }
-        if reading.findings.is_empty() {
-            Ok(Self { assets, workloads, releases })
-        } else {
-            Err(Failure::Files(reading.findings))
-        }
+        if findings.is_empty() { Ok(found) } else { Err(Failure::Files(findings)) }
+    }
+
+    /// The slugs of the assets whose versions matter to it: its own, and those that it names by a label or includes.
+    pub(super) fn slugs(&self) -> BTreeSet<&str> {
+        let own = self.assets.iter().map(|asset| asset.slug.as_str());
+        let bound =
+            self.releases.iter().flat_map(|(release, _)| &release.bindings).map(|binding| binding.asset.as_str());
+        let prompts = self.assets.iter().filter(|asset| asset.kind == AssetKind::PromptTemplate);
+        let included = prompts.flat_map(|asset| &asset.references).map(|reference| reference.slug.as_str());
+        own.chain(bound).chain(included).collect()
+    }
+
+    /// What of a directory is as it should be; the rest is left out.
+    pub(super) fn sound(root: &Path, files: &Files) -> Self {
+        let (mut found, findings) = Self::look(root, files);
+        let wrong: BTreeSet<&str> = findings.iter().map(|finding| finding.file.as_str()).collect();
+        let is_sound = |located: &Located| !wrong.contains(located.name.as_str());
+        found.assets.retain(|asset| is_sound(&asset.located));
+        found.workloads.retain(|(_, located)| is_sound(located));
+        found.releases.retain(|(_, located)| is_sound(located));
+        found
+    }
+
+    /// What a directory says, and everything that is wrong with it.
+    fn look(root: &Path, files: &Files) -> (Self, Vec<Finding>) {
+        let mut reading = Reading { root, findings: Vec::new(), room: MOST_BYTES };
+        let mut assets: Vec<WantedAsset> =
+            files.inside("assets").iter().filter_map(|path| reading.asset(path)).collect();
+        assets.extend(reading.flows(files.inside("flows")));
+        let workloads: Vec<_> = files.inside("workloads").iter().filter_map(|path| reading.workload(path)).collect();
+        reading.unique(&assets);
+        reading.unique_workloads(&workloads);
+        let releases: Vec<_> =
+            files.inside("releases").iter().filter_map(|path| reading.release(path, &assets)).collect();
+        reading.unique_releases(&releases);
+        let assets = reading.ordered(assets);
+        (Self { assets, workloads, releases }, reading.findings)
     }
 }
 
@@ -105,6 +166,7 @@ impl Reading<'_> {
         let mut located = self.parsed(path)?;
         let manifest: AssetManifest = self.noted(typed(&located))?;
         self.named(&located, path, &manifest.slug, "/slug");
+        self.owned(&located, &manifest.owner_ref);
         if manifest.kind == AssetKind::OrchestrationFlow {
             self.findings.push(located.finding(
                 "/kind",
@@ -123,7 +185,8 @@ impl Reading<'_> {
             };
             *place = Value::String(text);
         }
-        self.checked(manifest.kind, (manifest.slug, manifest.owner_ref), located)
+        let asset = self.checked(manifest.kind, (manifest.slug, manifest.owner_ref), located)?;
+        Some(WantedAsset { texts: manifest.texts, ..asset })
     }
 
     /// An asset whose content, at `/content` of its file, has passed the checks of its kind.
@@ -131,17 +194,20 @@ impl Reading<'_> {
         &mut self,
         kind: AssetKind,
         (slug, owner_ref): (String, String),
-        located: Located,
+        mut located: Located,
     ) -> Option<WantedAsset> {
         let problems = content_problems(kind, &located, "/content");
-        let content = located.value.get("content").cloned().unwrap_or_default();
+        // Taken, not copied: everything that a directory says is in memory at the same time.
+        let mut whole = mem::take(&mut located.value);
+        let content = whole.get_mut("content").map(Value::take).unwrap_or_default();
         if !problems.is_empty() {
             self.findings.extend(problems);
             return None;
         }
         let checksum = Canonical::of(&content).ok()?.checksum().as_str().to_owned();
         let references = references(kind, &content);
-        Some(WantedAsset { kind, slug, owner_ref, content, checksum, flow_yaml: None, references, located })
+        let texts = BTreeMap::new();
+        Some(WantedAsset { kind, slug, owner_ref, content, checksum, flow_yaml: None, texts, references, located })
     }
 
     /// The text of a file beside another one.
@@ -155,16 +221,29 @@ impl Reading<'_> {
             self.findings.push(located.finding("/texts", "link_leads_out", message));
             return None;
         }
-        let read = Source::found(&beside).map(|source| source.text);
-        self.noted(read)
+        let text = Source::found(&beside).map(|source| source.text);
+        let text = self.noted(text)?;
+        let Some(room) = self.room.checked_sub(text.len() as u64) else {
+            let message = "the texts beside manifests hold more than 64 MiB";
+            self.findings.push(located.finding("/texts", "directory_too_large", message));
+            return None;
+        };
+        self.room = room;
+        Some(text)
     }
 
     fn flows(&mut self, files: &[PathBuf]) -> Vec<WantedAsset> {
         let (metadata, texts): (Vec<&PathBuf>, Vec<&PathBuf>) =
             files.iter().partition(|path| stem(path).ends_with(FLOW_METADATA));
+        let mut seen = BTreeSet::new();
         for lonely in &metadata {
-            let of_flow = stem(lonely).trim_end_matches(FLOW_METADATA).to_owned();
-            if !texts.iter().any(|path| stem(path) == of_flow) {
+            let stem = stem(lonely);
+            let of_flow = stem.strip_suffix(FLOW_METADATA).unwrap_or(&stem).to_owned();
+            if !seen.insert(of_flow.clone()) {
+                let message = "another file says the same of this flow";
+                self.findings.push(Finding::whole(lonely.display().to_string(), "duplicate_slug", message));
+            }
+            if !texts.iter().any(|path| self::stem(path) == of_flow) {
                 self.findings.push(Finding::whole(
                     lonely.display().to_string(),
                     "flow_missing",
@@ -187,6 +266,7 @@ impl Reading<'_> {
         };
         let beside = self.parsed(beside)?;
         let FlowMetadata { owner_ref } = self.noted(typed(&beside))?;
+        self.owned(&beside, &owner_ref);
         let Ok(flow) = parse_yaml(&source.text) else {
             self.findings.extend(problems);
             return None;
@@ -198,55 +278,28 @@ impl Reading<'_> {
         Some(WantedAsset { flow_yaml: Some(source.text), ..asset })
     }
 
-    fn workload(&mut self, path: &Path) -> Option<WorkloadManifest> {
-        let located = self.parsed(path)?;
-        let manifest: WorkloadManifest = self.noted(typed(&located))?;
-        self.named(&located, path, &manifest.slug, "/slug");
-        if let Some(Err(faults)) = manifest.interface_config.as_ref().map(InterfaceConfig::read) {
-            for fault in faults {
-                // `input_fields[0].type` as a pointer.
-                let pointer = format!("/interface_config/{}", fault.path.replace(['.', '['], "/").replace(']', ""));
-                let finding = located.finding(&pointer, "invalid_interface", fault.fault.to_string());
-                self.findings.push(finding.with_path(format!("interface_config.{}", fault.path)));
-            }
-        }
-        Some(manifest)
-    }
-
-    fn release(&mut self, path: &Path, assets: &[WantedAsset]) -> Option<(ReleaseManifest, Located)> {
-        let located = self.parsed(path)?;
-        let manifest: ReleaseManifest = self.noted(typed(&located))?;
-        if stem(path) != format!("{}.{}", manifest.workload, manifest.environment) {
-            let message = "the file is called after the workload and the environment: WORKLOAD.ENVIRONMENT.yaml";
-            self.findings.push(located.finding("/workload", "misnamed_file", message));
-        }
-        if !["all", "restricted", "guided", "standard"].contains(&manifest.target_lane.as_str()) {
-            let message = "a lane is `all`, `restricted`, `guided` or `standard`";
-            self.findings.push(located.finding("/target_lane", "invalid_manifest", message));
-        }
-        for (index, binding) in manifest.bindings.iter().enumerate() {
-            let found = assets.iter().find(|asset| asset.slug == binding.asset);
-            if binding.version.is_none() && found.is_none_or(|asset| asset.kind != binding.role) {
-                let pointer = format!("/bindings/{index}/asset");
-                let message = format!("the directory has no {} of this slug", binding.role);
-                self.findings.push(located.finding(&pointer, "unknown_asset", message));
-            }
-        }
-        Some((manifest, located))
-    }
-
     /// A reader who looks for a slug looks for a file of that name.
     fn named(&mut self, located: &Located, path: &Path, slug: &str, pointer: &str) {
-        if Slug::parse(slug).is_err() {
-            let message = "a slug is up to 63 of a-z, 0-9 and hyphens, and no word of the server's own";
-            self.findings.push(located.finding(pointer, "invalid_slug", message));
-        }
+        self.slug(located, pointer, slug);
         if stem(path) != slug {
             self.findings.push(located.finding(
                 pointer,
                 "misnamed_file",
                 "the file is called after the slug inside of it",
             ));
+        }
+    }
+
+    fn slug(&mut self, located: &Located, pointer: &str, text: &str) {
+        if let Err(refusal) = Slug::parse(text) {
+            self.findings.push(located.finding(pointer, refusal.code(), refusal.to_string()));
+        }
+    }
+
+    fn owned(&mut self, located: &Located, owner_ref: &str) {
+        if OwnerRef::parse(owner_ref).is_err() {
+            let message = "an owner is `team:` or `user:` and a name of a-z, 0-9 and ._@+-";
+            self.findings.push(located.finding("/owner_ref", "invalid_manifest", message));
         }
     }
 

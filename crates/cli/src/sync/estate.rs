@@ -5,7 +5,10 @@ use crate::{
     server::{Server, text},
 };
 use serde_json::Value;
-use std::{collections::BTreeMap, thread};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+};
 
 /// How many questions are open at the same time.
 const AT_ONCE: usize = 8;
@@ -21,11 +24,11 @@ pub(super) struct Estate {
 
 impl Estate {
     /// Reads everything, and the versions of the assets of these slugs.
-    pub(super) fn read<'s>(server: &Server, slugs: impl Iterator<Item = &'s str>) -> Result<Self, Failure> {
+    pub(super) fn read(server: &Server, slugs: &BTreeSet<&str>) -> Result<Self, Failure> {
         let workspace = [("workspace_id", server.workspace()?)];
         let assets = by_slug(server.list(&["assets"], &workspace)?);
         let workloads = by_slug(server.list(&["workloads"], &workspace)?);
-        let asked: Vec<(&str, &Value)> = slugs.filter_map(|slug| Some((slug, assets.get(slug)?))).collect();
+        let asked: Vec<(&str, &Value)> = slugs.iter().filter_map(|slug| Some((*slug, assets.get(*slug)?))).collect();
         let versions = at_once(&asked, |(slug, asset)| {
             let path = ["assets", text(asset, "asset_id")?, "versions"];
             Ok(((*slug).to_owned(), server.list(&path, &workspace)?))
@@ -37,6 +40,12 @@ impl Estate {
     pub(super) fn version_of(&self, slug: &str, checksum: &str) -> Option<&Value> {
         let same = |version: &&Value| version.get("checksum").and_then(Value::as_str) == Some(checksum);
         self.versions.get(slug)?.iter().find(same)
+    }
+
+    /// The version of an asset with this label; without one the newest.
+    pub(super) fn labelled(&self, slug: &str, label: Option<&str>) -> Option<&Value> {
+        let fits = |version: &&Value| label.is_none_or(|label| word(version, "version_label") == label);
+        self.versions.get(slug)?.iter().find(fits)
     }
 }
 

@@ -55,9 +55,10 @@ pub(super) fn plan(output: Output, plan: &Plan) -> Result<(), Failure> {
         match rest.action {
             RestAction::Leave => say(&format!("? asset {} is not in the directory, and left", plain(&rest.slug)))?,
             RestAction::Archive => say(&format!("- asset {} is archived", plain(&rest.slug)))?,
-            RestAction::InUse => {
-                say(&format!("! asset {} cannot be archived: releases stand on it", plain(&rest.slug)))?
-            }
+            RestAction::InUse => say(&format!(
+                "! asset {} cannot be archived: a release or content that stays stands on it",
+                plain(&rest.slug)
+            ))?,
         }
     }
     let end = if plan.is_done() { "; nothing to do" } else { "" };

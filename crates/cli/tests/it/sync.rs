@@ -1,9 +1,20 @@
 //! `sync`: a server kept in step with a directory.
 
+mod bad_input;
+mod meanwhile;
+mod prune;
+mod pull;
+mod release;
+
 use crate::{Terminal, directory, root, shown};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, fs, path::Path, time::Instant};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 use tempfile::TempDir;
 
 /// A copy of a directory of the checkout, to be changed.
@@ -245,13 +256,16 @@ async fn what_was_cut_off_is_gone_on_with() {
     assert!(board.as_array().unwrap().iter().all(|lane| lane["holder"].is_null()), "nothing was activated: {board}");
 }
 
-/// A thousand files that are as they should be are a thousand questions, asked several at a time. The bound is for a build
-/// without optimisations on a machine that does much else; `docs/performance.md` has the figure.
+/// A thousand files that are as they should be are a thousand questions, asked several at a time. The bound of two
+/// seconds is for optimised builds; without optimisations command and server take some 3 ms a file and may take 20, and
+/// fewer files are compared unless the long form is asked for.
 #[tokio::test]
 async fn a_thousand_unchanged_files_are_compared_in_a_moment() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
-    let many: usize = if fairway_testkit::is_long() { 1000 } else { 200 };
+    let is_optimised = !cfg!(debug_assertions);
+    let many: usize = if is_optimised || fairway_testkit::is_long() { 1000 } else { 200 };
+    let allowed = Duration::from_millis(if is_optimised { 2 } else { 20 }) * u32::try_from(many).unwrap();
     let files: Vec<(String, String)> = (0..many)
         .map(|number| {
             let text = format!("kind: skill\nslug: s{number}\nowner_ref: team:x\ncontent: {{name: s{number}, description: d, body: b}}\n");
@@ -261,10 +275,14 @@ async fn a_thousand_unchanged_files_are_compared_in_a_moment() {
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     let files = directory(&files);
     terminal.done(&["sync", "apply", shown(files.path())]);
-    let since = Instant::now();
-    let said = terminal.done(&["sync", "plan", shown(files.path())]);
-    let took = since.elapsed();
+    // The best of three: what else the machine does meanwhile is not what is asked for.
+    let took = (0..3).map(|_| {
+        let since = Instant::now();
+        let said = terminal.done(&["sync", "plan", shown(files.path())]);
+        assert_eq!(said, format!("{many} as they should be; nothing to do\n"));
+        since.elapsed()
+    });
+    let took = took.min().unwrap();
     println!("{many} files in {took:?}");
-    assert_eq!(said, format!("{many} as they should be; nothing to do\n"));
-    assert!(took.as_secs() < 60, "{took:?}");
+    assert!(took < allowed, "{took:?}");
 }

@@ -261,3 +261,37 @@ fn help_is_there_at_once() {
     let best = (0..20).map(|_| help()).min().unwrap();
     assert!(best < Duration::from_millis(20), "{best:?}");
 }
+
+/// An asset and its first version are two requests, and the second can be refused.
+#[tokio::test]
+async fn an_asset_whose_version_was_refused_is_gone_on_with() {
+    let app = TestApp::start().await;
+    let ada = Terminal::at(&app).acting_as("user:ada");
+    let files = directory(&[
+        ("prompt.json", r#"{"system_prompt": "@asset-ref:tone Sort."}"#),
+        ("wrong.json", r#"{"rules": 1}"#),
+    ]);
+    let (prompt, wrong) = (files.path().join("prompt.json"), files.path().join("wrong.json"));
+    let create = ["assets", "create", "outer", "--kind", "prompt_template", "--owner", "team:x", shown(&prompt)];
+    let came = ada.run(&create);
+    assert!(came.code == 1 && came.err.contains("prompt_unknown_asset"), "{}", came.err);
+    assert!(came.err.contains("the asset is there, and has no version yet"), "{}", came.err);
+    assert_eq!(ada.json(&["assets", "versions", "outer"]), json!([]));
+    let other =
+        ada.run(&["assets", "create", "outer", "--kind", "prompt_template", "--owner", "team:y", shown(&prompt)]);
+    assert!(other.code == 1 && other.err.contains("duplicate_slug"), "another owner is another asset: {}", other.err);
+    app.given().version("skill", "tone", json!({ "name": "n", "description": "d", "body": "b" })).await;
+    ada.done(&create);
+    assert_eq!(ada.json(&["assets", "versions", "outer"]).as_array().unwrap().len(), 1);
+    let again = ada.run(&create);
+    assert!(again.code == 1 && again.err.contains("duplicate_slug"), "{}", again.err);
+    // What can be known without the server makes nothing.
+    for (more, code) in [(vec![], 1), (vec!["--label", "v 1"], 2), (vec!["--note", "\u{7}"], 2)] {
+        let mut words =
+            vec!["assets", "create", "rules", "--kind", "policy_bundle", "--owner", "team:x", shown(&wrong)];
+        words.extend(more);
+        let came = ada.run(&words);
+        assert_eq!(came.code, code, "{}", came.err);
+        assert_eq!(ada.run(&["assets", "show", "rules"]).code, 1, "{}", came.err);
+    }
+}

@@ -1,0 +1,73 @@
+//! Releases of a directory.
+
+use super::{
+    super::manifest::{BindingManifest, ReleaseManifest},
+    Reading, WantedAsset, stem, typed,
+};
+use crate::file::Located;
+use fairway_domain::{
+    asset::VersionLabel,
+    release::{ReleaseRefusal, lane::TargetLane},
+};
+use std::{collections::BTreeSet, path::Path};
+
+impl Reading<'_> {
+    pub(super) fn release(&mut self, path: &Path, assets: &[WantedAsset]) -> Option<(ReleaseManifest, Located)> {
+        let located = self.parsed(path)?;
+        let manifest: ReleaseManifest = self.noted(typed(&located))?;
+        self.slug(&located, "/workload", &manifest.workload);
+        self.slug(&located, "/environment", &manifest.environment);
+        if stem(path) != format!("{}.{}", manifest.workload, manifest.environment) {
+            let message = "the file is called after the workload and the environment: WORKLOAD.ENVIRONMENT.yaml";
+            self.findings.push(located.finding("/workload", "misnamed_file", message));
+        }
+        if TargetLane::parse(&manifest.target_lane).is_none() {
+            let message = "a lane is `all`, `restricted`, `guided` or `standard`";
+            self.findings.push(located.finding("/target_lane", "invalid_manifest", message));
+        }
+        let (mut roles, mut seen) = (BTreeSet::new(), BTreeSet::new());
+        for (index, binding) in manifest.bindings.iter().enumerate() {
+            let pointer = format!("/bindings/{index}");
+            self.binding((&located, &pointer), binding, assets);
+            if !roles.insert(binding.role.as_str()) && !binding.role.allows_many_bindings() {
+                let message = format!("a release binds one {} at most", binding.role);
+                let code = ReleaseRefusal::DuplicateRole.code();
+                self.findings.push(located.finding(&format!("{pointer}/role"), code, message));
+            } else if !seen.insert(binding) {
+                let message = "the release binds this a second time";
+                self.findings.push(located.finding(&pointer, "duplicate_binding", message));
+            }
+        }
+        Some((manifest, located))
+    }
+
+    fn binding(&mut self, (located, pointer): (&Located, &str), binding: &BindingManifest, assets: &[WantedAsset]) {
+        let found = assets.iter().find(|asset| asset.slug == binding.asset);
+        let Some(label) = &binding.version else {
+            if found.is_none_or(|asset| asset.kind != binding.role) {
+                let message = format!("the directory has no {} of this slug", binding.role);
+                self.findings.push(located.finding(&format!("{pointer}/asset"), "unknown_asset", message));
+            }
+            return;
+        };
+        if VersionLabel::parse(label).is_none() {
+            let message = "a label has 1 to 64 of A-Z, a-z, 0-9 and ._-";
+            self.findings.push(located.finding(&format!("{pointer}/version"), "invalid_manifest", message));
+        }
+        if found.is_some_and(|asset| asset.kind != binding.role) {
+            let message = format!("the asset of this slug is no {}", binding.role);
+            let code = ReleaseRefusal::RoleKindMismatch.code();
+            self.findings.push(located.finding(&format!("{pointer}/role"), code, message));
+        }
+    }
+
+    pub(super) fn unique_releases(&mut self, releases: &[(ReleaseManifest, Located)]) {
+        let mut seen = BTreeSet::new();
+        for (release, located) in releases {
+            if !seen.insert((&release.workload, &release.environment)) {
+                let message = "another file of the directory says what serves this workload there";
+                self.findings.push(located.finding("/environment", "duplicate_release", message));
+            }
+        }
+    }
+}

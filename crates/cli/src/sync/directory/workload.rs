@@ -1,0 +1,43 @@
+//! Workloads of a directory.
+
+use super::{super::manifest::WorkloadManifest, Reading, typed};
+use crate::file::Located;
+use fairway_domain::workload::{InvocationMode, interface::InterfaceConfig, refused_texts};
+use std::{collections::BTreeSet, path::Path};
+
+impl Reading<'_> {
+    pub(super) fn workload(&mut self, path: &Path) -> Option<(WorkloadManifest, Located)> {
+        let located = self.parsed(path)?;
+        let manifest: WorkloadManifest = self.noted(typed(&located))?;
+        self.named(&located, path, &manifest.slug, "/slug");
+        self.owned(&located, &manifest.owner_ref);
+        if InvocationMode::parse(&manifest.invocation_mode).is_none() {
+            let modes: Vec<&str> = InvocationMode::ALL.iter().map(|mode| mode.as_str()).collect();
+            let message = format!("a mode is one of {}", modes.join(", "));
+            self.findings.push(located.finding("/invocation_mode", "invalid_manifest", message));
+        }
+        for refusal in refused_texts(manifest.name.as_deref(), manifest.description.as_deref()) {
+            let pointer = refusal.field().map_or_else(String::new, |field| format!("/{field}"));
+            self.findings.push(located.finding(&pointer, refusal.code(), refusal.to_string()));
+        }
+        if let Some(Err(faults)) = manifest.interface_config.as_ref().map(InterfaceConfig::read) {
+            for fault in faults {
+                // `input_fields[0].type` as a pointer.
+                let pointer = format!("/interface_config/{}", fault.path.replace(['.', '['], "/").replace(']', ""));
+                let finding = located.finding(&pointer, "invalid_interface", fault.fault.to_string());
+                self.findings.push(finding.with_path(format!("interface_config.{}", fault.path)));
+            }
+        }
+        Some((manifest, located))
+    }
+
+    pub(super) fn unique_workloads(&mut self, workloads: &[(WorkloadManifest, Located)]) {
+        let mut slugs = BTreeSet::new();
+        for (workload, located) in workloads {
+            if !slugs.insert(&workload.slug) {
+                let message = "another workload of the directory has this slug";
+                self.findings.push(located.finding("/slug", "duplicate_slug", message));
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What would have to be done with an asset.
+
+use super::{
+    super::{
+        directory::{Directory, WantedAsset},
+        estate::{Estate, word},
+    },
+    AssetAction, AssetStep,
+};
+use crate::failure::Finding;
+use fairway_domain::{
+    asset::{canonical::Checksum, kind::AssetKind},
+    prompt::{MAX_RENDERED, PromptRefusal, PromptTemplate, composition::Body},
+};
+use serde_json::Value;
+use similar::TextDiff;
+
+/// What of an asset cannot come true on this server.
+pub(super) fn ruled_out(asset: &WantedAsset, wanted: &Directory, estate: &Estate, findings: &mut Vec<Finding>) {
+    if let Some(live) = estate.assets.get(&asset.slug) {
+        if word(live, "asset_kind") != asset.kind.as_str() {
+            let message = "the server has an asset of this slug and of another kind";
+            findings.push(asset.located.finding("/kind", "kind_mismatch", message));
+        }
+        if !matches!(word(live, "lifecycle_state"), "active" | "draft") {
+            let message = "the asset is retired or archived on the server: activate it there, or take another slug";
+            findings.push(asset.located.finding("/slug", "asset_not_active", message));
+        }
+    }
+    let known = findings.len();
+    for reference in &asset.references {
+        let slug = reference.slug.as_str();
+        let here = wanted.assets.iter().find(|other| other.slug == slug).map(|other| other.kind);
+        let there = || estate.assets.get(slug).and_then(|live| AssetKind::parse(word(live, "asset_kind")));
+        if here.or_else(there).is_none() {
+            let pointer = format!("/content{}", reference.pointer);
+            let message = "neither the directory nor the server has the asset that is referred to";
+            findings.push(asset.located.finding(&pointer, "unknown_asset", message));
+        }
+    }
+    if asset.kind == AssetKind::PromptTemplate && findings.len() == known {
+        findings.extend(included(asset, wanted, estate));
+    }
+}
+
+/// What the server would say against what a prompt includes when the version is made.
+fn included(asset: &WantedAsset, wanted: &Directory, estate: &Estate) -> Option<Finding> {
+    let at = |refusal: PromptRefusal| {
+        let finding = asset.located.finding("/content/system_prompt", refusal.code(), refusal.to_string());
+        finding.with_path("content/system_prompt").with_offset(refusal.offset())
+    };
+    let prompt = PromptTemplate::parse(&asset.content).ok()?;
+    let mut bytes = 0_usize;
+    for (reference, offset) in prompt.included() {
+        let slug = reference.slug.as_str();
+        let body = match (wanted.assets.iter().find(|other| other.slug == slug), &reference.label) {
+            (Some(other), None) => Body::of(other.kind, &other.content),
+            (_, label) => {
+                let version = estate.labelled(slug, label.as_deref());
+                let kind = estate.assets.get(slug).and_then(|live| AssetKind::parse(word(live, "asset_kind")));
+                let Some((version, kind)) = version.zip(kind) else {
+                    return Some(at(PromptRefusal::UnknownAsset { offset }));
+                };
+                Body::of(kind, version.get("content").unwrap_or(&Value::Null))
+            }
+        };
+        match body {
+            Ok(body) => bytes = bytes.saturating_add(body.bytes()),
+            Err(refusal) => return Some(at(refusal.at(offset))),
+        }
+        if bytes > MAX_RENDERED {
+            return Some(at(PromptRefusal::TooLarge { offset }));
+        }
+    }
+    None
+}
+
+pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &Estate) -> AssetStep {
+    let live = estate.assets.get(&asset.slug);
+    let newest = estate.labelled(&asset.slug, None);
+    let same = estate.version_of(&asset.slug, &asset.checksum);
+    let action = match (live, same) {
+        (None, _) => AssetAction::Create,
+        (Some(_), None) => AssetAction::Version,
+        (Some(_), Some(_)) => AssetAction::Reuse,
+    };
+    let label = |version: &Value| word(version, "version_label").to_owned();
+    let before = newest.and_then(|version| version.get("content"));
+    let note = live.filter(|live| word(live, "owner_ref") != asset.owner_ref);
+    let sent = asset.flow_yaml.as_ref().filter(|_| action != AssetAction::Reuse);
+    AssetStep {
+        slug: asset.slug.clone(),
+        kind: asset.kind,
+        action,
+        owner_ref: asset.owner_ref.clone(),
+        checksum: asset.checksum.clone(),
+        text_checksum: sent.map(|text| Checksum::of(text.as_bytes()).as_str().to_owned()),
+        version: same.map(label),
+        newest: newest.map(label),
+        diff: (action == AssetAction::Version).then(|| difference(before.unwrap_or(&Value::Null), &asset.content)),
+        note: note.map(|_| "the owner is another one on the server, and stays"),
+    }
+}
+
+/// How content changes, as YAML line by line.
+fn difference(before: &Value, after: &Value) -> String {
+    let written = |value: &Value| serde_yaml::to_string(value).unwrap_or_else(|_| value.to_string());
+    let (before, after) = (written(before), written(after));
+    TextDiff::from_lines(&before, &after).unified_diff().context_radius(2).to_string()
+}

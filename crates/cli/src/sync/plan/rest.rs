@@ -1,0 +1,136 @@
+//! What would become of the assets that the directory does not name.
+
+use super::{
+    super::{
+        directory::Directory,
+        estate::{Estate, at_once, word},
+    },
+    AssetAction, AssetStep, RestAction, Unmanaged,
+};
+use crate::{
+    failure::Failure,
+    server::{Server, text},
+};
+use fairway_domain::{asset::Lifecycle, release::StateName};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// They are told.
+pub(super) fn left(wanted: &Directory, estate: &Estate, workspace: &str) -> Result<Vec<Unmanaged>, Failure> {
+    let unnamed = unnamed(wanted, estate, workspace);
+    unnamed.into_iter().map(|asset| unmanaged(asset, RestAction::Leave)).collect()
+}
+
+/// They are put away, except where something stands on them.
+pub(super) fn pruned(
+    server: &Server,
+    (wanted, steps): (&Directory, &[AssetStep]),
+    estate: &Estate,
+) -> Result<Vec<Unmanaged>, Failure> {
+    let workspace = server.workspace()?;
+    let going = unnamed(wanted, estate, workspace);
+    let staying = Staying {
+        server,
+        estate,
+        steps,
+        going: going.iter().map(|asset| word(asset, "slug")).collect(),
+        pinned: pinned(wanted),
+    };
+    at_once(&going, |asset| {
+        let slug = word(asset, "slug");
+        let is_named = staying.pinned.iter().any(|(named, _)| *named == slug)
+            || wanted.assets.iter().flat_map(|asset| &asset.references).any(|named| named.slug.as_str() == slug);
+        let is_in_use = is_named || {
+            let path = ["assets", text(asset, "asset_id")?, "blast-radius"];
+            staying.stands_on(&server.get(&path, &[("workspace_id", workspace)])?)?
+        };
+        unmanaged(asset, if is_in_use { RestAction::InUse } else { RestAction::Archive })
+    })
+}
+
+fn unmanaged(asset: &Value, action: RestAction) -> Result<Unmanaged, Failure> {
+    let asset_id = text(asset, "asset_id")?.to_owned();
+    Ok(Unmanaged { slug: word(asset, "slug").to_owned(), asset_id, action })
+}
+
+/// The assets of the workspace that the directory does not name.
+fn unnamed<'e>(wanted: &Directory, estate: &'e Estate, workspace: &str) -> Vec<&'e Value> {
+    let named: BTreeSet<&str> = wanted.assets.iter().map(|asset| asset.slug.as_str()).collect();
+    let is_ours = |asset: &&Value| {
+        word(asset, "ownership_tier") == "workspace"
+            && word(asset, "workspace_id") == workspace
+            && word(asset, "lifecycle_state") != Lifecycle::Archived.as_str()
+            && !named.contains(word(asset, "slug"))
+    };
+    estate.assets.values().filter(is_ours).collect()
+}
+
+/// Versions that the directory names by their labels: in bindings, and in references of its contents.
+fn pinned(wanted: &Directory) -> BTreeSet<(&str, &str)> {
+    let bindings = wanted.releases.iter().flat_map(|(release, _)| &release.bindings);
+    let bound = bindings.filter_map(|binding| Some((binding.asset.as_str(), binding.version.as_deref()?)));
+    let references = wanted.assets.iter().flat_map(|asset| &asset.references);
+    bound.chain(references.filter_map(|named| Some((named.slug.as_str(), named.version.as_ref()?.as_str())))).collect()
+}
+
+/// What is there once the plan is done.
+struct Staying<'p> {
+    server: &'p Server,
+    estate: &'p Estate,
+    steps: &'p [AssetStep],
+    going: BTreeSet<&'p str>,
+    pinned: BTreeSet<(&'p str, &'p str)>,
+}
+
+impl Staying<'_> {
+    /// Whether anything that stays stands on the asset with this blast radius.
+    fn stands_on(&self, impact: &Value) -> Result<bool, Failure> {
+        let list = |name: &str| impact.get(name).and_then(Value::as_array).into_iter().flatten();
+        let is_over = |release: &Value| match StateName::parse(word(release, "state")) {
+            Some(StateName::Superseded | StateName::Retired) => true,
+            Some(StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Active) | None => false,
+        };
+        // More than the server tells of may hold anything.
+        let is_cut = impact.get("truncated").and_then(Value::as_bool) != Some(false);
+        if is_cut || list("releases").any(|release| !is_over(release)) {
+            return Ok(true);
+        }
+        // Nearest first, so what a version leads to was looked at before it.
+        let mut leading: BTreeMap<&str, bool> = BTreeMap::new();
+        for hop in list("via") {
+            let id = text(hop, "asset_version_id")?;
+            let lives = self.is_current(hop)?;
+            let names_version = hop.pointer("/references/version").is_some_and(Value::is_string);
+            let leads = match hop.get("towards").and_then(Value::as_str) {
+                None => true,
+                // A reference without a label means the newest version, and an earlier one is not it.
+                Some(towards) => leading.get(towards).is_none_or(|leads| *leads && names_version),
+            };
+            if lives && leads {
+                return Ok(true);
+            }
+            leading.insert(id, leads);
+        }
+        Ok(false)
+    }
+
+    /// Whether a version is what its asset says once the plan is done, or is named by its label.
+    fn is_current(&self, version: &Value) -> Result<bool, Failure> {
+        let (slug, label) = (text(version, "asset_slug")?, text(version, "version_label")?);
+        if self.pinned.contains(&(slug, label)) {
+            return Ok(true);
+        }
+        if let Some(step) = self.steps.iter().find(|step| step.slug == slug) {
+            // The references of what is made, or used again, are those of the directory, and were looked at.
+            return Ok(step.action == AssetAction::Reuse && step.newest.as_deref() == Some(label));
+        }
+        let Some(live) = self.estate.assets.get(slug) else { return Ok(true) };
+        if self.going.contains(slug) || word(live, "lifecycle_state") == Lifecycle::Archived.as_str() {
+            return Ok(false);
+        }
+        let (path, query) =
+            (["assets", text(live, "asset_id")?, "versions"], [("workspace_id", self.server.workspace()?)]);
+        let newest = self.server.list_some(&path, &query, 1)?;
+        Ok(newest.first().is_some_and(|newest| word(newest, "version_label") == label))
+    }
+}

@@ -1,0 +1,64 @@
+//! What would have to be done with a workload.
+
+use super::{
+    super::{
+        estate::{Estate, word},
+        manifest::WorkloadManifest,
+    },
+    WorkloadAction, WorkloadStep,
+};
+use crate::{failure::Finding, file::Located};
+use fairway_domain::{
+    generator,
+    workload::{ASSISTANT_PREFIX, WorkloadRefusal, interface::InterfaceConfig},
+};
+use serde_json::{Map, Value, json};
+
+/// What of a workload cannot come true on this server: what comes with workspaces is changed, and never made.
+pub(super) fn ruled_out(
+    (wanted, located): (&WorkloadManifest, &Located),
+    estate: &Estate,
+    findings: &mut Vec<Finding>,
+) {
+    let is_kept = wanted.slug.starts_with(ASSISTANT_PREFIX) || generator::keeps(&wanted.slug);
+    if is_kept && !estate.workloads.contains_key(&wanted.slug) {
+        let refusal = WorkloadRefusal::ReservedSlug;
+        findings.push(located.finding("/slug", refusal.code(), refusal.to_string()));
+    }
+}
+
+pub(in super::super) fn workload_step(wanted: &WorkloadManifest, estate: &Estate) -> WorkloadStep {
+    let mut fields = Map::new();
+    let mut set = |name: &str, value: Option<&str>| {
+        if let Some(value) = value {
+            fields.insert(name.to_owned(), json!(value));
+        }
+    };
+    set("owner_ref", Some(&wanted.owner_ref));
+    set("invocation_mode", Some(&wanted.invocation_mode));
+    set("name", wanted.name.as_deref());
+    set("description", wanted.description.as_deref());
+    if let Some(interface) = &wanted.interface_config {
+        fields.insert("interface_config".to_owned(), interface.clone());
+    }
+    let live = estate.workloads.get(&wanted.slug);
+    let action = match live {
+        None => WorkloadAction::Create,
+        Some(live) => {
+            fields.retain(|name, value| !is_the_same(name, value, live.get(name)));
+            if fields.is_empty() { WorkloadAction::Keep } else { WorkloadAction::Change }
+        }
+    };
+    let updated_at = live.map(|live| word(live, "updated_at").to_owned());
+    WorkloadStep { slug: wanted.slug.clone(), action, fields, updated_at }
+}
+
+/// Whether a field says the same already; an interface is compared as what it means, with all its defaults.
+fn is_the_same(name: &str, wanted: &Value, live: Option<&Value>) -> bool {
+    let Some(live) = live else { return false };
+    if name != "interface_config" {
+        return live == wanted;
+    }
+    let meant = |document: &Value| InterfaceConfig::read(document).ok().map(|read| read.in_full().to_document());
+    live == wanted || meant(live).is_some_and(|live| meant(wanted) == Some(live))
+}

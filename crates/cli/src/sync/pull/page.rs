@@ -1,0 +1,108 @@
+//! One file that should be there.
+
+use crate::{failure::Failure, file::Source};
+use fairway_domain::flow::parse_yaml;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::{
+    fs, io,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+/// A file that should be there.
+pub(super) struct Page {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+}
+
+impl Page {
+    /// A manifest, in the form that the file is called after.
+    pub(super) fn of<T: Serialize>(path: PathBuf, manifest: &T) -> Result<Self, Failure> {
+        let unfit = |error: &dyn std::fmt::Display| Failure::Unfit(error.to_string());
+        let text = if is_json(&path) {
+            serde_json::to_string_pretty(manifest).map(|text| text + "\n").map_err(|error| unfit(&error))?
+        } else {
+            serde_yaml::to_string(manifest).map_err(|error| unfit(&error))?
+        };
+        Ok(Self { path, text })
+    }
+
+    /// Whether a file says the same already, in its own way.
+    pub(super) fn is_there(&self) -> bool {
+        let Ok(there) = Source::found(&self.path) else { return false };
+        if there.text == self.text {
+            return true;
+        }
+        let ours = Source { name: there.name.clone(), text: self.text.clone() };
+        let means = |source: &Source| source.parsed().ok().map(|located| meaning(located.value));
+        let flow = |source: &Source| parse_yaml(&source.text).ok().map(|flow| flow.to_content());
+        // The texts beside a manifest mean nothing but themselves.
+        let is_manifest = crate::file::is_ours(&self.path);
+        let same = is_manifest && means(&there).is_some_and(|there| means(&ours) == Some(there));
+        same || is_manifest && flow(&there).is_some_and(|there| flow(&ours) == Some(there))
+    }
+
+    /// # Errors
+    /// When something is in the way that is no folder or no file.
+    pub(super) fn may_be_written(&self) -> Result<(), Failure> {
+        let blocked = |path: &Path, what: &str| {
+            let cause = io::Error::other(format!("what is there is no {what}, and is left alone; nothing was written"));
+            Err(Failure::Io { path: path.to_owned(), cause })
+        };
+        let folder = self.folder();
+        // The links themselves: what they lead to is not ours to write.
+        match (fs::symlink_metadata(folder), fs::symlink_metadata(&self.path)) {
+            (Ok(found), _) if !found.is_dir() => blocked(folder, "folder"),
+            (_, Ok(found)) if !found.is_file() => blocked(&self.path, "file"),
+            (Ok(_) | Err(_), Ok(_) | Err(_)) => Ok(()),
+        }
+    }
+
+    /// Writes the file, whole or not at all.
+    pub(super) fn write(&self) -> Result<(), Failure> {
+        let failed = |cause| Failure::Io { path: self.path.clone(), cause };
+        let folder = self.folder();
+        fs::create_dir_all(folder).map_err(failed)?;
+        self.may_be_written()?;
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+        file.write_all(self.text.as_bytes()).map_err(failed)?;
+        readable(&file).map_err(failed)?;
+        file.persist(&self.path).map(drop).map_err(|error| failed(error.error))
+    }
+
+    fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or_else(|| Path::new("."))
+    }
+}
+
+/// Whether a file is JSON by its name.
+pub(super) fn is_json(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
+}
+
+/// What of a manifest the server knows: examples are for readers, bindings have no order, and `all` lanes need not be said.
+fn meaning(mut value: Value) -> Value {
+    if let Some(members) = value.as_object_mut() {
+        members.remove("example_inputs");
+        if members.contains_key("bindings") {
+            members.entry("target_lane").or_insert_with(|| json!("all"));
+        }
+        if let Some(Value::Array(bindings)) = members.get_mut("bindings") {
+            bindings.sort_by_key(Value::to_string);
+        }
+    }
+    value
+}
+
+/// Files of a directory are for everybody who works in it; a temporary file is for its owner alone.
+fn readable(file: &tempfile::NamedTempFile) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+    }
+    #[cfg(not(unix))]
+    let _ = file;
+    Ok(())
+}

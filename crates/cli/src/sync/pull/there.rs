@@ -1,0 +1,119 @@
+//! The directory as it is before anything is written into it.
+
+use super::super::{
+    directory::{Directory, Files},
+    estate::{Estate, word},
+    plan::{AssetAction, ReleaseAction, WorkloadAction, asset_step, release_step, workload_step},
+};
+use crate::{failure::Failure, file::Source, output::tell, server::Server, text::plain};
+use serde_json::{Map, Value};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io, mem,
+    path::{Path, PathBuf},
+};
+
+/// The directory as it is.
+pub(super) struct There<'d> {
+    root: &'d Path,
+    files: Files,
+    /// What of it could be applied. Whatever is wrong with the rest, the server's word replaces it.
+    pub(super) wanted: Directory,
+    /// Files that `status` finds nothing to do for.
+    kept: BTreeSet<String>,
+}
+
+impl<'d> There<'d> {
+    /// # Errors
+    /// When there is something that is no directory, holds far too much, or has a link that leads out of it.
+    pub(super) fn look(root: &'d Path) -> Result<Self, Failure> {
+        let is_missing = fs::symlink_metadata(root).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let files = if is_missing { Files::none() } else { Files::of(root)? };
+        let wanted = Directory::sound(root, &files);
+        Ok(Self { root, files, wanted, kept: BTreeSet::new() })
+    }
+
+    /// Finds out which files are left alone: those by which nothing would be done on the server.
+    pub(super) fn compare(&mut self, server: &Server, estate: &Estate) -> Result<(), Failure> {
+        let mut kept = BTreeSet::new();
+        let steps: Vec<_> = self.wanted.assets.iter().map(|asset| asset_step(asset, estate)).collect();
+        for (asset, step) in self.wanted.assets.iter().zip(&steps) {
+            let live = estate.assets.get(&asset.slug);
+            if step.action != AssetAction::Reuse
+                || live.is_none_or(|live| word(live, "asset_kind") != asset.kind.as_str())
+            {
+                continue;
+            }
+            if let (Some(version), Some(newest)) = (&step.version, &step.newest)
+                && version != newest
+            {
+                let (file, version, newest) = (plain(&asset.located.name), plain(version), plain(newest));
+                tell(&format!("{file} says what {version} says, and is left; without it {newest} is written"));
+            }
+            kept.insert(asset.located.name.clone());
+            if asset.flow_yaml.is_some() {
+                let metadata = format!("{}.meta", asset.slug);
+                kept.extend(self.files.called("flows", &metadata).map(|path| path.display().to_string()));
+            }
+        }
+        for (workload, located) in &self.wanted.workloads {
+            if workload_step(workload, estate).action == WorkloadAction::Keep {
+                kept.insert(located.name.clone());
+            }
+        }
+        for (release, located) in &self.wanted.releases {
+            if release_step(server, release, estate, &steps)?.action == ReleaseAction::Keep {
+                kept.insert(located.name.clone());
+            }
+        }
+        self.kept = kept;
+        Ok(())
+    }
+
+    pub(super) fn is_kept(&self, path: &Path) -> bool {
+        self.kept.contains(&path.display().to_string())
+    }
+
+    /// Where the manifest of this name stands: in the file that has it already, however that one ends.
+    pub(super) fn path(&self, folder: &str, name: &str) -> PathBuf {
+        let there: Vec<&PathBuf> = self.files.called(folder, name).collect();
+        let found = there.iter().find(|path| self.is_kept(path)).or_else(|| there.first());
+        found.map_or_else(|| self.root.join(folder).join(format!("{name}.yaml")), |path| (*path).clone())
+    }
+
+    /// Content without the texts that stand in files beside this manifest; which those are, and what belongs into them.
+    pub(super) fn apart(
+        &self,
+        path: &Path,
+        content: Value,
+    ) -> (Value, BTreeMap<String, String>, BTreeMap<String, String>) {
+        let name = path.display().to_string();
+        let here = self.wanted.assets.iter().find(|asset| asset.located.name == name);
+        let texts = here.filter(|_| !self.is_kept(path)).map(|asset| &asset.texts);
+        match texts.and_then(|texts| Some((without(content.clone(), texts)?, texts.clone()))) {
+            Some(((content, beside), texts)) => (content, texts, beside),
+            None => (content, BTreeMap::new(), BTreeMap::new()),
+        }
+    }
+
+    /// The examples of a release's file: they are for its readers, and the server does not know them.
+    pub(super) fn example_inputs(path: &Path) -> Option<Map<String, Value>> {
+        let mut said = Source::found(path).ok()?.parsed().ok()?.value;
+        said.get_mut("example_inputs")?.as_object_mut().map(mem::take)
+    }
+}
+
+/// Content without these texts, and the texts by their files; none where content has no such texts, or one file would
+/// have to say two things.
+fn without(mut content: Value, texts: &BTreeMap<String, String>) -> Option<(Value, BTreeMap<String, String>)> {
+    let mut beside = BTreeMap::new();
+    for (pointer, file) in texts {
+        let text = content.pointer(pointer)?.as_str()?.to_owned();
+        let (around, member) = pointer.rsplit_once('/')?;
+        content.pointer_mut(around)?.as_object_mut()?.remove(&member.replace("~1", "/").replace("~0", "~"));
+        if beside.insert(file.clone(), text.clone()).is_some_and(|other| other != text) {
+            return None;
+        }
+    }
+    Some((content, beside))
+}

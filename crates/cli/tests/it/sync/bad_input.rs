@@ -1,0 +1,233 @@
+//! What is wrong with files is one line for each, told before any server is asked. No server listens where these commands
+//! would ask, so whoever asked would end with 3.
+
+use crate::{Came, Terminal, directory, shown};
+use std::{
+    fs::{self, File},
+    os::unix::{fs::symlink, net::UnixListener},
+    path::Path,
+    process::Command,
+};
+use tempfile::TempDir;
+
+const GOOD: &str = "kind: skill\nslug: good\nowner_ref: team:x\ncontent: {name: good, description: d, body: b}\n";
+
+/// A file's name and its text.
+type Written<'n> = (&'n str, String);
+/// Puts something into a path.
+type Make<'m> = &'m dyn Fn(&Path);
+
+fn nobody() -> Terminal {
+    Terminal { server: Some("http://127.0.0.1:9".to_owned()), ..Terminal::offline() }
+}
+
+/// The one line that is told of a directory, by every command that reads it.
+fn told(files: &TempDir) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for command in ["plan", "apply", "status"] {
+        let Came { code, out, err } = nobody().run(&["sync", command, shown(files.path())]);
+        assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{command}: {err}");
+        lines.push(err.trim_end().to_owned());
+    }
+    lines.dedup();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    lines.remove(0)
+}
+
+fn assert_told(files: &TempDir, name: &str, place: &str) {
+    let line = told(files);
+    let path = if name.is_empty() { files.path().to_owned() } else { files.path().join(name) };
+    let expected = format!("{}:{place}: ", path.display());
+    assert!(line.starts_with(&expected), "{line}\nand not {expected}");
+}
+
+#[test]
+fn hostile_files_are_one_line_each() {
+    let many = |repeated: &str, times: usize| vec![repeated; times].join(", ");
+    let by_values = format!("a: &a [{}]\nb: &b [{}]\nc: [{}]\n", many("x", 100), many("*a", 100), many("*b", 100));
+    let by_bytes = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), many("*a", 1000));
+    let utf_16 =
+        |bytes: fn(u16) -> [u8; 2]| -> Vec<u8> { "\u{feff}kind: skill\n".encode_utf16().flat_map(bytes).collect() };
+    for (name, bytes, place) in [
+        ("assets/b.yaml", b"kind: skill\nslug: [b\n".to_vec(), "3:1: yaml_syntax"),
+        ("assets/b.json", b"{\"kind\": \"skill\",\n \"slug\": }".to_vec(), "2:10: malformed_json"),
+        ("assets/b.yaml", b"".to_vec(), "1:1: yaml_syntax"),
+        ("assets/b.yaml", b"just text".to_vec(), "1:1: invalid_manifest"),
+        ("assets/b.yaml", b"kind: skill\nslug: b\0\n".to_vec(), "2:8: file_binary"),
+        ("assets/b.yaml", b"\x7fELF\x02\x01\x01\0\0\0".to_vec(), "1:8: file_binary"),
+        ("assets/b.yaml", b"kind: skill\nslug: caf\xe9\n".to_vec(), "2:10: file_encoding"),
+        ("assets/b.yaml", utf_16(u16::to_le_bytes), "1:1: file_encoding"),
+        ("assets/b.yaml", utf_16(u16::to_be_bytes), "1:1: file_encoding"),
+        ("assets/b.yaml", by_values.into_bytes(), "3:17: yaml_expansion"),
+        ("assets/b.yaml", by_bytes.into_bytes(), "2:209: yaml_expansion"),
+        ("assets/b.yaml", b"a: 1\nb: &b {c: *b}\n".to_vec(), "2:11: yaml_expansion"),
+        ("assets/b.yaml", format!("a: {}", "[".repeat(100)).into_bytes(), "1:67: yaml_too_deep"),
+        ("assets/b.yaml", b"kind: skill\nkind: skill\n".to_vec(), "2:1: yaml_duplicate_key"),
+        ("assets/b.yaml", b"kind: skill\n--- \nslug: b\n".to_vec(), "3:1: yaml_syntax"),
+        ("assets/b.yaml", b"kind: !!skill x\n".to_vec(), "1:7: yaml_tag"),
+        ("flows/b.yaml", b"steps: *nothing\n".to_vec(), "1:1: flow_metadata_missing"),
+    ] {
+        let files = directory(&[("assets/good.yaml", GOOD)]);
+        let path = files.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, bytes).unwrap();
+        assert_told(&files, name, place);
+    }
+    // A mark in front of the text is no part of it: this gets as far as the server.
+    let files = directory(&[("assets/good.yaml", &format!("\u{feff}{GOOD}"))]);
+    assert_eq!(nobody().run(&["sync", "plan", shown(files.path())]).code, 3);
+}
+
+#[test]
+fn what_is_no_file_is_not_opened() {
+    let pipe = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    let socket = |path: &Path| drop(UnixListener::bind(path).unwrap());
+    let long = |path: &Path| File::create(path).unwrap().set_len(6 << 20).unwrap();
+    let somewhat_long = |path: &Path| fs::write(path, "#".repeat((1 << 20) + 1)).unwrap();
+    let made: [(&str, Make<'_>, &str); 8] = [
+        ("assets/b.yaml", &pipe, "1:1: file_not_regular"),
+        ("assets/b.yaml", &socket, "1:1: file_not_regular"),
+        ("assets/b.json", &long, "1:1: file_too_large"),
+        ("assets/b.yaml", &somewhat_long, "1:1: file_too_large"),
+        ("assets/b.yaml", &|path| symlink("/dev/zero", path).unwrap(), "1:1: link_leads_out"),
+        ("assets/b.yaml", &|path| symlink("../../outside.yaml", path).unwrap(), "1:1: link_leads_out"),
+        ("assets/b.yaml", &|path| symlink("b.yaml", path).unwrap(), "1:1: link_leads_out"),
+        ("flows", &|path| symlink("assets", path).unwrap(), "1:1: link_leads_out"),
+    ];
+    for (name, make, place) in made {
+        let files = directory(&[("assets/good.yaml", GOOD)]);
+        make(&files.path().join(name));
+        assert_told(&files, name, place);
+    }
+    // The text beside a manifest is a file like all others.
+    let prompt = "kind: prompt_template\nslug: b\nowner_ref: team:x\ncontent: {}\ntexts: {/system_prompt: b.md}\n";
+    let files = directory(&[("assets/b.yaml", prompt)]);
+    pipe(&files.path().join("assets/b.md"));
+    assert_told(&files, "assets/b.md", "1:1: file_not_regular");
+}
+
+#[test]
+fn a_directory_that_holds_too_much_is_not_read() {
+    let files = directory(&[("assets/good.yaml", GOOD)]);
+    for number in 0..100_000 {
+        File::create(files.path().join(format!("assets/{number}.txt"))).unwrap();
+    }
+    assert_told(&files, "", "1:1: directory_too_large");
+    let files = directory(&[("assets/good.yaml", GOOD)]);
+    // Within the bounds each, and holes on the disk.
+    for number in 0..14 {
+        let file = File::create(files.path().join(format!("assets/b{number}.json"))).unwrap();
+        file.set_len(5 << 20).unwrap();
+    }
+    assert_told(&files, "", "1:1: directory_too_large");
+}
+
+/// Each of many values below long keys has a long pointer. Whoever keeps those whole needs gigabytes for 140 KB.
+#[test]
+fn a_small_file_takes_little_memory() {
+    let mut text = String::new();
+    for depth in 0..50 {
+        text.push_str(&format!("{}{}:\n", " ".repeat(depth), "k".repeat(1_000)));
+    }
+    text.push_str(&format!("{}a: [{}]\n", " ".repeat(50), vec!["1"; 40_000].join(",")));
+    assert!(text.len() < 140_000, "{}", text.len());
+    let files = directory(&[("skill.yaml", &text)]);
+    let check = format!(
+        "ulimit -v 1000000 && exec {} asset check --kind skill {}",
+        env!("CARGO_BIN_EXE_fairway"),
+        shown(&files.path().join("skill.yaml"))
+    );
+    let came = Came::of(Command::new("bash").args(["-c", &check]).output().unwrap());
+    assert!(came.code == 1 && came.err.contains("skill.yaml:1:1: "), "{} {}", came.code, came.err);
+}
+
+/// What the server would refuse half way through is refused in front of everything.
+#[test]
+fn what_only_the_server_would_refuse_is_refused_here() {
+    let skill = |slug: &str, owner: &str| {
+        format!("kind: skill\nslug: {slug}\nowner_ref: {owner}\ncontent: {{name: n, description: d, body: b}}\n")
+    };
+    let prompt = |slug: &str, text: &str| {
+        format!("kind: prompt_template\nslug: {slug}\nowner_ref: team:x\ncontent: {{system_prompt: '{text}'}}\n")
+    };
+    let workload = |rest: &str| format!("slug: w\nowner_ref: team:x\ninvocation_mode: form\n{rest}");
+    let release =
+        |environment: &str, bindings: &str| format!("workload: w\nenvironment: {environment}\nbindings:\n{bindings}");
+    let flow = "entry_step: x\nsteps: [{id: x, type: return, output: {a: 1}}]\n".to_owned();
+    let policy = "kind: policy_bundle\nslug: p\nowner_ref: team:x\ncontent: {rules: [{id: a, condition: always, outcome: allow, reason_code: a}]}\n";
+    let (policy, other) = (policy.to_owned(), policy.replace("slug: p", "slug: q"));
+    let twice = "  - {role: policy_bundle, asset: p}\n  - {role: policy_bundle, asset: q}\n";
+    let same = "  - {role: skill, asset: good}\n  - {role: skill, asset: good}\n";
+    let cases: Vec<(Vec<Written<'_>>, &str, &str)> = vec![
+        (vec![("assets/b.yaml", skill("b", "risk"))], "assets/b.yaml", "3:12: invalid_manifest"),
+        (vec![("assets/v1.yaml", skill("v1", "team:x"))], "assets/v1.yaml", "2:7: reserved_slug"),
+        (
+            vec![("flows/f.yaml", flow.clone()), ("flows/f.meta.yaml", "owner_ref: group:x\n".to_owned())],
+            "flows/f.meta.yaml",
+            "1:12: invalid_manifest",
+        ),
+        (
+            vec![
+                ("flows/f.yaml", flow),
+                ("flows/f.meta.yaml", "owner_ref: team:x\n".to_owned()),
+                ("flows/f.meta.yml", "owner_ref: team:y\n".to_owned()),
+            ],
+            "flows/f.meta.yml",
+            "1:1: duplicate_slug",
+        ),
+        (
+            vec![("workloads/w.yaml", workload("").replace("form", "dance"))],
+            "workloads/w.yaml",
+            "3:18: invalid_manifest",
+        ),
+        (vec![("workloads/w.yaml", workload("").replace("team:x", "x"))], "workloads/w.yaml", "2:12: invalid_manifest"),
+        (vec![("workloads/w.yaml", workload("name: ''\n"))], "workloads/w.yaml", "4:7: invalid_name"),
+        (
+            vec![
+                (
+                    "workloads/w.json",
+                    "{\"slug\": \"w\", \"owner_ref\": \"team:x\", \"invocation_mode\": \"form\"}".to_owned(),
+                ),
+                ("workloads/w.yaml", workload("")),
+            ],
+            "workloads/w.yaml",
+            "1:7: duplicate_slug",
+        ),
+        (
+            vec![("releases/w.Dev.yaml", release("Dev", same).replace(same, "  []\n"))],
+            "releases/w.Dev.yaml",
+            "2:14: invalid_slug",
+        ),
+        (
+            vec![("releases/w.dev.yaml", release("dev", "  []\n")), ("releases/w.dev.yml", release("dev", "  []\n"))],
+            "releases/w.dev.yml",
+            "2:14: duplicate_release",
+        ),
+        (
+            vec![("assets/p.yaml", policy), ("assets/q.yaml", other), ("releases/w.dev.yaml", release("dev", twice))],
+            "releases/w.dev.yaml",
+            "5:12: duplicate_role",
+        ),
+        (vec![("releases/w.dev.yaml", release("dev", same))], "releases/w.dev.yaml", "5:5: duplicate_binding"),
+        (
+            vec![("releases/w.dev.yaml", release("dev", "  - {role: memory, asset: good, version: v1}\n"))],
+            "releases/w.dev.yaml",
+            "4:12: role_kind_mismatch",
+        ),
+        (
+            vec![("releases/w.dev.yaml", release("dev", "  - {role: skill, asset: good, version: 'v 1'}\n"))],
+            "releases/w.dev.yaml",
+            "4:41: invalid_manifest",
+        ),
+    ];
+    for (wrong, name, place) in cases {
+        let mut all = vec![("assets/good.yaml", GOOD)];
+        all.extend(wrong.iter().map(|(name, text)| (*name, text.as_str())));
+        assert_told(&directory(&all), name, place);
+    }
+    // Everything that is wrong with a file is told at once.
+    let wrong = workload("name: ''\n").replace("form", "dance").replace("team:x", "x");
+    let files = directory(&[("workloads/w.yaml", &wrong), ("assets/b.yaml", &prompt("b", "$arg:nothing"))]);
+    let came = nobody().run(&["sync", "plan", shown(files.path())]);
+    assert_eq!(came.err.lines().count(), 4, "{}", came.err);
+}

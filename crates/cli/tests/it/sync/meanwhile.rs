@@ -1,0 +1,135 @@
+//! What was planned is done, or nothing: other servers, other directories, and people who work at the same time.
+
+use super::copy;
+use crate::{Terminal, directory, shown};
+use fairway_testkit::{FaultyEndpoint, Script, TestApp};
+use serde_json::{Value, json};
+use std::fs;
+
+const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
+const RELEASE: &str = "01890000-0000-7000-8000-00000000000a";
+const WORKLOAD: &str = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
+
+#[tokio::test]
+async fn a_plan_holds_for_one_server() {
+    let (app, other) = (TestApp::start().await, TestApp::start().await);
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let plan = terminal.home.path().join("plan.json");
+    terminal.done(&["sync", "plan", "examples/sync", "--out", shown(&plan)]);
+    let elsewhere = Terminal::at(&other).acting_as("user:ada");
+    let came = elsewhere.run(&["sync", "apply", "examples/sync", "--plan", shown(&plan)]);
+    assert!(came.code == 1 && came.err.contains("plan_of_another_server"), "{}", came.err);
+    assert_eq!(elsewhere.run(&["assets", "show", "letters-prompt"]).code, 1, "nothing was made");
+    terminal.done(&["sync", "apply", "examples/sync", "--plan", shown(&plan)]);
+}
+
+#[tokio::test]
+async fn a_plan_holds_for_all_that_the_files_say() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let plan = terminal.home.path().join("plan.json");
+    for (name, before, after) in [
+        ("releases/letters.dev.yaml", "bindings:", "target_lane: restricted\nbindings:"),
+        ("assets/letters-policy.yaml", "owner_ref: team:risk", "owner_ref: team:other"),
+        ("flows/letters-flow.meta.yaml", "owner_ref: team:post", "owner_ref: team:other"),
+        ("flows/letters-flow.yaml", "entry_step:", "# Another remark.\nentry_step:"),
+    ] {
+        let files = copy("examples/sync");
+        terminal.done(&["sync", "plan", shown(files.path()), "--out", shown(&plan)]);
+        let path = files.path().join(name);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(before), "{name}");
+        fs::write(&path, text.replace(before, after)).unwrap();
+        let came = terminal.run(&["sync", "apply", shown(files.path()), "--plan", shown(&plan)]);
+        assert!(came.code == 1 && came.err.contains("stale_plan"), "{name}: {}", came.err);
+    }
+    fs::write(&plan, "{\"server\": 1,\n").unwrap();
+    let came = terminal.run(&["sync", "apply", "examples/sync", "--plan", shown(&plan)]);
+    assert!(came.code == 1 && came.err.contains("plan.json:2:"), "{}", came.err);
+    assert_eq!(terminal.run(&["assets", "show", "letters-prompt"]).code, 1, "nothing was made");
+}
+
+fn workload(name: &str, updated_at: &str) -> Value {
+    json!({ "workload_id": WORKSPACE, "slug": "w", "name": name, "owner_ref": "team:x", "invocation_mode": "form", "status": "registered", "updated_at": updated_at })
+}
+
+/// A server that says this, one after the other, and what it was asked in the end.
+async fn apply_to(answers: Vec<Script>, files: &[(&str, &str)]) -> (crate::Came, FaultyEndpoint) {
+    let server = FaultyEndpoint::start().await;
+    server.says_in_turn(answers);
+    let files = directory(files);
+    let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
+    let came = terminal.run(&["sync", "apply", shown(files.path()), "--workspace", WORKSPACE]);
+    (came, server)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workload_is_changed_from_what_was_seen() {
+    let files = [("workloads/w.yaml", &*format!("{WORKLOAD}name: Mine\n"))];
+    let (seen, moved) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let lists = || vec![Script::json(&json!([])), Script::json(&json!([workload("Before", seen)]))];
+    let read = |updated_at: &str| Script::json(&workload("Before", updated_at)).header("ETag", "\"3\"");
+
+    let (came, server) = apply_to([lists(), vec![read(moved)]].concat(), &files).await;
+    assert!(came.code == 1 && came.err.contains("stale_plan: workload w changed"), "{}", came.err);
+    assert!(server.requests().iter().all(|asked| asked.method == "GET"), "nothing was changed");
+
+    // And in the moment between looking and changing.
+    let refused = json!({ "detail": { "error": "precondition_failed", "message": "m" }, "request_id": WORKSPACE });
+    let (came, server) =
+        apply_to([lists(), vec![read(seen), Script::status(412, &refused.to_string())]].concat(), &files).await;
+    assert!(came.code == 1 && came.err.contains("stale_plan: workload w changed"), "{}", came.err);
+    let asked = server.requests().pop().unwrap();
+    assert_eq!(
+        (asked.method.as_str(), asked.header("if-match"), asked.json()),
+        ("PATCH", Some("\"3\""), json!({ "name": "Mine" }))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draft_is_completed_as_it_was_seen() {
+    let files = [
+        ("workloads/w.yaml", WORKLOAD),
+        ("releases/w.dev.yaml", "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: tone, version: v1}]\n"),
+    ];
+    let id = |last: char| format!("01890000-0000-7000-8000-00000000000{last}");
+    let asset = json!({ "asset_id": id('1'), "slug": "tone", "asset_kind": "skill", "lifecycle_state": "active" });
+    let version = json!({ "asset_id": id('1'), "asset_version_id": id('2'), "version_label": "v1", "content": {} });
+    let draft = |state: &str, updated_at: &str, bound: &[char]| {
+        let bindings: Vec<Value> =
+            bound.iter().map(|last| json!({ "asset_version_id": id(*last), "role": "skill" })).collect();
+        json!({ "release_id": RELEASE, "state": state, "target_lane": "all", "environment": "dev", "policy_bundle_id": null, "updated_at": updated_at, "bindings": bindings })
+    };
+    let missing = json!({ "detail": { "error": "not_found", "message": "m" }, "request_id": WORKSPACE }).to_string();
+    let seen = draft("draft", "2026-01-01T00:00:00Z", &[]);
+    let planned = || {
+        vec![
+            Script::json(&json!([asset])),
+            Script::json(&json!([workload("W", "2026-01-01T00:00:00Z")])),
+            Script::json(&json!([version])),
+            Script::status(404, &missing),
+            Script::json(&json!([seen])),
+            Script::json(&seen),
+        ]
+    };
+    for changed in [draft("draft", "2026-01-02T00:00:00Z", &['3']), draft("review_ready", "2026-01-01T00:00:00Z", &[])]
+    {
+        let (came, server) = apply_to([planned(), vec![Script::json(&changed)]].concat(), &files).await;
+        assert!(
+            came.code == 1 && came.err.contains(&format!("stale_plan: the draft {RELEASE} changed")),
+            "{}",
+            came.err
+        );
+        assert!(server.requests().iter().all(|asked| asked.method == "GET"), "nothing was bound");
+    }
+    // What somebody binds at the same time is seen afterwards.
+    let both = draft("draft", "2026-01-02T00:00:00Z", &['2', '3']);
+    let answers = vec![Script::json(&seen), Script::json(&json!({})), Script::json(&both)];
+    let (came, server) = apply_to([planned(), answers].concat(), &files).await;
+    assert!(came.code == 1 && came.err.contains("stale_plan"), "{}", came.err);
+    assert_eq!(server.requests().iter().filter(|asked| asked.method == "POST").count(), 1);
+    let whole = draft("draft", "2026-01-02T00:00:00Z", &['2']);
+    let answers = vec![Script::json(&seen), Script::json(&json!({})), Script::json(&whole)];
+    let (came, _) = apply_to([planned(), answers].concat(), &files).await;
+    assert_eq!(came.code, 0, "{}", came.err);
+}

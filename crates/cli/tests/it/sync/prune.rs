@@ -1,0 +1,101 @@
+//! `--prune` puts nothing away that something stands on.
+
+use crate::{Terminal, directory, shown};
+use fairway_testkit::TestApp;
+use serde_json::json;
+use std::fs;
+
+fn skill(slug: &str) -> String {
+    format!("kind: skill\nslug: {slug}\nowner_ref: team:x\ncontent: {{name: n, description: d, body: b}}\n")
+}
+
+fn prompt(slug: &str, text: &str) -> String {
+    format!("kind: prompt_template\nslug: {slug}\nowner_ref: team:x\ncontent: {{system_prompt: '{text}'}}\n")
+}
+
+/// Asserts that pruning is refused because of this asset alone, and that nothing was done.
+fn assert_in_use(terminal: &Terminal, folder: &str, slug: &str) {
+    let plan = terminal.run(&["sync", "plan", folder, "--prune"]);
+    assert!(
+        plan.code == 1 && plan.out.contains(&format!("! asset {slug} cannot be archived")),
+        "{} {}",
+        plan.out,
+        plan.err
+    );
+    let came = terminal.run(&["sync", "apply", folder, "--prune"]);
+    assert!(
+        came.code == 1 && came.err.contains(&format!("asset_in_use: releases or contents that stay stand on {slug};")),
+        "{}",
+        came.err
+    );
+    assert_eq!(terminal.json(&["assets", "list", "--state", "archived"]), json!([]));
+}
+
+#[tokio::test]
+async fn what_contents_that_stay_refer_to_stays() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let files = directory(&[
+        ("assets/tone.yaml", &skill("tone")),
+        ("assets/letter.yaml", &prompt("letter", "@asset-ref:tone Hello.")),
+    ]);
+    let folder = shown(files.path());
+    terminal.done(&["sync", "apply", folder]);
+    fs::remove_file(files.path().join("assets/tone.yaml")).unwrap();
+    assert_in_use(&terminal, folder, "tone");
+    // It is of no use any more to what the directory says now, whatever an earlier version said.
+    fs::write(files.path().join("assets/letter.yaml"), prompt("letter", "Hello.")).unwrap();
+    terminal.done(&["sync", "apply", folder, "--prune"]);
+    let archived = terminal.json(&["assets", "list", "--state", "archived"]);
+    assert_eq!((archived.as_array().unwrap().len(), &archived[0]["slug"]), (1, &json!("tone")), "{archived}");
+}
+
+#[tokio::test]
+async fn what_goes_together_holds_nothing() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let files = directory(&[
+        ("assets/tone.yaml", &skill("tone")),
+        ("assets/letter.yaml", &prompt("letter", "@asset-ref:tone Hello.")),
+        ("assets/stays.yaml", &skill("stays")),
+    ]);
+    terminal.done(&["sync", "apply", shown(files.path())]);
+    for name in ["tone", "letter"] {
+        fs::remove_file(files.path().join(format!("assets/{name}.yaml"))).unwrap();
+    }
+    terminal.done(&["sync", "apply", shown(files.path()), "--prune"]);
+    assert_eq!(terminal.json(&["assets", "list", "--state", "archived"]).as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn what_a_release_of_the_directory_names_by_its_label_stays() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let release = "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: tone, version: v1}]\n";
+    let files = directory(&[
+        ("workloads/w.yaml", "slug: w\nowner_ref: team:x\ninvocation_mode: form\n"),
+        ("assets/tone.yaml", &skill("tone")),
+    ]);
+    terminal.done(&["sync", "apply", shown(files.path())]);
+    let files = directory(&[
+        ("workloads/w.yaml", "slug: w\nowner_ref: team:x\ninvocation_mode: form\n"),
+        ("releases/w.dev.yaml", release),
+    ]);
+    assert_in_use(&terminal, shown(files.path()), "tone");
+}
+
+#[tokio::test]
+async fn what_another_workspace_refers_to_stays() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let files = directory(&[("assets/tone.yaml", &skill("tone")), ("assets/other.yaml", &skill("other"))]);
+    let folder = shown(files.path());
+    terminal.done(&["sync", "apply", folder]);
+    let neighbour = app.given().workspace("neighbour", "default").await;
+    let given = app.given().in_workspace(&neighbour);
+    let theirs = given.version("prompt_template", "theirs", json!({ "system_prompt": "@asset-ref:tone Hi." })).await;
+    fs::remove_file(files.path().join("assets/tone.yaml")).unwrap();
+    assert_in_use(&terminal, folder, "tone");
+    given.next_version(&theirs.asset_id, json!({ "system_prompt": "Hi." })).await;
+    terminal.done(&["sync", "apply", folder, "--prune"]);
+}

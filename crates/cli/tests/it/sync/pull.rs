@@ -1,0 +1,173 @@
+//! `sync pull`: what it writes, what it leaves alone, and where it never writes.
+
+use super::{bytes, copy};
+use crate::{Terminal, directory, shown};
+use fairway_testkit::{FaultyEndpoint, Script, TestApp};
+use serde_json::{Value, json};
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
+
+/// The estate of `examples/sync`, with its release serving.
+fn serving(app: &TestApp) -> Terminal {
+    let terminal = Terminal::at(app).acting_as("user:ada");
+    let applied = terminal.json(&["sync", "apply", "examples/sync"]);
+    let release = applied["releases"][0]["release_id"].as_str().unwrap();
+    terminal.done(&["releases", "submit", release]);
+    let approver = Terminal::at(app).acting_as("user:grace");
+    approver.done(&["releases", "approve", release]);
+    approver.done(&["releases", "activate", release]);
+    terminal
+}
+
+/// The same manifest as JSON beside it, instead of it.
+fn as_json(folder: &Path, name: &str) {
+    let yaml = folder.join(format!("{name}.yaml"));
+    let read: Value = serde_yaml::from_str(&fs::read_to_string(&yaml).unwrap()).unwrap();
+    fs::remove_file(&yaml).unwrap();
+    fs::write(folder.join(format!("{name}.json")), read.to_string()).unwrap();
+}
+
+#[tokio::test]
+async fn what_status_calls_equal_is_left_as_it_is() {
+    let app = TestApp::start().await;
+    let terminal = serving(&app);
+    let mine = copy("examples/sync");
+    let (assets, workloads) = (mine.path().join("assets"), mine.path().join("workloads"));
+    as_json(&assets, "house-style");
+    for (folder, name) in [
+        ("assets", "letters-policy"),
+        ("flows", "letters-flow"),
+        ("flows", "letters-flow.meta"),
+        ("releases", "letters.dev"),
+    ] {
+        let folder = mine.path().join(folder);
+        fs::rename(folder.join(format!("{name}.yaml")), folder.join(format!("{name}.yml"))).unwrap();
+    }
+    // Less than the server knows is no difference, and neither is an owner that stays another one.
+    let workload = fs::read_to_string(workloads.join("letters.yaml")).unwrap();
+    fs::write(workloads.join("letters.yaml"), workload.replace("name: Letters\n", "")).unwrap();
+    let model = fs::read_to_string(assets.join("letters-model.yaml")).unwrap();
+    fs::write(assets.join("letters-model.yaml"), model.replace("team:platform", "team:other")).unwrap();
+    assert_eq!(terminal.done(&["sync", "status", shown(mine.path())]), "in step\n");
+    let before = bytes(mine.path());
+    for _ in 0..2 {
+        let said = terminal.done(&["sync", "pull", shown(mine.path())]);
+        assert_eq!(said, "0 files written, 8 left as they were\n");
+        assert_eq!(bytes(mine.path()), before);
+    }
+}
+
+#[tokio::test]
+async fn what_differs_is_written_where_it_stands() {
+    let app = TestApp::start().await;
+    let terminal = serving(&app);
+    let mine = copy("examples/sync");
+    let folder = shown(mine.path());
+    let assets = mine.path().join("assets");
+    as_json(&assets, "house-style");
+    let style = assets.join("house-style.json");
+    fs::write(&style, fs::read_to_string(&style).unwrap().replace("Be brief", "Be long")).unwrap();
+    // The text of a prompt stands in a file of its own, and stays there.
+    let (manifest, text) = (assets.join("letters-prompt.yaml"), assets.join("letters-prompt.md"));
+    let (manifest_before, text_before) = (fs::read(&manifest).unwrap(), fs::read(&text).unwrap());
+    fs::write(&text, "Something else: $arg:letter\n").unwrap();
+    // What cannot be read is replaced by what the server says.
+    fs::write(assets.join("letters-policy.yaml"), "kind: [").unwrap();
+    let release = mine.path().join("releases/letters.dev.yaml");
+    let said = fs::read_to_string(&release).unwrap();
+    fs::write(&release, said.replace("  - {role: orchestration_flow, asset: letters-flow}\n", "")).unwrap();
+    assert_eq!(terminal.done(&["sync", "pull", folder]), "4 files written, 5 left as they were\n");
+    assert_eq!((fs::read(&manifest).unwrap(), fs::read(&text).unwrap()), (manifest_before, text_before));
+    let style: Value = serde_json::from_slice(&fs::read(&style).unwrap()).unwrap();
+    assert_eq!(style["content"]["body"], "Be brief and kind.");
+    assert!(!assets.join("house-style.yaml").exists(), "one file for one asset");
+    let release = fs::read_to_string(&release).unwrap();
+    assert!(release.contains("letters-flow") && release.contains("It came late"), "examples stay: {release}");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    let before = bytes(mine.path());
+    terminal.done(&["sync", "pull", folder]);
+    assert_eq!(bytes(mine.path()), before);
+}
+
+#[tokio::test]
+async fn a_flow_is_written_word_for_word() {
+    let app = TestApp::start().await;
+    let terminal = serving(&app);
+    let pulled = terminal.home.path().join("pulled");
+    terminal.done(&["sync", "pull", shown(&pulled)]);
+    let flow = "flows/letters-flow.yaml";
+    let given = fs::read_to_string(crate::root().join("examples/sync").join(flow)).unwrap();
+    assert_eq!(fs::read_to_string(pulled.join(flow)).unwrap(), given);
+}
+
+/// Content that says what an earlier version says is in step: there is nothing that applying would do. Who wants the
+/// newest one is told how to get it.
+#[tokio::test]
+async fn an_earlier_content_is_left_and_told() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let style = |body: &str| {
+        format!("kind: skill\nslug: style\nowner_ref: team:x\ncontent: {{name: s, description: d, body: {body}}}\n")
+    };
+    let files = directory(&[("assets/style.yaml", &style("kind"))]);
+    let (folder, file) = (shown(files.path()), files.path().join("assets/style.yaml"));
+    terminal.done(&["sync", "apply", folder]);
+    fs::write(&file, style("stern")).unwrap();
+    terminal.done(&["sync", "apply", folder]);
+    fs::write(&file, style("kind")).unwrap();
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    let came = terminal.run(&["sync", "pull", folder]);
+    assert!(came.code == 0 && came.err.contains("style.yaml says what v1 says, and is left"), "{}", came.err);
+    assert_eq!(fs::read_to_string(&file).unwrap(), style("kind"));
+    fs::remove_file(&file).unwrap();
+    terminal.done(&["sync", "pull", folder]);
+    assert!(fs::read_to_string(&file).unwrap().contains("stern"));
+}
+
+#[tokio::test]
+async fn nothing_is_written_through_links_or_half() {
+    let app = TestApp::start().await;
+    let terminal = serving(&app);
+    for (name, target) in [("workloads", "elsewhere"), ("workloads/letters.yaml", "elsewhere/letters.yaml")] {
+        let home = tempfile::tempdir().unwrap();
+        let (elsewhere, pulled) = (home.path().join("elsewhere"), home.path().join("pulled"));
+        fs::create_dir_all(&elsewhere).unwrap();
+        fs::create_dir_all(pulled.join(name).parent().unwrap()).unwrap();
+        symlink(home.path().join(target), pulled.join(name)).unwrap();
+        let came = terminal.run(&["sync", "pull", shown(&pulled)]);
+        assert!(came.code == 1 && came.err.contains("link_leads_out"), "{name}: {}", came.err);
+        assert!(bytes(&elsewhere).is_empty() && !pulled.join("assets").exists(), "nothing was written");
+    }
+    let pulled = tempfile::tempdir().unwrap();
+    fs::create_dir_all(pulled.path().join("workloads/letters.yaml")).unwrap();
+    let came = terminal.run(&["sync", "pull", shown(pulled.path())]);
+    assert!(came.code == 1 && came.err.contains("is no file, and is left alone"), "{}", came.err);
+    assert!(!pulled.path().join("assets").exists(), "nothing was written");
+}
+
+/// A server is a stranger, too: what it calls things does not lead out of the directory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_a_server_lead_nowhere() {
+    let asset = |slug: &str| json!({ "asset_id": WORKSPACE, "slug": slug, "asset_kind": "skill", "owner_ref": "team:x", "lifecycle_state": "active", "ownership_tier": "workspace", "workspace_id": WORKSPACE });
+    let version = json!({ "asset_version_id": WORKSPACE, "asset_id": WORKSPACE, "version_label": "v1", "content": {} });
+    let workload = |slug: &str| json!({ "workload_id": WORKSPACE, "slug": slug, "owner_ref": "team:x", "invocation_mode": "form", "status": "registered" });
+    let release = |environment: &str| json!([{ "release_id": WORKSPACE, "environment": environment, "target_lane": "all", "state": "active", "bindings": [] }]);
+    for slug in ["../../evil", "/etc/evil", "a/b", "..", "", "a\\b", "a\nb", "C:evil"] {
+        for answers in [
+            vec![json!([asset(slug)]), json!([]), json!([version])],
+            vec![json!([]), json!([workload(slug)]), json!([])],
+            vec![json!([]), json!([workload("w")]), release(slug), release(slug)[0].clone()],
+        ] {
+            let server = FaultyEndpoint::start().await;
+            server.says_in_turn(answers.iter().map(Script::json));
+            let home = tempfile::tempdir().unwrap();
+            let pulled = home.path().join("a/b/pulled");
+            let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
+            let came = terminal.run(&["sync", "pull", shown(&pulled), "--workspace", WORKSPACE]);
+            assert!(came.code == 1 && came.err.contains("invalid_slug"), "{slug}: {} {}", came.out, came.err);
+            assert!(slug.is_empty() || !came.err.contains(slug), "what it says is not repeated: {}", came.err);
+            assert_eq!(bytes(home.path()).len(), 0, "{slug}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Releases that are there already, and who may plan.
+
+use super::copy;
+use crate::{Terminal, directory, shown};
+use fairway_testkit::TestApp;
+use serde_json::json;
+use std::fs;
+
+const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
+
+fn approved(app: &TestApp, release: &str) -> Terminal {
+    Terminal::at(app).acting_as("user:ada").done(&["releases", "submit", release]);
+    let approver = Terminal::at(app).acting_as("user:grace");
+    approver.done(&["releases", "approve", release]);
+    approver
+}
+
+#[tokio::test]
+async fn a_rollout_under_way_is_what_was_wanted() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let files = copy("examples/sync");
+    let folder = shown(files.path());
+    let first = terminal.json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
+    approved(&app, &first).done(&["releases", "activate", &first]);
+    let prompt = files.path().join("assets/letters-prompt.md");
+    let text = fs::read_to_string(&prompt).unwrap();
+    fs::write(&prompt, text.replace("sort letters", "sort letters and cards")).unwrap();
+    let next = terminal.json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
+    assert_ne!(next, first);
+    let rollout = ["releases", "activate", &next, "--rollout", "restricted,standard", "--soak", "60"];
+    approved(&app, &next).done(&rollout);
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n", "it holds one lane, and goes on");
+    let again = terminal.json(&["sync", "apply", folder]);
+    assert_eq!((&again["releases"][0]["release_id"], &again["releases"][0]["state"]), (&json!(next), &json!("active")));
+    assert_eq!(terminal.json(&["releases", "list", "--workload", "letters"]).as_array().unwrap().len(), 2);
+}
+
+/// What serves on one lane alone is not the release for all of them that the directory wants.
+#[tokio::test]
+async fn a_release_for_one_lane_is_none_for_all() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let files = copy("examples/sync");
+    let (folder, path) = (shown(files.path()), files.path().join("releases/letters.dev.yaml"));
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("bindings:", "target_lane: standard\nbindings:")).unwrap();
+    let narrow = terminal.json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
+    approved(&app, &narrow).done(&["releases", "activate", &narrow]);
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    fs::write(&path, text).unwrap();
+    assert_eq!(terminal.json(&["sync", "plan", folder])["releases"][0]["action"], "draft");
+}
+
+#[tokio::test]
+async fn what_the_server_rules_out_of_a_release_is_told_before_anything_is_made() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let tone = app.given().version("skill", "tone", json!({ "name": "n", "description": "d", "body": "b" })).await;
+    let good = "kind: skill\nslug: good\nowner_ref: team:x\ncontent: {name: good, description: d, body: b}\n";
+    let workload = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
+    let refused = |binding: &str, told: &str| {
+        let release = format!("workload: w\nenvironment: dev\nbindings:\n  - {binding}\n");
+        let files =
+            directory(&[("assets/good.yaml", good), ("workloads/w.yaml", workload), ("releases/w.dev.yaml", &release)]);
+        let came = terminal.run(&["sync", "apply", shown(files.path())]);
+        assert!(came.code == 1 && came.err.contains(&format!("releases/w.dev.yaml:4:{told}")), "{}", came.err);
+        assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{told}: nothing was made");
+    };
+    refused("{role: memory, asset: tone, version: v1}", "12: role_kind_mismatch");
+    refused("{role: skill, asset: tone, version: v2}", "41: unknown_version");
+    app.post(format!("/v1/assets/{}/retire", tone.asset_id), json!({ "workspace_id": WORKSPACE })).await.expect(200);
+    refused("{role: skill, asset: tone, version: v1}", "26: asset_not_active");
+    let kept = format!("{}slug: knowledge-assistant-x\n", workload.replace("slug: w\n", ""));
+    let files = directory(&[("assets/good.yaml", good), ("workloads/knowledge-assistant-x.yaml", &kept)]);
+    let came = terminal.run(&["sync", "apply", shown(files.path())]);
+    assert!(came.code == 1 && came.err.contains("knowledge-assistant-x.yaml:3:7: reserved_slug"), "{}", came.err);
+    let prompt = |slug: &str, text: &str| {
+        format!("kind: prompt_template\nslug: {slug}\nowner_ref: team:x\ncontent: {{system_prompt: '{text}'}}\n")
+    };
+    for (text, code) in
+        [("@asset-ref:nested", "prompt_nested_reference"), ("@asset-ref:tone@v7", "prompt_unknown_asset")]
+    {
+        let files = directory(&[
+            ("assets/good.yaml", good),
+            ("assets/nested.yaml", &prompt("nested", "@asset-ref:good")),
+            ("assets/outer.yaml", &prompt("outer", text)),
+        ]);
+        let came = terminal.run(&["sync", "apply", shown(files.path())]);
+        assert!(came.code == 1 && came.err.contains(&format!("outer.yaml:4:26: {code}")), "{}", came.err);
+        assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{code}: nothing was made");
+    }
+}
+
+/// The guide gives the token of a `viewer` to what a pull request runs.
+#[tokio::test]
+async fn a_plan_needs_the_rights_of_a_viewer_and_no_more() {
+    let app = TestApp::start().await;
+    let author = Terminal::at(&app).acting_as("user:ada");
+    author.done(&["sync", "apply", "examples/sync"]);
+    app.given().prompt("forgotten").await;
+    app.given().role("service:ci", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let viewer = Terminal::at(&app).acting_as("service:ci");
+    for words in [vec!["sync", "plan", "examples/sync"], vec!["sync", "plan", "examples/sync", "--prune"]] {
+        assert_eq!(viewer.done(&words), author.done(&words));
+    }
+    assert_eq!(viewer.done(&["sync", "status", "examples/sync"]), "in step\n");
+    let pulled = viewer.home.path().join("pulled");
+    viewer.done(&["sync", "pull", shown(&pulled)]);
+    let fresh = directory(&[("workloads/w.yaml", "slug: w\nowner_ref: team:x\ninvocation_mode: form\n")]);
+    viewer.done(&["sync", "plan", shown(fresh.path())]);
+    let came = viewer.run(&["sync", "apply", shown(fresh.path())]);
+    assert!(came.code == 1 && came.err.contains("forbidden"), "{}", came.err);
+}
