@@ -1,10 +1,15 @@
 //! Calls the addresses of tools and hooks, through the guard of what leaves. Nothing is sent twice.
 
+mod mcp;
+
 use async_trait::async_trait;
 use fairway_domain::{
-    execution::outward::{LONGEST, MOST, Method, Outward, OutwardCall, OutwardError},
+    execution::{
+        outward::{LONGEST, MOST, Method, Outward, OutwardCall, OutwardError},
+        tool::{McpCall, McpError},
+    },
     json,
-    secret::Secrets,
+    secret::{SecretRef, Secrets},
     slug::Slug,
 };
 use fairway_egress::{
@@ -56,18 +61,28 @@ impl GuardedCaller {
         let named = HeaderValue::from_str(&call.call_id).map_err(|_| OutwardError::Forbidden)?;
         headers.insert(HeaderName::from_static("idempotency-key"), named);
         if let Some(reference) = &call.secret {
-            let secret = self.secrets.read(tenant, reference).await.map_err(|error| {
-                tracing::warn!(code = error.code(), "the secret of a call cannot be read");
-                OutwardError::Secret
-            })?;
-            let mut value = HeaderValue::from_str(&format!("Bearer {}", secret.expose())).map_err(|_| {
-                tracing::warn!("the secret of a call has characters that no header has");
-                OutwardError::Secret
-            })?;
-            value.set_sensitive(true);
-            headers.insert(header::AUTHORIZATION, value);
+            headers.insert(header::AUTHORIZATION, self.secret_header(tenant, reference, "Bearer ").await?);
         }
         Ok(headers)
+    }
+
+    /// The value of a header that carries a secret behind these words.
+    async fn secret_header(
+        &self,
+        tenant: &Slug,
+        reference: &SecretRef,
+        before: &str,
+    ) -> Result<HeaderValue, OutwardError> {
+        let secret = self.secrets.read(tenant, reference).await.map_err(|error| {
+            tracing::warn!(code = error.code(), "the secret of a call cannot be read");
+            OutwardError::Secret
+        })?;
+        let mut value = HeaderValue::from_str(&format!("{before}{}", secret.expose())).map_err(|_| {
+            tracing::warn!("the secret of a call has characters that no header has");
+            OutwardError::Secret
+        })?;
+        value.set_sensitive(true);
+        Ok(value)
     }
 
     async fn answer(&self, tenant: &Slug, call: &OutwardCall) -> Result<Value, OutwardError> {
@@ -111,6 +126,11 @@ impl Outward for GuardedCaller {
     async fn call(&self, tenant: &Slug, call: &OutwardCall) -> Result<Value, OutwardError> {
         let time = call.time.min(LONGEST);
         tokio::time::timeout(time, self.answer(tenant, call)).await.map_err(|_| OutwardError::TimedOut)?
+    }
+
+    async fn use_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError> {
+        let time = call.way.time.min(LONGEST);
+        tokio::time::timeout(time, self.tool(tenant, call)).await.map_err(|_| OutwardError::TimedOut)?
     }
 }
 

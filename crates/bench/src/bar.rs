@@ -9,7 +9,7 @@ use crate::existence;
 use crate::million;
 use crate::overload;
 use crate::queued;
-use crate::row::{Depth, Floor, Row};
+use crate::row::{Depth, Floor, Keys, Row, Workloads};
 use crate::run::{Findings, Measured, Stretch};
 
 /// The number of clients that the bars are about.
@@ -24,6 +24,8 @@ const LOG: f64 = 12.0 * 1_024.0;
 const FLAT: f64 = 1.3;
 /// Most that a year of runs may slow a row down.
 const GROWN: f64 = 1.3;
+/// Most that a run may take as a tool over the Model Context Protocol, against the plain run.
+const TOOL: f64 = 1.3;
 /// Most processor time of a request that does nothing, in microseconds.
 const STACK: f64 = 60.0;
 /// Longest cold start.
@@ -77,6 +79,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
         match row {
             Row::Execute { .. } => judged.extend(of_a_run(row, measured, account)),
             Row::Hello => judged.push(stack(measured)),
+            Row::CallTool => judged.push(tool(findings)),
             Row::ActiveRelease => judged.push(rights(findings)),
             Row::AssetList { page: Depth::Thousandth } => judged.push(flatness(findings)),
             Row::VersionCreate
@@ -121,6 +124,7 @@ fn least_share(row: Row) -> Option<f64> {
         Row::Execute { .. } | Row::ExecuteSteps => Some(0.35),
         Row::Evidence => Some(0.25),
         Row::Hello
+        | Row::CallTool
         | Row::AssetList { .. }
         | Row::Lineage
         | Row::RunList { .. }
@@ -189,6 +193,23 @@ fn of_a_run(row: Row, measured: Option<&Measured>, account: Option<&Account>) ->
             verdict: p99.map_or(Verdict::NotMeasured, |p99| Verdict::of(p99 < GOVERNANCE)),
         },
     ]
+}
+
+/// A run as a tool against the plain run, each as a share of the floors around it: the two are measured one after the other,
+/// and the machine is shared.
+fn tool(findings: &Findings) -> Judged {
+    let share = |row: Row| {
+        let measured = findings.measured.iter().find(|one| one.row == row && one.clients == CLIENTS)?;
+        measured.share_of(row.floor())
+    };
+    let plain = share(Row::Execute { keys: Keys::Off, workloads: Workloads::One });
+    let times = plain.zip(share(Row::CallTool)).map(|(plain, called)| plain / called.max(f64::EPSILON));
+    Judged {
+        what: format!("{}: time against the plain run", Row::CallTool.name()),
+        bar: format!("at most {TOOL} times"),
+        measured: times.map_or_else(absent, |times| format!("{times:.2}")),
+        verdict: times.map_or(Verdict::NotMeasured, |times| Verdict::of(times <= TOOL)),
+    }
 }
 
 /// A deep page against the first: with one client, where nothing but the work itself takes time.

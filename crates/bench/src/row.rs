@@ -40,6 +40,8 @@ pub(crate) enum Row {
     Recommendation,
     /// A synchronous run of three steps.
     ExecuteSteps,
+    /// A synchronous run, as a tool over the Model Context Protocol.
+    CallTool,
     /// A synchronous run.
     Execute { keys: Keys, workloads: Workloads },
 }
@@ -91,7 +93,7 @@ pub(crate) enum Floor {
 
 impl Row {
     /// All rows, in the order of the table.
-    pub(crate) const ALL: [Row; 19] = [
+    pub(crate) const ALL: [Row; 20] = [
         Row::Hello,
         Row::ActiveRelease,
         Row::VersionCreate,
@@ -107,6 +109,7 @@ impl Row {
         Row::AuditList,
         Row::Recommendation,
         Row::ExecuteSteps,
+        Row::CallTool,
         Row::Execute { keys: Keys::Off, workloads: Workloads::One },
         Row::Execute { keys: Keys::On, workloads: Workloads::One },
         Row::Execute { keys: Keys::Off, workloads: Workloads::All },
@@ -130,6 +133,7 @@ impl Row {
             Row::AuditList => "audit log, page 1",
             Row::Recommendation => "rollback recommendation",
             Row::ExecuteSteps => "execute, 3 steps",
+            Row::CallTool => "MCP tool call, 1 workload",
             Row::Execute { keys: Keys::Off, workloads: Workloads::One } => "execute, 1 workload",
             Row::Execute { keys: Keys::On, workloads: Workloads::One } => "execute with key, 1 workload",
             Row::Execute { keys: Keys::Off, workloads: Workloads::All } => "execute, 100 workloads",
@@ -148,9 +152,12 @@ impl Row {
             | Row::RunList { .. }
             | Row::AuditList
             | Row::Recommendation => Floor::Read,
-            Row::VersionCreate | Row::Transition | Row::Activation | Row::ExecuteSteps | Row::Execute { .. } => {
-                Floor::Commit
-            }
+            Row::VersionCreate
+            | Row::Transition
+            | Row::Activation
+            | Row::ExecuteSteps
+            | Row::CallTool
+            | Row::Execute { .. } => Floor::Commit,
         }
     }
 
@@ -254,6 +261,18 @@ impl Row {
                 let next = move || post(&path, &ticket(number()));
                 Ok(Script { next: Box::new(next), expects: "\"status\":\"completed\"" })
             }
+            Row::CallTool => {
+                let slug = &furniture.workloads.first().context("no workload was made")?.slug;
+                let tool = format!("run_{}", slug.replace('-', "_"));
+                let next = move || {
+                    let call = json!({"name": tool, "arguments": {"text": said(number())}});
+                    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call});
+                    let request = post(&format!("/mcp?environment={ENVIRONMENT}"), &message);
+                    let request = with_header(request, "accept", "application/json, text/event-stream");
+                    with_header(request, "mcp-protocol-version", "2025-11-25")
+                };
+                Ok(Script { next: Box::new(next), expects: "\"status\":\"completed\"" })
+            }
             Row::Execute { keys, workloads } => {
                 let taken = match workloads {
                     Workloads::One => 1,
@@ -282,8 +301,11 @@ fn grown(furniture: &Furniture) -> Result<&Grown> {
 
 /// Inputs that every workload here takes.
 pub(crate) fn ticket(number: u64) -> Value {
-    let text = format!("Ticket {number}: I was charged twice for one invoice and want a refund.");
-    json!({"environment": ENVIRONMENT, "inputs": {"text": text}})
+    json!({"environment": ENVIRONMENT, "inputs": {"text": said(number)}})
+}
+
+fn said(number: u64) -> String {
+    format!("Ticket {number}: I was charged twice for one invoice and want a refund.")
 }
 
 impl Floor {

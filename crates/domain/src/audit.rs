@@ -97,6 +97,8 @@ fact_kinds! {
     KnowledgeRead = "knowledge.read",
     /// Somebody wanted to search a knowledge base whose access contract does not allow it.
     KnowledgeReadRefused = "knowledge.read_refused",
+    /// A tool of a server was not called, because it is not what the release pinned.
+    ToolDrifted = "tool.drifted",
     /// An access contract of a knowledge base was revoked.
     ContractRevoked = "access_contract.revoked",
     /// A flow, an asset with its first version, was made.

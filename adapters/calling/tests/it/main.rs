@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
 
+mod mcp;
+
 use async_trait::async_trait;
 use fairway_calling::GuardedCaller;
 use fairway_domain::{

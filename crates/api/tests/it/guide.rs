@@ -14,7 +14,7 @@ use std::{
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The chapters in the order of reading, and words that stand in what each of them shows at its end.
-const CHAPTERS: [(&str, &[&str]); 8] = [
+const CHAPTERS: [(&str, &[&str]); 9] = [
     ("first-answer.md", &["policy_decision", "approvals", "bindings", "evidence_artifacts"]),
     ("content.md", &["versions compared, 0 with something wrong"]),
     ("rollout.md", &["release.rolled_back", "completed"]),
@@ -26,7 +26,11 @@ const CHAPTERS: [(&str, &[&str]); 8] = [
         "documents.md",
         &["thirty days of leave a year. [leave]", "contract_refused", "route_refused", "jurisdiction_not_allowed"],
     ),
+    ("tools.md", &["there is a porter\nsuccess a letter\nTrue missing\nrun ", "night-porter\ncross_site_request"]),
 ];
+
+/// The Python that has the official client of the Model Context Protocol: the gateway of models brings it.
+const MCP_PYTHON: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
 
 /// All commands of a chapter, in order.
 fn commands(chapter: &Path) -> String {
@@ -75,6 +79,7 @@ async fn every_chapter_runs_as_it_stands() {
         ("FAIRWAY", format!("http://{}", app.address())),
         ("FAIRWAY_DATABASE_URL", app.database().url()),
         ("FAIRWAY_DATA_DIR", app.home().display().to_string()),
+        ("MCP_PYTHON", env::var(MCP_PYTHON).expect("run the tests by `cargo xtask test`")),
     ];
     let files = fs::read_dir(&guide).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     // The chapter on the command line is run where that is built: `crates/cli/tests/it/guide.rs`.

@@ -50,6 +50,7 @@ mod lanes;
 mod lanes_under_load;
 mod lookup;
 mod mcp;
+mod mcp_server;
 mod memory;
 mod openapi;
 mod overheard;

@@ -1,10 +1,11 @@
 //! The tools that are always there, over plain HTTP, and what a deployment says of itself.
 
 use crate::{
+    execution::ended,
     share_link::number,
     stage::{WORKSPACE, knowledge},
 };
-use fairway_testkit::{Behaviour, StubProvider, TestApp, connect};
+use fairway_testkit::{Behaviour, Cut, FaultyLine, LineFault, StubProvider, TestApp, connect};
 use serde_json::{Value, json};
 
 const FLOW: &str = "/v1/runtime/tools/execute_flow";
@@ -34,6 +35,30 @@ async fn execute_flow_is_a_run_like_any_other() {
     let lost = app.post(FLOW, flow("main")).key("once").await.refused(502, "tool_response_malformed");
     assert_eq!(lost["execution_id"], result["execution_id"]);
     assert_eq!(number(&app, "SELECT count(*) FROM execution").await, 1);
+}
+
+/// Nobody knows whether the run was accepted: the caller is told so, by the run's name, and no second one is begun.
+#[tokio::test]
+async fn a_lost_answer_is_told_as_such_and_nothing_is_called_again() {
+    let calm = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").start().await;
+    let line = FaultyLine::to(calm.database(), 1);
+    let shaky = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").beside(&calm).over(&line).start().await;
+    calm.active_workload("main").await;
+    for (cut, runs) in [(Cut::Before, 0), (Cut::Between, 1)] {
+        line.becomes(LineFault::Once("INTO execution (", cut));
+        let lost = shaky.post(FLOW, flow("main")).await.refused(503, "tool_response_lost");
+        line.settled().await;
+        assert_eq!(number(&calm, "SELECT count(*) FROM execution").await, runs, "{cut:?}");
+        let id = lost["execution_id"].clone();
+        if runs == 0 {
+            calm.get(format!("/v1/executions/{}", id.as_str().unwrap())).await.refused(404, "not_found");
+        } else {
+            // Nobody works on it; it ends all the same, and says how.
+            assert!(ended(&calm, &id).await["outcome"].is_string());
+        }
+    }
+    assert_eq!(number(&calm, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 1);
+    assert_eq!(line.made().len(), 2, "each accept was cut");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 pub mod embedded;
 mod enforcement;
 mod legacy;
+pub mod mcp_server;
 pub mod model_policy;
 pub(super) mod position;
 mod problem;

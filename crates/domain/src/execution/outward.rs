@@ -3,6 +3,7 @@
 //! What is called is nobody's of this service, so all of it is bounded: where a call may go, how long it takes, how much
 //! comes back. A call is made at most once; whoever makes it decides what a lost answer means.
 
+use super::tool::{McpCall, McpError};
 use crate::{secret::SecretRef, slug::Slug};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
@@ -156,4 +157,8 @@ pub trait Outward: Send + Sync {
     /// Makes a call once, with the secrets of this tenant. The answer is JSON, or a text where it says that it is one;
     /// an empty one is null.
     async fn call(&self, tenant: &Slug, call: &OutwardCall) -> Result<Value, OutwardError>;
+
+    /// Calls a tool of a server once, with the secrets of this tenant, if it is what was pinned: what it says of itself is
+    /// read in front of the call. The result is JSON, or a text.
+    async fn use_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError>;
 }

@@ -3,7 +3,7 @@
 use crate::{
     asset::{
         canonical::Checksum,
-        content::{ModelPolicy, Tool},
+        content::{ModelPolicy, Tool, mcp_server::McpServer},
         kind::AssetKind,
     },
     execution::{
@@ -13,6 +13,7 @@ use crate::{
     flow::{Action, Flow},
     guardrail::Guardrails,
     hook::{Handler, Hook, Hooks},
+    id::AssetId,
     memory::BoundMemory,
     policy::{CompiledPolicy, Obligation, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
     prompt::composition::ComposedPrompt,
@@ -84,6 +85,19 @@ pub struct BoundTool {
     pub source: Source,
     /// What it says.
     pub tool: Tool,
+    /// The server that it is a tool of, where it is one of a server.
+    pub server: Option<BoundServer>,
+}
+
+/// A server of tools, of the version that the release has frozen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BoundServer {
+    /// The asset.
+    pub asset: AssetId,
+    /// The version, slug and label.
+    pub reference: String,
+    /// What it says.
+    pub server: McpServer,
 }
 
 impl BoundTool {

@@ -293,7 +293,10 @@ mod tests {
 
     #[test]
     fn what_tools_gave_comes_back_as_it_went() {
-        let failures = OutwardError::ALL.map(ToolFailure::Call).into_iter().chain([ToolFailure::OutcomeUnknown]);
+        let failures = OutwardError::ALL
+            .map(ToolFailure::Call)
+            .into_iter()
+            .chain([ToolFailure::Drifted, ToolFailure::OutcomeUnknown]);
         let values = [json!(null), json!("text"), json!({"text": "a", "error": "b"})];
         for result in failures.map(Err).chain(values.map(Ok)) {
             let kept = serde_json::to_string(&KeptAnswer::of_tool("agent", &result)).unwrap();

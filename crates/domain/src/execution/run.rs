@@ -29,7 +29,7 @@ use crate::{
     evidence::{RecordedDecision, lineage::UntrustedReason},
     flow::{Action, Next, Output, Step, StepKind, allowance::Allowance, reference::Template},
     guardrail::LOOK_BYTES,
-    id::DecisionId,
+    id::{AssetId, DecisionId},
     policy::{self, Obligation, PolicyDecision},
     time::Timestamp,
 };
@@ -85,6 +85,8 @@ pub struct Run<'a> {
     hook_calls: u32,
     /// Calls that agents wanted so far, whichever step they are of.
     tool_calls: u32,
+    /// Servers of which no tool is called any more.
+    set_apart: BTreeSet<AssetId>,
     /// The documents that were retrieved.
     citable: BTreeSet<String>,
     conversing: Conversing,
@@ -135,6 +137,7 @@ impl<'a> Run<'a> {
             looks_left: LOOK_BYTES,
             hook_calls: 0,
             tool_calls: 0,
+            set_apart: BTreeSet::new(),
             citable: BTreeSet::new(),
             conversing: Conversing::No,
             told_routes: false,

@@ -18,7 +18,7 @@ use fairway_domain::{
         provider::{Completion, ProviderError, ToolCall},
         routing::{Answer as Came, Attempt, Embedding, Question, Routing, Wanted},
         run::{Cut, Ended, Outside, Recollection, Run, Subject, Turn},
-        tool::{ToolFailure, ToolRequest},
+        tool::{Outgoing, ToolFailure, ToolRequest},
     },
     flow::{Flow, FlowProblem, parse_yaml},
     guardrail::Guardrails,
@@ -218,7 +218,7 @@ fn tools(scenario: &Scenario) -> Vec<BoundTool> {
             checksum: Checksum::of(text.as_bytes()),
             size_bytes: u64::try_from(text.len()).unwrap(),
         };
-        BoundTool { slug, source, tool }
+        BoundTool { slug, source, tool, server: None }
     });
     made.collect()
 }
@@ -374,7 +374,9 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
 }
 
 fn tell_tool(request: &ToolRequest, told: &mut String) {
-    let OutwardCall { address, path, method, said, call_id, .. } = &request.call;
+    let Outgoing::Address(OutwardCall { address, path, method, said, call_id, .. }) = &request.call else {
+        panic!("scenarios bind no servers of tools");
+    };
     let number = call_id.rsplit('.').next().unwrap_or_default();
     let said = Value::Object(said.clone());
     writeln!(told, "call {number}: {} {address}{path} with {said}, a second one {:?}", method.as_str(), request.repeat)

@@ -11,7 +11,7 @@ use fairway_domain::{
         retrieval::{Lookup, Retrieved, Unretrieved},
         routing::Embedding,
     },
-    id::{ReleaseId, WorkspaceId},
+    id::{ReleaseId, RequestId, WorkspaceId},
     knowledge::contract::{AccessMode, Asked, ContractDecision},
     memory::MemoryPlace,
     slug::Slug,
@@ -30,6 +30,8 @@ pub(super) struct Reader<'r> {
     pub(super) environment: &'r Slug,
     /// Whose conversation it is, where it is one that can be remembered.
     pub(super) conversation: Option<MemoryPlace>,
+    /// Who asked for the run, by which request.
+    pub(super) sender: (ActorRef, RequestId),
     principals: Vec<ActorRef>,
 }
 
@@ -39,11 +41,12 @@ impl<'r> Reader<'r> {
         (release, environment): (ReleaseId, &'r Slug),
         plan: &'r RunPlan,
         (facts, conversation): (&RunFacts, Option<MemoryPlace>),
+        sender: (ActorRef, RequestId),
     ) -> Self {
         let names = std::iter::once(&facts.actor).chain(&facts.groups);
         // A name that is none is nobody's, and no contract can name it.
         let principals = names.filter_map(|name| ActorRef::parse(name).ok()).collect();
-        Self { scope, plan, workspace, release, environment, conversation, principals }
+        Self { scope, plan, workspace, release, environment, conversation, sender, principals }
     }
 
     fn asked(&self, mode: AccessMode) -> Asked<'_> {

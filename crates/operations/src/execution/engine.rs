@@ -10,7 +10,7 @@ use fairway_domain::{
         provider::{Completion, EmbeddingCall, Listener, ProviderError, ProviderFailure, RoutePoint},
         routing::{Answer, Attempt, Question, Wanted},
         run::{Cut, Recollection, Run, Turn},
-        tool::{ToolFailure, ToolRequest, ToolResult},
+        tool::{McpError, Outgoing, ToolFailure, ToolRequest, ToolResult},
     },
     flow::Step,
     knowledge::contract::AccessMode,
@@ -158,7 +158,12 @@ impl<'s> Keeper<'s> {
 
     /// Calls a tool, unless that was done. Where an earlier worker kept what came before and no more, nobody knows whether
     /// it was: then a call that may not be repeated is never made.
-    async fn call_tool(&mut self, run: &mut Run<'_>, request: &ToolRequest) -> Result<ToolResult, Cut> {
+    async fn call_tool(
+        &mut self,
+        run: &mut Run<'_>,
+        request: &ToolRequest,
+        reader: &Reader<'_>,
+    ) -> Result<ToolResult, Cut> {
         let step = run.asking().map(|step| step.id.clone());
         let replayed = self.replays;
         if let Some(kept) = self.next_known(step.as_deref()).and_then(KeptAnswer::tool) {
@@ -169,7 +174,19 @@ impl<'s> Keeper<'s> {
         } else {
             // What came before is stored first: whoever goes on from there knows that the call may have been made.
             self.before_asking(run).await?;
-            self.services.call_outward(self.scope, &request.call).await.map_err(ToolFailure::Call)
+            match &request.call {
+                Outgoing::Address(call) => {
+                    self.services.call_outward(self.scope, call).await.map_err(ToolFailure::Call)
+                }
+                Outgoing::Server(call) => match self.services.use_tool(self.scope, call).await {
+                    Err(McpError::Drifted(found)) => {
+                        self.services.say_drifted(call, found.as_ref(), (self.held.execution_id, reader)).await?;
+                        Err(ToolFailure::Drifted)
+                    }
+                    Err(McpError::Call(error)) => Err(ToolFailure::Call(error)),
+                    Ok(given) => Ok(given),
+                },
+            }
         };
         self.answer = step.map(|step| KeptAnswer::of_tool(&step, &result));
         Ok(result)
@@ -309,7 +326,7 @@ pub(super) async fn run_to_end(
                 continue;
             }
             Turn::CallTool(request) => {
-                turn = match keeper.call_tool(run, &request).await {
+                turn = match keeper.call_tool(run, &request, reader).await {
                     Ok(result) => run.called(result),
                     Err(cut) => return Some(cut),
                 };

@@ -1,21 +1,80 @@
-//! Calls of addresses that contents name, with the secrets of the tenant whose contents they are.
+//! Calls of addresses and servers that contents name, with the secrets of the tenant whose contents they are.
 
+use super::{
+    documents::Reader,
+    engine::{FIRST_PAUSE, LONGEST_PAUSE},
+};
 use crate::Services;
 use fairway_domain::{
-    execution::outward::{OutwardCall, OutwardError},
+    asset::content::mcp_server::ToolPin,
+    audit::Stamp,
+    execution::{
+        outward::{OutwardCall, OutwardError},
+        run::Cut,
+        tool::{McpCall, McpError},
+    },
+    id::ExecutionId,
+    slug::Slug,
     tenant::TenantScope,
 };
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 impl Services {
     /// Makes a call once.
     pub(super) async fn call_outward(&self, scope: TenantScope, call: &OutwardCall) -> Result<Value, OutwardError> {
-        // A tenant's secrets lie below its slug.
+        self.outward.call(&self.whose_secrets(scope).await?, call).await
+    }
+
+    /// Calls a tool of a server once, if it is what was pinned.
+    pub(super) async fn use_tool(&self, scope: TenantScope, call: &McpCall) -> Result<Value, McpError> {
+        self.outward.use_tool(&self.whose_secrets(scope).await?, call).await
+    }
+
+    /// A tenant's secrets lie below its slug.
+    async fn whose_secrets(&self, scope: TenantScope) -> Result<Slug, OutwardError> {
         let tenant = self.stores.tenants.find(scope).await.map_err(|error| {
             tracing::error!(error = &error as &dyn std::error::Error, "the tenant of a call could not be found");
             OutwardError::Unprepared
         })?;
-        let tenant = tenant.ok_or(OutwardError::Unprepared)?;
-        self.outward.call(&tenant.slug, call).await
+        Ok(tenant.ok_or(OutwardError::Unprepared)?.slug)
+    }
+
+    /// Writes the fact that a tool is not what was pinned, again and again while the run's lease could last: the run does
+    /// not go on without it.
+    pub(super) async fn say_drifted(
+        &self,
+        call: &McpCall,
+        found: Option<&ToolPin>,
+        (execution, reader): (ExecutionId, &Reader<'_>),
+    ) -> Result<(), Cut> {
+        let (actor, request_id) = reader.sender.clone();
+        let stamp = Stamp { fact_id: self.id(), at: self.clock.now(), actor, request_id };
+        let fact = call.drifted(found, (execution, reader.workspace), &stamp);
+        let until = Instant::now() + self.settings.lease;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.stores.audit.commit_alone(reader.scope, fact.clone()).await {
+                Ok(()) => {
+                    self.wake.facts();
+                    return Ok(());
+                }
+                Err(error) if Instant::now() + pause < until => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "that a tool has drifted could not be written yet"
+                    );
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => {
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "that a tool has drifted could not be written"
+                    );
+                    return Err(Cut::LeaseLost);
+                }
+            }
+        }
     }
 }

@@ -4,13 +4,13 @@ use crate::{Failure, Services};
 use fairway_domain::{
     asset::{
         AssetVersion, VersionLabel,
-        content::{self, CheckedContent},
+        content::{self, CheckedContent, mcp_server::McpServer, tool::ToolBinding},
         kind::AssetKind,
         reference::references,
     },
     evidence::{Chain, Snapshot, SnapshotDigest},
     execution::{
-        plan::{BoundAsset, BoundTool, RunPlan, Source},
+        plan::{BoundAsset, BoundServer, BoundTool, RunPlan, Source},
         retrieval::BoundKnowledge,
         routing::{Embedding, Routing},
     },
@@ -204,8 +204,12 @@ impl Services {
                 CheckedContent::Sovereignty(content) => sovereignty = Some(content),
                 CheckedContent::Tool(tool) => {
                     compiled = compiled.saturating_add(tool.schema_bytes());
+                    let server = match tool.binding {
+                        ToolBinding::Mcp(_) => self.server(scope, (release, binding), &content).await?,
+                        ToolBinding::Http(_) | ToolBinding::Builtin(_) | ToolBinding::Unavailable => None,
+                    };
                     let slug = binding.asset_slug.to_string();
-                    tools.push(BoundTool { slug, source: source(&binding.asset_slug, &version), tool: *tool });
+                    tools.push(BoundTool { slug, source: source(&binding.asset_slug, &version), tool: *tool, server });
                 }
                 CheckedContent::Plain => {}
             }
@@ -240,6 +244,30 @@ impl Services {
             snapshot: Chain::of(release, workload).snapshot(),
             weight: weight(text, compiled),
         })
+    }
+
+    /// The server that a bound tool is one of, as the release has frozen it.
+    pub(crate) async fn server(
+        &self,
+        scope: TenantScope,
+        (release, binding): (&Release, &Binding),
+        content: &Value,
+    ) -> Result<Option<BoundServer>, Failure> {
+        let named = references(AssetKind::ToolDefinition, content);
+        let Some(reference) = named.first() else { return Ok(None) };
+        let label = reference.version.as_ref().map(VersionLabel::as_str);
+        // A release that was activated before its references were frozen has none.
+        let Some(frozen) = meant_by(&release.references, binding, &reference.slug, label) else { return Ok(None) };
+        let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
+        let (asset, version) = found.ok_or(Failure::Corrupt("a frozen reference without a version"))?;
+        if asset.kind != AssetKind::McpServer {
+            return Ok(None);
+        }
+        let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+        let server =
+            McpServer::parse(&content).map_err(|_| Failure::Corrupt("a server of tools that cannot be read"))?;
+        let reference = format!("{}@{}", asset.slug, version.version_label);
+        Ok(Some(BoundServer { asset: asset.asset_id, reference, server }))
     }
 
     /// A bound hook, with the policy bundle that its handler means, and the bytes of that.

@@ -168,7 +168,8 @@ impl Running {
         }
         let place = (self.scope, accepted.workspace_id);
         let under = (accepted.release_id, &accepted.environment);
-        let reader = Reader::new(place, under, &self.plan.plan, (&self.facts, conversation));
+        let sender = (accepted.submitter.clone(), accepted.sender.request_id);
+        let reader = Reader::new(place, under, &self.plan.plan, (&self.facts, conversation), sender);
         let cut = if self.cancelled_by.get().is_some() {
             Some(Cut::Cancelled)
         } else {

@@ -118,9 +118,14 @@ impl Services {
                 AssetKind::ModelConfig => legacy = Some(binding),
                 AssetKind::ToolDefinition => {
                     let said = self.said(scope, binding).await?;
-                    let Said::Tool { name, is_available } = &*said else { return Err(OTHER_KIND) };
+                    let Said::Tool { name, behind } = &*said else { return Err(OTHER_KIND) };
+                    let is_available = match behind {
+                        Behind::Here => true,
+                        Behind::Nothing => false,
+                        Behind::Server => self.offers(scope, (release, binding), name).await?,
+                    };
                     let (slug, name) = (binding.asset_slug.to_string(), name.clone());
-                    standing.tools.push(ToolStanding { slug, name, is_available: *is_available });
+                    standing.tools.push(ToolStanding { slug, name, is_available });
                 }
                 AssetKind::PromptTemplate
                 | AssetKind::KnowledgeBase
@@ -168,6 +173,23 @@ impl Services {
             }));
         }
         Ok(controls)
+    }
+
+    /// Whether a server of tools can be reached and lets this one of its tools be called.
+    async fn offers(
+        &self,
+        scope: TenantScope,
+        (release, binding): (&Release, &Binding),
+        tool: &str,
+    ) -> Result<bool, Failure> {
+        if !release.references.iter().any(|reference| reference.from == binding.asset_version_id) {
+            // Which server a draft means is settled when it leaves draft.
+            return Ok(true);
+        }
+        let content = self.bound_version(scope, binding).await?.content();
+        let content = content.map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+        let bound = self.server(scope, (release, binding), &content).await?;
+        Ok(bound.is_some_and(|bound| bound.server.way.is_some() && bound.server.allows(tool)))
     }
 
     /// A route stands if the bound version approves it, its asset is active, and no later version takes it back.
@@ -247,8 +269,8 @@ pub(crate) enum Said {
     Route(Option<String>),
     /// Obligations that a policy may impose and this server cannot fulfil.
     Obligations(Vec<String>),
-    /// A tool, and whether this server can call what stands behind it.
-    Tool { name: String, is_available: bool },
+    /// A tool, and what stands behind it.
+    Tool { name: String, behind: Behind },
     /// What this server cannot do of guardrails or a hook, by JSON pointers.
     Controls(Vec<String>),
     /// What a workload profile asks of approvals.
@@ -256,6 +278,17 @@ pub(crate) enum Said {
     /// JSON pointers to what a memory asks for and this server cannot do.
     Memory(Vec<&'static str>),
     /// Nothing.
+    Nothing,
+}
+
+/// What stands behind a tool, as far as its own content says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Behind {
+    /// What this server can call.
+    Here,
+    /// A server of tools, which says the rest.
+    Server,
+    /// What this server does not call.
     Nothing,
 }
 
@@ -296,7 +329,12 @@ fn flow_standing(content: &Value) -> FlowStanding {
 
 fn tool(content: &Value) -> Result<Said, Failure> {
     let tool = Tool::parse(content).map_err(|_| Failure::Corrupt("a stored tool that cannot be read"))?;
-    Ok(Said::Tool { is_available: tool.binding != ToolBinding::Unavailable, name: tool.name })
+    let behind = match tool.binding {
+        ToolBinding::Http(_) | ToolBinding::Builtin(_) => Behind::Here,
+        ToolBinding::Mcp(_) => Behind::Server,
+        ToolBinding::Unavailable => Behind::Nothing,
+    };
+    Ok(Said::Tool { name: tool.name, behind })
 }
 
 fn approved_route(kind: AssetKind, content: &Value) -> Option<String> {

@@ -432,6 +432,8 @@ fn promises_to_fail_closed_are_named_until_something_keeps_them() {
     assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": ["read"]})), ["/allowed_tools"]);
     assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": []})), ["/allowed_tools"], "not even one");
     assert_eq!(promises(AssetKind::McpServer, json!({"tool_pins": {"read": "0"}})), ["/tool_pins"]);
+    let strict = json!({"on_drift": "deny", "denied_tools": ["drop"], "tool_pins": {"read": "0"}, "egress_hosts": []});
+    assert!(unenforced_promises(AssetKind::McpServer, &strict, Reach::Meant).is_empty(), "runs keep what a tool means");
     for kind in [AssetKind::McpServer, AssetKind::ConnectorDefinition] {
         assert_eq!(promises(kind, json!({"egress_hosts": ["a.example"]})), ["/egress_hosts"], "{kind}");
         assert_eq!(promises(kind, json!({"egress_hosts": []})), ["/egress_hosts"], "{kind}: none at all");

@@ -1,6 +1,6 @@
 //! Tools: what a model may call, what it may say to them, and what stands behind them.
 
-use super::{ContentProblem, embedded::EmbeddedSchema};
+use super::{ContentProblem, embedded::EmbeddedSchema, mcp_server::ToolPin};
 use crate::{
     execution::outward::{LONGEST, Method},
     secret::SecretRef,
@@ -35,6 +35,8 @@ pub struct Tool {
 pub enum ToolBinding {
     /// An address.
     Http(HttpBinding),
+    /// A tool of a server that speaks the Model Context Protocol. Which server, the release has frozen.
+    Mcp(McpBinding),
     /// A tool of this service.
     Builtin(Builtin),
     /// Something that this server does not call in runs.
@@ -53,6 +55,17 @@ pub struct HttpBinding {
     /// What opens it.
     pub secret: Option<SecretRef>,
     /// Hosts that it may lead to; `None` where every one is as good as another.
+    pub hosts: Option<Vec<String>>,
+}
+
+/// A tool of a server, which has the same name there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct McpBinding {
+    /// What this definition says of it.
+    pub pin: ToolPin,
+    /// What opens the server for this tool; what the server's definition says where there is nothing.
+    pub secret: Option<SecretRef>,
+    /// Hosts that the server may be at; `None` where every one is as good as another.
     pub hosts: Option<Vec<String>>,
 }
 
@@ -128,12 +141,15 @@ impl Tool {
         let repeats = reads_only || definition.annotations.idempotent.unwrap_or(false);
         let time = definition.timeout_ms.as_ref().and_then(Value::as_f64).map(|time| time / 1_000.0);
         let hosts = definition.egress_hosts;
+        let described = definition.description.as_deref().unwrap_or_default();
+        let pin = || ToolPin::of(&definition.name, described, &definition.input_schema);
+        let binding = definition.binding.read(hosts, pin).ok_or_else(refused)?;
         Ok(Self {
             description: definition.description.or(definition.title).unwrap_or_default(),
             input: schema(&definition.input_schema)?,
             output: definition.output_schema.as_ref().map(schema).transpose()?,
             input_schema: definition.input_schema,
-            binding: definition.binding.read(hosts).ok_or_else(refused)?,
+            binding,
             repeat: if repeats { Repeat::Harmless } else { Repeat::Unsafe },
             // Who says nothing of a tool that changes things may well mean one that destroys (MCP: `destructiveHint`).
             is_destructive: definition.annotations.destructive.unwrap_or(!reads_only),
@@ -182,15 +198,17 @@ impl PartialEq for Tool {
 }
 
 impl Binding {
-    fn read(self, hosts: Option<Vec<String>>) -> Option<ToolBinding> {
+    fn read(self, hosts: Option<Vec<String>>, pin: impl FnOnce() -> Option<ToolPin>) -> Option<ToolBinding> {
+        let secret = self.secret_ref.map(|text| SecretRef::parse(&text)).transpose().ok()?;
         Some(match (self.kind.as_str(), self.target.as_str()) {
             ("http", Some(address)) => ToolBinding::Http(HttpBinding {
                 address: address.to_owned(),
                 path: self.path.unwrap_or_default(),
                 method: self.method.map_or(Some(Method::Post), |method| Method::parse(&method))?,
-                secret: self.secret_ref.map(|text| SecretRef::parse(&text)).transpose().ok()?,
+                secret,
                 hosts,
             }),
+            ("mcp", None) => ToolBinding::Mcp(McpBinding { pin: pin()?, secret, hosts }),
             ("builtin", Some("query_knowledge_base")) => ToolBinding::Builtin(Builtin::QueryKnowledgeBase),
             _ => ToolBinding::Unavailable,
         })
@@ -257,7 +275,8 @@ mod tests {
             (json!({"kind": "builtin", "ref": "query_knowledge_base"}), true),
             (json!({"kind": "builtin", "ref": "execute_flow"}), false),
             (json!({"kind": "http", "ref": {"slug": "a-connector"}}), false),
-            (json!({"kind": "mcp", "ref": {"slug": "a-server"}}), false),
+            (json!({"kind": "mcp", "ref": {"slug": "a-server"}}), true),
+            (json!({"kind": "code", "ref": {"slug": "a-skill"}}), false),
         ] {
             let tool = tool(&json!({"binding": binding}));
             assert_eq!(tool.binding != ToolBinding::Unavailable, available, "{binding}");

@@ -11,14 +11,17 @@ use super::{
     turn::{Awaits, Reached, Waiting},
 };
 use crate::{
-    asset::content::tool::{Builtin, HttpBinding, ToolBinding},
+    asset::content::{
+        mcp_server::{McpWay, OnDrift},
+        tool::{Builtin, HttpBinding, McpBinding, ToolBinding},
+    },
     execution::{
         Payload,
         outward::OutwardCall,
-        plan::BoundTool,
+        plan::{BoundServer, BoundTool},
         provider::{Message, MessageRole, ToolCall, ToolOffer},
         routing::Answer,
-        tool::{ToolRequest, ToolResult},
+        tool::{McpCall, Outgoing, ToolFailure, ToolRequest, ToolResult},
     },
     flow::{Step, ToolChoice},
 };
@@ -207,7 +210,20 @@ impl<'a> Run<'a> {
         match &bound.tool.binding {
             ToolBinding::Http(http) => {
                 self.waiting = Some(Waiting { step, began, awaits: Awaits::Tool });
-                let call = http_call(http, said, call_id, bound.tool.time);
+                let call = Outgoing::Address(http_call(http, said, call_id, bound.tool.time));
+                Turn::CallTool(Box::new(ToolRequest { call, repeat: bound.tool.repeat }))
+            }
+            ToolBinding::Mcp(binding) => {
+                let way = bound.server.as_ref().and_then(|bound| Some((bound, bound.server.way.as_ref()?)));
+                let Some((server, way)) = way else { return self.tool_refused(walking, "tool_unavailable") };
+                if !server.server.allows(&bound.tool.name) {
+                    return self.tool_refused(walking, "tool_not_allowed");
+                }
+                if self.set_apart.contains(&server.asset) {
+                    return self.tool_refused(walking, "tool_quarantined");
+                }
+                self.waiting = Some(Waiting { step, began, awaits: Awaits::Tool });
+                let call = Outgoing::Server(mcp_call((bound, binding), (server, way), said, call_id));
                 Turn::CallTool(Box::new(ToolRequest { call, repeat: bound.tool.repeat }))
             }
             ToolBinding::Builtin(Builtin::QueryKnowledgeBase) => {
@@ -231,7 +247,15 @@ impl<'a> Run<'a> {
         match result {
             Ok(given) if self.allowance.take_for(&given).is_ok() => self.tool_answered(walking, given),
             Ok(_) => self.go_on(step, began, Err(StepFailure::NoRoom)),
-            Err(failure) => self.tool_refused(walking, failure.code()),
+            Err(failure) => {
+                let server = self.under_way().and_then(|call| call.tool?.server.as_ref());
+                if let Some(server) = server.filter(|bound| bound.server.on_drift == OnDrift::Quarantine)
+                    && failure == ToolFailure::Drifted
+                {
+                    self.set_apart.insert(server.asset);
+                }
+                self.tool_refused(walking, failure.code())
+            }
         }
     }
 
@@ -364,5 +388,24 @@ fn http_call(http: &HttpBinding, said: Map<String, Value>, call_id: String, time
         call_id,
         time,
         hosts: http.hosts.clone(),
+    }
+}
+
+fn mcp_call(
+    (bound, binding): (&BoundTool, &McpBinding),
+    (server, way): (&BoundServer, &McpWay),
+    said: Map<String, Value>,
+    call_id: String,
+) -> McpCall {
+    let tool = &bound.tool;
+    let bearer = binding.secret.clone().or_else(|| way.bearer.clone());
+    McpCall {
+        server: (server.asset, server.reference.clone()),
+        way: McpWay { bearer, time: way.time.min(tool.time), ..way.clone() },
+        hosts: binding.hosts.clone(),
+        tool: tool.name.clone(),
+        said,
+        call_id,
+        pin: server.server.pin(&tool.name, &binding.pin).clone(),
     }
 }

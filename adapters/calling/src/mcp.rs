@@ -1,0 +1,315 @@
+//! Calls tools of servers that speak the Model Context Protocol, by its official SDK over the guard of what leaves.
+//!
+//! Each call is a conversation of its own: begin, look whether the tool is what was pinned, call it. Nothing is kept
+//! between two calls, so that no tool changes behind a look that was taken earlier.
+
+use crate::{GuardedCaller, is_among, readable, told};
+use fairway_domain::{
+    asset::content::mcp_server::{Opening, ToolPin},
+    execution::{
+        outward::{LONGEST, MOST, OutwardError},
+        tool::{McpCall, McpError},
+    },
+    json,
+    slug::Slug,
+};
+use fairway_egress::{
+    Call, EgressError, Endpoint, Limits, Method, StatusCode,
+    header::{self, HeaderMap, HeaderName, HeaderValue},
+};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
+use rmcp::{
+    ClientHandler, RoleClient, ServiceError,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
+        ClientJsonRpcMessage, ContentBlock, Implementation, PaginatedRequestParams, ProtocolVersion,
+        ServerJsonRpcMessage, Tool,
+    },
+    service::{ClientLifecycleMode, Peer, serve_client_with_lifecycle},
+    transport::{
+        StreamableHttpClientTransport,
+        common::client_side_sse::NeverRetry,
+        streamable_http_client::{
+            SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
+            StreamableHttpPostResponse,
+        },
+    },
+};
+use serde_json::Value;
+use sse_stream::{Sse, SseStream};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// Most bytes of one answer: lists of tools are longer than what a tool may give.
+const MOST_LISTED: usize = 1 << 20;
+/// Pages of a list of tools that are read.
+const PAGES: usize = 20;
+/// By which servers name what they keep of a conversation.
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+
+impl GuardedCaller {
+    pub(crate) async fn tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError> {
+        let way = &call.way;
+        for hosts in [&way.hosts, &call.hosts].into_iter().flatten() {
+            if !is_among(hosts, &way.address) {
+                return Err(OutwardError::Forbidden.into());
+            }
+        }
+        let limits = Limits { time: LONGEST, body: MOST_LISTED };
+        let endpoint = self.guard.endpoint(&way.address, limits).map_err(told)?;
+        let mut headers = HeaderMap::new();
+        for (name, reference) in &way.headers {
+            let name = HeaderName::try_from(name.as_str()).map_err(|_| OutwardError::Forbidden)?;
+            headers.insert(name, self.secret_header(tenant, reference, "").await?);
+        }
+        if let Some(reference) = &way.bearer {
+            headers.insert(header::AUTHORIZATION, self.secret_header(tenant, reference, "Bearer ").await?);
+        }
+        let named = HeaderValue::from_str(&call.call_id).map_err(|_| OutwardError::Forbidden)?;
+        headers.insert(HeaderName::from_static("idempotency-key"), named);
+        let wire = Wire { endpoint, headers, broke: Arc::default() };
+        let broke = Arc::clone(&wire.broke);
+        converse(wire, call).await.map_err(|error| match error {
+            // The SDK says that something broke, and the wire why.
+            McpError::Call(OutwardError::Broken) => {
+                let why = broke.lock().unwrap_or_else(PoisonError::into_inner).take();
+                why.unwrap_or(OutwardError::Broken).into()
+            }
+            McpError::Call(_) | McpError::Drifted(_) => error,
+        })
+    }
+}
+
+async fn converse(wire: Wire, call: &McpCall) -> Result<Value, McpError> {
+    let mut config = StreamableHttpClientTransportConfig::with_uri(call.way.address.as_str());
+    config.retry_config = Arc::new(NeverRetry::default());
+    config.reinit_on_expired_session = false;
+    config.max_sse_event_size = MOST_LISTED;
+    let transport = StreamableHttpClientTransport::with_client(wire, config);
+    let [handshake, discovery] = [ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
+    let lifecycle = match call.way.opening {
+        Opening::Handshake => ClientLifecycleMode::Initialize,
+        Opening::Discovery => ClientLifecycleMode::Discover { preferred_versions: vec![discovery] },
+    };
+    let myself = Implementation::new("fairway", env!("CARGO_PKG_VERSION"));
+    let me = Caller(ClientConfig::new(ClientCapabilities::default(), myself).with_protocol_version(handshake));
+    let mut running = serve_client_with_lifecycle(me, transport, lifecycle).await.map_err(|error| {
+        tracing::info!(error = &error as &dyn std::error::Error, "a server of tools did not begin");
+        OutwardError::Broken
+    })?;
+    let result = look_and_call(running.peer(), call).await;
+    let _closed = running.close().await;
+    result
+}
+
+async fn look_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Value, McpError> {
+    if let (Some(agreed), Some(may)) = (peer.peer_info(), &call.way.revisions)
+        && !may.iter().any(|revision| revision == agreed.protocol_version.as_str())
+    {
+        return Err(OutwardError::Refused.into());
+    }
+    let found = find(peer, &call.tool).await?;
+    let found = found.and_then(|tool| {
+        let schema = Value::Object(tool.input_schema.as_ref().clone());
+        ToolPin::of(&tool.name, tool.description.as_deref().unwrap_or_default(), &schema)
+    });
+    if found.as_ref() != Some(&call.pin) {
+        return Err(McpError::Drifted(found));
+    }
+    let params = CallToolRequestParams::new(call.tool.clone()).with_arguments(call.said.clone());
+    match peer.call_tool_once(params).await.map_err(|error| failed(&error))? {
+        CallToolResponse::Complete(result) => Ok(given(result)?),
+        // Nobody is there who could be asked, or come back for it.
+        CallToolResponse::InputRequired(_) | CallToolResponse::Task(_) => Err(OutwardError::Refused.into()),
+        _ => Err(OutwardError::Malformed.into()),
+    }
+}
+
+async fn find(peer: &Peer<RoleClient>, name: &str) -> Result<Option<Tool>, McpError> {
+    let mut cursor = None;
+    for _ in 0..PAGES {
+        let params = PaginatedRequestParams::default().with_cursor(cursor);
+        let page = peer.list_tools(Some(params)).await.map_err(|error| failed(&error))?;
+        let mut named = page.tools.into_iter().filter(|tool| tool.name == name);
+        match (named.next(), named.next()) {
+            (Some(tool), None) => return Ok(Some(tool)),
+            // Which of two would be called, nobody can say.
+            (Some(_), Some(_)) => return Ok(None),
+            (None, _) => cursor = page.next_cursor,
+        }
+        if cursor.is_none() {
+            return Ok(None);
+        }
+    }
+    Ok(None)
+}
+
+/// What a tool gave: its structured result, or its words. The bounds of what addresses answer hold for it too.
+fn given(result: CallToolResult) -> Result<Value, OutwardError> {
+    if result.is_error == Some(true) {
+        tracing::info!("a tool of a server says that it failed");
+        return Err(OutwardError::Refused);
+    }
+    let given = match result.structured_content {
+        Some(value) => value,
+        None => {
+            let words = result.content.into_iter().map(|block| match block {
+                ContentBlock::Text(text) => Ok(readable(text.text)),
+                ContentBlock::Image(_)
+                | ContentBlock::Audio(_)
+                | ContentBlock::Resource(_)
+                | ContentBlock::ResourceLink(_) => Err(OutwardError::Malformed),
+                _ => Err(OutwardError::Malformed),
+            });
+            Value::String(words.collect::<Result<Vec<_>, _>>()?.join("\n"))
+        }
+    };
+    let bytes = serde_json::to_vec(&given).map_err(|_| OutwardError::Malformed)?;
+    if bytes.len() > MOST {
+        return Err(OutwardError::TooLong);
+    }
+    // What nothing here can keep is no result.
+    json::read(&bytes).map_err(|_| OutwardError::Malformed)
+}
+
+fn failed(error: &ServiceError) -> OutwardError {
+    tracing::info!(error = error as &dyn std::error::Error, "a conversation with a server of tools broke off");
+    match error {
+        ServiceError::McpError(_) => OutwardError::Refused,
+        ServiceError::UnexpectedResponse => OutwardError::Malformed,
+        ServiceError::TransportSend(_)
+        | ServiceError::TransportClosed
+        | ServiceError::SubscriptionLagged { .. }
+        | ServiceError::Cancelled { .. }
+        | ServiceError::Timeout { .. }
+        | ServiceError::InputRequiredRoundsExceeded { .. }
+        | _ => OutwardError::Broken,
+    }
+}
+
+/// Who this server is to others. It offers them nothing: no model to ask, no files, no person.
+struct Caller(ClientConfig);
+
+impl ClientHandler for Caller {
+    fn get_info(&self) -> ClientConfig {
+        self.0.clone()
+    }
+}
+
+/// The wire below a conversation. Nothing on it is sent twice.
+#[derive(Clone)]
+struct Wire {
+    endpoint: Endpoint,
+    headers: HeaderMap,
+    /// Why it broke, where it did.
+    broke: Arc<Mutex<Option<OutwardError>>>,
+}
+
+type WireError = StreamableHttpError<EgressError>;
+
+impl Wire {
+    fn broken(&self, why: OutwardError) {
+        self.broke.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    }
+
+    fn gone(&self, error: EgressError) -> WireError {
+        self.broken(told(error));
+        StreamableHttpError::Client(error)
+    }
+
+    fn odd(&self, why: OutwardError) -> WireError {
+        self.broken(why);
+        StreamableHttpError::UnexpectedServerResponse("an answer that is none".into())
+    }
+
+    async fn post(
+        &self,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        said: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, WireError> {
+        let mut headers = self.headers.clone();
+        headers.extend(said);
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(session) = session {
+            let session = HeaderValue::from_str(&session).map_err(|_| self.odd(OutwardError::Malformed))?;
+            headers.insert(SESSION, session);
+        }
+        let body = serde_json::to_vec(&message)?;
+        let call = Call { method: Method::POST, path: String::new(), headers, body: body.into() };
+        let answer = self.endpoint.send(call).await.map_err(|error| self.gone(error))?;
+        let status = answer.status();
+        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if !status.is_success() {
+            tracing::info!(status = status.as_u16(), "a server of tools answered with a refusal");
+            return Err(self.odd(OutwardError::Refused));
+        }
+        let session = answer.headers().get(SESSION).and_then(|session| session.to_str().ok()).map(str::to_owned);
+        let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match kind.as_str() {
+            "text/event-stream" => {
+                let wire = self.clone();
+                let body = answer.body().inspect_err(move |error| wire.broken(told(*error)));
+                Ok(StreamableHttpPostResponse::Sse(SseStream::from_bytes_stream(body).boxed(), session))
+            }
+            "application/json" => {
+                let whole = answer.whole().await.map_err(|error| self.gone(error))?;
+                // Names that stand twice mean one thing here and another there.
+                let document = json::read(&whole).map_err(|_| self.odd(OutwardError::Malformed))?;
+                let message: ServerJsonRpcMessage =
+                    serde_json::from_value(document).map_err(|_| self.odd(OutwardError::Malformed))?;
+                Ok(StreamableHttpPostResponse::Json(message, session))
+            }
+            _ if matches!(message, ClientJsonRpcMessage::Notification(_)) => Ok(StreamableHttpPostResponse::Accepted),
+            _ => Err(self.odd(OutwardError::Malformed)),
+        }
+    }
+}
+
+impl StreamableHttpClient for Wire {
+    type Error = EgressError;
+
+    async fn post_message(
+        &self,
+        _: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, WireError> {
+        self.post(message, session, headers).await
+    }
+
+    async fn delete_session(
+        &self,
+        _: Arc<str>,
+        session: Arc<str>,
+        _: Option<String>,
+        said: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), WireError> {
+        let mut headers = self.headers.clone();
+        headers.extend(said);
+        let session = HeaderValue::from_str(&session).map_err(|_| self.odd(OutwardError::Malformed))?;
+        headers.insert(SESSION, session);
+        let call = Call { method: Method::DELETE, path: String::new(), headers, body: Vec::new().into() };
+        self.endpoint.send(call).await.map(|_| ()).map_err(StreamableHttpError::Client)
+    }
+
+    /// Answers come with their requests. What broke off is not asked for again.
+    async fn get_stream(
+        &self,
+        _: Arc<str>,
+        _: Option<Arc<str>>,
+        _: Option<String>,
+        _: Option<String>,
+        _: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, WireError> {
+        Err(StreamableHttpError::ServerDoesNotSupportSse)
+    }
+}

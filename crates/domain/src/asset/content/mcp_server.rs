@@ -1,0 +1,268 @@
+//! Servers of tools that speak the Model Context Protocol: where they are, what opens them, which of their tools may be
+//! called, and what each of those said of itself when it was reviewed.
+
+use super::ContentProblem;
+use crate::{asset::canonical::Canonical, execution::outward::LONGEST, secret::SecretRef};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    time::Duration,
+};
+
+/// Revisions of the protocol that this server speaks to others: the last with a handshake, and the present one.
+pub const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
+
+/// A server of tools, as its definition says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct McpServer {
+    /// How it is reached; `None` where this server cannot reach it.
+    pub way: Option<McpWay>,
+    /// What a changed tool means.
+    pub on_drift: OnDrift,
+    allowed: Option<BTreeSet<String>>,
+    denied: BTreeSet<String>,
+    pins: BTreeMap<String, ToolPin>,
+}
+
+/// The way to a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct McpWay {
+    /// The address.
+    pub address: String,
+    /// Headers, and where their values are kept.
+    pub headers: Vec<(String, SecretRef)>,
+    /// What opens it, sent as a bearer token.
+    pub bearer: Option<SecretRef>,
+    /// Hosts that it may lead to; `None` where every one is as good as another.
+    pub hosts: Option<Vec<String>>,
+    /// Longest time of a call with all that belongs to it.
+    pub time: Duration,
+    /// The revision that is spoken first.
+    pub opening: Opening,
+    /// Revisions that may be agreed on; `None` where any is as good as another.
+    pub revisions: Option<Vec<String>>,
+}
+
+/// How a conversation with a server begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opening {
+    /// By a handshake, as all revisions before 2026-07-28 want it.
+    Handshake,
+    /// By asking what it is. Every request names the revision by itself.
+    Discovery,
+}
+
+/// What a tool that is not what it was means for a run.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDrift {
+    /// That call is not made.
+    #[default]
+    Deny,
+    /// Neither is any other of a tool of that server, until the run has ended.
+    Quarantine,
+}
+
+/// A digest of what a tool says of itself: SHA-256 over the canonical JSON (RFC 8785) of `name`, `description` and
+/// `input_schema`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ToolPin(String);
+
+impl ToolPin {
+    /// The digest of a tool that says this; `None` where it says something that has no canonical form.
+    #[must_use]
+    pub fn of(name: &str, description: &str, input_schema: &Value) -> Option<Self> {
+        let said = json!({ "name": name, "description": description, "input_schema": input_schema });
+        let canonical = Canonical::of(&said).ok()?;
+        let mut hex = String::with_capacity(64);
+        for byte in Sha256::digest(canonical.bytes()) {
+            write!(hex, "{byte:02x}").ok()?;
+        }
+        Some(Self(hex))
+    }
+
+    /// A digest as content spells it.
+    #[must_use]
+    pub fn spelled(text: &str) -> Self {
+        Self(text.strip_prefix("sha256:").unwrap_or(text).to_owned())
+    }
+
+    /// Its spelling: 64 hexadecimal digits.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[derive(Deserialize)]
+struct Definition {
+    transport: Transport,
+    #[serde(default)]
+    auth: Auth,
+    protocol_versions: Option<Vec<String>>,
+    allowed_tools: Option<BTreeSet<String>>,
+    #[serde(default)]
+    denied_tools: BTreeSet<String>,
+    #[serde(default)]
+    tool_pins: BTreeMap<String, String>,
+    #[serde(default)]
+    on_drift: OnDrift,
+    egress_hosts: Option<Vec<String>>,
+    timeout_ms: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Transport {
+    r#type: String,
+    url: Option<String>,
+    #[serde(default)]
+    headers: Vec<Header>,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    name: String,
+    secret_ref: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Auth {
+    r#type: Option<String>,
+    secret_ref: Option<String>,
+}
+
+impl McpServer {
+    /// Reads content that has passed the checks of its kind.
+    ///
+    /// # Errors
+    /// When it is no server of tools.
+    pub fn parse(content: &Value) -> Result<Self, Vec<ContentProblem>> {
+        let refused = || vec![ContentProblem::new("", "invalid_content", "the content is no server of tools")];
+        let mut definition = Definition::deserialize(content).map_err(|_| refused())?;
+        let pins = std::mem::take(&mut definition.tool_pins);
+        Ok(Self {
+            on_drift: definition.on_drift,
+            allowed: definition.allowed_tools.take(),
+            denied: std::mem::take(&mut definition.denied_tools),
+            pins: pins.into_iter().map(|(tool, pin)| (tool, ToolPin::spelled(&pin))).collect(),
+            way: definition.way().ok_or_else(refused)?,
+        })
+    }
+
+    /// Whether a tool of it may be called.
+    #[must_use]
+    pub fn allows(&self, tool: &str) -> bool {
+        !self.denied.contains(tool) && self.allowed.as_ref().is_none_or(|allowed| allowed.contains(tool))
+    }
+
+    /// What a tool of it has to be: as reviewed, or else as the release's definition of it says.
+    #[must_use]
+    pub fn pin<'p>(&'p self, tool: &str, defined: &'p ToolPin) -> &'p ToolPin {
+        self.pins.get(tool).unwrap_or(defined)
+    }
+}
+
+impl Definition {
+    /// `Some(None)` of a server that cannot be reached from here.
+    #[expect(clippy::option_option, reason = "what cannot be read is not what cannot be reached")]
+    fn way(self) -> Option<Option<McpWay>> {
+        let secret = |text: &String| SecretRef::parse(text).ok();
+        let bearer = match self.auth.r#type.as_deref() {
+            None | Some("none") => None,
+            Some("bearer") => Some(self.auth.secret_ref.as_ref().and_then(secret)?),
+            Some(_) => return Some(None),
+        };
+        let is_spoken = |revision: &String| REVISIONS.contains(&revision.as_str());
+        let spoken = self.protocol_versions.as_ref().is_none_or(|named| named.iter().any(is_spoken));
+        let (Some(address), "streamable-http", true) = (self.transport.url, self.transport.r#type.as_str(), spoken)
+        else {
+            return Some(None);
+        };
+        let headers = self.transport.headers.into_iter();
+        let headers = headers.map(|header| Some((header.name, secret(&header.secret_ref)?)));
+        let [handshake, _] = REVISIONS;
+        let shakes_hands = self.protocol_versions.as_ref().is_none_or(|named| named.iter().any(|one| one == handshake));
+        let time = self.timeout_ms.as_ref().and_then(Value::as_f64).map(|time| time / 1_000.0);
+        Some(Some(McpWay {
+            address,
+            headers: headers.collect::<Option<_>>()?,
+            bearer,
+            hosts: self.egress_hosts,
+            time: time
+                .and_then(|time| Duration::try_from_secs_f64(time).ok())
+                .map_or(LONGEST, |time| time.min(LONGEST)),
+            opening: if shakes_hands { Opening::Handshake } else { Opening::Discovery },
+            revisions: self.protocol_versions,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(changes: Value) -> McpServer {
+        let mut content = json!({
+            "name": "com.example/tickets", "transport": {"type": "streamable-http", "url": "https://mcp.example.com"}
+        });
+        let changes = changes.as_object().unwrap().clone();
+        content.as_object_mut().unwrap().extend(changes);
+        McpServer::parse(&content).unwrap()
+    }
+
+    #[test]
+    fn a_tool_is_called_where_it_is_allowed_and_not_denied() {
+        let any = server(json!({}));
+        assert!(any.allows("read"));
+        let some = server(json!({"allowed_tools": ["read"]}));
+        assert!(some.allows("read") && !some.allows("drop"));
+        assert!(!server(json!({"allowed_tools": []})).allows("read"), "not even one");
+        let others = server(json!({"denied_tools": ["drop"]}));
+        assert!(others.allows("read") && !others.allows("drop"));
+    }
+
+    #[test]
+    fn a_server_is_reached_over_http_in_a_revision_that_is_spoken() {
+        let stdio = json!({"type": "stdio"});
+        for (changes, opening) in [
+            (json!({}), Some(Opening::Handshake)),
+            (json!({"auth": {"type": "none"}}), Some(Opening::Handshake)),
+            (json!({"auth": {"type": "bearer", "secret_ref": "env:KEY"}}), Some(Opening::Handshake)),
+            (json!({"auth": {"type": "oauth2", "issuer": "https://a.example"}}), None),
+            (json!({"transport": stdio}), None),
+            (json!({"protocol_versions": ["2026-07-28"]}), Some(Opening::Discovery)),
+            (json!({"protocol_versions": ["2025-11-25", "2026-07-28"]}), Some(Opening::Handshake)),
+            (json!({"protocol_versions": ["2024-11-05"]}), None),
+        ] {
+            assert_eq!(server(changes.clone()).way.map(|way| way.opening), opening, "{changes}");
+        }
+        let way = server(json!({"timeout_ms": 3_600_000})).way.unwrap();
+        assert_eq!((way.time, way.bearer), (LONGEST, None));
+        assert_eq!(server(json!({"timeout_ms": 250})).way.unwrap().time, Duration::from_millis(250));
+    }
+
+    /// Every part of it counts and the order of its members does not. The digest was worked out by another program:
+    /// `printf '{"description":"Finds","input_schema":{"type":"object"},"name":"find"}' | sha256sum`.
+    #[test]
+    fn a_pin_is_of_name_description_and_schema() {
+        let pin = ToolPin::of("find", "Finds", &json!({"type": "object"})).unwrap();
+        assert_eq!(pin.as_str(), "56bbbc9ad5f05f4f8c6b7c7f86d91ab9928483b68f85f91c87acd93510462d00");
+        for (name, description, schema) in [
+            ("fins", "Finds", json!({"type": "object"})),
+            ("find", "Finds ", json!({"type": "object"})),
+            ("find", "Finds", json!({"type": "object", "required": []})),
+        ] {
+            assert_ne!(ToolPin::of(name, description, &schema).unwrap(), pin);
+        }
+        let (a, b) = (json!({"a": 1, "b": 2}), json!({"b": 2, "a": 1}));
+        assert_eq!(ToolPin::of("find", "", &a), ToolPin::of("find", "", &b));
+        assert_eq!(ToolPin::of("find", "\0", &a), None);
+        let other = ToolPin::spelled("00");
+        assert_eq!(server(json!({})).pin("find", &pin), &pin);
+        assert_eq!(server(json!({"tool_pins": {"find": "sha256:00"}})).pin("find", &pin), &other);
+        assert_eq!(server(json!({"tool_pins": {"lose": "00"}})).pin("find", &pin), &pin);
+    }
+}
