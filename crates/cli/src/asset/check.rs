@@ -21,7 +21,7 @@ pub(crate) enum Offline {
     /// Say what is wrong with content, as the server would
     #[command(
         after_help = "A file holds content alone, of the kind that is named or that the file is called after, or a \
-        manifest with `kind` and `content`.\n\nExamples:\n  fairway asset check --kind policy_bundle rules.yaml\n  \
+        manifest with `kind` and `content`, whose `texts` are read from the files beside it.\n\nExamples:\n  fairway asset check --kind policy_bundle rules.yaml\n  \
         fairway asset check demo/assets/ticket-policy.yaml"
     )]
     Check {
@@ -61,7 +61,10 @@ fn known_kinds() -> String {
 }
 
 fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
-    let located = match Source::found(path).and_then(|source| source.parsed()) {
+    let read = Source::found(path).and_then(|source| source.parsed());
+    // Content alone may have a member of that name for itself.
+    let read = if kind.is_none() { read.and_then(|located| located.with_texts(path)) } else { read };
+    let located = match read {
         Ok(located) => located,
         Err(finding) => return vec![finding],
     };
