@@ -82,7 +82,12 @@ impl AuditStore for Database {
     }
 
     async fn commit_alone(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError> {
-        const SQL: &str = concat!("SELECT fairway_commit(true, ", commit_tail!(), ")");
+        // A fact that is there already was written by the attempt whose answer was lost.
+        const SQL: &str = concat!(
+            "SELECT fairway_commit(true, ",
+            commit_tail!(),
+            ") WHERE NOT EXISTS (SELECT FROM fact WHERE tenant_id = $1 AND fact_id = $2)"
+        );
         let tail = Tail::new(scope, &fact, None);
         self.commit(SQL, &tail.with(&[])).await.map(|_| ())
     }

@@ -32,8 +32,8 @@ use tracing_subscriber::{
 const SERVICE: &str = "fairway-server";
 /// What the targets of our own lines begin with.
 const OURS: &str = "fairway";
-/// Where the HTTP library tells of connections that end in the middle.
-const STRANGERS: &str = "actix_http::h1::dispatcher";
+/// Where libraries tell of what others said: connections that end in the middle, and messages of tools.
+const STRANGERS: [&str; 2] = ["actix_http::h1::dispatcher", "rmcp"];
 /// The header of W3C Trace Context without which there is no parent.
 const TRACE_PARENT: &str = "traceparent";
 /// Whether this process exports traces.
@@ -157,7 +157,8 @@ fn exporter() -> Result<SdkTracerProvider, TelemetryError> {
 
 /// What the log takes whatever its filter asks for: below `INFO`, nothing from libraries. They show what they work
 /// with there, such as the values of every statement, and that is what people wrote. And nothing from the one that tells
-/// as errors what strangers send that is no HTTP, or that they went away.
+/// as errors what strangers send that is no HTTP, or that they went away; nor from the one that speaks to tools, which
+/// repeats whole messages of theirs, and ours.
 fn discreet() -> FilterFn {
     FilterFn::new(is_discreet as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::TRACE)
 }
@@ -169,7 +170,8 @@ fn is_traced(what: &Metadata<'_>) -> bool {
 }
 
 fn is_discreet(line: &Metadata<'_>) -> bool {
-    line.target().starts_with(OURS) || *line.level() <= Level::INFO && line.target() != STRANGERS
+    line.target().starts_with(OURS)
+        || *line.level() <= Level::INFO && !STRANGERS.iter().any(|one| line.target().starts_with(one))
 }
 
 fn lines<S, W>(format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>

@@ -34,7 +34,7 @@ pub(crate) struct CodeMode {
 /// When a script does not come to its result.
 pub(crate) async fn measure(server: &Running, furniture: &Furniture) -> Result<CodeMode> {
     let mut connection = Connection::open(server.address).await?;
-    let slug = &furniture.workloads.first().context("no workload was made")?.slug;
+    let slug = furniture.scripted(server.address, "bench-scripts").await.context("making a workload for scripts")?.slug;
     let body = json!({
         "workspace_id": WORKSPACE, "workload_slug": slug, "environment": ENVIRONMENT, "language": "starlark",
         "code": "print('hello')\nresult = 1 + 1",

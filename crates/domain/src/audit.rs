@@ -93,6 +93,8 @@ fact_kinds! {
     DocumentsAdded = "knowledge.documents_added",
     /// What was remembered of a conversation was erased.
     MemoryErased = "memory.erased",
+    /// A model is asked for the meaning of a question to a knowledge base, outside of a run.
+    KnowledgeAsked = "knowledge.asked",
     /// A knowledge base was searched outside of a run.
     KnowledgeRead = "knowledge.read",
     /// Somebody wanted to search a knowledge base whose access contract does not allow it.

@@ -134,6 +134,15 @@ impl Strategy {
     /// Every one.
     pub const ALL: [Self; 3] = [Self::Lexical, Self::Vector, Self::Hybrid];
 
+    /// Whether a question goes to a model, which makes a vector of it.
+    #[must_use]
+    pub const fn asks_a_model(self) -> bool {
+        match self {
+            Self::Lexical => false,
+            Self::Vector | Self::Hybrid => true,
+        }
+    }
+
     /// The spelling in contents and on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -161,6 +161,34 @@ async fn a_knowledge_base_is_read_by_its_contract_and_the_log_says_so() {
     query().await.refused(422, "contract_refused");
 }
 
+/// A question that a model makes a vector of is text that leaves: that is told before, whatever comes of it.
+#[tokio::test]
+async fn what_goes_to_a_model_is_told_before_it_goes() {
+    let app = TestApp::start().await;
+    let mut content = knowledge("handbook");
+    content["retrieval"] = json!({ "strategy": "vector" });
+    let base = app.given().version("knowledge_base", "handbook", content).await;
+    let query = async || {
+        let body = json!({ "arguments": { "knowledge_base_slug": "handbook", "query": "days of leave" } });
+        app.post("/v1/runtime/tools/query_knowledge_base", body).await
+    };
+    let facts = async || {
+        let kinds = "SELECT count(*) FILTER (WHERE kind = 'knowledge.asked') * 10 + count(*) FILTER (WHERE kind = 'knowledge.read') FROM fact";
+        number(&app, kinds).await
+    };
+    query().await.expect(200);
+    assert_eq!(facts().await, 11, "asked and read");
+    let documents = json!({ "documents": [{ "document_id": "leave", "text": "Thirty days of leave a year." }] });
+    let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
+    app.post(path, documents).await.expect(201);
+    // What cannot be searched was asked for all the same.
+    let owner = app.database().owner().await.unwrap();
+    owner.execute("UPDATE knowledge_chunk SET embedded_by = 'other/model'", &[]).await.unwrap();
+    let refused = query().await;
+    assert!(refused.status >= 400, "{refused}");
+    assert_eq!(facts().await, 21, "asked twice, read once");
+}
+
 #[tokio::test]
 async fn evidence_takes_the_rights_to_read_it_and_to_use_tools() {
     let app = TestApp::start().await;

@@ -46,6 +46,20 @@ impl Furniture {
         maker.workload(slug, &self.parts.with("model_policy", &models.version)).await
     }
 
+    /// A workload that lets scripts run, which have no inputs: the policy of the others looks at these.
+    ///
+    /// # Errors
+    /// When the server refuses any of it.
+    pub(crate) async fn scripted(&self, address: SocketAddr, slug: &str) -> Result<Workload> {
+        let mut maker = Maker { connection: Connection::open(address).await?, elsewhere: None };
+        let content = json!({"rules": [{
+            "id": "in-dev", "condition": "environment == 'dev'", "outcome": "allow", "reason_code": "in_dev",
+        }]});
+        let policy = maker.version(&format!("{slug}-policy"), ("policy_bundle", content)).await?;
+        let parts = Parts { policy_bundle: policy.asset, ..self.parts.with("policy_bundle", &policy.version) };
+        maker.workload(slug, &parts).await
+    }
+
     /// A workload that answers with what it finds in a knowledge base, which is made with one document.
     ///
     /// # Errors

@@ -13,9 +13,11 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// What came of a search.
+/// What came of a search, or comes before it.
 #[derive(Clone, Copy, Debug)]
 pub enum Reading<'a> {
+    /// The question is about to go to a model, which makes a vector of it: text leaves the house.
+    Asked,
     /// These pieces were shown, of the index as it was at this revision.
     Shown(IndexRevision, &'a [RetrievedChunk]),
     /// The contract allowed nothing.
@@ -39,6 +41,7 @@ impl Reading<'_> {
                 let chunks: Vec<Value> = chunks.iter().map(|chunk| json!(chunk.chunk_id)).collect();
                 fact(FactKind::KnowledgeRead).saying(json!({ "index_revision": revision.get(), "chunk_ids": chunks }))
             }
+            Self::Asked => fact(FactKind::KnowledgeAsked),
             Self::Refused => fact(FactKind::KnowledgeReadRefused).concerning([Category::ComplianceFindings]),
         }
     }

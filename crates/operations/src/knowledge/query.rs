@@ -1,6 +1,6 @@
 //! Searching a knowledge base outside of a run.
 
-use super::{Retrieval, RetrievalFailure, RetrievalRequest};
+use super::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest};
 use crate::{
     Failure, Services, ToolRefusal,
     access::{Operation, gate},
@@ -10,7 +10,7 @@ use fairway_domain::{
     asset::Asset,
     id::WorkspaceId,
     knowledge::{
-        contract::{AccessMode, ContractDecision},
+        contract::{AccessMode, Asked, ContractDecision},
         document::{KnowledgeRefusal, takes_documents},
         reading::Reading,
     },
@@ -59,6 +59,19 @@ impl Services {
             query: &asked.query,
             top_k: asked.top_k,
         };
+        if base.retrieval.strategy.asks_a_model() {
+            // Whatever becomes of the search, and of whoever waits for it, that it was made stays told.
+            let question = ContractQuestion {
+                asset: asset.asset_id,
+                base: &base,
+                asked: Asked { principals: &principals, workspace, mode: AccessMode::Retrieve },
+            };
+            if let Some(decision) =
+                self.contract_decisions(scope, &[question]).await?.pop().filter(ContractDecision::is_allowed)
+            {
+                self.say(caller, (scope, &asset, workspace), Reading::Asked, &decision).await?;
+            }
+        }
         match self.retrieve(scope, &request).await {
             Ok(retrieval) => {
                 let shown = Reading::Shown(retrieval.index_revision, &retrieval.chunks);
