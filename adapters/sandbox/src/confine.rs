@@ -136,8 +136,8 @@ mod imp {
         let _as_it_was = std::fs::write("/proc/self/oom_score_adj", FIRST_TO_GO);
     }
 
-    /// Has the kernel end this process when the thread that started it ends, whatever the process does about signals. Serving
-    /// threads last as long as the server, and others longer than any script.
+    /// Has the kernel end this process when the thread that started it ends, whatever the process does about signals. The
+    /// threads that serve last as long as the server.
     pub(super) fn die_with_parent() -> Result<(), ConfineError> {
         set_pdeathsig(Signal::SIGKILL).map_err(|_| ConfineError::Parent)
     }
