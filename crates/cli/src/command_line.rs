@@ -4,7 +4,8 @@ use crate::{
     asset, audit, evidence, execution, failure::Failure, flow, login, output::Format, page, policy, prompt, release,
     run, session::Session, sync, workload,
 };
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use std::env;
 
 /// Governs AI workloads from a shell: what runs where, what stands behind an answer, and a directory that says how it
 /// should be.
@@ -97,6 +98,22 @@ enum Command {
     Man(page::Manual),
 }
 
+impl CommandLine {
+    /// What this process was asked to do, by its words and its environment.
+    ///
+    /// # Errors
+    /// When the words mean nothing, or ask for help.
+    pub(crate) fn said() -> Result<Self, clap::Error> {
+        // A pipeline whose secret is not there sets its variable all the same, to nothing.
+        let mut command = Self::command().mut_args(|argument| {
+            let is_empty = argument.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
+            if is_empty { argument.env(None::<&str>) } else { argument }
+        });
+        let said = command.try_get_matches_from_mut(env::args_os())?;
+        Self::from_arg_matches(&said).map_err(|misread| misread.format(&mut command))
+    }
+}
+
 /// Does what was asked.
 pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
     let session = Session::of(line.global);
@@ -123,7 +140,6 @@ pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_words_fit_together() {

@@ -1,5 +1,6 @@
 //! Files that somebody wrote, read with suspicion: bounded, as text, and with the place of every value.
 
+pub(crate) mod beside;
 mod place;
 mod strict;
 

@@ -22,7 +22,6 @@ mod sync;
 mod text;
 mod workload;
 
-use clap::Parser as _;
 use command_line::CommandLine;
 use failure::Failure;
 use std::{
@@ -31,7 +30,7 @@ use std::{
 };
 
 fn main() -> ExitCode {
-    let ended = match CommandLine::try_parse() {
+    let ended = match CommandLine::said() {
         Ok(line) => command_line::run(line),
         // A wrong usage is told on standard error, with the exit code that goes with it.
         Err(misread) if misread.use_stderr() => misread.exit(),

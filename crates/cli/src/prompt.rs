@@ -41,7 +41,7 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let Command::Render { file, arg, args } = command;
-    let located = Source::open(file)?.value()?;
+    let located = Source::open(file)?.value()?.with_texts(file).map_err(Failure::file)?;
     let pointer = if located.value.get("content").is_some() { "/content" } else { "" };
     let problems = crate::asset::content_problems(AssetKind::PromptTemplate, &located, pointer);
     if !problems.is_empty() {
@@ -75,7 +75,7 @@ fn body(template: &Path, reference: &AssetReference) -> Result<Option<Result<Bod
     let folder = template.parent().unwrap_or_else(|| Path::new("."));
     let beside = ["yaml", "json"].map(|extension| folder.join(format!("{}.{extension}", reference.slug.as_str())));
     let Some(found) = beside.iter().find(|path| path.is_file()) else { return Ok(None) };
-    let located = Source::open(found)?.value()?;
+    let located = Source::open(found)?.value()?.with_texts(found).map_err(Failure::file)?;
     let kind = located.value.get("kind").and_then(Value::as_str).and_then(AssetKind::parse);
     let content = located.value.get("content").unwrap_or(&located.value);
     Ok(Some(Body::of(kind.unwrap_or(AssetKind::PromptTemplate), content)))

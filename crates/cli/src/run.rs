@@ -7,7 +7,7 @@ use crate::{
     output::{self, Output, is_watched, say, tell},
     server::{
         Server,
-        events::{Answered, Event, Events},
+        events::{Answered, Event, Events, Heard},
         text, word,
     },
     session::Session,
@@ -28,6 +28,8 @@ use std::{
 
 /// Between a stream that was cut and the next.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long a stream may tell nothing before the run itself is looked at.
+const SILENCE: Duration = Duration::from_secs(3);
 /// How often a stream is taken up again after its run has ended.
 const TRIES: u32 = 5;
 /// What a run that goes on ends the command with (contract: command line).
@@ -167,8 +169,8 @@ impl Wait {
         first.iter().try_for_each(|event| seen.note(event))?;
         let mut tries = TRIES;
         loop {
-            for event in events.take().into_iter().flatten() {
-                seen.note(&event?)?;
+            if let Some(events) = events.take() {
+                self.listen(server, (&run, token), events, &mut seen)?;
             }
             let is_over = Instant::now() >= self.until;
             match server.run(&run, token) {
@@ -197,6 +199,31 @@ impl Wait {
                 Ok(Answered::Value(_)) | Err(Failure::Unreachable { .. }) => None,
                 Err(failure) => return Err(failure),
             };
+        }
+    }
+
+    /// Notes events until no more come, or none will: while an answer waits for a review its stream stays open and tells
+    /// nothing, for days perhaps.
+    fn listen(
+        &self,
+        server: &Server,
+        (run, token): (&str, Option<&str>),
+        events: Events,
+        seen: &mut Seen,
+    ) -> Result<(), Failure> {
+        let events = events.listened().map_err(|cause| Failure::Io { path: PathBuf::from("threads"), cause })?;
+        loop {
+            match events.within(SILENCE.min(self.left()))? {
+                Heard::Event(event) => seen.note(&event)?,
+                Heard::End => return Ok(()),
+                Heard::Silence if Instant::now() >= self.until => return Ok(()),
+                Heard::Silence => match server.run(run, token) {
+                    Ok(found) if has_ended(&found) || status(&found) == Some(Status::AwaitingReview) => return Ok(()),
+                    // It goes on, or cannot be looked at just now.
+                    Ok(_) | Err(Failure::Unreachable { .. }) => {}
+                    Err(failure) => return Err(failure),
+                },
+            }
         }
     }
 }

@@ -78,7 +78,8 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         Command::Plan { directory, prune, out } => {
-            let Planned { plan, .. } = planned(&server, directory, Rest::of(*prune))?;
+            let Planned { wanted, estate, plan } = planned(&server, directory, Rest::of(*prune))?;
+            let plan = plan.with_differences(&wanted, &estate);
             if let Some(path) = out {
                 let text = serde_json::to_string_pretty(&plan).map_err(|error| Failure::Unfit(error.to_string()))?;
                 fs::write(path, text).map_err(|cause| Failure::Io { path: path.clone(), cause })?;
@@ -88,8 +89,9 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::Apply { directory, prune, plan } => {
             let agreed = plan.as_ref().map(|path| Source::open_within(path, LONGEST_PLAN)?.json()).transpose()?;
-            let Planned { wanted, estate, plan } = planned(&server, directory, Rest::of(*prune))?;
+            let Planned { wanted, estate, mut plan } = planned(&server, directory, Rest::of(*prune))?;
             if let Some(agreed) = agreed {
+                plan = plan.with_differences(&wanted, &estate);
                 plan.refuse_if_other(&agreed)?;
             }
             plan.refuse_if_blocked()?;

@@ -21,7 +21,7 @@ pub(crate) enum Offline {
     /// Say what is wrong with content, as the server would
     #[command(
         after_help = "A file holds content alone, of the kind that is named or that the file is called after, or a \
-        manifest with `kind` and `content`.\n\nExamples:\n  fairway asset check --kind policy_bundle rules.yaml\n  \
+        manifest with `kind` and `content`, whose `texts` are read from the files beside it.\n\nExamples:\n  fairway asset check --kind policy_bundle rules.yaml\n  \
         fairway asset check demo/assets/ticket-policy.yaml"
     )]
     Check {
@@ -39,7 +39,7 @@ pub(crate) fn check(command: &Offline, session: &Session) -> Result<(), Failure>
     let kind = kind.as_deref().map(|kind| AssetKind::parse(kind).ok_or_else(unknown_kind)).transpose()?;
     let mut findings = Vec::new();
     for path in files {
-        findings.extend(check_file(path, kind)?);
+        findings.extend(check_file(path, kind));
     }
     let output = session.offline();
     if !output.is_for_people() {
@@ -52,14 +52,21 @@ pub(crate) fn check(command: &Offline, session: &Session) -> Result<(), Failure>
 }
 
 fn unknown_kind() -> Failure {
-    let known: Vec<&str> = AssetKind::ALL.iter().map(|kind| kind.as_str()).collect();
-    Failure::Usage(format!("a kind is one of {}", known.join(", ")))
+    Failure::Usage(format!("a kind is one of {}", known_kinds()))
 }
 
-fn check_file(path: &Path, kind: Option<AssetKind>) -> Result<Vec<Finding>, Failure> {
-    let located = match Source::found(path).and_then(|source| source.parsed()) {
+fn known_kinds() -> String {
+    let known: Vec<&str> = AssetKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    known.join(", ")
+}
+
+fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
+    let read = Source::found(path).and_then(|source| source.parsed());
+    // Content alone may have a member of that name for itself.
+    let read = if kind.is_none() { read.and_then(|located| located.with_texts(path)) } else { read };
+    let located = match read {
         Ok(located) => located,
-        Err(finding) => return Ok(vec![finding]),
+        Err(finding) => return vec![finding],
     };
     // A manifest says `kind`, a body of the API `asset_kind`.
     let named = ["kind", "asset_kind"].into_iter().find(|name| located.value.get(*name).is_some_and(Value::is_string));
@@ -68,12 +75,20 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Result<Vec<Finding>, Fail
             let within = located.value.get(name).and_then(Value::as_str).and_then(AssetKind::parse);
             let Some(within) = within else {
                 let message = "there is no such kind of asset";
-                return Ok(vec![located.finding(&format!("/{name}"), "invalid_asset_kind", message)]);
+                return vec![located.finding(&format!("/{name}"), "invalid_asset_kind", message)];
             };
             (within, "/content")
         }
         (Some(kind), _, _) => (kind, ""),
-        (None, _, _) => (called_after(path).ok_or_else(unknown_kind)?, ""),
+        (None, _, _) => {
+            let Some(kind) = called_after(path) else {
+                let known = known_kinds();
+                let message =
+                    format!("neither the file nor its name says the kind: say it with --kind; it is one of {known}");
+                return vec![located.finding("", "invalid_asset_kind", message)];
+            };
+            (kind, "")
+        }
     };
     let problems = content_problems(kind, &located, pointer);
     if problems.is_empty() {
@@ -83,7 +98,7 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Result<Vec<Finding>, Fail
             tell(&format!("warning: {place}"));
         }
     }
-    Ok(problems)
+    problems
 }
 
 /// The kind that a file is called after: `policy_bundle.json`, `policy_bundle-unknown-field.json`.

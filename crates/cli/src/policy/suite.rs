@@ -11,11 +11,15 @@ use fairway_domain::{
     policy::{CompiledPolicy, Difference, Scenario},
 };
 use serde_json::Value;
+use similar::TextDiff;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     thread,
 };
+
+/// From which share of letters on that stand in the same order, of 1, a kind is taken for a misspelt one.
+const NEARLY: f32 = 0.8;
 
 /// What a file holds.
 enum Held {
@@ -94,17 +98,14 @@ fn read_all(paths: &[PathBuf]) -> Vec<(&PathBuf, Result<Held, Vec<Finding>>)> {
 
 fn read(path: &Path) -> Result<Held, Vec<Finding>> {
     let located = Source::found(path).and_then(|source| source.parsed()).map_err(|finding| vec![finding])?;
-    if let (Some(Value::String(bundle)), Some(Value::Array(_))) =
-        (located.value.get("bundle"), located.value.get("scenarios"))
-    {
-        let bundle = bundle.clone();
+    if let Some(bundle) = located.value.get("bundle") {
+        let bundle = scenarios_of(&located, bundle).map_err(|finding| vec![finding])?;
         return Ok(Held::Scenarios { located, bundle });
     }
-    let kind = located.value.get("kind").and_then(Value::as_str).and_then(AssetKind::parse);
-    let pointer = match (kind, located.value.get("content"), located.value.get("rules")) {
-        (Some(AssetKind::PolicyBundle), Some(_), _) => "/content",
-        (None, None, Some(_)) => "",
-        _ => return Ok(Held::Other),
+    let pointer = match place_of_bundle(&located) {
+        Ok(Some(pointer)) => pointer,
+        Ok(None) => return Ok(Held::Other),
+        Err(finding) => return Err(vec![finding]),
     };
     // A test that fails is told as a test, and everything else about the bundle as the server would.
     let mut problems = content_problems(AssetKind::PolicyBundle, &located, pointer);
@@ -122,6 +123,48 @@ fn read(path: &Path) -> Result<Held, Vec<Finding>> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let slug = located.value.get("slug").and_then(Value::as_str).map_or(stem, str::to_owned);
     Ok(Held::Bundle(Box::new(Ready { slug, located, pointer, policy, met: BTreeMap::new() })))
+}
+
+/// The name of the bundle that a file of scenarios is about.
+fn scenarios_of(located: &Located, bundle: &Value) -> Result<String, Finding> {
+    let wrong = |pointer, message| Err(located.finding(pointer, "invalid_scenario", message));
+    let Some(bundle) = bundle.as_str() else {
+        return wrong("/bundle", "`bundle` is the slug of the bundle that the scenarios are about");
+    };
+    match located.value.get("scenarios") {
+        Some(Value::Array(_)) => Ok(bundle.to_owned()),
+        Some(_) => wrong("/scenarios", "`scenarios` is a list"),
+        None => wrong("", "a file with `bundle` has its situations under `scenarios`"),
+    }
+}
+
+/// Where the content of a bundle begins in a file; none where the file holds something else.
+///
+/// A file that says it is a bundle is one, and so is one that nearly says so: passed over, its tests would never run and
+/// nobody would know.
+fn place_of_bundle(located: &Located) -> Result<Option<&'static str>, Finding> {
+    let kind = located.value.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let has_content = located.value.get("content").is_some();
+    match AssetKind::parse(kind) {
+        Some(AssetKind::PolicyBundle) if has_content => Ok(Some("/content")),
+        Some(AssetKind::PolicyBundle) => {
+            let message = "a manifest of a policy bundle has its rules and tests under `content`";
+            Err(located.finding("", "invalid_manifest", message))
+        }
+        Some(_) => Ok(None),
+        None if is_nearly_a_bundle(kind) => {
+            let message = "there is no such kind of asset; that of a policy bundle is `policy_bundle`";
+            Err(located.finding("/kind", "invalid_asset_kind", message))
+        }
+        None => Ok((!has_content && located.value.get("rules").is_some()).then_some("")),
+    }
+}
+
+/// Whether somebody who wrote this kind may well have meant `policy_bundle`.
+fn is_nearly_a_bundle(kind: &str) -> bool {
+    let meant = AssetKind::PolicyBundle.as_str();
+    let kind = kind.to_lowercase();
+    kind.len() <= 2 * meant.len() && TextDiff::from_chars(kind.as_str(), meant).ratio() >= NEARLY
 }
 
 impl Ready {

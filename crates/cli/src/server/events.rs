@@ -4,7 +4,9 @@ use super::Server;
 use crate::failure::Failure;
 use serde_json::Value;
 use std::{
-    io::{BufRead as _, BufReader, Read as _},
+    io::{self, BufRead as _, BufReader, Read as _},
+    sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    thread,
     time::Duration,
 };
 use ureq::{
@@ -35,6 +37,22 @@ pub(crate) struct Events {
     /// The address of who tells them.
     server: String,
 }
+
+/// Events that are read beside, so that who waits for the next one can look around meanwhile.
+pub(crate) struct Listening(Receiver<Result<Event, Failure>>);
+
+/// What came of listening for a while.
+pub(crate) enum Heard {
+    /// The next event.
+    Event(Event),
+    /// Nothing yet.
+    Silence,
+    /// The stream ended or was cut.
+    End,
+}
+
+/// Most events that are read before they are asked for.
+const AHEAD: usize = 64;
 
 /// What a request for events came to.
 pub(crate) enum Answered {
@@ -146,6 +164,33 @@ impl Events {
             }
         }
         Ok(None)
+    }
+}
+
+impl Events {
+    /// Reads on in a thread of their own, which ends with the stream or soon after nobody listens any more.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn listened(self) -> io::Result<Listening> {
+        let (told, heard) = sync_channel(AHEAD);
+        let read = move || self.map(|event| told.send(event)).take_while(Result::is_ok).for_each(drop);
+        thread::Builder::new().spawn(read)?;
+        Ok(Listening(heard))
+    }
+}
+
+impl Listening {
+    /// The next event, waited for that long.
+    ///
+    /// # Errors
+    /// When an event is longer than any that Fairway tells.
+    pub(crate) fn within(&self, patience: Duration) -> Result<Heard, Failure> {
+        match self.0.recv_timeout(patience) {
+            Ok(event) => event.map(Heard::Event),
+            Err(RecvTimeoutError::Timeout) => Ok(Heard::Silence),
+            Err(RecvTimeoutError::Disconnected) => Ok(Heard::End),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::manifest::{AssetManifest, FlowMetadata, ReleaseManifest, WorkloadMani
 use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
-    file::{self, Located, MOST_BYTES, Source},
+    file::{self, Located, MOST_BYTES, Source, beside::Beside},
     flow,
 };
 use fairway_domain::{
@@ -175,16 +175,9 @@ impl Reading<'_> {
             ));
             return None;
         }
-        for (pointer, name) in &manifest.texts {
-            let text = self.neighbour(path, &located, name)?;
-            let place = located.value.get_mut("content").and_then(|content| place_for(content, pointer));
-            let Some(place) = place else {
-                let message = "a text belongs at a JSON pointer to a member of the content, such as /system_prompt";
-                self.findings.push(located.finding("/texts", "invalid_manifest", message));
-                return None;
-            };
-            *place = Value::String(text);
-        }
+        let within = Beside { path, root: self.root };
+        let completed = within.complete(&mut located, &manifest.texts, &mut self.room);
+        self.noted(completed)?;
         let asset = self.checked(manifest.kind, (manifest.slug, manifest.owner_ref), located)?;
         Some(WantedAsset { texts: manifest.texts, ..asset })
     }
@@ -208,28 +201,6 @@ impl Reading<'_> {
         let references = references(kind, &content);
         let texts = BTreeMap::new();
         Some(WantedAsset { kind, slug, owner_ref, content, checksum, flow_yaml: None, texts, references, located })
-    }
-
-    /// The text of a file beside another one.
-    fn neighbour(&mut self, path: &Path, located: &Located, name: &str) -> Option<String> {
-        let is_plain = matches!(Path::new(name).components().collect::<Vec<_>>().as_slice(), [Component::Normal(_)]);
-        let beside = path.with_file_name(name);
-        let inside =
-            self.root.canonicalize().is_ok_and(|root| beside.canonicalize().is_ok_and(|real| real.starts_with(root)));
-        if !is_plain || (beside.exists() && !inside) {
-            let message = "a text stands in a file of the same folder";
-            self.findings.push(located.finding("/texts", "link_leads_out", message));
-            return None;
-        }
-        let text = Source::found(&beside).map(|source| source.text);
-        let text = self.noted(text)?;
-        let Some(room) = self.room.checked_sub(text.len() as u64) else {
-            let message = "the texts beside manifests hold more than 64 MiB";
-            self.findings.push(located.finding("/texts", "directory_too_large", message));
-            return None;
-        };
-        self.room = room;
-        Some(text)
     }
 
     fn flows(&mut self, files: &[PathBuf]) -> Vec<WantedAsset> {
@@ -342,11 +313,4 @@ impl Reading<'_> {
 /// The name of a file without what it ends in.
 fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// The member of content that a text is put into, made where it is missing.
-fn place_for<'c>(content: &'c mut Value, pointer: &str) -> Option<&'c mut Value> {
-    let (around, name) = pointer.rsplit_once('/')?;
-    let members = content.pointer_mut(around)?.as_object_mut()?;
-    Some(members.entry(name.replace("~1", "/").replace("~0", "~")).or_insert(Value::Null))
 }

@@ -45,7 +45,7 @@ pub(super) struct AssetStep {
     /// The newest version that the server has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) newest: Option<String>,
-    /// How the content would change.
+    /// How the content would change; only in plans that are shown or agreed on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) diff: Option<String>,
     /// What stays different, because nothing changes it.
@@ -134,6 +134,17 @@ impl Plan {
             && self.workloads.iter().all(|step| step.action == WorkloadAction::Keep)
             && self.releases.iter().all(|step| step.action == ReleaseAction::Keep)
             && self.unmanaged.iter().all(|rest| rest.action == RestAction::Leave)
+    }
+
+    /// Tells of each asset that gets a version how its content would change. Of long texts that takes its time, and who asks
+    /// only whether there is something to do has no need of it.
+    pub(super) fn with_differences(mut self, wanted: &Directory, estate: &Estate) -> Self {
+        for (step, asset) in self.assets.iter_mut().zip(&wanted.assets) {
+            if step.action == AssetAction::Version {
+                step.diff = Some(asset::asset_difference(asset, estate));
+            }
+        }
+        self
     }
 
     /// # Errors

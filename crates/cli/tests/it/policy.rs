@@ -53,7 +53,17 @@ fn a_rule_that_no_test_meets_fails_where_that_is_asked_for() {
 
 #[test]
 fn what_cannot_be_used_is_one_line_with_its_place() {
+    let contents = BUNDLE.replace("content:", "contents:");
+    let misspelt = BUNDLE.replace("policy_bundle", "policy_bundel");
+    let camel = BUNDLE.replace("policy_bundle", "PolicyBundle");
     for (name, text, code) in [
+        ("b.yaml", contents.as_str(), "invalid_manifest"),
+        ("b.yaml", "kind: policy_bundle\nrules: []\n", "invalid_manifest"),
+        ("b.yaml", &misspelt, "invalid_asset_kind"),
+        ("b.yaml", &camel, "invalid_asset_kind"),
+        ("s.yaml", "bundle: b\nscenario: [{name: x}]\n", "invalid_scenario"),
+        ("s.yaml", "bundle: b\nscenarios: {name: x}\n", "invalid_scenario"),
+        ("s.yaml", "bundle: [b]\nscenarios: []\n", "invalid_scenario"),
         (
             "b.yaml",
             "rules: [{id: a, condition: 'actor.nam == 1', outcome: allow, reason_code: a}]\n",
@@ -70,6 +80,8 @@ fn what_cannot_be_used_is_one_line_with_its_place() {
         let line = came.err.lines().next().unwrap();
         assert!(line.starts_with(shown(files.path())) && line.contains(&format!(": {code}: ")), "{}", came.err);
     }
+    let others = [("b.yaml", BUNDLE), ("skill.yaml", "kind: skill\ncontent: {}\n"), ("k8s.yaml", "kind: ConfigMap\n")];
+    Terminal::offline().done(&["policy", "test", shown(directory(&others).path())]);
     let files =
         directory(&[("b.yaml", BUNDLE), ("s.yaml", "bundle: b\nscenarios: [{name: x, expect: {outcome: perhaps}}]\n")]);
     let came = Terminal::offline().run(&["policy", "test", shown(files.path())]);

@@ -156,6 +156,24 @@ async fn a_stream_that_is_cut_is_taken_up_where_it_was() {
     assert!(came.err.contains("the stream was cut"), "{}", came.err);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_stream_hides_neither_a_review_nor_an_end() {
+    let endpoint = FaultyEndpoint::start().await;
+    let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
+    let silent = || Script::events([started.clone()]).hanging();
+    let words = ["run", "w", "--env", "dev", "--wait", "150s"];
+    let review = run("awaiting_review", &json!(null));
+    endpoint.says_in_turn([silent(), run("running", &json!(null)), review.clone(), review]);
+    let came = speaking_to(&endpoint).run(&words);
+    assert_eq!((came.code, endpoint.count()), (5, 4), "{}", came.err);
+    assert!(came.err.contains("the answer waits for a review"), "{}", came.err);
+
+    let ended = run("completed", &json!("done"));
+    endpoint.says_in_turn([silent(), ended.clone(), ended]);
+    let came = speaking_to(&endpoint).run(&words);
+    assert_eq!((came.code, came.out.as_str(), endpoint.count()), (0, "done\n", 7), "{}", came.err);
+}
+
 fn release(state: &str, rollout: Option<&str>) -> Script {
     let rollout =
         rollout.map(|status| json!({ "status": status, "lane_sequence": ["guided"], "current_lane_index": 0 }));

@@ -15,6 +15,10 @@ use fairway_domain::{
 use serde_json::Value;
 use similar::TextDiff;
 
+/// Between what both begin with and what both end with, the most lines of two texts together that are compared. The time goes
+/// with the square of them.
+const MOST_COMPARED: usize = 4_000;
+
 /// What of an asset cannot come true on this server.
 pub(super) fn ruled_out(asset: &WantedAsset, wanted: &Directory, estate: &Estate, findings: &mut Vec<Finding>) {
     if let Some(live) = estate.assets.get(&asset.slug) {
@@ -85,7 +89,6 @@ pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &Estate) -> Asse
         (Some(_), Some(_)) => AssetAction::Reuse,
     };
     let label = |version: &Value| word(version, "version_label").to_owned();
-    let before = newest.and_then(|version| version.get("content"));
     let note = live.filter(|live| word(live, "owner_ref") != asset.owner_ref);
     let sent = asset.flow_yaml.as_ref().filter(|_| action != AssetAction::Reuse);
     AssetStep {
@@ -97,14 +100,58 @@ pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &Estate) -> Asse
         text_checksum: sent.map(|text| Checksum::of(text.as_bytes()).as_str().to_owned()),
         version: same.map(label),
         newest: newest.map(label),
-        diff: (action == AssetAction::Version).then(|| difference(before.unwrap_or(&Value::Null), &asset.content)),
+        diff: None,
         note: note.map(|_| "the owner is another one on the server, and stays"),
     }
 }
 
-/// How content changes, as YAML line by line.
+/// How the content of an asset that gets a version would change.
+pub(super) fn asset_difference(asset: &WantedAsset, estate: &Estate) -> String {
+    let before = estate.labelled(&asset.slug, None).and_then(|version| version.get("content"));
+    difference(before.unwrap_or(&Value::Null), &asset.content)
+}
+
+/// How content changes, as YAML line by line; where that would take too long, how many lines do.
+///
+/// What is told stands in plans that are compared later, so it depends on the lines alone and on no clock.
 fn difference(before: &Value, after: &Value) -> String {
     let written = |value: &Value| serde_yaml::to_string(value).unwrap_or_else(|_| value.to_string());
     let (before, after) = (written(before), written(after));
+    let (gone, come) = between(&before, &after);
+    if gone + come > MOST_COMPARED {
+        return format!("{gone} lines become {come} others, too many to be compared line by line\n");
+    }
     TextDiff::from_lines(&before, &after).unified_diff().context_radius(2).to_string()
+}
+
+/// How many lines of each text stand between those that both begin with and those that both end with.
+fn between(before: &str, after: &str) -> (usize, usize) {
+    let (before, after): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    let same = |pairs: &mut dyn Iterator<Item = (&&str, &&str)>| pairs.take_while(|(one, other)| one == other).count();
+    let start = same(&mut before.iter().zip(&after));
+    let end = same(&mut before.iter().skip(start).rev().zip(after.iter().skip(start).rev()));
+    (before.len() - start - end, after.len() - start - end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn text(lines: impl Iterator<Item = usize>) -> Value {
+        json!({ "text": lines.map(|line| format!("line {line}\n")).collect::<String>() })
+    }
+
+    #[test]
+    fn few_lines_are_compared_however_long_the_text_is() {
+        let told = difference(&text(0..20_000), &text((0..20_000).filter(|line| *line != 10_000)));
+        assert!(told.contains("-  line 10000\n") && told.lines().count() < 12, "{told}");
+        assert_eq!(difference(&json!({ "a": 1 }), &json!({ "a": 2 })), "@@ -1 +1 @@\n-a: 1\n+a: 2\n");
+    }
+
+    #[test]
+    fn many_lines_are_counted() {
+        let told = difference(&text(0..20_000), &text((0..20_001).map(|line| line + 50_000)));
+        assert_eq!(told, "20000 lines become 20001 others, too many to be compared line by line\n");
+    }
 }
