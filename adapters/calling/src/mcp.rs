@@ -22,10 +22,10 @@ use rmcp::{
     ClientHandler, RoleClient, ServiceError,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
-        ClientJsonRpcMessage, ContentBlock, Implementation, PaginatedRequestParams, ProtocolVersion,
+        ClientJsonRpcMessage, ClientRequest, ContentBlock, Implementation, PaginatedRequestParams, ProtocolVersion,
         ServerJsonRpcMessage, Tool,
     },
-    service::{ClientLifecycleMode, Peer, serve_client_with_lifecycle},
+    service::{ClientInitializeError, ClientLifecycleMode, Peer, serve_client_with_lifecycle},
     transport::{
         StreamableHttpClientTransport,
         common::client_side_sse::NeverRetry,
@@ -46,6 +46,8 @@ use std::{
 const MOST_LISTED: usize = 1 << 20;
 /// Pages of a list of tools that are read.
 const PAGES: usize = 20;
+/// By which a call is known again.
+const CALL: HeaderName = HeaderName::from_static("idempotency-key");
 /// By which servers name what they keep of a conversation.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
@@ -68,8 +70,7 @@ impl GuardedCaller {
             headers.insert(header::AUTHORIZATION, self.secret_header(tenant, reference, "Bearer ").await?);
         }
         let named = HeaderValue::from_str(&call.call_id).map_err(|_| OutwardError::Forbidden)?;
-        headers.insert(HeaderName::from_static("idempotency-key"), named);
-        let wire = Wire { endpoint, headers, broke: Arc::default() };
+        let wire = Wire { endpoint, headers, named, broke: Arc::default() };
         let broke = Arc::clone(&wire.broke);
         converse(wire, call).await.map_err(|error| match error {
             // The SDK says that something broke, and the wire why.
@@ -95,13 +96,13 @@ async fn converse(wire: Wire, call: &McpCall) -> Result<Value, McpError> {
     };
     let myself = Implementation::new("fairway", env!("CARGO_PKG_VERSION"));
     let me = Caller(ClientConfig::new(ClientCapabilities::default(), myself).with_protocol_version(handshake));
-    let mut running = serve_client_with_lifecycle(me, transport, lifecycle).await.map_err(|error| {
-        tracing::info!(error = &error as &dyn std::error::Error, "a server of tools did not begin");
+    let running = serve_client_with_lifecycle(me, transport, lifecycle).await.map_err(|error| {
+        tracing::info!(error = unbegun(&error), "a server of tools did not begin");
         OutwardError::Broken
     })?;
-    let result = look_and_call(running.peer(), call).await;
-    let _closed = running.close().await;
-    result
+    // Nobody waits for the farewell. The SDK's own task says it when the conversation is dropped, for some seconds at
+    // most, and a server that is slow to let go takes no result away that it has given.
+    look_and_call(running.peer(), call).await
 }
 
 async fn look_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Value, McpError> {
@@ -128,22 +129,23 @@ async fn look_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Value,
 }
 
 async fn find(peer: &Peer<RoleClient>, name: &str) -> Result<Option<Tool>, McpError> {
-    let mut cursor = None;
+    let (mut found, mut cursor) = (None, None);
     for _ in 0..PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let page = peer.list_tools(Some(params)).await.map_err(|error| failed(&error))?;
-        let mut named = page.tools.into_iter().filter(|tool| tool.name == name);
-        match (named.next(), named.next()) {
-            (Some(tool), None) => return Ok(Some(tool)),
+        for tool in page.tools.into_iter().filter(|tool| tool.name == name) {
             // Which of two would be called, nobody can say.
-            (Some(_), Some(_)) => return Ok(None),
-            (None, _) => cursor = page.next_cursor,
+            if found.replace(tool).is_some() {
+                return Ok(None);
+            }
         }
+        cursor = page.next_cursor;
         if cursor.is_none() {
-            return Ok(None);
+            return Ok(found);
         }
     }
-    Ok(None)
+    // The other one may stand where nobody has looked.
+    Err(OutwardError::TooLong.into())
 }
 
 /// What a tool gave: its structured result, or its words. The bounds of what addresses answer hold for it too.
@@ -174,18 +176,38 @@ fn given(result: CallToolResult) -> Result<Value, OutwardError> {
     json::read(&bytes).map_err(|_| OutwardError::Malformed)
 }
 
+/// What became of a conversation. The log has its name alone: the rest may be words of the server.
 fn failed(error: &ServiceError) -> OutwardError {
-    tracing::info!(error = error as &dyn std::error::Error, "a conversation with a server of tools broke off");
+    let (name, failure) = match error {
+        ServiceError::McpError(_) => ("McpError", OutwardError::Refused),
+        ServiceError::UnexpectedResponse => ("UnexpectedResponse", OutwardError::Malformed),
+        ServiceError::TransportSend(_) => ("TransportSend", OutwardError::Broken),
+        ServiceError::TransportClosed => ("TransportClosed", OutwardError::Broken),
+        ServiceError::SubscriptionLagged { .. } => ("SubscriptionLagged", OutwardError::Broken),
+        ServiceError::Cancelled { .. } => ("Cancelled", OutwardError::Broken),
+        ServiceError::Timeout { .. } => ("Timeout", OutwardError::Broken),
+        ServiceError::InputRequiredRoundsExceeded { .. } => ("InputRequiredRoundsExceeded", OutwardError::Broken),
+        _ => ("unknown", OutwardError::Broken),
+    };
+    tracing::info!(error = name, "a conversation with a server of tools broke off");
+    failure
+}
+
+/// The name of why a conversation did not begin: the rest may be words of the server, or all that it said.
+const fn unbegun(error: &ClientInitializeError) -> &'static str {
     match error {
-        ServiceError::McpError(_) => OutwardError::Refused,
-        ServiceError::UnexpectedResponse => OutwardError::Malformed,
-        ServiceError::TransportSend(_)
-        | ServiceError::TransportClosed
-        | ServiceError::SubscriptionLagged { .. }
-        | ServiceError::Cancelled { .. }
-        | ServiceError::Timeout { .. }
-        | ServiceError::InputRequiredRoundsExceeded { .. }
-        | _ => OutwardError::Broken,
+        ClientInitializeError::ExpectedInitResponse(_) => "ExpectedInitResponse",
+        ClientInitializeError::ExpectedInitResult(_) => "ExpectedInitResult",
+        ClientInitializeError::ConflictInitResponseId(..) => "ConflictInitResponseId",
+        ClientInitializeError::UncorrelatedErrorResponse { .. } => "UncorrelatedErrorResponse",
+        ClientInitializeError::ConnectionClosed(_) => "ConnectionClosed",
+        ClientInitializeError::TransportError { .. } => "TransportError",
+        ClientInitializeError::JsonRpcError(_) => "JsonRpcError",
+        ClientInitializeError::NoCompatibleProtocolVersion { .. } => "NoCompatibleProtocolVersion",
+        ClientInitializeError::NoPreferredProtocolVersion => "NoPreferredProtocolVersion",
+        ClientInitializeError::Cancelled => "Cancelled",
+        ClientInitializeError::LegacyFallbackFailed { .. } => "LegacyFallbackFailed",
+        _ => "unknown",
     }
 }
 
@@ -203,6 +225,8 @@ impl ClientHandler for Caller {
 struct Wire {
     endpoint: Endpoint,
     headers: HeaderMap,
+    /// By which the server knows a call of a tool again.
+    named: HeaderValue,
     /// Why it broke, where it did.
     broke: Arc<Mutex<Option<OutwardError>>>,
 }
@@ -224,6 +248,19 @@ impl Wire {
         StreamableHttpError::UnexpectedServerResponse("an answer that is none".into())
     }
 
+    /// An event whose message means one thing alone. The SDK passes over data that it cannot read and takes the last of
+    /// two members of one name; events of other kinds it does not read.
+    fn strict(&self, event: Sse) -> Result<Sse, SseError> {
+        if let (None | Some("" | "message"), Some(data)) = (event.event.as_deref(), event.data.as_deref())
+            && !data.trim().is_empty()
+            && let Err(refusal) = json::read(data.as_bytes())
+        {
+            self.broken(OutwardError::Malformed);
+            return Err(SseError::Body(Box::new(refusal)));
+        }
+        Ok(event)
+    }
+
     async fn post(
         &self,
         message: ClientJsonRpcMessage,
@@ -237,6 +274,12 @@ impl Wire {
         if let Some(session) = session {
             let session = HeaderValue::from_str(&session).map_err(|_| self.odd(OutwardError::Malformed))?;
             headers.insert(SESSION, session);
+        }
+        if let ClientJsonRpcMessage::Request(asked) = &message
+            && let ClientRequest::CallToolRequest(_) = &asked.request
+        {
+            // What goes before it is something else, and a server that knows names would answer it for the call.
+            headers.insert(CALL, self.named.clone());
         }
         let body = serde_json::to_vec(&message)?;
         let call = Call { method: Method::POST, path: String::new(), headers, body: body.into() };
@@ -256,7 +299,9 @@ impl Wire {
             "text/event-stream" => {
                 let wire = self.clone();
                 let body = answer.body().inspect_err(move |error| wire.broken(told(*error)));
-                Ok(StreamableHttpPostResponse::Sse(SseStream::from_bytes_stream(body).boxed(), session))
+                let wire = self.clone();
+                let events = SseStream::from_bytes_stream(body).map(move |event| wire.strict(event?));
+                Ok(StreamableHttpPostResponse::Sse(events.boxed(), session))
             }
             "application/json" => {
                 let whole = answer.whole().await.map_err(|error| self.gone(error))?;

@@ -13,9 +13,7 @@ use std::{
     process::ExitCode,
 };
 
-/// What the child ends with where it could not be confined, and so has read nothing.
-pub(crate) const UNCONFINED: u8 = 70;
-/// What it ends with where what it read is no script.
+/// What the child ends with where what it read is no script.
 const UNREAD: u8 = 65;
 
 /// Runs the one script that comes on the standard input, and says on the standard output how it came out.
@@ -26,8 +24,9 @@ pub fn serve() -> ExitCode {
     // Memory that is asked for later counts against the script.
     let mut order = Vec::with_capacity(64 << 10);
     if let Err(error) = confine() {
-        let _nobody_listens = writeln!(io::stderr(), "{error}");
-        return ExitCode::from(UNCONFINED);
+        // The server hears the code; whoever starts the child by hand reads the words.
+        let _unread = writeln!(io::stderr(), "{error}");
+        return ExitCode::from(error.unconfined().exit_code());
     }
     if io::stdin().read_to_end(&mut order).is_err() {
         return ExitCode::from(UNREAD);

@@ -14,6 +14,9 @@ pub enum ConfineError {
     /// How much the child has already cannot be read.
     #[error("how much memory is taken cannot be read")]
     Memory,
+    /// Nothing would end the child when whoever started it has gone.
+    #[error("the kernel does not end the child with its parent")]
+    Parent,
     /// The filter of system calls cannot be put in place.
     #[error("system calls cannot be filtered: {0}")]
     Filter(String),
@@ -22,14 +25,76 @@ pub enum ConfineError {
     Unsupported,
 }
 
+impl ConfineError {
+    /// What a child that cannot be confined has to say: it ends with a code for each.
+    pub(crate) const fn unconfined(&self) -> Unconfined {
+        match self {
+            Self::Limit(_) => Unconfined::Limit,
+            Self::Descriptors => Unconfined::Descriptors,
+            Self::Memory => Unconfined::Memory,
+            Self::Parent => Unconfined::Parent,
+            Self::Filter(_) => Unconfined::Filter,
+            Self::Unsupported => Unconfined::Unsupported,
+        }
+    }
+}
+
+/// Which of the errors kept a child from running anything, as its end tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unconfined {
+    Limit,
+    Descriptors,
+    Memory,
+    Parent,
+    Filter,
+    Unsupported,
+}
+
+impl Unconfined {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Limit, Self::Descriptors, Self::Memory, Self::Parent, Self::Filter, Self::Unsupported];
+
+    /// What the child ends with.
+    pub(crate) const fn exit_code(self) -> u8 {
+        match self {
+            Self::Limit => 70,
+            Self::Descriptors => 71,
+            Self::Memory => 72,
+            Self::Parent => 73,
+            Self::Filter => 74,
+            Self::Unsupported => 75,
+        }
+    }
+
+    /// What it could not give up.
+    pub(crate) const fn cause(self) -> &'static str {
+        match self {
+            Self::Limit => "a limit cannot be set",
+            Self::Descriptors => "open descriptors cannot be listed",
+            Self::Memory => "how much memory is taken cannot be read",
+            Self::Parent => "the kernel does not end the child with its parent",
+            Self::Filter => "system calls cannot be filtered",
+            Self::Unsupported => "this system cannot confine a process",
+        }
+    }
+
+    /// Which one a child ended with; `None` where it ended with something else.
+    pub(crate) fn of_exit_code(code: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|unconfined| i32::from(unconfined.exit_code()) == code)
+    }
+}
+
 /// Gives up memory, time, files, other processes, and every system call but those that thinking needs. Whoever makes another
 /// one is ended by the kernel at once. Input is read from the standard input alone, and said on the standard output and error.
+/// The kernel ends the process with the thread that started it.
 ///
 /// # Errors
 /// When any of it cannot be given up.
 pub fn confine() -> Result<(), ConfineError> {
+    imp::step_back();
     imp::close()?;
     imp::limit()?;
+    imp::die_with_parent()?;
     imp::filter()
 }
 
@@ -42,7 +107,11 @@ mod imp {
     use fairway_domain::execution::code::MEMORY;
     use nix::{
         libc,
-        sys::resource::{Resource, setrlimit},
+        sys::{
+            prctl::set_pdeathsig,
+            resource::{Resource, getrlimit, setrlimit},
+            signal::Signal,
+        },
         unistd::{alarm, getpid},
     };
     use seccompiler::{
@@ -53,6 +122,25 @@ mod imp {
 
     /// Memory that the program itself may still come to need, and what allocators leave unused, in bytes.
     const SLACK: u64 = 16 << 20;
+    /// Stack, in bytes: what systems usually give, also where this one gives more.
+    const STACK: u64 = 8 << 20;
+    /// The lowest priority that there is.
+    const LAST_IN_LINE: i32 = 19;
+    /// What makes a process the first one that the kernel ends when the machine has no memory left.
+    const FIRST_TO_GO: &str = "1000";
+
+    /// Lets everything else on the machine go first, in time and in memory. A child that may not say so runs nevertheless: its
+    /// limits hold.
+    pub(super) fn step_back() {
+        let _as_it_was = rustix::process::setpriority_process(None, LAST_IN_LINE);
+        let _as_it_was = std::fs::write("/proc/self/oom_score_adj", FIRST_TO_GO);
+    }
+
+    /// Has the kernel end this process when the thread that started it ends, whatever the process does about signals. The
+    /// threads that serve last as long as the server.
+    pub(super) fn die_with_parent() -> Result<(), ConfineError> {
+        set_pdeathsig(Signal::SIGKILL).map_err(|_| ConfineError::Parent)
+    }
 
     /// Closes whatever the server had open and did not keep for itself: it would be open here too.
     pub(super) fn close() -> Result<(), ConfineError> {
@@ -68,8 +156,11 @@ mod imp {
 
     pub(super) fn limit() -> Result<(), ConfineError> {
         let memory = taken()?.saturating_add(MEMORY as u64).saturating_add(SLACK);
+        let (_, stack) = getrlimit(Resource::RLIMIT_STACK)?;
         for (resource, most) in [
             (Resource::RLIMIT_DATA, memory),
+            // A limit that is lower already stays.
+            (Resource::RLIMIT_STACK, stack.min(STACK)),
             (Resource::RLIMIT_CPU, LAST),
             (Resource::RLIMIT_FSIZE, 0),
             (Resource::RLIMIT_NOFILE, 0),
@@ -114,20 +205,28 @@ mod imp {
             let mask = SeccompCmpOp::MaskedEq(u64::from(libc::PROT_EXEC.cast_unsigned()));
             when(argument, SeccompCmpArgLen::Dword, mask, 0)
         };
-        let of_nobody = {
-            let mask = SeccompCmpOp::MaskedEq(u64::from(libc::MAP_ANONYMOUS.cast_unsigned()));
-            when(3, SeccompCmpArgLen::Dword, mask, u64::from(libc::MAP_ANONYMOUS.cast_unsigned()))?
+        // The limit of memory counts what is private and written, and neither what is shared nor what grows as stacks do.
+        let counted = {
+            let mask = libc::MAP_TYPE | libc::MAP_ANONYMOUS | libc::MAP_GROWSDOWN;
+            let mask = SeccompCmpOp::MaskedEq(u64::from(mask.cast_unsigned()));
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            when(3, SeccompCmpArgLen::Dword, mask, u64::from(flags.cast_unsigned()))?
         };
+        // What the runtime and `abort` put back in front of the end. Nobody makes a process deaf to its alarm.
+        let ending =
+            [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS].map(|signal| is(0, u64::from(signal.cast_unsigned())));
+        let [abort, segment, bus] = ending;
         let own = u64::from(getpid().as_raw().cast_unsigned());
         let says = || Ok::<_, seccompiler::BackendError>(vec![is(0, 1)?, is(0, 2)?]);
         let mut rules = BTreeMap::from([
             (libc::SYS_read, vec![is(0, 0)?]),
             (libc::SYS_write, says()?),
             (libc::SYS_writev, says()?),
-            (libc::SYS_mmap, vec![SeccompRule::new(vec![never_runs(2)?, of_nobody])?]),
+            (libc::SYS_mmap, vec![SeccompRule::new(vec![never_runs(2)?, counted])?]),
             (libc::SYS_mprotect, vec![SeccompRule::new(vec![never_runs(2)?])?]),
             // The allocator gives its memory a name.
             (libc::SYS_prctl, vec![is(0, u64::from(libc::PR_SET_VMA.cast_unsigned()))?]),
+            (libc::SYS_rt_sigaction, vec![abort?, segment?, bus?]),
             // What ends the process when it has no memory left.
             (libc::SYS_tgkill, vec![is(0, own)?]),
         ]);
@@ -141,7 +240,6 @@ mod imp {
             libc::SYS_getrandom,
             libc::SYS_getpid,
             libc::SYS_gettid,
-            libc::SYS_rt_sigaction,
             libc::SYS_rt_sigprocmask,
             libc::SYS_rt_sigreturn,
             libc::SYS_sigaltstack,
@@ -159,7 +257,13 @@ mod imp {
 mod imp {
     use super::ConfineError;
 
+    pub(super) const fn step_back() {}
+
     pub(super) fn close() -> Result<(), ConfineError> {
+        Err(ConfineError::Unsupported)
+    }
+
+    pub(super) fn die_with_parent() -> Result<(), ConfineError> {
         Err(ConfineError::Unsupported)
     }
 

@@ -1,23 +1,29 @@
 //! The embedded gateway: one child for each script.
 
 use crate::{
-    child::UNCONFINED,
+    confine::Unconfined,
     wire::{Answer, MOST_ANSWER, Order},
 };
 use async_trait::async_trait;
-use fairway_domain::execution::code::{CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, ScriptFailure};
+use fairway_domain::execution::code::{
+    CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, MOST_AT_ONCE, ScriptFailure,
+};
 use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
 use std::{
+    num::NonZero,
     os::unix::process::ExitStatusExt as _,
     path::PathBuf,
     process::{ExitStatus, Stdio},
+    sync::Arc,
+    thread::available_parallelism,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, Command},
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
 
@@ -29,10 +35,20 @@ const SUBCOMMAND: &str = "sandbox";
 /// not count. The child's environment holds nothing else.
 const ALLOCATOR: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "0");
 
-/// Runs scripts in children of this program.
+/// Children at once for each processor.
+const FOR_EACH_PROCESSOR: usize = 2;
+
+/// Runs scripts in children of this program: two at once for each processor, and four at least, whoever's they are. Further
+/// ones wait as long as one script may take, and run nothing where no place comes free. Clones share the places.
 #[derive(Clone, Debug)]
 pub struct Embedded {
     program: PathBuf,
+    places: Arc<Semaphore>,
+}
+
+/// Children at once on a machine of so many processors: as many as one tenant may have, at least.
+fn most_at_once(processors: usize) -> usize {
+    processors.saturating_mul(FOR_EACH_PROCESSOR).max(MOST_AT_ONCE)
 }
 
 impl Embedded {
@@ -44,11 +60,25 @@ impl Embedded {
 
     /// Children of another program that serves like this one.
     #[must_use]
-    pub const fn of(program: PathBuf) -> Self {
-        Self { program }
+    pub fn of(program: PathBuf) -> Self {
+        let places = most_at_once(available_parallelism().map_or(1, NonZero::get));
+        Self { program, places: Arc::new(Semaphore::new(places)) }
     }
 
-    fn start(&self) -> Result<Started, GatewayFailure> {
+    /// A place for one more child, in the order in which they were asked for.
+    async fn place(&self) -> Result<OwnedSemaphorePermit, GatewayFailure> {
+        match timeout(LONGEST, Arc::clone(&self.places).acquire_owned()).await {
+            Ok(Ok(place)) => Ok(place),
+            // Nobody closes it.
+            Ok(Err(_)) => Err(GatewayFailure::Unreachable),
+            Err(_) => {
+                tracing::warn!("no place for a sandbox came free in time");
+                Err(GatewayFailure::Unreachable)
+            }
+        }
+    }
+
+    fn start(&self, place: OwnedSemaphorePermit) -> Result<Started, GatewayFailure> {
         let child = Command::new(&self.program)
             .arg(SUBCOMMAND)
             .env_clear()
@@ -65,7 +95,7 @@ impl Embedded {
                 GatewayFailure::Unreachable
             })?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-        Ok(Started { child, group })
+        Ok(Started { child, group, _place: place })
     }
 }
 
@@ -83,7 +113,8 @@ impl CodeGateway for Embedded {
 
     async fn run(&self, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
         let order = serde_json::to_vec(&Order::of(request.script)).map_err(|_| GatewayFailure::Unreachable)?;
-        let mut started = self.start()?;
+        let place = self.place().await?;
+        let mut started = self.start(place)?;
         match timeout(LONGEST, started.talk(&order)).await {
             Ok(Ok(Heard { answer, status })) => heard(&answer, status),
             Ok(Err(error)) => {
@@ -99,6 +130,8 @@ impl CodeGateway for Embedded {
 struct Started {
     child: Child,
     group: Option<Pid>,
+    /// Its place among the children of this process.
+    _place: OwnedSemaphorePermit,
 }
 
 struct Heard {
@@ -149,8 +182,8 @@ fn heard(answer: &[u8], status: ExitStatus) -> Result<CodeResult, GatewayFailure
     if status.success() {
         return Answer::read(answer);
     }
-    if status.code() == Some(i32::from(UNCONFINED)) {
-        tracing::error!("a sandbox cannot be confined, so it runs nothing");
+    if let Some(unconfined) = status.code().and_then(Unconfined::of_exit_code) {
+        tracing::error!(cause = unconfined.cause(), "a sandbox cannot be confined, so it runs nothing");
         return Err(GatewayFailure::Unreachable);
     }
     let signal = status.signal().and_then(|signal| Signal::try_from(signal).ok());
@@ -166,3 +199,6 @@ fn heard(answer: &[u8], status: ExitStatus) -> Result<CodeResult, GatewayFailure
 const fn failed(failure: ScriptFailure) -> CodeResult {
     CodeResult { result: Err(failure), stdout: String::new() }
 }
+
+#[cfg(test)]
+mod tests;

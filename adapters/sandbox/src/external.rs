@@ -6,7 +6,7 @@ use fairway_domain::execution::code::{
     CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, MEMORY, MOST_OUTPUT,
 };
 use fairway_egress::{
-    Call, EgressError, Endpoint, Guard, Limits, Method,
+    Call, EgressError, Endpoint, Guard, Limits, Method, StatusCode,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::json;
@@ -56,8 +56,11 @@ impl External {
         });
         let call = Call { method: Method::POST, path: String::new(), headers, body: body.to_string().into() };
         let answer = self.endpoint.send(call).await.map_err(told)?;
-        if !answer.status().is_success() {
-            tracing::info!(status = answer.status().as_u16(), "the runtime gateway answered with a refusal");
+        if answer.status() != StatusCode::OK {
+            tracing::info!(
+                status = answer.status().as_u16(),
+                "the runtime gateway answered with another status than 200"
+            );
             return Err(GatewayFailure::Lost);
         }
         Answer::read(&answer.whole().await.map_err(told)?)
@@ -84,3 +87,6 @@ fn told(error: EgressError) -> GatewayFailure {
         EgressError::Redirected | EgressError::TooLong | EgressError::Broken => GatewayFailure::Lost,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,11 +6,17 @@
 
 use nix::{
     libc,
-    sys::resource::{Resource, getrlimit},
+    sys::{
+        mman::{MapFlags, ProtFlags, mmap_anonymous},
+        resource::{Resource, getrlimit},
+        signal::{SigHandler, SigSet, Signal, signal},
+    },
 };
 use std::{
     env, fs,
+    io::{self, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream, UdpSocket},
+    num::NonZero,
     os::unix::{net::UnixStream, process::ExitStatusExt as _},
     process::{self, Command, Stdio},
     thread,
@@ -39,12 +45,27 @@ fn attempt(what: &str) {
         "make a pipe" => drop(nix::unistd::pipe().unwrap()),
         "read another descriptor" => drop(nix::unistd::read(std::io::stderr(), &mut [0; 1])),
         "change its limits" => drop(getrlimit(Resource::RLIMIT_NOFILE).unwrap()),
+        "share memory" => map(MapFlags::MAP_SHARED),
+        "take memory as a stack" => map(MapFlags::MAP_PRIVATE | MapFlags::MAP_GROWSDOWN),
+        "ignore its alarm" => ignore(Signal::SIGALRM),
+        "take memory" => map(MapFlags::MAP_PRIVATE),
         "think" => assert_eq!((0..100_000_u64).map(|n| n.to_string().len()).sum::<usize>(), 488_890),
         other => panic!("nobody tries to {other}"),
     }
 }
 
-const FORBIDDEN: [&str; 16] = [
+#[expect(unsafe_code, reason = "there is no other way to ask for such memory, and nobody uses what comes")]
+fn map(flags: MapFlags) {
+    let taken = unsafe { mmap_anonymous(None, NonZero::new(4096).unwrap(), ProtFlags::PROT_WRITE, flags) };
+    taken.unwrap();
+}
+
+#[expect(unsafe_code, reason = "nothing runs when the signal comes")]
+fn ignore(what: Signal) {
+    unsafe { signal(what, SigHandler::SigIgn) }.unwrap();
+}
+
+const FORBIDDEN: [&str; 19] = [
     "read a file",
     "write a file",
     "list a folder",
@@ -61,26 +82,61 @@ const FORBIDDEN: [&str; 16] = [
     "make a pipe",
     "read another descriptor",
     "change its limits",
+    "share memory",
+    "take memory as a stack",
+    "ignore its alarm",
 ];
 
 /// The child's side.
 fn try_it(what: &str) -> ! {
+    if what == "start one that stays" {
+        // It has the pipes of this one.
+        child("stay", true).status().unwrap();
+    }
     if env::var_os(CONFINED).is_some() {
         fairway_sandbox::confine().unwrap();
     }
-    attempt(what);
+    match what {
+        "stay" => stay(),
+        _ => attempt(what),
+    }
     process::exit(0);
+}
+
+/// Turns a deaf ear to whatever a process may, says so, and stays until nobody holds the pipe any more.
+fn stay() {
+    SigSet::all().thread_block().unwrap();
+    let mut out = io::stdout();
+    writeln!(out, "stays").unwrap();
+    io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    writeln!(out, "outlived its parent").unwrap();
+}
+
+/// A child that tries something.
+fn child(what: &str, confined: bool) -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", TEST, "--test-threads=1", "--nocapture"]).env(TRIES, what).env_remove(CONFINED);
+    if confined {
+        command.env(CONFINED, "yes");
+    }
+    command
 }
 
 /// How a child ends that tries something: by the code that it ends with, or by the signal that ends it.
 fn tried(what: &str, confined: bool) -> (Option<i32>, Option<i32>) {
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", TEST, "--test-threads=1", "--nocapture"]).env(TRIES, what);
-    if confined {
-        command.env(CONFINED, "yes");
-    }
+    let mut command = child(what, confined);
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
     (status.code(), status.signal())
+}
+
+/// Reads on until somebody says that it stays.
+fn wait_for_stay(said: &mut impl io::BufRead) {
+    let mut line = String::new();
+    // The harness says the name of its test on the same line.
+    while !line.trim_end().ends_with("stays") {
+        line.clear();
+        assert_ne!(said.read_line(&mut line).unwrap(), 0, "it ended before");
+    }
 }
 
 const TEST: &str = "whoever_is_confined_is_ended_by_what_it_may_not_do";
@@ -90,9 +146,67 @@ fn whoever_is_confined_is_ended_by_what_it_may_not_do() {
     if let Ok(what) = env::var(TRIES) {
         try_it(&what);
     }
-    assert_eq!(tried("think", true), (Some(0), None));
+    for free in ["think", "take memory"] {
+        assert_eq!(tried(free, true), (Some(0), None), "{free}");
+    }
     for what in FORBIDDEN {
         assert_eq!(tried(what, false), (Some(0), None), "{what}, at large");
         assert_eq!(tried(what, true), (None, Some(libc::SIGSYS)), "{what}");
     }
+}
+
+#[test]
+fn whoever_is_confined_has_little_and_comes_last() {
+    let mut child = child("stay", true).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    wait_for_stay(&mut said);
+    let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", child.id())).unwrap();
+    let limits = read("limits");
+    let limit = |name: &str| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let most: Vec<u64> = line.split_whitespace().take(2).map(|most| most.parse().unwrap()).collect();
+        assert_eq!(most[0], most[1], "{name}: what is soft could be raised");
+        most[0]
+    };
+    for (name, most) in [
+        ("Max cpu time", 6),
+        ("Max file size", 0),
+        ("Max stack size", 8 << 20),
+        ("Max core file size", 0),
+        ("Max processes", 0),
+        ("Max open files", 0),
+        ("Max locked memory", 0),
+        ("Max msgqueue size", 0),
+    ] {
+        assert_eq!(limit(name), most, "{name}");
+    }
+    assert!((64 << 20..256 << 20).contains(&limit("Max data size")), "{limits}");
+    assert_eq!(read("oom_score_adj").trim(), "1000");
+    // The harness lets a test run in a thread of its own, and that one steps back. The nineteenth field is the priority; the
+    // second one may hold spaces and ends with the last parenthesis.
+    let threads = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    let priorities: Vec<String> = threads
+        .map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")).unwrap())
+        .map(|stat| stat.rsplit(')').next().unwrap().split_whitespace().nth(16).unwrap().to_owned())
+        .collect();
+    assert!(priorities.contains(&"19".to_owned()), "{priorities:?}");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+/// A child whose server dies hears nothing, not even its alarm, and may wait for ever: the kernel ends it.
+#[test]
+fn whoever_is_confined_does_not_outlive_its_parent() {
+    let parent = child("start one that stays", false).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut parent = parent.unwrap();
+    let mut said = BufReader::new(parent.stdout.take().unwrap());
+    let held = parent.stdin.take();
+    wait_for_stay(&mut said);
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    // When somebody's end can be waited for, its children have the signal, and one that has it reads no more.
+    drop(held);
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
 }

@@ -250,6 +250,14 @@ impl Settings {
             key if key == setting::ARTIFACTS_URL.key => self.artifacts.to_string(),
             key if key == setting::MIGRATE_DATABASE_URL.key => self.migrate_database.to_string(),
             key if key == setting::DATABASE_URL.key => self.database.to_string(),
+            // Paths and queries of such addresses are often secrets.
+            key if key == setting::VAULT_ADDR.key => {
+                self.vault.as_ref().map(|vault| vault.address.origin().ascii_serialization()).unwrap_or_default()
+            }
+            key if key == setting::RUNTIME_GATEWAY_URL.key => {
+                let gateway = self.runtime_gateway.as_ref();
+                gateway.map_or_else(|| "embedded".to_owned(), |address| address.origin().ascii_serialization())
+            }
             _ => value,
         };
         Shown { key: setting.key, variable: setting.variable, value, origin }

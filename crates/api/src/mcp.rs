@@ -22,12 +22,13 @@ use actix_web::{
 use fairway_domain::slug::Slug;
 use http_body_util::{BodyExt as _, Full};
 use rmcp::{
-    model::ProtocolVersion,
+    model::{ErrorCode, ProtocolVersion},
     transport::streamable_http_server::{
         StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
     },
 };
 use serde::Deserialize;
+use serde_json::json;
 use server::Agent;
 use std::sync::Arc;
 
@@ -106,12 +107,21 @@ fn foreign(request: &HttpRequest, body: String) -> Result<http::Request<Full<byt
     made.body(Full::new(body.into())).map_err(|error| ApiError::internal().caused_by(&error))
 }
 
+/// What the SDK calls an unsupported media type is JSON that is no message of JSON-RPC: types were judged before it.
+fn no_message() -> HttpResponse {
+    let error = json!({ "code": ErrorCode::INVALID_REQUEST, "message": "the body is no request of JSON-RPC 2.0" });
+    HttpResponse::BadRequest().json(json!({ "jsonrpc": "2.0", "id": null, "error": error }))
+}
+
 async fn ours<B>(answer: http::Response<B>) -> Result<HttpResponse, ApiError>
 where
     B: http_body::Body<Data = bytes::Bytes, Error = std::convert::Infallible>,
 {
     let (head, body) = answer.into_parts();
     let status = StatusCode::from_u16(head.status.as_u16()).map_err(|error| ApiError::internal().caused_by(&error))?;
+    if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        return Ok(no_message());
+    }
     let mut response = HttpResponse::build(status);
     for name in ["content-type", "allow"] {
         if let Some(value) = head.headers.get(name) {

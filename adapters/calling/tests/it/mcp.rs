@@ -12,7 +12,11 @@ use fairway_domain::{
 };
 use fairway_testkit::{FaultyEndpoint, Script};
 use serde_json::{Map, Value, json};
-use std::time::Duration;
+use std::{
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 const DESCRIPTION: &str = "Tells the weather";
 
@@ -83,15 +87,18 @@ async fn a_tool_is_looked_at_and_called() {
     assert_eq!(methods, ["initialize", "notifications/initialized", "tools/list", "tools/call"]);
     let sent = &requests[3].json()["params"];
     assert_eq!((&sent["name"], &sent["arguments"]), (&json!("weather"), &json!({"city": "Bonn"})));
-    for request in requests {
+    for request in &requests {
         assert_eq!(request.path, "/mcp");
-        assert_eq!(request.header("authorization"), Some("Bearer s3cret"));
-        assert_eq!((request.header("x-key"), request.header("idempotency-key")), (Some("s3cret"), Some("run-1")));
+        assert_eq!((request.header("authorization"), request.header("x-key")), (Some("Bearer s3cret"), Some("s3cret")));
     }
+    let names: Vec<_> = requests.iter().map(|asked| asked.header("idempotency-key")).collect();
+    assert_eq!(names, [None, None, None, Some("run-1")], "the name is of the call alone");
     // The same over a stream of events, and in words.
     let words = json!({"content": [{"type": "text", "text": "17"}, {"type": "text", "text": "degrees"}]});
     let event = json!({"jsonrpc": "2.0", "id": 2, "result": words}).to_string();
-    says(&endpoint, DESCRIPTION, Script::events([format!("event: message\ndata: {event}\n\n")]));
+    // Events of other kinds, and those that only have a number, say nothing.
+    let events = ["event: ping\ndata: now\n\n", "id: 1\ndata: \n\n", &format!("event: message\ndata: {event}\n\n")];
+    says(&endpoint, DESCRIPTION, Script::events(events));
     assert_eq!(caller.use_tool(&acme(), &call(endpoint.url("/mcp"))).await, Ok(json!("17\ndegrees")));
 }
 
@@ -117,18 +124,116 @@ async fn a_tool_that_is_not_what_was_pinned_is_not_called() {
     assert_eq!(calls(&endpoint), 0);
 }
 
+/// A tool that stands on one page may stand on another page as well.
+#[tokio::test]
+async fn a_list_is_read_to_its_end() {
+    let page = |id: u32, tools: Value, next: Option<&str>| answer(id, &json!({"tools": tools, "nextCursor": next}));
+    let weather = json!([{"name": "weather", "description": DESCRIPTION, "inputSchema": schema()}]);
+    let gives = |id: u32| answer(id, &json!({"content": [{"type": "text", "text": "17"}]}));
+    let caller = caller(&["127.0.0.0/8"]);
+    let found = async |listed: Vec<Script>| {
+        let endpoint = FaultyEndpoint::start().await;
+        let [first, second, _] = before(DESCRIPTION);
+        endpoint.says_in_turn([first, second].into_iter().chain(listed));
+        let found = caller.use_tool(&acme(), &call(endpoint.url("/"))).await;
+        (found, calls(&endpoint))
+    };
+    let alone = vec![page(1, weather.clone(), Some("2")), page(2, json!([]), None), gives(3)];
+    assert_eq!(found(alone).await, (Ok(json!("17")), 1));
+    let twice = vec![page(1, weather.clone(), Some("2")), page(2, weather.clone(), None), gives(3)];
+    assert_eq!(found(twice).await, (Err(McpError::Drifted(None)), 0));
+    let endless = (1..=21).map(|id| page(id, if id == 1 { weather.clone() } else { json!([]) }, Some("more")));
+    let endless = endless.chain([gives(21)]).collect();
+    assert_eq!(found(endless).await, (Err(McpError::Call(OutwardError::TooLong)), 0));
+}
+
+/// A server that keeps a conversation is told that it is over, and what it has given by then is given.
+#[tokio::test]
+async fn a_server_that_does_not_let_go_takes_no_result_away() {
+    let endpoint = FaultyEndpoint::start().await;
+    let [begun, noted, listed] = before(DESCRIPTION);
+    let gives = answer(2, &json!({"content": [{"type": "text", "text": "17"}]}));
+    let begun = begun.header("Mcp-Session-Id", "s-1");
+    endpoint.says_in_turn([begun, noted, listed, gives, Script::hang()]);
+    let mut call = call(endpoint.url("/"));
+    call.way.time = Duration::from_secs(3);
+    assert_eq!(caller(&["127.0.0.0/8"]).use_tool(&acme(), &call).await, Ok(json!("17")));
+    endpoint.asked(5).await;
+    let requests = endpoint.requests();
+    let farewell = &requests[4];
+    assert_eq!((farewell.method.as_str(), farewell.header("mcp-session-id")), ("DELETE", Some("s-1")));
+    assert_eq!((farewell.header("x-key"), farewell.header("idempotency-key")), (Some("s3cret"), None));
+}
+
+/// Where a conversation fails, the log has the kind of its failure and no word of the server.
+#[tokio::test]
+async fn the_log_has_no_word_of_a_server() {
+    let log = Log::default();
+    let lines = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_env_filter("fairway_calling=trace")
+        .with_writer(move || lines.clone())
+        .finish();
+    let _scoped = tracing::subscriber::set_default(subscriber);
+    let error = |id: u32| {
+        let canary = json!({"code": -32603, "message": "canary", "data": {"canary": "canary"}});
+        Script::json(&json!({"jsonrpc": "2.0", "id": id, "error": canary}))
+    };
+    let request = json!({"jsonrpc": "2.0", "id": 0, "result": {"tools": [{"name": "canary", "inputSchema": {}}]}});
+    for (script, name) in [(error(0), "JsonRpcError"), (Script::json(&request), "ExpectedInitResult")] {
+        let endpoint = FaultyEndpoint::start().await;
+        endpoint.says(script);
+        caller(&["127.0.0.0/8"]).use_tool(&acme(), &call(endpoint.url("/"))).await.unwrap_err();
+        assert!(log.told().contains(&format!("did not begin error=\"{name}\"")), "{}", log.told());
+    }
+    let endpoint = FaultyEndpoint::start().await;
+    says(&endpoint, DESCRIPTION, error(2));
+    caller(&["127.0.0.0/8"]).use_tool(&acme(), &call(endpoint.url("/"))).await.unwrap_err();
+    assert!(log.told().contains("broke off error=\"McpError\""), "{}", log.told());
+    assert!(!log.told().contains("canary"), "{}", log.told());
+}
+
+/// What is written to the log.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn told(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Whatever becomes of a call, it is made once.
 #[tokio::test]
 async fn a_call_that_breaks_is_made_once() {
     let gives = |text: &str| answer(2, &json!({"content": [{"type": "text", "text": text}]}));
     let long = "x".repeat(MOST + 1);
     let refuses = json!({"jsonrpc": "2.0", "id": 2, "error": {"code": -32603, "message": "no"}});
+    // A name that stands twice is one thing here and another there, wherever it stands.
+    let structured = r#"{"content":[],"structuredContent":{"a":1,"a":2}}"#;
+    let twice = format!(r#"{{"jsonrpc":"2.0","id":2,"result":{structured}}}"#);
     for (script, expected) in [
         (Script::reset(), OutwardError::Broken),
         (Script::hang(), OutwardError::TimedOut),
         (gives("x").broken_off(), OutwardError::Broken),
         (gives("x").reset_half_way(), OutwardError::Broken),
         (Script::events(["data: {\"jsonrpc\":\"2.0\""]).broken_off(), OutwardError::Broken),
+        (Script::events([format!("data: {twice}\n\n")]), OutwardError::Malformed),
+        (Script::events([format!("event: message\ndata: {twice}\n\n")]), OutwardError::Malformed),
+        (Script::events(["data: canary\n\n"]), OutwardError::Malformed),
+        (Script::status(200, &twice), OutwardError::Malformed),
         (Script::status(200, "canary"), OutwardError::Malformed),
         (Script::status(500, "canary"), OutwardError::Refused),
         (Script::status(404, "canary"), OutwardError::Refused),

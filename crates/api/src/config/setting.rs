@@ -87,11 +87,12 @@ pub(super) const EGRESS_ALLOW: Setting = plain("egress.allow", "FAIRWAY_EGRESS_A
 /// The folder with a folder of secrets for each tenant.
 pub(super) const SECRETS_DIR: Setting = plain("secrets.dir", "FAIRWAY_SECRETS_DIR", "");
 /// The vault.
-pub(super) const VAULT_ADDR: Setting = plain("vault.addr", "VAULT_ADDR", "");
+pub(super) const VAULT_ADDR: Setting = secret("vault.addr", "VAULT_ADDR", "");
 /// What opens it.
 pub(super) const VAULT_TOKEN: Setting = secret("vault.token", "VAULT_TOKEN", "");
 /// Who runs scripts: `embedded`, or the address of a gateway.
-pub(super) const RUNTIME_GATEWAY_URL: Setting = plain("runtime_gateway_url", "FAIRWAY_RUNTIME_GATEWAY_URL", "embedded");
+pub(super) const RUNTIME_GATEWAY_URL: Setting =
+    secret("runtime_gateway_url", "FAIRWAY_RUNTIME_GATEWAY_URL", "embedded");
 /// Log directives.
 pub(super) const LOG: Setting = plain("log.filter", "FAIRWAY_LOG", "info");
 /// Form of a log line.

@@ -293,7 +293,12 @@ fn wrong_values_are_named_and_secrets_are_not() {
         (
             "",
             &[("VAULT_ADDR", "vault:8200"), ("VAULT_TOKEN", "hunter2")],
-            "`VAULT_ADDR` must be an address such as https://vault.example:8200 (it is `vault:8200`)",
+            "`VAULT_ADDR` must be an address such as https://vault.example:8200, without credentials",
+        ),
+        (
+            "",
+            &[("FAIRWAY_RUNTIME_GATEWAY_URL", "http://u:hunter2@h/")],
+            "`FAIRWAY_RUNTIME_GATEWAY_URL` must be `embedded` or an address such as https://gateway.example/scripts, without credentials",
         ),
         (
             "[[providers]]\naccount_slot = \"a\"\nkind = \"local\"\nsecret_ref = \"env:HUNTER2\"",

@@ -172,7 +172,11 @@ pub(super) fn allowances(text: &str) -> Result<Vec<Allowance>, String> {
 
 /// `embedded`, or the address of a gateway.
 pub(super) fn gateway(text: &str) -> Result<Option<Url>, String> {
-    if text == "embedded" { Ok(None) } else { web_address(text).map(Some) }
+    if text == "embedded" {
+        return Ok(None);
+    }
+    let rule = "must be `embedded` or an address such as https://gateway.example/scripts, without credentials";
+    web_address(text).map(Some).map_err(|_| rule.to_owned())
 }
 
 /// The address of a server that is spoken to over HTTP. Credentials have a setting of their own.
@@ -183,7 +187,7 @@ pub(super) fn web_address(text: &str) -> Result<Url, String> {
             && url.username().is_empty()
             && url.password().is_none()
     });
-    url.ok_or_else(|| "must be an address such as https://vault.example:8200".to_owned())
+    url.ok_or_else(|| "must be an address such as https://vault.example:8200, without credentials".to_owned())
 }
 
 pub(super) fn token(text: &str) -> Result<Secret, String> {

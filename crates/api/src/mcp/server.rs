@@ -18,14 +18,18 @@ use fairway_operations::{access::Claims, tool::read};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, JsonObject, ListToolsResult,
-        PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+        CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, ErrorCode,
+        Implementation, JsonObject, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities,
+        ServerConfig, Tool, ToolAnnotations,
     },
     service::RequestContext,
 };
 use serde_json::{Value, json};
 use std::{borrow::Cow, sync::Arc};
 use tracing::{Instrument as _, Span};
+
+/// Methods that are answered.
+const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/list", "tools/call"];
 
 /// An agent for the length of one request.
 #[derive(Clone)]
@@ -60,8 +64,10 @@ impl Agent {
         };
         let caller = self.caller().await.map_err(|error| refused(&error))?;
         let (page, next) = match tools(&self.api, &caller, None, behind).await {
-            // Who sees no workloads has no tools of workloads.
-            Err(error) if error.status() == actix_web::http::StatusCode::FORBIDDEN => (Vec::new(), None),
+            // Who sees no workloads has no tools of workloads, and those that are always there.
+            Err(error) if error.status() == actix_web::http::StatusCode::FORBIDDEN => {
+                (BuiltIn::ALL.iter().map(|tool| tool.description()).collect(), None)
+            }
             page => page.map_err(|error| refused(&error))?,
         };
         let mut result = ListToolsResult::with_all_items(page.into_iter().map(described).collect());
@@ -146,6 +152,19 @@ impl ServerHandler for Agent {
     ) -> Result<ListToolsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
         self.list(cursor.as_deref()).instrument(self.span.clone()).await
+    }
+
+    /// What the SDK has no reader for: another method, or one of these with parameters that are not its own. Neither is
+    /// repeated.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        if METHODS.contains(&request.method.as_str()) {
+            return Err(ErrorData::invalid_params("these are not the parameters of this method", None));
+        }
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "there is no such method", None))
     }
 
     async fn call_tool(

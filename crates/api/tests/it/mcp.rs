@@ -98,6 +98,31 @@ async fn tools_are_listed_and_called_by_both_revisions() {
 }
 
 #[tokio::test]
+async fn what_is_no_request_is_told_so_and_not_repeated() {
+    let (app, _) = set().await;
+    let raw = |body: Value| {
+        app.post("/mcp?environment=dev", body)
+            .header("Accept", "application/json, text/event-stream")
+            .header("MCP-Protocol-Version", REVISIONS[0])
+    };
+    for body in [json!([]), json!(null), json!(1), json!({ "jsonrpc": "1.0", "id": 1, "method": "ping" })] {
+        let answer = raw(body.clone()).await;
+        assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!(-32600)), "{body}");
+    }
+    let request =
+        |method: &str, params: Value| raw(json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }));
+    for (method, params) in [("tools/call", json!({ "name": "x", "arguments": [] })), ("tools/call", json!({}))] {
+        assert_eq!(request(method, params).await.expect(200)["error"]["code"], -32602, "{method}");
+    }
+    let answer = request("tools/SEKRET", json!({})).await;
+    assert_eq!(answer.expect(200)["error"]["code"], -32601);
+    assert!(!answer.text().contains("SEKRET"), "{answer}");
+    // Whoever sees no workloads has the tools that are always there.
+    let listed = request("tools/list", json!({})).as_actor("anonymous").await;
+    assert_eq!(result(&listed)["tools"].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
 async fn refusals_are_told_and_nothing_else_is() {
     let (app, _) = set().await;
     let [old, new] = REVISIONS;

@@ -221,12 +221,25 @@ async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
     let group = stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().to_owned();
     assert_eq!(group, child.to_string(), "it has a group of its own");
     let limits = std::fs::read_to_string(format!("/proc/{child}/limits")).unwrap();
-    for (limit, most) in
-        [("Max open files", "0"), ("Max processes", "0"), ("Max file size", "0"), ("Max cpu time", "6")]
-    {
-        let line = limits.lines().find(|line| line.starts_with(limit)).unwrap();
-        assert_eq!(line[limit.len()..].split_whitespace().next(), Some(most), "{line}");
+    let most = |limit: &str| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(limit)).unwrap();
+        line.split_whitespace().next().unwrap().to_owned()
+    };
+    for (limit, value) in [
+        ("Max open files", "0"),
+        ("Max processes", "0"),
+        ("Max file size", "0"),
+        ("Max cpu time", "6"),
+        ("Max stack size", "8388608"),
+    ] {
+        assert_eq!(most(limit), value, "{limit}");
     }
+    // What the program had taken before, the engine's 64 MiB, and a little room.
+    let data: u64 = most("Max data size").parse().unwrap();
+    assert!((64 << 20..160 << 20).contains(&data), "{limits}");
+    let first_to_go = std::fs::read_to_string(format!("/proc/{child}/oom_score_adj")).unwrap();
+    assert_eq!(first_to_go.trim(), "1000");
+    assert_eq!(stat.rsplit(')').next().unwrap().split_whitespace().nth(16), Some("19"), "it comes last");
     drop(running);
     let gone = async {
         while ours().contains(&child) {

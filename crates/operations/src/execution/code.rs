@@ -13,7 +13,7 @@ use fairway_domain::{
     execution::{
         Outcome, Status,
         code::{Came, CodeRequest, GatewayFailure, MOST_AT_ONCE, RanScript, Script},
-        run::{Closed, Cut, Outside},
+        run::{Closed, Outside},
     },
     id::{TenantId, WorkspaceId},
     tenant::TenantScope,
@@ -142,13 +142,9 @@ impl Running {
         let services = &self.services;
         let request = CodeRequest { execution_id: self.acceptance.execution_id, script };
         let began = services.clock.now();
-        let came = if self.cancelled_by.get().is_some() {
-            Came::Cut(Cut::Cancelled)
-        } else {
-            tokio::select! {
-                answered = services.gateway.run(request) => Came::Answered(answered),
-                cut = self.keep_lease(look) => Came::Cut(cut),
-            }
+        let came = tokio::select! {
+            answered = services.gateway.run(request) => Came::Answered(answered),
+            cut = self.keep_lease(look) => Came::Cut(cut),
         };
         let over = services.clock.now();
         let outside = Outside {

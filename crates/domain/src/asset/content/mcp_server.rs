@@ -203,6 +203,10 @@ impl Definition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asset::{
+        content::{ContentRefusal, check},
+        kind::AssetKind,
+    };
 
     fn server(changes: Value) -> McpServer {
         let mut content = json!({
@@ -242,6 +246,47 @@ mod tests {
         let way = server(json!({"timeout_ms": 3_600_000})).way.unwrap();
         assert_eq!((way.time, way.bearer), (LONGEST, None));
         assert_eq!(server(json!({"timeout_ms": 250})).way.unwrap().time, Duration::from_millis(250));
+    }
+
+    #[test]
+    fn headers_of_the_connection_and_the_protocol_are_refused_where_they_stand() {
+        let told = |name: &str| {
+            let header = |name: &str| json!({"name": name, "secret_ref": "env:KEY"});
+            let transport = json!({
+                "type": "streamable-http", "url": "https://mcp.example.com", "headers": [header("X-Key"), header(name)],
+            });
+            let content = json!({"name": "com.example/tickets", "transport": transport});
+            match check(AssetKind::McpServer, &content) {
+                Ok(_) => Vec::new(),
+                Err(ContentRefusal::Invalid(problems)) => {
+                    problems.into_iter().map(|problem| (problem.pointer, problem.code)).collect()
+                }
+                Err(ContentRefusal::Prompt(problems)) => panic!("{problems:?}"),
+            }
+        };
+        for name in [
+            "Host",
+            "Content-Length",
+            "Transfer-Encoding",
+            "Connection",
+            "Upgrade",
+            "TE",
+            "Trailer",
+            "Mcp-Session-Id",
+            "Mcp-Protocol-Version",
+            "Mcp-Method",
+            "Mcp-Name",
+            "Content-Type",
+            "Accept",
+            "Idempotency-Key",
+        ] {
+            for spelled in [name.to_owned(), name.to_lowercase(), name.to_uppercase()] {
+                assert_eq!(told(&spelled), [("/transport/headers/1/name".to_owned(), "wrong_form")], "{spelled}");
+            }
+        }
+        for name in ["Authorization", "X-Api-Key", "Accept-Language", "X-Host"] {
+            assert_eq!(told(name), [], "{name}");
+        }
     }
 
     /// Every part of it counts and the order of its members does not. The digest was worked out by another program:

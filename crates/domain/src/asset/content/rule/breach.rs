@@ -17,6 +17,7 @@ pub(super) enum Breach {
     NoSuchTime,
     SandboxProfileRequired,
     DeviceName,
+    HeaderOfTheProtocol,
     SecretInContent,
 }
 
@@ -35,7 +36,7 @@ impl Breach {
             Self::PatternNotLinear => "pattern_not_linear",
             Self::TooManyCarried => "too_many_carried",
             Self::RevokedAtMismatch => "revoked_at_mismatch",
-            Self::NoSuchTime | Self::DeviceName => "wrong_form",
+            Self::NoSuchTime | Self::DeviceName | Self::HeaderOfTheProtocol => "wrong_form",
             Self::SandboxProfileRequired => "sandbox_profile_required",
             Self::SecretInContent => "secret_in_content",
         }
@@ -60,6 +61,9 @@ impl Breach {
             Self::NoSuchTime => "there is no such moment",
             Self::SandboxProfileRequired => "executable files need a sandbox profile",
             Self::DeviceName => "Windows keeps this name for a device, so no such file can be laid down there",
+            Self::HeaderOfTheProtocol => {
+                "this header belongs to the connection or to the protocol, which set it themselves"
+            }
             Self::SecretInContent => "a secret has no value in content; it is named by a secret reference",
         }
     }

@@ -8,6 +8,25 @@ use std::collections::BTreeSet;
 /// The tools that this service has itself.
 const BUILTINS: [&str; 3] = ["execute_flow", "query_knowledge_base", "inspect_evidence"];
 
+/// Headers that the connection and the protocol set themselves, in lower case. Another value of one would end a request
+/// where it does not end, lead it to another server behind the address, or be taken for one of the conversation's own.
+const PROTOCOL_HEADERS: [&str; 14] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "idempotency-key",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
 /// Whether a text is an address that may stand in content: credentials in it would be a secret in content.
 pub(super) fn is_address(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else { return false };
@@ -74,6 +93,12 @@ pub(super) fn mcp_server(content: &Value, findings: &mut Findings) {
                 findings.need(content, "", "packages");
             }
             Some(_) | None => {}
+        }
+        for (index, header) in items(transport, "headers") {
+            let named = text(header, "name").map(str::to_ascii_lowercase);
+            if named.is_some_and(|name| PROTOCOL_HEADERS.contains(&name.as_str())) {
+                findings.add(format!("/transport/headers/{index}/name"), Breach::HeaderOfTheProtocol);
+            }
         }
     }
     if let Some(auth) = content.get("auth") {

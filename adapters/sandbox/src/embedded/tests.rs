@@ -1,0 +1,111 @@
+use super::*;
+use fairway_domain::execution::code::{Language, Script};
+use std::{
+    io,
+    sync::{Mutex, PoisonError},
+    task::{Context, Poll, Waker},
+};
+use tokio::time::Instant;
+use tracing::subscriber::with_default;
+use tracing_subscriber::fmt::MakeWriter;
+use uuid::Uuid;
+
+/// Answers nothing that is JSON, and so tells a child that was started from one that was not.
+const ECHO: &str = "/bin/echo";
+
+fn gateway(places: usize) -> Embedded {
+    Embedded { places: Arc::new(Semaphore::new(places)), ..Embedded::of(ECHO.into()) }
+}
+
+fn script() -> Script {
+    Script { language: Language::Starlark, code: String::new() }
+}
+
+fn request(script: &Script) -> CodeRequest<'_> {
+    CodeRequest { execution_id: Uuid::nil().into(), script }
+}
+
+#[test]
+fn a_machine_has_two_places_for_each_processor_and_four_at_least() {
+    assert_eq!([1, 2, 3, 16].map(most_at_once), [MOST_AT_ONCE, MOST_AT_ONCE, 6, 32]);
+    let places = Embedded::new().places;
+    assert!(places.available_permits() >= MOST_AT_ONCE);
+    assert!(places.available_permits() < Semaphore::MAX_PERMITS / 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_script_without_a_place_starts_no_child() {
+    let began = Instant::now();
+    let script = script();
+    assert_eq!(gateway(0).run(request(&script)).await, Err(GatewayFailure::Unreachable), "it did not run");
+    assert_eq!(began.elapsed().as_secs(), LONGEST.as_secs());
+}
+
+#[tokio::test]
+async fn a_place_is_held_until_its_child_has_gone_and_is_given_on() {
+    let gateway = gateway(2);
+    let clone = gateway.clone();
+    let script = script();
+    {
+        let mut first = gateway.run(request(&script));
+        let mut second = clone.run(request(&script));
+        let mut third = gateway.run(request(&script));
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(first.as_mut().poll(&mut context), Poll::Pending);
+        assert_eq!(gateway.places.available_permits(), 1);
+        assert_eq!(second.as_mut().poll(&mut context), Poll::Pending);
+        assert_eq!(third.as_mut().poll(&mut context), Poll::Pending);
+        assert_eq!(gateway.places.available_permits(), 0);
+        assert_eq!(first.await, Err(GatewayFailure::Lost), "what it says is no answer");
+        assert_eq!(third.await, Err(GatewayFailure::Lost), "it has the place of the first one");
+        assert_eq!(gateway.places.available_permits(), 1, "the second one is under way");
+    }
+    assert_eq!(gateway.places.available_permits(), 2, "whoever stops waiting gives the place back");
+}
+
+/// What is written to the log meanwhile.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+fn ended(code: u8) -> (Result<CodeResult, GatewayFailure>, String) {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
+    let heard = with_default(subscriber, || heard(&[], ExitStatus::from_raw(i32::from(code) << 8)));
+    let written = log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    (heard, String::from_utf8(written).unwrap())
+}
+
+#[test]
+fn a_child_that_cannot_be_confined_says_why() {
+    let mut causes = Vec::new();
+    for unconfined in Unconfined::ALL {
+        let (heard, log) = ended(unconfined.exit_code());
+        assert_eq!(heard, Err(GatewayFailure::Unreachable), "{unconfined:?}");
+        assert!(log.contains(" ERROR ") && log.contains(unconfined.cause()), "{log}");
+        causes.push((unconfined.exit_code(), unconfined.cause()));
+    }
+    causes.dedup_by(|one, other| one.0 == other.0 || one.1 == other.1);
+    assert_eq!(causes.len(), Unconfined::ALL.len(), "each has a code and words of its own");
+    for code in (1..=u8::MAX).filter(|code| !causes.iter().any(|(of, _)| of == code)) {
+        assert_eq!(ended(code).0, Ok(failed(ScriptFailure::Stopped)), "{code}");
+    }
+}
