@@ -79,6 +79,10 @@ async fn a_directory_is_planned_applied_changed_and_in_step_again() {
             && plan.contains("+  You sort letters and cards"),
         "{plan}"
     );
+    // Whether something differs is answered without a comparison of the texts.
+    let status = terminal.run(&["sync", "status", folder]);
+    assert!(status.code == 2 && status.out.contains("letters-prompt gets a version\n"), "{}", status.err);
+    assert!(!status.out.contains("sort letters"), "{}", status.out);
     let next = terminal.json(&["sync", "apply", folder]);
     assert_ne!(next["releases"][0]["release_id"], release.as_str());
     assert_eq!(terminal.json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 2);
