@@ -211,6 +211,14 @@ async fn a_deployment_says_what_it_has_and_no_secrets() {
     let read = async |what: &str| app.get(format!("/v1/runtime/{what}?workspace_id={WORKSPACE}")).await.expect(200);
     for what in ["plugins", "system-meta", "mcp-manifest"] {
         app.get(format!("/v1/runtime/{what}")).await.refused(422, "validation_error");
+        // What nobody in particular may not do is forbidden, whether there is such a workspace or not.
+        for workspace in [WORKSPACE, workload.workload_id.as_str()] {
+            let path = format!("/v1/runtime/{what}?workspace_id={workspace}");
+            let refused = app.get(&path).as_actor("anonymous").await.refused(403, "forbidden");
+            assert_eq!(refused["permission"], "workload.view");
+        }
+        let elsewhere = format!("/v1/runtime/{what}?workspace_id={}", workload.workload_id);
+        app.get(elsewhere).await.refused(404, "not_found");
     }
     let plugins = read("plugins").await;
     assert!(plugins["providers"].as_array().unwrap().contains(&json!({ "account_slot": "local", "kind": "local" })));
