@@ -80,7 +80,7 @@ async fn exchange(
     }
     let spoken = match revision::read(&request, body.document()) {
         Ok(spoken) => spoken,
-        Err(told) => return Ok(told),
+        Err(unspoken) => return Ok(unspoken.told(body.document())),
     };
     let Connection { environment } = query::read(request.query_string())?;
     let environment = Slug::parse(environment.as_deref().unwrap_or(ENVIRONMENT))
@@ -118,16 +118,11 @@ fn foreign(
     made.body(Full::new(body.into())).map_err(|error| ApiError::internal().caused_by(&error))
 }
 
-/// What is wrong with a request as one of the protocol, in its own words.
-fn wrong(
-    status: StatusCode,
-    document: &Value,
-    code: ErrorCode,
-    message: &'static str,
-    data: Option<Value>,
-) -> HttpResponse {
-    let error = [("code", Some(json!(code))), ("message", Some(json!(message))), ("data", data)];
-    let error = error.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect::<Map<_, _>>();
+/// What is wrong with a request as one of the protocol, in its own words; `data` that is null is left out.
+fn wrong(status: StatusCode, document: &Value, code: ErrorCode, message: &'static str, data: Value) -> HttpResponse {
+    let error = [("code", json!(code)), ("message", json!(message)), ("data", data)].into_iter();
+    let error = error.filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value));
+    let error = Map::from_iter(error);
     // A request that has a name is answered by it; names are texts and numbers.
     let id = document.get("id").filter(|id| id.is_string() || id.is_number());
     HttpResponse::build(status).json(json!({ "jsonrpc": "2.0", "id": id, "error": error }))
@@ -143,7 +138,7 @@ fn refused(status: StatusCode, document: &Value) -> HttpResponse {
         }
         other => ("this is no request of the protocol", other),
     };
-    wrong(status, document, ErrorCode::INVALID_REQUEST, message, None)
+    wrong(status, document, ErrorCode::INVALID_REQUEST, message, Value::Null)
 }
 
 async fn ours<B>(answer: http::Response<B>, document: &Value) -> Result<HttpResponse, ApiError>

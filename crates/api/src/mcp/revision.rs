@@ -26,8 +26,8 @@ const HANDSHAKE: &str = "initialize";
 /// Lets a request through whose revision is spoken, with the one to go by where it names none itself.
 ///
 /// # Errors
-/// 400 with the revisions that are spoken.
-pub(super) fn read(request: &HttpRequest, document: &Value) -> Result<Option<ProtocolVersion>, HttpResponse> {
+/// When it names another one.
+pub(super) fn read(request: &HttpRequest, document: &Value) -> Result<Option<ProtocolVersion>, Unspoken> {
     let is_handshake = document.get("method").and_then(Value::as_str) == Some(HANDSHAKE);
     match (named(request.headers()), is_handshake) {
         (Named::Nothing, true) => Ok(None),
@@ -35,15 +35,11 @@ pub(super) fn read(request: &HttpRequest, document: &Value) -> Result<Option<Pro
         (Named::Nothing, false) => Ok(Some(HANDSHAKEN)),
         (Named::One(name), true) => {
             let offered = document.pointer("/params/protocolVersion").and_then(Value::as_str);
-            if offered == Some(name) {
-                return Ok(None);
-            }
-            let message = "MCP-Protocol-Version is not what the handshake names";
-            Err(wrong(StatusCode::BAD_REQUEST, document, ErrorCode::HEADER_MISMATCH, message, None))
+            if offered == Some(name) { Ok(None) } else { Err(Unspoken::Torn) }
         }
         (Named::One(name), false) if REVISIONS.iter().any(|spoken| spoken.as_str() == name) => Ok(None),
-        (Named::One(name), false) => Err(unsupported(document, Some(name))),
-        (Named::Garbage, _) => Err(unsupported(document, None)),
+        (Named::One(name), false) => Err(Unspoken::Other(name.to_owned())),
+        (Named::Garbage, _) => Err(Unspoken::Garbage),
     }
 }
 
@@ -64,15 +60,36 @@ fn named(headers: &HeaderMap) -> Named<'_> {
     }
 }
 
-/// The protocol has a client told what it asked for. That is repeated where it could be the name of a revision.
-fn unsupported(document: &Value, name: Option<&str>) -> HttpResponse {
-    let data = match name.filter(|name| is_date(name)) {
-        Some(name) => json!({ "supported": REVISIONS, "requested": name }),
-        None => json!({ "supported": REVISIONS }),
-    };
-    let message = "this revision of the protocol is not spoken here";
-    let code = ErrorCode::UNSUPPORTED_PROTOCOL_VERSION;
-    wrong(StatusCode::BAD_REQUEST, document, code, message, Some(data))
+/// Why a request is not answered in the revision that it names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Unspoken {
+    /// The header of a handshake says something else than the handshake.
+    Torn,
+    /// It is another revision than those that are spoken.
+    Other(String),
+    /// It is no name of a revision.
+    Garbage,
+}
+
+impl Unspoken {
+    /// 400, in the words of the protocol: a client is told what is spoken here and what it asked for. That is repeated where
+    /// it could be the name of a revision.
+    pub(super) fn told(&self, document: &Value) -> HttpResponse {
+        let message = "this revision of the protocol is not spoken here";
+        let (code, message, data) = match self {
+            Self::Torn => {
+                (ErrorCode::HEADER_MISMATCH, "MCP-Protocol-Version is not what the handshake names", Value::Null)
+            }
+            Self::Other(name) if is_date(name) => {
+                let data = json!({ "supported": REVISIONS, "requested": name });
+                (ErrorCode::UNSUPPORTED_PROTOCOL_VERSION, message, data)
+            }
+            Self::Other(_) | Self::Garbage => {
+                (ErrorCode::UNSUPPORTED_PROTOCOL_VERSION, message, json!({ "supported": REVISIONS }))
+            }
+        };
+        wrong(StatusCode::BAD_REQUEST, document, code, message, data)
+    }
 }
 
 /// Revisions are named by their days.
