@@ -63,6 +63,31 @@ impl Failure {
         })
     }
 
+    /// Whether the same may well be answered in a moment: nobody answers, or whoever does is too busy, starts just now, or
+    /// stands in front of a server that does not answer.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused(refusal) => refusal.status == 429 || refusal.status >= 500,
+            Self::Usage(_)
+            | Self::Files(_)
+            | Self::Unfit(_)
+            | Self::StillRunning { .. }
+            | Self::Unsettled
+            | Self::Differs
+            | Self::Io { .. }
+            | Self::Unheard => false,
+        }
+    }
+
+    /// The same where it says of something that was asked about only that it cannot be seen: that is no refusal of it.
+    pub(crate) fn of_reach(self, server: &str) -> Self {
+        match self {
+            Self::Refused(refusal) => Self::Unreachable { server: server.to_owned(), cause: refusal.to_string() },
+            other => other,
+        }
+    }
+
     /// Something is wrong with one file.
     pub(crate) fn file(finding: Finding) -> Self {
         Self::Files(vec![finding])
