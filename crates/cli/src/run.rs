@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
         let queued = server.post_in_line(&path, &body)?;
         return if output.is_for_people() { say(text(&queued, "execution_id")?) } else { output.one(&queued) };
     }
-    let wait = Wait::begin(&arguments.patience)?;
+    let wait = Wait::of(&arguments.patience).with_interrupts()?;
     let key = uuid::Uuid::new_v4().to_string();
     let ask = || Begun::of(server.post_for_events(&path, &key, &body)?);
     // Under the same key, the same run is found again where the answer was lost.
@@ -90,7 +90,9 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
 pub(crate) fn wait_for(server: &Server, output: Output, run: &str, patience: &Patience) -> Result<(), Failure> {
     // Whether it is there at all, in front of everything else.
     server.run(run, None)?;
-    Wait::begin(patience)?.follow(server, output, Begun::before(run))
+    let wait = Wait::of(patience);
+    wait.note(run);
+    wait.with_interrupts()?.follow(server, output, Begun::before(run))
 }
 
 /// A number with `s`, `m` or `h`; seconds without.

@@ -85,10 +85,14 @@ enum Look {
 }
 
 impl Wait {
-    pub(super) fn begin(patience: &Patience) -> Result<Self, Failure> {
-        let run = Arc::new(Mutex::new(None));
-        leave_on_interrupt(Arc::clone(&run))?;
-        Ok(Self { until: Instant::now() + patience.wait, streams: patience.stream, run })
+    pub(super) fn of(patience: &Patience) -> Self {
+        Self { until: Instant::now() + patience.wait, streams: patience.stream, run: Arc::default() }
+    }
+
+    /// The same, which Ctrl-C ends; the run is left alone.
+    pub(super) fn with_interrupts(self) -> Result<Self, Failure> {
+        leave_on_interrupt(Arc::clone(&self.run))?;
+        Ok(self)
     }
 
     /// Keeps which run is waited for, before anything is told of it.
@@ -108,7 +112,6 @@ impl Wait {
     /// Follows the run to its end. Whoever leaves before that is told how to come back.
     pub(super) fn follow(&self, server: &Server, output: Output, begun: Begun) -> Result<(), Failure> {
         let Begun { run, token, events } = begun;
-        self.note(&run);
         let seen = Seen { streams: self.streams && output.is_for_people(), ..Seen::default() };
         let run = Followed { server, run: &run, token: token.as_deref() };
         let ended = self.to_the_end(&run, output, events, seen);
