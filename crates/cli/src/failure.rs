@@ -63,28 +63,26 @@ impl Failure {
         })
     }
 
-    /// Whether the same may well be answered in a moment: nobody answers, or whoever does is too busy, starts just now, or
-    /// stands in front of a server that does not answer.
-    pub(crate) fn is_passing(&self) -> bool {
+    /// That something cannot be seen just now, which says nothing against it: nobody answers, or whoever does is too busy,
+    /// starts just now, or stands in front of a server that does not answer.
+    ///
+    /// # Errors
+    /// What will be the same in a moment.
+    pub(crate) fn passing(self, server: &str) -> Result<Self, Self> {
         match self {
-            Self::Unreachable { .. } => true,
-            Self::Refused(refusal) => refusal.status == 429 || refusal.status >= 500,
-            Self::Usage(_)
+            Self::Refused(refusal) if refusal.status == 429 || refusal.status >= 500 => {
+                Ok(Self::Unreachable { server: server.to_owned(), cause: refusal.to_string() })
+            }
+            unseen @ Self::Unreachable { .. } => Ok(unseen),
+            settled @ (Self::Refused(_)
+            | Self::Usage(_)
             | Self::Files(_)
             | Self::Unfit(_)
             | Self::StillRunning { .. }
             | Self::Unsettled
             | Self::Differs
             | Self::Io { .. }
-            | Self::Unheard => false,
-        }
-    }
-
-    /// The same where it says of something that was asked about only that it cannot be seen: that is no refusal of it.
-    pub(crate) fn of_reach(self, server: &str) -> Self {
-        match self {
-            Self::Refused(refusal) => Self::Unreachable { server: server.to_owned(), cause: refusal.to_string() },
-            other => other,
+            | Self::Unheard) => Err(settled),
         }
     }
 

@@ -236,7 +236,9 @@ fn text_of(name: &str, file: impl Read, longest: u64) -> Result<Source, Finding>
         return Err(wrong("file_binary", "the file holds a NUL byte and is no text").at(at(offset)));
     }
     match std::str::from_utf8(&bytes) {
-        Ok(text) => Ok(Source { text: text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(), name: name.to_owned() }),
+        Ok(text) => {
+            Ok(Source { text: text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(), name: name.to_owned() })
+        }
         Err(error) => Err(wrong("file_encoding", "the file is not UTF-8").at(at(error.valid_up_to()))),
     }
 }

@@ -160,8 +160,10 @@ impl Wait {
                     None
                 }
                 Ok(Answered::Value(_)) => None,
-                Err(failure) if failure.is_passing() => None,
-                Err(failure) => return Err(failure),
+                Err(failure) => {
+                    failure.passing(run.server.address())?;
+                    None
+                }
             };
         }
     }
@@ -195,11 +197,11 @@ impl Followed<'_> {
     fn look(&self, seen: &mut Seen) -> Result<Look, Failure> {
         let found = match self.server.run(self.run, self.token) {
             Ok(found) => found,
-            Err(failure) if failure.is_passing() => {
+            Err(failure) => {
+                let unseen = failure.passing(self.server.address())?;
                 seen.lose(self.run);
-                return Ok(Look::Unseen(failure.of_reach(self.server.address())));
+                return Ok(Look::Unseen(unseen));
             }
-            Err(failure) => return Err(failure),
         };
         seen.find(&found);
         Ok(match status(&found) {
