@@ -93,8 +93,25 @@ fn sections(output: Output, flat: &Value) -> Result<(), Failure> {
 #[derive(Debug)]
 pub(crate) struct Graph {
     nodes: Vec<Node>,
-    /// From which node to which, by their places, and what the one is to the other.
-    edges: Vec<(usize, usize, String)>,
+    edges: Vec<Edge>,
+}
+
+/// From which node to which, by their places, and what the one is to the other.
+#[derive(Debug)]
+struct Edge {
+    from: usize,
+    to: usize,
+    relationship: String,
+    line: Line,
+}
+
+/// Who says that two nodes belong together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Line {
+    /// The graph.
+    Solid,
+    /// The nodes themselves: a binding has no relationship in the graph, and names its asset.
+    Dashed,
 }
 
 #[derive(Debug)]
@@ -114,9 +131,25 @@ impl Graph {
         let nodes = list("nodes").map(Node::of).collect();
         let place = |id: &str| ids.iter().position(|known| *known == id);
         let edge = |edge: &Value| {
-            Some((place(word(edge, "source"))?, place(word(edge, "target"))?, word(edge, "relationship").to_owned()))
+            let (from, to) = (place(word(edge, "source"))?, place(word(edge, "target"))?);
+            Some(Edge { from, to, relationship: word(edge, "relationship").to_owned(), line: Line::Solid })
         };
-        Self { nodes, edges: list("edges").filter_map(edge).collect() }
+        let mut graph = Self { nodes, edges: list("edges").filter_map(edge).collect() };
+        graph.edges.extend(graph.versions());
+        graph
+    }
+
+    /// From each asset to what says which version of it was bound, in which role.
+    fn versions(&self) -> Vec<Edge> {
+        let all = |kind: &'static str| self.nodes.iter().enumerate().filter(move |(_, node)| node.kind == kind);
+        let asset_of = |binding: &Node| {
+            let slug = binding.value("asset_slug")?;
+            all("asset").find(|(_, asset)| asset.value("asset_slug") == Some(slug)).map(|(place, _)| place)
+        };
+        let edge = |(to, binding): (usize, &Node)| {
+            Some(Edge { from: asset_of(binding)?, to, relationship: "bound as".to_owned(), line: Line::Dashed })
+        };
+        all("binding").filter_map(edge).collect()
     }
 }
 
@@ -137,14 +170,21 @@ const NAMES: [&str; 10] = [
 impl Node {
     fn of(node: &Value) -> Self {
         let data = node.get("data").unwrap_or(&Value::Null);
-        let named = NAMES.iter().find_map(|name| data.get(*name)?.as_str());
+        let kind = word(node, "type").to_owned();
+        // What tells bindings from the assets that they are of is the role.
+        let names = if kind == "binding" { &["role"] } else { NAMES.as_slice() };
+        let named = names.iter().find_map(|name| data.get(*name)?.as_str());
         let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let members = data.as_object().into_iter().flatten();
         Self {
-            kind: word(node, "type").to_owned(),
+            kind,
             label: named.unwrap_or_else(|| word(node, "id")).chars().take(60).collect(),
             data: members.map(|(name, value)| (name.clone(), shown(value))).collect(),
         }
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        self.data.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 

@@ -68,6 +68,29 @@ impl Failure {
         matches!(self, Self::Refused(refusal) if refusal.code == code)
     }
 
+    /// That something cannot be seen just now, which says nothing against it: nobody answers, or whoever does is too busy,
+    /// starts just now, or stands in front of a server that does not answer.
+    ///
+    /// # Errors
+    /// What will be the same in a moment.
+    pub(crate) fn passing(self, server: &str) -> Result<Self, Self> {
+        match self {
+            Self::Refused(refusal) if refusal.status == 429 || refusal.status >= 500 => {
+                Ok(Self::Unreachable { server: server.to_owned(), cause: refusal.to_string() })
+            }
+            unseen @ Self::Unreachable { .. } => Ok(unseen),
+            settled @ (Self::Refused(_)
+            | Self::Usage(_)
+            | Self::Files(_)
+            | Self::Unfit(_)
+            | Self::StillRunning { .. }
+            | Self::Unsettled
+            | Self::Differs
+            | Self::Io { .. }
+            | Self::Unheard) => Err(settled),
+        }
+    }
+
     /// Something is wrong with one file.
     pub(crate) fn file(finding: Finding) -> Self {
         Self::Files(vec![finding])

@@ -9,14 +9,18 @@ use place::Places;
 use serde_json::Value;
 use std::{
     fs::{self, File},
-    io::Read as _,
+    io::{self, Read},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 /// Longest file: content of 4 MiB, and room for what is around it.
 pub(crate) const LONGEST: u64 = 5 << 20;
 /// Longest YAML file. Reading it takes far longer than JSON.
 const LONGEST_YAML: usize = 1 << 20;
+
+/// What standard input is called on a command line, and in what is said of it.
+const STANDARD_INPUT: &str = "-";
 
 /// A file as text.
 #[derive(Debug)]
@@ -38,7 +42,7 @@ pub(crate) struct Located {
 }
 
 impl Source {
-    /// Reads a file.
+    /// Reads a file that was named on the command line, or what `-` stands for.
     ///
     /// # Errors
     /// When it cannot be read, is none, or is no text of a size that content can have.
@@ -46,9 +50,14 @@ impl Source {
         Self::open_within(path, LONGEST)
     }
 
-    /// Reads a file of at most so many bytes.
+    /// The same of at most so many bytes.
     pub(crate) fn open_within(path: &Path, longest: u64) -> Result<Self, Failure> {
-        read(path, longest).map_err(Failure::file)
+        Self::named(path, longest).map_err(Failure::file)
+    }
+
+    /// The same, with what is wrong.
+    pub(crate) fn named(path: &Path, longest: u64) -> Result<Self, Finding> {
+        if path == Path::new(STANDARD_INPUT) { standard_input(longest) } else { read(path, longest) }
     }
 
     /// Reads a file of a directory.
@@ -59,8 +68,11 @@ impl Source {
         read(path, LONGEST)
     }
 
-    /// Whether it is JSON by its name; everything else is YAML.
+    /// Whether it is JSON by its name, or by what it says where it has none; everything else is YAML.
     fn is_json(&self) -> bool {
+        if self.name == STANDARD_INPUT {
+            return serde_json::from_str::<serde::de::IgnoredAny>(&self.text).is_ok();
+        }
         Path::new(&self.name).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
     }
 
@@ -190,11 +202,26 @@ fn read(path: &Path, longest: u64) -> Result<Source, Finding> {
     // Looked at before it is opened: opening a pipe would wait for whoever writes into it.
     let found = fs::metadata(path).map_err(unreadable)?;
     if !found.is_file() {
-        return Err(wrong("file_not_regular", "this is no file"));
+        return Err(wrong("file_not_regular", "this is no file; `-` names standard input where a file is asked for"));
     }
+    text_of(&name, File::open(path).map_err(unreadable)?, longest)
+}
+
+/// What standard input holds. There is one of it, so what asks for it again would be given nothing.
+fn standard_input(longest: u64) -> Result<Source, Finding> {
+    static IS_READ: AtomicBool = AtomicBool::new(false);
+    if IS_READ.swap(true, Ordering::Relaxed) {
+        let message = "standard input is read once: name a file for one of the two";
+        return Err(Finding::whole(STANDARD_INPUT, "file_unreadable", message));
+    }
+    text_of(STANDARD_INPUT, io::stdin(), longest)
+}
+
+fn text_of(name: &str, file: impl Read, longest: u64) -> Result<Source, Finding> {
+    let wrong = |code: &str, message: &str| Finding::whole(name, code, message);
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(longest + 1).read_to_end(&mut bytes));
-    let length = read.map_err(unreadable)?;
+    let read = file.take(longest + 1).read_to_end(&mut bytes);
+    let length = read.map_err(|_| wrong("file_unreadable", "the file is not there or cannot be read"))?;
     if u64::try_from(length).unwrap_or(u64::MAX) > longest {
         return Err(wrong("file_too_large", "the file is longer than content can be"));
     }
@@ -209,7 +236,9 @@ fn read(path: &Path, longest: u64) -> Result<Source, Finding> {
         return Err(wrong("file_binary", "the file holds a NUL byte and is no text").at(at(offset)));
     }
     match std::str::from_utf8(&bytes) {
-        Ok(text) => Ok(Source { text: text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(), name: name.clone() }),
+        Ok(text) => {
+            Ok(Source { text: text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(), name: name.to_owned() })
+        }
         Err(error) => Err(wrong("file_encoding", "the file is not UTF-8").at(at(error.valid_up_to()))),
     }
 }

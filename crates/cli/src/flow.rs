@@ -3,7 +3,7 @@
 use crate::{
     asset,
     failure::{Failure, Finding},
-    file::Source,
+    file::{LONGEST, Source},
     output::{Column, say},
     server::text,
     session::Session,
@@ -114,7 +114,7 @@ fn sound(file: &std::path::Path) -> Result<String, Failure> {
 
 pub(crate) fn check(command: &Offline, session: &Session) -> Result<(), Failure> {
     let Offline::Validate { file } = command;
-    let found = match Source::found(file) {
+    let found = match Source::named(file, LONGEST) {
         Ok(source) => problems(&source),
         Err(finding) => vec![finding],
     };

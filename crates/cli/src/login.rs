@@ -3,9 +3,10 @@
 use crate::{
     failure::Failure,
     output::say,
-    profile::{Configuration, DEFAULT_PROFILE},
+    profile::Configuration,
     server::{Identity, Server},
     session::{DEFAULT_SERVER, Session},
+    text::plain,
 };
 use clap::Args;
 use std::io::{self, Read as _};
@@ -16,8 +17,9 @@ const LONGEST: u64 = 16 << 10;
 /// What is kept stands in the options that every command takes.
 #[derive(Args)]
 #[command(
-    after_help = "What is given by --server, --actor, --tenant, --workspace and --output is kept in the profile. The \
-    file can be read by its owner alone.\n\nExamples:\n  \
+    after_help = "What is given by --server, --actor, --tenant, --workspace and --output is kept in the profile, \
+    which from then on is that of every command that names none. Without --profile it is `default` where --server is given, and \
+    else the profile of every command that names none, renewed. The file can be read by its owner alone.\n\nExamples:\n  \
     print-my-token | fairway login --server https://fairway.example.org --token-stdin\n  \
     fairway login --profile local --server http://127.0.0.1:8080 --actor user:ada"
 )]
@@ -33,8 +35,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
     let given = session.global();
     let mut configuration = Configuration::read()?;
-    let name = given.profile.as_deref().unwrap_or(DEFAULT_PROFILE);
-    let mut profile = configuration.known(name);
+    let name = configuration.renewed(given.profile.as_deref(), given.server.as_deref());
+    let mut profile = configuration.known(&name);
     let address = given.server.clone().or_else(|| profile.server.clone()).unwrap_or_else(|| DEFAULT_SERVER.to_owned());
     if profile.server.as_ref() != Some(&address) {
         // The token of one server is no business of another.
@@ -54,9 +56,10 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
         // The least that whoever is known there may read.
         server.list_some(&["workspaces"], &[], 1)?;
     }
-    configuration.keep(name, profile);
+    configuration.keep(&name, profile);
     let path = configuration.write()?;
-    say(&format!("profile `{name}` speaks to {}; kept in {}", server.address(), path.display()))
+    let (name, address) = (plain(&name), server.address());
+    say(&format!("profile `{name}` speaks to {address}, for every command that names none; kept in {}", path.display()))
 }
 
 fn from_standard_input() -> Result<String, Failure> {

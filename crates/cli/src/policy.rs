@@ -60,6 +60,29 @@ struct RuleCoverage {
     idle: Option<Idle>,
 }
 
+/// What becomes of a rule that no test meets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Coverage {
+    /// It fails.
+    Required,
+    /// It is a warning.
+    Told,
+}
+
+impl RuleCoverage {
+    /// What is missing for its tests to say anything of it; none where nothing is.
+    fn lack(&self) -> Option<String> {
+        match (&self.idle, self.met) {
+            (Some(Idle::Unreachable), _) => Some("can never hold".to_owned()),
+            (Some(Idle::ShadowedBy(other)), _) => {
+                Some(format!("never decides: `{}` holds wherever it does", plain(other)))
+            }
+            (None, 0) => Some("is met by no test".to_owned()),
+            (None, _) => None,
+        }
+    }
+}
+
 /// One bundle, and what tests say of it.
 #[derive(Debug, Serialize)]
 struct Bundle {
@@ -80,7 +103,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let Command::Test { directory, junit, require_coverage } = command;
     let report = suite::report(directory)?;
     if let Some(path) = junit {
-        junit::write(&report, path)?;
+        junit::write(&report, if *require_coverage { Coverage::Required } else { Coverage::Told }, path)?;
     }
     let output = session.offline();
     if output.is_for_people() {
@@ -107,7 +130,7 @@ impl Report {
     }
 
     fn uncovered(&self) -> usize {
-        self.bundles.iter().flat_map(|bundle| &bundle.rules).filter(|rule| rule.met == 0 || rule.idle.is_some()).count()
+        self.bundles.iter().flat_map(|bundle| &bundle.rules).filter(|rule| rule.lack().is_some()).count()
     }
 
     fn tell(&self) -> Result<(), Failure> {
@@ -118,15 +141,8 @@ impl Report {
         }
         for bundle in &self.bundles {
             for rule in &bundle.rules {
-                let says = match (&rule.idle, rule.met) {
-                    (Some(Idle::Unreachable), _) => "can never hold".to_owned(),
-                    (Some(Idle::ShadowedBy(other)), _) => {
-                        format!("never decides: `{}` holds wherever it does", plain(other))
-                    }
-                    (None, 0) => "is met by no test".to_owned(),
-                    (None, _) => continue,
-                };
-                tell(&format!("warning: {}: rule `{}` {says}", plain(&bundle.file), plain(&rule.rule)));
+                let Some(lack) = rule.lack() else { continue };
+                tell(&format!("warning: {}: rule `{}` {lack}", plain(&bundle.file), plain(&rule.rule)));
             }
         }
         let rules = self.bundles.iter().map(|bundle| bundle.rules.len()).sum::<usize>();

@@ -92,9 +92,17 @@ impl Configuration {
         }
     }
 
-    /// Keeps a profile under a name, and makes it the one that is meant where there was none.
+    /// The name of the profile that a login is for. One that names neither a profile nor a server renews what every other
+    /// command means; a server that is given for no profile is that of `default`, so that no other is written over.
+    pub(crate) fn renewed(&self, named: Option<&str>, server: Option<&str>) -> String {
+        let current = self.profile.as_deref().filter(|_| server.is_none());
+        named.or(current).unwrap_or(DEFAULT_PROFILE).to_owned()
+    }
+
+    /// Keeps a profile under a name, and makes it the one that is meant where none is named: who has just said who they are
+    /// goes on as that.
     pub(crate) fn keep(&mut self, name: &str, profile: Profile) {
-        self.profile.get_or_insert_with(|| name.to_owned());
+        self.profile = Some(name.to_owned());
         self.profiles.insert(name.to_owned(), profile);
     }
 

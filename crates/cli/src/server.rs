@@ -266,7 +266,11 @@ impl Server {
             Some(value) if value.get("detail").is_some() => {
                 Err(Failure::Refused(Box::new(Refusal::of(status.as_u16(), &value))))
             }
-            Some(_) | None => Err(self.strange()),
+            Some(_) | None if status.is_success() => Err(self.strange()),
+            Some(_) | None => {
+                let cause = format!("what answers there with {status} does not speak as Fairway does");
+                Err(Failure::Unreachable { server: self.address().to_owned(), cause })
+            }
         }
     }
 

@@ -8,12 +8,13 @@ use crate::{
     execution::{Execution, Payload},
     id::{ApprovalId, ArtifactId, AssetId, AssetVersionId, DecisionId, ReleaseId, WorkloadId},
     policy::{Outcome, PolicyDecision},
-    release::{Release, review::Verdict},
+    release::{Release, reference::FrozenReference, review::Verdict},
     time::Timestamp,
     workload::Workload,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 /// The governance chain of a release as it stood: later changes of owner, slug or state do not change it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -24,6 +25,10 @@ pub struct Chain {
     pub workload: ChainWorkload,
     /// What the release binds.
     pub bindings: Vec<ChainBinding>,
+    /// What the bound contents mean by their references, each version once, with its kind for a role. Chains that were kept
+    /// before references were told have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub references: Vec<ChainBinding>,
     /// Who approved it.
     pub approvals: Vec<ChainApproval>,
 }
@@ -89,6 +94,8 @@ impl Chain {
     #[must_use]
     pub fn of(release: &Release, workload: &Workload) -> Self {
         let digest = release.bindings_digest();
+        let mut referenced = BTreeSet::new();
+        let once = |reference: &&FrozenReference| referenced.insert(reference.asset_version_id);
         Self {
             release: ChainRelease {
                 release_id: release.release_id,
@@ -107,6 +114,16 @@ impl Chain {
                     role: binding.role.as_str().to_owned(),
                     asset_version_id: binding.asset_version_id,
                     asset_slug: binding.asset_slug.to_string(),
+                })
+                .collect(),
+            references: release
+                .references
+                .iter()
+                .filter(once)
+                .map(|reference| ChainBinding {
+                    role: reference.kind.as_str().to_owned(),
+                    asset_version_id: reference.asset_version_id,
+                    asset_slug: reference.slug.to_string(),
                 })
                 .collect(),
             approvals: release

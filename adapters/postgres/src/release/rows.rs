@@ -54,10 +54,11 @@ pub(super) const APPROVALS: &str = "(
 /// Those of the present digest: a draft has none.
 pub(super) const REFERENCES: &str = "(
     SELECT coalesce(json_agg(json_build_object(
-        'from', from_version_id, 'slug', slug, 'label', nullif(label, ''), 'asset_id', asset_id,
-        'asset_version_id', to_version_id, 'version_label', version_label, 'checksum', checksum)), '[]')::text
+        'from', from_version_id, 'slug', frozen.slug, 'label', nullif(label, ''), 'asset_id', asset.asset_id,
+        'asset_kind', asset.asset_kind, 'asset_version_id', to_version_id, 'version_label', version_label, 'checksum', checksum)), '[]')::text
     FROM release_reference AS frozen
     JOIN asset_version AS meant ON meant.tenant_id = frozen.tenant_id AND meant.asset_version_id = to_version_id
+    JOIN asset ON asset.tenant_id = meant.tenant_id AND asset.asset_id = meant.asset_id
     WHERE frozen.tenant_id = release.tenant_id AND frozen.release_id = release.release_id
         AND frozen.bindings_digest = release.bindings_digest) AS frozen_references";
 
@@ -67,6 +68,7 @@ struct ReferenceRow {
     slug: String,
     label: Option<String>,
     asset_id: Uuid,
+    asset_kind: String,
     asset_version_id: Uuid,
     version_label: String,
     checksum: String,
@@ -79,6 +81,7 @@ fn reference(row: ReferenceRow) -> Result<FrozenReference, StoreError> {
         slug: known("slug", Slug::parse(&row.slug).ok())?,
         label,
         asset_id: row.asset_id.into(),
+        kind: known("asset_kind", AssetKind::parse(&row.asset_kind))?,
         asset_version_id: row.asset_version_id.into(),
         version_label: known("version_label", VersionLabel::parse(&row.version_label))?,
         checksum: known("checksum", Checksum::parse(&row.checksum))?,

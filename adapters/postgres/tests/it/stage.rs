@@ -307,6 +307,7 @@ pub(crate) fn referring(version: &BindableVersion) -> FrozenReference {
         slug: version.asset_slug.clone(),
         label: None,
         asset_id: version.asset_id,
+        kind: version.kind,
         asset_version_id: version.asset_version_id,
         version_label: version.version_label.clone(),
         checksum: version.checksum.clone(),

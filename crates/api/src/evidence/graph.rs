@@ -49,11 +49,11 @@ enum NodeData {
     Approval(ApprovalSection),
 }
 
-/// An asset of which the release binds a version.
+/// An asset of which the release binds a version, or has one frozen with what it binds.
 #[derive(Serialize, ToSchema)]
 struct AssetSection {
     asset_slug: String,
-    /// Its kind, which is the role that it is bound in.
+    /// Its kind, which is the role of what is bound.
     asset_kind: String,
 }
 

@@ -125,6 +125,39 @@ async fn the_graph_says_what_the_sections_say_and_how_things_stand_to_each_other
     assert_eq!(required.len(), 3, "the transcript twice, the word to the owner once: {required:?}");
 }
 
+/// What a prompt includes stands in what the model is sent: evidence that leaves it out is not whole.
+#[tokio::test]
+async fn what_a_bound_content_refers_to_is_bound_as_well() {
+    let provider = StubProvider::new(Behaviour::Answers(SAID.to_owned()));
+    let app = TestApp::builder().provider(provider).start().await;
+    let given = app.given();
+    let tone = given.version("skill", "tone", json!({ "name": "n", "description": "d", "body": "Be brief." })).await;
+    let outer = json!({
+        "system_prompt": "@asset-ref:tone @asset-ref:tone Sort: $arg:ticket",
+        "variables": [{ "name": "ticket", "type": "string" }],
+    });
+    let versions = vec![
+        given.version("prompt_template", "outer", outer).await,
+        given.model_policy("model").await,
+        given.policy("policy").await,
+    ];
+    let workload = given.active_with("main", versions).await;
+    // A version that is newer than the release is no part of what it ran with.
+    given.next_version(&tone.asset_id, json!({ "name": "n", "description": "d", "body": "Be long." })).await;
+    let answer = run(&app, &workload).await.expect(200);
+    let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
+    let graph = app.get(format!("{path}?format=graph")).await.expect(200);
+    let nodes = graph["nodes"].as_array().unwrap();
+    let included: Vec<&Value> = nodes.iter().filter(|node| node["data"]["asset_slug"] == "tone").collect();
+    let data = json!({ "asset_slug": "tone", "asset_kind": "skill" });
+    assert_eq!(included, [&json!({ "id": "asset:tone", "type": "asset", "data": data })], "once, and no binding");
+    let release = format!("release:{}", workload.release_id);
+    let edge = json!({ "source": release, "target": "asset:tone", "relationship": "binds" });
+    assert_eq!(graph["edges"].as_array().unwrap().iter().filter(|known| **known == edge).count(), 1);
+    let flat = app.get(path).await.expect(200);
+    assert_eq!(flat["bindings"].as_array().unwrap().len(), 3, "what has a role in the release is bound by it alone");
+}
+
 #[tokio::test]
 async fn what_a_run_owed_is_shown_with_when_it_was_done() {
     let (app, _, id) = stage().await;

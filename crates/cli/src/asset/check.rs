@@ -2,7 +2,7 @@
 
 use crate::{
     failure::{Failure, Finding},
-    file::{Located, Source},
+    file::{LONGEST, Located, Source},
     output::{say, tell},
     session::Session,
 };
@@ -25,10 +25,10 @@ pub(crate) enum Offline {
         fairway asset check demo/assets/ticket-policy.yaml"
     )]
     Check {
-        /// The kind of content, such as `policy_bundle`
+        /// The kind of content, such as `policy_bundle`; a manifest that is of another kind is wrong
         #[arg(long)]
         kind: Option<String>,
-        /// The files
+        /// The files; `-` is standard input
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
@@ -61,22 +61,20 @@ fn known_kinds() -> String {
 }
 
 fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
-    let read = Source::found(path).and_then(|source| source.parsed());
-    // Content alone may have a member of that name for itself.
-    let read = if kind.is_none() { read.and_then(|located| located.with_texts(path)) } else { read };
+    let read = Source::named(path, LONGEST).and_then(|source| source.parsed());
+    let read = read.and_then(|located| if is_manifest(&located) { located.with_texts(path) } else { Ok(located) });
     let located = match read {
         Ok(located) => located,
         Err(finding) => return vec![finding],
     };
-    // A manifest says `kind`, a body of the API `asset_kind`.
-    let named = ["kind", "asset_kind"].into_iter().find(|name| located.value.get(*name).is_some_and(Value::is_string));
-    let (kind, pointer) = match (kind, named, located.value.get("content")) {
-        (None, Some(name), Some(_)) => {
+    let (kind, pointer) = match (kind, named(&located), is_manifest(&located)) {
+        (said, Some(name), true) => {
+            let wrong = |message| vec![located.finding(&format!("/{name}"), "invalid_asset_kind", message)];
             let within = located.value.get(name).and_then(Value::as_str).and_then(AssetKind::parse);
-            let Some(within) = within else {
-                let message = "there is no such kind of asset";
-                return vec![located.finding(&format!("/{name}"), "invalid_asset_kind", message)];
-            };
+            let Some(within) = within else { return wrong("there is no such kind of asset") };
+            if said.is_some_and(|said| said != within) {
+                return wrong("the file says another kind than --kind does");
+            }
             (within, "/content")
         }
         (Some(kind), _, _) => (kind, ""),
@@ -99,6 +97,16 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
         }
     }
     problems
+}
+
+/// Where a file says its kind: a manifest says `kind`, a body of the API `asset_kind`.
+fn named(located: &Located) -> Option<&'static str> {
+    ["kind", "asset_kind"].into_iter().find(|name| located.value.get(*name).is_some_and(Value::is_string))
+}
+
+/// Whether content stands in the file beside its kind. Content of no kind has members of both names for itself.
+fn is_manifest(located: &Located) -> bool {
+    named(located).is_some() && located.value.get("content").is_some()
 }
 
 /// The kind that a file is called after: `policy_bundle.json`, `policy_bundle-unknown-field.json`.

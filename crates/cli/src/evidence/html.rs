@@ -1,7 +1,7 @@
 //! Evidence as one page: a picture and what is in it. It fetches nothing and runs nothing, and its policy for browsers says
 //! so; every text is escaped by the library that writes it.
 
-use super::{Graph, Node};
+use super::{Graph, Line, Node};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Sizes of the picture, in its own units.
@@ -15,8 +15,8 @@ const MARGIN: usize = 20;
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#1c2733}svg{max-width:100%;height:auto;\
-    border:1px solid #d5dde5;border-radius:8px}rect{fill:#f3f8fb;stroke:#0b7285;rx:6px}path{fill:none;stroke:#7a8b9a}\
-    text{font:12px system-ui,sans-serif;fill:#1c2733}.kind,.edge{fill:#5b6b7a;font-size:10px}.edge{text-anchor:middle}\
+    border:1px solid #d5dde5;border-radius:8px}rect{fill:#f3f8fb;stroke:#0b7285;rx:6px}path{fill:none;stroke:#7a8b9a}.dashed{stroke-dasharray:4 3}\
+    text{font:12px system-ui,sans-serif;fill:#1c2733}.kind,.edge{fill:#5b6b7a;font-size:10px}.edge{text-anchor:end}\
     h2{margin:1.5rem 0 .3rem;font-size:1rem}td,th{padding:.1rem .8rem .1rem 0;text-align:left;vertical-align:top;\
     overflow-wrap:anywhere}th{font-weight:500;color:#5b6b7a}";
 
@@ -60,13 +60,13 @@ fn picture(title: &str, graph: &Graph) -> Markup {
     let corner = |(column, row): (usize, usize)| (MARGIN + column * ACROSS, MARGIN + row * DOWN);
     html! {
         svg role="img" aria-label=(title) xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {width} {height}")) width=(width) {
-            @for (from, to, relationship) in &graph.edges {
-                @if let (Some(from), Some(to)) = (places.get(*from), places.get(*to)) {
+            @for edge in &graph.edges {
+                @if let (Some(from), Some(to)) = (places.get(edge.from), places.get(edge.to)) {
                     @let ((left, from_top), (right, to_top)) = (corner(*from), corner(*to));
                     @let (x1, y1, x2, y2) = (left + WIDTH, from_top + HEIGHT / 2, right, to_top + HEIGHT / 2);
                     @let middle = (x1 + x2) / 2;
-                    path d=(format!("M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}")) {}
-                    text class="edge" x=(middle) y=((y1 + y2) / 2) { (relationship) }
+                    path class=[(edge.line == Line::Dashed).then_some("dashed")] d=(format!("M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}")) {}
+                    text class="edge" x=(x2 - 6) y=(y2 - 4) { (edge.relationship) }
                 }
             }
             @for (node, place) in graph.nodes.iter().zip(&places) {
@@ -89,9 +89,9 @@ fn places(graph: &Graph) -> Vec<(usize, usize)> {
     let mut columns = vec![0_usize; graph.nodes.len()];
     // A path without a cycle is shorter than there are nodes; with one, this ends all the same.
     for _ in 0..graph.nodes.len().min(16) {
-        for (from, to, _) in &graph.edges {
-            let behind = columns.get(*from).map_or(0, |column| column + 1);
-            if let Some(column) = columns.get_mut(*to) {
+        for edge in &graph.edges {
+            let behind = columns.get(edge.from).map_or(0, |column| column + 1);
+            if let Some(column) = columns.get_mut(edge.to) {
                 *column = behind.max(*column).min(15);
             }
         }

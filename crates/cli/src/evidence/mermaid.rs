@@ -1,6 +1,6 @@
 //! Evidence as a Mermaid flowchart.
 
-use super::Graph;
+use super::{Graph, Line};
 use std::fmt::Write as _;
 
 /// The text of a diagram. Writing into a string cannot fail.
@@ -9,8 +9,12 @@ pub(super) fn drawn(graph: &Graph) -> String {
     for (place, node) in graph.nodes.iter().enumerate() {
         let _ = writeln!(text, "  n{place}[\"{}<br/>{}\"]", escaped(&node.kind), escaped(&node.label));
     }
-    for (from, to, relationship) in &graph.edges {
-        let _ = writeln!(text, "  n{from} -->|\"{}\"| n{to}", escaped(relationship));
+    for edge in &graph.edges {
+        let arrow = match edge.line {
+            Line::Solid => "-->",
+            Line::Dashed => "-.->",
+        };
+        let _ = writeln!(text, "  n{} {arrow}|\"{}\"| n{}", edge.from, escaped(&edge.relationship), edge.to);
     }
     text
 }

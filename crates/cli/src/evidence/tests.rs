@@ -8,11 +8,14 @@ fn graph() -> Graph {
         "nodes": [
             { "id": "e", "type": "execution", "data": { "execution_id": "e", "status": "completed" } },
             { "id": "r", "type": "release", "data": { "environment": "dev" } },
+            { "id": "a", "type": "asset", "data": { "asset_slug": "prompt", "asset_kind": "prompt_template" } },
+            { "id": "b", "type": "binding", "data": { "asset_slug": "prompt", "role": "prompt_template" } },
             { "id": "w", "type": "workload", "data": { "slug": hostile, "owner_ref": "team:<b>x</b>" } },
         ],
         "edges": [
             { "source": "e", "target": "r", "relationship": "executed_under" },
             { "source": "r", "target": "w", "relationship": "belongs_to" },
+            { "source": "r", "target": "a", "relationship": "binds" },
             { "source": "r", "target": "gone", "relationship": "binds" },
         ],
     }))
@@ -27,21 +30,23 @@ fn nothing_that_somebody_wrote_becomes_part_of_the_page() {
     );
     assert!(page.contains("default-src 'none'"), "a browser fetches nothing for it");
     assert!(!page.contains("src=") && !page.contains("href="), "{page}");
-    assert_eq!(page.matches("<rect").count(), 3);
-    assert_eq!(page.matches("<path").count(), 2, "an edge to nothing is not drawn");
+    assert_eq!(page.matches("<rect").count(), 5);
+    assert_eq!(page.matches("<path").count(), 4, "an edge to nothing is not drawn");
+    assert_eq!(page.matches("<path class=\"dashed\"").count(), 1, "a binding stands at its asset");
 }
 
 #[test]
 fn a_diagram_says_no_more_than_its_labels() {
     let text = mermaid::drawn(&graph());
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 1 + 3 + 2, "{text}");
+    assert_eq!(lines.len(), 1 + 5 + 4, "{text}");
     assert_eq!(lines[1], "  n0[\"execution<br/>completed\"]");
-    assert_eq!(lines[4], "  n0 -->|\"executed_under\"| n1");
+    assert_eq!(lines[6], "  n0 -->|\"executed_under\"| n1");
     let label = "#60;/text#62;#60;script#62;alert#40;1#41;#60;/script#62;#34;#93;#59; click n0 #34;javascript:x#34;";
     assert_eq!(
-        lines[3],
-        format!("  n2[\"workload<br/>{label}\"]"),
+        lines[5],
+        format!("  n4[\"workload<br/>{label}\"]"),
         "nothing in it ends the label or begins an element"
     );
+    assert_eq!(lines[9], "  n2 -.->|\"bound as\"| n3");
 }

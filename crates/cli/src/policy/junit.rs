@@ -1,11 +1,11 @@
 //! Results for programs that read JUnit XML, as most pipelines do.
 
-use super::Report;
+use super::{Coverage, Report};
 use crate::failure::Failure;
 use quick_junit::{NonSuccessKind, Report as Junit, TestCase, TestCaseStatus, TestSuite};
 use std::{fs, io, path::Path};
 
-pub(super) fn write(report: &Report, path: &Path) -> Result<(), Failure> {
+pub(super) fn write(report: &Report, coverage: Coverage, path: &Path) -> Result<(), Failure> {
     let mut junit = Junit::new("fairway policy test");
     for bundle in &report.bundles {
         let mut suite = TestSuite::new(bundle.bundle.as_str());
@@ -16,6 +16,13 @@ pub(super) fn write(report: &Report, path: &Path) -> Result<(), Failure> {
             };
             let mut case = TestCase::new(test.name.as_str(), status);
             case.set_classname(test.file.as_str());
+            suite.add_test_case(case);
+        }
+        // What fails the command fails a test of it: else a pipeline shows a red step and nothing that is.
+        let lacking = bundle.rules.iter().filter(|_| coverage == Coverage::Required);
+        for (rule, lack) in lacking.filter_map(|rule| Some((&rule.rule, rule.lack()?))) {
+            let mut case = TestCase::new(format!("coverage of rule {rule}"), failed(&format!("rule `{rule}` {lack}")));
+            case.set_classname(bundle.file.as_str());
             suite.add_test_case(case);
         }
         junit.add_test_suite(suite);

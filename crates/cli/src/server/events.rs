@@ -11,11 +11,18 @@ use std::{
 };
 use ureq::{
     Body, BodyReader,
-    http::{Method, Response, StatusCode, header},
+    http::{Method, Request, Response, StatusCode, header},
 };
 
 /// The header in which a run of `anonymous` gets what it is read by.
 const RESULT_TOKEN: &str = "X-Result-Token";
+
+/// The header that says where the events of an answer are read again, and so which run they are of. It is there before any
+/// event is: nothing is told of a run that waits in line.
+const CONTENT_LOCATION: &str = "Content-Location";
+
+/// How long nothing may come on a connection that tells of a run. A server says something each 3 s, so this one is dead.
+const DEAD: Duration = Duration::from_secs(10);
 
 /// Longest event that is read, in bytes: a result of 4 MiB, each byte of it spelled by its number, and room.
 const LONGEST: u64 = 32 << 20;
@@ -54,10 +61,19 @@ pub(crate) enum Heard {
 /// Most events that are read before they are asked for.
 const AHEAD: usize = 64;
 
+/// Events, and what their answer says besides.
+pub(crate) struct Stream {
+    pub(crate) events: Events,
+    /// The run that they are of.
+    pub(crate) run: Option<String>,
+    /// What an anonymous run is read by.
+    pub(crate) token: Option<String>,
+}
+
 /// What a request for events came to.
 pub(crate) enum Answered {
-    /// Events, and what an anonymous run is read by.
-    Events(Events, Option<String>),
+    /// Events.
+    Events(Stream),
     /// Another answer.
     Value(Value),
     /// There is nothing more to tell.
@@ -65,19 +81,11 @@ pub(crate) enum Answered {
 }
 
 impl Server {
-    /// Posts a body and asks for events, for so long.
-    pub(crate) fn post_for_events(
-        &self,
-        path: &[&str],
-        key: &str,
-        body: &Value,
-        wait: Duration,
-    ) -> Result<Answered, Failure> {
+    /// Posts a body under a key and asks for events.
+    pub(crate) fn post_for_events(&self, path: &[&str], key: &str, body: &Value) -> Result<Answered, Failure> {
         let url = self.url(path, &[])?;
         let headers = [("Accept", "text/event-stream"), ("Idempotency-Key", key)];
-        let request = self.request(&Method::POST, &url, &headers)?.map(|()| body.to_string());
-        let request = self.agent.configure_request(request).timeout_global(Some(wait)).build();
-        self.events_of(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
+        self.streamed(self.request(&Method::POST, &url, &headers)?.map(|()| body.to_string()))
     }
 
     /// Posts a body for a place in line, as [`Server::post`] does.
@@ -85,28 +93,28 @@ impl Server {
         self.post_with(path, body, &[("Prefer", "respond-async")])
     }
 
-    /// The events of a run behind the one that was seen last, for so long.
-    pub(crate) fn follow(
-        &self,
-        run: &str,
-        seen: Option<&str>,
-        token: Option<&str>,
-        wait: Duration,
-    ) -> Result<Answered, Failure> {
+    /// The events of a run behind the one that was seen last.
+    pub(crate) fn follow(&self, run: &str, seen: Option<&str>, token: Option<&str>) -> Result<Answered, Failure> {
         let url = self.url(&["executions", run, "events"], &[])?;
         let mut headers = vec![("Accept", "text/event-stream")];
         headers.extend(seen.map(|seen| ("Last-Event-ID", seen)));
         headers.extend(token.map(|token| (RESULT_TOKEN, token)));
-        let request = self.agent.configure_request(self.request(&Method::GET, &url, &headers)?);
-        let request = request.timeout_global(Some(wait)).build();
-        self.events_of(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
+        self.streamed(self.request(&Method::GET, &url, &headers)?)
     }
 
     /// A run, as whoever holds its token may read it.
     pub(crate) fn run(&self, run: &str, token: Option<&str>) -> Result<Value, Failure> {
         let url = self.url(&["executions", run], &[])?;
         let headers: Vec<_> = token.map(|token| (RESULT_TOKEN, token)).into_iter().collect();
-        self.read(self.send(&self.request(&Method::GET, &url, &headers)?)?)
+        let request = self.request(&Method::GET, &url, &headers)?;
+        let request = self.agent.configure_request(request).timeout_per_read(Some(DEAD)).build();
+        self.read(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
+    }
+
+    /// Asks for events, for as long as the connection is alive: who waits for them says when that is over.
+    fn streamed<B: ureq::AsSendBody>(&self, request: Request<B>) -> Result<Answered, Failure> {
+        let request = self.agent.configure_request(request).timeout_global(None).timeout_per_read(Some(DEAD)).build();
+        self.events_of(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
     }
 
     fn events_of(&self, answer: Response<Body>) -> Result<Answered, Failure> {
@@ -118,10 +126,18 @@ impl Server {
         if !is_stream || !answer.status().is_success() {
             return Ok(Answered::Value(self.read(answer)?));
         }
-        let token = answer.headers().get(RESULT_TOKEN).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let said = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        let token = said(RESULT_TOKEN).map(str::to_owned);
+        let run = said(CONTENT_LOCATION).and_then(run_of).map(str::to_owned);
         let lines = BufReader::new(answer.into_body().into_reader());
-        Ok(Answered::Events(Events { lines, server: self.address().to_owned() }, token))
+        Ok(Answered::Events(Stream { events: Events { lines, server: self.address().to_owned() }, run, token }))
     }
+}
+
+/// The run whose events are read at an address, whatever stands in front of the path.
+fn run_of(address: &str) -> Option<&str> {
+    let (_, run) = address.strip_suffix("/events")?.rsplit_once("/executions/")?;
+    uuid::Uuid::parse_str(run).is_ok().then_some(run)
 }
 
 impl Events {
@@ -203,5 +219,20 @@ impl Iterator for Events {
     /// When an event is longer than any that Fairway tells.
     fn next(&mut self) -> Option<Result<Event, Failure>> {
         self.event().transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_events_says_which_run_they_are_of() {
+        let run = "019a0000-0000-7000-8000-000000000001";
+        for before in ["", "/behind/a/proxy", "https://fairway.example.org"] {
+            assert_eq!(run_of(&format!("{before}/v1/executions/{run}/events")), Some(run), "{before}");
+        }
+        let known = [format!("/v1/executions/{run}"), "/v1/executions/\u{7}/events".to_owned(), String::new()];
+        assert!(known.iter().all(|address| run_of(address).is_none()));
     }
 }

@@ -1,6 +1,7 @@
 //! `asset check` and `prompt render`: files without a server.
 
 use crate::{Came, Terminal, directory, shown};
+use std::{io::Write as _, process::Stdio};
 
 const SKILL: &str = "kind: skill\nslug: s\nowner_ref: team:x\ncontent: {}\n";
 
@@ -20,6 +21,48 @@ fn a_file_of_no_known_kind_does_not_hide_the_others() {
     }
     let came = Terminal::offline().run(&["asset", "check", "--kind", "skil", skill]);
     assert!(came.code == 2 && came.err.contains("a kind is one of"), "a word of the command itself: {}", came.err);
+}
+
+#[test]
+fn a_kind_beside_a_manifest_is_the_same_or_wrong() {
+    let terminal = Terminal::offline();
+    let (policy, prompt) = ("demo/assets/ticket-policy.yaml", "examples/sync/assets/letters-prompt.yaml");
+    for (kind, manifest) in [("policy_bundle", policy), ("prompt_template", prompt)] {
+        assert_eq!(terminal.done(&["asset", "check", "--kind", kind, manifest]), "valid\n");
+    }
+    let came = terminal.run(&["asset", "check", "--kind", "skill", policy]);
+    assert_eq!(came.code, 1, "{}", came.err);
+    assert!(came.err.starts_with(&format!("{policy}:3:7: invalid_asset_kind: ")), "{}", came.err);
+    assert_eq!(came.err.lines().count(), 1, "what is wrong is the kind: {}", came.err);
+}
+
+/// What a command comes to that is given this on standard input.
+fn piped(words: &[&str], text: &str) -> Came {
+    let mut command = Terminal::offline().command(words);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    Came::of(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn standard_input_is_a_file_of_its_own_name() {
+    let valid = r#"{"name": "s", "description": "\ud83d\ude00", "body": "b"}"#;
+    for text in [valid, "name: s\ndescription: d\nbody: b\n"] {
+        let came = piped(&["asset", "check", "--kind", "skill", "-"], text);
+        assert_eq!((came.code, came.out.as_str()), (0, "valid\n"), "{}", came.err);
+    }
+    let came = piped(&["asset", "check", "--kind", "skill", "-"], "name: s\n");
+    assert!(came.code == 1 && came.err.starts_with("-:1:1: "), "{}", came.err);
+    let came = piped(&["flow", "validate", "-"], "entry_step: end\nsteps: [{id: end, type: return, output: {}}]\n");
+    assert_eq!(came.code, 0, "{}", came.err);
+    let run = ["run", "w", "--env", "dev", "--server", "http://127.0.0.1:9", "--inputs"];
+    // A pipe by its path is told what it is to be called, and nobody waits for it.
+    let came = piped(&[&run[..], &["/dev/stdin"]].concat(), "a: 1\n");
+    assert!(came.code == 1 && came.err.contains("file_not_regular") && came.err.contains("`-`"), "{}", came.err);
+    let came = piped(&[&run[..], &["-", "--input", "b=@-"]].concat(), "a: 1\n");
+    assert!(came.code == 1 && came.err.contains("standard input is read once"), "{}", came.err);
+    let came = piped(&[&run[..], &["-"]].concat(), "a: 1\n");
+    assert!(came.code == 3, "the inputs are read, and nobody is there: {}", came.err);
 }
 
 #[test]

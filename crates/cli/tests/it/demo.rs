@@ -57,5 +57,5 @@ fn the_demo_s_policy_decides_as_its_comments_say() {
     ]});
     fs::write(files.path().join("scenarios.json"), scenarios.to_string()).unwrap();
     let said = Terminal::offline().done(&["policy", "test", files.path().to_str().unwrap(), "--require-coverage"]);
-    assert_eq!(said, "1 bundles, 10 tests, 0 failed; 3 of 3 rules met\n");
+    assert_eq!(said, "1 bundles, 11 tests, 0 failed; 3 of 3 rules met\n");
 }

@@ -17,6 +17,7 @@ mod policy;
 mod stranger;
 mod sync;
 mod talk;
+mod wait;
 
 use fairway_testkit::TestApp;
 use serde_json::Value;

@@ -11,7 +11,8 @@ fn the_example_passes_with_every_rule_met() {
     let terminal = Terminal::offline();
     let said = terminal.done(&["policy", "test", "examples/policy", "--require-coverage"]);
     assert_eq!(said, "1 bundles, 4 tests, 0 failed; 3 of 3 rules met\n");
-    assert!(terminal.done(&["policy", "test", "demo"]).starts_with("1 bundles, 4 tests, 0 failed"));
+    let said = terminal.done(&["policy", "test", "demo", "--require-coverage"]);
+    assert_eq!(said, "1 bundles, 5 tests, 0 failed; 3 of 3 rules met\n");
 }
 
 #[test]
@@ -48,7 +49,18 @@ fn a_rule_that_no_test_meets_fails_where_that_is_asked_for() {
     let terminal = Terminal::offline();
     let came = terminal.run(&["policy", "test", shown(files.path())]);
     assert!(came.code == 0 && came.err.contains("`b` is met by no test"), "{}", came.err);
-    assert_eq!(terminal.run(&["policy", "test", shown(files.path()), "--require-coverage"]).code, 1);
+    let report = files.path().join("report.xml");
+    let junit = |words: &[&str]| {
+        let words = [&["policy", "test", shown(files.path()), "--junit", shown(&report)], words].concat();
+        (terminal.run(&words).code, std::fs::read_to_string(&report).unwrap())
+    };
+    let (code, xml) = junit(&["--require-coverage"]);
+    assert_eq!(code, 1);
+    let failed = xml.split("<testcase").find(|case| case.contains("coverage of rule b")).unwrap();
+    assert!(failed.contains("<failure") && failed.contains("is met by no test"), "{xml}");
+    assert!(xml.contains("failures=\"1\"") && !xml.contains("coverage of rule a"), "{xml}");
+    let (code, xml) = junit(&[]);
+    assert!(code == 0 && xml.contains("failures=\"0\"") && !xml.contains("coverage of"), "{xml}");
 }
 
 #[test]

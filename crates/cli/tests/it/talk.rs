@@ -4,7 +4,7 @@ use crate::{Came, Terminal, directory, shown};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::Write as _,
     os::unix::fs::PermissionsExt as _,
     process::Stdio,
     time::{Duration, Instant},
@@ -86,6 +86,9 @@ async fn a_workload_is_released_run_and_explained_by_commands_alone() {
     assert!(ada.done(&["evidence", "graph", run, "--format", "mermaid"]).contains("-->|\"executed_under\"|"));
     let page = ada.done(&["evidence", "graph", run, "--format", "html"]);
     assert!(page.contains("<svg") && page.contains("sort-policy") && !page.contains("<script"), "{page}");
+    // Every box but the first hangs on a line: three bindings on their assets.
+    let lines = page.matches("<path").count();
+    assert_eq!((page.matches("<rect").count(), page.matches("class=\"dashed\"").count()), (lines + 1, 3), "{page}");
     let page = ada.json(&["evidence", "graph", run, "--format", "graph"]);
     assert_eq!(page["format"], "graph");
 
@@ -195,38 +198,33 @@ async fn a_profile_is_kept_for_its_owner_alone() {
     assert_eq!(terminal.run(&["workloads", "list"]).code, 2);
 }
 
+/// Who has just said who they are goes on as that; a server for no profile in particular writes over no other.
 #[tokio::test]
-async fn a_wait_ends_and_the_run_goes_on() {
-    let app = TestApp::builder().without_worker().start().await;
-    let workload = app.active_workload("letters").await;
-    let slug = workload.execute_path().split('/').nth(4).unwrap().to_owned();
-    let terminal = Terminal::at(&app);
-    // Nobody takes runs out of the line here, so this one cannot end.
-    let id = terminal.done(&["run", &slug, "--env", "dev", "--no-wait"]);
-    let id = id.trim();
-    let waited = terminal.run(&["executions", "wait", id, "--wait", "1s"]);
-    assert_eq!(waited.code, 5, "{}", waited.err);
-    assert!(waited.err.contains(id), "{}", waited.err);
-
-    let mut child =
-        terminal.command(&["executions", "wait", id, "--wait", "60s"]).stderr(Stdio::piped()).spawn().unwrap();
-    let mut interrupted = false;
-    // Interrupted once the handler is there: until then the signal would end the child by itself.
-    while !interrupted {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim().to_owned();
-        interrupted = u64::from_str_radix(&caught, 16).unwrap() & 0b10 != 0;
+async fn a_login_is_that_of_the_commands_behind_it() {
+    let app = TestApp::start().await;
+    let (address, terminal) = (format!("http://{}", app.address()), Terminal::offline());
+    let files = directory(&[("style.yaml", "{name: style, description: How, body: Be brief.}\n")]);
+    let style = files.path().join("style.yaml");
+    // Whose name stands under what is made now.
+    let made_by = |slug: &str| {
+        terminal.done(&["assets", "create", slug, "--kind", "skill", "--owner", "team:sorting", shown(&style)]);
+        terminal.json(&["assets", "versions", slug])[0]["created_by"].as_str().unwrap().to_owned()
+    };
+    for name in ["ada", "grace"] {
+        let actor = format!("user:{name}");
+        let said = terminal.done(&["login", "--profile", name, "--server", &address, "--actor", &actor]);
+        let told = format!("profile `{name}` speaks to {address}, for every command that names none; kept in ");
+        assert!(said.starts_with(&told), "{said}");
+        assert_eq!(made_by(name), actor);
     }
-    // The handler knows the run as soon as it is followed; without it, it would say so.
-    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    let mut said = String::new();
-    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(5));
-    assert!(said.contains(id), "{said}");
-    assert_eq!(terminal.json(&["executions", "show", id])["status"], "queued", "Ctrl-C leaves the run alone");
-    terminal.done(&["executions", "cancel", id]);
-    let ended = terminal.run(&["executions", "wait", id]);
-    assert!(ended.code == 1 && ended.err.contains("cancelled"), "{}", ended.err);
+    let said = terminal.done(&["login", "--actor", "user:grace-hopper"]);
+    assert!(said.starts_with("profile `grace` speaks to"), "it is renewed: {said}");
+    assert_eq!(made_by("renewed"), "user:grace-hopper");
+    let said = terminal.done(&["login", "--server", &address, "--actor", "user:eve"]);
+    assert!(said.starts_with("profile `default` speaks to"), "{said}");
+    assert_eq!(made_by("other"), "user:eve");
+    let kept = std::fs::read_to_string(terminal.config()).unwrap();
+    assert!(kept.contains("user:ada") && kept.contains("user:grace-hopper"), "{kept}");
 }
 
 #[test]

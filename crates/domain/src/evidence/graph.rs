@@ -17,7 +17,7 @@ pub enum Node<'r> {
     Workload(&'r ChainWorkload),
     /// A version that the release binds in a role.
     Binding(&'r ChainBinding),
-    /// The asset that such a version is of.
+    /// The asset that such a version is of, or one that a bound content refers to.
     Asset(&'r ChainBinding),
     /// A decision that was taken for the run.
     PolicyDecision(&'r DecisionRow),
@@ -143,6 +143,12 @@ impl<'r> Graph<'r> {
             if assets.insert(&binding.asset_slug) {
                 graph.nodes.push(Node::Asset(binding));
                 graph.join(release, Node::Asset(binding), Relationship::Binds);
+            }
+        }
+        // What the bound contents refer to is settled with them, and bound as they are.
+        for reference in &record.chain.references {
+            if assets.insert(&reference.asset_slug) {
+                graph.add(release, Node::Asset(reference), Relationship::Binds);
             }
         }
         for decision in &record.decisions {

@@ -5,7 +5,7 @@
 
 use super::Binding;
 use crate::{
-    asset::{VersionLabel, canonical::Checksum},
+    asset::{VersionLabel, canonical::Checksum, kind::AssetKind},
     id::{AssetId, AssetVersionId},
     slug::Slug,
 };
@@ -24,6 +24,8 @@ pub struct FrozenReference {
     pub label: Option<VersionLabel>,
     /// That asset.
     pub asset_id: AssetId,
+    /// Its kind.
+    pub kind: AssetKind,
     /// The version that it means.
     pub asset_version_id: AssetVersionId,
     /// That version's label.

@@ -412,6 +412,7 @@ fn frozen(from: u128, to: u128) -> FrozenReference {
         slug: meant.asset_slug,
         label: None,
         asset_id: meant.asset_id,
+        kind: AssetKind::Skill,
         asset_version_id: meant.asset_version_id,
         version_label: meant.version_label,
         checksum: meant.checksum,

@@ -78,6 +78,7 @@ impl Freezing {
             slug: slug.clone(),
             label: pinned.then(|| meant.version_label.clone()),
             asset_id: meant.asset_id,
+            kind: meant.kind,
             asset_version_id: meant.asset_version_id,
             version_label: meant.version_label,
             checksum: meant.checksum,
