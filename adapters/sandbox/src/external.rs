@@ -3,7 +3,7 @@
 use crate::wire::{Answer, MOST_ANSWER};
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, MEMORY, MOST_OUTPUT,
+    CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, Language, MEMORY, MOST_OUTPUT, PreparedGateway,
 };
 use fairway_egress::{
     Call, EgressError, Endpoint, Guard, Limits, Method, StatusCode,
@@ -67,13 +67,19 @@ impl External {
     }
 }
 
-#[async_trait]
 impl CodeGateway for External {
     fn name(&self) -> &'static str {
         "external"
     }
 
-    async fn run(&self, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
+    fn prepare(&self, _: Language) -> Box<dyn PreparedGateway> {
+        Box::new(self.clone())
+    }
+}
+
+#[async_trait]
+impl PreparedGateway for External {
+    async fn run(self: Box<Self>, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
         tokio::time::timeout(LONGEST + ROOM, self.answer(request)).await.map_err(|_| GatewayFailure::TimedOut)?
     }
 }

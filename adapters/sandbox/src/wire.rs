@@ -1,6 +1,6 @@
 //! What goes into the child and what comes out: one JSON document each, ended by the end of the pipe.
 
-use fairway_domain::execution::code::{CodeResult, GatewayFailure, Language, MOST_OUTPUT, Script, ScriptFailure};
+use fairway_domain::execution::code::{CodeResult, GatewayFailure, MOST_OUTPUT, Script, ScriptFailure};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -10,21 +10,16 @@ pub(crate) const MOST_ANSWER: usize = 6 * MOST_OUTPUT + 1_024;
 /// How deep a result may be nested: as deep as a request.
 const MOST_NESTING: usize = 64;
 
-/// A script, as the child reads it.
+/// A script, as the child reads it, which was started for its language.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
-    pub(crate) language: String,
     pub(crate) code: String,
 }
 
 impl Order {
     pub(crate) fn of(script: &Script) -> Self {
-        Self { language: script.language.as_str().to_owned(), code: script.code.clone() }
-    }
-
-    pub(crate) fn script(self) -> Option<Script> {
-        Some(Script { language: Language::parse(&self.language)?, code: self.code })
+        Self { code: script.code.clone() }
     }
 }
 

@@ -12,8 +12,8 @@ use fairway_domain::{
     access::Caller,
     execution::{
         Outcome, Status,
-        code::{Came, CodeRequest, GatewayFailure, MOST_AT_ONCE, RanScript, Script},
-        run::{Closed, Outside},
+        code::{Came, CodeRequest, GatewayFailure, MOST_AT_ONCE, PreparedGateway, RanScript, Script},
+        run::{Closed, Cut, Outside},
     },
     id::{TenantId, WorkspaceId},
     tenant::TenantScope,
@@ -25,7 +25,7 @@ use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::timeout};
 
 /// What a run is asked to do.
 #[derive(Clone, Debug)]
@@ -80,12 +80,16 @@ pub(super) enum Work {
     /// Takes the steps of its plan.
     Steps,
     /// Waits for a script.
-    Script {
-        /// What it says.
-        script: Script,
-        /// Its place among those of its tenant, given back with the run.
-        _place: ScriptPlace,
-    },
+    Script(ReadyScript),
+}
+
+/// A script that can be handed over. Nobody was handed it yet: whoever drops it has run nothing.
+pub(super) struct ReadyScript {
+    script: Script,
+    /// Who is going to be handed it.
+    gateway: Box<dyn PreparedGateway>,
+    /// Its place among those of its tenant, given back when the script is over.
+    _place: ScriptPlace,
 }
 
 /// The scripts that this process waits for at present, by tenant.
@@ -138,12 +142,15 @@ pub(super) const LOST: (Status, Outcome, &str, &str) = (
 
 impl Running {
     /// Hands the script over and waits for what comes of it, unless its run is stopped before.
-    pub(super) async fn script(&self, script: &Script, look: &Notify) -> Closed {
+    pub(super) async fn script(&self, ready: ReadyScript, look: &Notify) -> Closed {
         let services = &self.services;
-        let request = CodeRequest { execution_id: self.acceptance.execution_id, script };
+        let ReadyScript { script, gateway, _place } = ready;
+        let request = CodeRequest { execution_id: self.acceptance.execution_id, script: &script };
         let began = services.clock.now();
         let came = tokio::select! {
-            answered = services.gateway.run(request) => Came::Answered(answered),
+            in_time = timeout(self.time_left, gateway.run(request)) => {
+                in_time.map_or(Came::Cut(Cut::Overdue), Came::Answered)
+            }
             cut = self.keep_lease(look) => Came::Cut(cut),
         };
         let over = services.clock.now();
@@ -158,9 +165,12 @@ impl Running {
 }
 
 impl Services {
-    /// The work of a script, for which there must be a place.
+    /// The work of a script, for which there must be a place. Its gateway gets ready from here on, while the run is written
+    /// down, and is handed nothing before it is.
     pub(super) fn work(&self, scope: TenantScope, script: &Script) -> Result<Work, RunRefusal> {
-        Ok(Work::Script { script: script.clone(), _place: self.scripts.enter(scope.tenant())? })
+        let place = self.scripts.enter(scope.tenant())?;
+        let gateway = self.gateway.prepare(script.language);
+        Ok(Work::Script(ReadyScript { script: script.clone(), gateway, _place: place }))
     }
 }
 
