@@ -11,7 +11,8 @@ use std::{
 };
 
 /// Headers of answers that are told of; all others say something of HTTP, or of how the service does.
-const TOLD: [&str; 11] = [
+const TOLD: [&str; 12] = [
+    "content-location",
     "etag",
     "idempotency-replayed",
     "link",

@@ -47,6 +47,7 @@ fn all() -> Vec<Told> {
         told(REQUEST_ID, id, "The request's identifier, as in the log and in audit entries."),
         told(header::ETAG, text(), "The revision, for `If-Match`."),
         told(header::LOCATION, text(), "Where it is read."),
+        told(header::CONTENT_LOCATION, text(), "Where the events of the run are read again, where they are what is answered."),
         told(header::LINK, text(), "Where the next page begins, as `rel=\"next\"`, where there is one."),
         told(TOTAL_COUNT, whole(), "How many there are, as far as is counted."),
         told(TOTAL_COUNT_CAPPED, truth(), "There are more than were counted."),
@@ -74,6 +75,7 @@ fn of_operation(operation: &mut Operation) {
     let named = |name: &str| {
         operation.parameters.iter().flatten().any(|one| matches!(one, RefOr::T(parameter) if parameter.name == name))
     };
+    let executes = operation.operation_id.as_deref() == Some("execute_workload");
     // The page of a lineage says in its body what it is.
     let (lists, keyed) = (named("cursor"), named("Idempotency-Key"));
     for (status, response) in &mut operation.responses.responses {
@@ -84,6 +86,7 @@ fn of_operation(operation: &mut Operation) {
             (REQUEST_ID, true),
             (header::ETAG, tagged),
             (header::LOCATION, ["201", "202"].contains(&status.as_str())),
+            (header::CONTENT_LOCATION, executes && status == "200"),
             (header::LINK, succeeds && lists),
             (TOTAL_COUNT, succeeds && lists),
             (TOTAL_COUNT_CAPPED, succeeds && lists),

@@ -11,7 +11,7 @@ use crate::{
 };
 use actix_web::{
     HttpRequest, HttpResponse, get,
-    http::header::{HeaderMap, HeaderName, HeaderValue},
+    http::header::{CONTENT_LOCATION, HeaderMap, HeaderName, HeaderValue},
     web,
 };
 use bytes::Bytes;
@@ -113,8 +113,9 @@ pub(super) fn last_seen(headers: &HeaderMap) -> Result<usize, ApiError> {
     number.ok_or_else(|| FieldProblem::new("Last-Event-ID", "invalid", "events are numbered").into())
 }
 
-/// The events of a run that was accepted for whoever follows it. What else would read it is told in a header. `None`: it
-/// cannot be followed now.
+/// The events of a run that was accepted for whoever follows it. Where they are read again is told in a header, and what else
+/// that takes: a run that stands in line says nothing yet, and its client may be cut off before it does. `None`: it cannot be
+/// followed now.
 pub(super) async fn followed(
     api: &web::Data<Api>,
     base: &web::Data<HttpBase>,
@@ -122,7 +123,8 @@ pub(super) async fn followed(
     arrival: Arrival,
 ) -> Option<HttpResponse> {
     let token = run.result_token.as_ref().map(ResultToken::hash);
-    let followed = Followed { arrival, token, id: run.execution.execution_id };
+    let id = run.execution.execution_id;
+    let followed = Followed { arrival, token, id };
     let mut answer = match streamed(api, base, followed, 0).await {
         Ok(answer) => answer,
         Err(refusal) => {
@@ -130,6 +132,9 @@ pub(super) async fn followed(
             return None;
         }
     };
+    if let Ok(events) = HeaderValue::from_str(&format!("/v1/executions/{id}/events")) {
+        answer.headers_mut().insert(CONTENT_LOCATION, events);
+    }
     if run.replayed {
         answer.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
     }

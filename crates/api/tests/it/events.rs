@@ -70,10 +70,28 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) async fn open(client: &Client, path: &str, headers: &str) -> Self {
+        Self::of(client, &format!("GET {path}"), headers, "").await
+    }
+
+    /// What answers a request, with this body.
+    async fn of(client: &Client, line: &str, headers: &str, body: &str) -> Self {
         let (read, mut write) = TcpStream::connect(client.address()).await.unwrap().into_split();
-        let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", client.address());
+        let head = format!("{line} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n{body}", client.address());
         write.write_all(head.as_bytes()).await.unwrap();
         Self { lines: BufReader::new(read).lines(), _write: write }
+    }
+
+    /// The value of a header of the answer, before there is any event.
+    async fn header(&mut self, name: &str) -> String {
+        let heard = async {
+            loop {
+                let line = self.lines.next_line().await.unwrap().unwrap();
+                if let Some(value) = line.split_once(": ").filter(|(said, _)| said.eq_ignore_ascii_case(name)) {
+                    return value.1.to_owned();
+                }
+            }
+        };
+        timeout(Duration::from_secs(20), heard).await.unwrap()
     }
 
     /// The kind of the next event and what it says, within some seconds.
@@ -180,6 +198,30 @@ async fn a_run_that_was_stopped_in_line_never_began() {
     let rest = server.get(path(&id, "/events")).header("last-event-id", "1").await;
     assert_eq!(events(&rest), told);
     assert_eq!(server.get(path(&id, "/events")).header("last-event-id", "2").await.status, 204);
+}
+
+/// Whoever is cut off while its run stands in line knows what to come back to.
+#[tokio::test]
+async fn a_stream_names_its_run_before_there_is_any_event() {
+    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let queues = || TestApp::builder().setting("FAIRWAY_DISPATCH", "queued").provider(provider.clone());
+    let server = queues().without_worker().start().await;
+    let workload = server.active_workload("main").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }).to_string();
+    let headers = format!(
+        "Accept: text/event-stream\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+        body.len()
+    );
+    let line = format!("POST {}", workload.execute_path());
+    let named = Stream::of(&server, &line, &headers, &body).await.header("content-location").await;
+    let runs = server.get("/v1/executions").await.expect(200);
+    assert_eq!(named, path(&runs[0]["execution_id"], "/events"));
+    let worker = queues().beside(&server).start().await;
+    let mut again = Stream::open(&server, &named, "").await;
+    for expected in WHOLE {
+        assert_eq!(again.next().await, expected);
+    }
+    worker.drain().await;
 }
 
 /// R3: what was accepted has a name, and its caller is told it.

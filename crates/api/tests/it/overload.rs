@@ -2,7 +2,13 @@
 
 use fairway_testkit::TestApp;
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 use tokio::task::JoinSet;
 
 /// What the metrics say of requests that were refused for load.
@@ -14,7 +20,7 @@ async fn refused_for_load(app: &TestApp) -> u64 {
 
 #[tokio::test]
 async fn a_line_that_stands_still_is_kept_short() {
-    let app = TestApp::builder().setting("FAIRWAY_WAITING_LINE", "2").start().await;
+    let app = TestApp::builder().setting("FAIRWAY_WAITING_LINE", "4").start().await;
     let abroad = app.given().tenant("elsewhere").await;
     let run = app.active_workload("main").await.execute_path();
     app.get("/v1/assets").await.expect(200);
@@ -22,26 +28,33 @@ async fn a_line_that_stands_still_is_kept_short() {
     // Whoever reads assets waits, for less than a statement may take.
     owner.batch_execute("BEGIN; LOCK TABLE asset IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let mut crowd = JoinSet::new();
-    for _ in 0..100 {
-        let request = app.get("/v1/assets");
-        crowd.spawn(async move {
-            let since = Instant::now();
-            (request.await, since.elapsed())
-        });
+    for _ in 0..200 {
+        crowd.spawn(app.get("/v1/assets").into_future());
     }
     for _ in 0..40 {
-        let (answer, took) = crowd.join_next().await.unwrap().unwrap();
+        let answer = crowd.join_next().await.unwrap().unwrap();
         answer.refused(503, "unavailable");
         assert_eq!(answer.header("retry-after"), Some("1"), "{answer}");
-        // At once: those that wait are refused by their time after a second and a half.
-        assert!(took < Duration::from_millis(1_300), "{took:?}");
+    }
+    // At once: those that wait are refused by their time after a second, and are not counted here.
+    assert!(refused_for_load(&app).await >= 40);
+    // It goes on as long as the lock does, however long this machine takes for what follows.
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut regulars = JoinSet::new();
+    for _ in 0..12 {
+        let (is_over, request) = (Arc::clone(&is_over), app.get("/v1/assets"));
+        regulars.spawn(async move {
+            while !is_over.load(Ordering::Relaxed) {
+                assert!([200, 503].contains(&request.clone().await.status));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
     }
     // Somebody else asks for little, and for nothing that is locked.
-    let mut others = 0;
+    let theirs = format!("/v1/tenants/{abroad}/settings");
     for _ in 0..10 {
-        others += u32::from(app.get("/v1/workspaces").in_tenant(&abroad).await.status == 200);
+        app.get(&theirs).in_tenant(&abroad).await.expect(200);
     }
-    assert!(others >= 9, "{others} of 10");
     // Runs stand in the same line as everything else.
     let inputs = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let mut runs = JoinSet::new();
@@ -55,9 +68,11 @@ async fn a_line_that_stands_still_is_kept_short() {
     app.get("/healthz").await.expect(200);
     assert!(refused_for_load(&app).await >= 40);
     owner.batch_execute("ROLLBACK").await.unwrap();
+    is_over.store(true, Ordering::Relaxed);
+    regulars.join_all().await;
     while let Some(answer) = crowd.join_next().await {
         // In time, or when theirs was up.
-        assert!([200, 503].contains(&answer.unwrap().0.status));
+        assert!([200, 503].contains(&answer.unwrap().status));
     }
     // And soon, everybody is.
     let since = Instant::now();
