@@ -8,7 +8,8 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, Language, MOST_AT_ONCE, PreparedGateway, ScriptFailure,
+    CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, Language, MOST_AT_ONCE, PreparedGateway,
+    ScriptFailure,
 };
 use nix::{
     sys::signal::{Signal, killpg},

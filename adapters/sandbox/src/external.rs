@@ -110,7 +110,7 @@ fn told(error: EgressError) -> GatewayFailure {
         EgressError::TimedOut => GatewayFailure::TimedOut,
         EgressError::Redirected | EgressError::TooLong | EgressError::Encoded | EgressError::Broken => {
             GatewayFailure::Lost
-        },
+        }
     }
 }
 

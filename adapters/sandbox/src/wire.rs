@@ -96,9 +96,8 @@ fn is_plain(value: &Value, nesting: usize) -> bool {
         Value::Null | Value::Bool(_) | Value::Number(_) => true,
         Value::String(text) => !text.contains('\0'),
         Value::Array(items) => below.is_some_and(|below| items.iter().all(|item| is_plain(item, below))),
-        Value::Object(members) => below.is_some_and(|below| {
-            members.iter().all(|(name, value)| !name.contains('\0') && is_plain(value, below))
-        }),
+        Value::Object(members) => below
+            .is_some_and(|below| members.iter().all(|(name, value)| !name.contains('\0') && is_plain(value, below))),
     }
 }
 

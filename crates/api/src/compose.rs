@@ -156,7 +156,9 @@ fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn CodeGat
         Some(GatewaySettings { address, token }) => {
             let external = External::new(guard, address.as_str()).context("the runtime gateway")?;
             let external = match token {
-                Some(token) => external.opened_by(&Secret::new(token.expose().to_owned())).context("the runtime gateway")?,
+                Some(token) => {
+                    external.opened_by(&Secret::new(token.expose().to_owned())).context("the runtime gateway")?
+                }
                 None => external,
             };
             Ok(Arc::new(external))

@@ -238,9 +238,11 @@ fn stored(execution: &Execution) -> Result<Option<StoredOutput>, ApiError> {
 impl ExecutionView {
     fn of(execution: &Execution, steps: Option<&[StepRow]>) -> Result<Self, ApiError> {
         let completed_at = execution.finished_at.map(|at| at.to_string());
-        let queued_result = stored(execution)?
-            .zip(completed_at.clone())
-            .map(|(stored, result_at)| QueuedResult { stdout: stored.stdout(), result: stored.output, result_at });
+        let queued_result = stored(execution)?.zip(completed_at.clone()).map(|(stored, result_at)| QueuedResult {
+            stdout: stored.stdout(),
+            result: stored.output,
+            result_at,
+        });
         Ok(Self {
             execution_id: execution.execution_id.uuid(),
             workload_id: execution.workload_id.uuid(),

@@ -8,7 +8,11 @@ use crate::{
     trust,
 };
 use bytes::Bytes;
-use reqwest::{Client, Method, Request, header::{ACCEPT_ENCODING, HeaderMap, HeaderValue}, redirect, retry};
+use reqwest::{
+    Client, Method, Request,
+    header::{ACCEPT_ENCODING, HeaderMap, HeaderValue},
+    redirect, retry,
+};
 use std::{fmt, sync::Arc, time::Duration};
 use url::Url;
 

@@ -1,7 +1,9 @@
 //! A runtime gateway that does what the test says.
 
 use async_trait::async_trait;
-use fairway_domain::execution::code::{CodeGateway, CodeRequest, CodeResult, GatewayFailure, Language, PreparedGateway, Script};
+use fairway_domain::execution::code::{
+    CodeGateway, CodeRequest, CodeResult, GatewayFailure, Language, PreparedGateway, Script,
+};
 use serde_json::Value;
 use std::sync::{
     Arc, Mutex, PoisonError,

@@ -47,7 +47,11 @@ fn all() -> Vec<Told> {
         told(REQUEST_ID, id, "The request's identifier, as in the log and in audit entries."),
         told(header::ETAG, text(), "The revision, for `If-Match`."),
         told(header::LOCATION, text(), "Where it is read."),
-        told(header::CONTENT_LOCATION, text(), "Where the events of the run are read again, where they are what is answered."),
+        told(
+            header::CONTENT_LOCATION,
+            text(),
+            "Where the events of the run are read again, where they are what is answered.",
+        ),
         told(header::LINK, text(), "Where the next page begins, as `rel=\"next\"`, where there is one."),
         told(TOTAL_COUNT, whole(), "How many there are, as far as is counted."),
         told(TOTAL_COUNT_CAPPED, truth(), "There are more than were counted."),

@@ -454,11 +454,7 @@ async fn a_script_is_stopped_like_every_run_and_owes_what_a_policy_imposes() {
 #[tokio::test]
 async fn a_script_ends_with_the_deadline_of_its_run() {
     let gateway = StubGateway::new(Gateways::Holds);
-    let app = TestApp::builder()
-        .gateway(gateway.clone())
-        .setting("FAIRWAY_EXECUTION_DEADLINE", "1s")
-        .start()
-        .await;
+    let app = TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_EXECUTION_DEADLINE", "1s").start().await;
     app.active_workload("main").await;
     let cut = script(&app).await.expect(200);
     assert_eq!((&cut["status"], &cut["error"]["code"]), (&json!("failed"), &json!("deadline_exceeded")));

@@ -208,10 +208,8 @@ async fn a_stream_names_its_run_before_there_is_any_event() {
     let server = queues().without_worker().start().await;
     let workload = server.active_workload("main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }).to_string();
-    let headers = format!(
-        "Accept: text/event-stream\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
-        body.len()
-    );
+    let headers =
+        format!("Accept: text/event-stream\r\nContent-Type: application/json\r\nContent-Length: {}\r\n", body.len());
     let line = format!("POST {}", workload.execute_path());
     let named = Stream::of(&server, &line, &headers, &body).await.header("content-location").await;
     let runs = server.get("/v1/executions").await.expect(200);

@@ -122,11 +122,7 @@ impl Running {
         Held { execution_id: self.acceptance.execution_id, lease: self.lease }
     }
 
-    async fn to_end(
-        &self,
-        work: Work,
-        look: &Notify,
-    ) -> Result<(Ended, Option<Progress>, Option<Writeback>), Unended> {
+    async fn to_end(&self, work: Work, look: &Notify) -> Result<(Ended, Option<Progress>, Option<Writeback>), Unended> {
         match work {
             Work::Steps => self.steps(look).await,
             Work::Script(ready) => {
