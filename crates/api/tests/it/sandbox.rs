@@ -180,7 +180,7 @@ async fn an_error_about_a_long_line_is_told_short() {
         (JS, format!("let {word} {word}")),
         (JS, format!("throw new Error('{word}')")),
         (JS, format!("'{word}' {word}")),
-        (SL, format!("result = {word}")),
+        (SL, format!("fail('{word}')")),
         (SL, format!("def {word} {word}")),
     ] {
         let CodeResult { result, stdout } = run(language, &code).await;
