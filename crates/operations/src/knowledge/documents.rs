@@ -11,6 +11,7 @@ use crate::{
 use fairway_domain::{
     access::{Caller, Place},
     asset::{Asset, canonical::Checksum, ports::ArtifactPath},
+    execution::provider::ProviderError,
     id::{AssetId, Ids, IngestId, WorkspaceId},
     idempotency::RequestKey,
     knowledge::{
@@ -32,6 +33,8 @@ use tokio::time::timeout;
 const ATTEMPTS: usize = 12;
 /// How long reading the sources of all documents that are added at once may take.
 const READING: Duration = Duration::from_secs(30);
+/// How long all of their pieces may be with the embedding model. Each call has a time of its own, and there may be hundreds.
+const EMBEDDING: Duration = Duration::from_secs(60);
 
 /// A document with its text, before it is cut.
 struct Read {
@@ -236,7 +239,7 @@ impl Services {
         };
         let texts =
             documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| said(document, chunk)));
-        let made = self.vectors(texts.collect()).await.map_err(|error| {
+        let made = embedded_in_time(self.vectors(texts.collect())).await.map_err(|error| {
             tracing::warn!(code = error.code(), "the embedding model gave no vectors");
             KnowledgeRefusal::NoVectors
         })?;
@@ -251,6 +254,11 @@ impl Services {
 /// What is read, unless that takes too long.
 async fn in_time<T>(reading: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     timeout(READING, reading).await.unwrap_or(Err(KnowledgeRefusal::Slow.into()))
+}
+
+/// What the embedding model answers, unless that takes too long.
+async fn embedded_in_time<T>(asking: impl Future<Output = Result<T, ProviderError>>) -> Result<T, ProviderError> {
+    timeout(EMBEDDING, asking).await.unwrap_or(Err(ProviderError::TimedOut))
 }
 
 fn pieces(
@@ -283,5 +291,18 @@ mod tests {
         let slow: Result<(), Failure> = in_time(std::future::pending()).await;
         assert!(matches!(slow, Err(Failure::Knowledge(KnowledgeRefusal::Slow))), "{slow:?}");
         assert!(in_time(async { Ok(()) }).await.is_ok());
+    }
+
+    /// Every call comes back in its own time, and there is no end of them.
+    #[tokio::test(start_paused = true)]
+    async fn vectors_have_one_deadline_together() {
+        let endless = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(9)).await;
+            }
+        };
+        let slow: Result<(), ProviderError> = embedded_in_time(endless).await;
+        assert_eq!(slow, Err(ProviderError::TimedOut));
+        assert_eq!(embedded_in_time(async { Ok(7) }).await, Ok(7));
     }
 }
