@@ -20,7 +20,7 @@ use crate::{
     error::{ApiError, FieldProblem, Fields},
     http::{
         HttpBase,
-        body::Body,
+        body::{Body, present},
         idempotency::{IDEMPOTENCY_REPLAYED, Keyed},
         path::PathId,
         query::Query,
@@ -67,13 +67,21 @@ pub(crate) struct Execute {
     session_id: Option<String>,
     /// `on_behalf_of`, from a service whose word is taken: the run is that of `actor_ref`. Nobody else may send this and the
     /// three fields below.
-    execution_mode: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = String, required = false)]
+    execution_mode: Option<Value>,
     /// Who the run is for: `user:<name>` or `service:<name>`, bound to the workload.
-    actor_ref: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = String, required = false)]
+    actor_ref: Option<Value>,
     /// `user` or `service`: what `actor_ref` is.
-    actor_type: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = String, required = false)]
+    actor_type: Option<Value>,
     /// `local`: how the server tells who is who.
-    actor_auth_mode: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = String, required = false)]
+    actor_auth_mode: Option<Value>,
 }
 
 /// How a run is to be dispatched.

@@ -3,7 +3,10 @@
 //! Nothing is kept between two requests, whichever revision a client speaks: every request says who it is from like any
 //! other, so there is no session that somebody else could take over, and any process may answer.
 
+mod revision;
 mod server;
+
+pub(crate) use revision::REVISIONS;
 
 use crate::{
     caller::Claimed,
@@ -28,12 +31,9 @@ use rmcp::{
     },
 };
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use server::Agent;
 use std::sync::Arc;
-
-/// The revisions that are spoken: the present one, and the last with a handshake.
-pub(crate) const REVISIONS: [ProtocolVersion; 2] = [ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
 
 /// The header by which servers that keep sessions name them.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -78,6 +78,10 @@ async fn exchange(
     if request.headers().contains_key(&SESSION) {
         return Err(ApiError::not_found());
     }
+    let spoken = match revision::read(&request, body.document()) {
+        Ok(spoken) => spoken,
+        Err(unspoken) => return Ok(unspoken.told(body.document())),
+    };
     let Connection { environment } = query::read(request.query_string())?;
     let environment = Slug::parse(environment.as_deref().unwrap_or(ENVIRONMENT))
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"))?;
@@ -90,14 +94,21 @@ async fn exchange(
         .disable_allowed_hosts();
     let service =
         StreamableHttpService::new(move || Ok(agent.clone()), Arc::new(NeverSessionManager::default()), config);
-    let answer = service.handle(foreign(&request, body.document().to_string())?).await;
-    ours(answer).await
+    let answer = service.handle(foreign(&request, spoken.as_ref(), body.document().to_string())?).await;
+    ours(answer, body.document()).await
 }
 
 /// The request in the types of the SDK. The body was read strictly, so it says the same to every reader. What opens other
 /// doors stays outside: the SDK is handed the headers of the protocol and no others.
-fn foreign(request: &HttpRequest, body: String) -> Result<http::Request<Full<bytes::Bytes>>, ApiError> {
+fn foreign(
+    request: &HttpRequest,
+    spoken: Option<&ProtocolVersion>,
+    body: String,
+) -> Result<http::Request<Full<bytes::Bytes>>, ApiError> {
     let mut made = http::Request::builder().method("POST").uri("/mcp");
+    if let Some(spoken) = spoken {
+        made = made.header(revision::HEADER.as_str(), spoken.as_str());
+    }
     for (name, value) in request.headers() {
         let name = name.as_str();
         if name.starts_with("mcp-") || matches!(name, "host" | "accept" | "content-type") {
@@ -107,20 +118,38 @@ fn foreign(request: &HttpRequest, body: String) -> Result<http::Request<Full<byt
     made.body(Full::new(body.into())).map_err(|error| ApiError::internal().caused_by(&error))
 }
 
-/// What the SDK calls an unsupported media type is JSON that is no message of JSON-RPC: types were judged before it.
-fn no_message() -> HttpResponse {
-    let error = json!({ "code": ErrorCode::INVALID_REQUEST, "message": "the body is no request of JSON-RPC 2.0" });
-    HttpResponse::BadRequest().json(json!({ "jsonrpc": "2.0", "id": null, "error": error }))
+/// What is wrong with a request as one of the protocol, in its own words; `data` that is null is left out.
+fn wrong(status: StatusCode, document: &Value, code: ErrorCode, message: &'static str, data: Value) -> HttpResponse {
+    let error = [("code", json!(code)), ("message", json!(message)), ("data", data)].into_iter();
+    let error = error.filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value));
+    let error = Map::from_iter(error);
+    // A request that has a name is answered by it; names are texts and numbers.
+    let id = document.get("id").filter(|id| id.is_string() || id.is_number());
+    HttpResponse::build(status).json(json!({ "jsonrpc": "2.0", "id": id, "error": error }))
 }
 
-async fn ours<B>(answer: http::Response<B>) -> Result<HttpResponse, ApiError>
+/// What the SDK refuses without saying why in a way that clients read. What it calls an unsupported media type is JSON that
+/// is no message of JSON-RPC: types were judged before it.
+fn refused(status: StatusCode, document: &Value) -> HttpResponse {
+    let (message, status) = match status {
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ("the body is no request of JSON-RPC 2.0", StatusCode::BAD_REQUEST),
+        StatusCode::NOT_ACCEPTABLE => {
+            ("the header `Accept` must name `application/json` and `text/event-stream`, both", status)
+        }
+        other => ("this is no request of the protocol", other),
+    };
+    wrong(status, document, ErrorCode::INVALID_REQUEST, message, Value::Null)
+}
+
+async fn ours<B>(answer: http::Response<B>, document: &Value) -> Result<HttpResponse, ApiError>
 where
     B: http_body::Body<Data = bytes::Bytes, Error = std::convert::Infallible>,
 {
     let (head, body) = answer.into_parts();
     let status = StatusCode::from_u16(head.status.as_u16()).map_err(|error| ApiError::internal().caused_by(&error))?;
-    if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
-        return Ok(no_message());
+    let kind = head.headers.get(http::header::CONTENT_TYPE);
+    if status.is_client_error() && kind.is_none_or(|kind| kind != "application/json") {
+        return Ok(refused(status, document));
     }
     let mut response = HttpResponse::build(status);
     for name in ["content-type", "allow"] {

@@ -15,7 +15,7 @@ use crate::{
         tool::of_run,
     },
     http::{
-        body::Body,
+        body::{Body, present},
         client_address::client_of,
         idempotency::{IDEMPOTENCY_REPLAYED, Keyed},
         request_context::request_id,
@@ -26,12 +26,14 @@ use fairway_domain::{
     access::ActorRef,
     id::RequestId,
     idempotency::RequestKey,
+    slug::Slug,
     throttle::ClientAddress,
     tool::{BuiltIn, ToolCall},
 };
 use fairway_operations::{
+    Failure,
     access::Claims,
-    execution::{Asks, ExecuteRequest, Patience},
+    execution::{Answer as Run, Asks, ExecuteRequest, Patience},
     knowledge::{KnowledgeQuery, Retrieval},
     tool,
 };
@@ -49,13 +51,21 @@ pub(crate) struct CallOfTool {
     arguments: Option<Map<String, Value>>,
     /// `on_behalf_of`, from a service whose word is taken: the run of `execute_flow` is that of `actor_ref`. Nobody else may
     /// send this and the three fields below.
-    execution_mode: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = String, required = false)]
+    execution_mode: Option<Value>,
     /// Who the run is for: `user:<name>` or `service:<name>`, bound to the workload.
-    actor_ref: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = String, required = false)]
+    actor_ref: Option<Value>,
     /// `user` or `service`: what `actor_ref` is.
-    actor_type: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = String, required = false)]
+    actor_type: Option<Value>,
     /// `local`: how the server tells who is who.
-    actor_auth_mode: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = String, required = false)]
+    actor_auth_mode: Option<Value>,
 }
 
 /// What a tool gave.
@@ -145,24 +155,12 @@ impl Call<'_> {
     pub(crate) async fn answer(self, asked: ToolCall) -> Result<(ToolResult, Effect), ApiError> {
         let Self { api, claims, request_id, .. } = self;
         match asked {
+            ToolCall::Workload { workload, environment, inputs } => {
+                told(self.run(workload, environment, Asks::Form(inputs)).await, ARGUMENTS)
+            }
             ToolCall::ExecuteFlow { workload, environment, inputs } => {
-                let wanted = ExecuteRequest {
-                    slug: workload,
-                    environment,
-                    asks: Asks::Inputs(inputs),
-                    lane: None,
-                    on_behalf_of: self.on_behalf_of,
-                    pass: None,
-                    address: Some(self.address),
-                    session: None,
-                    patience: Patience::End(None),
-                };
-                let run = api.services.execute_flow((api.mode, claims, request_id), &wanted, self.key).await?;
-                if !run.replayed {
-                    api.metrics.execution(run.execution.status);
-                }
-                let effect = if run.replayed { Effect::Earlier } else { Effect::Now };
-                Ok((of_run(&run)?, effect))
+                let inputs_at = format!("{ARGUMENTS}.{INPUTS}");
+                told(self.run(workload, environment, Asks::Inputs(inputs)).await, &inputs_at)
             }
             ToolCall::QueryKnowledgeBase { base, query, top_k, workspace } => {
                 let caller = api.services.identify(api.mode, claims, request_id).await?;
@@ -176,6 +174,45 @@ impl Call<'_> {
                 Ok((ToolResult::new("success", &evidence::view(&record, form)?)?, Effect::Now))
             }
         }
+    }
+
+    async fn run(self, slug: Slug, environment: Slug, asks: Asks) -> Result<Run, Failure> {
+        let Self { api, claims, request_id, address, key, on_behalf_of } = self;
+        let wanted = ExecuteRequest {
+            slug,
+            environment,
+            asks,
+            lane: None,
+            on_behalf_of,
+            pass: None,
+            address: Some(address),
+            session: None,
+            patience: Patience::End(None),
+        };
+        let run = api.services.execute_flow((api.mode, claims, request_id), &wanted, key).await?;
+        if !run.replayed {
+            api.metrics.execution(run.execution.status);
+        }
+        Ok(run)
+    }
+}
+
+/// Where a call has what its tool takes: the start of every path that is told of it, whichever way it came.
+pub(crate) const ARGUMENTS: &str = "arguments";
+/// Where a run has what its form asks for.
+const INPUTS: &str = "inputs";
+
+/// What a caller is told of a run. What is wrong with its inputs has the places that they have in the call.
+fn told(run: Result<Run, Failure>, inputs_at: &str) -> Result<(ToolResult, Effect), ApiError> {
+    match run {
+        Ok(run) => Ok((of_run(&run)?, if run.replayed { Effect::Earlier } else { Effect::Now })),
+        Err(Failure::Inputs(mut findings)) => {
+            for finding in &mut findings {
+                finding.path = finding.path.replacen(INPUTS, inputs_at, 1);
+            }
+            Err(Failure::Inputs(findings).into())
+        }
+        Err(failure) => Err(failure.into()),
     }
 }
 

@@ -89,15 +89,14 @@ impl Services {
     /// Lets a caller look at what a deployment is, from a workspace.
     ///
     /// # Errors
-    /// Not found when the caller sees no workloads there.
+    /// When the caller sees no workloads at all; not found when it sees none there.
     pub async fn deployed(
         &self,
         caller: &Caller,
         operation: Operation,
         workspace: WorkspaceId,
     ) -> Result<Deployed, Failure> {
-        let place = self.workspace_place(caller, workspace).await?;
-        gate::enter(caller, operation, &place)?;
+        self.enter_list_of(caller, operation, Some(workspace)).await?;
         let settings = &self.settings;
         Ok(Deployed {
             dispatch: settings.dispatch,

@@ -7,6 +7,7 @@ use crate::{
         client_address::{RATE_LIMIT, RATE_LIMIT_REMAINING, RATE_LIMIT_RESET},
         shape::echoed,
     },
+    tool::ARGUMENTS,
 };
 use actix_web::http::{
     StatusCode,
@@ -391,12 +392,26 @@ fn of_run(refusal: RunRefusal) -> ApiError {
     }
 }
 
+/// A JSON pointer (RFC 6901) below a place, as the places of other fields are spelled: `arguments.inputs.tags[0]`.
+fn spelled(place: &str, pointer: &str) -> String {
+    let mut spelled = place.to_owned();
+    for part in pointer.split('/').skip(1) {
+        if part.parse::<usize>().is_ok() {
+            spelled.push_str(&format!("[{part}]"));
+        } else {
+            spelled.push('.');
+            spelled.push_str(&part.replace("~1", "/").replace("~0", "~"));
+        }
+    }
+    spelled
+}
+
 fn of_tool(refusal: ToolRefusal) -> ApiError {
     let (code, message) = (refusal.code(), refusal.to_string());
     match refusal {
         ToolRefusal::Arguments(problems) => {
             let fields = problems.into_iter().map(|problem| {
-                let path = echoed(format!("arguments{}", problem.pointer));
+                let path = echoed(spelled(ARGUMENTS, &problem.pointer));
                 FieldProblem::new(path, problem.code, problem.message)
             });
             ApiError::validation(fields.collect())

@@ -4,13 +4,14 @@ use crate::error::{ApiError, FieldProblem, Fields};
 use actix_web::http::StatusCode;
 use fairway_domain::access::{ActorKind, ActorRef};
 use fairway_operations::access::IdentityMode;
+use serde_json::Value;
 
-/// What a request says of it.
+/// What a request says of it. A member that is there says something, whatever its value: null too.
 pub(crate) struct Said {
-    pub(crate) execution_mode: Option<String>,
-    pub(crate) actor_ref: Option<String>,
-    pub(crate) actor_type: Option<String>,
-    pub(crate) actor_auth_mode: Option<String>,
+    pub(crate) execution_mode: Option<Value>,
+    pub(crate) actor_ref: Option<Value>,
+    pub(crate) actor_type: Option<Value>,
+    pub(crate) actor_auth_mode: Option<Value>,
 }
 
 /// Who a run is for, where a service says so. All four fields are there, or none.
@@ -28,11 +29,15 @@ pub(crate) fn subject(said: Said, is_trusted: bool, mode: IdentityMode) -> Resul
         IdentityMode::Local => "local",
     };
     let mut fields = Fields::default();
-    let expected = |name, value: Option<String>, expected: &'static str| {
+    let expected = |name, value: Option<Value>, expected: &'static str| {
         let rule = "not what is expected beside the other fields of who acts for whom";
-        if value.as_deref() == Some(expected) { Ok(()) } else { Err(FieldProblem::new(name, "invalid", rule)) }
+        if value.as_ref().and_then(Value::as_str) == Some(expected) {
+            Ok(())
+        } else {
+            Err(FieldProblem::new(name, "invalid", rule))
+        }
     };
-    let actor = actor_ref.as_deref().and_then(|text| ActorRef::parse(text).ok());
+    let actor = actor_ref.as_ref().and_then(Value::as_str).and_then(|text| ActorRef::parse(text).ok());
     let actor = actor.filter(|actor| matches!(actor.kind(), ActorKind::User | ActorKind::Service));
     let kind = match actor.as_ref().map(ActorRef::kind) {
         Some(ActorKind::Service) => "service",

@@ -80,7 +80,7 @@ impl Agent {
             (Some(tool), _) => read(tool, arguments).map_err(ApiError::from),
             (None, Some(workload)) => {
                 let environment = self.environment.clone();
-                Ok(ToolCall::ExecuteFlow { workload, environment, inputs: arguments })
+                Ok(ToolCall::Workload { workload, environment, inputs: arguments })
             }
             (None, None) => return Err(ErrorData::invalid_params("there is no such tool", None)),
         };

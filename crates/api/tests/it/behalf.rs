@@ -1,6 +1,6 @@
 //! Runs that a service sends for somebody.
 
-use crate::{dispatch::path, execution::ended};
+use crate::{dispatch::path, execution::ended, share_link::number};
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
     app::{ActiveWorkload, Request},
@@ -112,6 +112,27 @@ async fn nobody_else_says_whom_it_acts_for() {
         let one = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "actor_ref": "user:mia" });
         app.post(workload.execute_path(), one).as_actor(actor).await.refused(422, "forbidden_field");
     }
+    // A member that is there says something, whatever it says: from nobody else, and not from a service by halves.
+    let tool = json!({ "workload_slug": "main", "environment": "dev", "inputs": { "ticket": "x" } });
+    for (path, plain) in [
+        (workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } })),
+        ("/v1/runtime/tools/execute_flow".to_owned(), json!({ "arguments": tool })),
+        ("/v1/runtime/tools/inspect_evidence".to_owned(), json!({ "arguments": { "execution_id": WORKSPACE } })),
+    ] {
+        for field in ["execution_mode", "actor_ref", "actor_type", "actor_auth_mode"] {
+            for value in [Value::Null, json!(1), json!(["user:mia"]), json!({}), json!("")] {
+                let mut sent = plain.clone();
+                sent[field] = value;
+                for actor in ["user:local", "service:other", "anonymous"] {
+                    app.post(&path, sent.clone()).as_actor(actor).await.refused(422, "forbidden_field");
+                }
+                let refused = app.post(&path, sent.clone()).as_actor("service:portal").await;
+                let fields = refused.refused(422, "validation_error")["fields"].clone();
+                assert!(fields.as_array().unwrap().iter().any(|problem| problem["path"] == field), "{field}: {fields}");
+            }
+        }
+    }
+    assert_eq!(number(&app, "SELECT count(*) FROM execution").await, 0);
     for (field, wrong) in [
         ("execution_mode", json!("as")),
         ("execution_mode", Value::Null),

@@ -10,7 +10,7 @@ use fairway_testkit::{
     Cut, FaultyEndpoint, FaultyLine, Gateways, LineFault, Script, StubGateway, TestApp,
     app::{Answer, Request},
 };
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -178,6 +178,19 @@ async fn nobody_says_in_whose_name_a_script_runs() {
         r#""delegated_by":"S3CRET""#,
         r#""on_behalf_of":"S3CRET""#,
         r#""context.actor":"S3CRET""#,
+        r#""context.actor_ref":"S3CRET""#,
+        r#""Execution.Mode":"S3CRET""#,
+        r#""my-actor-ref":"S3CRET""#,
+        r#""run_as":"S3CRET""#,
+        r#""runAs":null"#,
+        r#""user":"S3CRET""#,
+        r#""sub":"S3CRET""#,
+        r#""\uff41\uff43\uff54\uff4f\uff52":"S3CRET""#,
+        r#""ａｃｔｏｒ":"S3CRET""#,
+        r#""аctor":"S3CRET""#,
+        r#""ac\u200btor":"S3CRET""#,
+        r#""options":[[{"a":{"Run-As":"S3CRET"}}]]"#,
+        r#""language":{"user":"S3CRET"}"#,
         r#""metadata":{"deep":[{"actor":"S3CRET"}]}"#,
         r#""code":"1","actor":"S3CRET""#,
         r#""actor":"one","actor":"S3CRET""#,
@@ -230,6 +243,30 @@ async fn four_scripts_of_a_tenant_run_at_once_and_no_fifth() {
     }
     script(&app).key("k").await.expect(200);
     assert_eq!(gateway.count(), MOST_AT_ONCE + 2);
+}
+
+/// What comes with one key at once is one script: it takes one place, and whoever came second is told that the first runs.
+#[tokio::test]
+async fn twins_take_one_place() {
+    let gateway = StubGateway::new(Gateways::Holds);
+    let app = app(&gateway).await;
+    let mut twins: FuturesUnordered<_> =
+        (0..3 * MOST_AT_ONCE).map(|_| tokio::spawn(script(&app).key("twin").into_future())).collect();
+    for _ in 1..twins.len() {
+        twins.next().await.unwrap().unwrap().refused(409, "request_in_progress");
+    }
+    assert_eq!(gateway.count(), 1);
+    let others: Vec<_> = (1..MOST_AT_ONCE).map(|_| tokio::spawn(script(&app).into_future())).collect();
+    gateway.handed(MOST_AT_ONCE).await;
+    script(&app).await.refused(429, "too_many_scripts");
+    gateway.becomes(gives(json!(1), ""));
+    let first = twins.next().await.unwrap().unwrap().expect(200);
+    for answer in join_all(others).await {
+        answer.unwrap().expect(200);
+    }
+    let again = script(&app).key("twin").await;
+    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (first, Some("true")));
+    assert_eq!(gateway.count(), MOST_AT_ONCE);
 }
 
 /// R4: whatever a gateway does after it took a script, it is handed it once, its caller is told what is known, and the run

@@ -19,10 +19,13 @@ const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 async fn set() -> (TestApp, ActiveWorkload) {
     let app = TestApp::start().await;
     let workload = app.active_workload("ticket-sorter").await;
-    let form = json!({ "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text", "required": true }] });
     let path = format!("/v1/workloads/{}", workload.workload_id);
-    app.patch(path, json!({ "interface_config": form })).await.expect(200);
+    app.patch(path, json!({ "interface_config": form() })).await.expect(200);
     (app, workload)
+}
+
+fn form() -> Value {
+    json!({ "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text", "required": true }] })
 }
 
 fn message(app: &TestApp, revision: &str, method: &str, mut params: Value) -> Request {
@@ -170,6 +173,141 @@ async fn refusals_are_told_and_nothing_else_is() {
     }
     let twice = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}"#;
     list().bytes("application/json", twice).await.refused(400, "malformed_json");
+}
+
+/// What is listed is what may be called: a workload without a form is no tool, by whatever name it would have.
+#[tokio::test]
+async fn a_workload_without_a_form_is_no_tool() {
+    let (app, workload) = set().await;
+    let path = format!("/v1/workloads/{}", workload.workload_id);
+    let sort = |revision: &'static str| call(&app, revision, "run_ticket_sorter", json!({ "ticket": "a refund" }));
+    for revision in REVISIONS {
+        assert_eq!(result(&sort(revision).await)["isError"], json!(false));
+        app.patch(&path, json!({ "interface_config": null })).await.expect(200);
+        let listed = result(&message(&app, revision, "tools/list", json!({})).await);
+        assert_eq!(listed["tools"].as_array().unwrap().len(), 3, "{listed}");
+        let refused = result(&sort(revision).await);
+        assert_eq!(
+            (&refused["isError"], &refused["structuredContent"]["error"]),
+            (&json!(true), &json!("not_found")),
+            "{refused}"
+        );
+        // By its slug it is run as before.
+        let named = json!({ "workload_slug": "ticket-sorter", "environment": "dev", "inputs": { "ticket": "x" } });
+        assert_eq!(result(&call(&app, revision, "execute_flow", named).await)["isError"], json!(false));
+        app.patch(&path, json!({ "interface_config": form() })).await.expect(200);
+    }
+    assert_eq!(number(&app, "SELECT count(*) FROM execution").await, 4);
+}
+
+/// Whoever is told what is wrong with a field finds it at the place that it was sent at, in the same words by every way.
+#[tokio::test]
+async fn fields_are_told_at_the_places_of_the_call() {
+    let (app, workload) = set().await;
+    let inputs = json!({ "x": 1 });
+    let by_slug = json!({ "workload_slug": "ticket-sorter", "environment": "dev", "inputs": inputs });
+    let told = |fields: &Value, stands_at: &str| -> BTreeSet<(String, String, String)> {
+        let text = |field: &Value, name: &str| field[name].as_str().unwrap().to_owned();
+        let of = |field: &Value| {
+            let path = text(field, "path");
+            let path = path.strip_prefix(stands_at).unwrap_or_else(|| panic!("{path} is not below {stands_at}"));
+            (path.to_owned(), text(field, "code"), text(field, "message"))
+        };
+        fields.as_array().unwrap().iter().map(of).collect()
+    };
+    let plain = app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs })).await;
+    let plain = told(&plain.refused(422, "validation_error")["fields"], "inputs.");
+    assert_eq!(plain.len(), 2, "{plain:?}");
+    let tool = app.post("/v1/runtime/tools/execute_flow", json!({ "arguments": by_slug })).await;
+    assert_eq!(told(&tool.refused(422, "validation_error")["fields"], "arguments.inputs."), plain);
+    for revision in REVISIONS {
+        for (name, arguments, stands_at) in [
+            ("execute_flow", by_slug.clone(), "arguments.inputs."),
+            ("run_ticket_sorter", inputs.clone(), "arguments."),
+        ] {
+            let refused = result(&call(&app, revision, name, arguments).await);
+            assert_eq!(told(&refused["structuredContent"]["fields"], stands_at), plain, "{name}");
+        }
+    }
+    // What the schema of a tool does not know is told in the words for what a form does not ask for.
+    let unknown = json!({ "execution_id": WORKSPACE, "x": 1 });
+    let refused = app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": unknown })).await;
+    let fields = refused.refused(422, "validation_error")["fields"].clone();
+    let over = result(&call(&app, REVISIONS[0], "inspect_evidence", unknown).await);
+    assert_eq!(over["structuredContent"]["fields"], fields);
+    assert_eq!((&fields[0]["path"], &fields[0]["code"]), (&json!("arguments.x"), &json!("unknown_field")));
+}
+
+#[tokio::test]
+async fn no_other_revision_is_spoken() {
+    let (app, _) = set().await;
+    let both = "application/json, text/event-stream";
+    let list = |method: &str| json!({ "jsonrpc": "2.0", "id": "a name", "method": method });
+    for method in ["tools/list", "ping", "tools/call", "nothing"] {
+        for (named, repeated) in [
+            ("2025-06-18", json!("2025-06-18")),
+            ("2025-03-26", json!("2025-03-26")),
+            ("2024-11-05", json!("2024-11-05")),
+            ("2027-01-01", json!("2027-01-01")),
+            ("S3CRET", Value::Null),
+            ("2025-11-25, 2026-07-28", Value::Null),
+            ("", Value::Null),
+        ] {
+            let sent = app.post("/mcp", list(method)).header("Accept", both).header("MCP-Protocol-Version", named);
+            let answer = sent.await;
+            assert_eq!(answer.header("content-type"), Some("application/json"));
+            let told = answer.expect(400);
+            assert_eq!((&told["jsonrpc"], &told["id"]), (&json!("2.0"), &json!("a name")), "{told}");
+            let error = &told["error"];
+            assert_eq!((&error["code"], &error["data"]["supported"]), (&json!(-32022), &json!(REVISIONS)), "{told}");
+            assert_eq!(error["data"]["requested"], repeated, "{told}");
+            assert!(!answer.text().contains("S3CRET"), "{told}");
+        }
+    }
+    // A word about nothing, of a revision that is not spoken, is none either.
+    let word = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let word = |named: &'static str| {
+        app.post("/mcp", word.clone()).header("Accept", both).header("MCP-Protocol-Version", named)
+    };
+    assert_eq!(word("2025-06-18").await.status, 400);
+    assert_eq!(word(REVISIONS[0]).await.status, 202);
+    // Whoever names none speaks the one that lets it.
+    let unnamed = app.post("/mcp", list("tools/list")).header("Accept", both).await;
+    assert!(result(&unnamed)["tools"].is_array());
+}
+
+/// The handshake is an offer: it is answered with what is spoken, whatever was offered.
+#[tokio::test]
+async fn a_handshake_ends_in_a_revision_that_is_spoken() {
+    let (app, _) = set().await;
+    let begin = |offered: &str| {
+        let client = json!({ "name": "test", "version": "1" });
+        let params = json!({ "protocolVersion": offered, "capabilities": {}, "clientInfo": client });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+        app.post("/mcp", body).header("Accept", "application/json, text/event-stream")
+    };
+    for offered in ["2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28", "2099-01-01", "anything"] {
+        assert_eq!(result(&begin(offered).await)["protocolVersion"], REVISIONS[0], "{offered}");
+        let named = begin(offered).header("MCP-Protocol-Version", offered).await;
+        assert_eq!(result(&named)["protocolVersion"], REVISIONS[0], "{offered}");
+    }
+    let torn = begin(REVISIONS[0]).header("MCP-Protocol-Version", "S3CRET").await;
+    assert_eq!(torn.expect(400)["error"]["code"], -32020);
+    assert!(!torn.text().contains("S3CRET"), "{torn}");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_accept_the_answer_is_told_so() {
+    let (app, _) = set().await;
+    for accepted in ["application/json", "text/html", "S3CRET", "*/*;q=0"] {
+        let list = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list" });
+        let answer =
+            app.post("/mcp", list).header("Accept", accepted).header("MCP-Protocol-Version", REVISIONS[0]).await;
+        let told = answer.expect(406);
+        assert_eq!((&told["id"], &told["error"]["code"]), (&json!(7), &json!(-32600)), "{accepted}: {told}");
+        let message = told["error"]["message"].as_str().unwrap();
+        assert!(message.contains("text/event-stream") && !answer.text().contains("S3CRET"), "{told}");
+    }
 }
 
 fn shown(mut command: Command) -> String {

@@ -82,15 +82,16 @@ async fn a_run_that_goes_on_or_ends_badly_is_told_as_such() {
 async fn arguments_are_held_against_the_schema() {
     let app = TestApp::start().await;
     for (tool, arguments, path, code) in [
-        ("execute_flow", json!({}), "arguments/environment", "missing_field"),
-        ("execute_flow", flow("A")["arguments"].clone(), "arguments/workload_slug", "wrong_form"),
-        ("query_knowledge_base", json!({ "knowledge_base_slug": "a", "query": 1 }), "arguments/query", "wrong_type"),
-        ("inspect_evidence", json!({ "execution_id": WORKSPACE, "x": 1 }), "arguments/x", "unknown_field"),
+        ("execute_flow", json!({}), "arguments.environment", "missing_field"),
+        ("execute_flow", flow("A")["arguments"].clone(), "arguments.workload_slug", "wrong_form"),
+        ("query_knowledge_base", json!({ "knowledge_base_slug": "a", "query": 1 }), "arguments.query", "wrong_type"),
+        ("inspect_evidence", json!({ "execution_id": WORKSPACE, "x": 1 }), "arguments.x", "unknown_field"),
     ] {
         let sent = json!({ "arguments": arguments });
         let refused = app.post(format!("/v1/runtime/tools/{tool}"), sent).await.refused(422, "validation_error");
         let fields = refused["fields"].as_array().unwrap();
         assert!(fields.iter().any(|field| field["path"] == path && field["code"] == code), "{refused}");
+        assert!(!refused.to_string().contains("asset"), "{refused}");
     }
     app.post("/v1/runtime/tools/canary", json!({})).await.refused(404, "not_found");
     // Whom somebody acts for is a field of the call, for services whose word is taken.
@@ -211,6 +212,14 @@ async fn a_deployment_says_what_it_has_and_no_secrets() {
     let read = async |what: &str| app.get(format!("/v1/runtime/{what}?workspace_id={WORKSPACE}")).await.expect(200);
     for what in ["plugins", "system-meta", "mcp-manifest"] {
         app.get(format!("/v1/runtime/{what}")).await.refused(422, "validation_error");
+        // What nobody in particular may not do is forbidden, whether there is such a workspace or not.
+        for workspace in [WORKSPACE, workload.workload_id.as_str()] {
+            let path = format!("/v1/runtime/{what}?workspace_id={workspace}");
+            let refused = app.get(&path).as_actor("anonymous").await.refused(403, "forbidden");
+            assert_eq!(refused["permission"], "workload.view");
+        }
+        let elsewhere = format!("/v1/runtime/{what}?workspace_id={}", workload.workload_id);
+        app.get(elsewhere).await.refused(404, "not_found");
     }
     let plugins = read("plugins").await;
     assert!(plugins["providers"].as_array().unwrap().contains(&json!({ "account_slot": "local", "kind": "local" })));

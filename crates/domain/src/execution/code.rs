@@ -3,6 +3,10 @@
 //! A script is handed over at most once. Whoever runs it says how it came out; where no whole answer comes, nobody knows
 //! whether it ran, and the run says so until a person settles it.
 
+mod forbidden;
+
+pub use forbidden::is_forbidden;
+
 use super::{
     Outcome, RunError, RunRef, Status, StepRecord,
     run::{Closed, Cut, Ended, Outside},
@@ -306,30 +310,6 @@ impl RunRef<'_> {
     pub fn code_accepted(&self, language: Language, stamp: &Stamp) -> Fact {
         self.fact(FactKind::CodeAccepted, json!({ "language": language.as_str() }), stamp)
     }
-}
-
-/// Whether the name of a member of a request, however it is spelled, says in whose name or by which way a script is run.
-/// Nobody may send such a member: who asks is told by the request, and the rest is settled by the release.
-#[must_use]
-pub fn is_forbidden(name: &str) -> bool {
-    const STEMS: [&str; 9] = [
-        "actor",
-        "tenant",
-        "principal",
-        "delegat",
-        "onbehalf",
-        "executionmode",
-        "impersonat",
-        "organization",
-        "subject",
-    ];
-    // A dotted name means what its parts mean; case, dashes and underscores mean nothing.
-    name.split(['.', '/', '[', ']']).any(|part| {
-        let plain: String =
-            part.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect();
-        let plain = plain.trim_start_matches('x');
-        STEMS.iter().any(|stem| plain.starts_with(stem))
-    })
 }
 
 #[cfg(test)]

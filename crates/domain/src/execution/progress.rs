@@ -6,7 +6,7 @@ use super::{
     routing::{Answer, Attempt},
     tool::{ToolFailure, ToolResult},
 };
-use crate::time::Timestamp;
+use crate::{asset::content::mcp_server::ToolPin, time::Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -178,6 +178,9 @@ pub enum Said {
     ToolFailure {
         /// The code of the failure.
         tool_error: String,
+        /// The digest of what a drifted tool says of itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        found: Option<String>,
     },
 }
 
@@ -211,7 +214,13 @@ impl KeptAnswer {
     pub fn of_tool(step_id: &str, result: &ToolResult) -> Self {
         let said = match result {
             Ok(result) => Said::Tool { tool_result: result.clone() },
-            Err(failure) => Said::ToolFailure { tool_error: failure.code().to_owned() },
+            Err(failure) => Said::ToolFailure {
+                tool_error: failure.code().to_owned(),
+                found: match failure {
+                    ToolFailure::Drifted(found) => found.as_ref().map(|found| found.as_str().to_owned()),
+                    ToolFailure::Call(_) | ToolFailure::OutcomeUnknown => None,
+                },
+            },
         };
         Self { step_id: step_id.to_owned(), attempts: Vec::new(), was_told: false, said }
     }
@@ -221,7 +230,10 @@ impl KeptAnswer {
     pub fn tool(self) -> Option<ToolResult> {
         match self.said {
             Said::Tool { tool_result } => Some(Ok(tool_result)),
-            Said::ToolFailure { tool_error } => Some(Err(ToolFailure::of_code(&tool_error))),
+            Said::ToolFailure { tool_error, found } => {
+                let found = found.as_deref().map(ToolPin::spelled);
+                Some(Err(ToolFailure::of_code(&tool_error, found)))
+            }
             Said::Answer { .. } | Said::Failure { .. } => None,
         }
     }
@@ -293,10 +305,11 @@ mod tests {
 
     #[test]
     fn what_tools_gave_comes_back_as_it_went() {
-        let failures = OutwardError::ALL
-            .map(ToolFailure::Call)
-            .into_iter()
-            .chain([ToolFailure::Drifted, ToolFailure::OutcomeUnknown]);
+        let failures = OutwardError::ALL.map(ToolFailure::Call).into_iter().chain([
+            ToolFailure::Drifted(None),
+            ToolFailure::Drifted(Some(ToolPin::spelled(&"5".repeat(64)))),
+            ToolFailure::OutcomeUnknown,
+        ]);
         let values = [json!(null), json!("text"), json!({"text": "a", "error": "b"})];
         for result in failures.map(Err).chain(values.map(Ok)) {
             let kept = serde_json::to_string(&KeptAnswer::of_tool("agent", &result)).unwrap();

@@ -62,14 +62,15 @@ pub enum McpError {
 }
 
 /// Why a tool gave no result.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ToolFailure {
     /// The call went wrong.
     #[error(transparent)]
     Call(#[from] OutwardError),
-    /// The tool is not what its release pinned. It was not called.
+    /// The tool is not what its release pinned, so it was not called: what it says now; `None` where there is no such tool, or
+    /// what it says cannot be pinned.
     #[error("the tool is not what its release pinned")]
-    Drifted,
+    Drifted(Option<ToolPin>),
     /// The run went on elsewhere, and it is not known whether the call was made. It is not made again.
     #[error("whether the tool was called is not known")]
     OutcomeUnknown,
@@ -78,19 +79,21 @@ pub enum ToolFailure {
 impl ToolFailure {
     /// The stable code of the failure.
     #[must_use]
-    pub const fn code(self) -> &'static str {
+    pub const fn code(&self) -> &'static str {
         match self {
             Self::Call(error) => error.code(),
-            Self::Drifted => "tool_drifted",
+            Self::Drifted(_) => "tool_drifted",
             Self::OutcomeUnknown => "tool_outcome_unknown",
         }
     }
 
-    /// The failure of that code. One that nobody knows any more says as little as can be said.
+    /// The failure of that code, with what was found where a tool has drifted. One that nobody knows any more says as little
+    /// as can be said.
     #[must_use]
-    pub fn of_code(code: &str) -> Self {
-        if code == Self::Drifted.code() {
-            return Self::Drifted;
+    pub fn of_code(code: &str, found: Option<ToolPin>) -> Self {
+        let drifted = Self::Drifted(found);
+        if code == drifted.code() {
+            return drifted;
         }
         OutwardError::of_code(code).map_or(Self::OutcomeUnknown, Self::Call)
     }

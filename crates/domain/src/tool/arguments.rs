@@ -9,10 +9,19 @@ use crate::{
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// A call of a tool that is always there.
+/// A call of a tool.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ToolCall {
-    /// Runs a workload.
+    /// Runs a workload by the tool that it is.
+    Workload {
+        /// Which.
+        workload: Slug,
+        /// The environment whose active release runs.
+        environment: Slug,
+        /// What its form asks for: the arguments of the call.
+        inputs: Map<String, Value>,
+    },
+    /// Runs a workload, whether it is a tool or not.
     ExecuteFlow {
         /// Which.
         workload: Slug,
@@ -51,7 +60,7 @@ pub enum EvidenceForm {
 }
 
 impl ToolCall {
-    /// Reads the arguments of a tool.
+    /// Reads the arguments of a tool that is always there.
     ///
     /// # Errors
     /// With everything that the tool's schema does not allow; pointers begin at the arguments.

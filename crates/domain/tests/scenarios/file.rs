@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
 /// The sections that a scenario may have, each at most once and in this order.
-const SECTIONS: [&str; 17] = [
+const SECTIONS: [&str; 18] = [
     "policy.json",
     "flow.yaml",
     "prompt.json",
@@ -14,6 +14,7 @@ const SECTIONS: [&str; 17] = [
     "residencies.json",
     "memory.json",
     "tools.json",
+    "servers.json",
     "guardrails.json",
     "hooks.json",
     "run.json",

@@ -8,17 +8,20 @@ use fairway_domain::{
     access::ActorRef,
     asset::{
         canonical::Checksum,
-        content::{self, ModelPolicy, SovereigntyProfile, Tool},
+        content::{
+            self, ModelPolicy, SovereigntyProfile, Tool,
+            mcp_server::{McpServer, ToolPin},
+        },
         kind::AssetKind,
     },
     execution::{
         Payload,
         outward::{OutwardCall, OutwardError},
-        plan::{BoundAsset, BoundTool, RunFacts, RunPlan, Source},
+        plan::{BoundAsset, BoundServer, BoundTool, RunFacts, RunPlan, Source},
         provider::{Completion, ProviderError, ToolCall},
         routing::{Answer as Came, Attempt, Embedding, Question, Routing, Wanted},
         run::{Cut, Ended, Outside, Recollection, Run, Subject, Turn},
-        tool::{Outgoing, ToolFailure, ToolRequest},
+        tool::{McpCall, Outgoing, ToolFailure, ToolRequest},
     },
     flow::{Flow, FlowProblem, parse_yaml},
     guardrail::Guardrails,
@@ -206,9 +209,19 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
     })
 }
 
-/// Tools in a list, each an asset named after what models call it.
+/// Tools in a list, each an asset named after what models call it, with the server that it refers to, where it does.
 fn tools(scenario: &Scenario) -> Vec<BoundTool> {
     let contents: Vec<Value> = scenario.json("tools.json").unwrap_or_default();
+    let servers: BTreeMap<String, Value> = scenario.json("servers.json").unwrap_or_default();
+    let server = |slug: &str| {
+        let at = servers.keys().position(|server| server == slug).unwrap();
+        content::check(AssetKind::McpServer, &servers[slug]).unwrap();
+        BoundServer {
+            asset: Uuid::from_u128(20 + u128::try_from(at).unwrap()).into(),
+            reference: format!("{slug}@v1"),
+            server: McpServer::parse(&servers[slug]).unwrap(),
+        }
+    };
     let made = contents.into_iter().map(|content| {
         content::check(AssetKind::ToolDefinition, &content).unwrap();
         let (tool, text) = (Tool::parse(&content).unwrap(), content.to_string());
@@ -218,7 +231,7 @@ fn tools(scenario: &Scenario) -> Vec<BoundTool> {
             checksum: Checksum::of(text.as_bytes()),
             size_bytes: u64::try_from(text.len()).unwrap(),
         };
-        BoundTool { slug, source, tool, server: None }
+        BoundTool { slug, source, tool, server: content["binding"]["ref"]["slug"].as_str().map(server) }
     });
     made.collect()
 }
@@ -349,10 +362,10 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
                     writeln!(told, "stopped: {cut}").unwrap();
                     return tell_end(&run.conclude(Some(cut_of(cut))), told);
                 }
-                match said.get("error").and_then(Value::as_str) {
-                    Some(code) => run.called(Err(ToolFailure::of_code(code))),
-                    None => run.called(Ok(said["gives"].clone())),
-                }
+                let drifted =
+                    said.get("drifted").map(|found| ToolFailure::Drifted(found.as_str().map(ToolPin::spelled)));
+                let failed = said.get("error").and_then(Value::as_str).map(|code| ToolFailure::of_code(code, None));
+                run.called(drifted.or(failed).map_or_else(|| Ok(said["gives"].clone()), Err))
             }
             Turn::Check | Turn::LookUp(_) => panic!("scenarios bind no knowledge base"),
             Turn::Ended => break,
@@ -374,13 +387,17 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
 }
 
 fn tell_tool(request: &ToolRequest, told: &mut String) {
-    let Outgoing::Address(OutwardCall { address, path, method, said, call_id, .. }) = &request.call else {
-        panic!("scenarios bind no servers of tools");
+    let (called, said, call_id) = match &request.call {
+        Outgoing::Address(OutwardCall { address, path, method, said, call_id, .. }) => {
+            (format!("{} {address}{path}", method.as_str()), said, call_id)
+        }
+        Outgoing::Server(McpCall { server: (_, server), way, tool, said, call_id, pin, .. }) => {
+            (format!("{tool} of {server} at {}, pinned {},", way.address, pin.as_str()), said, call_id)
+        }
     };
     let number = call_id.rsplit('.').next().unwrap_or_default();
     let said = Value::Object(said.clone());
-    writeln!(told, "call {number}: {} {address}{path} with {said}, a second one {:?}", method.as_str(), request.repeat)
-        .unwrap();
+    writeln!(told, "call {number}: {called} with {said}, a second one {:?}", request.repeat).unwrap();
 }
 
 fn tell_hook(call: &OutwardCall, told: &mut String) {
@@ -509,6 +526,8 @@ fn tell_end(ended: &Ended, told: &mut String) {
             "call",
             "tool",
             "result",
+            "pinned",
+            "found",
         ]
         .map(field)
         .concat();

@@ -16,6 +16,7 @@ use fairway_domain::{
         run::{Closed, Cut, Outside},
     },
     id::{TenantId, WorkspaceId},
+    idempotency::RequestKey,
     tenant::TenantScope,
     workload::Workload,
 };
@@ -32,6 +33,8 @@ use tokio::{sync::Notify, time::timeout};
 pub enum Asks {
     /// What its release says, with these field names and values.
     Inputs(Map<String, Value>),
+    /// The same by the tool that the workload is: one without a form is none.
+    Form(Map<String, Value>),
     /// A script.
     Script {
         /// What it says.
@@ -50,7 +53,8 @@ impl Asks {
         workload: &Workload,
     ) -> Result<TenantScope, Failure> {
         match self {
-            Self::Inputs(_) => admission::see(caller, pass, workload, Operation::ReadWorkload),
+            Self::Form(_) if workload.interface_config.is_none() => Err(Failure::NotFound),
+            Self::Inputs(_) | Self::Form(_) => admission::see(caller, pass, workload, Operation::ReadWorkload),
             Self::Script { workspace, .. } if *workspace != workload.workspace_id => Err(Failure::NotFound),
             Self::Script { .. } => gate::enter(caller, Operation::ReadWorkload, &place_of(caller, workload)),
         }
@@ -59,7 +63,7 @@ impl Asks {
     /// Lets a caller that sees a workload run it, as far as rights go. Neither a link nor a public workload lets scripts in.
     pub(super) fn enter(&self, caller: &Caller, pass: Option<&Pass>, workload: &Workload) -> Result<(), Failure> {
         match self {
-            Self::Inputs(_) => admission::run(caller, pass, workload),
+            Self::Inputs(_) | Self::Form(_) => admission::run(caller, pass, workload),
             Self::Script { .. } => gate::enter(caller, Operation::RunCode, &place_of(caller, workload)).map(|_| ()),
         }
     }
@@ -68,8 +72,10 @@ impl Asks {
     /// script is no form.
     pub(super) fn inputs(&self, workload: &Workload) -> Result<Cow<'_, Map<String, Value>>, Failure> {
         match (self, &workload.interface_config) {
-            (Self::Inputs(inputs), Some(interface)) => interface.admit(inputs).map(Cow::Owned).map_err(Failure::Inputs),
-            (Self::Inputs(inputs), None) => Ok(Cow::Borrowed(inputs)),
+            (Self::Inputs(inputs) | Self::Form(inputs), Some(interface)) => {
+                interface.admit(inputs).map(Cow::Owned).map_err(Failure::Inputs)
+            }
+            (Self::Inputs(inputs) | Self::Form(inputs), None) => Ok(Cow::Borrowed(inputs)),
             (Self::Script { script, .. }, _) => Ok(Cow::Owned(script.inputs())),
         }
     }
@@ -86,48 +92,99 @@ pub(super) enum Work {
 /// A script that can be handed over. Nobody was handed it yet: whoever drops it has run nothing.
 pub(super) struct ReadyScript {
     script: Script,
-    /// Who is going to be handed it.
-    gateway: Box<dyn PreparedGateway>,
+    /// Who is going to be handed it, where that is made ready already: of twins one at most is handed anything.
+    gateway: Option<Box<dyn PreparedGateway>>,
     /// Its place among those of its tenant, given back when the script is over.
     _place: ScriptPlace,
 }
 
 /// The scripts that this process waits for at present, by tenant.
 #[derive(Debug, Default)]
-pub(crate) struct Scripts(Mutex<HashMap<TenantId, usize>>);
+pub(crate) struct Scripts(Mutex<Book>);
+
+#[derive(Debug, Default)]
+struct Book {
+    seats: HashMap<TenantId, Vec<Seat>>,
+    /// The number of the next seat.
+    next: u64,
+}
+
+/// A place that is taken: by one request, or by all that came with one key. Of those one is let in at most, and the others are
+/// told of its run.
+#[derive(Debug)]
+struct Seat {
+    number: u64,
+    key: Option<RequestKey>,
+    /// How many requests hold it.
+    held: usize,
+}
 
 /// A place among the scripts of a tenant, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ScriptPlace {
     scripts: Arc<Scripts>,
     tenant: TenantId,
+    seat: u64,
+    shared: Shared,
+}
+
+/// Whether somebody had a place before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Shared {
+    /// Nobody: it was taken for this request.
+    No,
+    /// A twin, for which somebody was made ready already.
+    WithTwin,
+}
+
+impl Seat {
+    /// Whether a request with this key is another one of those that hold it. Whether their bodies are the same is for the
+    /// statement that claims the key.
+    fn is_for(&self, key: &RequestKey) -> bool {
+        let of = |key: &RequestKey| (key.key.clone(), key.caller.clone(), key.route.clone());
+        self.key.as_ref().is_some_and(|own| of(own) == of(key))
+    }
 }
 
 impl Scripts {
-    fn book(&self) -> MutexGuard<'_, HashMap<TenantId, usize>> {
+    fn book(&self) -> MutexGuard<'_, Book> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one more script of a tenant.
-    pub(super) fn enter(self: &Arc<Self>, tenant: TenantId) -> Result<ScriptPlace, RunRefusal> {
+    /// A place for one more script of a tenant: that of its twin, where one with the same key has one.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        key: Option<&RequestKey>,
+    ) -> Result<ScriptPlace, RunRefusal> {
+        let place = |seat: u64, shared| ScriptPlace { scripts: Arc::clone(self), tenant, seat, shared };
         let mut book = self.book();
-        let taken = book.entry(tenant).or_default();
-        if *taken >= MOST_AT_ONCE {
+        let Book { seats, next } = &mut *book;
+        let seats = seats.entry(tenant).or_default();
+        if let Some(twin) = seats.iter_mut().find(|seat| key.is_some_and(|key| seat.is_for(key))) {
+            twin.held = twin.held.saturating_add(1);
+            return Ok(place(twin.number, Shared::WithTwin));
+        }
+        if seats.len() >= MOST_AT_ONCE {
             return Err(RunRefusal::TooManyScripts);
         }
-        *taken += 1;
-        Ok(ScriptPlace { scripts: Arc::clone(self), tenant })
+        let number = *next;
+        *next = number.wrapping_add(1);
+        seats.push(Seat { number, key: key.cloned(), held: 1 });
+        Ok(place(number, Shared::No))
     }
 }
 
 impl Drop for ScriptPlace {
     fn drop(&mut self) {
         let mut book = self.scripts.book();
-        if let Some(taken) = book.get_mut(&self.tenant) {
-            *taken = taken.saturating_sub(1);
-            if *taken == 0 {
-                book.remove(&self.tenant);
-            }
+        let Some(seats) = book.seats.get_mut(&self.tenant) else { return };
+        if let Some(seat) = seats.iter_mut().find(|seat| seat.number == self.seat) {
+            seat.held = seat.held.saturating_sub(1);
+        }
+        seats.retain(|seat| seat.held > 0);
+        if seats.is_empty() {
+            book.seats.remove(&self.tenant);
         }
     }
 }
@@ -145,6 +202,7 @@ impl Running {
     pub(super) async fn script(&self, ready: ReadyScript, look: &Notify) -> Closed {
         let services = &self.services;
         let ReadyScript { script, gateway, _place } = ready;
+        let gateway = gateway.unwrap_or_else(|| services.gateway.prepare(script.language));
         let request = CodeRequest { execution_id: self.acceptance.execution_id, script: &script };
         let began = services.clock.now();
         let came = tokio::select! {
@@ -167,9 +225,14 @@ impl Running {
 impl Services {
     /// The work of a script, for which there must be a place. Its gateway gets ready from here on, while the run is written
     /// down, and is handed nothing before it is.
-    pub(super) fn work(&self, scope: TenantScope, script: &Script) -> Result<Work, RunRefusal> {
-        let place = self.scripts.enter(scope.tenant())?;
-        let gateway = self.gateway.prepare(script.language);
+    pub(super) fn work(
+        &self,
+        scope: TenantScope,
+        script: &Script,
+        key: Option<&RequestKey>,
+    ) -> Result<Work, RunRefusal> {
+        let place = self.scripts.enter(scope.tenant(), key)?;
+        let gateway = (place.shared == Shared::No).then(|| self.gateway.prepare(script.language));
         Ok(Work::Script(ReadyScript { script: script.clone(), gateway, _place: place }))
     }
 }
@@ -178,16 +241,40 @@ impl Services {
 mod tests {
     use super::*;
 
+    fn key(key: &str, caller: &str, body: u8) -> RequestKey {
+        let caller = fairway_domain::access::ActorRef::parse(caller).unwrap();
+        RequestKey { key: key.to_owned(), caller, route: "POST /v1/runtime/code".to_owned(), body_digest: [body; 32] }
+    }
+
     #[test]
     fn a_tenant_has_four_places_and_takes_none_of_others() {
         let scripts = Arc::new(Scripts::default());
         let (one, other) = (TenantId::from(uuid::Uuid::from_u128(1)), TenantId::from(uuid::Uuid::from_u128(2)));
-        let mut held: Vec<ScriptPlace> = (0..MOST_AT_ONCE).map(|_| scripts.enter(one).unwrap()).collect();
-        assert_eq!(scripts.enter(one).unwrap_err(), RunRefusal::TooManyScripts);
-        drop(scripts.enter(other).unwrap());
+        let mut held: Vec<ScriptPlace> = (0..MOST_AT_ONCE).map(|_| scripts.enter(one, None).unwrap()).collect();
+        assert_eq!(scripts.enter(one, None).unwrap_err(), RunRefusal::TooManyScripts);
+        drop(scripts.enter(other, None).unwrap());
         held.pop();
-        held.push(scripts.enter(one).unwrap());
+        held.push(scripts.enter(one, None).unwrap());
         drop(held);
-        assert!(scripts.book().is_empty(), "nothing is remembered of tenants that run no script");
+        assert!(scripts.book().seats.is_empty(), "nothing is remembered of tenants that run no script");
+    }
+
+    #[test]
+    fn what_comes_with_one_key_takes_one_place() {
+        let scripts = Arc::new(Scripts::default());
+        let tenant = TenantId::from(uuid::Uuid::from_u128(1));
+        let enter = |asked: &RequestKey| scripts.enter(tenant, Some(asked));
+        let mut twins: Vec<_> = (0..9).map(|body| enter(&key("k", "user:ada", body)).unwrap()).collect();
+        let others = [key("k", "user:bea", 0), key("l", "user:ada", 0), key("m", "user:ada", 0)];
+        let others = others.map(|other| enter(&other).unwrap());
+        assert_eq!(enter(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);
+        // The place is taken for as long as any of them has it.
+        twins.truncate(1);
+        twins.push(enter(&key("k", "user:ada", 0)).unwrap());
+        assert_eq!(enter(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);
+        drop(twins);
+        drop(enter(&key("n", "user:ada", 0)).unwrap());
+        drop(others);
+        assert!(scripts.book().seats.is_empty());
     }
 }

@@ -181,7 +181,7 @@ impl<'s> Keeper<'s> {
                 Outgoing::Server(call) => match self.services.use_tool(self.scope, call).await {
                     Err(McpError::Drifted(found)) => {
                         self.services.say_drifted(call, found.as_ref(), (self.held.execution_id, reader)).await?;
-                        Err(ToolFailure::Drifted)
+                        Err(ToolFailure::Drifted(found))
                     }
                     Err(McpError::Call(error)) => Err(ToolFailure::Call(error)),
                     Ok(given) => Ok(given),

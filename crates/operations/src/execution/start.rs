@@ -247,7 +247,7 @@ impl Services {
             Err(Failure::Contended) => return Ok(None),
             plan => plan?,
         };
-        if matches!(request.asks, Asks::Inputs(_)) && !plan.plan.is_runnable() {
+        if matches!(request.asks, Asks::Inputs(_) | Asks::Form(_)) && !plan.plan.is_runnable() {
             return Err(RunRefusal::NothingToRun.into());
         }
         let facts = self.facts_of(caller, entry, &request.environment, lane);
@@ -272,14 +272,16 @@ impl Services {
             (policy::Outcome::Deny, _) => {
                 (Admission::Deny(Box::new(run.denied(&recorded, &self.stamp(caller)))), Work::Steps)
             }
-            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Inputs(_)) if queues => {
+            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Inputs(_) | Asks::Form(_))
+                if queues =>
+            {
                 (Admission::Queue { most: self.settings.queue_cap }, Work::Steps)
             }
-            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Inputs(_)) => {
+            (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Inputs(_) | Asks::Form(_)) => {
                 (Admission::Run { lease, lease_for, deadline_in }, Work::Steps)
             }
             (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Script { script, .. }) => {
-                let work = match self.work(scope, script) {
+                let work = match self.work(scope, script, key) {
                     Ok(work) => work,
                     Err(refusal) => return self.unless_known(scope, (caller, request), key, refusal).await,
                 };

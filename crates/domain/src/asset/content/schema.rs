@@ -132,9 +132,7 @@ fn stated(error: &ValidationError<'_>) -> Vec<ContentProblem> {
     let pointer = error.instance_path().to_string();
     let member = |name: &str| member_pointer(&pointer, name);
     if let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() {
-        let unknown = |name: &String| {
-            ContentProblem::new(member(name), "unknown_field", "this kind of asset has no such field here")
-        };
+        let unknown = |name: &String| ContentProblem::new(member(name), "unknown_field", "there is no such field here");
         return unexpected.iter().take(MAX_PROBLEMS).map(unknown).collect();
     }
     if let ValidationErrorKind::Required { property } = error.kind() {

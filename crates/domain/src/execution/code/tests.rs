@@ -47,10 +47,68 @@ fn no_spelling_of_a_forbidden_name_passes() {
         "context[actor]",
         " actor ",
         "_actor",
+        "Execution.Mode",
+        "EXECUTION-MODE",
+        "executionMode",
+        "my-actor-ref",
+        "myActorRef",
+        "XActor",
+        "xactor",
+        "2actor",
+        "aCtOr",
+        "a.c.t.o.r",
+        "run_as",
+        "runAs",
+        "RUNAS",
+        "as",
+        "user",
+        "user_id",
+        "username",
+        "current-user",
+        "sub",
+        "token.sub",
+        "act",
+        "org",
+        "organisation_id",
+        "context.actor_ref",
+        "mytenantid",
+        "\u{ff41}\u{ff43}\u{ff54}\u{ff4f}\u{ff52}",
+        "\u{ff35}\u{ff33}\u{ff25}\u{ff32}",
+        "\u{24d0}ctor",
+        "ac\u{200b}tor",
+        "act\u{ad}or",
+        "\u{e1}ctor",
+        "actor\u{ff0e}ref",
+        "\u{430}\u{441}tor",
+        "u\u{17f}er",
     ] {
         assert!(is_forbidden(name), "{name}");
     }
-    for name in ["workspace_id", "workload_slug", "code", "language", "environment", "factor", "reactor", "inputs"] {
+    for name in [
+        "workspace_id",
+        "workload_slug",
+        "code",
+        "language",
+        "environment",
+        "factor",
+        "reactor",
+        "inputs",
+        "subscription",
+        "model",
+        "has",
+        "exact",
+        "task",
+        "reuse",
+        "lane",
+        "",
+    ] {
         assert!(!is_forbidden(name), "{name}");
     }
+}
+
+/// A name is a stranger's, and may be as long as a body: nobody reads it to its end.
+#[test]
+fn a_name_beyond_all_measure_is_forbidden() {
+    assert!(!is_forbidden(&"a".repeat(256)));
+    assert!(is_forbidden(&"a".repeat(257)));
 }

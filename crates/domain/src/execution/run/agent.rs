@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     asset::content::{
-        mcp_server::{McpWay, OnDrift},
+        mcp_server::{McpWay, OnDrift, ToolPin},
         tool::{Builtin, HttpBinding, McpBinding, ToolBinding},
     },
     execution::{
@@ -54,6 +54,15 @@ struct UnderWay<'a> {
     tool: Option<&'a BoundTool>,
     arguments: Value,
     at: crate::time::Timestamp,
+    /// How the tool is not what it was, where it is not.
+    drift: Option<Drift>,
+}
+
+/// What a tool should have said of itself, and what it says.
+struct Drift {
+    pinned: ToolPin,
+    /// `None` where there is no such tool any more, or what it says cannot be pinned.
+    found: Option<ToolPin>,
 }
 
 impl<'a> Run<'a> {
@@ -173,7 +182,7 @@ impl<'a> Run<'a> {
             let said = arguments.map_or(Value::String(wanted.arguments), Value::Object);
             let room = self.allowance.take_for(&said);
             let at = self.outside.clock.now();
-            agent.under_way = Some(UnderWay { id: wanted.id, tool, arguments: said.clone(), at });
+            agent.under_way = Some(UnderWay { id: wanted.id, tool, arguments: said.clone(), at, drift: None });
             self.agent = Some(agent);
             if room.is_err() {
                 return self.go_on(step, began, Err(StepFailure::NoRoom));
@@ -248,14 +257,24 @@ impl<'a> Run<'a> {
             Ok(given) if self.allowance.take_for(&given).is_ok() => self.tool_answered(walking, given),
             Ok(_) => self.go_on(step, began, Err(StepFailure::NoRoom)),
             Err(failure) => {
-                let server = self.under_way().and_then(|call| call.tool?.server.as_ref());
-                if let Some(server) = server.filter(|bound| bound.server.on_drift == OnDrift::Quarantine)
-                    && failure == ToolFailure::Drifted
-                {
-                    self.set_apart.insert(server.asset);
+                let code = failure.code();
+                match failure {
+                    ToolFailure::Drifted(found) => self.tool_drifted(found),
+                    ToolFailure::Call(_) | ToolFailure::OutcomeUnknown => {}
                 }
-                self.tool_refused(walking, failure.code())
+                self.tool_refused(walking, code)
             }
+        }
+    }
+
+    /// Notes that the tool under way is not what was pinned, and sets its server apart where that is what its definition wants.
+    fn tool_drifted(&mut self, found: Option<ToolPin>) {
+        let call = self.agent.as_mut().and_then(|agent| agent.under_way.as_mut());
+        let Some((call, bound)) = call.and_then(|call| call.tool.map(|bound| (call, bound))) else { return };
+        let Some((server, pinned)) = bound.server.as_ref().zip(pin(bound)) else { return };
+        call.drift = Some(Drift { pinned, found });
+        if server.server.on_drift == OnDrift::Quarantine {
+            self.set_apart.insert(server.asset);
         }
     }
 
@@ -338,7 +357,7 @@ impl<'a> Run<'a> {
         let said = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
         let payload = Payload { body: said.to_string(), salt: self.outside.ids.salt() };
         let reference = call.tool.map(|bound| bound.source.reference.as_str());
-        let body = Map::from_iter([
+        let mut body = Map::from_iter([
             ("step_id".to_owned(), json!(step.id)),
             ("call".to_owned(), json!(number)),
             ("tool".to_owned(), json!(call.tool.map(|bound| bound.tool.name.as_str()))),
@@ -348,6 +367,10 @@ impl<'a> Run<'a> {
             ("digest".to_owned(), json!(crate::execution::digest_text(&payload.digest()))),
             ("size_bytes".to_owned(), json!(payload.body.len())),
         ]);
+        if let Some(drift) = &call.drift {
+            body.insert("pinned".to_owned(), json!(drift.pinned.as_str()));
+            body.insert("found".to_owned(), json!(drift.found.as_ref().map(ToolPin::as_str)));
+        }
         if let (Ok(given), Some(reference)) = (result, reference) {
             self.note_tool(&format!("{reference}#call-{number}"), given);
         }
@@ -388,6 +411,15 @@ fn http_call(http: &HttpBinding, said: Map<String, Value>, call_id: String, time
         call_id,
         time,
         hosts: http.hosts.clone(),
+    }
+}
+
+/// What a tool of a server has to say of itself, where it is one.
+fn pin(bound: &BoundTool) -> Option<ToolPin> {
+    let server = bound.server.as_ref()?;
+    match &bound.tool.binding {
+        ToolBinding::Mcp(binding) => Some(server.server.pin(&bound.tool.name, &binding.pin).clone()),
+        ToolBinding::Http(_) | ToolBinding::Builtin(_) | ToolBinding::Unavailable => None,
     }
 }
 
