@@ -1,6 +1,6 @@
 //! Why a command did not do what it was asked, and the exit code that says so.
 
-use crate::text::plain;
+use crate::text::{brief, plain};
 use serde_json::Value;
 use std::{fmt, io, path::PathBuf, process::ExitCode};
 
@@ -61,6 +61,11 @@ impl Failure {
             Self::Unreachable { .. } => 3,
             Self::StillRunning { .. } | Self::Unsettled | Self::Unheard => 5,
         })
+    }
+
+    /// Whether the server said no for this reason.
+    pub(crate) fn is_refusal(&self, code: &str) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == code)
     }
 
     /// Something is wrong with one file.
@@ -165,7 +170,7 @@ pub(crate) struct Finding {
 impl Finding {
     /// About a whole file.
     pub(crate) fn whole(file: impl Into<String>, code: impl Into<String>, message: impl Into<String>) -> Self {
-        let (file, code, message) = (file.into(), code.into(), message.into());
+        let (file, code, message) = (file.into(), code.into(), brief(&message.into()).into_owned());
         Self { file, line: None, column: None, code, message, path: None, offset: None }
     }
 
@@ -183,7 +188,7 @@ impl Finding {
 
     /// The same with the path of the server.
     pub(crate) fn with_path(mut self, path: impl Into<String>) -> Self {
-        self.path = Some(path.into());
+        self.path = Some(brief(&path.into()).into_owned());
         self
     }
 }

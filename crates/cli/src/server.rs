@@ -176,8 +176,17 @@ impl Server {
 
     /// The same with more headers.
     fn post_with(&self, path: &[&str], body: &Value, headers: &[(&str, &str)]) -> Result<Value, Failure> {
-        let key = uuid::Uuid::new_v4().to_string();
-        let headers = [headers, &[("Idempotency-Key", key.as_str())]].concat();
+        self.post_keyed(path, body, &uuid::Uuid::new_v4().to_string(), headers)
+    }
+
+    /// Posts a body under a key that says what is asked for: who asks for it a second time, in whichever process, gets what
+    /// the first one got.
+    pub(crate) fn post_once(&self, path: &[&str], body: &Value, key: &str) -> Result<Value, Failure> {
+        self.post_keyed(path, body, key, &[])
+    }
+
+    fn post_keyed(&self, path: &[&str], body: &Value, key: &str, headers: &[(&str, &str)]) -> Result<Value, Failure> {
+        let headers = [headers, &[("Idempotency-Key", key)]].concat();
         let request = self.request(&Method::POST, &self.url(path, &[])?, &headers)?.map(|()| body.to_string());
         let ask = || self.read(self.send(&request)?);
         match ask() {

@@ -9,6 +9,7 @@ mod estate;
 mod manifest;
 mod plan;
 mod pull;
+mod reference;
 mod show;
 
 use crate::{
@@ -138,7 +139,7 @@ struct Planned {
 fn planned(server: &Server, directory: &std::path::Path, rest: Rest) -> Result<Planned, Failure> {
     // The files first: where one is wrong, no server is asked.
     let wanted = Directory::read(directory)?;
-    let estate = Estate::read(server, &wanted.slugs())?;
+    let estate = Estate::read(server, &wanted)?;
     let plan = plan::plan(server, &wanted, &estate, rest)?;
     Ok(Planned { wanted, estate, plan })
 }

@@ -1,10 +1,25 @@
 //! Texts of others on a terminal.
 
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
 /// The text in one line and without anything that a terminal would obey: what servers and files say is not ours.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|letter| if obeyed(letter) { ' ' } else { letter }).collect()
+}
+
+/// Most letters of a message that are told.
+const LONGEST_TOLD: usize = 400;
+
+/// The text, or where it is far too long its beginning and its end: a name that a file gives to something is part of what
+/// is told of it, and can be as long as the file.
+pub(crate) fn brief(text: &str) -> Cow<'_, str> {
+    let letter = |number: usize| text.char_indices().nth(number).map_or(text.len(), |(offset, _)| offset);
+    if letter(LONGEST_TOLD) == text.len() {
+        return Cow::Borrowed(text);
+    }
+    let last = text.char_indices().rev().nth(LONGEST_TOLD / 2).map_or(0, |(offset, _)| offset);
+    let (first, last) = (text.get(..letter(LONGEST_TOLD / 2)), text.get(last..));
+    Cow::Owned(format!("{} … {}", first.unwrap_or_default(), last.unwrap_or_default()))
 }
 
 /// The same with the lines that it has.
@@ -60,6 +75,15 @@ mod tests {
             assert!(!is_plain(letter), "{letter:?}");
         }
         assert!(is_plain("für آ 漢字 😀\n"));
+    }
+
+    #[test]
+    fn what_is_far_too_long_is_told_by_its_ends() {
+        assert_eq!(brief("für"), "für");
+        assert_eq!(brief(&"é".repeat(400)), "é".repeat(400));
+        let told = brief(&format!("unknown field `{}`, expected one of a, b", "é".repeat(900_000))).into_owned();
+        assert!(told.starts_with("unknown field `é") && told.ends_with("é`, expected one of a, b"), "{told}");
+        assert!(told.chars().count() < 420, "{told}");
     }
 
     #[test]

@@ -18,11 +18,18 @@ pub(crate) struct Beside<'p> {
 }
 
 impl Located {
-    /// A manifest, at this path, with its texts in its content; what is none stays as it is.
+    /// A manifest that was named alone, at this path, with its texts in its content; what is none stays as it is.
     ///
     /// # Errors
     /// When a text is not there, cannot be read, or belongs nowhere.
-    pub(crate) fn with_texts(mut self, path: &Path) -> Result<Self, Finding> {
+    pub(crate) fn with_texts(self, path: &Path) -> Result<Self, Finding> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let mut room = MOST_BYTES;
+        self.with_texts_within(&Beside { path, root: folder.unwrap_or_else(|| Path::new(".")) }, &mut room)
+    }
+
+    /// The same of a manifest in a directory. The bytes of the texts are taken from the room that is left.
+    pub(crate) fn with_texts_within(mut self, within: &Beside<'_>, room: &mut u64) -> Result<Self, Finding> {
         let Some(texts) = self.value.get("texts").filter(|_| self.value.get("content").is_some()) else {
             return Ok(self);
         };
@@ -30,10 +37,7 @@ impl Located {
             let message = "`texts` has JSON pointers into the content, and for each the name of a file beside this one";
             self.finding("/texts", "invalid_manifest", message)
         })?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let mut room = MOST_BYTES;
-        let within = Beside { path, root: folder.unwrap_or_else(|| Path::new(".")) };
-        within.complete(&mut self, &texts, &mut room)?;
+        within.complete(&mut self, &texts, room)?;
         Ok(self)
     }
 }

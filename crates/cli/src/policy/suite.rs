@@ -4,7 +4,7 @@ use super::{Bundle, Report, RuleCoverage, Verdict};
 use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
-    file::{self, Located, Source},
+    file::{self, Located, MOST_BYTES, Source, beside::Beside},
 };
 use fairway_domain::{
     asset::kind::AssetKind,
@@ -13,8 +13,9 @@ use fairway_domain::{
 use serde_json::Value;
 use similar::TextDiff;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     thread,
 };
 
@@ -27,6 +28,11 @@ enum Held {
     Scenarios {
         located: Located,
         bundle: String,
+    },
+    /// Something that is wrong, and what it is called.
+    Broken {
+        slug: String,
+        findings: Vec<Finding>,
     },
     /// Nothing for us.
     Other,
@@ -47,19 +53,22 @@ struct Ready {
 pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
     let paths = file::below(directory)?;
     let mut report = Report::default();
-    let (mut bundles, mut scenarios) = (BTreeMap::new(), Vec::new());
-    for (path, held) in read_all(&paths) {
+    let (mut bundles, mut scenarios, mut broken) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
+    for (path, held) in read_all(&paths, directory) {
         match held {
-            Ok(Held::Bundle(ready)) => {
+            Held::Bundle(ready) => {
                 let slug = ready.slug.clone();
                 if bundles.insert(slug, *ready).is_some() {
                     let message = "another file of the directory holds a bundle of this name";
                     report.errors.push(Finding::whole(path.display().to_string(), "duplicate_slug", message));
                 }
             }
-            Ok(Held::Scenarios { located, bundle }) => scenarios.push((located, bundle)),
-            Ok(Held::Other) => {}
-            Err(findings) => report.errors.extend(findings),
+            Held::Scenarios { located, bundle } => scenarios.push((located, bundle)),
+            Held::Broken { slug, findings } => {
+                broken.insert(slug);
+                report.errors.extend(findings);
+            }
+            Held::Other => {}
         }
     }
     for ready in bundles.values_mut() {
@@ -68,8 +77,10 @@ pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
     for (located, bundle) in &scenarios {
         match bundles.get_mut(bundle) {
             Some(ready) => ready.run(located, "/scenarios", &mut report),
+            // What is wrong with it was told.
+            None if broken.contains(bundle) => {}
             None => {
-                let message = "no bundle of this name is in the directory, or it cannot be used";
+                let message = "no bundle of this name is in the directory";
                 report.errors.push(located.finding("/bundle", "unknown_bundle", message));
             }
         }
@@ -83,11 +94,13 @@ pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
 }
 
 /// Reads and compiles, with as many threads as there are processors, in the order of the paths.
-fn read_all(paths: &[PathBuf]) -> Vec<(&PathBuf, Result<Held, Vec<Finding>>)> {
+fn read_all<'p>(paths: &'p [PathBuf], root: &Path) -> Vec<(&'p PathBuf, Held)> {
+    let room = Mutex::new(MOST_BYTES);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let share = paths.len().div_ceil(threads).max(1);
+    let within = (root, &room);
     thread::scope(|scope| {
-        let read = |share: &'_ [PathBuf]| share.iter().map(|path| read(path)).collect::<Vec<_>>();
+        let read = move |share: &[PathBuf]| share.iter().map(|path| read(path, within)).collect::<Vec<_>>();
         let working: Vec<_> = paths.chunks(share).map(|share| scope.spawn(move || read(share))).collect();
         let done = working
             .into_iter()
@@ -96,17 +109,38 @@ fn read_all(paths: &[PathBuf]) -> Vec<(&PathBuf, Result<Held, Vec<Finding>>)> {
     })
 }
 
-fn read(path: &Path) -> Result<Held, Vec<Finding>> {
-    let located = Source::found(path).and_then(|source| source.parsed()).map_err(|finding| vec![finding])?;
-    if let Some(bundle) = located.value.get("bundle") {
-        let bundle = scenarios_of(&located, bundle).map_err(|finding| vec![finding])?;
-        return Ok(Held::Scenarios { located, bundle });
-    }
-    let pointer = match place_of_bundle(&located) {
-        Ok(Some(pointer)) => pointer,
-        Ok(None) => return Ok(Held::Other),
-        Err(finding) => return Err(vec![finding]),
+/// Reads a file, and the texts beside it while there is room for them.
+fn read(path: &Path, within: (&Path, &Mutex<u64>)) -> Held {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let located = match Source::found(path).and_then(|source| source.parsed()) {
+        Ok(located) => located,
+        Err(finding) => return Held::Broken { slug: stem, findings: vec![finding] },
     };
+    if let Some(bundle) = located.value.get("bundle") {
+        return match scenarios_of(&located, bundle) {
+            Ok(bundle) => Held::Scenarios { located, bundle },
+            Err(finding) => Held::Broken { slug: stem, findings: vec![finding] },
+        };
+    }
+    let slug = located.value.get("slug").and_then(Value::as_str).map_or(stem, str::to_owned);
+    let broken = |findings| Held::Broken { slug: slug.clone(), findings };
+    match place_of_bundle(&located) {
+        Ok(Some(pointer)) => bundle((&slug, located, pointer), path, within).unwrap_or_else(broken),
+        Ok(None) => Held::Other,
+        Err(finding) => broken(vec![finding]),
+    }
+}
+
+/// A bundle that begins at a pointer of a file, checked and compiled.
+fn bundle(
+    (slug, mut located, pointer): (&str, Located, &'static str),
+    path: &Path,
+    (root, room): (&Path, &Mutex<u64>),
+) -> Result<Held, Vec<Finding>> {
+    if !pointer.is_empty() {
+        let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);
+        located = located.with_texts_within(&Beside { path, root }, &mut room).map_err(|finding| vec![finding])?;
+    }
     // A test that fails is told as a test, and everything else about the bundle as the server would.
     let mut problems = content_problems(AssetKind::PolicyBundle, &located, pointer);
     problems.retain(|problem| problem.code != "policy_test_failed");
@@ -120,9 +154,7 @@ fn read(path: &Path) -> Result<Held, Vec<Finding>> {
         };
         problems.iter().map(told).collect::<Vec<_>>()
     })?;
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let slug = located.value.get("slug").and_then(Value::as_str).map_or(stem, str::to_owned);
-    Ok(Held::Bundle(Box::new(Ready { slug, located, pointer, policy, met: BTreeMap::new() })))
+    Ok(Held::Bundle(Box::new(Ready { slug: slug.to_owned(), located, pointer, policy, met: BTreeMap::new() })))
 }
 
 /// The name of the bundle that a file of scenarios is about.

@@ -1,33 +1,26 @@
 //! Doing what a plan says, step by step, each safe to be done again.
 
+mod asset;
+mod release;
+
 use super::{
-    directory::{Directory, WantedAsset},
+    directory::Directory,
     estate::Estate,
-    plan::{
-        AssetAction, AssetStep, Plan, ReleaseAction, ReleaseStep, RestAction, WorkloadAction, WorkloadStep, bound_in,
-        stale,
-    },
+    manifest::WorkloadManifest,
+    plan::{Plan, RestAction, WorkloadAction, WorkloadStep, differing_fields, stale},
 };
 use crate::{
     failure::Failure,
     output::{Output, tell},
-    release,
-    server::{Server, text},
-    text::plain,
+    server::{Server, text, word},
 };
-use fairway_domain::{asset::kind::AssetKind, release::StateName};
+use asset::ensure;
+use release::draft;
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// What stays when something has changed under an attempt.
-const GONE_ON_WITH: &str = "what was done stays, and applying again plans anew";
-
-/// A version that releases bind.
-struct Version {
-    asset_id: String,
-    asset_version_id: String,
-    label: String,
-}
+const WHAT_STAYS: &str = "what was done stays, and applying again plans anew";
 
 /// Does what the plan says, and answers with what is there then.
 pub(super) fn apply(
@@ -40,12 +33,12 @@ pub(super) fn apply(
     for (asset, step) in wanted.assets.iter().zip(&plan.assets) {
         versions.insert(asset.slug.as_str(), ensure(server, estate, (asset, step))?);
     }
-    for step in &plan.workloads {
-        workload(server, estate, step)?;
+    for ((manifest, _), step) in wanted.workloads.iter().zip(&plan.workloads) {
+        workload(server, estate, (manifest, step))?;
     }
     let mut releases = Vec::new();
     for ((manifest, _), step) in wanted.releases.iter().zip(&plan.releases) {
-        let mut release = draft(server, estate, step, &versions)?;
+        let mut release = draft(server, (wanted, estate), step, &versions)?;
         if let Some(members) = release.as_object_mut() {
             members.insert("example_inputs".to_owned(), json!(manifest.example_inputs));
         }
@@ -79,82 +72,35 @@ pub(super) fn apply(
     )
 }
 
-fn ensure(server: &Server, estate: &Estate, (asset, step): (&WantedAsset, &AssetStep)) -> Result<Version, Failure> {
-    match step.action {
-        AssetAction::Create => create(server, asset, &step.owner_ref),
-        AssetAction::Version => {
-            let found = estate.assets.get(&asset.slug).ok_or_else(gone)?;
-            add_version(server, asset, text(found, "asset_id")?)
-        }
-        AssetAction::Reuse => Version::of(estate.version_of(&asset.slug, &asset.checksum).ok_or_else(gone)?),
-    }
-}
-
-fn create(server: &Server, asset: &WantedAsset, owner_ref: &str) -> Result<Version, Failure> {
-    let workspace = server.workspace()?;
-    let version = match &asset.flow_yaml {
-        Some(yaml) => {
-            let body = json!({
-                "slug": asset.slug, "owner_ref": owner_ref, "content_yaml": yaml, "workspace_id": workspace,
-            });
-            let flow = server.post(&["flows"], &body)?;
-            Version::of(flow.get("version").unwrap_or(&Value::Null))?
-        }
-        None => {
-            let body = json!({
-                "slug": asset.slug, "asset_kind": asset.kind, "owner_ref": owner_ref, "workspace_id": workspace,
-            });
-            let made = server.post(&["assets"], &body)?;
-            return add_version(server, asset, text(&made, "asset_id")?);
-        }
-    };
-    tell(&format!("made {} {} {}", asset.kind, asset.slug, version.label));
-    Ok(version)
-}
-
-fn add_version(server: &Server, asset: &WantedAsset, asset_id: &str) -> Result<Version, Failure> {
-    let workspace = server.workspace()?;
-    let version = match &asset.flow_yaml {
-        Some(yaml) => server
-            .post(&["flows", asset_id, "versions"], &json!({ "content_yaml": yaml, "workspace_id": workspace }))?,
-        None => {
-            let body = json!({ "content": asset.content, "workspace_id": workspace });
-            server.post(&["assets", asset_id, "versions"], &body)?
-        }
-    };
-    let version = Version::of(&version)?;
-    tell(&format!("made {} {} {}", asset.kind, asset.slug, version.label));
-    Ok(version)
-}
-
-impl Version {
-    fn of(version: &Value) -> Result<Self, Failure> {
-        Ok(Self {
-            asset_id: text(version, "asset_id")?.to_owned(),
-            asset_version_id: text(version, "asset_version_id")?.to_owned(),
-            label: text(version, "version_label")?.to_owned(),
-        })
-    }
-}
-
-fn workload(server: &Server, estate: &Estate, step: &WorkloadStep) -> Result<(), Failure> {
+fn workload(
+    server: &Server,
+    estate: &Estate,
+    (wanted, step): (&WorkloadManifest, &WorkloadStep),
+) -> Result<(), Failure> {
     match step.action {
         WorkloadAction::Keep => return Ok(()),
         WorkloadAction::Change => {
             let live = estate.workloads.get(&step.slug).unwrap_or(&Value::Null);
-            change(server, text(live, "workload_id")?, step, &step.fields)?;
+            change(server, (wanted, step), text(live, "workload_id")?, &step.fields)?;
         }
         WorkloadAction::Create => {
             let mut fields = step.fields.clone();
             let interface = fields.remove_entry("interface_config");
             fields.insert("slug".to_owned(), json!(step.slug));
             fields.insert("workspace_id".to_owned(), json!(server.workspace()?));
-            let made = server.post(&["workloads"], &Value::Object(fields))?;
+            let made = match server.post(&["workloads"], &Value::Object(fields)) {
+                // Somebody else made it first. What it lacks is seen like this, too.
+                Err(refused) if refused.is_refusal("duplicate_slug") => {
+                    let list = server.list(&["workloads"], &[("workspace_id", server.workspace()?)])?;
+                    list.into_iter().find(|listed| word(listed, "slug") == step.slug).ok_or(refused)?
+                }
+                made => made?,
+            };
             tell(&format!("made workload {}", step.slug));
-            let Some(interface) = interface else { return Ok(()) };
+            let Some(interface) = interface else { return is_as_wanted((wanted, step), &made) };
             // An interface is given to a workload that is there; where this is cut off, the next plan shows it missing.
             let step = WorkloadStep { updated_at: Some(text(&made, "updated_at")?.to_owned()), ..step.clone() };
-            change(server, text(&made, "workload_id")?, &step, &Map::from_iter([interface]))?;
+            change(server, (wanted, &step), text(&made, "workload_id")?, &Map::from_iter([interface]))?;
         }
     }
     tell(&format!("changed workload {}", step.slug));
@@ -162,92 +108,30 @@ fn workload(server: &Server, estate: &Estate, step: &WorkloadStep) -> Result<(),
 }
 
 /// Changes fields of a workload that is as it was when that was decided.
-fn change(server: &Server, id: &str, step: &WorkloadStep, fields: &Map<String, Value>) -> Result<(), Failure> {
-    let moved = || stale(&format!("workload {}", step.slug), GONE_ON_WITH);
+fn change(
+    server: &Server,
+    (wanted, step): (&WorkloadManifest, &WorkloadStep),
+    id: &str,
+    fields: &Map<String, Value>,
+) -> Result<(), Failure> {
     let (tag, live) = server.tagged(&["workloads", id])?;
     if live.get("updated_at").and_then(Value::as_str) != step.updated_at.as_deref() {
-        return Err(moved());
+        return is_as_wanted((wanted, step), &live);
     }
     match server.change_at(&tag, &["workloads", id], &Value::Object(fields.clone())) {
-        Err(Failure::Refused(refusal)) if refusal.code == "precondition_failed" => Err(moved()),
+        Err(refused) if refused.is_refusal("precondition_failed") => {
+            is_as_wanted((wanted, step), &server.get(&["workloads", id], &[])?)
+        }
         changed => changed.map(drop),
     }
 }
 
-/// Sees to it that there is a release with these versions: a draft, unless there is more already.
-fn draft(
-    server: &Server,
-    estate: &Estate,
-    step: &ReleaseStep,
-    versions: &BTreeMap<&str, Version>,
-) -> Result<Value, Failure> {
-    let answer = |release: &Value| {
-        Ok(json!({
-            "workload": step.workload,
-            "environment": step.environment,
-            "action": step.action,
-            "release_id": text(release, "release_id")?,
-            "state": text(release, "state")?,
-        }))
-    };
-    let release = match (&step.release_id, step.action) {
-        (Some(id), ReleaseAction::Keep) => return answer(&server.get(&["releases", id], &[])?),
-        (Some(id), ReleaseAction::Complete | ReleaseAction::Draft) => {
-            let found = server.get(&["releases", id], &[])?;
-            let member = |name: &str| found.get(name).and_then(Value::as_str);
-            // Somebody who binds or submits meanwhile means another release than the one that was looked at.
-            if member("updated_at") != step.updated_at.as_deref() || member("state") != Some(StateName::Draft.as_str())
-            {
-                return Err(stale(&format!("the draft {}", plain(id)), GONE_ON_WITH));
-            }
-            found
-        }
-        (None, ReleaseAction::Keep | ReleaseAction::Complete | ReleaseAction::Draft) => Value::Null,
-    };
-    let mut wanted = BTreeSet::new();
-    let mut policy = None;
-    for binding in &step.bindings {
-        let version = match &binding.version {
-            None => {
-                versions.get(binding.asset.as_str()).map(|made| (made.asset_id.clone(), made.asset_version_id.clone()))
-            }
-            Some(label) => estate
-                .labelled(&binding.asset, Some(label))
-                .map(Version::of)
-                .transpose()?
-                .map(|there| (there.asset_id, there.asset_version_id)),
-        };
-        let (asset_id, version) = version.ok_or_else(gone)?;
-        if binding.role == AssetKind::PolicyBundle {
-            policy = Some(asset_id);
-        }
-        wanted.insert((binding.role.as_str(), version));
+/// Somebody else was faster. Whoever did the same did what was wanted.
+fn is_as_wanted((wanted, step): (&WorkloadManifest, &WorkloadStep), live: &Value) -> Result<(), Failure> {
+    if differing_fields(wanted, live).is_empty() {
+        return Ok(());
     }
-    let release = if release.is_null() {
-        let workload = crate::workload::named(server, &step.workload)?;
-        let body = json!({
-            "workload_id": text(&workload, "workload_id")?,
-            "environment": step.environment,
-            "target_lane": step.target_lane,
-            "policy_bundle_id": policy,
-        });
-        let made = server.post(&["releases"], &body)?;
-        let id = text(&made, "release_id")?;
-        tell(&format!("drafted release {id} of {} for {}", step.workload, step.environment));
-        made
-    } else {
-        release
-    };
-    let (id, bound) = (text(&release, "release_id")?, bound_in(&release));
-    for (role, version) in wanted.iter().filter(|(_, version)| !bound.contains(&Some(version.clone()))) {
-        release::bind_version(server, id, role, version)?;
-    }
-    // A binding has no precondition: what somebody else bound or took away at the same time is seen here.
-    let made = server.get(&["releases", id], &[])?;
-    if bound_in(&made) != wanted.into_iter().map(|(_, version)| Some(version)).collect() {
-        return Err(stale(&format!("the draft {}", plain(id)), GONE_ON_WITH));
-    }
-    answer(&made)
+    Err(stale(&format!("workload {}", step.slug), WHAT_STAYS))
 }
 
 fn gone() -> Failure {

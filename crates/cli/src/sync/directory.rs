@@ -62,6 +62,8 @@ pub(super) struct Files(BTreeMap<String, Vec<PathBuf>>);
 struct Reading<'d> {
     root: &'d Path,
     findings: Vec<Finding>,
+    /// Slugs of assets whose files are wrong: what is wrong with them is told, and not that they are missing.
+    broken: BTreeSet<String>,
     /// How many bytes the texts beside manifests may still have.
     room: u64,
 }
@@ -136,9 +138,15 @@ impl Directory {
 
     /// What a directory says, and everything that is wrong with it.
     fn look(root: &Path, files: &Files) -> (Self, Vec<Finding>) {
-        let mut reading = Reading { root, findings: Vec::new(), room: MOST_BYTES };
-        let mut assets: Vec<WantedAsset> =
-            files.inside("assets").iter().filter_map(|path| reading.asset(path)).collect();
+        let mut reading = Reading { root, findings: Vec::new(), broken: BTreeSet::new(), room: MOST_BYTES };
+        let mut assets: Vec<WantedAsset> = Vec::new();
+        for path in files.inside("assets") {
+            let asset = reading.asset(path);
+            if asset.is_none() {
+                reading.broken.insert(stem(path));
+            }
+            assets.extend(asset);
+        }
         assets.extend(reading.flows(files.inside("flows")));
         let workloads: Vec<_> = files.inside("workloads").iter().filter_map(|path| reading.workload(path)).collect();
         reading.unique(&assets);
@@ -167,6 +175,8 @@ impl Reading<'_> {
         let manifest: AssetManifest = self.noted(typed(&located))?;
         self.named(&located, path, &manifest.slug, "/slug");
         self.owned(&located, &manifest.owner_ref);
+        // Taken out again where everything is well.
+        self.broken.insert(manifest.slug.clone());
         if manifest.kind == AssetKind::OrchestrationFlow {
             self.findings.push(located.finding(
                 "/kind",
@@ -179,6 +189,7 @@ impl Reading<'_> {
         let completed = within.complete(&mut located, &manifest.texts, &mut self.room);
         self.noted(completed)?;
         let asset = self.checked(manifest.kind, (manifest.slug, manifest.owner_ref), located)?;
+        self.broken.remove(&asset.slug);
         Some(WantedAsset { texts: manifest.texts, ..asset })
     }
 
@@ -215,6 +226,7 @@ impl Reading<'_> {
                 self.findings.push(Finding::whole(lonely.display().to_string(), "duplicate_slug", message));
             }
             if !texts.iter().any(|path| self::stem(path) == of_flow) {
+                self.broken.insert(of_flow);
                 self.findings.push(Finding::whole(
                     lonely.display().to_string(),
                     "flow_missing",
@@ -222,7 +234,15 @@ impl Reading<'_> {
                 ));
             }
         }
-        texts.into_iter().filter_map(|path| self.flow(path, &metadata)).collect()
+        let mut flows = Vec::new();
+        for path in texts {
+            let flow = self.flow(path, &metadata);
+            if flow.is_none() {
+                self.broken.insert(stem(path));
+            }
+            flows.extend(flow);
+        }
+        flows
     }
 
     fn flow(&mut self, path: &Path, metadata: &[&PathBuf]) -> Option<WantedAsset> {

@@ -1,5 +1,6 @@
 //! What a server has, as far as a directory can say it.
 
+use super::{directory::Directory, reference::Reached};
 use crate::{
     failure::Failure,
     server::{Server, text},
@@ -20,26 +21,53 @@ pub(super) struct Estate {
     /// The versions of those that were asked for, newest first.
     pub(super) versions: BTreeMap<String, Vec<Value>>,
     pub(super) workloads: BTreeMap<String, Value>,
+    /// Assets that contents name by their slug alone, and so mean the newest version of.
+    pub(super) by_slug: BTreeSet<String>,
 }
 
 impl Estate {
-    /// Reads everything, and the versions of the assets of these slugs.
-    pub(super) fn read(server: &Server, slugs: &BTreeSet<&str>) -> Result<Self, Failure> {
+    /// Reads everything, and the versions of the assets that a directory names or leads to.
+    pub(super) fn read(server: &Server, wanted: &Directory) -> Result<Self, Failure> {
         let workspace = [("workspace_id", server.workspace()?)];
         let assets = by_slug(server.list(&["assets"], &workspace)?);
         let workloads = by_slug(server.list(&["workloads"], &workspace)?);
-        let asked: Vec<(&str, &Value)> = slugs.iter().filter_map(|slug| Some((*slug, assets.get(*slug)?))).collect();
+        let (versions, by_slug) = (BTreeMap::new(), BTreeSet::new());
+        let mut estate = Self { assets, versions, workloads, by_slug };
+        estate.read_versions(server, &wanted.slugs())?;
+        loop {
+            let Reached { by_slug, unknown } = Reached::from(wanted, &estate);
+            if unknown.is_empty() {
+                estate.by_slug = by_slug;
+                return Ok(estate);
+            }
+            estate.read_versions(server, &unknown.iter().map(String::as_str).collect())?;
+        }
+    }
+
+    fn read_versions(&mut self, server: &Server, slugs: &BTreeSet<&str>) -> Result<(), Failure> {
+        let workspace = [("workspace_id", server.workspace()?)];
+        let asked: Vec<(&str, &Value)> =
+            slugs.iter().filter_map(|slug| Some((*slug, self.assets.get(*slug)?))).collect();
         let versions = at_once(&asked, |(slug, asset)| {
             let path = ["assets", text(asset, "asset_id")?, "versions"];
             Ok(((*slug).to_owned(), server.list(&path, &workspace)?))
         })?;
-        Ok(Self { versions: versions.into_iter().collect(), assets, workloads })
+        self.versions.extend(versions);
+        Ok(())
     }
 
-    /// The newest version of an asset with this checksum.
-    pub(super) fn version_of(&self, slug: &str, checksum: &str) -> Option<&Value> {
-        let same = |version: &&Value| version.get("checksum").and_then(Value::as_str) == Some(checksum);
-        self.versions.get(slug)?.iter().find(same)
+    /// The versions of an asset with this checksum, newest first.
+    pub(super) fn versions_of(&self, slug: &str, checksum: &str) -> impl Iterator<Item = &Value> {
+        let versions = self.versions.get(slug).into_iter().flatten();
+        versions.filter(move |version| word(version, "checksum") == checksum)
+    }
+
+    /// The version of an asset that is used for this checksum: the newest that has it. Where contents name the asset by
+    /// its slug alone they mean the newest version, so no other one will do.
+    pub(super) fn usable(&self, slug: &str, checksum: &str) -> Option<&Value> {
+        let newest = self.labelled(slug, None);
+        let is_newest = |version: &&Value| newest.is_some_and(|newest| std::ptr::eq(newest, *version));
+        self.versions_of(slug, checksum).next().filter(|found| !self.by_slug.contains(slug) || is_newest(found))
     }
 
     /// The version of an asset with this label; without one the newest.

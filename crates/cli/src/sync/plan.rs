@@ -7,7 +7,7 @@ mod workload;
 
 pub(super) use asset::asset_step;
 pub(super) use release::{bound_in, release_step};
-pub(super) use workload::workload_step;
+pub(super) use workload::{differing_fields, workload_step};
 
 use super::{Rest, directory::Directory, estate::Estate, manifest::BindingManifest};
 use crate::{failure::Failure, server::Server};
@@ -45,6 +45,9 @@ pub(super) struct AssetStep {
     /// The newest version that the server has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) newest: Option<String>,
+    /// Why a version is made although there is one that says the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) because: Option<&'static str>,
     /// How the content would change; only in plans that are shown or agreed on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) diff: Option<String>,
@@ -96,6 +99,12 @@ pub(super) struct ReleaseStep {
     /// When that release last changed, of one that is carried on: what it lacks was decided on that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) updated_at: Option<String>,
+    /// The newest release that there was, of one that is drafted: whatever came since may be what was wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) newest: Option<String>,
+    /// Why no release that serves or is on its way will do, one line for each difference.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) because: Vec<String>,
     pub(super) bindings: Vec<BindingManifest>,
 }
 

@@ -1,6 +1,7 @@
 //! Writing what a server has as files. The same estate is always the same bytes, and a file that says the same already is
 //! left alone, with its comments and its order.
 
+mod gone;
 mod page;
 mod there;
 
@@ -12,8 +13,10 @@ use crate::{
     failure::Failure,
     output::{Output, say, tell},
     server::{Server, text},
+    text::plain,
 };
 use fairway_domain::{asset::kind::AssetKind, slug::Slug};
+use gone::Gone;
 use page::Page;
 use serde_json::{Value, json};
 use std::{
@@ -24,7 +27,7 @@ use there::There;
 
 pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<(), Failure> {
     let mut there = There::look(directory)?;
-    let estate = Estate::read(server, &there.wanted.slugs())?;
+    let estate = Estate::read(server, &there.wanted)?;
     there.compare(server, &estate)?;
     let workspace = server.workspace()?;
     let mut pages = Vec::new();
@@ -51,6 +54,7 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
         pages.push(workload_page(&there, workload)?);
         pages.extend(release_pages(server, &there, (workload, &estate), &labels)?);
     }
+    let gone = Gone::look(server, &there, &estate, &pages)?;
     let (kept, unsaid): (Vec<Page>, Vec<Page>) =
         pages.into_iter().partition(|page| there.is_kept(&page.path) || page.is_there());
     // Whatever stands in the way is found before the first file is written.
@@ -59,22 +63,37 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
         page.write()?;
         tell(&format!("wrote {}", page.path.display()));
     }
-    if output.is_for_people() {
-        return say(&format!("{} files written, {} left as they were", unsaid.len(), kept.len()));
+    gone.remove()?;
+    for path in &gone.ours {
+        tell(&format!("removed {}: what it names is archived on the server", plain(&path.display().to_string())));
     }
-    output.value(&json!({ "written": unsaid.len(), "unchanged": kept.len() }))
+    for path in &gone.theirs {
+        let path = plain(&path.display().to_string());
+        tell(&format!("{path} names what is archived on the server, and is left: remove it, or take another slug"));
+    }
+    if output.is_for_people() {
+        let removed = if gone.ours.is_empty() { String::new() } else { format!(", {} removed", gone.ours.len()) };
+        return say(&format!("{} files written, {} left as they were{removed}", unsaid.len(), kept.len()));
+    }
+    output.value(&json!({ "written": unsaid.len(), "unchanged": kept.len(), "removed": gone.ours.len() }))
 }
 
-/// The newest version of an asset; of a flow with its text, which lists leave out.
+/// The newest version of an asset.
 fn newest_of(server: &Server, asset: &Value) -> Result<Option<Value>, Failure> {
     let (asset_id, query) = (text(asset, "asset_id")?, [("workspace_id", server.workspace()?)]);
     let Some(newest) = server.list_some(&["assets", asset_id, "versions"], &query, 1)?.into_iter().next() else {
         return Ok(None);
     };
+    with_text(server, asset, newest).map(Some)
+}
+
+/// A version as it was listed; of a flow with its text, which lists leave out.
+fn with_text(server: &Server, asset: &Value, listed: Value) -> Result<Value, Failure> {
     if word(asset, "asset_kind") != AssetKind::OrchestrationFlow.as_str() {
-        return Ok(Some(newest));
+        return Ok(listed);
     }
-    server.get(&["assets", asset_id, "versions", text(&newest, "asset_version_id")?], &query).map(Some)
+    let (asset_id, version) = (text(asset, "asset_id")?, text(&listed, "asset_version_id")?);
+    server.get(&["assets", asset_id, "versions", version], &[("workspace_id", server.workspace()?)])
 }
 
 /// A name that becomes part of a path. Servers give slugs; whatever else came could lead anywhere.

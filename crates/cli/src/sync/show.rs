@@ -22,6 +22,9 @@ pub(super) fn plan(output: Output, plan: &Plan) -> Result<(), Failure> {
             AssetAction::Create => say(&format!("+ {} {} is made", step.kind, plain(&step.slug)))?,
             AssetAction::Version => {
                 say(&format!("~ {} {} gets a version", step.kind, plain(&step.slug)))?;
+                if let Some(because) = step.because {
+                    say(&format!("    {because}"))?;
+                }
                 for line in plain_lines(step.diff.as_deref().unwrap_or_default()).lines() {
                     say(&format!("    {line}"))?;
                 }
@@ -49,6 +52,9 @@ pub(super) fn plan(output: Output, plan: &Plan) -> Result<(), Failure> {
                 step.release_id.as_deref().unwrap_or_default()
             ))?,
             ReleaseAction::Keep => kept += 1,
+        }
+        for because in &step.because {
+            say(&format!("    {}", plain(because)))?;
         }
     }
     for rest in &plan.unmanaged {

@@ -115,3 +115,44 @@ fn a_thousand_bundles_of_ten_tests_are_run_at_once() {
     let bar = if cfg!(debug_assertions) { 8.0 } else { 1.0 };
     assert!(busy < bar, "{busy} s");
 }
+
+/// A rule's condition in a file of its own is read as `sync` reads it.
+#[test]
+fn texts_beside_a_bundle_are_read() {
+    let manifest = |name: &str| {
+        format!(
+            "kind: policy_bundle\nslug: b\nowner_ref: team:x\ncontent:\n  rules:\n    - {{id: dev, outcome: allow, reason_code: dev}}\n  tests:\n    - {{name: in dev, input: {{environment: dev}}, expect: {{outcome: allow, reason_code: dev}}}}\ntexts:\n  /rules/0/condition: {name}\n"
+        )
+    };
+    let terminal = Terminal::offline();
+    let files = directory(&[("assets/b.yaml", &manifest("dev.cel")), ("assets/dev.cel", "environment == \"dev\"")]);
+    let said = terminal.done(&["policy", "test", shown(files.path()), "--require-coverage"]);
+    assert_eq!(said, "1 bundles, 1 tests, 0 failed; 1 of 1 rules met\n");
+    std::fs::write(files.path().join("assets/dev.cel"), "environment == \"prod\"").unwrap();
+    let came = terminal.run(&["policy", "test", shown(files.path())]);
+    assert!(came.code == 1 && came.out.contains("in dev: outcome: expected allow, decided deny"), "{}", came.out);
+    for (name, code) in [("gone.cel", "gone.cel:1:1: file_unreadable"), ("../b.cel", "b.yaml:10:3: link_leads_out")] {
+        std::fs::write(files.path().join("assets/b.yaml"), manifest(name)).unwrap();
+        let tested = terminal.run(&["policy", "test", shown(files.path())]);
+        let planned = Terminal { server: Some("http://127.0.0.1:9".to_owned()), ..Terminal::offline() };
+        let planned = planned.run(&["sync", "plan", shown(files.path())]);
+        assert!(tested.code == 1 && tested.err.contains(code), "{}", tested.err);
+        assert_eq!(tested.err.lines().next(), planned.err.lines().next(), "the same of both");
+    }
+}
+
+#[test]
+fn a_broken_bundle_is_told_once() {
+    let scenarios = "bundle: b\nscenarios: [{name: n, input: {}, expect: {outcome: deny}}]\n";
+    let broken = BUNDLE.replace("outcome: deny", "outcome: dance");
+    let files = directory(&[("rules.yaml", broken.as_str()), ("scenarios.yaml", scenarios)]);
+    let came = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+    assert!(
+        came.code == 1 && came.err.contains("rules.yaml:8:") && !came.err.contains("unknown_bundle"),
+        "{}",
+        came.err
+    );
+    let files = directory(&[("rules.yaml", &BUNDLE.replace("slug: b", "slug: c")), ("scenarios.yaml", scenarios)]);
+    let came = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+    assert!(came.code == 1 && came.err.contains("scenarios.yaml:1:9: unknown_bundle"), "{}", came.err);
+}

@@ -1,10 +1,12 @@
 //! `sync`: a server kept in step with a directory.
 
 mod bad_input;
+mod included;
 mod meanwhile;
 mod prune;
 mod pull;
 mod release;
+mod together;
 
 use crate::{Terminal, directory, root, shown};
 use fairway_testkit::TestApp;
@@ -250,6 +252,12 @@ async fn what_was_cut_off_is_gone_on_with() {
     let workload = app.post("/v1/workloads", workload).as_actor("user:ada").await.expect(201);
     let body = json!({ "workload_id": workload["workload_id"], "environment": "dev", "target_lane": "all", "policy_bundle_id": policy.asset_id });
     let draft = app.post("/v1/releases", body).as_actor("user:ada").await.expect(201);
+    // And an asset that says nothing yet: what was not there is no line of the difference.
+    let style = json!({ "slug": "house-style", "asset_kind": "skill", "owner_ref": "team:post" });
+    app.post("/v1/assets", style).as_actor("user:ada").await.expect(201);
+    let shown = terminal.done(&["sync", "plan", "examples/sync"]);
+    assert!(shown.contains("~ skill house-style gets a version\n") && shown.contains("    +body: Be brief"), "{shown}");
+    assert!(!shown.contains("null"), "{shown}");
     let plan = terminal.json(&["sync", "plan", "examples/sync"]);
     assert_eq!(plan["releases"][0]["action"], "complete", "{plan}");
     assert_eq!(plan["workloads"][0]["fields"].as_object().unwrap().keys().collect::<Vec<_>>(), ["interface_config"]);

@@ -44,7 +44,8 @@ impl Reading<'_> {
     fn binding(&mut self, (located, pointer): (&Located, &str), binding: &BindingManifest, assets: &[WantedAsset]) {
         let found = assets.iter().find(|asset| asset.slug == binding.asset);
         let Some(label) = &binding.version else {
-            if found.is_none_or(|asset| asset.kind != binding.role) {
+            let is_missing = found.is_none() && !self.broken.contains(&binding.asset);
+            if is_missing || found.is_some_and(|asset| asset.kind != binding.role) {
                 let message = format!("the directory has no {} of this slug", binding.role);
                 self.findings.push(located.finding(&format!("{pointer}/asset"), "unknown_asset", message));
             }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::failure::Finding;
 use fairway_domain::{
-    asset::{canonical::Checksum, kind::AssetKind},
+    asset::{Lifecycle, canonical::Checksum, kind::AssetKind},
     prompt::{MAX_RENDERED, PromptRefusal, PromptTemplate, composition::Body},
 };
 use serde_json::Value;
@@ -26,8 +26,16 @@ pub(super) fn ruled_out(asset: &WantedAsset, wanted: &Directory, estate: &Estate
             let message = "the server has an asset of this slug and of another kind";
             findings.push(asset.located.finding("/kind", "kind_mismatch", message));
         }
-        if !matches!(word(live, "lifecycle_state"), "active" | "draft") {
-            let message = "the asset is retired or archived on the server: activate it there, or take another slug";
+        let advice = match Lifecycle::parse(word(live, "lifecycle_state")) {
+            Some(Lifecycle::Active | Lifecycle::Draft) | None => None,
+            Some(Lifecycle::Retired) => {
+                Some("the asset is retired on the server: activate it there, or take another slug")
+            }
+            Some(Lifecycle::Archived) => {
+                Some("the asset is archived on the server, and that for good: remove this file, or take another slug")
+            }
+        };
+        if let Some(message) = advice {
             findings.push(asset.located.finding("/slug", "asset_not_active", message));
         }
     }
@@ -82,7 +90,7 @@ fn included(asset: &WantedAsset, wanted: &Directory, estate: &Estate) -> Option<
 pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &Estate) -> AssetStep {
     let live = estate.assets.get(&asset.slug);
     let newest = estate.labelled(&asset.slug, None);
-    let same = estate.version_of(&asset.slug, &asset.checksum);
+    let same = estate.usable(&asset.slug, &asset.checksum);
     let action = match (live, same) {
         (None, _) => AssetAction::Create,
         (Some(_), None) => AssetAction::Version,
@@ -90,6 +98,7 @@ pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &Estate) -> Asse
     };
     let label = |version: &Value| word(version, "version_label").to_owned();
     let note = live.filter(|live| word(live, "owner_ref") != asset.owner_ref);
+    let is_said_earlier = same.is_none() && estate.versions_of(&asset.slug, &asset.checksum).next().is_some();
     let sent = asset.flow_yaml.as_ref().filter(|_| action != AssetAction::Reuse);
     AssetStep {
         slug: asset.slug.clone(),
@@ -100,6 +109,7 @@ pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &Estate) -> Asse
         text_checksum: sent.map(|text| Checksum::of(text.as_bytes()).as_str().to_owned()),
         version: same.map(label),
         newest: newest.map(label),
+        because: is_said_earlier.then_some("an earlier version says the same, and what refers to it means the newest"),
         diff: None,
         note: note.map(|_| "the owner is another one on the server, and stays"),
     }
@@ -115,7 +125,9 @@ pub(super) fn asset_difference(asset: &WantedAsset, estate: &Estate) -> String {
 ///
 /// What is told stands in plans that are compared later, so it depends on the lines alone and on no clock.
 fn difference(before: &Value, after: &Value) -> String {
-    let written = |value: &Value| serde_yaml::to_string(value).unwrap_or_else(|_| value.to_string());
+    // An asset without a version says nothing, and not `null`.
+    let said = |value: &Value| serde_yaml::to_string(value).unwrap_or_else(|_| value.to_string());
+    let written = |value: &Value| if value.is_null() { String::new() } else { said(value) };
     let (before, after) = (written(before), written(after));
     let (gone, come) = between(&before, &after);
     if gone + come > MOST_COMPARED {
@@ -147,6 +159,11 @@ mod tests {
         let told = difference(&text(0..20_000), &text((0..20_000).filter(|line| *line != 10_000)));
         assert!(told.contains("-  line 10000\n") && told.lines().count() < 12, "{told}");
         assert_eq!(difference(&json!({ "a": 1 }), &json!({ "a": 2 })), "@@ -1 +1 @@\n-a: 1\n+a: 2\n");
+    }
+
+    #[test]
+    fn what_was_not_there_is_no_line() {
+        assert_eq!(difference(&Value::Null, &json!({ "a": 2 })), "@@ -0,0 +1 @@\n+a: 2\n");
     }
 
     #[test]

@@ -49,22 +49,6 @@ pub(in super::super) fn release_step(
     estate: &Estate,
     assets: &[AssetStep],
 ) -> Result<ReleaseStep, Failure> {
-    // The versions that are there already; none stands for one that would have to be made.
-    let mut versions: BTreeSet<Option<String>> = BTreeSet::new();
-    let mut policy = None;
-    for binding in &release.bindings {
-        let version = match &binding.version {
-            None => {
-                let step = assets.iter().find(|step| step.slug == binding.asset);
-                step.and_then(|step| estate.version_of(&step.slug, &step.checksum))
-            }
-            Some(label) => estate.labelled(&binding.asset, Some(label)),
-        };
-        if binding.role == AssetKind::PolicyBundle {
-            policy = estate.assets.get(&binding.asset).map(|asset| word(asset, "asset_id"));
-        }
-        versions.insert(version.map(|version| word(version, "asset_version_id").to_owned()));
-    }
     let mut step = ReleaseStep {
         workload: release.workload.clone(),
         environment: release.environment.clone(),
@@ -73,68 +57,160 @@ pub(in super::super) fn release_step(
         release_id: None,
         state: None,
         updated_at: None,
+        newest: None,
+        because: Vec::new(),
         bindings: release.bindings.clone(),
     };
     let Some(workload) = estate.workloads.get(&release.workload) else { return Ok(step) };
-    if let Some((action, found)) = standing(server, release, text(workload, "workload_id")?, (&versions, policy))? {
-        step.action = action;
-        step.release_id = Some(text(&found, "release_id")?.to_owned());
-        step.state = Some(text(&found, "state")?.to_owned());
-        if action == ReleaseAction::Complete {
-            step.updated_at = Some(text(&found, "updated_at")?.to_owned());
+    let wanting = Wanting::of(release, estate, assets);
+    match standing(server, release, text(workload, "workload_id")?, &wanting)? {
+        Standing::None { newest, because } => (step.newest, step.because) = (newest, because),
+        Standing::Found(action, found) => {
+            step.action = action;
+            step.release_id = Some(text(&found, "release_id")?.to_owned());
+            step.state = Some(text(&found, "state")?.to_owned());
+            if action == ReleaseAction::Complete {
+                step.updated_at = Some(text(&found, "updated_at")?.to_owned());
+            }
         }
     }
     Ok(step)
 }
 
-/// The release that serves with exactly these versions, or is on its way, or a draft that can become one.
+/// What a release has to have.
+struct Wanting<'p> {
+    /// Each asset that is bound, and the versions of which any will do; none where one would have to be made.
+    bindings: Vec<(&'p str, BTreeSet<&'p str>)>,
+    policy: Option<&'p str>,
+    assets: &'p [AssetStep],
+    estate: &'p Estate,
+}
+
+impl<'p> Wanting<'p> {
+    fn of(release: &'p ReleaseManifest, estate: &'p Estate, assets: &'p [AssetStep]) -> Self {
+        let bindings = release.bindings.iter().map(|binding| {
+            let fitting: BTreeSet<&str> = match &binding.version {
+                None => said(estate, assets, &binding.asset),
+                Some(label) => {
+                    let version = estate.labelled(&binding.asset, Some(label));
+                    version.map(|version| word(version, "asset_version_id")).into_iter().collect()
+                }
+            };
+            (binding.asset.as_str(), fitting)
+        });
+        let bindings = bindings.collect();
+        let policy = release.bindings.iter().rfind(|binding| binding.role == AssetKind::PolicyBundle);
+        let policy = policy.and_then(|binding| estate.assets.get(&binding.asset)).map(|asset| word(asset, "asset_id"));
+        Self { bindings, policy, assets, estate }
+    }
+
+    /// In what a release differs; in nothing when it binds what is wanted, and has of what the directory holds nothing else
+    /// inside. What contents themselves name by a label is in them, and what the directory does not hold may say anything.
+    fn differences(&self, found: &Value) -> Vec<String> {
+        let bound = bound_in(found);
+        let is_bound = |fitting: &BTreeSet<&str>| fitting.iter().any(|version| bound.contains(*version));
+        let unbound = self.bindings.iter().filter(|(_, fitting)| !is_bound(fitting));
+        let mut told: Vec<String> =
+            unbound.map(|(slug, _)| format!("does not bind what the directory says of {slug}")).collect();
+        if told.is_empty() && !self.may_become(&bound) {
+            told.push("binds what the directory does not name".to_owned());
+        }
+        let references = found.get("references").and_then(Value::as_array).into_iter().flatten();
+        for reference in references.filter(|reference| reference.get("pinned") == Some(&Value::Bool(false))) {
+            let slug = word(reference, "asset_slug");
+            let is_ours = self.assets.iter().any(|step| step.slug == slug);
+            if is_ours && !said(self.estate, self.assets, slug).contains(word(reference, "asset_version_id")) {
+                let label = word(reference, "version_label");
+                told.push(format!("has {slug} {label} inside, and the directory says something else"));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        told.retain(|line| seen.insert(line.clone()));
+        told
+    }
+
+    /// Whether nothing of what is bound is in the way.
+    fn may_become(&self, bound: &BTreeSet<String>) -> bool {
+        bound.iter().all(|version| self.bindings.iter().any(|(_, fitting)| fitting.contains(version.as_str())))
+    }
+}
+
+/// The versions of an asset of the directory that say what the directory says.
+fn said<'p>(estate: &'p Estate, assets: &'p [AssetStep], slug: &str) -> BTreeSet<&'p str> {
+    let step = assets.iter().find(|step| step.slug == slug);
+    let versions = step.into_iter().flat_map(|step| estate.versions_of(&step.slug, &step.checksum));
+    versions.map(|version| word(version, "asset_version_id")).collect()
+}
+
+/// What there is of a release that is wanted.
+enum Standing {
+    /// Nothing that will do; the newest of all releases, and why the one that comes nearest does not.
+    None {
+        newest: Option<String>,
+        because: Vec<String>,
+    },
+    Found(ReleaseAction, Value),
+}
+
+/// The release that serves with exactly what is wanted, or is on its way, or a draft that can become one.
 fn standing(
     server: &Server,
     wanted: &ReleaseManifest,
     workload: &str,
-    (versions, policy): (&BTreeSet<Option<String>>, Option<&str>),
-) -> Result<Option<(ReleaseAction, Value)>, Failure> {
+    wanting: &Wanting<'_>,
+) -> Result<Standing, Failure> {
     let mut query = vec![("environment", wanted.environment.as_str())];
     if wanted.target_lane != TargetLane::All.as_str() {
         query.push(("lane", &wanted.target_lane));
     }
-    let exactly = |bound: &BTreeSet<Option<String>>| bound == versions && !versions.contains(&None);
     // What may serve on all lanes may serve on this one.
     let covers =
         |release: &Value| [TargetLane::All.as_str(), &wanted.target_lane].contains(&word(release, "target_lane"));
+    let mut because = Vec::new();
+    let mut differs = |found: &Value, differences: Vec<String>| {
+        if because.is_empty() {
+            let named = format!("the {} release {}", word(found, "state"), word(found, "release_id"));
+            because.extend(differences.iter().map(|difference| format!("{named} {difference}")));
+        }
+    };
     let active = server.find(&["workloads", workload, "active-release"], &query)?;
-    if let Some(active) = active.filter(|active| covers(active) && exactly(&bound_in(active))) {
-        return Ok(Some((ReleaseAction::Keep, active)));
+    if let Some(active) = active.filter(|active| covers(active)) {
+        match wanting.differences(&active) {
+            none if none.is_empty() => return Ok(Standing::Found(ReleaseAction::Keep, active)),
+            some => differs(&active, some),
+        }
     }
     let mut draft = None;
-    for listed in server.list(&["releases"], &[("workload_id", workload), ("environment", &wanted.environment)])? {
-        let is_over = match StateName::parse(word(&listed, "state")) {
+    let all = server.list(&["releases"], &[("workload_id", workload), ("environment", &wanted.environment)])?;
+    let newest = all.first().map(|newest| word(newest, "release_id").to_owned());
+    for listed in all {
+        let is_draft = match StateName::parse(word(&listed, "state")) {
+            Some(StateName::Draft) => true,
             // Active without serving there: a rollout is under way, or holds, and whether it goes on is for people to say.
-            Some(StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Active) => false,
-            Some(StateName::Superseded | StateName::Retired) | None => true,
+            Some(StateName::ReviewReady | StateName::Approved | StateName::Active) => false,
+            Some(StateName::Superseded | StateName::Retired) | None => continue,
         };
-        if is_over || word(&listed, "target_lane") != wanted.target_lane {
+        if word(&listed, "target_lane") != wanted.target_lane {
             continue;
         }
         let found = server.get(&["releases", text(&listed, "release_id")?], &[])?;
-        let bound = bound_in(&found);
-        if exactly(&bound) {
-            return Ok(Some((ReleaseAction::Keep, found)));
+        let differences = wanting.differences(&found);
+        if differences.is_empty() {
+            return Ok(Standing::Found(ReleaseAction::Keep, found));
         }
-        let same_policy = found.get("policy_bundle_id").and_then(Value::as_str) == policy;
-        if draft.is_none()
-            && same_policy
-            && word(&found, "state") == StateName::Draft.as_str()
-            && bound.is_subset(versions)
-        {
-            draft = Some((ReleaseAction::Complete, found));
+        let same_policy = found.get("policy_bundle_id").and_then(Value::as_str) == wanting.policy;
+        if !is_draft {
+            differs(&found, differences);
+        } else if draft.is_none() && same_policy && wanting.may_become(&bound_in(&found)) {
+            draft = Some(found);
         }
     }
-    Ok(draft)
+    let none = Standing::None { newest, because };
+    Ok(draft.map_or(none, |found| Standing::Found(ReleaseAction::Complete, found)))
 }
 
 /// The versions that a release binds.
-pub(in super::super) fn bound_in(release: &Value) -> BTreeSet<Option<String>> {
+pub(in super::super) fn bound_in(release: &Value) -> BTreeSet<String> {
     let bindings = release.get("bindings").and_then(Value::as_array).into_iter().flatten();
-    bindings.map(|binding| binding.get("asset_version_id").and_then(Value::as_str).map(str::to_owned)).collect()
+    bindings.filter_map(|binding| binding.get("asset_version_id")?.as_str()).map(str::to_owned).collect()
 }

@@ -28,6 +28,25 @@ pub(super) fn ruled_out(
 }
 
 pub(in super::super) fn workload_step(wanted: &WorkloadManifest, estate: &Estate) -> WorkloadStep {
+    let live = estate.workloads.get(&wanted.slug);
+    let fields = live.map_or_else(|| wanted_fields(wanted), |live| differing_fields(wanted, live));
+    let action = match live {
+        None => WorkloadAction::Create,
+        Some(_) if fields.is_empty() => WorkloadAction::Keep,
+        Some(_) => WorkloadAction::Change,
+    };
+    let updated_at = live.map(|live| word(live, "updated_at").to_owned());
+    WorkloadStep { slug: wanted.slug.clone(), action, fields, updated_at }
+}
+
+/// The fields in which a workload is not as a file says.
+pub(in super::super) fn differing_fields(wanted: &WorkloadManifest, live: &Value) -> Map<String, Value> {
+    let mut fields = wanted_fields(wanted);
+    fields.retain(|name, value| !is_the_same(name, value, live.get(name)));
+    fields
+}
+
+fn wanted_fields(wanted: &WorkloadManifest) -> Map<String, Value> {
     let mut fields = Map::new();
     let mut set = |name: &str, value: Option<&str>| {
         if let Some(value) = value {
@@ -41,16 +60,7 @@ pub(in super::super) fn workload_step(wanted: &WorkloadManifest, estate: &Estate
     if let Some(interface) = &wanted.interface_config {
         fields.insert("interface_config".to_owned(), interface.clone());
     }
-    let live = estate.workloads.get(&wanted.slug);
-    let action = match live {
-        None => WorkloadAction::Create,
-        Some(live) => {
-            fields.retain(|name, value| !is_the_same(name, value, live.get(name)));
-            if fields.is_empty() { WorkloadAction::Keep } else { WorkloadAction::Change }
-        }
-    };
-    let updated_at = live.map(|live| word(live, "updated_at").to_owned());
-    WorkloadStep { slug: wanted.slug.clone(), action, fields, updated_at }
+    fields
 }
 
 /// Whether a field says the same already; an interface is compared as what it means, with all its defaults.

@@ -231,3 +231,56 @@ fn what_only_the_server_would_refuse_is_refused_here() {
     let came = nobody().run(&["sync", "plan", shown(files.path())]);
     assert_eq!(came.err.lines().count(), 4, "{}", came.err);
 }
+
+/// What is wrong with a file is said once, and not again by those that name what should be in it.
+#[test]
+fn a_broken_file_is_one_line_however_many_name_it() {
+    let workload = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
+    let release =
+        "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: b}, {role: orchestration_flow, asset: f}]\n";
+    let skill = GOOD.replace("good", "b");
+    let (flow, owner) = ("entry_step: x\nsteps: [{id: x, type: return, output: {a: 1}}]\n", "owner_ref: team:x\n");
+    for (name, text, place) in [
+        ("assets/b.yaml", "kind: [".to_owned(), "2:1: yaml_syntax"),
+        ("assets/b.yaml", skill.replace("body: b", "body: [1]"), "4:"),
+        ("assets/b.yaml", skill.replace("kind: skill", "kind: dance"), "1:7: invalid_manifest"),
+        ("flows/f.yaml", "entry_step: [".to_owned(), "2:1: yaml_syntax"),
+        ("flows/f.meta.yaml", "owner_ref: {}".to_owned(), "1:12: invalid_manifest"),
+    ] {
+        let files = directory(&[
+            ("assets/b.yaml", &skill),
+            ("flows/f.yaml", flow),
+            ("flows/f.meta.yaml", owner),
+            ("workloads/w.yaml", workload),
+            ("releases/w.dev.yaml", release),
+        ]);
+        fs::write(files.path().join(name), text).unwrap();
+        let line = told(&files);
+        assert!(line.starts_with(&format!("{}:{place}", files.path().join(name).display())), "{line}");
+    }
+    // What no file is about is missing, and told.
+    let files = directory(&[
+        ("workloads/w.yaml", workload),
+        ("releases/w.dev.yaml", &release.replace(", {role: orchestration_flow, asset: f}", "")),
+    ]);
+    assert_told(&files, "releases/w.dev.yaml", "3:33: unknown_asset");
+}
+
+/// A name that a file gives to something is part of a message, and no reason to write the file to the terminal.
+#[test]
+fn a_key_of_a_megabyte_is_no_line_of_a_megabyte() {
+    let key = "k".repeat(900_000);
+    let content = "content:\n  name: good\n  description: d\n  body: b\n";
+    let inside = GOOD.replace("content: {name: good, description: d, body: b}\n", content);
+    for (name, text, code) in [
+        ("assets/good.yaml", format!("{GOOD}? {key}\n: 1\n"), "invalid_manifest: unknown field `kkk"),
+        ("assets/good.yaml", format!("{inside}  ? {key}\n  : 1\n"), "unknown_field: "),
+        ("assets/good.json", format!("{{\"{key}\": 1}}"), "invalid_manifest: unknown field `kkk"),
+    ] {
+        let files = directory(&[(name, &text)]);
+        let line = told(&files);
+        assert!(line.len() < 1_500 && line.contains(code), "{} {line:.300}", line.len());
+        let came = nobody().run(&["asset", "check", "--output", "json", shown(&files.path().join(name))]);
+        assert!(came.out.len() < 3_000 && came.err.len() < 1_500, "{} {}", came.out.len(), came.err.len());
+    }
+}

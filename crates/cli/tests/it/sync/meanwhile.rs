@@ -76,14 +76,21 @@ async fn a_workload_is_changed_from_what_was_seen() {
 
     // And in the moment between looking and changing.
     let refused = json!({ "detail": { "error": "precondition_failed", "message": "m" }, "request_id": WORKSPACE });
-    let (came, server) =
-        apply_to([lists(), vec![read(seen), Script::status(412, &refused.to_string())]].concat(), &files).await;
+    let refused = || vec![read(seen), Script::status(412, &refused.to_string())];
+    let (came, server) = apply_to([lists(), refused(), vec![read(moved)]].concat(), &files).await;
     assert!(came.code == 1 && came.err.contains("stale_plan: workload w changed"), "{}", came.err);
-    let asked = server.requests().pop().unwrap();
+    let asked = server.requests().into_iter().rev().nth(1).unwrap();
     assert_eq!(
         (asked.method.as_str(), asked.header("if-match"), asked.json()),
         ("PATCH", Some("\"3\""), json!({ "name": "Mine" }))
     );
+
+    // Whoever was faster and did the same did what was wanted.
+    let same = || Script::json(&workload("Mine", moved)).header("ETag", "\"4\"");
+    for answers in [vec![same()], [refused(), vec![same()]].concat()] {
+        let (came, _) = apply_to([lists(), answers].concat(), &files).await;
+        assert_eq!(came.code, 0, "{}", came.err);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

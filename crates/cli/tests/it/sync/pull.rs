@@ -171,3 +171,56 @@ async fn names_of_a_server_lead_nowhere() {
         }
     }
 }
+
+/// What is archived can never be applied again. Pulling takes the files away that it wrote itself, and no other.
+#[tokio::test]
+async fn what_is_archived_leaves_the_directory() {
+    let app = TestApp::start().await;
+    let terminal = serving(&app);
+    let pulled = terminal.home.path().join("pulled");
+    let (folder, mine) = (shown(&pulled), copy("examples/sync"));
+    terminal.done(&["sync", "pull", folder]);
+    let all = bytes(&pulled).len();
+    let releases = terminal.json(&["releases", "list", "--workload", "letters"]);
+    let release = releases[0]["release_id"].as_str().unwrap();
+    terminal.done(&["releases", "retire", release]);
+    for slug in ["letters-flow", "letters-policy"] {
+        terminal.done(&["assets", "archive", slug]);
+    }
+    let told = terminal.run(&["sync", "plan", folder]);
+    assert!(
+        told.code == 1 && told.err.contains("letters-policy.yaml:2:7: asset_not_active: the asset is archived on the server, and that for good: remove this file"),
+        "{}",
+        told.err
+    );
+    let said = terminal.done(&["sync", "pull", folder]);
+    // The policy, the flow with its owner, and the release that bound both.
+    assert_eq!(said, format!("0 files written, {} left as they were, 4 removed\n", all - 4));
+    let left: Vec<String> = bytes(&pulled).into_keys().map(|path| path[folder.len() + 1..].to_owned()).collect();
+    let expected = [
+        "assets/house-style.yaml",
+        "assets/letters-model.yaml",
+        "assets/letters-prompt.yaml",
+        "workloads/letters.yaml",
+    ];
+    assert_eq!(left, expected);
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+
+    // The same in somebody's own words: comments, and examples for readers. The flow is word for word what the server keeps.
+    let policy = mine.path().join("assets/letters-policy.yaml");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, format!("# Why it is so.\n{text}")).unwrap();
+    let mut before = bytes(mine.path());
+    let came = terminal.run(&["sync", "pull", shown(mine.path())]);
+    let of = |what: &str| came.err.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
+    let kept = of("names what is archived on the server, and is left");
+    assert!(came.code == 0 && kept.len() == 2 && kept[0].contains("letters-policy.yaml"), "{}", came.err);
+    assert!(of("removed ").len() == 2 && kept[1].contains("letters.dev.yaml"), "{}", came.err);
+    before.retain(|path, _| !path.contains("letters-flow"));
+    assert_eq!(bytes(mine.path()), before);
+    // The advice works.
+    for name in ["assets/letters-policy.yaml", "releases/letters.dev.yaml"] {
+        fs::remove_file(mine.path().join(name)).unwrap();
+    }
+    assert_eq!(terminal.done(&["sync", "status", shown(mine.path())]), "in step\n");
+}

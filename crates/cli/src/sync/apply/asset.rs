@@ -1,0 +1,131 @@
+//! Versions that are there in the end: made here, or by whoever does the same at the same time.
+
+use super::{
+    super::{
+        directory::WantedAsset,
+        estate::{Estate, word},
+        plan::{AssetAction, AssetStep, stale},
+    },
+    WHAT_STAYS, gone,
+};
+use crate::{
+    failure::Failure,
+    output::tell,
+    server::{Server, text},
+};
+use serde_json::{Value, json};
+
+/// A version that releases bind.
+pub(super) struct Version {
+    pub(super) asset_id: String,
+    pub(super) asset_version_id: String,
+    pub(super) label: String,
+}
+
+impl Version {
+    pub(super) fn of(version: &Value) -> Result<Self, Failure> {
+        Ok(Self {
+            asset_id: text(version, "asset_id")?.to_owned(),
+            asset_version_id: text(version, "asset_version_id")?.to_owned(),
+            label: text(version, "version_label")?.to_owned(),
+        })
+    }
+}
+
+pub(super) fn ensure(
+    server: &Server,
+    estate: &Estate,
+    (asset, step): (&WantedAsset, &AssetStep),
+) -> Result<Version, Failure> {
+    match step.action {
+        AssetAction::Create => create(server, asset, &step.owner_ref),
+        AssetAction::Version => {
+            let found = estate.assets.get(&asset.slug).ok_or_else(gone)?;
+            let known = estate.versions.get(&asset.slug).map_or(&[][..], Vec::as_slice);
+            add_version(server, asset, text(found, "asset_id")?, known)
+        }
+        AssetAction::Reuse => Version::of(estate.usable(&asset.slug, &asset.checksum).ok_or_else(gone)?),
+    }
+}
+
+fn create(server: &Server, asset: &WantedAsset, owner_ref: &str) -> Result<Version, Failure> {
+    let workspace = server.workspace()?;
+    let (path, body) = match &asset.flow_yaml {
+        Some(yaml) => {
+            let body = json!({
+                "slug": asset.slug, "owner_ref": owner_ref, "content_yaml": yaml, "workspace_id": workspace,
+            });
+            (["flows"], body)
+        }
+        None => {
+            let body = json!({
+                "slug": asset.slug, "asset_kind": asset.kind, "owner_ref": owner_ref, "workspace_id": workspace,
+            });
+            (["assets"], body)
+        }
+    };
+    let made = match server.post(&path, &body) {
+        Err(refused) if refused.is_refusal("duplicate_slug") => return of_another(server, asset, refused),
+        made => made?,
+    };
+    if asset.flow_yaml.is_none() {
+        return add_version(server, asset, text(&made, "asset_id")?, &[]);
+    }
+    let version = Version::of(made.get("version").unwrap_or(&Value::Null))?;
+    tell(&format!("made {} {} {}", asset.kind, asset.slug, version.label));
+    Ok(version)
+}
+
+/// The version of an asset that somebody else made meanwhile.
+fn of_another(server: &Server, asset: &WantedAsset, refused: Failure) -> Result<Version, Failure> {
+    let list = server.list(&["assets"], &[("workspace_id", server.workspace()?)])?;
+    // What is not seen from this workspace is somebody else's, and the server's word stands.
+    let found = list.into_iter().find(|listed| word(listed, "slug") == asset.slug).ok_or(refused)?;
+    if word(&found, "asset_kind") != asset.kind.as_str() {
+        return Err(stale(&format!("asset {}", asset.slug), WHAT_STAYS));
+    }
+    add_version(server, asset, text(&found, "asset_id")?, &[])
+}
+
+/// Adds a version behind those that are known, under the label that the server would give it. Whoever added one since took
+/// that label, so no two attempts make two versions of the same.
+fn add_version(server: &Server, asset: &WantedAsset, asset_id: &str, known: &[Value]) -> Result<Version, Failure> {
+    let (workspace, label) = (server.workspace()?, next_label(known));
+    let (path, body) = match &asset.flow_yaml {
+        Some(yaml) => ("flows", json!({ "content_yaml": yaml, "version_label": label, "workspace_id": workspace })),
+        None => ("assets", json!({ "content": asset.content, "version_label": label, "workspace_id": workspace })),
+    };
+    let made = match server.post(&[path, asset_id, "versions"], &body) {
+        Err(refused) if refused.is_refusal("duplicate_version_label") => {
+            let query = [("workspace_id", workspace)];
+            let newest = server.list_some(&["assets", asset_id, "versions"], &query, 1)?.into_iter().next();
+            let same = newest.filter(|newest| word(newest, "checksum") == asset.checksum);
+            return Version::of(&same.ok_or_else(|| stale(&format!("asset {}", asset.slug), WHAT_STAYS))?);
+        }
+        made => made?,
+    };
+    let version = Version::of(&made)?;
+    tell(&format!("made {} {} {}", asset.kind, asset.slug, version.label));
+    Ok(version)
+}
+
+/// The label that the server gives to the next version.
+fn next_label(known: &[Value]) -> String {
+    let counted = known.iter().filter_map(|version| word(version, "version_label").strip_prefix('v')?.parse().ok());
+    format!("v{}", counted.max().unwrap_or(0_u64).saturating_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_counted_on() {
+        let next = |labels: &[&str]| {
+            next_label(&labels.iter().map(|label| json!({ "version_label": label })).collect::<Vec<_>>())
+        };
+        assert_eq!(next(&[]), "v1");
+        assert_eq!(next(&["v2", "v1"]), "v3");
+        assert_eq!(next(&["second", "v10", "v9", "", "v", "vi"]), "v11");
+    }
+}

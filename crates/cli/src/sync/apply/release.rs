@@ -1,0 +1,189 @@
+//! Drafts that bind what is wanted.
+
+use super::{
+    super::{
+        directory::Directory,
+        estate::{Estate, word},
+        manifest::BindingManifest,
+        plan::{ReleaseAction, ReleaseStep, bound_in, stale},
+    },
+    WHAT_STAYS,
+    asset::Version,
+    gone,
+};
+use crate::{
+    failure::Failure,
+    output::tell,
+    release,
+    server::{Method, Server, text},
+    text::plain,
+};
+use fairway_domain::{
+    asset::{canonical::Checksum, kind::AssetKind},
+    release::StateName,
+};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which version of which asset stands for a binding, and which others say the same.
+struct Choice<'c> {
+    role: &'static str,
+    asset_id: &'c str,
+    version: &'c str,
+    same: BTreeSet<&'c str>,
+}
+
+/// Sees to it that there is a release with these versions: a draft, unless there is more already.
+pub(super) fn draft(
+    server: &Server,
+    (wanted, estate): (&Directory, &Estate),
+    step: &ReleaseStep,
+    versions: &BTreeMap<&str, Version>,
+) -> Result<Value, Failure> {
+    let answer = |release: &Value| {
+        Ok(json!({
+            "workload": step.workload,
+            "environment": step.environment,
+            "action": step.action,
+            "release_id": text(release, "release_id")?,
+            "state": text(release, "state")?,
+        }))
+    };
+    let moved = |id: &str| stale(&format!("the draft {}", plain(id)), WHAT_STAYS);
+    let is_draft = |found: &Value| word(found, "state") == StateName::Draft.as_str();
+    let chosen = step
+        .bindings
+        .iter()
+        .map(|binding| choice(binding, (wanted, estate), versions).ok_or_else(gone))
+        .collect::<Result<Vec<_>, _>>()?;
+    let release = match (&step.release_id, step.action) {
+        (Some(id), ReleaseAction::Keep) => return answer(&server.get(&["releases", id], &[])?),
+        (Some(id), ReleaseAction::Complete | ReleaseAction::Draft) => {
+            let found = server.get(&["releases", id], &[])?;
+            // Somebody who binds or submits meanwhile means another release than the one that was looked at.
+            if found.get("updated_at").and_then(Value::as_str) != step.updated_at.as_deref() || !is_draft(&found) {
+                return Err(moved(id));
+            }
+            found
+        }
+        (None, ReleaseAction::Keep | ReleaseAction::Complete | ReleaseAction::Draft) => begin(server, step, &chosen)?,
+    };
+    let (id, bound) = (text(&release, "release_id")?, bound_in(&release));
+    let lacks = |choice: &&Choice<'_>| !choice.same.iter().any(|version| bound.contains(*version));
+    if !is_draft(&release) {
+        return Err(moved(id));
+    }
+    for choice in chosen.iter().filter(lacks) {
+        bind(server, id, choice)?;
+    }
+    // A binding has no precondition: what somebody else bound or took away at the same time is seen here.
+    let mut made = server.get(&["releases", id], &[])?;
+    let repeated = repeated_in(&made);
+    for binding in &repeated {
+        match server.change(&Method::DELETE, &["releases", id, "bindings", binding], &Value::Null) {
+            // Whoever bound the same at the same time takes the same away.
+            Err(refused) if refused.is_refusal("not_found") => {}
+            removed => drop(removed?),
+        }
+    }
+    if !repeated.is_empty() {
+        made = server.get(&["releases", id], &[])?;
+    }
+    let bound = bound_in(&made);
+    let is_whole = !chosen.iter().any(|choice| !choice.same.iter().any(|version| bound.contains(*version)));
+    if !is_whole || !are_of(&bound, &chosen) {
+        return Err(moved(id));
+    }
+    answer(&made)
+}
+
+/// Bindings of versions that an earlier one binds already.
+fn repeated_in(release: &Value) -> Vec<String> {
+    let bindings = release.get("bindings").and_then(Value::as_array).into_iter().flatten();
+    let mut bindings: Vec<&Value> = bindings.collect();
+    bindings.sort_by_key(|binding| word(binding, "binding_id"));
+    let mut seen = BTreeSet::new();
+    bindings.retain(|binding| !seen.insert(word(binding, "asset_version_id")));
+    bindings.into_iter().map(|binding| word(binding, "binding_id").to_owned()).collect()
+}
+
+/// Whether nothing else is bound.
+fn are_of(bound: &BTreeSet<String>, chosen: &[Choice<'_>]) -> bool {
+    bound.iter().all(|version| chosen.iter().any(|choice| choice.same.contains(version.as_str())))
+}
+
+fn choice<'c>(
+    binding: &'c BindingManifest,
+    (wanted, estate): (&'c Directory, &'c Estate),
+    versions: &'c BTreeMap<&str, Version>,
+) -> Option<Choice<'c>> {
+    let role = binding.role.as_str();
+    if let Some(label) = &binding.version {
+        let found = estate.labelled(&binding.asset, Some(label))?;
+        let version = word(found, "asset_version_id");
+        return Some(Choice { role, asset_id: word(found, "asset_id"), version, same: BTreeSet::from([version]) });
+    }
+    let made = versions.get(binding.asset.as_str())?;
+    let asset = wanted.assets.iter().find(|asset| asset.slug == binding.asset)?;
+    let same = estate.versions_of(&asset.slug, &asset.checksum).map(|version| word(version, "asset_version_id"));
+    let version = made.asset_version_id.as_str();
+    Some(Choice { role, asset_id: &made.asset_id, version, same: same.chain([version]).collect() })
+}
+
+/// A new draft, or the first one of the kind that somebody began since the plan was made.
+fn begin(server: &Server, step: &ReleaseStep, chosen: &[Choice<'_>]) -> Result<Value, Failure> {
+    let workload = crate::workload::named(server, &step.workload)?;
+    let workload_id = text(&workload, "workload_id")?;
+    let policy = chosen.iter().rfind(|choice| choice.role == AssetKind::PolicyBundle.as_str());
+    let policy = policy.map(|choice| choice.asset_id);
+    let moved =
+        || stale(&format!("the releases of {} for {}", plain(&step.workload), plain(&step.environment)), WHAT_STAYS);
+    let first_since = || {
+        let query = [("workload_id", workload_id), ("environment", step.environment.as_str())];
+        let all = server.list(&["releases"], &query)?.into_iter();
+        let since = all.take_while(|listed| step.newest.as_deref() != Some(word(listed, "release_id")));
+        let is_ours = |found: &Value| {
+            word(found, "target_lane") == step.target_lane
+                && found.get("policy_bundle_id").and_then(Value::as_str) == policy
+        };
+        Ok::<_, Failure>(since.filter(is_ours).last())
+    };
+    if let Some(first) = first_since()? {
+        let found = server.get(&["releases", text(&first, "release_id")?], &[])?;
+        return if are_of(&bound_in(&found), chosen) { Ok(found) } else { Err(moved()) };
+    }
+    let body = json!({
+        "workload_id": workload_id,
+        "environment": step.environment,
+        "target_lane": step.target_lane,
+        "policy_bundle_id": policy,
+    });
+    // Two attempts of one actor that come from the same state ask for the same draft, and get one.
+    let versions: Vec<&str> = chosen.iter().map(|choice| choice.version).collect();
+    let asked = json!({ "draft": body, "after": step.newest, "versions": versions });
+    let key = format!("fairway-sync-{}", Checksum::of(asked.to_string().as_bytes()).as_str());
+    let made = server.post_once(&["releases"], &body, &key)?;
+    let id = text(&made, "release_id")?;
+    tell(&format!("drafted release {id} of {} for {}", step.workload, step.environment));
+    // Another actor has keys of its own. Of two that drafted in the same moment the first one goes on; a draft that is left
+    // empty is taken up when one is wanted next.
+    match first_since()? {
+        Some(first) if word(&first, "release_id") != id => Err(moved()),
+        Some(_) | None => Ok(made),
+    }
+}
+
+/// Binds a version, once for all attempts of one actor.
+fn bind(server: &Server, release: &str, choice: &Choice<'_>) -> Result<(), Failure> {
+    let body = json!({ "asset_version_id": choice.version, "role": choice.role });
+    let key = format!("fairway-sync-{}-{}", choice.role, choice.version);
+    match server.post_once(&["releases", release, "bindings"], &body, &key) {
+        // It was bound under this key and was taken out again by somebody, who sees it come back.
+        Err(refused) if refused.is_refusal("not_found") => {
+            release::bind_version(server, release, choice.role, choice.version)
+        }
+        // Whether that is the version which is wanted is looked at when all are bound.
+        Err(refused) if refused.is_refusal("duplicate_role") => Ok(()),
+        bound => bound.map(drop),
+    }
+}

@@ -1,0 +1,97 @@
+//! Files of what is archived on the server. Applying them is refused for good, so those go that pulling wrote itself.
+
+use super::{
+    super::{
+        directory::WantedAsset,
+        estate::{Estate, word},
+        manifest::ReleaseManifest,
+    },
+    Page, asset_pages,
+    there::There,
+    with_text,
+};
+use crate::{failure::Failure, file::Source, server::Server};
+use fairway_domain::asset::Lifecycle;
+use serde_json::Map;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Files whose assets are archived, and of releases that bind one of them where nothing serves any more.
+#[derive(Default)]
+pub(super) struct Gone {
+    /// Byte for byte as pulling writes them: nothing is lost with them that the server does not keep.
+    pub(super) ours: Vec<PathBuf>,
+    /// Somebody else's.
+    pub(super) theirs: Vec<PathBuf>,
+}
+
+impl Gone {
+    /// Finds them in a directory in which these pages should be.
+    pub(super) fn look(server: &Server, there: &There<'_>, estate: &Estate, pages: &[Page]) -> Result<Self, Failure> {
+        let mut gone = Self::default();
+        for asset in there.wanted.assets.iter().filter(|asset| is_archived(estate, &asset.slug)) {
+            let files = written_for(server, there, estate, asset)?;
+            let path = PathBuf::from(&asset.located.name);
+            match files {
+                Some(files) => gone.ours.extend(files),
+                None => gone.theirs.push(path),
+            }
+        }
+        for (release, located) in &there.wanted.releases {
+            let path = PathBuf::from(&located.name);
+            let is_over = release.bindings.iter().any(|binding| is_archived(estate, &binding.asset));
+            if !is_over || pages.iter().any(|page| page.path == path) {
+                continue;
+            }
+            if is_written(&release_page(path.clone(), release)?) { &mut gone.ours } else { &mut gone.theirs }
+                .push(path);
+        }
+        Ok(gone)
+    }
+
+    /// Takes the files away that are ours.
+    pub(super) fn remove(&self) -> Result<(), Failure> {
+        let failed = |path: &Path, cause| Failure::Io { path: path.to_owned(), cause };
+        self.ours.iter().try_for_each(|path| fs::remove_file(path).map_err(|cause| failed(path, cause)))
+    }
+}
+
+fn is_archived(estate: &Estate, slug: &str) -> bool {
+    let state = estate.assets.get(slug).map(|live| word(live, "lifecycle_state"));
+    state.and_then(Lifecycle::parse) == Some(Lifecycle::Archived)
+}
+
+/// The files of an asset, if each is as pulling one of its versions writes it.
+fn written_for(
+    server: &Server,
+    there: &There<'_>,
+    estate: &Estate,
+    asset: &WantedAsset,
+) -> Result<Option<Vec<PathBuf>>, Failure> {
+    let Some(live) = estate.assets.get(&asset.slug) else { return Ok(None) };
+    for version in estate.versions_of(&asset.slug, &asset.checksum) {
+        let pages = asset_pages(there, live, &with_text(server, live, version.clone())?)?;
+        let is_named = pages.iter().any(|page| page.path == Path::new(&asset.located.name));
+        if is_named && pages.iter().all(is_written) {
+            return Ok(Some(pages.into_iter().map(|page| page.path).collect()));
+        }
+    }
+    Ok(None)
+}
+
+/// The file of a release as pulling writes it. Examples are its readers' own, and are not on the server.
+fn release_page(path: PathBuf, release: &ReleaseManifest) -> Result<Page, Failure> {
+    let mut bindings = release.bindings.clone();
+    bindings.sort();
+    let (workload, environment) = (release.workload.clone(), release.environment.clone());
+    let target_lane = release.target_lane.clone();
+    Page::of(path, &ReleaseManifest { workload, environment, target_lane, bindings, example_inputs: Map::new() })
+}
+
+/// Whether a file is there, no link, and these very bytes.
+fn is_written(page: &Page) -> bool {
+    fs::symlink_metadata(&page.path).is_ok_and(|found| found.is_file())
+        && Source::found(&page.path).is_ok_and(|there| there.text == page.text)
+}

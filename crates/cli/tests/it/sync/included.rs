@@ -1,0 +1,192 @@
+//! What releases have inside without binding it: contents that others refer to, several levels deep.
+
+use super::{bytes, copy};
+use crate::{Terminal, directory, shown};
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+use std::{fs, path::Path};
+
+fn submit(app: &TestApp, release: &str) {
+    Terminal::at(app).acting_as("user:ada").done(&["releases", "submit", release]);
+}
+
+fn activate(app: &TestApp, release: &str) {
+    submit(app, release);
+    let approver = Terminal::at(app).acting_as("user:grace");
+    approver.done(&["releases", "approve", release]);
+    approver.done(&["releases", "activate", release]);
+}
+
+/// Applies a directory with one release, and gives that release's id.
+fn applied(terminal: &Terminal, folder: &str) -> String {
+    let applied = terminal.json(&["sync", "apply", folder]);
+    applied["releases"][0]["release_id"].as_str().unwrap().to_owned()
+}
+
+/// The versions that a release has inside: slugs with labels.
+fn inside(terminal: &Terminal, release: &str) -> Vec<String> {
+    let shown = terminal.json(&["releases", "show", release]);
+    let references = shown["references"].as_array().unwrap();
+    let word = |reference: &Value, name: &str| reference[name].as_str().unwrap().to_owned();
+    let mut inside: Vec<String> =
+        references.iter().map(|one| word(one, "asset_slug") + " " + &word(one, "version_label")).collect();
+    inside.sort();
+    inside
+}
+
+fn change(path: &Path, before: &str, after: &str) {
+    let text = fs::read_to_string(path).unwrap();
+    assert!(text.contains(before), "{text}");
+    fs::write(path, text.replace(before, after)).unwrap();
+}
+
+#[tokio::test]
+async fn what_a_prompt_includes_makes_a_release_when_it_changes() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let files = copy("examples/sync");
+    let (folder, style) = (shown(files.path()), files.path().join("assets/house-style.yaml"));
+    let first = applied(&terminal, folder);
+    activate(&app, &first);
+    assert_eq!(inside(&terminal, &first), ["house-style v1"]);
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+
+    // The prompt that includes it stays as it is, word for word.
+    change(&style, "brief and kind", "brief and stern");
+    let plan = terminal.done(&["sync", "plan", folder]);
+    assert!(
+        plan.contains("~ skill house-style gets a version\n") && plan.contains("+body: Be brief and stern"),
+        "{plan}"
+    );
+    let because =
+        format!("    the active release {first} has house-style v1 inside, and the directory says something else\n");
+    assert!(plan.contains(&format!("+ release of letters for dev is drafted\n{because}")), "{plan}");
+    let second = applied(&terminal, folder);
+    assert_ne!(second, first);
+    assert_eq!(terminal.json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 1);
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n", "the draft gets what is newest");
+    assert_eq!(applied(&terminal, folder), second, "and is drafted once");
+    activate(&app, &second);
+    assert_eq!(inside(&terminal, &second), ["house-style v2"]);
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+
+    // What is referred to by its slug is the newest version, so going back takes one that says so.
+    change(&style, "brief and stern", "brief and kind");
+    let plan = terminal.done(&["sync", "plan", folder]);
+    let again = "    an earlier version says the same, and what refers to it means the newest\n";
+    assert!(plan.contains(again) && plan.contains("has house-style v2 inside"), "{plan}");
+    let third = applied(&terminal, folder);
+    activate(&app, &third);
+    assert_eq!(inside(&terminal, &third), ["house-style v3"]);
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+}
+
+/// A release that was handed in has what was newest then; nobody but the directory says what it should have been.
+#[tokio::test]
+async fn what_the_server_has_newer_is_told_and_put_right() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let files = copy("examples/sync");
+    let folder = shown(files.path());
+    let first = applied(&terminal, folder);
+    let assets = terminal.json(&["assets", "list"]);
+    let style = assets.as_array().unwrap().iter().find(|asset| asset["slug"] == "house-style").unwrap();
+    let other = json!({ "name": "house-style", "description": "How we answer.", "body": "Be loud." });
+    app.given().next_version(style["asset_id"].as_str().unwrap(), other).await;
+    // The draft would get the other text: there is something to do before it is handed in.
+    let status = terminal.run(&["sync", "status", folder]);
+    assert!(status.code == 2 && status.out.contains("house-style gets a version"), "{}{}", status.out, status.err);
+    submit(&app, &first);
+    assert_eq!(inside(&terminal, &first), ["house-style v2"]);
+    let status = terminal.run(&["sync", "status", folder]);
+    let because = format!("the review_ready release {first} has house-style v2 inside");
+    assert!(status.code == 2 && status.out.contains(&because), "{}", status.out);
+    let second = applied(&terminal, folder);
+    submit(&app, &second);
+    assert_eq!(inside(&terminal, &second), ["house-style v3"]);
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    let before = bytes(files.path());
+    terminal.done(&["sync", "pull", folder]);
+    assert_eq!(bytes(files.path()), before, "what is in step is left as it is");
+}
+
+const WORKLOAD: &str = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
+
+fn skill(body: &str) -> String {
+    format!("kind: skill\nslug: tone\nowner_ref: team:x\ncontent: {{name: tone, description: d, body: {body}}}\n")
+}
+
+/// An agent, with an agent below it.
+fn agent(slug: &str, below: &str) -> String {
+    format!("kind: agent\nslug: {slug}\nowner_ref: team:x\ncontent: {{name: {slug}, instructions: i, {below}}}\n")
+}
+
+#[tokio::test]
+async fn levels_do_not_count_and_labels_do() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let sub_agent = |slug: &str| format!("sub_agents: [{{ref: {{slug: {slug}}}, when: w}}]");
+    let release = "workload: w\nenvironment: dev\nbindings: [{role: agent, asset: outer}]\n";
+    let files = directory(&[
+        ("assets/tone.yaml", &skill("kind")),
+        ("assets/inner.yaml", &agent("inner", "skills: [{slug: tone}]")),
+        ("assets/middle.yaml", &agent("middle", &sub_agent("inner"))),
+        ("assets/outer.yaml", &agent("outer", &sub_agent("middle"))),
+        ("workloads/w.yaml", WORKLOAD),
+        ("releases/w.dev.yaml", release),
+    ]);
+    let (folder, write) =
+        (shown(files.path()), |name: &str, text: &str| fs::write(files.path().join(name), text).unwrap());
+    let first = applied(&terminal, folder);
+    submit(&app, &first);
+    write("assets/tone.yaml", &skill("stern"));
+    let plan = terminal.done(&["sync", "plan", folder]);
+    assert!(plan.contains(&format!("the review_ready release {first} has tone v1 inside")), "{plan}");
+    let second = applied(&terminal, folder);
+    submit(&app, &second);
+    assert_eq!(inside(&terminal, &second), ["inner v1", "middle v1", "tone v2"]);
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+
+    // Where a content names the version itself, that is what it says, and the directory's text is another one.
+    write("assets/inner.yaml", &agent("inner", "skills: [{slug: tone, version: v1}]"));
+    let third = applied(&terminal, folder);
+    submit(&app, &third);
+    assert_eq!(inside(&terminal, &third), ["inner v2", "middle v1", "tone v1"]);
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    write("assets/tone.yaml", &skill("loud"));
+    terminal.done(&["sync", "apply", folder]);
+    let releases = terminal.json(&["releases", "list", "--workload", "w"]);
+    assert_eq!(releases.as_array().unwrap().len(), 3, "nothing has the new text inside: {releases}");
+
+    // An agent that is on the server alone leads to the directory's texts as well.
+    fs::remove_file(files.path().join("assets/outer.yaml")).unwrap();
+    fs::remove_file(files.path().join("assets/middle.yaml")).unwrap();
+    write("assets/inner.yaml", &agent("inner", "skills: [{slug: tone}]"));
+    write("releases/w.dev.yaml", &release.replace("outer}", "outer, version: v1}"));
+    let fourth = applied(&terminal, folder);
+    assert_ne!(fourth, third);
+    submit(&app, &fourth);
+    assert_eq!(inside(&terminal, &fourth), ["inner v3", "middle v1", "tone v3"]);
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+}
+
+/// Nobody hinders assets of a server from referring to one another in a circle; who walks along them comes to an end.
+#[tokio::test]
+async fn circles_on_the_server_are_walked_once() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let content = |below: Value| json!({ "name": "n", "instructions": "i", "skills": [{ "slug": "tone" }], "sub_agents": [{ "ref": below, "when": "w" }] });
+    app.given().version("agent", "one", content(json!({ "slug": "other" }))).await;
+    app.given().version("agent", "other", content(json!({ "slug": "one" }))).await;
+    let inner = "sub_agents: [{ref: {slug: one}, when: w}]";
+    let files = directory(&[("assets/tone.yaml", &skill("kind")), ("assets/inner.yaml", &agent("inner", inner))]);
+    let folder = shown(files.path());
+    terminal.done(&["sync", "apply", folder]);
+    fs::write(files.path().join("assets/tone.yaml"), skill("stern")).unwrap();
+    terminal.done(&["sync", "apply", folder]);
+    // The agents on the server name it by its slug alone, and so mean the newest.
+    fs::write(files.path().join("assets/tone.yaml"), skill("kind")).unwrap();
+    assert!(terminal.done(&["sync", "plan", folder]).contains("an earlier version says the same"));
+    terminal.done(&["sync", "apply", folder]);
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+}

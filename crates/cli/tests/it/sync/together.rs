@@ -1,0 +1,134 @@
+//! Several that apply the same directory at the same time make one set of everything.
+
+use super::copy;
+use crate::{Came, Terminal, shown};
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+use std::{fs, thread};
+
+/// What as many terminals come to that apply a directory at once.
+fn at_once(terminals: &[Terminal], folder: &str) -> Vec<Came> {
+    thread::scope(|scope| {
+        let working: Vec<_> =
+            terminals.iter().map(|terminal| scope.spawn(|| terminal.run(&["sync", "apply", folder]))).collect();
+        working.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Asserts that somebody did it and that the others did, too, or were told that things had moved.
+fn assert_done(came: &[Came]) {
+    assert!(came.iter().any(|came| came.code == 0), "{:?}", came.iter().map(|came| &came.err).collect::<Vec<_>>());
+    for came in came {
+        assert!(came.code == 0 || came.err.contains("stale_plan"), "{} {}", came.code, came.err);
+    }
+}
+
+fn assert_counts(terminal: &Terminal, folder: &str, (versions, releases): (usize, usize)) {
+    for (slug, versions) in
+        [("letters-prompt", versions), ("house-style", versions), ("letters-flow", 1), ("letters-policy", 1)]
+    {
+        let found = terminal.json(&["assets", "versions", slug]);
+        assert_eq!(found.as_array().unwrap().len(), versions, "{slug}: {found}");
+    }
+    let found = terminal.json(&["releases", "list", "--workload", "letters"]);
+    let found = found.as_array().unwrap();
+    assert_eq!(found.len(), releases, "{found:?}");
+    for release in found {
+        let shown = terminal.json(&["releases", "show", release["release_id"].as_str().unwrap()]);
+        assert_eq!(shown["bindings"].as_array().unwrap().len(), 5, "{shown}");
+    }
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+}
+
+/// The directory of the example, and a binding of which a release may have several.
+fn with_a_skill() -> tempfile::TempDir {
+    let files = copy("examples/sync");
+    let path = files.path().join("releases/letters.dev.yaml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("bindings:\n", "bindings:\n  - {role: skill, asset: house-style}\n")).unwrap();
+    files
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_actor_in_several_places_makes_one_set() {
+    let app = TestApp::start().await;
+    let terminals: Vec<Terminal> = (0..4).map(|_| Terminal::at(&app).acting_as("service:ci")).collect();
+    let files = with_a_skill();
+    let folder = shown(files.path());
+    assert_done(&at_once(&terminals, folder));
+    let terminal = Terminal::at(&app).acting_as("service:ci");
+    terminal.done(&["sync", "apply", folder]);
+    assert_counts(&terminal, folder, (1, 1));
+    for (round, text) in ["stern", "loud", "quiet"].into_iter().enumerate() {
+        for name in ["house-style.yaml", "letters-prompt.md"] {
+            let path = files.path().join("assets").join(name);
+            let before = fs::read_to_string(&path).unwrap();
+            let (last, marked) = if name.ends_with("md") {
+                ("", before + text + "\n")
+            } else {
+                (
+                    "body: ",
+                    before
+                        .lines()
+                        .map(|line| {
+                            if line.starts_with("  body:") {
+                                format!("  body: Be {text}.\n")
+                            } else {
+                                format!("{line}\n")
+                            }
+                        })
+                        .collect(),
+                )
+            };
+            assert!(marked.contains(last));
+            fs::write(&path, marked).unwrap();
+        }
+        assert_done(&at_once(&terminals, folder));
+        assert_counts(&terminal, folder, (round + 2, round + 2));
+    }
+}
+
+/// Each has keys of their own; labels and slugs are everybody's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_actors_make_one_version_of_everything() {
+    let app = TestApp::start().await;
+    let actors = ["user:ada", "user:grace", "service:ci"];
+    let terminals: Vec<Terminal> = actors.iter().map(|actor| Terminal::at(&app).acting_as(actor)).collect();
+    let files = with_a_skill();
+    let folder = shown(files.path());
+    assert_done(&at_once(&terminals, folder));
+    for slug in ["letters-prompt", "house-style", "letters-flow", "letters-policy"] {
+        assert_eq!(terminals[0].json(&["assets", "versions", slug]).as_array().unwrap().len(), 1, "{slug}");
+    }
+    assert_eq!(terminals[1].done(&["sync", "status", folder]), "in step\n");
+    let found = terminals[0].json(&["releases", "list", "--workload", "letters"]);
+    let shown = |release: &Value| terminals[0].json(&["releases", "show", release["release_id"].as_str().unwrap()]);
+    let bound = |release: &Value| shown(release)["bindings"].as_array().unwrap().len();
+    let bound: Vec<usize> = found.as_array().unwrap().iter().map(bound).filter(|bound| *bound > 0).collect();
+    assert_eq!(bound, [5], "one is whole, and whoever came second in the same moment left an empty one at most");
+}
+
+/// What two that bound the same at the same time left: one of the bindings is enough.
+#[tokio::test]
+async fn what_is_bound_twice_is_bound_once_in_the_end() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let files = with_a_skill();
+    let folder = shown(files.path());
+    let applied = terminal.json(&["sync", "apply", folder]);
+    let id = applied["releases"][0]["release_id"].as_str().unwrap();
+    let release = terminal.json(&["releases", "show", id]);
+    let of_role = |role: &str| {
+        let bindings = release["bindings"].as_array().unwrap();
+        bindings.iter().find(|binding| binding["role"] == role).unwrap().clone()
+    };
+    let skill = json!({ "asset_version_id": of_role("skill")["asset_version_id"], "role": "skill" });
+    app.post(format!("/v1/releases/{id}/bindings"), skill).as_actor("user:ada").await.expect(201);
+    // And something is missing, so there is something to do.
+    let flow = format!("/v1/releases/{id}/bindings/{}", of_role("orchestration_flow")["binding_id"].as_str().unwrap());
+    app.delete(flow).as_actor("user:ada").await.expect(204);
+    assert_eq!(terminal.json(&["sync", "plan", folder])["releases"][0]["action"], "complete");
+    let again = terminal.json(&["sync", "apply", folder]);
+    assert_eq!(again["releases"][0]["release_id"], id);
+    assert_counts(&terminal, folder, (1, 1));
+}
