@@ -28,7 +28,7 @@ const KEPT: u64 = 256;
 pub struct GuardedCaller {
     guard: Guard,
     secrets: Arc<dyn Secrets>,
-    endpoints: Cache<String, Endpoint>,
+    endpoints: Cache<(String, usize), Endpoint>,
 }
 
 impl fmt::Debug for GuardedCaller {
@@ -44,13 +44,15 @@ impl GuardedCaller {
         Self { guard, secrets, endpoints: Cache::new(KEPT) }
     }
 
-    /// The way to an address, made once: connections are used again, and where they may lead is decided each time.
-    fn endpoint(&self, address: &str) -> Result<Endpoint, EgressError> {
-        if let Some(endpoint) = self.endpoints.get(address) {
+    /// The way to an address, whose answers have so many bytes at most. It is made once: connections are used again, and where
+    /// they may lead is decided each time.
+    fn endpoint(&self, address: &str, most: usize) -> Result<Endpoint, EgressError> {
+        let way = (address.to_owned(), most);
+        if let Some(endpoint) = self.endpoints.get(&way) {
             return Ok(endpoint);
         }
-        let endpoint = self.guard.endpoint(address, Limits { time: LONGEST, body: MOST })?;
-        self.endpoints.insert(address.to_owned(), endpoint.clone());
+        let endpoint = self.guard.endpoint(address, Limits { time: LONGEST, body: most })?;
+        self.endpoints.insert(way, endpoint.clone());
         Ok(endpoint)
     }
 
@@ -89,7 +91,7 @@ impl GuardedCaller {
         if !call.hosts.as_ref().is_none_or(|hosts| is_among(hosts, &call.address)) {
             return Err(OutwardError::Forbidden);
         }
-        let mut endpoint = self.endpoint(&call.address).map_err(told)?;
+        let mut endpoint = self.endpoint(&call.address, MOST).map_err(told)?;
         let mut body = Vec::new();
         if call.method.has_body() {
             body = serde_json::to_vec(&call.said).map_err(|_| OutwardError::Malformed)?;
@@ -181,6 +183,7 @@ fn told(error: EgressError) -> OutwardError {
         EgressError::TimedOut => OutwardError::TimedOut,
         EgressError::Redirected => OutwardError::Refused,
         EgressError::TooLong => OutwardError::TooLong,
+        EgressError::Encoded => OutwardError::Malformed,
         EgressError::Broken => OutwardError::Broken,
     }
 }

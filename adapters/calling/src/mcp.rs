@@ -1,20 +1,20 @@
 //! Calls tools of servers that speak the Model Context Protocol, by its official SDK over the guard of what leaves.
 //!
-//! Each call is a conversation of its own: begin, look whether the tool is what was pinned, call it. Nothing is kept
-//! between two calls, so that no tool changes behind a look that was taken earlier.
+//! Each call is a conversation of its own: begin, look whether the tool is what was pinned, call it. Nothing but connections
+//! is kept between two calls, so that no tool changes behind a look that was taken earlier.
 
 use crate::{GuardedCaller, is_among, readable, told};
 use fairway_domain::{
     asset::content::mcp_server::{Opening, ToolPin},
     execution::{
-        outward::{LONGEST, MOST, OutwardError},
+        outward::{MOST, OutwardError},
         tool::{McpCall, McpError},
     },
     json,
     slug::Slug,
 };
 use fairway_egress::{
-    Call, EgressError, Endpoint, Limits, Method, StatusCode,
+    Call, EgressError, Endpoint, Method, StatusCode,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use futures_util::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
@@ -59,8 +59,7 @@ impl GuardedCaller {
                 return Err(OutwardError::Forbidden.into());
             }
         }
-        let limits = Limits { time: LONGEST, body: MOST_LISTED };
-        let endpoint = self.guard.endpoint(&way.address, limits).map_err(told)?;
+        let endpoint = self.endpoint(&way.address, MOST_LISTED).map_err(told)?;
         let mut headers = HeaderMap::new();
         for (name, reference) in &way.headers {
             let name = HeaderName::try_from(name.as_str()).map_err(|_| OutwardError::Forbidden)?;

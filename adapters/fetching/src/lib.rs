@@ -34,6 +34,7 @@ fn told(error: EgressError) -> FetchError {
         | EgressError::Unreachable
         | EgressError::TimedOut
         | EgressError::Redirected
+        | EgressError::Encoded
         | EgressError::Broken => FetchError::NoText,
     }
 }

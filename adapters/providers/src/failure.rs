@@ -23,7 +23,7 @@ pub(crate) fn of_status(status: StatusCode) -> ProviderError {
 pub(crate) const fn of_sending(error: EgressError) -> ProviderError {
     match error {
         EgressError::TimedOut => ProviderError::TimedOut,
-        EgressError::Redirected | EgressError::TooLong => ProviderError::Malformed,
+        EgressError::Redirected | EgressError::TooLong | EgressError::Encoded => ProviderError::Malformed,
         EgressError::Refused(_) | EgressError::Unresolved | EgressError::Unreachable | EgressError::Broken => {
             ProviderError::Unavailable
         }
@@ -39,6 +39,7 @@ pub(crate) const fn of_reading(error: EgressError) -> ProviderError {
         | EgressError::Unreachable
         | EgressError::Redirected
         | EgressError::TooLong
+        | EgressError::Encoded
         | EgressError::Broken => ProviderError::Malformed,
     }
 }

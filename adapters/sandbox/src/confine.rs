@@ -1,4 +1,7 @@
 //! What the child gives up before it reads a script. None of it can be taken back.
+//!
+//! It is given up in two halves, because a child may have to wait for its script: what others would miss goes before, and what
+//! keeps the script in, its time among it, once there is one to keep.
 
 use fairway_domain::execution::code::LONGEST;
 
@@ -91,10 +94,20 @@ impl Unconfined {
 /// # Errors
 /// When any of it cannot be given up.
 pub fn confine() -> Result<(), ConfineError> {
+    give_up()?;
+    shut()
+}
+
+/// The first half: gives up its place in line, its files, and a life beyond that of the thread that started it.
+pub(crate) fn give_up() -> Result<(), ConfineError> {
     imp::step_back();
     imp::close()?;
+    imp::die_with_parent()
+}
+
+/// The second half: gives up memory, time, and every system call but those that thinking needs.
+pub(crate) fn shut() -> Result<(), ConfineError> {
     imp::limit()?;
-    imp::die_with_parent()?;
     imp::filter()
 }
 

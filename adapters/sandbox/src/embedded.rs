@@ -1,12 +1,15 @@
-//! The embedded gateway: one child for each script.
+//! The embedded gateway: one child for each script. It is started before it may be handed one, because starting takes longer
+//! than most scripts do.
 
 use crate::{
+    child::UNASKED,
     confine::Unconfined,
     wire::{Answer, MOST_ANSWER, Order},
 };
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, MOST_AT_ONCE, ScriptFailure,
+    CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, Language, MOST_AT_ONCE, PreparedGateway,
+    ScriptFailure,
 };
 use nix::{
     sys::signal::{Signal, killpg},
@@ -78,9 +81,9 @@ impl Embedded {
         }
     }
 
-    fn start(&self, place: OwnedSemaphorePermit) -> Result<Started, GatewayFailure> {
+    fn start(&self, language: Language, place: OwnedSemaphorePermit) -> Result<Started, GatewayFailure> {
         let child = Command::new(&self.program)
-            .arg(SUBCOMMAND)
+            .args([SUBCOMMAND, language.as_str()])
             .env_clear()
             .env(ALLOCATOR.0, ALLOCATOR.1)
             .current_dir("/")
@@ -105,16 +108,44 @@ impl Default for Embedded {
     }
 }
 
-#[async_trait]
 impl CodeGateway for Embedded {
     fn name(&self) -> &'static str {
         "embedded"
     }
 
-    async fn run(&self, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
+    /// Starts a child where a place is free. Where none is, the script waits for one when it comes.
+    fn prepare(&self, language: Language) -> Box<dyn PreparedGateway> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok();
+        let early = place.map(|place| self.start(language, place));
+        Box::new(Prepared { of: self.clone(), language, early })
+    }
+}
+
+/// A child that waits for its script, or where there was no place, nobody yet.
+struct Prepared {
+    of: Embedded,
+    language: Language,
+    early: Option<Result<Started, GatewayFailure>>,
+}
+
+impl Prepared {
+    async fn started(self, language: Language) -> Result<Started, GatewayFailure> {
+        let early = self.early.filter(|_| self.language == language).transpose()?;
+        if let Some(mut started) = early
+            && let Ok(None) = started.child.try_wait()
+        {
+            return Ok(started);
+        }
+        // Nobody came, or one that has ended meanwhile and was handed nothing.
+        self.of.start(language, self.of.place().await?)
+    }
+}
+
+#[async_trait]
+impl PreparedGateway for Prepared {
+    async fn run(self: Box<Self>, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
         let order = serde_json::to_vec(&Order::of(request.script)).map_err(|_| GatewayFailure::Unreachable)?;
-        let place = self.place().await?;
-        let mut started = self.start(place)?;
+        let mut started = self.started(request.script.language).await?;
         match timeout(LONGEST, started.talk(&order)).await {
             Ok(Ok(Heard { answer, status })) => heard(&answer, status),
             Ok(Err(error)) => {
@@ -181,6 +212,10 @@ fn heard(answer: &[u8], status: ExitStatus) -> Result<CodeResult, GatewayFailure
     }
     if status.success() {
         return Answer::read(answer);
+    }
+    if status.code() == Some(i32::from(UNASKED)) {
+        tracing::error!("a sandbox was handed nothing for so long that it has ended");
+        return Err(GatewayFailure::Unreachable);
     }
     if let Some(unconfined) = status.code().and_then(Unconfined::of_exit_code) {
         tracing::error!(cause = unconfined.cause(), "a sandbox cannot be confined, so it runs nothing");

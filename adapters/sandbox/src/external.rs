@@ -3,8 +3,9 @@
 use crate::wire::{Answer, MOST_ANSWER};
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, MEMORY, MOST_OUTPUT,
+    CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, Language, MEMORY, MOST_OUTPUT, PreparedGateway,
 };
+use fairway_domain::secret::Secret;
 use fairway_egress::{
     Call, EgressError, Endpoint, Guard, Limits, Method, StatusCode,
     header::{self, HeaderMap, HeaderName, HeaderValue},
@@ -19,22 +20,38 @@ const ROOM: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct External {
     endpoint: Endpoint,
+    opens: Option<HeaderValue>,
 }
+
+/// A token that no header can carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the token has characters that no header has")]
+pub struct UnusableToken;
 
 impl fmt::Debug for External {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("External").field("endpoint", &self.endpoint).finish()
+        out.debug_struct("External").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
 impl External {
-    /// The gateway at this address, where the guard lets requests go there.
+    /// The gateway at this address, where the guard lets requests go there. It is told nobody's token until it has one.
     ///
     /// # Errors
     /// When it does not.
     pub fn new(guard: &Guard, address: &str) -> Result<Self, EgressError> {
         let limits = Limits { time: LONGEST + ROOM, body: MOST_ANSWER };
-        Ok(Self { endpoint: guard.endpoint(address, limits)? })
+        Ok(Self { endpoint: guard.endpoint(address, limits)?, opens: None })
+    }
+
+    /// The same gateway, opened by this token.
+    ///
+    /// # Errors
+    /// When it has characters that no header has.
+    pub fn opened_by(self, token: &Secret) -> Result<Self, UnusableToken> {
+        let mut opens = HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| UnusableToken)?;
+        opens.set_sensitive(true);
+        Ok(Self { opens: Some(opens), ..self })
     }
 
     async fn answer(&self, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
@@ -44,6 +61,7 @@ impl External {
         let name = request.execution_id.to_string();
         let named = HeaderValue::from_str(&name).map_err(|_| GatewayFailure::Unreachable)?;
         headers.insert(HeaderName::from_static("idempotency-key"), named);
+        headers.extend(self.opens.clone().map(|opens| (header::AUTHORIZATION, opens)));
         let body = json!({
             "execution_id": name,
             "language": request.script.language.as_str(),
@@ -67,13 +85,19 @@ impl External {
     }
 }
 
-#[async_trait]
 impl CodeGateway for External {
     fn name(&self) -> &'static str {
         "external"
     }
 
-    async fn run(&self, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
+    fn prepare(&self, _: Language) -> Box<dyn PreparedGateway> {
+        Box::new(self.clone())
+    }
+}
+
+#[async_trait]
+impl PreparedGateway for External {
+    async fn run(self: Box<Self>, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
         tokio::time::timeout(LONGEST + ROOM, self.answer(request)).await.map_err(|_| GatewayFailure::TimedOut)?
     }
 }
@@ -84,7 +108,9 @@ fn told(error: EgressError) -> GatewayFailure {
     match error {
         EgressError::Refused(_) | EgressError::Unresolved | EgressError::Unreachable => GatewayFailure::Unreachable,
         EgressError::TimedOut => GatewayFailure::TimedOut,
-        EgressError::Redirected | EgressError::TooLong | EgressError::Broken => GatewayFailure::Lost,
+        EgressError::Redirected | EgressError::TooLong | EgressError::Encoded | EgressError::Broken => {
+            GatewayFailure::Lost
+        }
     }
 }
 

@@ -27,34 +27,82 @@ type Plain = (
     intrinsic::Promise,
 );
 
-/// Runs a script.
-pub(crate) fn run(code: &str) -> CodeResult {
-    let said = Rc::new(Said::default());
-    let result = evaluated(code, &said);
-    let result = if said.is_too_much() { Err(ScriptFailure::TooMuchOutput) } else { result };
-    CodeResult { result, stdout: said.take() }
+/// An engine that has everything but a script.
+pub(crate) struct Engine {
+    context: Context,
+    said: Rc<Said>,
 }
 
-fn evaluated(code: &str, said: &Rc<Said>) -> Result<Value, ScriptFailure> {
-    let engine = Runtime::new().map_err(|_| ScriptFailure::Memory)?;
-    engine.set_memory_limit(MEMORY);
-    engine.set_max_stack_size(STACK);
-    let context = Context::custom::<Plain>(&engine).map_err(|_| ScriptFailure::Memory)?;
-    let came = context.with(|ctx| {
-        furnish(&ctx, said).map_err(|_| Thrown::Known(ScriptFailure::Memory))?;
-        let text = text_of_result(&ctx, code).catch(&ctx).map_err(|error| told(&error, said))?;
-        match text {
-            Some(text) => serde_json::from_str(&text).map_err(|_| Thrown::Known(ScriptFailure::NoJson)),
-            None => Err(Thrown::Known(ScriptFailure::NoJson)),
-        }
-    });
-    came.map_err(|thrown| match thrown {
-        Thrown::Known(failure) => failure,
-        Thrown::Null if usize::try_from(engine.memory_usage().malloc_size).is_ok_and(|taken| taken > MOSTLY) => {
-            ScriptFailure::Memory
-        }
-        Thrown::Null => ScriptFailure::Error,
-    })
+impl Engine {
+    /// Makes one.
+    pub(crate) fn new() -> Result<Self, ScriptFailure> {
+        let engine = Runtime::new().map_err(|_| ScriptFailure::Memory)?;
+        engine.set_memory_limit(MEMORY);
+        engine.set_max_stack_size(STACK);
+        let context = Context::custom::<Plain>(&engine).map_err(|_| ScriptFailure::Memory)?;
+        let said = Rc::new(Said::default());
+        context.with(|ctx| furnish(&ctx, &said)).map_err(|_| ScriptFailure::Memory)?;
+        Ok(Self { context, said })
+    }
+
+    /// Runs a script.
+    pub(crate) fn run(self, code: &str) -> CodeResult {
+        let result = self.evaluated(code);
+        let result = if self.said.is_too_much() { Err(ScriptFailure::TooMuchOutput) } else { result };
+        CodeResult { result, stdout: self.said.take() }
+    }
+
+    fn evaluated(&self, code: &str) -> Result<Value, ScriptFailure> {
+        let came = self.context.with(|ctx| {
+            let own = EngineErrors::of(&ctx).map_err(|_| Thrown::Known(ScriptFailure::Memory))?;
+            let said = &self.said;
+            let result = result(&ctx, code).catch(&ctx).map_err(|error| told(&error, Part::Script, &own, said))?;
+            let text = text_of(&ctx, result).catch(&ctx).map_err(|error| told(&error, Part::Result, &own, said))?;
+            match text {
+                Some(text) => serde_json::from_str(&text).map_err(|_| Thrown::Known(ScriptFailure::NoJson)),
+                None => Err(Thrown::Known(ScriptFailure::NoJson)),
+            }
+        });
+        came.map_err(|thrown| match thrown {
+            Thrown::Known(failure) => failure,
+            Thrown::Null if self.is_almost_full() => ScriptFailure::Memory,
+            Thrown::Null => ScriptFailure::Error,
+        })
+    }
+
+    fn is_almost_full(&self) -> bool {
+        let taken = self.context.runtime().memory_usage().malloc_size;
+        usize::try_from(taken).is_ok_and(|taken| taken > MOSTLY)
+    }
+}
+
+/// What the engine alone throws when it has no memory: scripts are not given the name of such errors.
+struct EngineErrors<'js>(Object<'js>);
+
+impl<'js> EngineErrors<'js> {
+    const NAME: &'static str = "InternalError";
+
+    /// Takes them away from the script that is about to run.
+    fn of(ctx: &Ctx<'js>) -> Result<Self, Error> {
+        let globals = ctx.globals();
+        let prototype: Object<'js> = globals.get::<_, Object<'js>>(Self::NAME)?.get("prototype")?;
+        globals.remove(Self::NAME)?;
+        prototype.remove("constructor")?;
+        Ok(Self(prototype))
+    }
+
+    fn is_one(&self, exception: &Exception<'js>) -> bool {
+        exception.as_object().get_prototype().as_ref() == Some(&self.0)
+    }
+}
+
+/// What was under way when something was thrown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// The script.
+    Script,
+    /// Making JSON of what it came to.
+    Result,
 }
 
 /// What a script ended with.
@@ -68,13 +116,17 @@ enum Thrown {
 /// Memory beyond which an engine that throws null is out of it, in bytes.
 const MOSTLY: usize = MEMORY / 4 * 3;
 
-/// The result as JSON; `None` where it is nothing that JSON knows.
-fn text_of_result(ctx: &Ctx<'_>, code: &str) -> Result<Option<String>, Error> {
+/// What a script comes to.
+fn result<'js>(ctx: &Ctx<'js>, code: &str) -> Result<JsValue<'js>, Error> {
     let mut options = EvalOptions::default();
     options.strict = false;
     options.filename = Some("script".to_owned());
-    let result: MaybePromise<'_> = ctx.eval_with_options(code, options)?;
-    let result: JsValue<'_> = result.finish()?;
+    let result: MaybePromise<'js> = ctx.eval_with_options(code, options)?;
+    result.finish()
+}
+
+/// A result as JSON; `None` where it is nothing that JSON knows.
+fn text_of<'js>(ctx: &Ctx<'js>, result: JsValue<'js>) -> Result<Option<String>, Error> {
     if result.is_undefined() {
         return Ok(Some("null".to_owned()));
     }
@@ -118,7 +170,7 @@ fn spelled<'js>(ctx: &Ctx<'js>, word: JsValue<'js>) -> Result<String, Error> {
 }
 
 /// What went wrong, said as an interpreter says it on a terminal.
-fn told(error: &CaughtError<'_>, said: &Said) -> Thrown {
+fn told<'js>(error: &CaughtError<'js>, of: Part, own: &EngineErrors<'js>, said: &Said) -> Thrown {
     let (message, line) = match error {
         CaughtError::Exception(exception) => {
             let message = exception.message().unwrap_or_default();
@@ -129,12 +181,16 @@ fn told(error: &CaughtError<'_>, said: &Said) -> Thrown {
         }
         CaughtError::Value(_) | CaughtError::Error(_) => (String::new(), error.to_string()),
     };
-    let _cut = said.line(line.trim_end());
+    said.end(line.trim_end());
     if matches!(error, CaughtError::Value(value) if value.is_null()) {
         return Thrown::Null;
     }
+    let is_own = matches!(error, CaughtError::Exception(exception) if own.is_one(exception));
     Thrown::Known(match message.as_str() {
-        "out of memory" | "Maximum call stack size exceeded" | "stack overflow" => ScriptFailure::Memory,
+        // Whoever writes a script may throw these words too, but not such an error.
+        "out of memory" if is_own => ScriptFailure::Memory,
+        "Maximum call stack size exceeded" | "stack overflow" => ScriptFailure::Memory,
+        "circular reference" | "BigInt are forbidden in JSON.stringify" if of == Part::Result => ScriptFailure::NoJson,
         _ => ScriptFailure::Error,
     })
 }

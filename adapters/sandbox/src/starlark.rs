@@ -26,23 +26,31 @@ const LIBRARY: [LibraryExtension; 9] = [
     LibraryExtension::Json,
 ];
 
-/// Does once what the engine does once in a process.
-pub(crate) fn make_ready() {
-    let _nothing = run("result = None".to_owned());
+/// What scripts find, made once: it takes longer than most scripts do.
+pub(crate) struct Engine {
+    globals: Globals,
 }
 
-/// Runs a script.
-pub(crate) fn run(code: String) -> CodeResult {
-    let said = Said::default();
-    let result = evaluated(code, &said);
-    let result = if said.is_too_much() { Err(ScriptFailure::TooMuchOutput) } else { result };
-    CodeResult { result, stdout: said.take() }
+impl Engine {
+    /// Makes it, and does once what is done once in a process.
+    pub(crate) fn new() -> Self {
+        let engine = Self { globals: Globals::extended_by(&LIBRARY) };
+        let _nothing = evaluated(&engine.globals, "result = None".to_owned(), &Said::default());
+        engine
+    }
+
+    /// Runs a script.
+    pub(crate) fn run(self, code: String) -> CodeResult {
+        let said = Said::default();
+        let result = evaluated(&self.globals, code, &said);
+        let result = if said.is_too_much() { Err(ScriptFailure::TooMuchOutput) } else { result };
+        CodeResult { result, stdout: said.take() }
+    }
 }
 
-fn evaluated(code: String, said: &Said) -> Result<Value, ScriptFailure> {
+fn evaluated(globals: &Globals, code: String, said: &Said) -> Result<Value, ScriptFailure> {
     let dialect = Dialect { enable_load: false, enable_f_strings: true, ..Dialect::Extended };
     let read = AstModule::parse("script", code, &dialect).map_err(|error| told(&error, said))?;
-    let globals = Globals::extended_by(&LIBRARY);
     let speaker = Speaker(said);
     let module = Module::new();
     {
@@ -50,7 +58,7 @@ fn evaluated(code: String, said: &Said) -> Result<Value, ScriptFailure> {
         let mut evaluator = Evaluator::new(&module);
         evaluator.set_max_callstack_size(DEPTH).map_err(|_| ScriptFailure::Stopped)?;
         evaluator.set_print_handler(&speaker);
-        evaluator.eval_module(read, &globals).map_err(|error| told(&error, said))?;
+        evaluator.eval_module(read, globals).map_err(|error| told(&error, said))?;
     }
     match module.get("result") {
         None => Ok(Value::Null),
@@ -62,7 +70,7 @@ fn evaluated(code: String, said: &Said) -> Result<Value, ScriptFailure> {
 fn told(error: &Error, said: &Said) -> ScriptFailure {
     let too_deep = matches!(error.kind(), ErrorKind::StackOverflow(_));
     let failure = if too_deep { ScriptFailure::Memory } else { ScriptFailure::Error };
-    let _cut = said.line(&error.to_string());
+    said.end(&error.to_string());
     failure
 }
 

@@ -1,30 +1,26 @@
 //! What goes into the child and what comes out: one JSON document each, ended by the end of the pipe.
 
-use fairway_domain::execution::code::{CodeResult, GatewayFailure, Language, MOST_OUTPUT, Script, ScriptFailure};
+use fairway_domain::execution::code::{CodeResult, GatewayFailure, MOST_OUTPUT, Script, ScriptFailure};
+use fairway_domain::json::{self, JsonRefusal};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Most bytes of an answer. A character that is said may take six bytes in JSON; the rest is room for names.
 pub(crate) const MOST_ANSWER: usize = 6 * MOST_OUTPUT + 1_024;
 
-/// How deep a result may be nested: as deep as a request.
-const MOST_NESTING: usize = 64;
+/// How deep a result may be nested: as deep as a request, of which the answer around it takes one level.
+const MOST_NESTING: usize = 63;
 
-/// A script, as the child reads it.
+/// A script, as the child reads it, which was started for its language.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
-    pub(crate) language: String,
     pub(crate) code: String,
 }
 
 impl Order {
     pub(crate) fn of(script: &Script) -> Self {
-        Self { language: script.language.as_str().to_owned(), code: script.code.clone() }
-    }
-
-    pub(crate) fn script(self) -> Option<Script> {
-        Some(Script { language: Language::parse(&self.language)?, code: self.code })
+        Self { code: script.code.clone() }
     }
 }
 
@@ -53,8 +49,15 @@ impl Answer {
 
     /// What was said, within bounds whoever said it.
     pub(crate) fn read(bytes: &[u8]) -> Result<CodeResult, GatewayFailure> {
-        let members: Map<String, Value> = serde_json::from_slice(bytes).map_err(|_| GatewayFailure::Lost)?;
-        let answer = Self::deserialize(Value::Object(members)).map_err(|_| GatewayFailure::Lost)?;
+        let members = match json::read(bytes) {
+            Ok(members @ Value::Object(_)) => members,
+            Err(JsonRefusal::TooLarge) => {
+                return Ok(CodeResult { result: Err(ScriptFailure::TooMuchOutput), stdout: String::new() });
+            }
+            Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_))
+            | Err(JsonRefusal::Malformed) => return Err(GatewayFailure::Lost),
+        };
+        let answer = Self::deserialize(members).map_err(|_| GatewayFailure::Lost)?;
         let result = match (answer.failure, answer.result) {
             (None, Some(result)) => Ok(result),
             (Some(code), None | Some(Value::Null)) => Err(ScriptFailure::of_code(&code).ok_or(GatewayFailure::Lost)?),
@@ -86,14 +89,15 @@ pub(crate) fn bounded(came: CodeResult) -> CodeResult {
     CodeResult { result, stdout }
 }
 
-/// Whether a value is nested no deeper than this, and every text of it can be kept.
+/// Whether a value is no more than so many arrays and objects deep, and every text of it can be kept.
 fn is_plain(value: &Value, nesting: usize) -> bool {
-    let Some(below) = nesting.checked_sub(1) else { return false };
+    let below = nesting.checked_sub(1);
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => true,
         Value::String(text) => !text.contains('\0'),
-        Value::Array(items) => items.iter().all(|item| is_plain(item, below)),
-        Value::Object(members) => members.iter().all(|(name, value)| !name.contains('\0') && is_plain(value, below)),
+        Value::Array(items) => below.is_some_and(|below| items.iter().all(|item| is_plain(item, below))),
+        Value::Object(members) => below
+            .is_some_and(|below| members.iter().all(|(name, value)| !name.contains('\0') && is_plain(value, below))),
     }
 }
 
@@ -137,6 +141,10 @@ mod tests {
             r#"{"failure":"script_error","result":1}"#,
             r#"{"result":1,"stdout":1}"#,
             r#"{"result":1,"root":"sh"}"#,
+            r#"{"result":1,"result":2}"#,
+            r#"{"failure":"script_error","f\u0061ilure":null,"result":1}"#,
+            r#"{"result":{"a":1,"a":2}}"#,
+            r#"{"result":"a\u0000b"}"#,
         ] {
             assert_eq!(Answer::read(garbage.as_bytes()), Err(GatewayFailure::Lost), "{garbage}");
         }
@@ -161,11 +169,21 @@ mod tests {
         let nul = CodeResult { result: Ok(json!({ "a\u{0}": 1 })), stdout: "\u{0}".to_owned() };
         let CodeResult { result, stdout } = bounded(nul);
         assert_eq!((result, stdout.as_str()), (Err(ScriptFailure::NoJson), "\u{fffd}"));
-        let nested = |depth| (1..depth).fold(json!(1), |inner, _| json!([inner]));
-        let came = |depth| bounded(CodeResult { result: Ok(nested(depth)), stdout: String::new() }).result;
-        assert_eq!(
-            (came(MOST_NESTING), came(MOST_NESTING + 1)),
-            (Ok(nested(MOST_NESTING)), Err(ScriptFailure::NoJson))
-        );
+        for inner in [json!(1), json!([])] {
+            let own = usize::from(inner.is_array());
+            let nested = |depth| (own..depth).fold(inner.clone(), |inner, _| json!([inner]));
+            let came = |depth| bounded(CodeResult { result: Ok(nested(depth)), stdout: String::new() });
+            let deepest = came(MOST_NESTING);
+            assert_eq!(deepest.result, Ok(nested(MOST_NESTING)));
+            assert_eq!(came(MOST_NESTING + 1).result, Err(ScriptFailure::NoJson));
+            let bytes = serde_json::to_vec(&Answer::of(deepest.clone())).unwrap();
+            assert_eq!(Answer::read(&bytes), Ok(deepest), "what the child may say is read");
+        }
+    }
+
+    #[test]
+    fn what_takes_too_much_room_is_too_long_and_not_lost() {
+        let wide = format!("{{\"result\":[{}1]}}", "{},".repeat(120_000));
+        assert_eq!(Answer::read(wide.as_bytes()).unwrap().result, Err(ScriptFailure::TooMuchOutput));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     app::Documents,
-    config::{AuthMode, ProviderAccount, ProviderEndpoint, ProviderKind, Settings},
+    config::{AuthMode, GatewaySettings, ProviderAccount, ProviderEndpoint, ProviderKind, Settings},
     execution::crowd::Crowd,
     http::{HttpBase, admission::Admission, deprecation::DEPRECATIONS, leaving::Leaving, paging::CursorKey},
     metrics::Metrics,
@@ -153,8 +153,14 @@ impl Parts {
 fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn CodeGateway>> {
     match &settings.runtime_gateway {
         None => Ok(Arc::new(Embedded::new())),
-        Some(address) => {
+        Some(GatewaySettings { address, token }) => {
             let external = External::new(guard, address.as_str()).context("the runtime gateway")?;
+            let external = match token {
+                Some(token) => {
+                    external.opened_by(&Secret::new(token.expose().to_owned())).context("the runtime gateway")?
+                }
+                None => external,
+            };
             Ok(Arc::new(external))
         }
     }

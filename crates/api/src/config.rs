@@ -90,8 +90,8 @@ pub struct Settings {
     pub secrets_dir: Option<PathBuf>,
     /// The vault that keeps secrets.
     pub vault: Option<VaultSettings>,
-    /// The address of the runtime gateway; `None` for the embedded one.
-    pub runtime_gateway: Option<Url>,
+    /// The runtime gateway; `None` for the embedded one.
+    pub runtime_gateway: Option<GatewaySettings>,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Whether traces go to a collector.
@@ -124,6 +124,15 @@ pub struct VaultSettings {
     pub address: Url,
     /// What opens it.
     pub token: Secret,
+}
+
+/// A runtime gateway of somebody else.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GatewaySettings {
+    /// Its address.
+    pub address: Url,
+    /// What opens it, where it is not open to everybody who reaches it.
+    pub token: Option<Secret>,
 }
 
 /// What is logged, and how.
@@ -203,7 +212,7 @@ impl Settings {
             egress_allow: raw.read(&setting::EGRESS_ALLOW, value::allowances)?,
             secrets_dir: raw.read_set(&setting::SECRETS_DIR, value::directory)?,
             vault: vault(&raw)?,
-            runtime_gateway: raw.read(&setting::RUNTIME_GATEWAY_URL, value::gateway)?,
+            runtime_gateway: gateway(&raw)?,
             log: LogSettings {
                 filter: raw.read(&setting::LOG, value::log_filter)?,
                 format: raw.read(&setting::LOG_FORMAT, value::log_format)?,
@@ -256,7 +265,7 @@ impl Settings {
             }
             key if key == setting::RUNTIME_GATEWAY_URL.key => {
                 let gateway = self.runtime_gateway.as_ref();
-                gateway.map_or_else(|| "embedded".to_owned(), |address| address.origin().ascii_serialization())
+                gateway.map_or_else(|| "embedded".to_owned(), |gateway| gateway.address.origin().ascii_serialization())
             }
             _ => value,
         };
@@ -272,6 +281,17 @@ fn vault(raw: &Raw) -> Result<Option<VaultSettings>, ConfigError> {
         (Some(address), Some(token)) => Ok(Some(VaultSettings { address, token })),
         (None, None) => Ok(None),
         (Some(_), None) | (None, Some(_)) => Err(ConfigError::HalfAVault),
+    }
+}
+
+/// The runtime gateway, if it is not the embedded one, which no token opens.
+fn gateway(raw: &Raw) -> Result<Option<GatewaySettings>, ConfigError> {
+    let address = raw.read(&setting::RUNTIME_GATEWAY_URL, value::gateway)?;
+    let token = raw.read_set(&setting::RUNTIME_GATEWAY_TOKEN, value::bearer)?;
+    match (address, token) {
+        (Some(address), token) => Ok(Some(GatewaySettings { address, token })),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(ConfigError::TokenWithoutGateway),
     }
 }
 

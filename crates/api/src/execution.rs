@@ -200,6 +200,9 @@ impl StepView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct QueuedResult {
     result: Value,
+    /// What a script said; left out where the run is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout: Option<String>,
     #[schema(format = DateTime)]
     result_at: String,
 }
@@ -209,6 +212,13 @@ pub(crate) struct QueuedResult {
 struct StoredOutput {
     output: Value,
     metadata: Value,
+}
+
+impl StoredOutput {
+    /// What a script said: of other runs the metadata holds objects alone, one for each step.
+    fn stdout(&self) -> Option<String> {
+        self.metadata.get("stdout").and_then(Value::as_str).map(str::to_owned)
+    }
 }
 
 impl ExecutionResult {
@@ -236,9 +246,11 @@ fn stored(execution: &Execution) -> Result<Option<StoredOutput>, ApiError> {
 impl ExecutionView {
     fn of(execution: &Execution, steps: Option<&[StepRow]>) -> Result<Self, ApiError> {
         let completed_at = execution.finished_at.map(|at| at.to_string());
-        let queued_result = stored(execution)?
-            .zip(completed_at.clone())
-            .map(|(stored, result_at)| QueuedResult { result: stored.output, result_at });
+        let queued_result = stored(execution)?.zip(completed_at.clone()).map(|(stored, result_at)| QueuedResult {
+            stdout: stored.stdout(),
+            result: stored.output,
+            result_at,
+        });
         Ok(Self {
             execution_id: execution.execution_id.uuid(),
             workload_id: execution.workload_id.uuid(),

@@ -48,7 +48,10 @@ enum Command {
     Openapi,
     /// Run the one script that comes on the standard input, confined. The server starts this itself.
     #[command(hide = true)]
-    Sandbox,
+    Sandbox {
+        /// What the script is written in.
+        language: String,
+    },
     /// About the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -62,8 +65,8 @@ enum ConfigCommand {
 
 fn main() -> ExitCode {
     let line = CommandLine::parse();
-    if matches!(line.command, Command::Sandbox) {
-        return fairway_sandbox::serve();
+    if let Command::Sandbox { language } = &line.command {
+        return fairway_sandbox::serve(language);
     }
     match run(&line) {
         Ok(code) => code,
@@ -84,7 +87,7 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match &line.command {
         // Done before anything else.
-        Command::Sandbox => {}
+        Command::Sandbox { .. } => {}
         Command::Openapi => {
             print!("{}", document::as_json()?);
         }

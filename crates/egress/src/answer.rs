@@ -3,8 +3,14 @@
 use crate::refusal::EgressError;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _, stream};
-use reqwest::{Response, StatusCode, header::HeaderMap};
-use std::{fmt, pin::Pin};
+use reqwest::{
+    Response, StatusCode,
+    header::{CONTENT_ENCODING, HeaderMap},
+};
+use std::{fmt, future::ready, pin::Pin};
+
+/// The one encoding that is asked for: none.
+pub(crate) const PLAIN: &str = "identity";
 
 /// The head of an answer, and a body that is still to come.
 pub struct Answer {
@@ -38,9 +44,12 @@ impl Answer {
         self.response.headers()
     }
 
-    /// The body while it comes, up to its bound and within the time of the request.
+    /// The body while it comes, up to its bound and within the time of the request. One that is encoded is not read.
     #[must_use]
     pub fn body(self) -> Body {
+        if !self.is_plain() {
+            return Box::pin(stream::once(ready(Err(EgressError::Encoded))));
+        }
         let bytes = self.response.bytes_stream();
         Box::pin(stream::unfold(Some((bytes, self.most)), |state| async move {
             let (mut bytes, left) = state?;
@@ -54,10 +63,16 @@ impl Answer {
         }))
     }
 
+    /// Whether the bytes are what they are, and not to be unpacked first.
+    fn is_plain(&self) -> bool {
+        let mut codings = self.headers().get_all(CONTENT_ENCODING).iter();
+        codings.all(|coding| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(PLAIN.as_bytes()))
+    }
+
     /// All of the body.
     ///
     /// # Errors
-    /// When it is too long, too slow, or breaks off.
+    /// When it is too long, too slow, encoded, or breaks off.
     pub async fn whole(self) -> Result<Bytes, EgressError> {
         let mut body = self.body();
         let mut whole = BytesMut::new();

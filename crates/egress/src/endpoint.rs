@@ -1,14 +1,18 @@
 //! A client for one scheme, host and port.
 
 use crate::{
-    answer::Answer,
+    answer::{Answer, PLAIN},
     guard::{Demand, Origin},
     refusal::{EgressError, EgressRefusal},
     resolver::{Checked, Resolver},
     trust,
 };
 use bytes::Bytes;
-use reqwest::{Client, Method, Request, header::HeaderMap, redirect, retry};
+use reqwest::{
+    Client, Method, Request,
+    header::{ACCEPT_ENCODING, HeaderMap, HeaderValue},
+    redirect, retry,
+};
 use std::{fmt, sync::Arc, time::Duration};
 use url::Url;
 
@@ -81,6 +85,8 @@ impl Endpoint {
             .retry(retry::never())
             .referer(false)
             .user_agent(AGENT)
+            // Without a word about it, whoever answers may encode as they like.
+            .default_headers(HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static(PLAIN))]))
             .http1_only()
             .http1_max_headers(HEADERS)
             .tcp_nodelay(true)

@@ -65,6 +65,9 @@ pub enum EgressError {
     /// The answer is longer than it may be.
     #[error("the answer is too long")]
     TooLong,
+    /// The answer is compressed, or encoded otherwise, which nobody asked for.
+    #[error("the answer is encoded in a way that nobody asked for")]
+    Encoded,
     /// The connection broke, or what came over it is no HTTP.
     #[error("the answer broke off")]
     Broken,
@@ -81,6 +84,7 @@ impl EgressError {
             Self::TimedOut => "egress_timeout",
             Self::Redirected => "egress_redirected",
             Self::TooLong => "egress_too_long",
+            Self::Encoded => "egress_encoded",
             Self::Broken => "egress_broken",
         }
     }

@@ -89,6 +89,10 @@ async fn takes_text_and_nothing_and_no_other_bytes() {
     assert_eq!(answer(&endpoint, text("application/json", "{broken")).await, Err(OutwardError::Malformed));
     assert_eq!(answer(&endpoint, text("application/json", r#"{"a": 1, "a": 2}"#)).await, Err(OutwardError::Malformed));
     assert_eq!(answer(&endpoint, text("image/png", "bytes")).await, Err(OutwardError::Malformed));
+    let packed = Script::json(&json!({"ok": 1})).header("content-encoding", "gzip");
+    assert_eq!(answer(&endpoint, packed).await, Err(OutwardError::Malformed));
+    let asked = endpoint.requests();
+    assert!(asked.iter().all(|asked| asked.header("accept-encoding") == Some("identity")), "nobody asked for one");
 }
 
 #[tokio::test]

@@ -100,6 +100,8 @@ async fn a_tool_is_looked_at_and_called() {
     let events = ["event: ping\ndata: now\n\n", "id: 1\ndata: \n\n", &format!("event: message\ndata: {event}\n\n")];
     says(&endpoint, DESCRIPTION, Script::events(events));
     assert_eq!(caller.use_tool(&acme(), &call(endpoint.url("/mcp"))).await, Ok(json!("17\ndegrees")));
+    let connections: Vec<usize> = endpoint.requests().iter().map(|asked| asked.connection).collect();
+    assert_eq!((connections.len(), connections.iter().max()), (8, Some(&1)), "the second call went over the same one");
 }
 
 #[tokio::test]
@@ -234,6 +236,8 @@ async fn a_call_that_breaks_is_made_once() {
         (Script::events([format!("event: message\ndata: {twice}\n\n")]), OutwardError::Malformed),
         (Script::events(["data: canary\n\n"]), OutwardError::Malformed),
         (Script::status(200, &twice), OutwardError::Malformed),
+        (gives("x").header("content-encoding", "gzip"), OutwardError::Malformed),
+        (Script::events(["data: {}\n\n"]).header("content-encoding", "gzip"), OutwardError::Malformed),
         (Script::status(200, "canary"), OutwardError::Malformed),
         (Script::status(500, "canary"), OutwardError::Refused),
         (Script::status(404, "canary"), OutwardError::Refused),

@@ -21,6 +21,10 @@ fn script() -> Script {
     Script { language: Language::Starlark, code: String::new() }
 }
 
+async fn run(gateway: Embedded, script: &Script) -> Result<CodeResult, GatewayFailure> {
+    gateway.prepare(script.language).run(request(script)).await
+}
+
 fn request(script: &Script) -> CodeRequest<'_> {
     CodeRequest { execution_id: Uuid::nil().into(), script }
 }
@@ -37,7 +41,7 @@ fn a_machine_has_two_places_for_each_processor_and_four_at_least() {
 async fn a_script_without_a_place_starts_no_child() {
     let began = Instant::now();
     let script = script();
-    assert_eq!(gateway(0).run(request(&script)).await, Err(GatewayFailure::Unreachable), "it did not run");
+    assert_eq!(run(gateway(0), &script).await, Err(GatewayFailure::Unreachable), "it did not run");
     assert_eq!(began.elapsed().as_secs(), LONGEST.as_secs());
 }
 
@@ -47,9 +51,9 @@ async fn a_place_is_held_until_its_child_has_gone_and_is_given_on() {
     let clone = gateway.clone();
     let script = script();
     {
-        let mut first = gateway.run(request(&script));
-        let mut second = clone.run(request(&script));
-        let mut third = gateway.run(request(&script));
+        let mut first = Box::pin(run(gateway.clone(), &script));
+        let mut second = Box::pin(run(clone, &script));
+        let mut third = Box::pin(run(gateway.clone(), &script));
         let mut context = Context::from_waker(Waker::noop());
         assert_eq!(first.as_mut().poll(&mut context), Poll::Pending);
         assert_eq!(gateway.places.available_permits(), 1);
@@ -61,6 +65,21 @@ async fn a_place_is_held_until_its_child_has_gone_and_is_given_on() {
         assert_eq!(gateway.places.available_permits(), 1, "the second one is under way");
     }
     assert_eq!(gateway.places.available_permits(), 2, "whoever stops waiting gives the place back");
+}
+
+/// A child that was handed nothing has a place like every other, and gives it back where nothing comes.
+#[tokio::test]
+async fn a_prepared_child_holds_a_place_and_no_longer_than_it_is_wanted() {
+    let gateway = gateway(1);
+    let script = script();
+    let prepared = gateway.prepare(script.language);
+    assert_eq!(gateway.places.available_permits(), 0);
+    // Where no place is free nobody is started early; a place that comes free is taken later.
+    let waiting = gateway.prepare(script.language);
+    drop(prepared);
+    assert_eq!(gateway.places.available_permits(), 1);
+    assert_eq!(waiting.run(request(&script)).await, Err(GatewayFailure::Lost), "it was started after all");
+    assert_eq!(gateway.places.available_permits(), 1);
 }
 
 /// What is written to the log meanwhile.
@@ -103,9 +122,10 @@ fn a_child_that_cannot_be_confined_says_why() {
         assert!(log.contains(" ERROR ") && log.contains(unconfined.cause()), "{log}");
         causes.push((unconfined.exit_code(), unconfined.cause()));
     }
+    assert_eq!(ended(UNASKED).0, Err(GatewayFailure::Unreachable), "it has read nothing");
     causes.dedup_by(|one, other| one.0 == other.0 || one.1 == other.1);
     assert_eq!(causes.len(), Unconfined::ALL.len(), "each has a code and words of its own");
-    for code in (1..=u8::MAX).filter(|code| !causes.iter().any(|(of, _)| of == code)) {
+    for code in (1..=u8::MAX).filter(|code| *code != UNASKED && !causes.iter().any(|(of, _)| of == code)) {
         assert_eq!(ended(code).0, Ok(failed(ScriptFailure::Stopped)), "{code}");
     }
 }

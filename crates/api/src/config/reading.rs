@@ -63,6 +63,9 @@ pub enum ConfigError {
     /// A vault's address without what opens it, or the other way round.
     #[error("`vault.addr` and `vault.token` are set together or not at all")]
     HalfAVault,
+    /// What opens a gateway, without one.
+    #[error("`runtime_gateway_token` is set and `runtime_gateway_url` is not: nothing opens the embedded gateway")]
+    TokenWithoutGateway,
     /// An owner's address for a database that is a private one.
     #[error("`migrate_database_url` is set and `database_url` is not: the service needs an address too")]
     OwnerWithoutDatabase,
@@ -87,6 +90,7 @@ impl ConfigError {
             Self::Invalid { .. } => "config_invalid",
             Self::LocalModeExposed => "config_local_mode_exposed",
             Self::HalfAVault => "config_half_a_vault",
+            Self::TokenWithoutGateway => "config_token_without_gateway",
             Self::OwnerWithoutDatabase => "config_owner_without_database",
         }
     }

@@ -93,6 +93,8 @@ pub(super) const VAULT_TOKEN: Setting = secret("vault.token", "VAULT_TOKEN", "")
 /// Who runs scripts: `embedded`, or the address of a gateway.
 pub(super) const RUNTIME_GATEWAY_URL: Setting =
     secret("runtime_gateway_url", "FAIRWAY_RUNTIME_GATEWAY_URL", "embedded");
+/// What opens that gateway.
+pub(super) const RUNTIME_GATEWAY_TOKEN: Setting = secret("runtime_gateway_token", "FAIRWAY_RUNTIME_GATEWAY_TOKEN", "");
 /// Log directives.
 pub(super) const LOG: Setting = plain("log.filter", "FAIRWAY_LOG", "info");
 /// Form of a log line.
@@ -133,6 +135,7 @@ pub const SETTINGS: &[Setting] = &[
     VAULT_ADDR,
     VAULT_TOKEN,
     RUNTIME_GATEWAY_URL,
+    RUNTIME_GATEWAY_TOKEN,
     LOG,
     LOG_FORMAT,
 ];

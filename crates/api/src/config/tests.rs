@@ -301,6 +301,16 @@ fn wrong_values_are_named_and_secrets_are_not() {
             "`FAIRWAY_RUNTIME_GATEWAY_URL` must be `embedded` or an address such as https://gateway.example/scripts, without credentials",
         ),
         (
+            "",
+            &[("FAIRWAY_RUNTIME_GATEWAY_URL", "https://h/"), ("FAIRWAY_RUNTIME_GATEWAY_TOKEN", "hunter 2")],
+            "`FAIRWAY_RUNTIME_GATEWAY_TOKEN` must hold visible ASCII characters alone",
+        ),
+        (
+            "",
+            &[("FAIRWAY_RUNTIME_GATEWAY_TOKEN", "hunter2")],
+            "`runtime_gateway_token` is set and `runtime_gateway_url` is not: nothing opens the embedded gateway",
+        ),
+        (
             "[[providers]]\naccount_slot = \"a\"\nkind = \"local\"\nsecret_ref = \"env:HUNTER2\"",
             &[],
             "`providers[0].secret_ref` must not be set for a `local` account",

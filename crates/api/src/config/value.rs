@@ -194,6 +194,12 @@ pub(super) fn token(text: &str) -> Result<Secret, String> {
     Ok(Secret::new(text.to_owned()))
 }
 
+/// A token that goes into a header.
+pub(super) fn bearer(text: &str) -> Result<Secret, String> {
+    let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_visible { token(text) } else { Err("must hold visible ASCII characters alone".to_owned()) }
+}
+
 pub(super) fn slugs(text: &str) -> Result<Vec<Slug>, String> {
     let slugs = list(text).map(Slug::parse).collect::<Result<_, _>>();
     slugs.map_err(|_| "must list slugs of workloads".to_owned())

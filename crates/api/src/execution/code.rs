@@ -136,12 +136,9 @@ fn told(run: &Run) -> Result<HttpResponse, ApiError> {
             if code.is_some_and(|code| code == GatewayFailure::Unreachable.code()) {
                 return Err(naming(run, lost(GatewayFailure::Unreachable, code)));
             }
-            let (result, stdout) = match stored(execution)? {
-                Some(stored) => {
-                    let said = stored.metadata.get("stdout").and_then(Value::as_str).unwrap_or_default().to_owned();
-                    (stored.output, said)
-                }
-                None => (Value::Null, String::new()),
+            let (stdout, result) = match stored(execution)? {
+                Some(stored) => (stored.stdout().unwrap_or_default(), stored.output),
+                None => (String::new(), Value::Null),
             };
             Ok(marked(run, HttpResponse::Ok()).json(CodeResult {
                 execution_id: execution.execution_id.uuid(),

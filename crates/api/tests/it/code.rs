@@ -400,7 +400,7 @@ async fn a_script_that_cannot_be_written_down_is_not_handed_over() {
     shaky.get("/v1/executions").await.expect(200);
     line.becomes(LineFault::At("INSERT INTO execution_lease"));
     script(&shaky).await.refused(503, "unavailable");
-    assert_eq!(gateway.count(), 0);
+    assert_eq!((gateway.count(), gateway.prepared()), (0, (1, 0)), "it was ready for nothing");
     assert_eq!(count(&calm, "SELECT count(*) FROM execution").await, 0);
     // Written down, and nobody was told: it is found, and then handed over as it should be.
     line.becomes(LineFault::Once("INSERT INTO execution_lease", Cut::Behind));
@@ -420,6 +420,7 @@ async fn a_script_that_the_log_does_not_take_is_not_handed_over() {
             WHEN (NEW.kind = 'execution.code_accepted') EXECUTE FUNCTION full_log()";
     owner.batch_execute(full).await.unwrap();
     script(&app).await.refused(503, "unavailable");
+    assert_eq!(gateway.prepared(), (1, 0), "it was ready, and is no more");
     assert_eq!((gateway.count(), count(&app, "SELECT count(*) FROM execution").await), (0, 0));
     owner.batch_execute("DROP TRIGGER full_log ON fact").await.unwrap();
     script(&app).await.expect(200);
@@ -476,6 +477,26 @@ async fn a_script_is_stopped_like_every_run_and_owes_what_a_policy_imposes() {
     given.active_under("looked-at", given.policy_of("looked-at-policy", rules).await).await;
     let waiting = app.post("/v1/runtime/code", body("looked-at")).await.expect(202);
     assert_eq!(waiting["review"], "pending");
+    let id = &waiting["execution_id"];
+    assert_eq!(app.get(path(id, "")).await.expect(200)["queued_result"], Value::Null, "nobody has looked at it yet");
+    let seen = app.get(path(id, "/review")).as_actor("user:reviewer").await.expect(200);
+    assert_eq!(seen["metadata"]["stdout"], "grace@example.com\n");
+    let verdict = app.post(path(id, "/review"), json!({ "outcome": "approved" })).as_actor("user:reviewer");
+    verdict.await.expect(200);
+    let given = &app.get(path(id, "")).await.expect(200)["queued_result"];
+    assert_eq!((&given["result"], &given["stdout"]), (&json!("ada@example.com"), &json!("grace@example.com\n")));
+}
+
+/// A script has its five seconds and no longer than its run.
+#[tokio::test]
+async fn a_script_ends_with_the_deadline_of_its_run() {
+    let gateway = StubGateway::new(Gateways::Holds);
+    let app = TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_EXECUTION_DEADLINE", "1s").start().await;
+    app.active_workload("main").await;
+    let cut = script(&app).await.expect(200);
+    assert_eq!((&cut["status"], &cut["error"]["code"]), (&json!("failed"), &json!("deadline_exceeded")));
+    let read = app.get(path(&cut["execution_id"], "")).await.expect(200);
+    assert_eq!((&read["outcome"], gateway.count()), (&json!("timeout"), 1));
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ fn embedded() -> Embedded {
 async fn run(language: Language, code: &str) -> CodeResult {
     let script = Script { language, code: code.to_owned() };
     let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script };
-    embedded().run(request).await.unwrap()
+    embedded().prepare(language).run(request).await.unwrap()
 }
 
 #[tokio::test]
@@ -100,6 +100,12 @@ async fn no_script_finds_a_way_out() {
         (JS, "throw 1", &[Error]),
         (JS, "throw undefined", &[Error]),
         (JS, "throw null", &[Error]),
+        // Words that are the engine's when the engine says them.
+        (JS, "throw new Error('out of memory')", &[Error]),
+        (JS, "throw new InternalError('out of memory')", &[Error]),
+        (JS, "try { 'x'.padEnd(1e9) } catch (e) { throw new e.constructor(e.message) }", &[Error]),
+        (JS, "JSON.parse(JSON.stringify(1n))", &[Error]),
+        (JS, "throw new TypeError('circular reference')", &[Error]),
         (JS, "{", &[Error]),
         (JS, "Promise.reject(new Error('no'))", &[Error]),
         (JS, "new Promise(() => {})", &[Error]),
@@ -138,7 +144,7 @@ async fn no_script_finds_a_way_out() {
         (JS, &calls, &[Memory, Error]),
         (JS, "let o = {}; for (let i = 0; i < 100000; i++) o = { o }; o", &[Memory, NoJson]),
         (JS, "let o = 1; for (let i = 0; i < 64; i++) o = [o]; o", &[NoJson]),
-        (JS, "let o = {}; o.o = o; o", &[Error]),
+        (JS, "let o = {}; o.o = o; o", &[NoJson]),
         (JS, "JSON.parse('['.repeat(1000000))", &[Memory, Error]),
         (JS, "new RegExp('('.repeat(100000))", &[Memory, Error]),
         // Results that are none.
@@ -146,7 +152,8 @@ async fn no_script_finds_a_way_out() {
         (SL, "result = 'a' * 70000", &[TooMuchOutput]),
         (JS, "() => 1", &[NoJson]),
         (JS, "Symbol('x')", &[NoJson]),
-        (JS, "1n", &[Error]),
+        (JS, "1n", &[NoJson]),
+        (JS, "({ deep: [1n] })", &[NoJson]),
         (JS, "'a\\u0000b'", &[NoJson]),
         (JS, "'x'.repeat(70000)", &[TooMuchOutput]),
         // Talk.
@@ -165,6 +172,27 @@ async fn no_script_finds_a_way_out() {
     assert!(ways_out.is_empty(), "{ways_out:#?}");
 }
 
+/// An interpreter repeats what it cannot read, and that is not the script's talk.
+#[tokio::test]
+async fn an_error_about_a_long_line_is_told_short() {
+    let word = "x".repeat(70_000);
+    for (language, code) in [
+        (JS, format!("let {word} {word}")),
+        (JS, format!("throw new Error('{word}')")),
+        (JS, format!("'{word}' {word}")),
+        (SL, format!("fail('{word}')")),
+        (SL, format!("def {word} {word}")),
+    ] {
+        let CodeResult { result, stdout } = run(language, &code).await;
+        assert_eq!(result, Err(Error), "{code:.30}");
+        assert!((20..8 << 10).contains(&stdout.len()), "{code:.30}: {} bytes", stdout.len());
+    }
+    // What it said before stands, up to the last byte that there is room for.
+    let full = format!("print('y'.repeat({})); throw new Error('{word}')", MOST_OUTPUT - 5);
+    let CodeResult { result, stdout } = run(JS, &full).await;
+    assert_eq!((result, stdout.len()), (Err(Error), MOST_OUTPUT - 4));
+}
+
 #[tokio::test]
 async fn no_script_goes_on_for_ever() {
     for (language, code) in [
@@ -179,26 +207,76 @@ async fn no_script_goes_on_for_ever() {
     }
 }
 
+/// The children of this process. It runs one test, so they are that test's.
+fn ours() -> Vec<i32> {
+    let own = std::process::id().to_string();
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let parent = |pid: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line.strip_prefix("PPid:").is_some_and(|parent| parent.trim() == own))
+            && !status.contains("State:\tZ")
+    };
+    pids.filter(parent).collect()
+}
+
+/// Waits until a child has gone.
+async fn has_gone(child: i32) {
+    let gone = async {
+        while ours().contains(&child) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONGEST, gone).await.unwrap();
+}
+
+/// A child that is ready has read nothing and waits; who drops it leaves nobody behind, and one that died meanwhile is not
+/// handed a script: another one is.
+#[tokio::test]
+async fn a_child_whose_script_never_comes_is_ended() {
+    let waits = |pid: i32| {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        // The last thing that a child does before it waits is to step back and close what it has.
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        let slept = state.contains("poll") || status.contains("State:\tS");
+        slept && open == 3
+    };
+    let gateway = embedded();
+    let ready = async |language| {
+        let prepared = gateway.prepare(language);
+        let child = ours()[0];
+        while !waits(child) {
+            tokio::task::yield_now().await;
+        }
+        (prepared, child)
+    };
+    for language in [SL, JS] {
+        let (prepared, child) = ready(language).await;
+        drop(prepared);
+        has_gone(child).await;
+    }
+    let (prepared, child) = ready(SL).await;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::Signal::SIGKILL).unwrap();
+    has_gone(child).await;
+    let script = Script { language: SL, code: "result = 1".to_owned() };
+    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script };
+    assert_eq!(prepared.run(request).await.unwrap().result, Ok(json!(1)), "another one takes its place");
+    // Nor is one that was made ready for another language.
+    let (prepared, child) = ready(JS).await;
+    assert_eq!(prepared.run(request).await.unwrap().result, Ok(json!(1)));
+    has_gone(child).await;
+    assert_eq!(ours(), Vec::<i32>::new());
+}
+
 /// Nobody is left behind, whether a child was waited for or not, and nothing of the server is in it.
 #[tokio::test]
 async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
-    // Whoever reads the children of this process sees those of other tests: the one that is meant is the one it starts.
-    let ours = || -> Vec<i32> {
-        let own = std::process::id().to_string();
-        let all = std::fs::read_dir("/proc").unwrap().flatten();
-        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        let parent = |pid: &i32| {
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            status.lines().any(|line| line.strip_prefix("PPid:").is_some_and(|parent| parent.trim() == own))
-                && !status.contains("State:\tZ")
-        };
-        pids.filter(parent).collect()
-    };
     assert_eq!(ours(), Vec::<i32>::new());
     let script = Script { language: JS, code: "while (true) {}".to_owned() };
     let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script };
     let gateway = embedded();
-    let mut running = gateway.run(request);
+    let mut running = gateway.prepare(JS).run(request);
     let child = loop {
         let waited = tokio::time::timeout(std::time::Duration::from_millis(5), &mut running).await;
         assert!(waited.is_err(), "it runs for ever");
@@ -241,19 +319,14 @@ async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
     assert_eq!(first_to_go.trim(), "1000");
     assert_eq!(stat.rsplit(')').next().unwrap().split_whitespace().nth(16), Some("19"), "it comes last");
     drop(running);
-    let gone = async {
-        while ours().contains(&child) {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(LONGEST, gone).await.unwrap();
+    has_gone(child).await;
 }
 
 #[tokio::test]
 async fn a_child_that_cannot_be_started_or_says_nonsense_is_told_apart() {
     let script = Script { language: SL, code: String::new() };
     let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script };
-    let run = async |program: &str| Embedded::of(program.into()).run(request).await;
+    let run = async |program: &str| Embedded::of(program.into()).prepare(SL).run(request).await;
     assert_eq!(run("/nowhere").await, Err(GatewayFailure::Unreachable));
     assert_eq!(run("/bin/echo").await, Err(GatewayFailure::Lost), "it was handed a script and answers no JSON");
 }

@@ -189,12 +189,19 @@ impl GatewayFailure {
 }
 
 /// Runs scripts.
-#[async_trait]
 pub trait CodeGateway: Send + Sync {
     /// What it is called in evidence.
     fn name(&self) -> &'static str;
-    /// Hands a script over, once.
-    async fn run(&self, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure>;
+    /// Makes ready for one script of this language, and waits for nothing. Nobody is handed anything yet, and whoever drops
+    /// what comes leaves nothing behind.
+    fn prepare(&self, language: Language) -> Box<dyn PreparedGateway>;
+}
+
+/// A gateway that is ready for one script, and for no second one.
+#[async_trait]
+pub trait PreparedGateway: Send {
+    /// Hands the script over, once. The script's time begins here, however long ago the gateway was made ready.
+    async fn run(self: Box<Self>, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure>;
 }
 
 /// What became of a script that was handed over, or was about to be.

@@ -59,6 +59,24 @@ async fn slow_answers_end_with_their_time() {
     }
 }
 
+/// Nobody asked for an encoding, and nobody unpacks one.
+#[tokio::test]
+async fn encoded_answers_are_not_read() {
+    let limits = Limits::default;
+    for (header, read) in [
+        ("Content-Encoding: gzip\r\n", Err(EgressError::Encoded)),
+        ("content-encoding: BR\r\n", Err(EgressError::Encoded)),
+        ("Content-Encoding: identity, gzip\r\n", Err(EgressError::Encoded)),
+        ("Content-Encoding: identity\r\nContent-Encoding: deflate\r\n", Err(EgressError::Encoded)),
+        ("Content-Encoding: Identity\r\n", Ok(2)),
+        ("", Ok(2)),
+    ] {
+        let text = format!("HTTP/1.1 200 OK\r\n{header}Content-Length: 2\r\nConnection: close\r\n\r\nok");
+        let canary = Canary::start(Says::Text(text)).await;
+        assert_eq!(whole(&endpoint(&canary, limits())).await, read, "{header}");
+    }
+}
+
 #[tokio::test]
 async fn heads_are_bounded() {
     let many: String = (0..1000).map(|number| format!("H-{number}: x\r\n")).collect();

@@ -12,8 +12,8 @@ use fairway_domain::{
     access::Caller,
     execution::{
         Outcome, Status,
-        code::{Came, CodeRequest, GatewayFailure, MOST_AT_ONCE, RanScript, Script},
-        run::{Closed, Outside},
+        code::{Came, CodeRequest, GatewayFailure, MOST_AT_ONCE, PreparedGateway, RanScript, Script},
+        run::{Closed, Cut, Outside},
     },
     id::{TenantId, WorkspaceId},
     idempotency::RequestKey,
@@ -26,7 +26,7 @@ use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::timeout};
 
 /// What a run is asked to do.
 #[derive(Clone, Debug)]
@@ -86,12 +86,16 @@ pub(super) enum Work {
     /// Takes the steps of its plan.
     Steps,
     /// Waits for a script.
-    Script {
-        /// What it says.
-        script: Script,
-        /// Its place among those of its tenant, given back with the run.
-        _place: ScriptPlace,
-    },
+    Script(ReadyScript),
+}
+
+/// A script that can be handed over. Nobody was handed it yet: whoever drops it has run nothing.
+pub(super) struct ReadyScript {
+    script: Script,
+    /// Who is going to be handed it, where that is made ready already: of twins one at most is handed anything.
+    gateway: Option<Box<dyn PreparedGateway>>,
+    /// Its place among those of its tenant, given back when the script is over.
+    _place: ScriptPlace,
 }
 
 /// The scripts that this process waits for at present, by tenant.
@@ -121,6 +125,16 @@ pub(crate) struct ScriptPlace {
     scripts: Arc<Scripts>,
     tenant: TenantId,
     seat: u64,
+    shared: Shared,
+}
+
+/// Whether somebody had a place before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Shared {
+    /// Nobody: it was taken for this request.
+    No,
+    /// A twin, for which somebody was made ready already.
+    WithTwin,
 }
 
 impl Seat {
@@ -143,13 +157,13 @@ impl Scripts {
         tenant: TenantId,
         key: Option<&RequestKey>,
     ) -> Result<ScriptPlace, RunRefusal> {
-        let place = |seat: u64| ScriptPlace { scripts: Arc::clone(self), tenant, seat };
+        let place = |seat: u64, shared| ScriptPlace { scripts: Arc::clone(self), tenant, seat, shared };
         let mut book = self.book();
         let Book { seats, next } = &mut *book;
         let seats = seats.entry(tenant).or_default();
         if let Some(twin) = seats.iter_mut().find(|seat| key.is_some_and(|key| seat.is_for(key))) {
             twin.held = twin.held.saturating_add(1);
-            return Ok(place(twin.number));
+            return Ok(place(twin.number, Shared::WithTwin));
         }
         if seats.len() >= MOST_AT_ONCE {
             return Err(RunRefusal::TooManyScripts);
@@ -157,7 +171,7 @@ impl Scripts {
         let number = *next;
         *next = number.wrapping_add(1);
         seats.push(Seat { number, key: key.cloned(), held: 1 });
-        Ok(place(number))
+        Ok(place(number, Shared::No))
     }
 }
 
@@ -185,12 +199,16 @@ pub(super) const LOST: (Status, Outcome, &str, &str) = (
 
 impl Running {
     /// Hands the script over and waits for what comes of it, unless its run is stopped before.
-    pub(super) async fn script(&self, script: &Script, look: &Notify) -> Closed {
+    pub(super) async fn script(&self, ready: ReadyScript, look: &Notify) -> Closed {
         let services = &self.services;
-        let request = CodeRequest { execution_id: self.acceptance.execution_id, script };
+        let ReadyScript { script, gateway, _place } = ready;
+        let gateway = gateway.unwrap_or_else(|| services.gateway.prepare(script.language));
+        let request = CodeRequest { execution_id: self.acceptance.execution_id, script: &script };
         let began = services.clock.now();
         let came = tokio::select! {
-            answered = services.gateway.run(request) => Came::Answered(answered),
+            in_time = timeout(self.time_left, gateway.run(request)) => {
+                in_time.map_or(Came::Cut(Cut::Overdue), Came::Answered)
+            }
             cut = self.keep_lease(look) => Came::Cut(cut),
         };
         let over = services.clock.now();
@@ -205,14 +223,17 @@ impl Running {
 }
 
 impl Services {
-    /// The work of a script, for which there must be a place.
+    /// The work of a script, for which there must be a place. Its gateway gets ready from here on, while the run is written
+    /// down, and is handed nothing before it is.
     pub(super) fn work(
         &self,
         scope: TenantScope,
         script: &Script,
         key: Option<&RequestKey>,
     ) -> Result<Work, RunRefusal> {
-        Ok(Work::Script { script: script.clone(), _place: self.scripts.enter(scope.tenant(), key)? })
+        let place = self.scripts.enter(scope.tenant(), key)?;
+        let gateway = (place.shared == Shared::No).then(|| self.gateway.prepare(script.language));
+        Ok(Work::Script(ReadyScript { script: script.clone(), gateway, _place: place }))
     }
 }
 

@@ -50,8 +50,6 @@ pub(super) struct Running {
     pub(super) facts: RunFacts,
     pub(super) lease: Uuid,
     pub(super) decision: PolicyDecision,
-    /// What it does.
-    pub(super) work: Work,
     pub(super) acceptance: Acceptance,
     pub(super) inputs: Map<String, Value>,
     pub(super) input_digest: [u8; 32],
@@ -86,20 +84,20 @@ enum Unended {
 
 impl Running {
     /// Runs in a task of its own, so that a client that goes away does not end it.
-    pub(super) fn spawn(self, at_work: AtWork) -> tokio::task::JoinHandle<Ran> {
-        let work = async move {
-            let ran = self.run(&at_work.look).await;
+    pub(super) fn spawn(self, work: Work, at_work: AtWork) -> tokio::task::JoinHandle<Ran> {
+        let running = async move {
+            let ran = self.run(work, &at_work.look).await;
             drop(at_work);
             ran
         };
-        tokio::spawn(work.in_current_span())
+        tokio::spawn(running.in_current_span())
     }
 
     /// Waits for the end within the wait budget; beyond, the answer is the run as it stands and the run goes on.
-    pub(super) async fn wait(self, budget: Duration, at_work: AtWork) -> Execution {
+    pub(super) async fn wait(self, work: Work, budget: Duration, at_work: AtWork) -> Execution {
         let under_way = as_accepted(&self.acceptance, Status::Queued, None);
         let left = Arc::clone(&self.left);
-        let in_time = tokio::time::timeout(budget, self.spawn(at_work)).await;
+        let in_time = tokio::time::timeout(budget, self.spawn(work, at_work)).await;
         left.store(true, Ordering::Relaxed);
         match in_time {
             Ok(Ok(Ran::Ended(execution))) => *execution,
@@ -108,8 +106,8 @@ impl Running {
     }
 
     /// Runs to the end and stores it.
-    pub(super) async fn run(self, look: &Notify) -> Ran {
-        match self.to_end(look).await {
+    pub(super) async fn run(self, work: Work, look: &Notify) -> Ran {
+        match self.to_end(work, look).await {
             Ok((ended, last, remembered)) => {
                 let finished_at = self.services.clock.now();
                 let ending = Ending { memory: remembered, ..self.ending(ended, last, finished_at) };
@@ -124,11 +122,11 @@ impl Running {
         Held { execution_id: self.acceptance.execution_id, lease: self.lease }
     }
 
-    async fn to_end(&self, look: &Notify) -> Result<(Ended, Option<Progress>, Option<Writeback>), Unended> {
-        match &self.work {
+    async fn to_end(&self, work: Work, look: &Notify) -> Result<(Ended, Option<Progress>, Option<Writeback>), Unended> {
+        match work {
             Work::Steps => self.steps(look).await,
-            Work::Script { script, .. } => {
-                let closed = self.script(script, look).await;
+            Work::Script(ready) => {
+                let closed = self.script(ready, look).await;
                 Ok((self.fulfil(closed, look).await, None, None))
             }
         }

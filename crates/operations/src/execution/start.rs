@@ -356,7 +356,6 @@ impl Services {
                     facts,
                     lease,
                     decision,
-                    work,
                     acceptance,
                     inputs: inputs.into_owned(),
                     input_digest,
@@ -368,9 +367,9 @@ impl Services {
                     cancelled_by: OnceLock::new(),
                 };
                 match request.patience {
-                    Patience::End(budget) => running.wait(self.wait_budget(budget), at_work).await,
+                    Patience::End(budget) => running.wait(work, self.wait_budget(budget), at_work).await,
                     Patience::Acceptance | Patience::Line => {
-                        drop(running.spawn(at_work));
+                        drop(running.spawn(work, at_work));
                         under_way
                     }
                 }

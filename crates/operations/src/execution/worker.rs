@@ -206,7 +206,7 @@ impl Services {
             match onward {
                 Onward::Ends(unstarted) => return self.end_unstarted(&claimed, unstarted).await,
                 Onward::Again => {}
-                Onward::Runs(running) => match running.run(look).await {
+                Onward::Runs(running) => match running.run(Work::Steps, look).await {
                     Ran::Ended(_) | Ran::Lost => return Ok(()),
                     Ran::Moved => {}
                 },
@@ -237,7 +237,6 @@ impl Services {
             facts,
             lease: claimed.lease,
             decision: decided,
-            work: Work::Steps,
             acceptance: Acceptance { snapshot: claimed.snapshot, ..acceptance },
             inputs: object(inputs)?,
             input_digest: claimed.input_digest,
@@ -317,7 +316,6 @@ impl Services {
             facts,
             lease: claimed.lease,
             decision: policy::strictest(accepted, decision),
-            work: Work::Steps,
             acceptance: Acceptance { snapshot: plan.snapshot.digest, ..acceptance },
             plan,
             inputs: inputs_read,
