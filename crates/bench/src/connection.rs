@@ -114,6 +114,11 @@ pub(crate) fn post(path: &str, body: &Value) -> Ready {
     post_bytes(path, Bytes::from(body.to_string()))
 }
 
+/// A PATCH by JSON.
+pub(crate) fn patch(path: &str, body: &Value) -> Ready {
+    build(Method::PATCH, path, Some(Bytes::from(body.to_string())))
+}
+
 /// A POST of bytes that are JSON already.
 pub(crate) fn post_bytes(path: &str, body: Bytes) -> Ready {
     build(Method::POST, path, Some(body))

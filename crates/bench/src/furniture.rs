@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 use crate::catalogue::Catalogue;
-use crate::connection::{Connection, get, post, with_header};
+use crate::connection::{Connection, Ready, get, patch, post, with_header};
 use crate::growth::Grown;
 
 /// Workloads with an active release in [`ENVIRONMENT`].
@@ -193,7 +193,10 @@ struct Elsewhere {
 
 impl Maker {
     async fn post(&mut self, path: &str, body: Value) -> Result<Value> {
-        let request = post(path, &body);
+        self.send(post(path, &body)).await
+    }
+
+    async fn send(&mut self, request: Ready) -> Result<Value> {
         let request = match &self.elsewhere {
             Some(Elsewhere { tenant, .. }) => with_header(request, "x-tenant-id", tenant),
             None => request,
@@ -270,6 +273,11 @@ impl Maker {
     async fn workload(&mut self, slug: &str, parts: &Parts) -> Result<Workload> {
         let body = json!({"slug": slug, "owner_ref": OWNER, "invocation_mode": "api"});
         let id = text(&self.post_in_workspace("/v1/workloads", body).await?, "workload_id")?;
+        // Runs are held against it, and without one the workload is no tool.
+        let field = json!({"name": "text", "type": "text", "required": true});
+        let form = json!({"presentation_mode": "form", "input_fields": [field]});
+        let path = format!("/v1/workloads/{id}");
+        self.send(patch(&path, &json!({"interface_config": form}))).await?;
         self.active(&id, parts, json!({"to_state": "active"})).await?;
         Ok(Workload { slug: slug.to_owned(), id })
     }
