@@ -224,6 +224,30 @@ async fn nobody_says_in_whose_name_a_script_runs() {
     app.post("/v1/runtime/code", says).await.expect(200);
 }
 
+/// A body is searched by the thread that serves others too: not for longer than a request could be meant well, and what was
+/// not searched is not heard.
+#[tokio::test]
+async fn names_without_end_are_not_searched() {
+    let gateway = StubGateway::quiet();
+    let app = app(&gateway).await;
+    let plain = body("main").to_string();
+    let with = |name: &dyn Fn(usize) -> String, count: usize| {
+        let members: String = (0..count).map(|index| format!(",{:?}:0", name(index))).collect();
+        app.post("/v1/runtime/code", Value::Null)
+            .bytes("application/json", format!("{}{members}}}", plain.trim_end_matches('}')))
+    };
+    with(&|index| format!("0{index:04}{}", "bB".repeat(112)), 8).await.refused(422, "validation_error");
+    with(&|index| format!("0{index:04}{}", "bB".repeat(112)), 4_000).await.refused(422, "forbidden_field");
+    with(&|index| format!("{index:04}{}", "\u{fdfa}".repeat(72)), 4_000).await.refused(422, "forbidden_field");
+    with(&|index| if index < 4_000 { format!("n{index}") } else { "actor".into() }, 4_001)
+        .await
+        .refused(422, "forbidden_field");
+    with(&|index| format!("n{index}"), 90_000).await.refused(413, "payload_too_large");
+    // Twice the same name is no JSON.
+    with(&|_| "n".repeat(200), 4_000).await.refused(400, "malformed_json");
+    assert_eq!(gateway.count(), 0);
+}
+
 #[tokio::test]
 async fn four_scripts_of_a_tenant_run_at_once_and_no_fifth() {
     let gateway = StubGateway::new(Gateways::Holds);
