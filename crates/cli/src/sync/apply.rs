@@ -15,6 +15,7 @@ use crate::{
     server::{Server, text, word},
 };
 use asset::ensure;
+pub(super) use asset::next_label;
 use release::draft;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
