@@ -1,9 +1,11 @@
 //! Why a command did not do what it was asked, and the exit code that says so.
 
-use crate::text::{brief, plain};
+use crate::{
+    server::StatusCode,
+    text::{brief, plain},
+};
 use serde_json::Value;
 use std::{fmt, io, path::PathBuf, process::ExitCode};
-use ureq::http::StatusCode;
 
 /// Why a command ends without having done its work.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 pub(crate) mod events;
 
-pub(crate) use ureq::http::Method;
+pub(crate) use ureq::http::{Method, StatusCode};
 
 use crate::failure::{Failure, Refusal, is_passing};
 use rustls::crypto::aws_lc_rs;
