@@ -37,7 +37,7 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Unfit(String),
     /// A run goes on although nobody waits for it any more.
-    #[error("run {execution_id} goes on; `fairway executions show {execution_id}` tells how it ended")]
+    #[error("run {execution_id} goes on; `fairway executions wait {execution_id}` takes up the wait")]
     StillRunning {
         /// The run.
         execution_id: String,

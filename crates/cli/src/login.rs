@@ -3,7 +3,7 @@
 use crate::{
     failure::Failure,
     output::say,
-    profile::Configuration,
+    profile::{Configuration, Profile},
     server::{Identity, Server},
     session::{DEFAULT_SERVER, Session},
     text::plain,
@@ -35,12 +35,12 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
     let given = session.global();
     let mut configuration = Configuration::read()?;
-    let name = configuration.renewed(given.profile.as_deref(), given.server.as_deref());
+    let name = configuration.renewed(given.profile.as_deref(), given.server.as_deref())?;
     let mut profile = configuration.known(&name);
     let address = given.server.clone().or_else(|| profile.server.clone()).unwrap_or_else(|| DEFAULT_SERVER.to_owned());
     if profile.server.as_ref() != Some(&address) {
-        // The token of one server is no business of another.
-        profile.token = None;
+        // Who somebody is at one server is no business of another, and names nobody there.
+        profile = Profile { output: profile.output, ..Profile::default() };
     }
     let token = if arguments.token_stdin { Some(from_standard_input()?) } else { given.token.clone() };
     profile.token = token.or(profile.token);

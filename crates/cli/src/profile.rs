@@ -1,6 +1,6 @@
 //! Profiles: servers and tokens by name, in a file that nobody else can read.
 
-use crate::{failure::Failure, output::Format};
+use crate::{failure::Failure, output::Format, text::plain};
 use etcetera::{BaseStrategy as _, choose_base_strategy};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, env, fs, io, io::Write as _, path::PathBuf};
@@ -94,9 +94,16 @@ impl Configuration {
 
     /// The name of the profile that a login is for. One that names neither a profile nor a server renews what every other
     /// command means; a server that is given for no profile is that of `default`, so that no other is written over.
-    pub(crate) fn renewed(&self, named: Option<&str>, server: Option<&str>) -> String {
+    ///
+    /// # Errors
+    /// When the name is empty, or a terminal would not show it as it is: nobody could name it again.
+    pub(crate) fn renewed(&self, named: Option<&str>, server: Option<&str>) -> Result<String, Failure> {
+        let is_name = |name: &str| !name.trim().is_empty() && plain(name) == name;
+        if named.is_some_and(|name| !is_name(name)) {
+            return Err(Failure::Usage("the name of a profile is a text that can be seen".to_owned()));
+        }
         let current = self.profile.as_deref().filter(|_| server.is_none());
-        named.or(current).unwrap_or(DEFAULT_PROFILE).to_owned()
+        Ok(named.or(current).unwrap_or(DEFAULT_PROFILE).to_owned())
     }
 
     /// Keeps a profile under a name, and makes it the one that is meant where none is named: who has just said who they are

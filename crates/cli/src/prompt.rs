@@ -20,17 +20,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Longest file whose text is an argument, in bytes.
+const LONGEST: u64 = 1 << 20;
+
 /// What to do with a prompt.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Write the prompt that a model would be sent
     #[command(after_help = "What `@asset-ref:SLUG` includes is looked for as SLUG.yaml or SLUG.json beside the file, \
-        whatever version is named.\n\nExample:\n  \
+        whatever version is named. `name=@FILE` is the text of a file, `name=@-` of standard input.\n\nExample:\n  \
         fairway prompt render demo/assets/ticket-prompt.yaml --arg ticket='I was charged twice'")]
     Render {
         /// A manifest, or content of a prompt template alone
         file: PathBuf,
-        /// One argument: NAME=TEXT; numbers, true, false and lists as the template declares them
+        /// One argument: NAME=TEXT, NAME=@FILE or NAME:=JSON; a TEXT is a number, true, false or a list where the template
+        /// declares one
         #[arg(long, short, value_name = "NAME=VALUE")]
         arg: Vec<String>,
         /// A JSON or YAML file with all arguments; those given one by one count more
@@ -88,8 +92,16 @@ fn arguments(template: &PromptTemplate, single: &[String], all: Option<&Path>) -
         Some(_) => return Err(Failure::Usage("a file of arguments holds one mapping of names to values".to_owned())),
     };
     for argument in single {
-        let (name, text) =
-            argument.split_once('=').ok_or_else(|| Failure::Usage("an argument is given as NAME=VALUE".to_owned()))?;
+        let (name, text) = argument.split_once('=').ok_or_else(misspelled)?;
+        if let Some(name) = name.strip_suffix(':') {
+            arguments.insert(name.to_owned(), serde_json::from_str(text).map_err(|_| misspelled())?);
+            continue;
+        }
+        if let Some(path) = text.strip_prefix('@') {
+            let text = Source::open_within(Path::new(path), LONGEST)?.text;
+            arguments.insert(name.to_owned(), Value::String(text));
+            continue;
+        }
         let kind = template.variables().iter().find(|variable| variable.name == name).map(|variable| variable.kind);
         let as_text = || Value::String(text.to_owned());
         let value = match kind {
@@ -101,4 +113,8 @@ fn arguments(template: &PromptTemplate, single: &[String], all: Option<&Path>) -
         arguments.insert(name.to_owned(), value);
     }
     Ok(arguments)
+}
+
+fn misspelled() -> Failure {
+    Failure::Usage("an argument is given as NAME=TEXT, NAME=@FILE or NAME:=JSON".to_owned())
 }

@@ -69,7 +69,7 @@ pub(crate) struct Patience {
 pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     let given = Given::read(&arguments.input, arguments.inputs.as_deref())?;
-    let inputs = given.typed(|| server.find(&["workloads", "by-slug", &arguments.slug], &[]))?;
+    let inputs = given.typed(|| server.form(&arguments.slug))?;
     let mut body = json!({ "environment": arguments.env, "inputs": inputs });
     if let (Some(lane), Some(members)) = (&arguments.lane, body.as_object_mut()) {
         members.insert("lane".to_owned(), json!(lane));
@@ -93,8 +93,6 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
 
 /// Waits for a run that was begun before.
 pub(crate) fn wait_for(server: &Server, output: Output, run: &str, patience: &Patience) -> Result<(), Failure> {
-    // Whether it is there at all, in front of everything else.
-    server.run(run, None)?;
     let wait = Wait::of(patience);
     wait.note(run);
     wait.with_interrupts()?.follow(server, output, Begun::before(run))

@@ -31,8 +31,10 @@ const UNSAID: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long a stream may tell nothing before the run itself is looked at.
 const SILENCE: Duration = Duration::from_secs(3);
-/// How often a stream is taken up again after its run has ended.
+/// How often a stream is taken up again after its run has ended; once where a stream was there and had nothing to tell.
 const TRIES: u32 = 5;
+/// How long a read may go on over the end of the wait: less would find nobody where somebody is slow.
+const REST: Duration = Duration::from_secs(2);
 /// What a run that goes on ends the command with (contract: command line).
 const STILL_RUNNING: i32 = 5;
 
@@ -42,22 +44,26 @@ pub(super) struct Begun {
     /// What an anonymous run is read by.
     token: Option<String>,
     events: Option<Events>,
+    /// Whether it is certain that it is there.
+    is_known: bool,
 }
 
 impl Begun {
     /// A run that was begun by somebody else, or long ago.
     pub(super) fn before(run: &str) -> Self {
-        Self { run: run.to_owned(), token: None, events: None }
+        Self { run: run.to_owned(), token: None, events: None, is_known: false }
     }
 
     /// What the answer to an execute says. It names the run in any case, also one that waits in line.
     pub(super) fn of(answered: Answered) -> Result<Self, Failure> {
         match answered {
-            Answered::Events(Stream { events, run: Some(run), token }) => Ok(Self { run, token, events: Some(events) }),
+            Answered::Events(Stream { events, run: Some(run), token }) => {
+                Ok(Self { run, token, events: Some(events), is_known: true })
+            }
             Answered::Value(answer) => {
                 let run = text(&answer, "execution_id")?.to_owned();
                 let token = answer.get("result_token").and_then(Value::as_str).map(str::to_owned);
-                Ok(Self { run, token, events: None })
+                Ok(Self { run, token, events: None, is_known: true })
             }
             Answered::Events(Stream { run: None, .. }) | Answered::Nothing => {
                 Err(Failure::Unfit("the server does not say which run it began".to_owned()))
@@ -111,13 +117,24 @@ impl Wait {
         self.until.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
     }
 
+    /// How long one read may take.
+    fn patience(&self) -> Duration {
+        self.left() + REST
+    }
+
     /// Follows the run to its end. Whoever leaves before that is told how to come back.
     pub(super) fn follow(&self, server: &Server, output: Output, begun: Begun) -> Result<(), Failure> {
-        let Begun { run, token, events } = begun;
-        let seen = Seen { streams: self.streams && output.is_for_people(), ..Seen::default() };
+        let Begun { run, token, events, is_known } = begun;
+        let streams = self.streams && output.is_for_people();
+        let mut seen = Seen { streams, known: is_known, ..Seen::default() };
         let run = Followed { server, run: &run, token: token.as_deref() };
-        let ended = self.to_the_end(&run, output, events, seen);
-        if let Err(Failure::Unreachable { .. } | Failure::Refused(_)) = &ended {
+        let ended = self.to_the_end(&run, output, events, &mut seen);
+        let may_go_on = match &ended {
+            Err(Failure::Unreachable { .. }) => true,
+            Err(Failure::Refused(_)) => seen.known,
+            Ok(()) | Err(_) => false,
+        };
+        if may_go_on {
             let run = plain(run.run);
             tell(&format!("run {run} may well go on; `fairway executions wait {run}` takes up the wait"));
         }
@@ -125,23 +142,27 @@ impl Wait {
     }
 
     /// A stream that is cut is taken up again where it was, also after the end of the run: what was written of an answer is
-    /// all of it, or the whole answer is written anew.
+    /// all of it, or the whole answer is written anew. What is told does not depend on whether a look at the run or the last
+    /// event came first.
     fn to_the_end(
         &self,
         run: &Followed<'_>,
         output: Output,
         mut events: Option<Events>,
-        mut seen: Seen,
+        seen: &mut Seen,
     ) -> Result<(), Failure> {
         let mut tries = TRIES;
         loop {
             if let Some(events) = events.take() {
-                self.listen(run, events, &mut seen)?;
+                match self.listen(run, events, seen)? {
+                    Listened::ToItsEnd => {}
+                    Listened::InVain => tries = tries.min(1),
+                }
             }
             let is_over = self.is_over();
-            match run.look(&mut seen)? {
+            match run.look(seen, self.patience())? {
                 Look::Ended(found) => {
-                    if !seen.is_cut() || tries == 0 {
+                    if !seen.misses() || tries == 0 {
                         return seen.show(output, &found);
                     }
                     tries -= 1;
@@ -155,7 +176,7 @@ impl Wait {
                 Look::GoesOn | Look::Unseen(_) => {}
             }
             thread::sleep(PAUSE.min(self.left()));
-            events = match run.server.follow(run.run, seen.last.as_deref(), run.token) {
+            events = match run.server.follow(run.run, seen.last.as_deref(), run.token, self.patience()) {
                 Ok(Answered::Events(stream)) => Some(stream.events),
                 Ok(Answered::Nothing) => {
                     seen.ended = true;
@@ -172,20 +193,41 @@ impl Wait {
 
     /// Notes events until no more come, or none will: while an answer waits for a review its stream stays open and tells
     /// nothing, for days perhaps.
-    fn listen(&self, run: &Followed<'_>, events: Events, seen: &mut Seen) -> Result<(), Failure> {
+    ///
+    /// Where the run is over and the last event was not heard, the rest is on its way: it is heard for another silence, also
+    /// when the time is over.
+    fn listen(&self, run: &Followed<'_>, events: Events, seen: &mut Seen) -> Result<Listened, Failure> {
         let events = events.listened().map_err(|cause| Failure::Io { path: PathBuf::from("threads"), cause })?;
+        seen.listens = true;
         loop {
-            match events.within(SILENCE.min(self.left()))? {
-                Heard::Event(event) => seen.note(&event)?,
-                Heard::End => return Ok(()),
-                Heard::Silence if self.is_over() => return Ok(()),
-                Heard::Silence => match run.look(seen)? {
-                    Look::Ended(_) | Look::Reviewed => return Ok(()),
-                    Look::GoesOn | Look::Unseen(_) => {}
+            let silence = if seen.over { SILENCE } else { SILENCE.min(self.left()) };
+            match events.within(silence)? {
+                Heard::Event(event) => {
+                    seen.note(&event)?;
+                    if self.is_over() && !seen.over && !seen.ended {
+                        return Ok(Listened::ToItsEnd);
+                    }
+                }
+                Heard::End => return Ok(Listened::ToItsEnd),
+                Heard::Silence if seen.over => return Ok(Listened::InVain),
+                Heard::Silence if self.is_over() => return Ok(Listened::ToItsEnd),
+                Heard::Silence => match run.look(seen, self.patience())? {
+                    Look::Reviewed => return Ok(Listened::ToItsEnd),
+                    Look::GoesOn if self.is_over() => return Err(run.goes_on()),
+                    Look::Unseen(failure) if self.is_over() => return Err(failure),
+                    Look::Ended(_) | Look::GoesOn | Look::Unseen(_) => {}
                 },
             }
         }
     }
+}
+
+/// How the listening to a stream ended.
+enum Listened {
+    /// The stream ended or was cut, or nobody need listen any more.
+    ToItsEnd,
+    /// The run is over, and the stream, still open, does not say so.
+    InVain,
 }
 
 /// A run, and where and how it is read.
@@ -196,8 +238,8 @@ struct Followed<'f> {
 }
 
 impl Followed<'_> {
-    fn look(&self, seen: &mut Seen) -> Result<Look, Failure> {
-        let found = match self.server.run(self.run, self.token) {
+    fn look(&self, seen: &mut Seen, patience: Duration) -> Result<Look, Failure> {
+        let found = match self.server.run(self.run, self.token, patience) {
             Ok(found) => found,
             Err(failure) => {
                 let unseen = failure.passing(self.server.address())?;
@@ -208,7 +250,10 @@ impl Followed<'_> {
         seen.find(&found);
         Ok(match status(&found) {
             // What nobody knows may still be settled, by a person alone.
-            Some(status) if status.is_final() || status == Status::Unknown => Look::Ended(Box::new(found)),
+            Some(status) if status.is_final() || status == Status::Unknown => {
+                seen.over = true;
+                Look::Ended(Box::new(found))
+            }
             Some(Status::AwaitingReview) => Look::Reviewed,
             Some(_) | None => Look::GoesOn,
         })
@@ -244,6 +289,12 @@ fn leave_on_interrupt(run: Arc<Mutex<Option<String>>>) -> Result<(), Failure> {
 struct Seen {
     /// Whether the answer is written as it is made.
     streams: bool,
+    /// Whether the run is there: it was begun for whoever waits, or was seen.
+    known: bool,
+    /// Whether its events were listened to.
+    listens: bool,
+    /// Whether a look at the run found that it is over.
+    over: bool,
     /// The number of the last event.
     last: Option<String>,
     /// Whether a part of the answer was written already.
@@ -269,7 +320,13 @@ impl Seen {
             }
             "execution.started" => tell(&format!("run {} started", plain(word("execution_id")))),
             "step.started" if is_watched() || self.streams => tell(&format!("step {} ...", plain(word("step_id")))),
-            "step.completed" => tell(&format!("step {} done", plain(word("step_id")))),
+            "step.completed" => {
+                let step = plain(word("step_id"));
+                match word("error_code") {
+                    "" => tell(&format!("step {step} done")),
+                    code => tell(&format!("step {step} failed: {}", plain(code))),
+                }
+            }
             // What the end says is told when the run itself is read.
             "execution.completed" | "execution.failed" => self.ended = true,
             // Kinds that came later mean nothing here.
@@ -280,6 +337,7 @@ impl Seen {
 
     /// What a look at the run tells whoever waits: once, as waiting in line can take long.
     fn find(&mut self, run: &Value) {
+        self.known = true;
         if std::mem::take(&mut self.lost) {
             tell("the server answers again");
         }
@@ -293,6 +351,11 @@ impl Seen {
         if !std::mem::replace(&mut self.lost, true) {
             tell(&format!("the server does not answer; run {} may well go on: looking again", plain(run)));
         }
+    }
+
+    /// Whether there are events that were not heard and would be told.
+    const fn misses(&self) -> bool {
+        (self.streams || self.listens) && !self.ended
     }
 
     /// Whether a part of an answer was written that need not be all of it.

@@ -1,6 +1,6 @@
 //! What happens in a run, as it is told: server-sent events, read one by one.
 
-use super::Server;
+use super::{PATIENCE, Server};
 use crate::failure::Failure;
 use serde_json::Value;
 use std::{
@@ -85,7 +85,7 @@ impl Server {
     pub(crate) fn post_for_events(&self, path: &[&str], key: &str, body: &Value) -> Result<Answered, Failure> {
         let url = self.url(path, &[])?;
         let headers = [("Accept", "text/event-stream"), ("Idempotency-Key", key)];
-        self.streamed(self.request(&Method::POST, &url, &headers)?.map(|()| body.to_string()))
+        self.streamed(self.request(&Method::POST, &url, &headers)?.map(|()| body.to_string()), DEAD)
     }
 
     /// Posts a body for a place in line, as [`Server::post_once`] does.
@@ -94,26 +94,51 @@ impl Server {
     }
 
     /// The events of a run behind the one that was seen last.
-    pub(crate) fn follow(&self, run: &str, seen: Option<&str>, token: Option<&str>) -> Result<Answered, Failure> {
+    /// Nothing may come for as long as the patience says, and never for longer than a line that moves says nothing.
+    pub(crate) fn follow(
+        &self,
+        run: &str,
+        seen: Option<&str>,
+        token: Option<&str>,
+        patience: Duration,
+    ) -> Result<Answered, Failure> {
         let url = self.url(&["executions", run, "events"], &[])?;
         let mut headers = vec![("Accept", "text/event-stream")];
         headers.extend(seen.map(|seen| ("Last-Event-ID", seen)));
         headers.extend(token.map(|token| (RESULT_TOKEN, token)));
-        self.streamed(self.request(&Method::GET, &url, &headers)?)
+        self.streamed(self.request(&Method::GET, &url, &headers)?, patience)
     }
 
-    /// A run, as whoever holds its token may read it.
-    pub(crate) fn run(&self, run: &str, token: Option<&str>) -> Result<Value, Failure> {
+    /// A run, as whoever holds its token may read it, within the patience.
+    pub(crate) fn run(&self, run: &str, token: Option<&str>, patience: Duration) -> Result<Value, Failure> {
         let url = self.url(&["executions", run], &[])?;
         let headers: Vec<_> = token.map(|token| (RESULT_TOKEN, token)).into_iter().collect();
-        let request = self.request(&Method::GET, &url, &headers)?;
-        let request = self.agent.configure_request(request).timeout_per_read(Some(DEAD)).build();
+        self.read_soon(self.request(&Method::GET, &url, &headers)?, patience)
+    }
+
+    /// A workload, whose form says what inputs mean; none when there is nothing to be seen. Whoever is about to begin a run
+    /// waits no longer for it than for a line that is dead.
+    pub(crate) fn form(&self, slug: &str) -> Result<Option<Value>, Failure> {
+        let url = self.url(&["workloads", "by-slug", slug], &[])?;
+        match self.read_soon(self.request(&Method::GET, &url, &[])?, DEAD) {
+            Err(Failure::Refused(refusal)) if refusal.status == 404 => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// An answer that is there within the patience, over a line that says something.
+    fn read_soon(&self, request: Request<()>, patience: Duration) -> Result<Value, Failure> {
+        let silence = Some(patience.min(DEAD));
+        let request = self.agent.configure_request(request).timeout_global(Some(patience.min(PATIENCE)));
+        let request = request.timeout_connect(silence).timeout_per_read(silence).build();
         self.read(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
     }
 
     /// Asks for events, for as long as the connection is alive: who waits for them says when that is over.
-    fn streamed<B: ureq::AsSendBody>(&self, request: Request<B>) -> Result<Answered, Failure> {
-        let request = self.agent.configure_request(request).timeout_global(None).timeout_per_read(Some(DEAD)).build();
+    fn streamed<B: ureq::AsSendBody>(&self, request: Request<B>, patience: Duration) -> Result<Answered, Failure> {
+        let silence = Some(patience.min(DEAD));
+        let request = self.agent.configure_request(request).timeout_global(None);
+        let request = request.timeout_connect(silence).timeout_per_read(silence).build();
         self.events_of(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
     }
 

@@ -72,6 +72,20 @@ fn texts_beside_a_manifest_are_part_of_its_content() {
     assert_eq!(terminal.done(&["asset", "check", manifest]), "valid\n");
     let said = terminal.done(&["prompt", "render", manifest, "--arg", "letter=Where is my parcel?"]);
     assert!(said.contains("Where is my parcel?"), "{said}");
+    // As an input of a run is read.
+    let letter = directory(&[("letter.txt", "Where are my\ntwo parcels?\n")]);
+    let read = format!("letter=@{}", shown(&letter.path().join("letter.txt")));
+    for (argument, input, expected) in [
+        (read.as_str(), "", "Where are my\ntwo parcels?"),
+        ("letter:=\"@home, 5\"", "", "@home, 5"),
+        ("letter=@-", "By pipe.\n", "By pipe."),
+    ] {
+        let said = piped(&["prompt", "render", manifest, "--arg", argument], input);
+        assert!(said.code == 0 && said.out.contains(expected), "{argument}: {}{}", said.out, said.err);
+    }
+    for wrong in ["letter", "letter:=nonsense"] {
+        assert_eq!(terminal.run(&["prompt", "render", manifest, "--arg", wrong]).code, 2, "{wrong}");
+    }
 
     let manifest = |texts: &str| {
         format!("kind: prompt_template\nslug: p\nowner_ref: team:x\ncontent: {{variables: []}}\ntexts: {texts}\n")

@@ -8,6 +8,7 @@
 )]
 
 mod ask;
+mod away;
 mod check;
 mod codes;
 mod corpus;

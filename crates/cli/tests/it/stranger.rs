@@ -1,4 +1,4 @@
-//! Servers that lose answers, cut streams, point elsewhere or say what a terminal would obey.
+//! Servers that lose answers, point elsewhere or say what a terminal would obey.
 
 use crate::{Came, Terminal, shown};
 use fairway_testkit::{FaultyEndpoint, Script};
@@ -8,27 +8,27 @@ use std::{
     process::Stdio,
 };
 
-const RUN: &str = "019a0000-0000-7000-8000-000000000001";
+pub(crate) const RUN: &str = "019a0000-0000-7000-8000-000000000001";
 
 /// Somebody who speaks to the endpoint, with a token.
-fn speaking_to(endpoint: &FaultyEndpoint) -> Terminal {
+pub(crate) fn speaking_to(endpoint: &FaultyEndpoint) -> Terminal {
     Terminal { server: Some(endpoint.url("")), ..Terminal::offline() }
 }
 
-fn event(id: u32, name: &str, data: &Value) -> String {
+pub(crate) fn event(id: u32, name: &str, data: &Value) -> String {
     format!("id: {id}\nevent: {name}\ndata: {data}\n\n")
 }
 
-fn delta(id: u32, text: &str) -> String {
+pub(crate) fn delta(id: u32, text: &str) -> String {
     event(id, "output.delta", &json!({ "step_id": "ask", "delta": text }))
 }
 
 /// The events of an execute: their answer says which run they are of before it tells one.
-fn begun(events: impl IntoIterator<Item = String>) -> Script {
+pub(crate) fn begun(events: impl IntoIterator<Item = String>) -> Script {
     Script::events(events).header("Content-Location", &format!("/v1/executions/{RUN}/events"))
 }
 
-fn run(status: &str, answer: &Value) -> Script {
+pub(crate) fn run(status: &str, answer: &Value) -> Script {
     Script::json(&json!({ "execution_id": RUN, "status": status, "queued_result": { "result": answer } }))
 }
 
@@ -115,124 +115,6 @@ async fn what_got_no_answer_is_sent_once_more_under_its_key() {
     endpoint.says(Script::reset());
     let came = terminal.run(&["executions", "cancel", RUN]);
     assert_eq!((came.code, endpoint.count() - before), (3, 2), "once more, and not for ever: {}", came.err);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_cut_is_taken_up_where_it_was() {
-    let endpoint = FaultyEndpoint::start().await;
-    let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
-    let whole = json!("Hello, world");
-    endpoint.says_in_turn([
-        begun([started.clone(), delta(2, "Hello, ")]).broken_off(),
-        // The run has ended meanwhile; what was written of its answer is not all of it.
-        run("completed", &whole),
-        Script::events([delta(3, "world"), event(4, "execution.completed", &json!({}))]),
-        run("completed", &whole),
-    ]);
-    let words = ["run", "w", "--env", "dev", "--stream"];
-    let came = speaking_to(&endpoint).run(&words);
-    assert_eq!((came.code, came.out.as_str()), (0, "Hello, world\n"), "{}", came.err);
-    let asked = endpoint.requests();
-    assert_eq!((asked[2].header("last-event-id"), asked.len()), (Some("2"), 4));
-
-    // The last event was seen by somebody who was cut off behind it.
-    endpoint.says_in_turn([
-        begun([started.clone(), delta(2, "Hello, world")]).broken_off(),
-        run("completed", &whole),
-        Script::status(204, ""),
-        run("completed", &whole),
-    ]);
-    let came = speaking_to(&endpoint).run(&words);
-    assert_eq!((came.code, came.out.as_str()), (0, "Hello, world\n"), "{}", came.err);
-
-    // Where no stream comes any more, the whole answer is written anew.
-    let mut scripts = vec![begun([started, delta(2, "Hello, ")]).broken_off()];
-    scripts.extend([run("completed", &whole), Script::reset()].iter().cycle().take(10).cloned());
-    scripts.push(run("completed", &whole));
-    endpoint.says_in_turn(scripts);
-    let came = speaking_to(&endpoint).run(&words);
-    assert_eq!((came.code, came.out.as_str()), (0, "Hello, \nHello, world\n"), "{}", came.err);
-    assert!(came.err.contains("the stream was cut"), "{}", came.err);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_silent_stream_hides_neither_a_review_nor_an_end() {
-    let endpoint = FaultyEndpoint::start().await;
-    let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
-    let silent = || begun([started.clone()]).hanging();
-    let words = ["run", "w", "--env", "dev", "--wait", "150s"];
-    let review = run("awaiting_review", &json!(null));
-    endpoint.says_in_turn([silent(), run("running", &json!(null)), review.clone(), review]);
-    let came = speaking_to(&endpoint).run(&words);
-    assert_eq!((came.code, endpoint.count()), (5, 4), "{}", came.err);
-    assert!(came.err.contains("the answer waits for a review"), "{}", came.err);
-
-    let ended = run("completed", &json!("done"));
-    endpoint.says_in_turn([silent(), ended.clone(), ended]);
-    let came = speaking_to(&endpoint).run(&words);
-    assert_eq!((came.code, came.out.as_str(), endpoint.count()), (0, "done\n", 7), "{}", came.err);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_known_before_anything_is_told_of_it() {
-    let endpoint = FaultyEndpoint::start().await;
-    let terminal = speaking_to(&endpoint);
-    let words = ["run", "w", "--env", "dev", "--wait", "2s"];
-    let queued = || run("queued", &json!(null));
-    let busy = json!({ "detail": { "error": "unavailable", "message": "Come back." }, "request_id": "r" }).to_string();
-    let refused = json!({ "detail": { "error": "unauthenticated", "message": "Who?" }, "request_id": "r" }).to_string();
-    for (then, code, says) in [
-        (vec![queued()], 5, "goes on; `fairway executions show"),
-        // The server goes and does not come back, or something else answers for it.
-        (vec![Script::reset()], 3, "takes up the wait"),
-        (vec![Script::status(503, &busy)], 3, "unavailable: Come back."),
-        (vec![Script::status(502, "<html>Bad gateway")], 3, "502 Bad Gateway"),
-        (vec![Script::status(401, &refused)], 1, "takes up the wait"),
-        // What stands in front of it says no, which more of it will not change.
-        (vec![Script::status(401, "<html>Who?")], 1, "401 Unauthorized"),
-        (vec![Script::status(403, "<html>No")], 1, "403 Forbidden"),
-        (vec![Script::status(404, "<html>Where?")], 1, "takes up the wait"),
-        (vec![Script::redirect("https://login.example.org/")], 1, "takes up the wait"),
-        // It comes back.
-        (vec![Script::reset(), Script::status(502, "<html>"), run("completed", &json!("done"))], 0, "answers again"),
-    ] {
-        let before = endpoint.count();
-        let scripts = [begun([]).broken_off()].into_iter().chain(then);
-        endpoint.says_in_turn(scripts);
-        let came = terminal.run(&words);
-        assert_eq!(came.code, code, "{says}: {}", came.err);
-        assert!(came.err.starts_with(&format!("run {RUN} is accepted\n")), "{}", came.err);
-        assert!(came.err.contains(says), "{says}: {}", came.err);
-        let last = came.err.lines().filter(|line| line.contains(RUN)).count();
-        assert!(last >= 2 || code == 0, "the last words name the run: {}", came.err);
-        let asked = endpoint.requests().split_off(before);
-        assert_eq!(asked.iter().filter(|asked| asked.method == "POST").count(), 1, "{says}");
-    }
-    // An answer that names no run is none of Fairway.
-    endpoint.says(Script::events([event(1, "execution.started", &json!({ "execution_id": RUN }))]).hanging());
-    let came = terminal.run(&words);
-    assert!(came.code == 1 && came.err.contains("does not say which run"), "{}", came.err);
-}
-
-/// A line that moves says something each 3 s. One that says nothing for 10 s is dead, although nobody closed it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_dead_line_is_left_and_the_stream_taken_up_where_it_was() {
-    let endpoint = FaultyEndpoint::start().await;
-    let started = event(7, "execution.started", &json!({ "execution_id": RUN }));
-    endpoint.says_in_turn([begun([started]).hanging(), run("running", &json!(null))]);
-    let terminal = speaking_to(&endpoint);
-    let mut command = terminal.command(&["run", "w", "--env", "dev", "--wait", "10m"]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let taken_up = loop {
-        let seen = endpoint.count();
-        if let Some(asked) = endpoint.requests().into_iter().find(|asked| asked.path.ends_with("/events")) {
-            break asked;
-        }
-        endpoint.asked(seen + 1).await;
-    };
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert_eq!((taken_up.method.as_str(), taken_up.header("last-event-id")), ("GET", Some("7")));
 }
 
 /// What stands in front of a server and answers for it says so by its status alone.

@@ -228,6 +228,27 @@ async fn a_login_is_that_of_the_commands_behind_it() {
 }
 
 #[test]
+fn a_profile_has_a_name_and_says_who_somebody_is_at_one_server() {
+    let terminal = Terminal::offline();
+    for name in ["", " ", "a\u{1b}[31m", "two\nlines", "\u{202e}ada"] {
+        let came = terminal.run(&["login", "--profile", name, "--unchecked"]);
+        assert!(came.code == 2 && !terminal.config().exists(), "{name:?}: {}", came.err);
+    }
+    let login = |words: &[&str]| {
+        terminal.done(&[&["login", "--unchecked", "--profile", "ada"][..], words].concat());
+        std::fs::read_to_string(terminal.config()).unwrap()
+    };
+    let who = ["--actor", "user:ada", "--tenant", "acme", "--workspace", "main", "--token", "a-token", "-o", "yaml"];
+    let here = ["--server", "https://one.example.org"];
+    login(&[&here[..], &who].concat());
+    let kept = login(&here);
+    assert!(["user:ada", "acme", "main", "a-token"].iter().all(|said| kept.contains(said)), "{kept}");
+    let kept = login(&["--server", "https://two.example.org"]);
+    assert!(["user:ada", "acme", "main", "a-token"].iter().all(|said| !kept.contains(said)), "{kept}");
+    assert!(kept.contains("https://two.example.org") && kept.contains("yaml"), "how to answer stays: {kept}");
+}
+
+#[test]
 fn help_completions_and_manual_pages_are_there() {
     let terminal = Terminal::offline();
     assert!(terminal.done(&["--help"]).contains("Exit codes"));

@@ -123,7 +123,7 @@ fn add_version(server: &Server, asset: &WantedAsset, asset_id: &str, known: &[Va
 }
 
 /// The label that the server gives to the next version.
-fn next_label(known: &[Value]) -> String {
+pub(in super::super) fn next_label(known: &[Value]) -> String {
     let counted = known.iter().filter_map(|version| word(version, "version_label").strip_prefix('v')?.parse().ok());
     format!("v{}", counted.max().unwrap_or(0_u64).saturating_add(1))
 }

@@ -93,6 +93,29 @@ async fn a_workload_is_changed_from_what_was_seen() {
     }
 }
 
+/// Of two who prune at once the second finds what it would archive archived, which is what it wanted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_somebody_else_archived_meanwhile_is_archived() {
+    for (state, code) in [("archived", 0), ("draft", 1)] {
+        let server = FaultyEndpoint::start().await;
+        let asset = json!({ "asset_id": RELEASE, "slug": "tone", "asset_kind": "skill", "lifecycle_state": "active", "ownership_tier": "workspace", "workspace_id": WORKSPACE });
+        let detail = json!({ "error": "invalid_transition", "message": "m", "current_state": state });
+        let refused = json!({ "detail": detail, "request_id": WORKSPACE }).to_string();
+        server.says_in_turn(vec![
+            Script::json(&json!([asset])),
+            Script::json(&json!([workload("W", "2026-01-01T00:00:00Z")])),
+            Script::json(&json!({ "truncated": false, "releases": [], "via": [] })),
+            Script::status(409, &refused),
+        ]);
+        let files = directory(&[("workloads/w.yaml", &format!("{WORKLOAD}name: W\n"))]);
+        let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
+        let came = terminal.run(&["sync", "apply", shown(files.path()), "--workspace", WORKSPACE, "--prune"]);
+        assert_eq!(came.code, code, "{state}: {}", came.err);
+        let last = server.requests().into_iter().next_back().unwrap();
+        assert!(last.method == "POST" && !came.err.contains("archived tone"), "{state}: {}", came.err);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_draft_is_completed_as_it_was_seen() {
     let files = [
