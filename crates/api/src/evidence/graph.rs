@@ -6,7 +6,7 @@ use super::{
 };
 use fairway_domain::evidence::{
     EvidenceRecord,
-    graph::{BoundAsset, Graph, Node},
+    graph::{Graph, Node, UsedAsset},
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -71,7 +71,7 @@ struct EdgeView {
 }
 
 impl AssetSection {
-    fn of(asset: &BoundAsset<'_>) -> Self {
+    fn of(asset: &UsedAsset<'_>) -> Self {
         Self {
             asset_slug: asset.slug.to_owned(),
             asset_kind: asset.kind.to_owned(),

@@ -19,7 +19,7 @@ pub enum Node<'r> {
     /// A version that the release binds in a role.
     Binding(&'r ChainBinding),
     /// The asset that such a version is of, or one that a bound content refers to.
-    Asset(BoundAsset<'r>),
+    Asset(UsedAsset<'r>),
     /// A decision that was taken for the run.
     PolicyDecision(&'r DecisionRow),
     /// Something that a decision imposed.
@@ -34,7 +34,7 @@ pub enum Node<'r> {
 
 /// An asset that a run went by.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BoundAsset<'r> {
+pub struct UsedAsset<'r> {
     /// Its slug, unique in a tenant.
     pub slug: &'r str,
     /// Its kind.
@@ -195,11 +195,11 @@ impl<'r> Graph<'r> {
 }
 
 /// The assets of a chain by their slugs.
-fn assets(chain: &Chain) -> BTreeMap<&str, BoundAsset<'_>> {
+fn assets(chain: &Chain) -> BTreeMap<&str, UsedAsset<'_>> {
     let mut assets = BTreeMap::new();
     for named in chain.bindings.iter().chain(&chain.references) {
         let (slug, kind) = (named.asset_slug.as_str(), named.role.as_str());
-        let asset = assets.entry(slug).or_insert_with(|| BoundAsset { slug, kind, versions: BTreeSet::new() });
+        let asset = assets.entry(slug).or_insert_with(|| UsedAsset { slug, kind, versions: BTreeSet::new() });
         asset.versions.insert(named.asset_version_id);
     }
     assets
