@@ -8,7 +8,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, Language, MOST_AT_ONCE, PreparedGateway,
+    CodeGateway, CodeRequest, CodeResult, GatewayFailure, GivenUp, LONGEST, Language, MOST_AT_ONCE, PreparedGateway,
     ScriptFailure,
 };
 use nix::{
@@ -111,6 +111,11 @@ impl Default for Embedded {
 impl CodeGateway for Embedded {
     fn name(&self) -> &'static str {
         "embedded"
+    }
+
+    /// Its child goes with whoever waits for it.
+    fn when_given_up(&self) -> GivenUp {
+        GivenUp::Ends
     }
 
     /// Starts a child where a place is free. Where none is, the script waits for one when it comes.

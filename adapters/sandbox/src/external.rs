@@ -3,7 +3,8 @@
 use crate::wire::{Answer, MOST_ANSWER};
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, GatewayFailure, LONGEST, Language, MEMORY, MOST_OUTPUT, PreparedGateway,
+    CodeGateway, CodeRequest, CodeResult, GatewayFailure, GivenUp, LONGEST, Language, MEMORY, MOST_OUTPUT,
+    PreparedGateway,
 };
 use fairway_domain::secret::Secret;
 use fairway_egress::{
@@ -88,6 +89,10 @@ impl External {
 impl CodeGateway for External {
     fn name(&self) -> &'static str {
         "external"
+    }
+
+    fn when_given_up(&self) -> GivenUp {
+        GivenUp::MayGoOn
     }
 
     fn prepare(&self, _: Language) -> Box<dyn PreparedGateway> {

@@ -179,7 +179,12 @@ fn told<'js>(error: &CaughtError<'js>, of: Part, own: &EngineErrors<'js>, said: 
             let line = format!("{}: {message}\n{}", name.as_deref().unwrap_or("Error"), stack.trim_end());
             (message, line)
         }
-        CaughtError::Value(_) | CaughtError::Error(_) => (String::new(), error.to_string()),
+        // Never by what the engine says of it, which has addresses of the process in it.
+        CaughtError::Value(value) => {
+            let word = spelled(value.ctx(), value.clone()).unwrap_or_default();
+            (String::new(), format!("Uncaught {word}"))
+        }
+        CaughtError::Error(_) => (String::new(), error.to_string()),
     };
     said.end(line.trim_end());
     if matches!(error, CaughtError::Value(value) if value.is_null()) {

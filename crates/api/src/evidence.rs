@@ -37,6 +37,8 @@ pub(crate) struct FlatEvidenceView {
     release: ReleaseSection,
     workload: WorkloadSection,
     bindings: Vec<BindingSection>,
+    /// What the bound contents refer to, such as what a prompt includes: each version once.
+    references: Vec<ReferenceSection>,
     /// The strictest of the run; of equally strict ones the last.
     policy_decision: DecisionSection,
     obligations: Vec<ObligationSection>,
@@ -87,6 +89,14 @@ struct WorkloadSection {
 #[derive(Serialize, ToSchema)]
 struct BindingSection {
     role: String,
+    asset_version_id: Uuid,
+    asset_slug: String,
+}
+
+/// A version that a bound content refers to, directly or through another.
+#[derive(Serialize, ToSchema)]
+struct ReferenceSection {
+    asset_kind: String,
     asset_version_id: Uuid,
     asset_slug: String,
 }
@@ -198,6 +208,16 @@ impl BindingSection {
     }
 }
 
+impl ReferenceSection {
+    fn of(reference: &ChainBinding) -> Self {
+        Self {
+            asset_kind: reference.role.clone(),
+            asset_version_id: reference.asset_version_id.uuid(),
+            asset_slug: reference.asset_slug.clone(),
+        }
+    }
+}
+
 impl DecisionSection {
     fn of(decision: &DecisionRow) -> Self {
         Self {
@@ -263,6 +283,7 @@ impl FlatEvidenceView {
             release: ReleaseSection::of(&chain.release),
             workload: WorkloadSection::of(&chain.workload),
             bindings: chain.bindings.iter().map(BindingSection::of).collect(),
+            references: chain.references.iter().map(ReferenceSection::of).collect(),
             policy_decision: DecisionSection::of(decision),
             obligations: record.obligations().iter().map(ObligationSection::of).collect(),
             retrieval_events: record.retrievals.iter().map(|one| RetrievalSection::of(one, record)).collect(),

@@ -202,6 +202,7 @@ pub(crate) struct QueuedResult {
     result: Value,
     /// What a script said; left out where the run is none.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String)]
     stdout: Option<String>,
     #[schema(format = DateTime)]
     result_at: String,

@@ -174,7 +174,11 @@ impl Node {
         // What tells bindings from the assets that they are of is the role.
         let names = if kind == "binding" { &["role"] } else { NAMES.as_slice() };
         let named = names.iter().find_map(|name| data.get(*name)?.as_str());
-        let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let one = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let shown = |value: &Value| match value.as_array() {
+            Some(several) => several.iter().map(one).collect::<Vec<_>>().join(", "),
+            None => one(value),
+        };
         let members = data.as_object().into_iter().flatten();
         Self {
             kind,

@@ -3,6 +3,7 @@
 use crate::text::{brief, plain};
 use serde_json::Value;
 use std::{fmt, io, path::PathBuf, process::ExitCode};
+use ureq::http::StatusCode;
 
 /// Why a command ends without having done its work.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,14 @@ pub(crate) enum Failure {
         server: String,
         /// What happened, in the words of the system.
         cause: String,
+    },
+    /// Something in front of the server, or another server, said what a further try will not change.
+    #[error("{server} cannot be reached: what answers there with {status} does not speak as Fairway does")]
+    Foreign {
+        /// The address.
+        server: String,
+        /// What it said.
+        status: StatusCode,
     },
     /// The command cannot be meant like this.
     #[error("{0}")]
@@ -58,7 +67,7 @@ impl Failure {
         ExitCode::from(match self {
             Self::Refused(_) | Self::Files(_) | Self::Unfit(_) | Self::Io { .. } => 1,
             Self::Usage(_) | Self::Differs => 2,
-            Self::Unreachable { .. } => 3,
+            Self::Unreachable { .. } | Self::Foreign { .. } => 3,
             Self::StillRunning { .. } | Self::Unsettled | Self::Unheard => 5,
         })
     }
@@ -72,13 +81,17 @@ impl Failure {
     /// starts just now, or stands in front of a server that does not answer.
     ///
     /// # Errors
-    /// What will be the same in a moment.
+    /// What will be the same in a moment. Of something in front of the server that is a refusal like one of the server: it can be
+    /// reached, and says no.
     pub(crate) fn passing(self, server: &str) -> Result<Self, Self> {
         match self {
-            Self::Refused(refusal) if refusal.status == 429 || refusal.status >= 500 => {
+            Self::Refused(refusal) if is_passing(refusal.status) => {
                 Ok(Self::Unreachable { server: server.to_owned(), cause: refusal.to_string() })
             }
             unseen @ Self::Unreachable { .. } => Ok(unseen),
+            foreign @ Self::Foreign { status, .. } => {
+                Err(Self::Refused(Box::new(Refusal::bare(status.as_u16(), foreign.to_string()))))
+            }
             settled @ (Self::Refused(_)
             | Self::Usage(_)
             | Self::Files(_)
@@ -95,6 +108,11 @@ impl Failure {
     pub(crate) fn file(finding: Finding) -> Self {
         Self::Files(vec![finding])
     }
+}
+
+/// Whether who answers so is too busy, or stands in front of a server that is away.
+pub(crate) const fn is_passing(status: u16) -> bool {
+    status == 429 || status >= 500
 }
 
 fn lines(findings: &[Finding]) -> String {
@@ -118,6 +136,11 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
+    /// What says nothing but a status.
+    fn bare(status: u16, message: String) -> Self {
+        Self { status, code: format!("http_{status}"), message, request_id: None, detail: Value::Null }
+    }
+
     /// Reads the body of an answer.
     pub(crate) fn of(status: u16, body: &Value) -> Self {
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
                 Failure::Files(_) => failure.to_string(),
                 Failure::Refused(_)
                 | Failure::Unreachable { .. }
+                | Failure::Foreign { .. }
                 | Failure::Usage(_)
                 | Failure::Unfit(_)
                 | Failure::StillRunning { .. }

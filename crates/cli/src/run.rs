@@ -1,5 +1,6 @@
 //! Running a workload: its inputs, the wait for its end, and its answer.
 
+mod ask;
 mod input;
 mod wait;
 
@@ -10,6 +11,7 @@ use crate::{
     session::Session,
     text::plain,
 };
+use ask::Asking;
 use clap::{Args, builder::PossibleValuesParser};
 use fairway_domain::release::lane::Lane;
 use input::Given;
@@ -45,6 +47,9 @@ pub(crate) struct Arguments {
     /// Leave at once, and print the id of the run
     #[arg(long, conflicts_with_all = ["wait", "stream"])]
     no_wait: bool,
+    /// Ask under this key, which an earlier attempt named: the run that it began is found, and none is begun twice
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
     #[command(flatten)]
     patience: Patience,
 }
@@ -52,9 +57,10 @@ pub(crate) struct Arguments {
 /// How long to wait, and what to show meanwhile.
 #[derive(Args)]
 pub(crate) struct Patience {
-    /// How long to wait for the end, such as 90s, 10m or 1h; the run goes on in any case
-    #[arg(long, value_name = "TIME", default_value = "600s", value_parser = duration)]
-    wait: Duration,
+    /// How long to wait for the end, such as 90s, 10m or 1h, and for a server that is away; 600s of a server that answers where it
+    /// is not said. The run goes on in any case
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    wait: Option<Duration>,
     /// Write the answer as it is made
     #[arg(long)]
     stream: bool,
@@ -69,17 +75,16 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
         members.insert("lane".to_owned(), json!(lane));
     }
     let path = ["workloads", "by-slug", &arguments.slug, "execute"];
+    let key = arguments.idempotency_key.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     if arguments.no_wait {
-        let queued = server.post_in_line(&path, &body)?;
+        let queued = Asking::under(&key, || server.post_in_line(&path, &key, &body)).once()?;
         return if output.is_for_people() { say(text(&queued, "execution_id")?) } else { output.one(&queued) };
     }
     let wait = Wait::of(&arguments.patience).with_interrupts()?;
-    let key = uuid::Uuid::new_v4().to_string();
-    let ask = || Begun::of(server.post_for_events(&path, &key, &body)?);
-    // Under the same key, the same run is found again where the answer was lost.
-    let begun = match ask() {
-        Err(Failure::Unreachable { .. }) => ask(),
-        begun => begun,
+    let asking = Asking::under(&key, || Begun::of(server.post_for_events(&path, &key, &body)?));
+    let begun = match arguments.patience.wait {
+        Some(_) => asking.until(&wait, server.address()),
+        None => asking.twice(),
     }?;
     wait.note(&begun.run);
     tell(&format!("run {} is accepted", plain(&begun.run)));

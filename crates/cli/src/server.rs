@@ -4,7 +4,7 @@ pub(crate) mod events;
 
 pub(crate) use ureq::http::Method;
 
-use crate::failure::{Failure, Refusal};
+use crate::failure::{Failure, Refusal, is_passing};
 use rustls::crypto::aws_lc_rs;
 use serde_json::Value;
 use std::{
@@ -171,12 +171,7 @@ impl Server {
     /// Posts a body and gives the resource of the answer. The request has a key of its own, so that it may be sent again
     /// where nobody knows whether it arrived.
     pub(crate) fn post(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
-        self.post_with(path, body, &[])
-    }
-
-    /// The same with more headers.
-    fn post_with(&self, path: &[&str], body: &Value, headers: &[(&str, &str)]) -> Result<Value, Failure> {
-        self.post_keyed(path, body, &uuid::Uuid::new_v4().to_string(), headers)
+        self.post_keyed(path, body, &uuid::Uuid::new_v4().to_string(), &[])
     }
 
     /// Posts a body under a key that says what is asked for: who asks for it a second time, in whichever process, gets what
@@ -267,6 +262,9 @@ impl Server {
                 Err(Failure::Refused(Box::new(Refusal::of(status.as_u16(), &value))))
             }
             Some(_) | None if status.is_success() => Err(self.strange()),
+            Some(_) | None if !is_passing(status.as_u16()) => {
+                Err(Failure::Foreign { server: self.address().to_owned(), status })
+            }
             Some(_) | None => {
                 let cause = format!("what answers there with {status} does not speak as Fairway does");
                 Err(Failure::Unreachable { server: self.address().to_owned(), cause })

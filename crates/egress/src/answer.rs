@@ -63,10 +63,13 @@ impl Answer {
         }))
     }
 
-    /// Whether the bytes are what they are, and not to be unpacked first.
+    /// Whether the bytes are what they are, and not to be unpacked first. A header that names nothing says so too.
     fn is_plain(&self) -> bool {
         let mut codings = self.headers().get_all(CONTENT_ENCODING).iter();
-        codings.all(|coding| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(PLAIN.as_bytes()))
+        codings.all(|coding| {
+            let coding = coding.as_bytes().trim_ascii();
+            coding.is_empty() || coding.eq_ignore_ascii_case(PLAIN.as_bytes())
+        })
     }
 
     /// All of the body.

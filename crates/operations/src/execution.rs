@@ -11,6 +11,7 @@ mod follow;
 pub(crate) mod live;
 mod outward;
 pub mod plan;
+mod reception;
 mod recovery;
 mod remember;
 mod review;

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, GatewayFailure, Language, PreparedGateway, Script,
+    CodeGateway, CodeRequest, CodeResult, GatewayFailure, GivenUp, Language, PreparedGateway, Script,
 };
 use serde_json::Value;
 use std::sync::{
@@ -84,6 +84,11 @@ impl StubGateway {
 impl CodeGateway for StubGateway {
     fn name(&self) -> &'static str {
         "stub"
+    }
+
+    /// As one of somebody else.
+    fn when_given_up(&self) -> GivenUp {
+        GivenUp::MayGoOn
     }
 
     fn prepare(&self, _: Language) -> Box<dyn PreparedGateway> {

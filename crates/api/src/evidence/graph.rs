@@ -6,10 +6,11 @@ use super::{
 };
 use fairway_domain::evidence::{
     EvidenceRecord,
-    graph::{Graph, Node},
+    graph::{BoundAsset, Graph, Node},
 };
 use serde::Serialize;
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 /// The governance chain of one execution as nodes and edges.
 #[derive(Serialize, ToSchema)]
@@ -55,6 +56,9 @@ struct AssetSection {
     asset_slug: String,
     /// Its kind, which is the role of what is bound.
     asset_kind: String,
+    /// Every version of it that the run went by, the oldest first: those that a `binding` names, and those that a bound
+    /// content refers to, which the flat form has under `references`.
+    asset_version_ids: Vec<Uuid>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -64,6 +68,16 @@ struct EdgeView {
     target: String,
     /// `executed_under`, `belongs_to`, `binds`, `governed_by`, `requires`, `retrieved`, `produced` or `approved_by`.
     relationship: &'static str,
+}
+
+impl AssetSection {
+    fn of(asset: &BoundAsset<'_>) -> Self {
+        Self {
+            asset_slug: asset.slug.to_owned(),
+            asset_kind: asset.kind.to_owned(),
+            asset_version_ids: asset.versions.iter().map(|version| version.uuid()).collect(),
+        }
+    }
 }
 
 impl GraphEvidenceView {
@@ -90,9 +104,7 @@ fn data(node: &Node<'_>, record: &EvidenceRecord) -> NodeData {
         Node::Release(release) => NodeData::Release(ReleaseSection::of(release)),
         Node::Workload(workload) => NodeData::Workload(WorkloadSection::of(workload)),
         Node::Binding(binding) => NodeData::Binding(BindingSection::of(binding)),
-        Node::Asset(binding) => {
-            NodeData::Asset(AssetSection { asset_slug: binding.asset_slug.clone(), asset_kind: binding.role.clone() })
-        }
+        Node::Asset(asset) => NodeData::Asset(AssetSection::of(asset)),
         Node::PolicyDecision(decision) => NodeData::PolicyDecision(DecisionSection::of(decision)),
         Node::Obligation(owed) => NodeData::Obligation(ObligationSection::of(owed)),
         Node::RetrievalEvent(retrieval) => NodeData::RetrievalEvent(RetrievalSection::of(retrieval, record)),

@@ -24,6 +24,7 @@ use fairway_domain::{
     json::{self, JsonRefusal},
 };
 use futures_util::{StreamExt as _, future::LocalBoxFuture};
+use names::Found;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, IgnoredAny},
@@ -104,7 +105,8 @@ impl<T: DeserializeOwned, const LIMIT: usize> Body<T, LIMIT> {
 }
 
 /// A body that holds none of the names that its route does not let itself be told. One that does is refused with 422
-/// `forbidden_field`, which repeats nothing of it, before anything else is looked at in it.
+/// `forbidden_field`, which repeats nothing of it, before anything else is looked at in it. So is one with more names than
+/// anybody looks at, unless it is one that nobody reads.
 #[derive(Debug)]
 pub struct Untold<T>(pub Body<T>);
 
@@ -116,13 +118,18 @@ impl<T: DeserializeOwned + Names> FromRequest for Untold<T> {
         let (arrived, request) = (arrived(request, payload, ONE_MEBIBYTE), request.clone());
         Box::pin(async move {
             let bytes = arrived.await?;
-            if names::hold::<T>(&bytes) {
-                let message = "who asks, for whom and how is not said here";
-                return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "forbidden_field", message));
+            match names::find::<T>(&bytes) {
+                Found::Nothing => Body::read(bytes, &request).map(Self),
+                Found::Forbidden => Err(told()),
+                Found::TooMany => Err(json::read(&bytes).map_or_else(unread, |_| told())),
             }
-            Body::read(bytes, &request).map(Self)
         })
     }
+}
+
+fn told() -> ApiError {
+    let message = "who asks, for whom and how is not said here";
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "forbidden_field", message)
 }
 
 /// The bytes of a body within bounds.

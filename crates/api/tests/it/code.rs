@@ -12,7 +12,11 @@ use fairway_testkit::{
 };
 use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 const HELLO: &str = "print('hello')\nresult = 1 + 1";
 
@@ -218,6 +222,30 @@ async fn nobody_says_in_whose_name_a_script_runs() {
     let mut says = body("main");
     says["code"] = json!("{\"actor\": null}");
     app.post("/v1/runtime/code", says).await.expect(200);
+}
+
+/// A body is searched by the thread that serves others too: not for longer than a request could be meant well, and what was
+/// not searched is not heard.
+#[tokio::test]
+async fn names_without_end_are_not_searched() {
+    let gateway = StubGateway::quiet();
+    let app = app(&gateway).await;
+    let plain = body("main").to_string();
+    let with = |name: &dyn Fn(usize) -> String, count: usize| {
+        let members: String = (0..count).map(|index| format!(",{:?}:0", name(index))).collect();
+        app.post("/v1/runtime/code", Value::Null)
+            .bytes("application/json", format!("{}{members}}}", plain.trim_end_matches('}')))
+    };
+    with(&|index| format!("0{index:04}{}", "bB".repeat(112)), 8).await.refused(422, "validation_error");
+    with(&|index| format!("0{index:04}{}", "bB".repeat(112)), 4_000).await.refused(422, "forbidden_field");
+    with(&|index| format!("{index:04}{}", "\u{fdfa}".repeat(72)), 4_000).await.refused(422, "forbidden_field");
+    with(&|index| if index < 4_000 { format!("n{index}") } else { "actor".into() }, 4_001)
+        .await
+        .refused(422, "forbidden_field");
+    with(&|index| format!("n{index}"), 90_000).await.refused(413, "payload_too_large");
+    // Twice the same name is no JSON.
+    with(&|_| "n".repeat(200), 4_000).await.refused(400, "malformed_json");
+    assert_eq!(gateway.count(), 0);
 }
 
 #[tokio::test]
@@ -487,16 +515,81 @@ async fn a_script_is_stopped_like_every_run_and_owes_what_a_policy_imposes() {
     assert_eq!((&given["result"], &given["stdout"]), (&json!("ada@example.com"), &json!("grace@example.com\n")));
 }
 
-/// A script has its five seconds and no longer than its run.
+/// A run has its time, also where its script waits at a gateway. What somebody else was handed may go on there.
 #[tokio::test]
-async fn a_script_ends_with_the_deadline_of_its_run() {
+async fn a_deadline_leaves_unknown_what_somebody_else_was_handed() {
     let gateway = StubGateway::new(Gateways::Holds);
     let app = TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_EXECUTION_DEADLINE", "1s").start().await;
     app.active_workload("main").await;
-    let cut = script(&app).await.expect(200);
-    assert_eq!((&cut["status"], &cut["error"]["code"]), (&json!("failed"), &json!("deadline_exceeded")));
-    let read = app.get(path(&cut["execution_id"], "")).await.expect(200);
-    assert_eq!((&read["outcome"], gateway.count()), (&json!("timeout"), 1));
+    let detail = script(&app).await.refused(504, "gateway_timeout");
+    let read = app.get(path(&detail["execution_id"], "")).await.expect(200);
+    assert_eq!((&read["outcome"], gateway.count()), (&json!("unknown"), 1));
+    settle(&app, &detail["execution_id"], "failure").await.expect(200);
+}
+
+/// R4, contract 12: a client that goes away does not end its run, whenever it goes.
+#[tokio::test]
+async fn clients_that_are_gone_leave_no_run_behind_that_nobody_runs() {
+    let gateway = StubGateway::quiet();
+    let app = app(&gateway).await;
+    let sent = body("main").to_string();
+    let head = format!(
+        "POST /v1/runtime/code HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        app.address(),
+        sent.len()
+    );
+    for millis in (0..10).cycle().take(100) {
+        let mut stream = TcpStream::connect(app.address()).await.unwrap();
+        // What is closed is reset, which a server learns of while it works.
+        stream.set_zero_linger().unwrap();
+        stream.write_all(format!("{head}{sent}").as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+    let owner = app.database().owner().await.unwrap();
+    let under_way = "SELECT count(*) FILTER (WHERE finished_at IS NULL), count(*) FILTER (WHERE status = 'completed'),
+        count(*) FROM execution";
+    let since = Instant::now();
+    let (completed, all) = loop {
+        let row = owner.query_one(under_way, &[]).await.unwrap();
+        let (open, completed, all): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        if open == 0 && all > 0 {
+            break (completed, all);
+        }
+        assert!(since.elapsed() < Duration::from_secs(10), "{open} of {all} are run by nobody");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!((completed, usize::try_from(all).unwrap()), (all, gateway.count()));
+}
+
+/// Whoever prints and then fails is not told past the person who has to look.
+#[tokio::test]
+async fn what_a_failing_script_printed_waits_for_nobody_and_is_told_to_nobody() {
+    let failed = Err(ScriptFailure::Error);
+    let gateway = StubGateway::new(Gateways::Answers(Ok(CodeResult { result: failed, stdout: "canary".to_owned() })));
+    let app = TestApp::builder().gateway(gateway.clone()).start().await;
+    let rules = json!([{
+        "id": "look", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "watched",
+        "obligations": ["human_review"],
+    }]);
+    let policy = app.given().policy_of("looked-at", rules).await;
+    app.given().active_under("main", policy).await;
+    let answer = script(&app).await;
+    let id = answer.expect(200)["execution_id"].clone();
+    let read = app.get(path(&id, "")).await;
+    assert_eq!(read.expect(200)["status"], "failed");
+    assert!(!answer.text().contains("canary") && !read.text().contains("canary"), "{answer} {read}");
+}
+
+/// Replays are answered from what is stored, also while all places are taken, and take none.
+#[tokio::test]
+async fn a_replay_takes_no_place() {
+    let gateway = StubGateway::new(gives(json!(2), ""));
+    let app = app(&gateway).await;
+    script(&app).key("k").await.expect(200);
+    let (prepared, _) = gateway.prepared();
+    let again = script(&app).key("k").await;
+    assert_eq!((again.status, again.header("idempotency-replayed")), (200, Some("true")));
+    assert_eq!(gateway.prepared(), (prepared, 0), "nobody is made ready for what is over");
 }
 
 #[tokio::test]

@@ -143,19 +143,85 @@ async fn what_a_bound_content_refers_to_is_bound_as_well() {
     ];
     let workload = given.active_with("main", versions).await;
     // A version that is newer than the release is no part of what it ran with.
-    given.next_version(&tone.asset_id, json!({ "name": "n", "description": "d", "body": "Be long." })).await;
+    let newer =
+        given.next_version(&tone.asset_id, json!({ "name": "n", "description": "d", "body": "Be long." })).await;
     let answer = run(&app, &workload).await.expect(200);
     let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
     let graph = app.get(format!("{path}?format=graph")).await.expect(200);
     let nodes = graph["nodes"].as_array().unwrap();
     let included: Vec<&Value> = nodes.iter().filter(|node| node["data"]["asset_slug"] == "tone").collect();
-    let data = json!({ "asset_slug": "tone", "asset_kind": "skill" });
+    let data = json!({ "asset_slug": "tone", "asset_kind": "skill", "asset_version_ids": [tone.asset_version_id] });
     assert_eq!(included, [&json!({ "id": "asset:tone", "type": "asset", "data": data })], "once, and no binding");
     let release = format!("release:{}", workload.release_id);
     let edge = json!({ "source": release, "target": "asset:tone", "relationship": "binds" });
     assert_eq!(graph["edges"].as_array().unwrap().iter().filter(|known| **known == edge).count(), 1);
     let flat = app.get(path).await.expect(200);
     assert_eq!(flat["bindings"].as_array().unwrap().len(), 3, "what has a role in the release is bound by it alone");
+    let said = json!([{ "asset_kind": "skill", "asset_slug": "tone", "asset_version_id": tone.asset_version_id }]);
+    assert_eq!(flat["references"], said, "once, though the prompt names it twice");
+    assert!(!graph.to_string().contains(&newer) && !flat.to_string().contains(&newer));
+}
+
+/// Two versions of one asset are two texts, and which of them the model was sent is what evidence is read for.
+#[tokio::test]
+async fn every_version_of_an_asset_is_there() {
+    let provider = StubProvider::new(Behaviour::Answers(SAID.to_owned()));
+    let app = TestApp::builder().provider(provider).start().await;
+    let given = app.given();
+    let skill = |body: &str| json!({ "name": "n", "description": "d", "body": body });
+    let tone = given.version("skill", "tone", skill("Be brief.")).await;
+    let longer = given.next_version(&tone.asset_id, skill("Be long.")).await;
+    let bound = given.version("skill", "manners", skill("Be kind.")).await;
+    let included = given.next_version(&bound.asset_id, skill("Be polite.")).await;
+    let outer = json!({
+        "system_prompt": "@asset-ref:tone @asset-ref:tone@v1 @asset-ref:manners Sort: $arg:ticket",
+        "variables": [{ "name": "ticket", "type": "string" }],
+    });
+    let (model, policy) = (given.model_policy("model").await, given.policy("policy").await);
+    let outer = given.version("prompt_template", "outer", outer).await;
+    let workload = given.active_with("main", vec![outer.clone(), model, policy, bound.clone()]).await;
+    let answer = run(&app, &workload).await.expect(200);
+    let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
+
+    let graph = app.get(format!("{path}?format=graph")).await.expect(200);
+    let nodes = graph["nodes"].as_array().unwrap();
+    let asset = |slug: &str| {
+        let id = format!("asset:{slug}");
+        let found: Vec<&Value> = nodes.iter().filter(|node| node["id"] == id).collect();
+        assert_eq!(found.len(), 1, "an asset is one, however many versions: {found:?}");
+        assert_eq!(found[0]["type"], "asset");
+        found[0]["data"]["asset_version_ids"].clone()
+    };
+    assert_eq!(asset("tone"), json!([tone.asset_version_id, longer]), "one named by its label, one left open");
+    assert_eq!(asset("manners"), json!([bound.asset_version_id, included]), "one bound, another included");
+    assert_eq!(asset("outer"), json!([outer.asset_version_id]));
+    let bindings: Vec<&Value> = nodes.iter().filter(|node| node["type"] == "binding").collect();
+    assert_eq!(bindings.len(), 4, "{bindings:?}");
+    let of_manners: Vec<&Value> =
+        bindings.into_iter().filter(|node| node["data"]["asset_slug"] == "manners").map(|node| &node["data"]).collect();
+    let role = json!({ "role": "skill", "asset_slug": "manners", "asset_version_id": bound.asset_version_id });
+    assert_eq!(of_manners, [&role], "a version that is only included has no role");
+
+    let flat = app.get(&path).await.expect(200);
+    let named = |section: &str| -> BTreeSet<(String, String)> {
+        let word = |item: &Value, name: &str| item[name].as_str().unwrap().to_owned();
+        let items = flat[section].as_array().unwrap();
+        let named: BTreeSet<_> =
+            items.iter().map(|item| (word(item, "asset_slug"), word(item, "asset_version_id"))).collect();
+        assert_eq!(named.len(), items.len(), "{section}: a version twice: {items:?}");
+        named
+    };
+    let expected = [("tone", &tone.asset_version_id), ("tone", &longer), ("manners", &included)];
+    assert_eq!(named("references"), expected.map(|(slug, id)| (slug.to_owned(), id.clone())).into());
+    // What the graph says of assets is what the sections say of versions.
+    let mut told = named("bindings");
+    told.extend(named("references"));
+    let assets = nodes.iter().filter(|node| node["type"] == "asset").flat_map(|node| {
+        let slug = node["data"]["asset_slug"].as_str().unwrap();
+        let versions = node["data"]["asset_version_ids"].as_array().unwrap();
+        versions.iter().map(move |version| (slug.to_owned(), version.as_str().unwrap().to_owned()))
+    });
+    assert_eq!(assets.collect::<BTreeSet<_>>(), told);
 }
 
 #[tokio::test]

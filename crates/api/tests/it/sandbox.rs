@@ -193,6 +193,19 @@ async fn an_error_about_a_long_line_is_told_short() {
     assert_eq!((result, stdout.len()), (Err(Error), MOST_OUTPUT - 4));
 }
 
+/// What is thrown and is no error is told as the language spells it: the engine's own words have addresses in them.
+#[tokio::test]
+async fn what_is_thrown_is_spelled() {
+    for (code, told) in [
+        ("throw 'plain'", "Uncaught plain\n"),
+        ("throw { a: 1 }", "Uncaught {\"a\":1}\n"),
+        ("throw Symbol('x')", "Uncaught Symbol(x)\n"),
+        ("throw 7", "Uncaught 7\n"),
+    ] {
+        assert_eq!(run(JS, code).await, CodeResult { result: Err(Error), stdout: told.to_owned() }, "{code}");
+    }
+}
+
 #[tokio::test]
 async fn no_script_goes_on_for_ever() {
     for (language, code) in [

@@ -264,6 +264,7 @@ async fn from_an_empty_database_to_the_evidence() {
         "execution",
         "obligations",
         "policy_decision",
+        "references",
         "release",
         "retrieval_events",
         "workload",
@@ -304,6 +305,7 @@ async fn from_an_empty_database_to_the_evidence() {
     moment(&decision["evaluated_at"]);
     assert_eq!(evidence["obligations"], json!([]));
     assert_eq!(evidence["retrieval_events"], json!([]));
+    assert_eq!(evidence["references"], json!([]), "nothing that is bound refers to anything");
     let artifact = &evidence["evidence_artifacts"][0];
     assert_eq!(members(artifact), ["artifact_id", "artifact_kind", "created_at", "storage_ref"]);
     let stored = format!("evidence/{execution_id}/{}/", artifact["artifact_id"].as_str().unwrap());

@@ -8,7 +8,8 @@ fn graph() -> Graph {
         "nodes": [
             { "id": "e", "type": "execution", "data": { "execution_id": "e", "status": "completed" } },
             { "id": "r", "type": "release", "data": { "environment": "dev" } },
-            { "id": "a", "type": "asset", "data": { "asset_slug": "prompt", "asset_kind": "prompt_template" } },
+            { "id": "a", "type": "asset", "data": {
+                "asset_slug": "prompt", "asset_kind": "prompt_template", "asset_version_ids": ["v-1", "<v-2>"] } },
             { "id": "b", "type": "binding", "data": { "asset_slug": "prompt", "role": "prompt_template" } },
             { "id": "w", "type": "workload", "data": { "slug": hostile, "owner_ref": "team:<b>x</b>" } },
         ],
@@ -31,6 +32,7 @@ fn nothing_that_somebody_wrote_becomes_part_of_the_page() {
     assert!(page.contains("default-src 'none'"), "a browser fetches nothing for it");
     assert!(!page.contains("src=") && !page.contains("href="), "{page}");
     assert_eq!(page.matches("<rect").count(), 5);
+    assert!(page.contains("<th scope=\"row\">asset_version_ids</th><td>v-1, &lt;v-2&gt;</td>"), "{page}");
     assert_eq!(page.matches("<path").count(), 4, "an edge to nothing is not drawn");
     assert_eq!(page.matches("<path class=\"dashed\"").count(), 1, "a binding stands at its asset");
 }

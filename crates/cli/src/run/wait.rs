@@ -25,6 +25,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// How long is waited where nobody says it.
+const UNSAID: Duration = Duration::from_secs(600);
 /// Between a stream that was cut and the next.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long a stream may tell nothing before the run itself is looked at.
@@ -92,7 +94,7 @@ enum Look {
 
 impl Wait {
     pub(super) fn of(patience: &Patience) -> Self {
-        Self { until: Instant::now() + patience.wait, streams: patience.stream, run: Arc::default() }
+        Self { until: Instant::now() + patience.wait.unwrap_or(UNSAID), streams: patience.stream, run: Arc::default() }
     }
 
     /// The same, which Ctrl-C ends; the run is left alone.
@@ -106,12 +108,12 @@ impl Wait {
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some(run.to_owned());
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         Instant::now() >= self.until
     }
 
     /// How long is left; never nothing, as that would be no limit.
-    fn left(&self) -> Duration {
+    pub(super) fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
     }
 

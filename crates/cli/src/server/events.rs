@@ -88,9 +88,9 @@ impl Server {
         self.streamed(self.request(&Method::POST, &url, &headers)?.map(|()| body.to_string()), DEAD)
     }
 
-    /// Posts a body for a place in line, as [`Server::post`] does.
-    pub(crate) fn post_in_line(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
-        self.post_with(path, body, &[("Prefer", "respond-async")])
+    /// Posts a body for a place in line, as [`Server::post_once`] does.
+    pub(crate) fn post_in_line(&self, path: &[&str], key: &str, body: &Value) -> Result<Value, Failure> {
+        self.post_keyed(path, body, key, &[("Prefer", "respond-async")])
     }
 
     /// The events of a run behind the one that was seen last.

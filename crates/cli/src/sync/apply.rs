@@ -7,7 +7,7 @@ use super::{
     directory::Directory,
     estate::Estate,
     manifest::WorkloadManifest,
-    plan::{Plan, RestAction, WorkloadAction, WorkloadStep, differing_fields, stale},
+    plan::{Plan, RestAction, Unmanaged, WorkloadAction, WorkloadStep, differing_fields, stale},
 };
 use crate::{
     failure::Failure,
@@ -15,6 +15,8 @@ use crate::{
     server::{Server, text, word},
 };
 use asset::ensure;
+pub(super) use asset::next_label;
+use fairway_domain::asset::Lifecycle;
 use release::draft;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -45,8 +47,7 @@ pub(super) fn apply(
         releases.push(release);
     }
     for rest in plan.unmanaged.iter().filter(|rest| rest.action == RestAction::Archive) {
-        server.post(&["assets", &rest.asset_id, "archive"], &json!({ "workspace_id": server.workspace()? }))?;
-        tell(&format!("archived {}", rest.slug));
+        put_away(server, rest)?;
     }
     let assets: Vec<Value> = plan
         .assets
@@ -70,6 +71,20 @@ pub(super) fn apply(
         &releases,
         &[("WORKLOAD", "/workload"), ("ENVIRONMENT", "/environment"), ("RELEASE", "/release_id"), ("STATE", "/state")],
     )
+}
+
+/// Archives an asset. Whoever archived it meanwhile did what was wanted.
+fn put_away(server: &Server, rest: &Unmanaged) -> Result<(), Failure> {
+    match server.post(&["assets", &rest.asset_id, "archive"], &json!({ "workspace_id": server.workspace()? })) {
+        Err(Failure::Refused(refusal))
+            if refusal.code == "invalid_transition"
+                && word(&refusal.detail, "current_state") == Lifecycle::Archived.as_str() => {}
+        done => {
+            done?;
+            tell(&format!("archived {}", rest.slug));
+        }
+    }
+    Ok(())
 }
 
 fn workload(

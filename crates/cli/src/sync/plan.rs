@@ -1,6 +1,7 @@
 //! What would have to be done so that a server is as a directory says.
 
 mod asset;
+mod reference;
 mod release;
 mod rest;
 mod workload;
@@ -11,9 +12,10 @@ pub(super) use workload::{differing_fields, workload_step};
 
 use super::{Rest, directory::Directory, estate::Estate, manifest::BindingManifest};
 use crate::{failure::Failure, server::Server};
-use fairway_domain::asset::kind::AssetKind;
+use fairway_domain::{asset::kind::AssetKind, release::StateName};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 /// Everything that would be done. Two plans that are equal do the same to the same things.
 #[derive(Debug, Serialize)]
@@ -197,13 +199,15 @@ pub(super) fn stale(what: &str, outcome: &str) -> Failure {
 /// With everything of the directory that the server's state rules out.
 pub(super) fn plan(server: &Server, wanted: &Directory, estate: &Estate, rest: Rest) -> Result<Plan, Failure> {
     let mut findings = Vec::new();
-    for asset in &wanted.assets {
-        asset::ruled_out(asset, wanted, estate, &mut findings);
+    let assets: Vec<AssetStep> = wanted.assets.iter().map(|asset| asset_step(asset, estate)).collect();
+    let mut looking = reference::Looking::new(wanted, estate);
+    for (asset, step) in wanted.assets.iter().zip(&assets) {
+        asset::ruled_out(asset, (wanted, estate), &assets, &mut findings);
+        looking.at_version((asset, step), &mut findings);
     }
     for (workload, located) in &wanted.workloads {
         workload::ruled_out((workload, located), estate, &mut findings);
     }
-    let assets: Vec<AssetStep> = wanted.assets.iter().map(|asset| asset_step(asset, estate)).collect();
     let workloads = wanted.workloads.iter().map(|(workload, _)| workload_step(workload, estate)).collect();
     let mut releases = Vec::new();
     for (release, located) in &wanted.releases {
@@ -221,9 +225,16 @@ pub(super) fn plan(server: &Server, wanted: &Directory, estate: &Estate, rest: R
         if step.action != ReleaseAction::Keep {
             release::ruled_out((release, located), estate, &mut findings);
         }
+        // What is inside of a draft is settled when it is handed in, also where nothing of it has to be changed.
+        if step.action != ReleaseAction::Keep || step.state.as_deref() == Some(StateName::Draft.as_str()) {
+            looking.within((release, located), &mut findings);
+        }
         releases.push(step);
     }
     if !findings.is_empty() {
+        let mut told = BTreeSet::new();
+        // What gets a version and goes into a release was looked at twice.
+        findings.retain(|finding| told.insert(finding.clone()));
         return Err(Failure::Files(findings));
     }
     let unmanaged = match rest {

@@ -80,6 +80,11 @@ async fn a_run_is_known_before_anything_is_told_of_it() {
         (vec![Script::status(503, &busy)], 3, "unavailable: Come back."),
         (vec![Script::status(502, "<html>Bad gateway")], 3, "502 Bad Gateway"),
         (vec![Script::status(401, &refused)], 1, "takes up the wait"),
+        // What stands in front of it says no, which more of it will not change.
+        (vec![Script::status(401, "<html>Who?")], 1, "401 Unauthorized"),
+        (vec![Script::status(403, "<html>No")], 1, "403 Forbidden"),
+        (vec![Script::status(404, "<html>Where?")], 1, "takes up the wait"),
+        (vec![Script::redirect("https://login.example.org/")], 1, "takes up the wait"),
         // It comes back.
         (vec![Script::reset(), Script::status(502, "<html>"), run("completed", &json!("done"))], 0, "answers again"),
     ] {

@@ -7,6 +7,7 @@
     reason = "a test ends at the first surprise, helpers included"
 )]
 
+mod ask;
 mod away;
 mod check;
 mod codes;

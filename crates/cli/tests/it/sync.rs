@@ -5,6 +5,7 @@ mod included;
 mod meanwhile;
 mod prune;
 mod pull;
+mod referred;
 mod release;
 mod together;
 

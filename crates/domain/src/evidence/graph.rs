@@ -1,13 +1,14 @@
 //! Evidence as a graph: the same record, with who stands behind whom (spec: Evidence graph).
 
 use super::{
-    ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord, OwedObligation,
-    RetrievalRow,
+    ArtifactRow, Chain, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord,
+    OwedObligation, RetrievalRow,
 };
-use std::collections::BTreeSet;
+use crate::id::AssetVersionId;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One thing that stands behind a run, or the run itself.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Node<'r> {
     /// The run.
     Execution(&'r EvidenceRecord),
@@ -18,7 +19,7 @@ pub enum Node<'r> {
     /// A version that the release binds in a role.
     Binding(&'r ChainBinding),
     /// The asset that such a version is of, or one that a bound content refers to.
-    Asset(&'r ChainBinding),
+    Asset(BoundAsset<'r>),
     /// A decision that was taken for the run.
     PolicyDecision(&'r DecisionRow),
     /// Something that a decision imposed.
@@ -29,6 +30,17 @@ pub enum Node<'r> {
     EvidenceArtifact(&'r ArtifactRow),
     /// A verdict on the release.
     Approval(&'r ChainApproval),
+}
+
+/// An asset that a run went by.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BoundAsset<'r> {
+    /// Its slug, unique in a tenant.
+    pub slug: &'r str,
+    /// Its kind.
+    pub kind: &'r str,
+    /// Every version of it that the run went by, bound or referred to, the oldest first.
+    pub versions: BTreeSet<AssetVersionId>,
 }
 
 impl Node<'_> {
@@ -58,8 +70,7 @@ impl Node<'_> {
             Self::Release(release) => format!("{name}:{}", release.release_id),
             Self::Workload(workload) => format!("{name}:{}", workload.workload_id),
             Self::Binding(binding) => format!("{name}:{}:{}", binding.role, binding.asset_version_id),
-            // Slugs of assets are unique in a tenant.
-            Self::Asset(binding) => format!("{name}:{}", binding.asset_slug),
+            Self::Asset(asset) => format!("{name}:{}", asset.slug),
             Self::PolicyDecision(decision) => format!("{name}:{}", decision.decision_id),
             Self::Obligation(obligation) => format!("{name}:{}", obligation.name),
             Self::RetrievalEvent(retrieval) => format!("{name}:{}", retrieval.artifact_id),
@@ -133,52 +144,63 @@ impl<'r> Graph<'r> {
     pub fn of(record: &'r EvidenceRecord, owed: &'r [OwedObligation]) -> Self {
         let (run, release) = (Node::Execution(record), Node::Release(&record.chain.release));
         let workload = Node::Workload(&record.chain.workload);
-        let mut graph = Self { nodes: vec![run, release, workload], edges: Vec::new() };
-        graph.join(run, release, Relationship::ExecutedUnder);
-        graph.join(release, workload, Relationship::BelongsTo);
-        let mut assets = BTreeSet::new();
+        let mut graph = Self { nodes: vec![run.clone(), release.clone(), workload.clone()], edges: Vec::new() };
+        graph.join(&run, &release, Relationship::ExecutedUnder);
+        graph.join(&release, &workload, Relationship::BelongsTo);
+        // An asset may be bound in more than one role and referred to in more than one version, and is still one: it
+        // stands where it is named first.
+        let mut assets = assets(&record.chain);
         for binding in &record.chain.bindings {
             graph.nodes.push(Node::Binding(binding));
-            // An asset may be bound in more than one role, and is still one.
-            if assets.insert(&binding.asset_slug) {
-                graph.nodes.push(Node::Asset(binding));
-                graph.join(release, Node::Asset(binding), Relationship::Binds);
+            if let Some(asset) = assets.remove(binding.asset_slug.as_str()) {
+                graph.add(&release, Node::Asset(asset), Relationship::Binds);
             }
         }
         // What the bound contents refer to is settled with them, and bound as they are.
         for reference in &record.chain.references {
-            if assets.insert(&reference.asset_slug) {
-                graph.add(release, Node::Asset(reference), Relationship::Binds);
+            if let Some(asset) = assets.remove(reference.asset_slug.as_str()) {
+                graph.add(&release, Node::Asset(asset), Relationship::Binds);
             }
         }
         for decision in &record.decisions {
-            graph.add(run, Node::PolicyDecision(decision), Relationship::GovernedBy);
+            graph.add(&run, Node::PolicyDecision(decision), Relationship::GovernedBy);
         }
         for obligation in owed {
             graph.nodes.push(Node::Obligation(obligation));
             let imposed_by = |decision: &&DecisionRow| obligation.decisions.contains(&decision.decision_id);
             for decision in record.decisions.iter().filter(imposed_by) {
-                graph.join(Node::PolicyDecision(decision), Node::Obligation(obligation), Relationship::Requires);
+                graph.join(&Node::PolicyDecision(decision), &Node::Obligation(obligation), Relationship::Requires);
             }
         }
         for retrieval in &record.retrievals {
-            graph.add(run, Node::RetrievalEvent(retrieval), Relationship::Retrieved);
+            graph.add(&run, Node::RetrievalEvent(retrieval), Relationship::Retrieved);
         }
         for artifact in &record.artifacts {
-            graph.add(run, Node::EvidenceArtifact(artifact), Relationship::Produced);
+            graph.add(&run, Node::EvidenceArtifact(artifact), Relationship::Produced);
         }
         for approval in &record.chain.approvals {
-            graph.add(release, Node::Approval(approval), Relationship::ApprovedBy);
+            graph.add(&release, Node::Approval(approval), Relationship::ApprovedBy);
         }
         graph
     }
 
-    fn add(&mut self, from: Node<'r>, to: Node<'r>, relationship: Relationship) {
+    fn add(&mut self, from: &Node<'r>, to: Node<'r>, relationship: Relationship) {
+        self.join(from, &to, relationship);
         self.nodes.push(to);
-        self.join(from, to, relationship);
     }
 
-    fn join(&mut self, from: Node<'r>, to: Node<'r>, relationship: Relationship) {
+    fn join(&mut self, from: &Node<'r>, to: &Node<'r>, relationship: Relationship) {
         self.edges.push(Edge { source: from.id(), target: to.id(), relationship });
     }
+}
+
+/// The assets of a chain by their slugs.
+fn assets(chain: &Chain) -> BTreeMap<&str, BoundAsset<'_>> {
+    let mut assets = BTreeMap::new();
+    for named in chain.bindings.iter().chain(&chain.references) {
+        let (slug, kind) = (named.asset_slug.as_str(), named.role.as_str());
+        let asset = assets.entry(slug).or_insert_with(|| BoundAsset { slug, kind, versions: BTreeSet::new() });
+        asset.versions.insert(named.asset_version_id);
+    }
+    assets
 }

@@ -192,9 +192,31 @@ impl GatewayFailure {
 pub trait CodeGateway: Send + Sync {
     /// What it is called in evidence.
     fn name(&self) -> &'static str;
+    /// What becomes of a script that was handed over and is given up on before its end.
+    fn when_given_up(&self) -> GivenUp;
     /// Makes ready for one script of this language, and waits for nothing. Nobody is handed anything yet, and whoever drops
     /// what comes leaves nothing behind.
     fn prepare(&self, language: Language) -> Box<dyn PreparedGateway>;
+}
+
+/// What becomes of a script whose gateway nobody listens to any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GivenUp {
+    /// It ends with that.
+    Ends,
+    /// It may go on, and nobody knows how it comes out.
+    MayGoOn,
+}
+
+impl GivenUp {
+    /// What came of a script whose run has no time left.
+    #[must_use]
+    pub const fn overdue(self) -> Came {
+        match self {
+            Self::Ends => Came::Cut(Cut::Overdue),
+            Self::MayGoOn => Came::Answered(Err(GatewayFailure::TimedOut)),
+        }
+    }
 }
 
 /// A gateway that is ready for one script, and for no second one.
@@ -245,7 +267,10 @@ impl RanScript<'_> {
             }
             Came::Answered(Ok(CodeResult { result: Err(failure), stdout })) => {
                 let error = RunError::new(failure.code(), &failure.to_string());
-                (Status::Failed, Outcome::Failure, Some(error), Some((Value::Null, said(stdout))))
+                // What a run that failed printed is nobody's to look at, so where somebody has to it is not told.
+                let reviewed = decision.obligations.contains(&Obligation::HumanReview);
+                let output = (!reviewed).then(|| (Value::Null, said(stdout)));
+                (Status::Failed, Outcome::Failure, Some(error), output)
             }
             Came::Answered(Err(failure)) => {
                 let (status, outcome) = failure.end();

@@ -69,6 +69,8 @@ async fn encoded_answers_are_not_read() {
         ("Content-Encoding: identity, gzip\r\n", Err(EgressError::Encoded)),
         ("Content-Encoding: identity\r\nContent-Encoding: deflate\r\n", Err(EgressError::Encoded)),
         ("Content-Encoding: Identity\r\n", Ok(2)),
+        ("Content-Encoding: \r\n", Ok(2)),
+        ("Content-Encoding:\r\nContent-Encoding: gzip\r\n", Err(EgressError::Encoded)),
         ("", Ok(2)),
     ] {
         let text = format!("HTTP/1.1 200 OK\r\n{header}Content-Length: 2\r\nConnection: close\r\n\r\nok");

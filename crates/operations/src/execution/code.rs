@@ -13,7 +13,7 @@ use fairway_domain::{
     execution::{
         Outcome, Status,
         code::{Came, CodeRequest, GatewayFailure, MOST_AT_ONCE, PreparedGateway, RanScript, Script},
-        run::{Closed, Cut, Outside},
+        run::{Closed, Outside},
     },
     id::{TenantId, WorkspaceId},
     idempotency::RequestKey,
@@ -207,7 +207,7 @@ impl Running {
         let began = services.clock.now();
         let came = tokio::select! {
             in_time = timeout(self.time_left, gateway.run(request)) => {
-                in_time.map_or(Came::Cut(Cut::Overdue), Came::Answered)
+                in_time.map_or_else(|_| services.gateway.when_given_up().overdue(), Came::Answered)
             }
             cut = self.keep_lease(look) => Came::Cut(cut),
         };

@@ -35,7 +35,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, task::JoinHandle};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -66,6 +66,26 @@ pub(super) struct Running {
     pub(super) cancelled_by: OnceLock<ActorRef>,
 }
 
+/// A run that was begun here.
+pub(super) struct UnderWay {
+    /// The run as it was begun.
+    pub(super) accepted: Execution,
+    left: Arc<AtomicBool>,
+    running: JoinHandle<Ran>,
+}
+
+impl UnderWay {
+    /// Waits for the end within the wait budget; beyond, the answer is the run as it stands and the run goes on.
+    pub(super) async fn end(self, budget: Duration) -> Execution {
+        let in_time = tokio::time::timeout(budget, self.running).await;
+        self.left.store(true, Ordering::Relaxed);
+        match in_time {
+            Ok(Ok(Ran::Ended(execution))) => *execution,
+            Ok(Ok(Ran::Lost | Ran::Moved) | Err(_)) | Err(_) => Execution { status: Status::Queued, ..self.accepted },
+        }
+    }
+}
+
 /// What became of a run.
 pub(super) enum Ran {
     /// It ended, and that is stored.
@@ -84,25 +104,14 @@ enum Unended {
 
 impl Running {
     /// Runs in a task of its own, so that a client that goes away does not end it.
-    pub(super) fn spawn(self, work: Work, at_work: AtWork) -> tokio::task::JoinHandle<Ran> {
+    pub(super) fn begin(self, work: Work, at_work: AtWork) -> UnderWay {
+        let (accepted, left) = (as_accepted(&self.acceptance, Status::Running, None), Arc::clone(&self.left));
         let running = async move {
             let ran = self.run(work, &at_work.look).await;
             drop(at_work);
             ran
         };
-        tokio::spawn(running.in_current_span())
-    }
-
-    /// Waits for the end within the wait budget; beyond, the answer is the run as it stands and the run goes on.
-    pub(super) async fn wait(self, work: Work, budget: Duration, at_work: AtWork) -> Execution {
-        let under_way = as_accepted(&self.acceptance, Status::Queued, None);
-        let left = Arc::clone(&self.left);
-        let in_time = tokio::time::timeout(budget, self.spawn(work, at_work)).await;
-        left.store(true, Ordering::Relaxed);
-        match in_time {
-            Ok(Ok(Ran::Ended(execution))) => *execution,
-            Ok(Ok(Ran::Lost | Ran::Moved) | Err(_)) | Err(_) => under_way,
-        }
+        UnderWay { accepted, left, running: tokio::spawn(running.in_current_span()) }
     }
 
     /// Runs to the end and stores it.

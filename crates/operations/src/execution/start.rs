@@ -5,7 +5,8 @@ use super::{
     code::{Asks, Work},
     engine::{Came, DECISIONS, Keeping},
     plan::{EntryKey, KeptPlan},
-    run::{Running, as_accepted},
+    reception::{Received, Reception},
+    run::Running,
 };
 use crate::{
     Failure, Services,
@@ -18,7 +19,7 @@ use fairway_domain::{
     access::{ActorRef, Caller},
     evidence::RecordedDecision,
     execution::{
-        self, Acceptance, Admission, Execution, Guest, Payload, RunRef,
+        Acceptance, Admission, Execution, Guest, Payload, RunRef,
         dispatch::{Sender, Wanted},
         plan::RunFacts,
         ports::{Accepted, AcceptedOn, RuntimeEntry},
@@ -29,9 +30,8 @@ use fairway_domain::{
     policy,
     release::lane::Lane,
     share_link::{ResultToken, TokenRefusal},
-    signal::Signal,
     slug::Slug,
-    store::{CommitError, StoreError, StoreFault},
+    store::{StoreError, StoreFault},
     tenant::TenantScope,
     throttle::ClientAddress,
     workload::{Status, interface::AccessMode},
@@ -281,6 +281,10 @@ impl Services {
                 (Admission::Run { lease, lease_for, deadline_in }, Work::Steps)
             }
             (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Script { script, .. }) => {
+                // A run that is told again takes nobody's place.
+                if let Some(known) = self.known_run(scope, (caller, request), key).await? {
+                    return Ok(Some(known));
+                }
                 let work = match self.work(scope, script, key) {
                     Ok(work) => work,
                     Err(refusal) => return self.unless_known(scope, (caller, request), key, refusal).await,
@@ -317,64 +321,42 @@ impl Services {
             AcceptedOn { deployment: deployment.revision, workload: workload.revision, access: caller.access_revision };
         // Before it is stored: a word about it that comes between would be lost.
         let at_work = acceptance.admission.is_run_here().then(|| self.live.enter(scope, execution_id, lease));
-        let accepted = match self.stores.executions.accept(scope, &acceptance, on, key).await {
-            // The statement may have been committed although no answer came: look before saying anything.
-            Err(CommitError::Store(error)) => self.look_for(scope, execution_id, error).await?,
-            accepted => accepted?,
+        let followed = request.patience == Patience::Acceptance;
+        let running = Running {
+            services: self.clone(),
+            scope,
+            plan: Arc::<KeptPlan>::clone(&plan),
+            facts,
+            lease,
+            decision,
+            acceptance,
+            inputs: inputs.into_owned(),
+            input_digest,
+            time_left: self.settings.execution_deadline,
+            keeping: if followed { Keeping::Telling } else { Keeping::BeforeAsking },
+            came: Came::default(),
+            to_start: None,
+            left: Arc::default(),
+            cancelled_by: OnceLock::new(),
         };
-        match accepted {
-            Accepted::Moved => return Ok(None),
-            Accepted::KeyTaken => return self.known_run(scope, (caller, request), key).await,
-            Accepted::LineFull => return Err(RunRefusal::LineFull.into()),
-            Accepted::LinkClosed => {
-                let pass = pass.ok_or(Failure::Corrupt("a run without a link was refused for its link"))?;
-                return Err(self.closed_link(scope, workload, pass).await?.into());
-            }
-            Accepted::Yes => {}
-        }
+        let execution =
+            match (Reception { running, work, at_work, on, key: key.cloned() }.received().await?, request.patience) {
+                (Received::Moved, _) => return Ok(None),
+                (Received::KeyTaken, _) => return self.known_run(scope, (caller, request), key).await,
+                (Received::LineFull, _) => return Err(RunRefusal::LineFull.into()),
+                (Received::LinkClosed, _) => {
+                    let pass = pass.ok_or(Failure::Corrupt("a run without a link was refused for its link"))?;
+                    return Err(self.closed_link(scope, workload, pass).await?.into());
+                }
+                (Received::Denied(denied), _) => denied,
+                (Received::InLine(queued), Patience::Line | Patience::Acceptance) => queued,
+                (Received::InLine(queued), Patience::End(budget)) => {
+                    self.end_of(scope, queued, self.wait_budget(budget)).await
+                }
+                (Received::Here(run), Patience::Line | Patience::Acceptance) => run.accepted,
+                (Received::Here(run), Patience::End(budget)) => run.end(self.wait_budget(budget)).await,
+            };
         let in_line = request.patience == Patience::Line;
-        let execution = match (&acceptance.admission, at_work) {
-            (Admission::Deny(_), _) => {
-                self.wake.facts();
-                denied(&acceptance)
-            }
-            (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, None) => {
-                self.signal(Signal::Work);
-                let queued = as_accepted(&acceptance, execution::Status::Queued, None);
-                match request.patience {
-                    Patience::Line | Patience::Acceptance => queued,
-                    Patience::End(budget) => self.end_of(scope, queued, self.wait_budget(budget)).await,
-                }
-            }
-            (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, Some(at_work)) => {
-                let followed = request.patience == Patience::Acceptance;
-                let under_way = as_accepted(&acceptance, execution::Status::Running, None);
-                let running = Running {
-                    services: self.clone(),
-                    scope,
-                    plan: Arc::<KeptPlan>::clone(&plan),
-                    facts,
-                    lease,
-                    decision,
-                    acceptance,
-                    inputs: inputs.into_owned(),
-                    input_digest,
-                    time_left: self.settings.execution_deadline,
-                    keeping: if followed { Keeping::Telling } else { Keeping::BeforeAsking },
-                    came: Came::default(),
-                    to_start: None,
-                    left: Arc::default(),
-                    cancelled_by: OnceLock::new(),
-                };
-                match request.patience {
-                    Patience::End(budget) => running.wait(work, self.wait_budget(budget), at_work).await,
-                    Patience::Acceptance | Patience::Line => {
-                        drop(running.spawn(work, at_work));
-                        under_way
-                    }
-                }
-            }
-        };
         Ok(Some(Answer { execution, replayed: false, result_token, in_line }))
     }
 
@@ -438,7 +420,12 @@ impl Services {
 
     /// Whether a run was accepted by a statement that got no answer. If it is not there it may still come, so the
     /// caller is told its name either way.
-    async fn look_for(&self, scope: TenantScope, id: ExecutionId, error: StoreError) -> Result<Accepted, Failure> {
+    pub(super) async fn look_for(
+        &self,
+        scope: TenantScope,
+        id: ExecutionId,
+        error: StoreError,
+    ) -> Result<Accepted, Failure> {
         match (timeout(LOOK, self.stores.executions.find(scope, id)).await, error.fault) {
             (Ok(Ok(Some(_))), _) => Ok(Accepted::Yes),
             (Ok(Ok(None)), StoreFault::Broken) => Err(Failure::Store(error)),
@@ -468,9 +455,4 @@ const fn may_be_outdated(failure: &Failure) -> bool {
                     | RunRefusal::PrincipalNotBound
             )
     )
-}
-
-fn denied(acceptance: &Acceptance) -> Execution {
-    let ended = (execution::Outcome::Denied, acceptance.started_at);
-    as_accepted(acceptance, execution::Status::Denied, Some(ended))
 }

@@ -4,10 +4,10 @@
 //! takes every name as it comes.
 
 use serde::{
-    Deserialize, Deserializer,
-    de::{MapAccess, SeqAccess, Visitor},
+    Deserializer,
+    de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
 };
-use std::{borrow::Cow, fmt, marker::PhantomData};
+use std::{cell::Cell, fmt, marker::PhantomData};
 
 /// What a route does not let itself be told.
 pub trait Names {
@@ -15,70 +15,128 @@ pub trait Names {
     fn is_forbidden(name: &str) -> bool;
 }
 
-/// Whether a document holds a forbidden name. What is no JSON holds none: it is refused for that.
-pub(super) fn hold<T: Names>(bytes: &[u8]) -> bool {
-    serde_json::from_slice::<Held<T>>(bytes).is_ok_and(|held| held.any)
+/// Most bytes of names that are looked at in one document, each counted with one more: many times what a request that is
+/// meant well has, and little work for the thread that serves others besides.
+const MOST: usize = 4 << 10;
+
+/// What is known of the names of a document.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    /// None of them is forbidden. What is no JSON has none: it is refused for that.
+    Nothing,
+    /// One is forbidden.
+    Forbidden,
+    /// None of the first ones is, and there are more than anybody looks at.
+    TooMany,
 }
 
-struct Held<T> {
-    any: bool,
-    of: PhantomData<T>,
-}
-
-impl<'de, T: Names> Deserialize<'de> for Held<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Looking(PhantomData::<T>)).map(|any| Self { any, of: PhantomData })
+/// Looks for a forbidden name in a document, until there is one.
+pub(super) fn find<T: Names>(bytes: &[u8]) -> Found {
+    let search = Search::<T> { left: Cell::new(MOST), found: Cell::new(Found::Nothing), of: PhantomData };
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    match (&search).deserialize(&mut reader).and_then(|()| reader.end()) {
+        Ok(()) => search.found.get(),
+        Err(_) => Found::Nothing,
     }
 }
 
-struct Looking<T>(PhantomData<T>);
+struct Search<T> {
+    left: Cell<usize>,
+    found: Cell<Found>,
+    of: PhantomData<T>,
+}
 
-impl<'de, T: Names> Visitor<'de> for Looking<T> {
-    type Value = bool;
+impl<T: Names> Search<T> {
+    fn look(&self, name: &str) {
+        match self.found.get() {
+            Found::Nothing => match self.left.get().checked_sub(name.len().saturating_add(1)) {
+                Some(left) => {
+                    self.left.set(left);
+                    if T::is_forbidden(name) {
+                        self.found.set(Found::Forbidden);
+                    }
+                }
+                None => self.found.set(Found::TooMany),
+            },
+            // The rest is only read to its end, because what is no JSON is refused for that.
+            Found::Forbidden | Found::TooMany => {}
+        }
+    }
+}
+
+impl<'de, T: Names> DeserializeSeed<'de> for &Search<T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T: Names> Visitor<'de> for &Search<T> {
+    type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("JSON")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
-        let mut any = false;
-        while let Some(name) = map.next_key::<Cow<'_, str>>()? {
-            any |= T::is_forbidden(&name);
-            any |= map.next_value::<Held<T>>()?.any;
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while map.next_key_seed(Name(self))?.is_some() {
+            map.next_value_seed(self)?;
         }
-        Ok(any)
+        Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<bool, A::Error> {
-        let mut any = false;
-        while let Some(held) = items.next_element::<Held<T>>()? {
-            any |= held.any;
-        }
-        Ok(any)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(self)?.is_some() {}
+        Ok(())
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<bool, E> {
-        Ok(false)
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<bool, E> {
-        Ok(false)
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<bool, E> {
-        Ok(false)
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<bool, E> {
-        Ok(false)
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<bool, E> {
-        Ok(false)
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_unit<E>(self) -> Result<bool, E> {
-        Ok(false)
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// The name of a member, which nobody keeps.
+struct Name<'s, T>(&'s Search<T>);
+
+impl<'de, T: Names> DeserializeSeed<'de> for Name<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<T: Names> Visitor<'_> for Name<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<(), E> {
+        self.0.look(name);
+        Ok(())
     }
 }
 
@@ -86,10 +144,17 @@ impl<'de, T: Names> Visitor<'de> for Looking<T> {
 mod tests {
     use super::*;
 
+    thread_local! {
+        /// Names that were looked at, and their bytes.
+        static WORK: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    }
+
     struct Actor;
 
     impl Names for Actor {
         fn is_forbidden(name: &str) -> bool {
+            let (names, bytes) = WORK.get();
+            WORK.set((names + 1, bytes + name.len()));
             name == "actor"
         }
     }
@@ -106,12 +171,31 @@ mod tests {
             r#"{"a":[[{"actor":1}]]}"#,
             r#"[{"actor":1}]"#,
         ] {
-            assert!(hold::<Actor>(body.as_bytes()), "{body}");
+            assert_eq!(find::<Actor>(body.as_bytes()), Found::Forbidden, "{body}");
         }
         for body in
             [r#"{"a":"actor"}"#, r#"["actor"]"#, r#"{"a":1.5,"b":-1,"c":true,"d":null}"#, "{", r#"{"actor":1"#, ""]
         {
-            assert!(!hold::<Actor>(body.as_bytes()), "{body}");
+            assert_eq!(find::<Actor>(body.as_bytes()), Found::Nothing, "{body}");
         }
+    }
+
+    /// Whoever sends names without end makes work for everybody whom the same thread serves.
+    #[test]
+    fn few_names_are_looked_at_and_none_behind_the_first_that_is_forbidden() {
+        let found = |body: String| {
+            WORK.set((0, 0));
+            (find::<Actor>(body.as_bytes()), WORK.get())
+        };
+        let members = |name: &str, count: usize| vec![format!("{name:?}:0"); count].join(",");
+        let long = "0b".repeat(115);
+        assert_eq!(found(format!("{{{},\"actor\":0}}", members(&long, 17))), (Found::Forbidden, (18, 17 * 230 + 5)));
+        assert_eq!(found(format!("{{{},\"actor\":0}}", members(&long, 4_000))), (Found::TooMany, (17, 17 * 230)));
+        assert_eq!(found(format!("{{{}}}", members("", MOST))), (Found::Nothing, (MOST, 0)));
+        assert_eq!(found(format!("[{{{}}}]", members("", 90_000))), (Found::TooMany, (MOST, 0)));
+        assert_eq!(found(format!("[{}]", vec!["{\"\":0}"; 90_000].join(","))), (Found::TooMany, (MOST, 0)));
+        assert_eq!(found(format!("{{\"actor\":{{{}}}}}", members("actor", 90_000))), (Found::Forbidden, (1, 5)));
+        // It is read to its end all the same.
+        assert_eq!(found(format!("{{{}", members("", 90_000))), (Found::Nothing, (MOST, 0)));
     }
 }

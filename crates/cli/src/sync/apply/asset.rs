@@ -88,29 +88,42 @@ fn of_another(server: &Server, asset: &WantedAsset, refused: Failure) -> Result<
 }
 
 /// Adds a version behind those that are known, under the label that the server would give it. Whoever added one since took
-/// that label, so no two attempts make two versions of the same.
+/// that label, so no two attempts make two versions of the same. One with a name of its own takes no label: it is looked for
+/// before, where nothing is made behind it, and afterwards, where whoever applies is told of it.
 fn add_version(server: &Server, asset: &WantedAsset, asset_id: &str, known: &[Value]) -> Result<Version, Failure> {
     let (workspace, label) = (server.workspace()?, next_label(known));
+    let moved = || stale(&format!("asset {}", asset.slug), WHAT_STAYS);
+    let newest = |most| server.list_some(&["assets", asset_id, "versions"], &[("workspace_id", workspace)], most);
+    let same = |found: Option<Value>| {
+        let same = found.filter(|found| word(found, "checksum") == asset.checksum);
+        Version::of(&same.ok_or_else(moved)?)
+    };
+    let id = |version: Option<&Value>| version.map(|version| word(version, "asset_version_id").to_owned());
+    let seen = newest(1)?.into_iter().next();
+    if id(seen.as_ref()) != id(known.first()) {
+        return same(seen);
+    }
     let (path, body) = match &asset.flow_yaml {
         Some(yaml) => ("flows", json!({ "content_yaml": yaml, "version_label": label, "workspace_id": workspace })),
         None => ("assets", json!({ "content": asset.content, "version_label": label, "workspace_id": workspace })),
     };
     let made = match server.post(&[path, asset_id, "versions"], &body) {
         Err(refused) if refused.is_refusal("duplicate_version_label") => {
-            let query = [("workspace_id", workspace)];
-            let newest = server.list_some(&["assets", asset_id, "versions"], &query, 1)?.into_iter().next();
-            let same = newest.filter(|newest| word(newest, "checksum") == asset.checksum);
-            return Version::of(&same.ok_or_else(|| stale(&format!("asset {}", asset.slug), WHAT_STAYS))?);
+            return same(newest(1)?.into_iter().next());
         }
         made => made?,
     };
     let version = Version::of(&made)?;
     tell(&format!("made {} {} {}", asset.kind, asset.slug, version.label));
+    let now = newest(2)?;
+    if id(now.first()) != id(Some(&made)) || id(now.get(1)) != id(known.first()) {
+        return Err(moved());
+    }
     Ok(version)
 }
 
 /// The label that the server gives to the next version.
-fn next_label(known: &[Value]) -> String {
+pub(in super::super) fn next_label(known: &[Value]) -> String {
     let counted = known.iter().filter_map(|version| word(version, "version_label").strip_prefix('v')?.parse().ok());
     format!("v{}", counted.max().unwrap_or(0_u64).saturating_add(1))
 }

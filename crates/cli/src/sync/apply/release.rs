@@ -1,5 +1,7 @@
 //! Drafts that bind what is wanted.
 
+mod begin;
+
 use super::{
     super::{
         directory::Directory,
@@ -13,15 +15,12 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    output::tell,
     release,
     server::{Method, Server, text},
     text::plain,
 };
-use fairway_domain::{
-    asset::{canonical::Checksum, kind::AssetKind},
-    release::StateName,
-};
+use begin::Beginning;
+use fairway_domain::release::StateName;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,6 +55,7 @@ pub(super) fn draft(
         .iter()
         .map(|binding| choice(binding, (wanted, estate), versions).ok_or_else(gone))
         .collect::<Result<Vec<_>, _>>()?;
+    let mut begun = None;
     let release = match (&step.release_id, step.action) {
         (Some(id), ReleaseAction::Keep) => return answer(&server.get(&["releases", id], &[])?),
         (Some(id), ReleaseAction::Complete | ReleaseAction::Draft) => {
@@ -66,7 +66,12 @@ pub(super) fn draft(
             }
             found
         }
-        (None, ReleaseAction::Keep | ReleaseAction::Complete | ReleaseAction::Draft) => begin(server, step, &chosen)?,
+        (None, ReleaseAction::Keep | ReleaseAction::Complete | ReleaseAction::Draft) => {
+            let beginning = Beginning::of(server, step, &chosen)?;
+            let found = beginning.begin()?;
+            begun = Some(beginning);
+            found
+        }
     };
     let (id, bound) = (text(&release, "release_id")?, bound_in(&release));
     let lacks = |choice: &&Choice<'_>| !choice.same.iter().any(|version| bound.contains(*version));
@@ -74,27 +79,38 @@ pub(super) fn draft(
         return Err(moved(id));
     }
     for choice in chosen.iter().filter(lacks) {
-        bind(server, id, choice)?;
+        match bind(server, id, choice) {
+            // Somebody submitted or retired it.
+            Err(refused) if refused.is_refusal("release_not_editable") => return Err(moved(id)),
+            bound => bound?,
+        }
     }
     // A binding has no precondition: what somebody else bound or took away at the same time is seen here.
     let mut made = server.get(&["releases", id], &[])?;
     let repeated = repeated_in(&made);
-    for binding in &repeated {
-        match server.change(&Method::DELETE, &["releases", id, "bindings", binding], &Value::Null) {
+    unbind(server, id, &repeated)?;
+    if !repeated.is_empty() {
+        made = server.get(&["releases", id], &[])?;
+    }
+    if !is_whole(&bound_in(&made), &chosen) {
+        return Err(moved(id));
+    }
+    if let Some(beginning) = begun {
+        beginning.settle(&made)?;
+    }
+    answer(&made)
+}
+
+/// Takes bindings out of a draft.
+fn unbind(server: &Server, release: &str, bindings: &[String]) -> Result<(), Failure> {
+    for binding in bindings {
+        match server.change(&Method::DELETE, &["releases", release, "bindings", binding], &Value::Null) {
             // Whoever bound the same at the same time takes the same away.
             Err(refused) if refused.is_refusal("not_found") => {}
             removed => drop(removed?),
         }
     }
-    if !repeated.is_empty() {
-        made = server.get(&["releases", id], &[])?;
-    }
-    let bound = bound_in(&made);
-    let is_whole = !chosen.iter().any(|choice| !choice.same.iter().any(|version| bound.contains(*version)));
-    if !is_whole || !are_of(&bound, &chosen) {
-        return Err(moved(id));
-    }
-    answer(&made)
+    Ok(())
 }
 
 /// Bindings of versions that an earlier one binds already.
@@ -105,6 +121,12 @@ fn repeated_in(release: &Value) -> Vec<String> {
     let mut seen = BTreeSet::new();
     bindings.retain(|binding| !seen.insert(word(binding, "asset_version_id")));
     bindings.into_iter().map(|binding| word(binding, "binding_id").to_owned()).collect()
+}
+
+/// Whether what is wanted is bound, and nothing else.
+fn is_whole(bound: &BTreeSet<String>, chosen: &[Choice<'_>]) -> bool {
+    let is_bound = |choice: &Choice<'_>| choice.same.iter().any(|version| bound.contains(*version));
+    chosen.iter().all(is_bound) && are_of(bound, chosen)
 }
 
 /// Whether nothing else is bound.
@@ -128,49 +150,6 @@ fn choice<'c>(
     let same = estate.versions_of(&asset.slug, &asset.checksum).map(|version| word(version, "asset_version_id"));
     let version = made.asset_version_id.as_str();
     Some(Choice { role, asset_id: &made.asset_id, version, same: same.chain([version]).collect() })
-}
-
-/// A new draft, or the first one of the kind that somebody began since the plan was made.
-fn begin(server: &Server, step: &ReleaseStep, chosen: &[Choice<'_>]) -> Result<Value, Failure> {
-    let workload = crate::workload::named(server, &step.workload)?;
-    let workload_id = text(&workload, "workload_id")?;
-    let policy = chosen.iter().rfind(|choice| choice.role == AssetKind::PolicyBundle.as_str());
-    let policy = policy.map(|choice| choice.asset_id);
-    let moved =
-        || stale(&format!("the releases of {} for {}", plain(&step.workload), plain(&step.environment)), WHAT_STAYS);
-    let first_since = || {
-        let query = [("workload_id", workload_id), ("environment", step.environment.as_str())];
-        let all = server.list(&["releases"], &query)?.into_iter();
-        let since = all.take_while(|listed| step.newest.as_deref() != Some(word(listed, "release_id")));
-        let is_ours = |found: &Value| {
-            word(found, "target_lane") == step.target_lane
-                && found.get("policy_bundle_id").and_then(Value::as_str) == policy
-        };
-        Ok::<_, Failure>(since.filter(is_ours).last())
-    };
-    if let Some(first) = first_since()? {
-        let found = server.get(&["releases", text(&first, "release_id")?], &[])?;
-        return if are_of(&bound_in(&found), chosen) { Ok(found) } else { Err(moved()) };
-    }
-    let body = json!({
-        "workload_id": workload_id,
-        "environment": step.environment,
-        "target_lane": step.target_lane,
-        "policy_bundle_id": policy,
-    });
-    // Two attempts of one actor that come from the same state ask for the same draft, and get one.
-    let versions: Vec<&str> = chosen.iter().map(|choice| choice.version).collect();
-    let asked = json!({ "draft": body, "after": step.newest, "versions": versions });
-    let key = format!("fairway-sync-{}", Checksum::of(asked.to_string().as_bytes()).as_str());
-    let made = server.post_once(&["releases"], &body, &key)?;
-    let id = text(&made, "release_id")?;
-    tell(&format!("drafted release {id} of {} for {}", step.workload, step.environment));
-    // Another actor has keys of its own. Of two that drafted in the same moment the first one goes on; a draft that is left
-    // empty is taken up when one is wanted next.
-    match first_since()? {
-        Some(first) if word(&first, "release_id") != id => Err(moved()),
-        Some(_) | None => Ok(made),
-    }
 }
 
 /// Binds a version, once for all attempts of one actor.

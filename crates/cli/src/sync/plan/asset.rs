@@ -5,7 +5,7 @@ use super::{
         directory::{Directory, WantedAsset},
         estate::{Estate, word},
     },
-    AssetAction, AssetStep,
+    AssetAction, AssetStep, reference,
 };
 use crate::failure::Finding;
 use fairway_domain::{
@@ -20,7 +20,12 @@ use similar::TextDiff;
 const MOST_COMPARED: usize = 4_000;
 
 /// What of an asset cannot come true on this server.
-pub(super) fn ruled_out(asset: &WantedAsset, wanted: &Directory, estate: &Estate, findings: &mut Vec<Finding>) {
+pub(super) fn ruled_out(
+    asset: &WantedAsset,
+    (wanted, estate): (&Directory, &Estate),
+    steps: &[AssetStep],
+    findings: &mut Vec<Finding>,
+) {
     if let Some(live) = estate.assets.get(&asset.slug) {
         if word(live, "asset_kind") != asset.kind.as_str() {
             let message = "the server has an asset of this slug and of another kind";
@@ -40,16 +45,9 @@ pub(super) fn ruled_out(asset: &WantedAsset, wanted: &Directory, estate: &Estate
         }
     }
     let known = findings.len();
-    for reference in &asset.references {
-        let slug = reference.slug.as_str();
-        let here = wanted.assets.iter().find(|other| other.slug == slug).map(|other| other.kind);
-        let there = || estate.assets.get(slug).and_then(|live| AssetKind::parse(word(live, "asset_kind")));
-        if here.or_else(there).is_none() {
-            let pointer = format!("/content{}", reference.pointer);
-            let message = "neither the directory nor the server has the asset that is referred to";
-            findings.push(asset.located.finding(&pointer, "unknown_asset", message));
-        }
-    }
+    let wrong =
+        asset.references.iter().filter_map(|named| reference::ruled_out((asset, named), (wanted, estate), steps));
+    findings.extend(wrong);
     if asset.kind == AssetKind::PromptTemplate && findings.len() == known {
         findings.extend(included(asset, wanted, estate));
     }

@@ -93,6 +93,29 @@ async fn a_workload_is_changed_from_what_was_seen() {
     }
 }
 
+/// Of two who prune at once the second finds what it would archive archived, which is what it wanted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_somebody_else_archived_meanwhile_is_archived() {
+    for (state, code) in [("archived", 0), ("draft", 1)] {
+        let server = FaultyEndpoint::start().await;
+        let asset = json!({ "asset_id": RELEASE, "slug": "tone", "asset_kind": "skill", "lifecycle_state": "active", "ownership_tier": "workspace", "workspace_id": WORKSPACE });
+        let detail = json!({ "error": "invalid_transition", "message": "m", "current_state": state });
+        let refused = json!({ "detail": detail, "request_id": WORKSPACE }).to_string();
+        server.says_in_turn(vec![
+            Script::json(&json!([asset])),
+            Script::json(&json!([workload("W", "2026-01-01T00:00:00Z")])),
+            Script::json(&json!({ "truncated": false, "releases": [], "via": [] })),
+            Script::status(409, &refused),
+        ]);
+        let files = directory(&[("workloads/w.yaml", &format!("{WORKLOAD}name: W\n"))]);
+        let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
+        let came = terminal.run(&["sync", "apply", shown(files.path()), "--workspace", WORKSPACE, "--prune"]);
+        assert_eq!(came.code, code, "{state}: {}", came.err);
+        let last = server.requests().into_iter().next_back().unwrap();
+        assert!(last.method == "POST" && !came.err.contains("archived tone"), "{state}: {}", came.err);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_draft_is_completed_as_it_was_seen() {
     let files = [
@@ -139,4 +162,74 @@ async fn a_draft_is_completed_as_it_was_seen() {
     let answers = vec![Script::json(&seen), Script::json(&json!({})), Script::json(&whole)];
     let (came, _) = apply_to([planned(), answers].concat(), &files).await;
     assert_eq!(came.code, 0, "{}", came.err);
+}
+
+/// Ids are given before what has them can be seen, so which one is first is not known when a draft is begun.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_drafts_of_several_actors_one_stays_whole() {
+    let files = [
+        ("workloads/w.yaml", WORKLOAD),
+        ("releases/w.dev.yaml", "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: tone, version: v1}]\n"),
+    ];
+    let id = |last: char| format!("01890000-0000-7000-8000-00000000000{last}");
+    let asset = json!({ "asset_id": id('1'), "slug": "tone", "asset_kind": "skill", "lifecycle_state": "active" });
+    let version = json!({ "asset_id": id('1'), "asset_version_id": id('2'), "version_label": "v1", "content": {} });
+    let draft = |last: char, is_whole: bool| {
+        let binding = json!({ "binding_id": id('3'), "asset_version_id": id('2'), "role": "skill" });
+        let bindings = if is_whole { vec![binding] } else { Vec::new() };
+        json!({ "release_id": id(last), "state": "draft", "target_lane": "all", "environment": "dev", "policy_bundle_id": null, "updated_at": "2026-01-01T00:00:00Z", "bindings": bindings })
+    };
+    let missing = json!({ "detail": { "error": "not_found", "message": "m" }, "request_id": WORKSPACE }).to_string();
+    let listed = |last: &[char]| Script::json(&json!(last.iter().map(|last| draft(*last, false)).collect::<Vec<_>>()));
+    let said = |release: Value| Script::json(&release);
+    let drafted = || {
+        let workloads = || Script::json(&json!([workload("W", "2026-01-01T00:00:00Z")]));
+        let planned = vec![Script::json(&json!([asset])), workloads(), Script::json(&json!([version]))];
+        let begun = vec![Script::status(404, &missing), listed(&[]), workloads(), listed(&[]), said(draft('a', false))];
+        [planned, begun].concat()
+    };
+    let bound = || vec![Script::json(&json!({})), said(draft('a', true))];
+    let release = format!("/v1/releases/{}/bindings", id('a'));
+    // What is there once it was drafted, what is read of it, and once it was bound; and whether it is bound, and stays so.
+    for (looks, is_bound, stays) in [
+        // An earlier one can be seen at once, or when this one is whole.
+        (vec![listed(&['a', '9'])], false, false),
+        ([vec![listed(&['a'])], bound(), vec![listed(&['a', '9']), Script::status(204, "")]].concat(), true, false),
+        // A later one was whole before this one could be seen by it; another one will see this one.
+        (vec![listed(&['b', 'a']), said(draft('b', true))], false, false),
+        ([vec![listed(&['b', 'a']), said(draft('b', false))], bound(), vec![listed(&['b', 'a'])]].concat(), true, true),
+    ] {
+        let (came, server) = apply_to([drafted(), looks].concat(), &files).await;
+        assert_eq!(came.code, i32::from(!stays), "{}", came.err);
+        assert_eq!(came.err.contains("stale_plan: the releases of w for dev changed"), !stays, "{}", came.err);
+        let count = |method: &str, path: &str| {
+            server.requests().iter().filter(|asked| asked.method == method && asked.path == path).count()
+        };
+        let removed = count("DELETE", &format!("{release}/{}", id('3')));
+        assert_eq!((count("POST", &release), removed), (usize::from(is_bound), usize::from(is_bound && !stays)));
+    }
+}
+
+/// A version with a name of its own takes no label that a sync would give.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_is_put_behind_none_that_was_not_seen() {
+    let manifest = "kind: skill\nslug: tone\nowner_ref: team:x\ncontent: {name: n, description: d, body: New.}\n";
+    let files = [("assets/tone.yaml", manifest)];
+    let id = |last: char| format!("01890000-0000-7000-8000-00000000000{last}");
+    let asset = json!({ "asset_id": id('1'), "slug": "tone", "asset_kind": "skill", "owner_ref": "team:x", "lifecycle_state": "active" });
+    let version = |last: char, label: &str| json!({ "asset_id": id('1'), "asset_version_id": id(last), "version_label": label, "checksum": label, "content": {} });
+    let (first, hotfix, made) = (version('2', "v1"), version('3', "hotfix"), version('4', "v2"));
+    let listed = |versions: &[&Value]| Script::json(&json!(versions));
+    let planned = || vec![Script::json(&json!([asset])), Script::json(&json!([])), listed(&[&first])];
+    for (answers, posted, is_told) in [
+        (vec![listed(&[&hotfix])], 0, true),
+        (vec![listed(&[&first]), Script::json(&made), listed(&[&made, &hotfix])], 1, true),
+        (vec![listed(&[&first]), Script::json(&made), listed(&[&hotfix, &made])], 1, true),
+        (vec![listed(&[&first]), Script::json(&made), listed(&[&made, &first])], 1, false),
+    ] {
+        let (came, server) = apply_to([planned(), answers].concat(), &files).await;
+        assert_eq!(came.code, i32::from(is_told), "{}", came.err);
+        assert_eq!(came.err.contains("stale_plan: asset tone changed"), is_told, "{}", came.err);
+        assert_eq!(server.requests().iter().filter(|asked| asked.method == "POST").count(), posted);
+    }
 }

@@ -96,7 +96,11 @@ async fn several_actors_make_one_version_of_everything() {
     let terminals: Vec<Terminal> = actors.iter().map(|actor| Terminal::at(&app).acting_as(actor)).collect();
     let files = with_a_skill();
     let folder = shown(files.path());
-    assert_done(&at_once(&terminals, folder));
+    for came in at_once(&terminals, folder) {
+        assert!(came.code == 0 || came.err.contains("stale_plan"), "{} {}", came.code, came.err);
+    }
+    // Each may have made room for another one.
+    terminals[2].done(&["sync", "apply", folder]);
     for slug in ["letters-prompt", "house-style", "letters-flow", "letters-policy"] {
         assert_eq!(terminals[0].json(&["assets", "versions", slug]).as_array().unwrap().len(), 1, "{slug}");
     }
@@ -105,7 +109,11 @@ async fn several_actors_make_one_version_of_everything() {
     let shown = |release: &Value| terminals[0].json(&["releases", "show", release["release_id"].as_str().unwrap()]);
     let bound = |release: &Value| shown(release)["bindings"].as_array().unwrap().len();
     let bound: Vec<usize> = found.as_array().unwrap().iter().map(bound).filter(|bound| *bound > 0).collect();
-    assert_eq!(bound, [5], "one is whole, and whoever came second in the same moment left an empty one at most");
+    assert_eq!(
+        bound,
+        [5],
+        "one is whole, and whoever came second in the same moment left an empty one at most: {found}"
+    );
 }
 
 /// What two that bound the same at the same time left: one of the bindings is enough.

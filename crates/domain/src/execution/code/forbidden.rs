@@ -16,13 +16,19 @@ const LONGEST: usize = 16;
 /// Bytes of a name beyond which nobody looks: whoever sends one hides something, or makes work.
 const MOST: usize = 256;
 
-static LOOKS: LazyLock<Looks> =
-    LazyLock::new(|| Looks { stems: STEMS.map(look), anywhere: ANYWHERE.map(look), words: WORDS.map(look) });
+static LOOKS: LazyLock<Looks> = LazyLock::new(|| Looks {
+    stems: STEMS.map(look),
+    anywhere: ANYWHERE.map(look),
+    words: WORDS.map(look),
+    plain: (0..=127_u8).map(|byte| look(char::from(byte).encode_utf8(&mut [0; 4]))).collect(),
+});
 
 struct Looks {
     stems: [String; STEMS.len()],
     anywhere: [String; ANYWHERE.len()],
     words: [String; WORDS.len()],
+    /// Of ASCII, by its codes: most names hold nothing else, and it looks the same wherever it stands.
+    plain: Vec<String>,
 }
 
 /// Whether the name of a member of a request, however it is spelled, says in whose name or by which way a script is run.
@@ -30,70 +36,89 @@ struct Looks {
 ///
 /// Names are compared as they look: compatibility forms (NFKD), marks, case and letters of other scripts that are drawn alike
 /// make no difference, and neither does what stands between letters. Words begin behind what is no letter, and at capitals. A
-/// name of more than 256 bytes is forbidden whatever it says.
+/// name of more than 256 bytes is forbidden whatever it says. The work grows with the length of the name and no faster.
 #[must_use]
 pub fn is_forbidden(name: &str) -> bool {
-    if name.len() > MOST {
-        return true;
-    }
-    let words = words(name);
-    let whole = words.concat();
-    if LOOKS.anywhere.iter().any(|stem| whole.contains(stem.as_str())) {
-        return true;
-    }
-    let mut rest = words.as_slice();
-    while let Some((_, behind)) = rest.split_first() {
-        if begins(rest) || is_word(rest) {
-            return true;
-        }
-        rest = behind;
-    }
-    false
+    name.len() > MOST || Spelling::of(name).is_forbidden()
 }
 
-/// Whether a stem begins here, `x` in front of it or not. It may be torn apart into several words.
-fn begins(words: &[String]) -> bool {
-    let here: String = words.iter().flat_map(|word| word.chars()).take(LONGEST).collect();
-    let here = here.trim_start_matches('x');
-    LOOKS.stems.iter().any(|stem| here.starts_with(stem.as_str()))
+/// The letters of a name as they look, with nothing between them.
+#[derive(Default, PartialEq, Eq, Debug)]
+struct Spelling {
+    letters: String,
+    /// Where words begin, and where the last one ends; in order.
+    bounds: Vec<usize>,
 }
 
-/// Whether the first words are together one that stands alone.
-fn is_word(words: &[String]) -> bool {
-    let mut together = String::new();
-    for word in words.iter().take(LONGEST) {
-        together.push_str(word);
-        if LOOKS.words.contains(&together) {
-            return true;
+impl Spelling {
+    fn of(name: &str) -> Self {
+        if name.is_ascii() {
+            return Self::read(name.chars(), |word, letters| {
+                letters.extend(word.bytes().filter_map(|byte| LOOKS.plain.get(usize::from(byte))).map(String::as_str));
+            });
         }
+        Self::of_any(name)
     }
-    false
-}
 
-/// The words of a name, as they look.
-fn words(name: &str) -> Vec<String> {
-    let letters: Vec<char> = name.nfkd().collect();
-    let mut words = Vec::new();
-    let mut word = String::new();
-    let mut before = None;
-    for (at, letter) in letters.iter().copied().enumerate() {
-        let next = letters.get(at.saturating_add(1)).copied();
-        if !letter.is_alphanumeric() || before.is_some_and(|before| is_beginning(before, letter, next)) {
-            end(&mut words, &mut word);
-        }
-        if letter.is_alphanumeric() {
-            word.extend(letter.to_lowercase());
-        }
-        before = Some(letter);
+    /// The same for letters of every script, which may become others and look different beside each other.
+    fn of_any(name: &str) -> Self {
+        Self::read(name.nfkd(), |word, letters| letters.extend(skeleton(word)))
     }
-    end(&mut words, &mut word);
-    words
-}
 
-fn end(words: &mut Vec<String>, word: &mut String) {
-    if !word.is_empty() {
-        words.push(look(word));
+    fn read(name: impl Iterator<Item = char>, look: impl Fn(&str, &mut String)) -> Self {
+        let mut spelling = Self::default();
+        let mut word = String::new();
+        let mut name = name.peekable();
+        let mut before = None;
+        while let Some(letter) = name.next() {
+            let next = name.peek().copied();
+            if !letter.is_alphanumeric() || before.is_some_and(|before| is_beginning(before, letter, next)) {
+                spelling.end(&mut word, &look);
+            }
+            if letter.is_alphanumeric() {
+                word.extend(letter.to_lowercase());
+            }
+            before = Some(letter);
+        }
+        spelling.end(&mut word, &look);
+        spelling.bounds.push(spelling.letters.len());
+        spelling
+    }
+
+    /// Takes a word over. One that cannot be seen is none.
+    fn end(&mut self, word: &mut String, look: impl Fn(&str, &mut String)) {
+        let begin = self.letters.len();
+        look(word, &mut self.letters);
+        if self.letters.len() > begin {
+            self.bounds.push(begin);
+        }
         word.clear();
+    }
+
+    fn is_forbidden(&self) -> bool {
+        LOOKS.anywhere.iter().any(|stem| self.letters.contains(stem.as_str()))
+            || self.bounds.iter().any(|begin| self.begins(*begin) || self.is_word(*begin))
+    }
+
+    /// What is left of the letters.
+    fn behind(&self, begin: usize) -> &[u8] {
+        self.letters.as_bytes().get(begin..).unwrap_or_default()
+    }
+
+    /// Whether a stem begins here, `x` in front of it or not. It may be torn apart into several words.
+    fn begins(&self, begin: usize) -> bool {
+        let behind = self.behind(begin);
+        let here = behind.get(..LONGEST).unwrap_or(behind);
+        let crosses = here.iter().take_while(|letter| **letter == b'x').count();
+        here.get(crosses..).is_some_and(|here| LOOKS.stems.iter().any(|stem| here.starts_with(stem.as_bytes())))
+    }
+
+    /// Whether the words from here on begin with some that are together one that stands alone.
+    fn is_word(&self, begin: usize) -> bool {
+        let behind = self.behind(begin);
+        LOOKS.words.iter().any(|word| {
+            behind.starts_with(word.as_bytes()) && self.bounds.binary_search(&begin.saturating_add(word.len())).is_ok()
+        })
     }
 }
 
@@ -108,4 +133,17 @@ fn is_beginning(before: char, letter: char, next: Option<char>) -> bool {
 /// What a word looks like, whichever scripts its letters are of (UTS 39).
 fn look(word: &str) -> String {
     skeleton(word).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_short_way_reads_as_the_long_one_does(name in "[ -~]{0,64}|[01a-cmxA-CMX._]{0,32}|\\PC{0,32}") {
+            prop_assert_eq!(Spelling::of(&name), Spelling::of_any(&name));
+        }
+    }
 }

@@ -1,0 +1,137 @@
+//! A draft that is begun where others may begin the same.
+//!
+//! The API has nothing that would let one of several actors alone draft a release, and ids are given before what has them can be
+//! seen. So each looks twice, and of two drafts that are the same at most one stays whole: the one with the higher id sees the
+//! other one once it is whole itself, or was whole before the other could be seen, which then stops before it binds anything.
+
+use super::{
+    super::super::{
+        estate::word,
+        plan::{ReleaseStep, bound_in, stale},
+    },
+    super::WHAT_STAYS,
+    Choice, are_of, is_whole, unbind,
+};
+use crate::{
+    failure::Failure,
+    output::tell,
+    server::{Server, text},
+    text::plain,
+};
+use fairway_domain::{
+    asset::{canonical::Checksum, kind::AssetKind},
+    release::StateName,
+};
+use serde_json::{Value, json};
+use std::cell::Cell;
+
+/// A draft that is to be begun.
+pub(super) struct Beginning<'b> {
+    server: &'b Server,
+    step: &'b ReleaseStep,
+    chosen: &'b [Choice<'b>],
+    workload_id: String,
+    policy: Option<&'b str>,
+    /// Whether it was drafted under a key of this actor, and not found.
+    is_ours: Cell<bool>,
+}
+
+impl<'b> Beginning<'b> {
+    pub(super) fn of(server: &'b Server, step: &'b ReleaseStep, chosen: &'b [Choice<'b>]) -> Result<Self, Failure> {
+        let workload = crate::workload::named(server, &step.workload)?;
+        let policy = chosen.iter().rfind(|choice| choice.role == AssetKind::PolicyBundle.as_str());
+        let workload_id = text(&workload, "workload_id")?.to_owned();
+        Ok(Self {
+            server,
+            step,
+            chosen,
+            workload_id,
+            policy: policy.map(|choice| choice.asset_id),
+            is_ours: Cell::new(false),
+        })
+    }
+
+    /// A new draft, or the first one of the kind that somebody began since the plan was made.
+    pub(super) fn begin(&self) -> Result<Value, Failure> {
+        let (server, step) = (self.server, self.step);
+        if let Some(first) = self.begun_since()?.last() {
+            let found = server.get(&["releases", text(first, "release_id")?], &[])?;
+            return if are_of(&bound_in(&found), self.chosen) { Ok(found) } else { Err(self.moved()) };
+        }
+        let body = json!({
+            "workload_id": self.workload_id,
+            "environment": step.environment,
+            "target_lane": step.target_lane,
+            "policy_bundle_id": self.policy,
+        });
+        // Two attempts of one actor that come from the same state ask for the same draft, and get one.
+        let versions: Vec<&str> = self.chosen.iter().map(|choice| choice.version).collect();
+        let asked = json!({ "draft": body, "after": step.newest, "versions": versions });
+        let key = format!("fairway-sync-{}", Checksum::of(asked.to_string().as_bytes()).as_str());
+        let made = server.post_once(&["releases"], &body, &key)?;
+        self.is_ours.set(true);
+        let id = text(&made, "release_id")?;
+        tell(&format!("drafted release {id} of {} for {}", step.workload, step.environment));
+        // Another actor has keys of its own. Who was whole before this one could be seen does not see it, whatever its id.
+        for other in self.others(id)? {
+            if precedes(&other, id) || self.is_whole(&other)? {
+                return Err(self.moved());
+            }
+        }
+        Ok(made)
+    }
+
+    /// Looks again once the draft is whole: where there is one that comes before it, this one is left empty, and the next
+    /// release takes it up.
+    ///
+    /// # Errors
+    /// That things have moved, when there is one.
+    pub(super) fn settle(&self, made: &Value) -> Result<(), Failure> {
+        let id = text(made, "release_id")?;
+        if !self.others(id)?.iter().any(|other| precedes(other, id)) {
+            return Ok(());
+        }
+        // What was found is emptied by whoever began it.
+        if self.is_ours.get() {
+            let bindings = made.get("bindings").and_then(Value::as_array).into_iter().flatten();
+            let bindings: Vec<String> = bindings.map(|binding| word(binding, "binding_id").to_owned()).collect();
+            unbind(self.server, id, &bindings)?;
+            tell(&format!("left the draft {} empty: somebody else drafts the same release", plain(id)));
+        }
+        Err(self.moved())
+    }
+
+    /// What somebody began since the plan was made and did not end, the newest first.
+    fn begun_since(&self) -> Result<Vec<Value>, Failure> {
+        let query = [("workload_id", self.workload_id.as_str()), ("environment", self.step.environment.as_str())];
+        let all = self.server.list(&["releases"], &query)?.into_iter();
+        let since = all.take_while(|listed| self.step.newest.as_deref() != Some(word(listed, "release_id")));
+        let is_of_the_kind = |found: &Value| {
+            word(found, "target_lane") == self.step.target_lane
+                && found.get("policy_bundle_id").and_then(Value::as_str) == self.policy
+                && word(found, "state") != StateName::Retired.as_str()
+        };
+        Ok(since.filter(is_of_the_kind).collect())
+    }
+
+    fn others(&self, id: &str) -> Result<Vec<Value>, Failure> {
+        let mut others = self.begun_since()?;
+        others.retain(|other| word(other, "release_id") != id);
+        Ok(others)
+    }
+
+    fn is_whole(&self, listed: &Value) -> Result<bool, Failure> {
+        let found = self.server.get(&["releases", text(listed, "release_id")?], &[])?;
+        Ok(is_whole(&bound_in(&found), self.chosen))
+    }
+
+    fn moved(&self) -> Failure {
+        let (workload, environment) = (plain(&self.step.workload), plain(&self.step.environment));
+        stale(&format!("the releases of {workload} for {environment}"), WHAT_STAYS)
+    }
+}
+
+/// Whether a release comes before one with this id, for everybody: ids are told apart letter by letter.
+fn precedes(listed: &Value, id: &str) -> bool {
+    word(listed, "release_id") < id
+}

@@ -1,0 +1,76 @@
+//! Asking for a run where answers are lost: under one key, until somebody answers or the time is over.
+
+use crate::Terminal;
+use fairway_testkit::{FaultyEndpoint, Script};
+use serde_json::json;
+use std::collections::BTreeSet;
+
+const RUN: &str = "019a0000-0000-7000-8000-000000000001";
+
+/// An endpoint that says this, one after the other and the last one for ever, and somebody who speaks to it.
+async fn saying(scripts: Vec<Script>) -> (FaultyEndpoint, Terminal) {
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.says_in_turn(scripts);
+    let terminal = Terminal { server: Some(endpoint.url("")), ..Terminal::offline() };
+    (endpoint, terminal)
+}
+
+/// The keys of all requests for a run, and how many they were.
+fn keys(endpoint: &FaultyEndpoint) -> (usize, BTreeSet<String>) {
+    let posted: Vec<_> = endpoint.requests().into_iter().filter(|asked| asked.method == "POST").collect();
+    (posted.len(), posted.iter().map(|asked| asked.header("idempotency-key").unwrap().to_owned()).collect())
+}
+
+fn names_the_key(err: &str, keys: &BTreeSet<String>) -> bool {
+    keys.len() == 1 && keys.iter().all(|key| err.contains(&format!("`--idempotency-key {key}`")))
+}
+
+fn away() -> Script {
+    let body = json!({ "detail": { "error": "unavailable", "message": "Come back." }, "request_id": "r" });
+    Script::status(503, &body.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_asks_for_its_run_until_the_server_is_back() {
+    let busy = json!({ "detail": { "error": "rate_limited", "message": "Later." }, "request_id": "r" });
+    let begun = Script::events([""; 0]).header("Content-Location", &format!("/v1/executions/{RUN}/events"));
+    let ended =
+        Script::json(&json!({ "execution_id": RUN, "status": "completed", "queued_result": { "result": "done" } }));
+    let lost = vec![Script::reset(), Script::reset(), Script::reset(), Script::status(502, "<html>"), away()];
+    let scripts = [lost, vec![Script::status(429, &busy.to_string()), begun, ended]].concat();
+    let (endpoint, terminal) = saying(scripts).await;
+    let came = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
+    assert_eq!((came.code, came.out.as_str()), (0, "done\n"), "{}", came.err);
+    let (asked, keys) = keys(&endpoint);
+    assert_eq!((asked, keys.len()), (7, 1), "{keys:?}");
+    assert_eq!(came.err.matches("asking again under the same key").count(), 1, "{}", came.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_leaves_without_an_answer_has_the_key() {
+    for (words, scripts, code, most) in [
+        (vec!["--wait", "1s"], vec![Script::reset()], 3, usize::MAX),
+        (vec!["--wait", "1s"], vec![away()], 3, usize::MAX),
+        // Nobody said for how long to ask.
+        (vec![], vec![Script::reset()], 3, 2),
+        (vec!["--no-wait"], vec![Script::reset()], 3, 2),
+        // Whoever says no for good said nothing of the first attempt.
+        (vec!["--wait", "60s"], vec![Script::reset(), Script::status(403, "<html>")], 1, 2),
+    ] {
+        let (endpoint, terminal) = saying(scripts).await;
+        let came = terminal.run(&[&["run", "w", "--env", "dev"], words.as_slice()].concat());
+        assert_eq!(came.code, code, "{words:?}: {}", came.err);
+        let (asked, keys) = keys(&endpoint);
+        assert!(asked >= 2 && asked <= most, "{words:?}: {asked}");
+        assert!(names_the_key(&came.err, &keys), "{words:?}: {keys:?} {}", came.err);
+    }
+    // Under that key it is asked for again.
+    let queued = Script::json(&json!({ "execution_id": RUN, "status": "queued" }));
+    let (endpoint, terminal) = saying(vec![queued]).await;
+    terminal.done(&["run", "w", "--env", "dev", "--no-wait", "--idempotency-key", "once"]);
+    assert_eq!(keys(&endpoint), (1, BTreeSet::from(["once".to_owned()])));
+    // A refusal loses nothing.
+    let (_front, terminal) = saying(vec![Script::status(403, "<html>")]).await;
+    let came = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
+    assert!(came.code == 1 && !came.err.contains("--idempotency-key"), "{}", came.err);
+}

@@ -1,0 +1,260 @@
+//! What contents refer to and no release can have inside any more: told before anything is changed.
+
+use crate::{Terminal, directory, shown};
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+use std::{fs, path::Path};
+
+const RULES: &str = "kind: policy_bundle\nslug: P-policy\nowner_ref: team:x\ncontent:\n  rules:\n    - {id: in-dev, condition: environment == \"dev\", outcome: allow, reason_code: dev}\n  tests:\n    - {name: in dev, input: {environment: dev}, expect: {outcome: allow}}\n";
+const MODEL: &str = "kind: model_policy\nslug: P-model\nowner_ref: team:x\ncontent:\n  provider_route: {route_id: local-rules, provider: local, model: rules, account_slot: local, state: approved}\n";
+const SKILL: &str = "kind: skill\nslug: P-skill\nowner_ref: team:x\ncontent: {name: n, description: d, body: b}\n";
+const PROMPT: &str =
+    "kind: prompt_template\nslug: P-prompt\nowner_ref: team:x\ncontent:\n  system_prompt: '@asset-ref:P-skill Sort.'\n";
+const FLOW: &str = "name: Answer\ntrigger:\n  type: api_request\nentry_step: answer\nsteps:\n  - id: answer\n    type: return\n    output:\n      text: one\n";
+const WORKLOAD: &str = "slug: P\nowner_ref: team:x\ninvocation_mode: form\n";
+const RELEASE: &str = "workload: P\nenvironment: dev\nbindings:\n  - {role: prompt_template, asset: P-prompt}\n  - {role: model_policy, asset: P-model}\n  - {role: policy_bundle, asset: P-policy}\n  - {role: orchestration_flow, asset: P-flow}\n";
+const INNER: &str = "kind: agent\nslug: P-inner\nowner_ref: team:x\ncontent: {name: n, instructions: i}\n";
+const MIDDLE: &str = "kind: agent\nslug: P-middle\nowner_ref: team:x\ncontent:\n  name: n\n  instructions: i\n  sub_agents:\n    - {ref: {slug: P-inner}, when: w}\n";
+const OUTER: &str = "kind: agent\nslug: P-outer\nowner_ref: team:x\ncontent:\n  name: n\n  instructions: i\n  sub_agents:\n    - {ref: {slug: P-middle}, when: w}\n";
+const OUTER_RELEASE: &str = "workload: P\nenvironment: dev\nbindings:\n  - {role: agent, asset: P-outer}\n  - {role: policy_bundle, asset: P-policy}\n";
+
+/// A release with all that it needs, and a skill that it has inside.
+const SERVING: [(&str, &str); 8] = [
+    ("assets/P-policy.yaml", RULES),
+    ("assets/P-model.yaml", MODEL),
+    ("assets/P-skill.yaml", SKILL),
+    ("assets/P-prompt.yaml", PROMPT),
+    ("flows/P-flow.yaml", FLOW),
+    ("flows/P-flow.meta.yaml", "owner_ref: team:x\n"),
+    ("workloads/P.yaml", WORKLOAD),
+    ("releases/P.dev.yaml", RELEASE),
+];
+const AGENTS: [(&str, &str); 6] = [
+    ("assets/P-policy.yaml", RULES),
+    ("assets/P-inner.yaml", INNER),
+    ("assets/P-middle.yaml", MIDDLE),
+    ("assets/P-outer.yaml", OUTER),
+    ("workloads/P.yaml", WORKLOAD),
+    ("releases/P.dev.yaml", OUTER_RELEASE),
+];
+const SOLO: [(&str, &str); 2] = [
+    (
+        "assets/P-prompt.yaml",
+        "kind: prompt_template\nslug: P-prompt\nowner_ref: team:x\ncontent: {system_prompt: Hi.}\n",
+    ),
+    ("assets/P-skill.yaml", SKILL),
+];
+
+struct Case {
+    name: &'static str,
+    files: &'static [(&'static str, &'static str)],
+    /// What happens on the server to an asset, whose file and others go away.
+    happens: Option<(&'static str, &'static str)>,
+    gone: &'static [&'static str],
+    /// What is written into which files afterwards: a text for another one, or a whole new file.
+    changes: &'static [(&'static str, &'static str, &'static str)],
+    /// The file with the line, and the code.
+    told: (&'static str, &'static str),
+}
+
+const NEW_RULES: (&str, &str, &str) = ("assets/P-policy.yaml", "reason_code: dev", "reason_code: inside");
+const NEW_PROMPT: (&str, &str, &str) = ("assets/P-prompt.yaml", "Sort.", "Sort well.");
+const NEW_FLOW: (&str, &str, &str) = ("flows/P-flow.yaml", "text: one", "text: two");
+const PROMPT_REFERS: (&str, &str) = ("assets/P-prompt.yaml:5:", "asset_not_active");
+
+const CASES: [Case; 9] = [
+    Case {
+        name: "a-archived",
+        files: &SERVING,
+        happens: Some(("archive", "P-skill")),
+        gone: &["assets/P-skill.yaml"],
+        changes: &[NEW_RULES, NEW_PROMPT],
+        told: PROMPT_REFERS,
+    },
+    Case {
+        name: "b-flow",
+        files: &SERVING,
+        happens: Some(("archive", "P-skill")),
+        gone: &["assets/P-skill.yaml"],
+        changes: &[NEW_FLOW],
+        told: PROMPT_REFERS,
+    },
+    Case {
+        name: "c-retired",
+        files: &SERVING,
+        happens: Some(("retire", "P-skill")),
+        gone: &["assets/P-skill.yaml"],
+        changes: &[NEW_RULES, NEW_PROMPT],
+        told: PROMPT_REFERS,
+    },
+    Case {
+        name: "c-retired-flow",
+        files: &SERVING,
+        happens: Some(("retire", "P-skill")),
+        gone: &["assets/P-skill.yaml"],
+        changes: &[NEW_FLOW],
+        told: PROMPT_REFERS,
+    },
+    Case {
+        name: "d-agent",
+        files: &AGENTS,
+        happens: Some(("archive", "P-inner")),
+        gone: &["assets/P-inner.yaml"],
+        changes: &[("assets/P-middle.yaml", "instructions: i", "instructions: more")],
+        told: ("assets/P-middle.yaml:8:", "asset_not_active"),
+    },
+    // The agent between them is on the server alone.
+    Case {
+        name: "d-deep",
+        files: &AGENTS,
+        happens: Some(("archive", "P-inner")),
+        gone: &["assets/P-inner.yaml", "assets/P-middle.yaml"],
+        changes: &[("assets/P-outer.yaml", "instructions: i", "instructions: more")],
+        told: ("assets/P-outer.yaml:8:", "asset_not_active"),
+    },
+    Case {
+        name: "e-version",
+        files: &SOLO,
+        happens: None,
+        gone: &[],
+        changes: &[
+            NEW_BODY,
+            (
+                "assets/P-agent.yaml",
+                "",
+                "kind: agent\nslug: P-agent\nowner_ref: team:x\ncontent:\n  name: n\n  prompt_ref: {slug: P-prompt, version: v9}\n",
+            ),
+        ],
+        told: ("assets/P-agent.yaml:6:", "unknown_version"),
+    },
+    Case {
+        name: "f-kind",
+        files: &SOLO,
+        happens: None,
+        gone: &[],
+        changes: &[
+            NEW_BODY,
+            (
+                "assets/P-agent.yaml",
+                "",
+                "kind: agent\nslug: P-agent\nowner_ref: team:x\ncontent:\n  name: n\n  instructions: i\n  skills: [{slug: P-prompt}]\n",
+            ),
+        ],
+        told: ("assets/P-agent.yaml:7:", "role_kind_mismatch"),
+    },
+    Case {
+        name: "f-server",
+        files: &SOLO,
+        happens: None,
+        gone: &["assets/P-prompt.yaml"],
+        changes: &[
+            NEW_BODY,
+            (
+                "assets/P-agent.yaml",
+                "",
+                "kind: agent\nslug: P-agent\nowner_ref: team:x\ncontent:\n  name: n\n  instructions: i\n  skills: [{slug: P-prompt}]\n",
+            ),
+        ],
+        told: ("assets/P-agent.yaml:7:", "role_kind_mismatch"),
+    },
+];
+const NEW_BODY: (&str, &str, &str) = ("assets/P-skill.yaml", "body: b", "body: c");
+
+/// All that a directory with slugs that begin so could have changed.
+fn estate(terminal: &Terminal, start: &str) -> Vec<Value> {
+    let assets = terminal.json(&["assets", "list"]);
+    let slugs = assets.as_array().unwrap().iter().map(|asset| asset["slug"].as_str().unwrap());
+    let ours = slugs.filter(|slug| slug.starts_with(start));
+    let mut estate: Vec<Value> = ours.map(|slug| terminal.json(&["assets", "versions", slug])).collect();
+    assert!(!estate.is_empty());
+    estate.extend([terminal.json(&["workloads", "list"]), terminal.json(&["releases", "list"]), assets]);
+    estate
+}
+
+fn serve(app: &TestApp, applied: &Value) {
+    for release in applied["releases"].as_array().unwrap() {
+        let release = release["release_id"].as_str().unwrap();
+        Terminal::at(app).acting_as("user:ada").done(&["releases", "submit", release]);
+        let approver = Terminal::at(app).acting_as("user:grace");
+        approver.done(&["releases", "approve", release]);
+        approver.done(&["releases", "activate", release]);
+    }
+}
+
+fn change(root: &Path, named: impl Fn(&str) -> String, (file, before, after): (&str, &str, &str)) {
+    let path = root.join(named(file));
+    let text = if before.is_empty() { String::new() } else { fs::read_to_string(&path).unwrap() };
+    assert!(text.contains(before), "{text}");
+    fs::write(path, if before.is_empty() { named(after) } else { text.replace(before, after) }).unwrap();
+}
+
+#[tokio::test]
+async fn what_a_release_cannot_have_inside_is_told_before_anything_is_changed() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    for Case { name, files, happens, gone, changes, told: (place, code) } in CASES {
+        let named = |text: &str| {
+            text.replace("P.", &format!("{name}."))
+                .replace("P-", &format!("{name}-"))
+                .replace(": P\n", &format!(": {name}\n"))
+        };
+        let files: Vec<(String, String)> = files.iter().map(|(file, text)| (named(file), named(text))).collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
+        let files = directory(&files);
+        let folder = shown(files.path());
+        serve(&app, &terminal.json(&["sync", "apply", folder]));
+        for file in gone {
+            fs::remove_file(files.path().join(named(file))).unwrap();
+        }
+        if let Some((done, slug)) = happens {
+            terminal.done(&["assets", done, &named(slug)]);
+        }
+        assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n", "{name}: what serves goes on");
+        changes.iter().for_each(|changed| change(files.path(), named, *changed));
+        let before = estate(&terminal, name);
+        for command in ["plan", "apply", "status"] {
+            let came = terminal.run(&["sync", command, folder]);
+            let lines: Vec<&str> = came.err.lines().collect();
+            let start = shown(&files.path().join(named(place))).to_owned();
+            let is_told = lines.len() == 1 && lines[0].starts_with(&start) && lines[0].contains(&format!(": {code}: "));
+            assert!(came.code == 1 && is_told, "{name} {command}: {}{}", came.out, came.err);
+        }
+        assert_eq!(estate(&terminal, name), before, "{name}: nothing was changed");
+    }
+}
+
+/// A version that the same directory makes is there when the content that names it is sent.
+#[tokio::test]
+async fn a_version_that_the_plan_makes_may_be_named() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let agent = "kind: agent\nslug: lead\nowner_ref: team:x\ncontent: {name: n, instructions: i, skills: [{slug: tone, version: v1}]}\n";
+    let files = directory(&[("assets/lead.yaml", agent), ("assets/tone.yaml", &SKILL.replace("P-skill", "tone"))]);
+    let folder = shown(files.path());
+    terminal.done(&["sync", "apply", folder]);
+    let versions = terminal.json(&["assets", "versions", "lead"]);
+    assert_eq!(versions[0]["content"]["skills"], json!([{ "slug": "tone", "version": "v1" }]));
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+}
+
+/// A draft has nothing frozen yet: what is archived before it is handed in keeps it from ever being that.
+#[tokio::test]
+async fn a_draft_is_not_in_step_when_it_cannot_be_handed_in() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::at(&app).acting_as("user:ada");
+    let named = |text: &str| text.replace("P-", "w-").replace("P.", "w.").replace(": P\n", ": w\n");
+    let files: Vec<(String, String)> = SERVING.iter().map(|(file, text)| (named(file), named(text))).collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
+    let files = directory(&files);
+    let folder = shown(files.path());
+    terminal.done(&["sync", "apply", folder]);
+    fs::remove_file(files.path().join("assets/w-skill.yaml")).unwrap();
+    terminal.done(&["assets", "archive", "w-skill"]);
+    let came = terminal.run(&["sync", "status", folder]);
+    assert!(
+        came.code == 1 && came.err.contains("w-prompt.yaml:5:") && came.err.contains("asset_not_active"),
+        "{}{}",
+        came.out,
+        came.err
+    );
+}
