@@ -129,12 +129,8 @@ impl Wait {
         let mut seen = Seen { streams, known: is_known, ..Seen::default() };
         let run = Followed { server, run: &run, token: token.as_deref() };
         let ended = self.to_the_end(&run, output, events, &mut seen);
-        let may_go_on = match &ended {
-            Err(Failure::Unreachable { .. }) => true,
-            Err(Failure::Refused(_)) => seen.known,
-            Ok(()) | Err(_) => false,
-        };
-        if may_go_on {
+        let is_refused = matches!(&ended, Err(Failure::Refused(_)));
+        if matches!(&ended, Err(Failure::Unreachable { .. })) || (is_refused && seen.known) {
             let run = plain(run.run);
             tell(&format!("run {run} may well go on; `fairway executions wait {run}` takes up the wait"));
         }
@@ -159,7 +155,6 @@ impl Wait {
                     Listened::InVain => tries = tries.min(1),
                 }
             }
-            let is_over = self.is_over();
             match run.look(seen, self.patience())? {
                 Look::Ended(found) => {
                     if !seen.misses() || tries == 0 {
@@ -171,8 +166,8 @@ impl Wait {
                     tell("the answer waits for a review");
                     return Err(run.goes_on());
                 }
-                Look::GoesOn if is_over => return Err(run.goes_on()),
-                Look::Unseen(failure) if is_over => return Err(failure),
+                Look::GoesOn if self.is_over() => return Err(run.goes_on()),
+                Look::Unseen(failure) if self.is_over() => return Err(failure),
                 Look::GoesOn | Look::Unseen(_) => {}
             }
             thread::sleep(PAUSE.min(self.left()));
