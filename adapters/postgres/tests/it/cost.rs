@@ -86,7 +86,7 @@ async fn runs(store: &Database, placed: &PlacedRelease, on: AcceptedOn, number: 
 
 /// Commits of the database, once everybody has handed theirs in. Asked from another database, where asking counts.
 async fn commits(elsewhere: &Client) -> i64 {
-    let others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fairway'";
+    let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'cost'";
     while elsewhere.query_one(others, &[]).await.unwrap().get::<_, i64>(0) > 0 {
         tokio::task::yield_now().await;
     }
