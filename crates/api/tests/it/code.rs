@@ -442,15 +442,21 @@ async fn a_script_that_the_log_does_not_take_is_not_handed_over() {
     let gateway = StubGateway::quiet();
     let app = app(&gateway).await;
     let owner = app.database().owner().await.unwrap();
-    let full = "CREATE FUNCTION full_log() RETURNS trigger LANGUAGE plpgsql AS
-            $$ BEGIN RAISE EXCEPTION 'no space is left' USING ERRCODE = 'disk_full'; END $$;
-        CREATE TRIGGER full_log BEFORE INSERT ON fact FOR EACH ROW
-            WHEN (NEW.kind = 'execution.code_accepted') EXECUTE FUNCTION full_log()";
-    owner.batch_execute(full).await.unwrap();
-    script(&app).await.refused(503, "unavailable");
-    assert_eq!(gateway.prepared(), (1, 0), "it was ready, and is no more");
-    assert_eq!((gateway.count(), count(&app, "SELECT count(*) FROM execution").await), (0, 0));
-    owner.batch_execute("DROP TRIGGER full_log ON fact").await.unwrap();
+    for (number, state) in (1..).zip(["disk_full", "raise_exception", "insufficient_privilege", "check_violation"]) {
+        let fails = format!(
+            "CREATE OR REPLACE FUNCTION no_log() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN RAISE EXCEPTION 'not today' USING ERRCODE = '{state}'; END $$;
+            CREATE OR REPLACE TRIGGER no_log BEFORE INSERT ON fact FOR EACH ROW
+                WHEN (NEW.kind = 'execution.code_accepted') EXECUTE FUNCTION no_log()"
+        );
+        owner.batch_execute(&fails).await.unwrap();
+        let refused = script(&app).await;
+        refused.refused(503, "unavailable");
+        assert!(!refused.text().contains("not today"), "{refused}");
+        assert_eq!(gateway.prepared(), (number, 0), "it was ready, and is no more: {state}");
+        assert_eq!((gateway.count(), count(&app, "SELECT count(*) FROM execution").await), (0, 0), "{state}");
+    }
+    owner.batch_execute("DROP TRIGGER no_log ON fact").await.unwrap();
     script(&app).await.expect(200);
     assert_eq!(gateway.count(), 1);
 }

@@ -16,7 +16,7 @@ use fairway_domain::{
     },
     idempotency::RequestKey,
     signal::Signal,
-    store::CommitError,
+    store::{CommitError, StoreError, StoreFault},
 };
 use tracing::Instrument as _;
 
@@ -68,7 +68,10 @@ impl Reception {
         let acceptance = &running.acceptance;
         let accepted = match services.stores.executions.accept(scope, acceptance, on, key.as_ref()).await {
             // The statement may have been committed although no answer came: look before saying anything.
-            Err(CommitError::Store(error)) => services.look_for(scope, acceptance.execution_id, error).await?,
+            Err(CommitError::Store(error)) => {
+                let found = services.look_for(scope, acceptance.execution_id, error).await;
+                found.map_err(|failure| unwritten(&acceptance.admission, failure))?
+            }
             accepted => accepted?,
         };
         match accepted {
@@ -91,6 +94,17 @@ impl Reception {
                 Received::Here(running.begin(work, at_work))
             }
         })
+    }
+}
+
+/// Why nothing was written down. A script that the log does not take, for whatever reason, is one that cannot be run now.
+fn unwritten(admission: &Admission, failure: Failure) -> Failure {
+    match (admission, failure) {
+        (Admission::Script { .. }, Failure::Store(error)) if error.fault == StoreFault::Broken => {
+            tracing::error!(error = &error as &dyn std::error::Error, "a script could not be written down");
+            Failure::Store(StoreError { fault: StoreFault::Unavailable, ..error })
+        }
+        (_, failure) => failure,
     }
 }
 
