@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks on its standard streams")]
 
+mod advisories;
 mod apt;
 mod bench;
 mod bucket;
@@ -15,6 +16,7 @@ mod fences;
 mod foreign;
 mod gateway;
 mod model;
+mod npm_audit;
 mod openapi;
 mod package;
 mod place;

@@ -1,0 +1,304 @@
+//! Advisories: the locked packages of cargo against a copy of the facts of the RustSec database, which needs no network.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+use semver::{Version, VersionReq};
+use serde::Deserialize;
+use time::macros::format_description;
+use time::{Date, OffsetDateTime};
+
+use crate::place::Place;
+
+/// The copy: one advisory a line, with identifiers, ranges of versions and what kind of advisory it is.
+const COPY: &str = "tools/advisories.json";
+/// Beyond this many days the copy is too old to rely on, which is a warning: time alone fails no build.
+const MAX_AGE: i64 = 90;
+/// Where the reasons stand for the advisories that are accepted. cargo-deny reads the same list.
+const REASONS: &str = "deny.toml";
+/// The operating systems and processors that Fairway is built for.
+const SYSTEMS: [&str; 2] = ["linux", "macos"];
+const PROCESSORS: [&str; 2] = ["x86_64", "aarch64"];
+
+/// The copy of the database.
+#[derive(Deserialize)]
+struct Database {
+    /// The day of the copy: `2026-08-21`.
+    as_of: String,
+    advisories: Vec<Advisory>,
+}
+
+/// One advisory of the RustSec database: <https://github.com/rustsec/advisory-db>.
+#[derive(Deserialize)]
+struct Advisory {
+    id: String,
+    package: String,
+    /// Ranges of versions with the fix.
+    patched: Vec<VersionReq>,
+    /// Ranges of versions that never had the flaw.
+    unaffected: Vec<VersionReq>,
+    /// `unmaintained`, `unsound` or `notice`; absent where the package is vulnerable.
+    informational: Option<String>,
+    /// The day on which it was withdrawn.
+    withdrawn: Option<String>,
+    #[serde(default)]
+    affected: Affected,
+}
+
+/// Where the flaw exists; empty lists stand for everywhere.
+#[derive(Deserialize, Default)]
+struct Affected {
+    #[serde(default)]
+    os: Vec<String>,
+    #[serde(default)]
+    arch: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Lock {
+    package: Vec<LockedPackage>,
+}
+
+#[derive(Deserialize)]
+struct LockedPackage {
+    name: String,
+    version: Version,
+    /// Absent for the workspace's own packages.
+    source: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct DenySettings {
+    advisories: AcceptedAdvisories,
+}
+
+#[derive(Deserialize)]
+struct AcceptedAdvisories {
+    ignore: Vec<AcceptedAdvisory>,
+}
+
+#[derive(Deserialize)]
+struct AcceptedAdvisory {
+    id: String,
+    reason: String,
+}
+
+/// An advisory that applies to a locked package.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Finding {
+    id: String,
+    package: String,
+    version: Version,
+    /// `None` where the package is vulnerable.
+    informational: Option<String>,
+}
+
+/// What the check prints, and what fails it.
+#[derive(Default, PartialEq, Eq, Debug)]
+struct Verdict {
+    accepted: Vec<String>,
+    failures: Vec<String>,
+}
+
+/// Matches `Cargo.lock` against the copy. A vulnerable package fails the check, whatever is accepted; an unmaintained or
+/// unsound one does unless a reason is given; a reason without a finding does too, so that the list stays true.
+///
+/// # Errors
+/// When the check fails, or a file cannot be read as what it is.
+pub(crate) fn check(place: &Place) -> Result<()> {
+    let read = |path: &str| fs::read_to_string(place.root.join(path)).with_context(|| format!("reading {path}"));
+    let database = database(&read(COPY)?)?;
+    if let Some(warning) = age_warning(&database.as_of, OffsetDateTime::now_utc().date())? {
+        println!("warning: {warning}");
+    }
+    let verdict = judge(&findings(&database, &locked(&read("Cargo.lock")?)?), &reasons(&read(REASONS)?)?);
+    for line in &verdict.accepted {
+        println!("{line}");
+    }
+    if !verdict.failures.is_empty() {
+        bail!("{} advisories:\n  {}", verdict.failures.len(), verdict.failures.join("\n  "));
+    }
+    Ok(())
+}
+
+fn database(text: &str) -> Result<Database> {
+    let database: Database = serde_json::from_str(text).with_context(|| format!("{COPY} is not a copy"))?;
+    if database.advisories.is_empty() {
+        bail!("{COPY} holds no advisory");
+    }
+    Ok(database)
+}
+
+/// The packages that come from a registry.
+fn locked(text: &str) -> Result<Vec<LockedPackage>> {
+    let lock: Lock = toml::from_str(text).context("reading the packages of Cargo.lock")?;
+    Ok(lock.package.into_iter().filter(|package| package.source.is_some()).collect())
+}
+
+/// Why advisories are accepted, by identifier.
+fn reasons(text: &str) -> Result<BTreeMap<String, String>> {
+    let settings: DenySettings = toml::from_str(text)
+        .with_context(|| format!("each entry of `ignore` in {REASONS} has an `id` and a `reason`"))?;
+    Ok(settings.advisories.ignore.into_iter().map(|accepted| (accepted.id, accepted.reason)).collect())
+}
+
+fn findings(database: &Database, packages: &[LockedPackage]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for advisory in database.advisories.iter().filter(|advisory| advisory.is_relevant()) {
+        let affected = packages.iter().filter(|package| package.name == advisory.package);
+        for package in affected.filter(|package| advisory.affects(&package.version)) {
+            found.push(Finding {
+                id: advisory.id.clone(),
+                package: package.name.clone(),
+                version: package.version.clone(),
+                informational: advisory.informational.clone(),
+            });
+        }
+    }
+    found
+}
+
+fn judge(findings: &[Finding], reasons: &BTreeMap<String, String>) -> Verdict {
+    let mut verdict = Verdict::default();
+    for finding in findings {
+        let Finding { id, package, version, informational } = finding;
+        let reason = reasons.get(id).filter(|reason| !reason.trim().is_empty());
+        match (informational, reason) {
+            (None, _) => verdict.failures.push(format!("{id}: {package} {version} is vulnerable")),
+            (Some(kind), Some(reason)) => {
+                verdict.accepted.push(format!("{id}: {package} {version} is {kind}: {reason}"))
+            }
+            (Some(kind), None) => {
+                verdict.failures.push(format!("{id}: {package} {version} is {kind}; {REASONS} gives no reason for it"));
+            }
+        }
+    }
+    let found: BTreeSet<&String> = findings.iter().map(|finding| &finding.id).collect();
+    let unused = reasons.keys().filter(|id| !found.contains(id));
+    verdict.failures.extend(unused.map(|id| format!("{id}: applies to no locked package; remove it from {REASONS}")));
+    verdict
+}
+
+/// A warning where the copy is older than [`MAX_AGE`] days.
+fn age_warning(as_of: &str, today: Date) -> Result<Option<String>> {
+    let date = Date::parse(as_of, format_description!("[year]-[month]-[day]"))
+        .with_context(|| format!("{COPY} names no day: `{as_of}`"))?;
+    let days = (today - date).whole_days();
+    Ok((days > MAX_AGE).then(|| format!("{COPY} is {days} days old; newer advisories are not matched")))
+}
+
+impl Advisory {
+    /// Whether it stands, and concerns a platform that Fairway is built for.
+    fn is_relevant(&self) -> bool {
+        let concerns = |named: &[String], ours: &[&str]| {
+            named.is_empty() || named.iter().any(|name| ours.contains(&name.as_str()))
+        };
+        self.withdrawn.is_none() && concerns(&self.affected.os, &SYSTEMS) && concerns(&self.affected.arch, &PROCESSORS)
+    }
+
+    /// Whether a version has the flaw. A pre-release matches only ranges that name one of the same version, so in doubt it
+    /// counts as affected.
+    fn affects(&self, version: &Version) -> bool {
+        !self.patched.iter().chain(&self.unaffected).any(|range| range.matches(version))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn copy(advisories: &str) -> Database {
+        database(&format!(r#"{{ "as_of": "2026-08-21", "advisories": [{advisories}] }}"#)).unwrap()
+    }
+
+    fn package(name: &str, version: &str) -> String {
+        format!("[[package]]\nname = \"{name}\"\nversion = \"{version}\"\nsource = \"registry\"\n")
+    }
+
+    fn found(advisories: &str, name: &str, version: &str) -> usize {
+        findings(&copy(advisories), &locked(&package(name, version)).unwrap()).len()
+    }
+
+    #[test]
+    fn affects_versions_outside_of_patched_and_unaffected_ranges() {
+        let advisory = r#"{ "id": "R-1", "package": "x", "patched": ["^0.3.4", ">= 0.6.3", "< 0.10.0, >= 0.9.18"],
+            "unaffected": ["< 0.3.2"] }"#;
+        for (version, affected) in
+            [("0.3.1", 0), ("0.3.2", 1), ("0.3.4", 0), ("0.4.0", 1), ("0.6.3", 0), ("0.6.3-rc.1", 1), ("1.0.0", 0)]
+        {
+            assert_eq!(found(advisory, "x", version), affected, "{version}");
+        }
+        assert_eq!(found(advisory, "y", "0.4.0"), 0);
+    }
+
+    #[test]
+    fn skips_withdrawn_advisories_and_foreign_platforms() {
+        let with =
+            |more: &str| format!(r#"{{ "id": "R-1", "package": "x", "patched": [], "unaffected": [], {more} }}"#);
+        for (more, affected) in [
+            (r#""withdrawn": "2026-01-01""#, 0),
+            (r#""affected": { "os": ["windows"] }"#, 0),
+            (r#""affected": { "arch": ["x86"] }"#, 0),
+            (r#""affected": { "os": ["windows", "linux"], "arch": ["x86_64"] }"#, 1),
+        ] {
+            assert_eq!(found(&with(more), "x", "1.0.0"), affected, "{more}");
+        }
+    }
+
+    #[test]
+    fn vulnerable_packages_fail_even_with_a_reason() {
+        let finding = |id: &str, kind: Option<&str>| Finding {
+            id: id.to_owned(),
+            package: "x".to_owned(),
+            version: Version::new(1, 2, 3),
+            informational: kind.map(str::to_owned),
+        };
+        let reasons = |ids: &[(&str, &str)]| {
+            ids.iter().map(|(id, reason)| ((*id).to_owned(), (*reason).to_owned())).collect::<BTreeMap<_, _>>()
+        };
+        let failures = |findings: &[Finding], ids: &[(&str, &str)]| judge(findings, &reasons(ids)).failures;
+        let vulnerable = [finding("R-1", None)];
+        assert_eq!(failures(&vulnerable, &[("R-1", "why")]), ["R-1: x 1.2.3 is vulnerable"]);
+        let unmaintained = [finding("R-2", Some("unmaintained"))];
+        assert_eq!(failures(&unmaintained, &[("R-2", "why")]), [""; 0]);
+        assert_eq!(judge(&unmaintained, &reasons(&[("R-2", "why")])).accepted, ["R-2: x 1.2.3 is unmaintained: why"]);
+        assert_eq!(failures(&unmaintained, &[]), ["R-2: x 1.2.3 is unmaintained; deny.toml gives no reason for it"]);
+        assert_eq!(failures(&unmaintained, &[("R-2", " ")]).len(), 1);
+        assert_eq!(failures(&[], &[("R-3", "why")]), ["R-3: applies to no locked package; remove it from deny.toml"]);
+    }
+
+    #[test]
+    fn a_copy_beyond_ninety_days_is_a_warning() {
+        let warning = |today: Date| age_warning("2026-08-21", today).unwrap();
+        assert_eq!(warning(time::macros::date!(2026 - 11 - 19)), None);
+        let told = warning(time::macros::date!(2026 - 11 - 20)).unwrap();
+        assert!(told.contains("91 days old"), "{told}");
+        assert_eq!(warning(time::macros::date!(2026 - 01 - 01)), None);
+        assert!(age_warning("lately", time::macros::date!(2026 - 01 - 01)).is_err());
+    }
+
+    #[test]
+    fn reasons_are_demanded_and_an_empty_copy_is_refused() {
+        assert!(reasons("[advisories]\nignore = [\"R-1\"]\n").is_err());
+        assert!(database(r#"{ "as_of": "2026-08-21", "advisories": [] }"#).is_err());
+    }
+
+    /// What is locked in this repository today: nothing vulnerable, and three packages that nobody maintains.
+    #[test]
+    fn the_repository_passes_and_a_vulnerable_package_in_its_lock_file_does_not() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+        let (database, reasons) = (database(&read(COPY)).unwrap(), reasons(&read(REASONS)).unwrap());
+        assert!(database.advisories.len() > 1_000);
+        let lock = read("Cargo.lock");
+        let today = findings(&database, &locked(&lock).unwrap());
+        assert_eq!(judge(&today, &reasons).failures, [""; 0]);
+        let unmaintained: BTreeSet<&str> = today.iter().map(|finding| finding.package.as_str()).collect();
+        assert_eq!(unmaintained, BTreeSet::from(["derivative", "fxhash", "paste"]));
+        let spoiled = format!("{lock}\n{}", package("h2", "0.3.17"));
+        let verdict = judge(&findings(&database, &locked(&spoiled).unwrap()), &reasons);
+        assert!(verdict.failures.contains(&"RUSTSEC-2026-0258: h2 0.3.17 is vulnerable".to_owned()), "{verdict:?}");
+    }
+}

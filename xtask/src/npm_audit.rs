@@ -1,0 +1,98 @@
+//! `npm audit` over the lock files of npm, where the registry answers it.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::place::{Place, on_path};
+
+/// The folders with a `package-lock.json`: tools of the checks and tests, none of which is part of the product.
+const FOLDERS: [&str; 2] = ["tools/api", "tools/mcp"];
+/// Longest wait for the registry, in milliseconds: the checks also run where there is none.
+const PATIENCE: &str = "--fetch-timeout=10000";
+
+/// What `npm audit` said of a lock file.
+#[derive(PartialEq, Eq, Debug)]
+enum Audit {
+    /// The registry did not answer, or does not answer this question.
+    NoAnswer,
+    /// Packages with advisories: those that are high or critical, and the others.
+    Answered { severe: u64, mild: u64 },
+}
+
+/// Audits every lock file. No answer is a line and no failure.
+///
+/// # Errors
+/// When packages have advisories that are high or critical.
+pub(crate) fn check(place: &Place) -> Result<()> {
+    let Some(npm) = on_path("npm") else {
+        println!("npm is not here: its lock files were not audited");
+        return Ok(());
+    };
+    let mut failures = Vec::new();
+    for folder in FOLDERS {
+        let mut audit = Command::new(&npm);
+        audit.args(["audit", "--json", "--package-lock-only", "--fetch-retries=0", PATIENCE]);
+        audit.current_dir(place.root.join(folder));
+        let output = audit.output().with_context(|| format!("starting npm in {folder}"))?;
+        match read(&output.stdout) {
+            Audit::NoAnswer => println!("{folder}: the registry gives no answer to `npm audit`"),
+            Audit::Answered { severe: 0, mild } => {
+                println!("{folder}: nothing severe, {mild} packages with advisories")
+            }
+            Audit::Answered { severe, .. } => {
+                failures.push(format!("{folder}: {severe} packages with severe advisories; see `npm audit` there"));
+            }
+        }
+    }
+    if !failures.is_empty() {
+        bail!("{}", failures.join("\n  "));
+    }
+    Ok(())
+}
+
+/// Reads the report; anything without a version of the report is no answer.
+fn read(report: &[u8]) -> Audit {
+    let Ok(report) = serde_json::from_slice::<Value>(report) else { return Audit::NoAnswer };
+    let Some(counts) = report.get("auditReportVersion").and(report.pointer("/metadata/vulnerabilities")) else {
+        return Audit::NoAnswer;
+    };
+    let count = |names: &[&str]| names.iter().filter_map(|name| counts.get(name)?.as_u64()).sum();
+    Audit::Answered { severe: count(&["high", "critical"]), mild: count(&["info", "low", "moderate"]) }
+}
+
+/// Folders of the tools with a lock file of npm that are not among [`FOLDERS`].
+#[cfg(test)]
+fn unlisted(tools: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(tools).unwrap().flatten();
+    let folders = entries.filter(|entry| entry.path().join("package-lock.json").is_file());
+    folders
+        .map(|entry| format!("tools/{}", entry.file_name().to_string_lossy()))
+        .filter(|folder| !FOLDERS.contains(&folder.as_str()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_refused_question_is_no_answer_and_severe_advisories_are_counted() {
+        assert_eq!(read(b""), Audit::NoAnswer);
+        assert_eq!(
+            read(br#"{ "message": "405 Method Not Allowed", "statusCode": 405, "error": {} }"#),
+            Audit::NoAnswer
+        );
+        let report = br#"{ "auditReportVersion": 2, "vulnerabilities": {}, "metadata": { "vulnerabilities":
+            { "info": 1, "low": 2, "moderate": 3, "high": 4, "critical": 5, "total": 15 } } }"#;
+        assert_eq!(read(report), Audit::Answered { severe: 9, mild: 6 });
+    }
+
+    #[test]
+    fn every_lock_file_is_audited() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        assert_eq!(unlisted(&root.join("tools")), [""; 0]);
+    }
+}
