@@ -1,4 +1,5 @@
-//! Finding pieces by meaning: every piece of the revision is compared, so that what is found is exact whatever the filters.
+//! Finding pieces by meaning: exact comparison, without an approximate index, of at most as many pieces as one query may
+//! compare. A retrieval that leaves pieces out says that it was capped.
 //!
 //! Where the database has the extension `vector`, it compares, and only the best travel; where it has not, the vectors come
 //! here and are compared beside the threads that serve.
