@@ -6,6 +6,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -23,14 +24,18 @@ use crate::{demo, postgres};
 
 /// Where the tools' own files lie.
 const FOLDER: &str = "tools/api";
-/// Requests that the property-testing tool makes of each operation and kind of question, in CI.
-const FEW: u32 = 8;
+/// Requests that the property-testing tool makes of each operation and kind of question: in CI, and in a long run.
+const EXAMPLES: u32 = 24;
+const LONG_EXAMPLES: u32 = 200;
 
 #[derive(Args, Default)]
 pub(crate) struct Arguments {
-    /// Ask many times as much, from another seed each time
+    /// Ask many times as much
     #[arg(long)]
     long: bool,
+    /// Where the property-testing tool starts; default: another seed each time, which is printed
+    #[arg(long)]
+    seed: Option<u64>,
 }
 
 pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
@@ -108,14 +113,23 @@ fn properties(python: &Python, files: &Path, work: &TempDir, server: SocketAddr,
     let mut ask = python.program("schemathesis");
     ask.arg("--config-file").arg(files.join("schemathesis.toml")).args(["run", "--no-color"]);
     ask.arg(format!("http://{server}/openapi.json"));
-    // A short run asks the same each time, so that it fails where something has changed and nowhere else.
-    if arguments.long {
-        ask.args(["--max-examples", "200"]);
-    } else {
-        ask.args(["--max-examples", &FEW.to_string(), "--seed", "1", "--generation-deterministic"]);
-    }
-    ask.current_dir(work.path());
+    let seed = arguments.seed.map_or_else(fresh_seed, Ok)?;
+    println!("from seed {seed}: `cargo xtask check-api --seed {seed}` asks the same");
+    ask.args(generation(arguments.long, seed)).current_dir(work.path());
+    // The codec that the configuration names.
+    ask.env("SCHEMATHESIS_HOOKS", files.join("hooks.py"));
     succeed(ask)
+}
+
+/// A seed that no earlier run had.
+fn fresh_seed() -> Result<u64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())
+}
+
+/// How much is asked, and from where. Each run starts elsewhere, so that runs find together what one of them has no time for.
+fn generation(is_long: bool, seed: u64) -> [String; 4] {
+    let examples = if is_long { LONG_EXAMPLES } else { EXAMPLES };
+    ["--max-examples".to_owned(), examples.to_string(), "--seed".to_owned(), seed.to_string()]
 }
 
 /// A server with the demo, over a PostgreSQL that goes with it.
@@ -149,5 +163,76 @@ impl Running {
         }
         demo::apply(place, Profile::Dev, &format!("http://{address}"), |mut command| Ok(command.status()?))?;
         Ok(Self { address, _server: server, _database: database, _home: home })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toml::{Table, Value};
+
+    const READS: [&str; 2] = ["2xx", "404"];
+
+    fn configuration() -> Table {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        fs::read_to_string(root.join(FOLDER).join("schemathesis.toml")).unwrap().parse().unwrap()
+    }
+
+    fn accepted(checks: &Value) -> Option<Vec<&str>> {
+        let statuses = checks.get("positive_data_acceptance")?.get("expected-statuses")?;
+        Some(statuses.as_array().unwrap().iter().map(|status| status.as_str().unwrap()).collect())
+    }
+
+    #[test]
+    fn every_run_has_a_seed_and_more_than_a_handful_of_examples() {
+        let short = generation(false, 7);
+        assert_eq!(short, ["--max-examples", "24", "--seed", "7"]);
+        assert_eq!(generation(true, 7)[1], "200");
+        let first = fresh_seed().unwrap();
+        assert!(first > 1_700_000_000, "{first}");
+    }
+
+    #[test]
+    fn texts_of_all_of_unicode_are_generated() {
+        let configuration = configuration();
+        assert_eq!(configuration["generation"]["codec"].as_str(), Some("visible"));
+        assert!(configuration["generation"].get("deterministic").is_none());
+    }
+
+    /// What is left out of generated texts is what the server refuses and a pattern cannot name, and nothing else.
+    #[test]
+    fn the_codec_leaves_out_the_hidden_characters_beyond_the_first_plane() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+        let source = read("crates/domain/src/text.rs");
+        let table = source.split_once("const fn is_hidden").unwrap().1.split_once("\n}").unwrap().0;
+        let points: Vec<u32> = table
+            .split("\\u{")
+            .skip(1)
+            .map(|rest| u32::from_str_radix(rest.split_once('}').unwrap().0, 16).unwrap())
+            .filter(|point| *point > 0xffff)
+            .collect();
+        let ranges: Vec<String> =
+            points.chunks(2).map(|ends| format!("range(0x{:X}, 0x{:X})", ends[0], ends[1] + 1)).collect();
+        assert_eq!(ranges.len(), 3);
+        assert!(read("tools/api/hooks.py").contains(&format!("HIDDEN = [{}]", ranges.join(", "))), "{ranges:?}");
+    }
+
+    /// Whole classes of statuses would hide a change; only what succeeds may be any of its class.
+    #[test]
+    fn a_well_formed_request_is_answered_by_few_named_statuses() {
+        let configuration = configuration();
+        assert_eq!(accepted(&configuration["checks"]).unwrap(), READS);
+        for group in configuration["operations"].as_array().unwrap() {
+            let Some(statuses) = group.get("checks").and_then(accepted) else { continue };
+            let named = |status: &&str| *status == "2xx" || status.parse::<u16>().is_ok();
+            assert!(statuses.iter().all(|status| named(&status)), "{group}");
+            let is_generator =
+                group.get("include-name").and_then(Value::as_str) == Some("POST /v1/asset-drafts/generate");
+            assert!(is_generator || statuses.iter().all(|status| !status.starts_with('5')), "{group}");
+            let reads =
+                group.get("include-name-regex").and_then(Value::as_str).is_some_and(|name| name.starts_with("^GET"));
+            assert!(!reads || !statuses.contains(&"409") && !statuses.contains(&"412"), "{group}");
+        }
     }
 }
