@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, LINK};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, LINK, RETRY_AFTER};
 use hyper::{Method, Request, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -30,6 +30,8 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
     /// Where a list goes on.
     pub(crate) link: Option<String>,
+    /// Whether it says when to ask again.
+    pub(crate) has_retry_after: bool,
 }
 
 impl Connection {
@@ -50,8 +52,9 @@ impl Connection {
         let response = self.sender.send_request(request).await?;
         let status = response.status().as_u16();
         let link = response.headers().get(LINK).and_then(|link| link.to_str().ok()).map(str::to_owned);
+        let has_retry_after = response.headers().contains_key(RETRY_AFTER);
         let body = response.into_body().collect().await?.to_bytes();
-        Ok(Answer { status, body, link })
+        Ok(Answer { status, body, link, has_retry_after })
     }
 
     /// Sends one request and reads the whole answer, and says when so much of it was there that it held `sign`.
@@ -75,7 +78,8 @@ impl Connection {
                 seen = Some(arrived);
             }
         }
-        let answer = Answer { status: response.status().as_u16(), body: body.into(), link: None };
+        let has_retry_after = response.headers().contains_key(RETRY_AFTER);
+        let answer = Answer { status: response.status().as_u16(), body: body.into(), link: None, has_retry_after };
         Ok((answer, seen))
     }
 

@@ -159,7 +159,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_good_answer_succeeds_and_says_what_is_expected() {
-        let answer = |status, body: &'static str| Answer { status, body: body.into(), link: None };
+        let answer =
+            |status, body: &'static str| Answer { status, body: body.into(), link: None, has_retry_after: false };
         assert!(is_good(&answer(200, r#"{"status":"completed"}"#), r#""status":"completed""#));
         assert!(is_good(&answer(201, ""), ""));
         assert!(!is_good(&answer(200, r#"{"status":"failed"}"#), r#""status":"completed""#));

@@ -18,6 +18,7 @@ mod existence;
 mod floor;
 mod furniture;
 mod growth;
+mod known_misses;
 mod load;
 mod meter;
 mod million;
@@ -36,8 +37,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use known_misses::Outcome;
 
-/// Measures Fairway beside its floor and prints Markdown. Fails on errors, never on a missed bar.
+/// Measures Fairway beside its floor and prints Markdown. Fails on errors, and on missed targets that are not known.
 #[derive(Parser)]
 #[command(name = "fairway-bench", subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 struct CommandLine {
@@ -101,7 +103,10 @@ fn main() -> ExitCode {
     let result = match (line.verb, line.plan) {
         (Some(Verb::Floor(arguments)), _) => floor::serve(&arguments),
         (Some(Verb::Provider(arguments)), _) => provider::serve(&arguments),
-        (None, Some(plan)) => measure(&plan),
+        (None, Some(plan)) => match measure(&plan) {
+            Ok(outcome) => return finish(&outcome),
+            Err(error) => Err(error),
+        },
         (None, None) => Err(anyhow::anyhow!("nothing to measure: name the server program with --server")),
     };
     match result {
@@ -113,7 +118,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(plan: &Plan) -> Result<()> {
+/// Tells what was missed; success where that was known.
+fn finish(outcome: &Outcome) -> ExitCode {
+    for note in &outcome.notes {
+        println!("{note}");
+    }
+    for failure in &outcome.failures {
+        eprintln!("fairway-bench: missed target: {failure}");
+    }
+    if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn measure(plan: &Plan) -> Result<Outcome> {
     let home = stage::Home::new()?;
     // Started here and not inside the runtime: it blocks, and everything that it starts must end after the runtime.
     let postgres = stage::Postgres::start(&home, &plan.postgres)?;
@@ -130,5 +146,5 @@ fn measure(plan: &Plan) -> Result<()> {
         let text = serde_json::to_string_pretty(&report.json())?;
         std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     }
-    Ok(())
+    Ok(report.outcome())
 }

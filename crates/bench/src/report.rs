@@ -7,6 +7,7 @@ mod markdown;
 pub(crate) use machine::Machine;
 
 use crate::bar::{self, Judged};
+use crate::known_misses::{KNOWN_MISSES, Outcome, outcome};
 use crate::run::Findings;
 
 /// Findings with the verdicts on them.
@@ -24,6 +25,11 @@ impl Report {
     /// A few Markdown tables.
     pub(crate) fn markdown(&self) -> String {
         markdown::write(&self.findings, &self.judged)
+    }
+
+    /// Which targets were missed.
+    pub(crate) fn outcome(&self) -> Outcome {
+        outcome(&self.judged, KNOWN_MISSES)
     }
 
     /// Everything that was measured.

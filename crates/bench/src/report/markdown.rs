@@ -251,6 +251,7 @@ pub(super) mod tests {
     use crate::beside::Beside;
     use crate::cold_start::ColdStart;
     use crate::existence::{Noun, tests::compared};
+    use crate::known_misses::KNOWN_MISSES;
     use crate::load::tests::tally;
     use crate::meter::Cost;
     use crate::report::Machine;
@@ -300,6 +301,14 @@ pub(super) mod tests {
             asking: None,
             million: None,
             memory_after: 40 << 20,
+        }
+    }
+
+    #[test]
+    fn every_known_miss_names_a_target() {
+        let judged = judge(&findings());
+        for known in KNOWN_MISSES {
+            assert!(judged.iter().any(|one| one.what == known.what), "{}", known.what);
         }
     }
 

@@ -1,0 +1,76 @@
+//! Targets that are missed and known to be: the benchmark fails on every other one.
+
+use crate::bar::{Judged, Verdict};
+
+/// A target that is missed today.
+pub(crate) struct KnownMiss {
+    /// The target, as the report spells it.
+    pub(crate) what: &'static str,
+    /// Why it is missed, and where that is told.
+    pub(crate) reason: &'static str,
+}
+
+/// What is missed today. An entry goes when its target is met.
+pub(crate) const KNOWN_MISSES: &[KnownMiss] = &[
+    KnownMiss {
+        what: "version create: share of the floor: commit of two inserts",
+        reason: "each version syncs a file and two directories (docs/performance.md, \"Next\")",
+    },
+    KnownMiss {
+        what: "queued: share of the floor: commit of two inserts, clients that wait for the end",
+        reason: "a closed loop of 32 clients makes small batches (docs/performance.md, \"Runs in line\")",
+    },
+];
+
+/// What a run's verdicts come to.
+#[derive(Default, PartialEq, Eq, Debug)]
+pub(crate) struct Outcome {
+    /// Missed targets that nobody knew of: the benchmark fails.
+    pub(crate) failures: Vec<String>,
+    /// Missed targets that are known, with their reasons, and known ones that were met.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Compares verdicts with the known misses. A known miss that was met is a note, because one quiet run proves little.
+pub(crate) fn outcome(judged: &[Judged], known: &[KnownMiss]) -> Outcome {
+    let mut outcome = Outcome::default();
+    for one in judged {
+        let known = known.iter().find(|known| known.what == one.what);
+        match (one.verdict, known) {
+            (Verdict::Missed, None) => {
+                outcome.failures.push(format!("{}: {}, target {}", one.what, one.measured, one.bar));
+            }
+            (Verdict::Missed, Some(known)) => {
+                outcome.notes.push(format!("known miss: {}: {}: {}", one.what, one.measured, known.reason));
+            }
+            (Verdict::Met, Some(known)) => {
+                outcome.notes.push(format!("met, and listed as a known miss: {}", known.what))
+            }
+            (Verdict::Met | Verdict::NotMeasured, _) => {}
+        }
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(what: &str, verdict: Verdict) -> Judged {
+        Judged { what: what.to_owned(), bar: "at least 1".to_owned(), measured: "0.5".to_owned(), verdict }
+    }
+
+    #[test]
+    fn a_missed_target_fails_unless_it_is_known() {
+        let known = [KnownMiss { what: "slow", reason: "why" }];
+        let seen = |verdicts: &[(&str, Verdict)]| {
+            outcome(&verdicts.iter().map(|(what, verdict)| judged(what, *verdict)).collect::<Vec<_>>(), &known)
+        };
+        assert_eq!(seen(&[("fast", Verdict::Met), ("slow", Verdict::NotMeasured)]), Outcome::default());
+        let missed = seen(&[("fast", Verdict::Missed), ("slow", Verdict::Missed)]);
+        assert_eq!(missed.failures, ["fast: 0.5, target at least 1"]);
+        assert_eq!(missed.notes, ["known miss: slow: 0.5: why"]);
+        let met = seen(&[("slow", Verdict::Met)]);
+        assert_eq!((met.failures.len(), met.notes.len()), (0, 1));
+    }
+}
