@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod files;
+pub(crate) mod long_forms;
 mod outgoing;
 pub(crate) mod packages;
 
@@ -20,7 +21,9 @@ pub(crate) fn run(place: &Place) -> Result<()> {
         found.extend(breaches(&rule, &tree(place, &rule)?));
     }
     found.extend(files::breaches(&place.root)?);
-    found.extend(outgoing::breaches(&place.root, &files::sources(&place.root)?)?);
+    let sources = files::sources(&place.root)?;
+    found.extend(outgoing::breaches(&place.root, &sources)?);
+    found.extend(long_forms::breaches(&place.root, &sources)?);
     if !found.is_empty() {
         bail!("{} breaches:\n  {}", found.len(), found.join("\n  "));
     }

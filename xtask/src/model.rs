@@ -1,4 +1,7 @@
-//! `cargo xtask model`: the long form of the tests that have one; most draw what they do from a seed.
+//! `cargo xtask model`: the long form of every test that has one; most draw what they do from a seed.
+//!
+//! The selection is complete by construction: a test asks for its long form by `is_long()`, which fails a test that is not in
+//! the list (`crates/testkit/src/long_forms.txt`), and the list is what is selected here.
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use clap::Args;
 
+use crate::fences::long_forms;
 use crate::place::Place;
 use crate::test;
 
@@ -13,13 +17,6 @@ use crate::test;
 const LONG_VARIABLE: &str = "FAIRWAY_TEST_LONG";
 /// Where they start.
 const SEED_VARIABLE: &str = "FAIRWAY_TEST_SEED";
-
-/// The tests that have one: releases, lanes and rollouts beside their model, the same kept by PostgreSQL, many clients
-/// over HTTP, everything that writes over a line to the database that breaks, counting up against each other, and restarts
-/// under load. Their output is shown, and so they run
-/// one after another: each takes all processors.
-const SELECTED: &str = "binary_id(fairway-domain::machine) | test(/^lockstep::/) | test(/^lanes_under_load::/) \
-    | test(/^faulty_line::what_was/) | test(/^concurrency::no_increment/) | test(/^rolling::/)";
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -34,7 +31,29 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
         None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
     };
     println!("from seed {seed}");
-    let nextest = ["--profile", "long", "--no-capture", "-E", SELECTED];
+    let selection = selection(&long_forms::listed(&place.root)?);
+    // Their output is shown, and so they run one after another: each takes all processors.
+    let nextest = ["--profile", "long", "--no-capture", "-E", &selection];
     let asked = [(LONG_VARIABLE, "1".to_owned()), (SEED_VARIABLE, seed.to_string())];
     test::select(place, &nextest.map(str::to_owned), &asked)
+}
+
+/// What nextest is to run: every test that is listed, and nothing else.
+fn selection(tests: &[String]) -> String {
+    tests.iter().map(|test| format!("test(={test})")).collect::<Vec<_>>().join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_test_is_selected() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let listed = long_forms::listed(root).unwrap();
+        let selection = selection(&listed);
+        assert!(listed.len() >= 10, "{listed:?}");
+        assert!(listed.iter().all(|test| selection.contains(&format!("test(={test})"))), "{selection}");
+        assert!(selection.contains("test(=fleet::"), "{selection}");
+    }
 }

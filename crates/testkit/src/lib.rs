@@ -10,6 +10,7 @@ mod documented;
 mod endpoint;
 mod gateway;
 mod line;
+mod long_form;
 mod provider;
 mod scripts;
 
@@ -25,10 +26,13 @@ pub use line::{Cut, FaultyLine, LineFault, Made};
 pub use provider::{Behaviour, StubProvider};
 pub use scripts::{Gateways, StubGateway};
 
-/// Whether tests that have a long form are asked for it, as `cargo xtask model` does.
+/// Whether this run asks for the long forms of tests, as `cargo xtask model` does.
+///
+/// # Panics
+/// When the running test is not listed in `long_forms.txt`.
 #[must_use]
 pub fn is_long() -> bool {
-    std::env::var_os("FAIRWAY_TEST_LONG").is_some()
+    long_form::is_long(std::env::args(), |name| std::env::var_os(name).is_some())
 }
 
 /// One provider of cryptography for everything that speaks TLS; once per process is enough.

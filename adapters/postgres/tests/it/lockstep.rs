@@ -17,6 +17,7 @@ use fairway_domain::{
     },
     store::CommitError,
 };
+use fairway_testkit::is_long;
 use futures_util::future::join_all;
 use std::{
     env,
@@ -158,7 +159,7 @@ async fn run(stage: &Stage, bound: &Bound, history: &History) -> Result<(), Stri
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_stored_goes_as_the_model_tells_it() {
     let start = start_of(env::var("FAIRWAY_TEST_SEED").ok().as_deref());
-    let wanted = if env::var_os("FAIRWAY_TEST_LONG").is_some() { LONG } else { SHORT };
+    let wanted = if is_long() { LONG } else { SHORT };
     let stage = Arc::new(Stage::new().await);
     let knowledge = stage.bindable_as(AssetKind::KnowledgeBase).await;
     let bound = Arc::new(Bound { policy: stage.bindable().await, knowledge });

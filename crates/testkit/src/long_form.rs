@@ -1,0 +1,76 @@
+//! Long forms of tests: `cargo xtask model` asks for them, every other run is short.
+//!
+//! INVARIANT: this file stands alone, because the tests of the domain include it without a dependency on the testkit.
+
+/// Asks for long forms.
+const VARIABLE: &str = "FAIRWAY_TEST_LONG";
+/// The tests that have a long form, one name a line. `cargo xtask model` runs exactly these.
+const LONG_FORMS: &str = include_str!("long_forms.txt");
+
+/// Whether a process asks for long forms: `arguments` are its command line, and `is_set` looks for a variable of its
+/// environment.
+///
+/// A test that asks and does not stand in `long_forms.txt` ends here, in short runs too: `cargo xtask model` would never
+/// run its long form.
+///
+/// # Panics
+/// When nextest runs a test that is not listed. Other runners do not tell a process its test.
+pub(crate) fn is_long(arguments: impl Iterator<Item = String>, is_set: impl FnOnce(&str) -> bool) -> bool {
+    if let Some(test) = running_test(arguments) {
+        assert!(
+            is_listed(&test),
+            "`{test}` has a long form that `cargo xtask model` skips: list it in crates/testkit/src/long_forms.txt"
+        );
+    }
+    is_set(VARIABLE)
+}
+
+/// The one test of a process that nextest started: `program --exact name --nocapture`.
+fn running_test(arguments: impl Iterator<Item = String>) -> Option<String> {
+    let arguments: Vec<String> = arguments.skip(1).collect();
+    let is_exact = arguments.iter().any(|argument| argument == "--exact");
+    arguments.into_iter().find(|argument| is_exact && !argument.starts_with('-'))
+}
+
+fn is_listed(test: &str) -> bool {
+    LONG_FORMS.lines().any(|line| line == test)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(words: &[&str]) -> impl Iterator<Item = String> {
+        words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>().into_iter()
+    }
+
+    #[test]
+    fn reads_the_test_from_the_arguments_of_nextest() {
+        let of = |words: &[&str]| running_test(arguments(words));
+        assert_eq!(of(&["it-1", "--exact", "lanes::one", "--nocapture"]).as_deref(), Some("lanes::one"));
+        assert_eq!(of(&["it-1", "lanes::one", "--exact"]).as_deref(), Some("lanes::one"));
+        assert_eq!(of(&["it-1", "lanes"]), None);
+        assert_eq!(of(&["it-1"]), None);
+    }
+
+    #[test]
+    fn a_listed_test_gets_the_form_that_the_run_asks_for() {
+        let listed = LONG_FORMS.lines().next().unwrap();
+        for is_asked in [true, false] {
+            assert_eq!(is_long(arguments(&["it-1", "--exact", listed]), |_| is_asked), is_asked);
+            assert_eq!(is_long(arguments(&["it-1"]), |_| is_asked), is_asked);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "list it in crates/testkit/src/long_forms.txt")]
+    fn an_unlisted_test_that_asks_for_its_long_form_fails_in_short_runs_too() {
+        is_long(arguments(&["it-1", "--exact", "soak::of_a_new_test"]), |_| false);
+    }
+
+    #[test]
+    fn listed_names_are_sorted_and_unique() {
+        let lines: Vec<&str> = LONG_FORMS.lines().collect();
+        assert!(lines.windows(2).all(|pair| pair[0] < pair[1]), "{lines:?}");
+    }
+}

@@ -1,0 +1,72 @@
+//! Long forms of tests: each is listed, and each listed test exists.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// The tests with a long form, one name a line: what `cargo xtask model` runs.
+pub(crate) const LIST: &str = "crates/testkit/src/long_forms.txt";
+/// What asks for long forms. Built of two parts, so that this file does not hold it.
+const VARIABLE: &str = concat!("FAIRWAY_TEST_", "LONG");
+/// Who may name the variable: who sets it, and the one function that reads it and knows the list.
+const ALLOWED: [&str; 2] = ["xtask/src/model.rs", "crates/testkit/src/long_form.rs"];
+
+/// The names of all tests with a long form.
+///
+/// # Errors
+/// When the list cannot be read.
+pub(crate) fn listed(root: &Path) -> Result<Vec<String>> {
+    let list = fs::read_to_string(root.join(LIST)).with_context(|| format!("reading {LIST}"))?;
+    Ok(list.lines().map(str::to_owned).collect())
+}
+
+/// Every source that reads the variable past the list, and every listed test that does not exist.
+///
+/// # Errors
+/// When a source or the list cannot be read.
+pub(crate) fn breaches(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut missing = listed(root)?;
+    for path in sources {
+        let relative = path.strip_prefix(root).unwrap_or(path);
+        let text = fs::read_to_string(path).with_context(|| format!("reading {}", relative.display()))?;
+        if text.contains(VARIABLE) && !ALLOWED.iter().any(|allowed| relative == Path::new(allowed)) {
+            found.push(format!("{}: ask `is_long()` of crates/testkit/src/long_form.rs", relative.display()));
+        }
+        missing.retain(|test| !holds(relative, &text, test));
+    }
+    found.extend(missing.into_iter().map(|test| format!("{LIST}: there is no test `{test}`")));
+    Ok(found)
+}
+
+/// Whether a file holds a test of this name (`module::function`), as its file's name and its functions tell.
+fn holds(path: &Path, text: &str, test: &str) -> bool {
+    let Some((module, function)) = test.split_once("::") else { return false };
+    let is_module = path.file_stem().is_some_and(|stem| stem == module);
+    is_module && path.iter().any(|part| part == "tests") && text.contains(&format!("fn {function}("))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_past_the_list_and_listed_tests_that_are_gone_are_breaches() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            path
+        };
+        write(LIST, "fleet::loses_nothing\nfleet::gone\n");
+        let test = write("crates/api/tests/faults/fleet.rs", "async fn loses_nothing() { if is_long() {} }");
+        let setter = write("xtask/src/model.rs", VARIABLE);
+        let past = write("crates/api/tests/it/other.rs", VARIABLE);
+        let found = breaches(root.path(), &[test, setter, past]).unwrap();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("crates/api/tests/it/other.rs: "), "{found:?}");
+        assert!(found[1].ends_with("there is no test `fleet::gone`"), "{found:?}");
+    }
+}
