@@ -9,7 +9,10 @@ mod location;
 use async_trait::async_trait;
 use bytes::Bytes;
 use fairway_domain::{
-    asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, ArtifactWalk, Put, StoredObject},
+    asset::{
+        integrity::UnverifiedBytes,
+        ports::{ArtifactError, ArtifactPath, ArtifactStore, ArtifactWalk, Put, StoredObject},
+    },
     time::Timestamp,
 };
 use futures_util::{
@@ -143,9 +146,10 @@ impl ArtifactStore for Artifacts {
         within(CALL, self.put(&path, bytes.into())).instrument(span("artifact put")).await
     }
 
-    async fn read(&self, path: &ArtifactPath) -> Result<Option<Vec<u8>>, ArtifactError> {
+    async fn read(&self, path: &ArtifactPath) -> Result<Option<UnverifiedBytes>, ArtifactError> {
         let path = Path::parse(path.as_str()).map_err(unavailable)?;
-        Ok(within(CALL, self.get(&path)).instrument(span("artifact get")).await?.map(Vec::from))
+        let read = within(CALL, self.get(&path)).instrument(span("artifact get")).await?;
+        Ok(read.map(|bytes| UnverifiedBytes::new(bytes.into())))
     }
 
     fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_> {

@@ -2,6 +2,7 @@ mod bucket;
 
 use super::*;
 use fairway_domain::id::{AssetId, AssetVersionId};
+use fairway_testkit::{FaultyEndpoint, Script};
 use std::{fs, time::Instant};
 
 const A: &str = "00000000-0000-7000-8000-00000000000a";
@@ -26,7 +27,7 @@ async fn keeps_what_was_put_and_refuses_other_bytes() {
     assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), Put::Created);
     assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), Put::AlreadyThere);
     assert!(matches!(store.put_if_absent(&path(), b"two".to_vec()).await, Err(ArtifactError::Conflict)));
-    assert_eq!(store.read(&path()).await.unwrap().unwrap(), b"one");
+    assert!(store.read(&path()).await.unwrap().unwrap().is_equal_to(b"one"));
 }
 
 #[tokio::test]
@@ -106,6 +107,20 @@ async fn a_bucket_that_is_gone_is_a_refusal() {
     assert!(matches!(store.put_if_absent(&path(), b"one".to_vec()).await, Err(ArtifactError::Unavailable(_))));
     assert!(matches!(store.read(&path()).await, Err(ArtifactError::Unavailable(_))));
     assert!(before.elapsed() < CALL * 2, "{:?}", before.elapsed());
+}
+
+#[tokio::test]
+async fn a_response_that_ends_early_is_unavailable_and_never_a_part_of_the_object() {
+    let endpoint = FaultyEndpoint::start().await;
+    let store = in_bucket(&format!("s3://bucket/p?endpoint={}&region=x-1&path_style=true", endpoint.url("")));
+    let script = Script::status(200, "{\"a\":1}").header("ETag", "\"x\"");
+    endpoint.says(script.clone());
+    assert!(store.read(&path()).await.unwrap().unwrap().is_equal_to(b"{\"a\":1}"));
+    for cut in [script.clone().broken_off(), script.reset_half_way()] {
+        endpoint.says(cut);
+        let read = store.read(&path()).await;
+        assert!(matches!(read, Err(ArtifactError::Unavailable(_))), "{read:?}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub mod content;
 pub mod diff;
 pub mod grant;
 pub mod impact;
+pub mod integrity;
 pub mod kind;
 pub mod ledger;
 pub mod ports;

@@ -89,6 +89,8 @@ fact_kinds! {
     AssetGrantDeleted = "asset_grant.deleted",
     /// A version was added to an asset.
     AssetVersionCreated = "asset_version.created",
+    /// The stored artifact of a version is not what the version's checksum names.
+    IntegrityMismatch = "asset_version.integrity_mismatch",
     /// Documents were added to a knowledge base.
     DocumentsAdded = "knowledge.documents_added",
     /// What was remembered of a conversation was erased.

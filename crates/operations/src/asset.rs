@@ -18,10 +18,7 @@ use crate::{
 };
 use fairway_domain::{
     access::{Caller, OwnerRef, Place},
-    asset::{
-        Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel, kind::AssetKind,
-        ports::ArtifactPath,
-    },
+    asset::{Asset, AssetVersion, ChangeNote, Lifecycle, NewAsset, VersionContent, VersionLabel, kind::AssetKind},
     generator,
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     idempotency::RequestKey,
@@ -147,7 +144,7 @@ impl Services {
                 let id: AssetVersionId = self.id();
                 let said = VersionContent { canonical, source_text: None, change_note, references };
                 let change = asset.add_version(id, label, said, &self.stamp(caller))?;
-                self.put(&change.next.artifact_ref, change.next.canonical.bytes()).await?;
+                self.put_artifact(caller, (scope, asset.workspace_id), &change.next).await?;
                 let outcome = keyed(key, 201, id.uuid());
                 Ok(self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?)
             },
@@ -222,11 +219,5 @@ impl Services {
         let (scope, _) = self.asset_anywhere(caller, Operation::ReadAssetVersion, asset).await?;
         let found = self.stores.assets.find_version(scope, id).await?;
         found.map(|(_, version)| version).ok_or(Failure::NotFound)
-    }
-
-    /// Stores an artifact before its row: a row is never met without its artifact, and an artifact without a row is
-    /// only waste.
-    pub(crate) async fn put(&self, path: &ArtifactPath, bytes: &[u8]) -> Result<(), Failure> {
-        self.artifacts.put_if_absent(path, bytes.to_vec()).await.map(|_| ()).map_err(Failure::Artifact)
     }
 }

@@ -7,6 +7,7 @@ use fairway_domain::{
         AssetRefusal,
         canonical::CanonicalRefusal,
         content::{ContentProblem, ContentRefusal},
+        integrity::IntegrityMismatch,
         ports::{ArtifactError, BlockingRelease},
     },
     environment::EnvironmentRefusal,
@@ -141,6 +142,9 @@ pub enum Failure {
     /// The artifact store could not answer.
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
+    /// The artifact store returned other bytes than the database names.
+    #[error(transparent)]
+    Integrity(#[from] IntegrityMismatch),
     /// What is stored contradicts itself.
     #[error("what is stored contradicts itself: {0}")]
     Corrupt(&'static str),

@@ -103,8 +103,7 @@ impl Services {
                 let said = VersionContent { change_note, ..said(canonical, &content_yaml) };
                 let change = Asset::create_flow(new, id, version_label, said, &self.stamp(caller));
                 let asset = change.next.0.clone();
-                let (artifact, bytes) = (&change.next.1.artifact_ref, change.next.1.canonical.bytes());
-                self.put(artifact, bytes).await?;
+                self.put_artifact(caller, (scope, workspace_id), &change.next.1).await?;
                 let outcome = keyed(key, 201, asset_id.uuid());
                 let version = self.stores.assets.commit_flow(scope, change, outcome.as_ref()).await?;
                 Ok(FlowView { asset, newest: Some(FlowVersion { version, content_yaml: Some(content_yaml) }) })
@@ -140,7 +139,7 @@ impl Services {
                 let version_id: AssetVersionId = self.id();
                 let said = VersionContent { change_note, ..said(canonical, &content_yaml) };
                 let change = asset.add_version(version_id, label, said, &self.stamp(caller))?;
-                self.put(&change.next.artifact_ref, change.next.canonical.bytes()).await?;
+                self.put_artifact(caller, (scope, asset.workspace_id), &change.next).await?;
                 let outcome = keyed(key, 201, version_id.uuid());
                 let version = self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?;
                 Ok(FlowVersion { version, content_yaml: Some(content_yaml) })

@@ -1,10 +1,16 @@
 //! An artifact store that fails when the test says so.
 
 use async_trait::async_trait;
-use fairway_domain::asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, ArtifactWalk, Put, StoredObject};
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicUsize, Ordering},
+use fairway_domain::asset::{
+    integrity::UnverifiedBytes,
+    ports::{ArtifactError, ArtifactPath, ArtifactStore, ArtifactWalk, Put, StoredObject},
+};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 use tokio::sync::watch;
 
@@ -17,10 +23,25 @@ pub enum ArtifactFault {
     Unavailable,
     /// It stores, and then says that it could not.
     FailsAfterPut,
-    /// It answers reads with other bytes than were stored.
+    /// It answers reads with the stored bytes and one more.
     WrongBytes,
+    /// It answers reads with the first half of what was stored.
+    TruncatedRead,
+    /// It answers reads as if nothing had been stored, as an outdated replica does.
+    StaleRead,
+    /// It answers reads with the whole of another object.
+    OtherObject,
+    /// It stores the first half, and says that it stored everything.
+    TruncatedPut,
     /// It answers nothing until the fault changes.
     Holds,
+}
+
+impl ArtifactFault {
+    /// Whether the store answers at all.
+    const fn answers(self) -> bool {
+        !matches!(self, Self::Unavailable | Self::Holds)
+    }
 }
 
 /// Stands before a real store and gets in its way.
@@ -28,13 +49,20 @@ pub struct FaultyArtifacts {
     inner: OnceLock<Arc<dyn ArtifactStore>>,
     fault: watch::Sender<ArtifactFault>,
     puts: AtomicUsize,
+    /// What callers gave to store, by path: faults of reads are made of it.
+    given: Mutex<HashMap<ArtifactPath, Vec<u8>>>,
 }
 
 impl FaultyArtifacts {
     /// A store that begins with this fault.
     #[must_use]
     pub fn new(fault: ArtifactFault) -> Arc<Self> {
-        Arc::new(Self { inner: OnceLock::new(), fault: watch::Sender::new(fault), puts: AtomicUsize::new(0) })
+        Arc::new(Self {
+            inner: OnceLock::new(),
+            fault: watch::Sender::new(fault),
+            puts: AtomicUsize::new(0),
+            given: Mutex::default(),
+        })
     }
 
     /// Goes on with this fault; whoever is held gets it too.
@@ -57,6 +85,10 @@ impl FaultyArtifacts {
         self.inner.get().ok_or_else(|| ArtifactError::Unavailable("no store stands behind the faults".into()))
     }
 
+    fn given(&self) -> MutexGuard<'_, HashMap<ArtifactPath, Vec<u8>>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The fault, once it is not to wait any longer.
     async fn settled(&self) -> ArtifactFault {
         let mut fault = self.fault.subscribe();
@@ -75,9 +107,8 @@ struct FaultyWalk<'a> {
 #[async_trait]
 impl ArtifactWalk for FaultyWalk<'_> {
     async fn next(&mut self, most: usize) -> Result<Vec<StoredObject>, ArtifactError> {
-        match self.store.settled().await {
-            ArtifactFault::Unavailable | ArtifactFault::Holds => return Err(away()),
-            ArtifactFault::None | ArtifactFault::FailsAfterPut | ArtifactFault::WrongBytes => {}
+        if !self.store.settled().await.answers() {
+            return Err(away());
         }
         let walk = match self.inner.take() {
             Some(walk) => walk,
@@ -85,6 +116,10 @@ impl ArtifactWalk for FaultyWalk<'_> {
         };
         self.inner.insert(walk).next(most).await
     }
+}
+
+fn half(bytes: &[u8]) -> Vec<u8> {
+    bytes.get(..bytes.len() / 2).unwrap_or_default().to_vec()
 }
 
 fn away() -> ArtifactError {
@@ -95,28 +130,38 @@ fn away() -> ArtifactError {
 impl ArtifactStore for FaultyArtifacts {
     async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<Put, ArtifactError> {
         self.puts.fetch_add(1, Ordering::Relaxed);
+        self.given().entry(path.clone()).or_insert_with(|| bytes.clone());
         match self.settled().await {
-            ArtifactFault::None | ArtifactFault::WrongBytes => self.inner()?.put_if_absent(path, bytes).await,
+            ArtifactFault::TruncatedPut => self.inner()?.put_if_absent(path, half(&bytes)).await,
             ArtifactFault::FailsAfterPut => {
                 self.inner()?.put_if_absent(path, bytes).await?;
                 Err(away())
             }
             ArtifactFault::Unavailable | ArtifactFault::Holds => Err(away()),
+            ArtifactFault::None
+            | ArtifactFault::WrongBytes
+            | ArtifactFault::TruncatedRead
+            | ArtifactFault::StaleRead
+            | ArtifactFault::OtherObject => self.inner()?.put_if_absent(path, bytes).await,
         }
     }
 
-    async fn read(&self, path: &ArtifactPath) -> Result<Option<Vec<u8>>, ArtifactError> {
-        match self.settled().await {
-            ArtifactFault::None | ArtifactFault::FailsAfterPut => self.inner()?.read(path).await,
-            ArtifactFault::WrongBytes => {
-                let stored = self.inner()?.read(path).await?;
-                Ok(stored.map(|mut bytes| {
-                    bytes.push(b' ');
-                    bytes
-                }))
+    async fn read(&self, path: &ArtifactPath) -> Result<Option<UnverifiedBytes>, ArtifactError> {
+        let fault = self.settled().await;
+        let stored = || self.given().get(path).cloned();
+        let damaged = match fault {
+            ArtifactFault::Unavailable | ArtifactFault::Holds => return Err(away()),
+            ArtifactFault::None | ArtifactFault::FailsAfterPut | ArtifactFault::TruncatedPut => {
+                return self.inner()?.read(path).await;
             }
-            ArtifactFault::Unavailable | ArtifactFault::Holds => Err(away()),
-        }
+            ArtifactFault::StaleRead => None,
+            ArtifactFault::WrongBytes => stored().map(|bytes| [bytes.as_slice(), b" "].concat()),
+            ArtifactFault::TruncatedRead => stored().map(|bytes| half(&bytes)),
+            ArtifactFault::OtherObject => {
+                self.given().iter().find(|(other, _)| *other != path).map(|(_, bytes)| bytes.clone())
+            }
+        };
+        Ok(damaged.map(UnverifiedBytes::new))
     }
 
     fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_> {
@@ -124,20 +169,16 @@ impl ArtifactStore for FaultyArtifacts {
     }
 
     async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError> {
-        match self.settled().await {
-            ArtifactFault::None | ArtifactFault::FailsAfterPut | ArtifactFault::WrongBytes => {
-                self.inner()?.remove(path).await
-            }
-            ArtifactFault::Unavailable | ArtifactFault::Holds => Err(away()),
+        if !self.settled().await.answers() {
+            return Err(away());
         }
+        self.inner()?.remove(path).await
     }
 
     async fn ready(&self) -> Result<(), ArtifactError> {
-        match self.settled().await {
-            ArtifactFault::None | ArtifactFault::FailsAfterPut | ArtifactFault::WrongBytes => {
-                self.inner()?.ready().await
-            }
-            ArtifactFault::Unavailable | ArtifactFault::Holds => Err(away()),
+        if !self.settled().await.answers() {
+            return Err(away());
         }
+        self.inner()?.ready().await
     }
 }

@@ -101,6 +101,11 @@ impl From<Failure> for ApiError {
             Failure::Generate(refusal) => of_generate(refusal),
             Failure::Store(error) => of_store(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().caused_by(&error),
+            Failure::Integrity(_) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "integrity_mismatch",
+                "the stored artifact is not what its version names; an incident was recorded",
+            ),
             Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().caused_by(&error),
             // The caller of `once` never lets these two out; if it does, that is a fault of ours.
             Failure::KeyTaken | Failure::Corrupt(_) => Self::internal().caused_by(&failure),

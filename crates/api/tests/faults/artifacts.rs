@@ -172,7 +172,9 @@ async fn other_bytes_at_the_path_are_never_taken_for_the_artifact() {
 
     faults.becomes(ArtifactFault::None);
     ids.back_to(mark);
-    app.post(path.clone(), body.clone()).await.refused(500, "internal");
+    app.post(path.clone(), body.clone()).await.refused(503, "integrity_mismatch");
+    let facts = "SELECT count(*) FROM fact WHERE kind = 'asset_version.integrity_mismatch'";
+    assert_eq!(owner.query_one(facts, &[]).await.unwrap().get::<_, i64>(0), 1);
     assert_eq!(versions(&owner).await, 0);
     assert_eq!(fs::read(&orphans[0]).unwrap(), b"{}", "what lies there is not overwritten either");
 

@@ -1,8 +1,9 @@
 //! The artifact store against the books: verifying, and sweeping what no row names.
 
+use crate::stage::{WORKSPACE, knowledge};
 use fairway_domain::asset::ports::ArtifactPath;
-use fairway_testkit::TestApp;
-use serde_json::json;
+use fairway_testkit::{ArtifactFault, FaultyArtifacts, TestApp};
+use serde_json::{Value, json};
 use std::{fs, path::PathBuf};
 
 const DAY: i64 = 24 * 60 * 60;
@@ -131,4 +132,70 @@ async fn a_version_that_was_never_committed_leaves_waste_that_goes() {
     app.database().move_clock(DAY + 60).await.unwrap();
     assert_eq!(app.services().sweep_artifacts().await.unwrap().removed, 1);
     assert_eq!(app.services().verify_artifacts().await.unwrap().versions, 1);
+}
+
+/// R20: whatever the store answers, a document is made of the bytes that the version's checksum names, or of none.
+#[tokio::test]
+async fn ingest_withholds_an_artifact_that_fails_its_checksum_and_records_an_incident() {
+    let faults = FaultyArtifacts::new(ArtifactFault::None);
+    let app = TestApp::builder().faulty_artifacts(&faults).start().await;
+    let given = app.given();
+    let mut base = knowledge("manuals");
+    base["source_type"] = json!("artifact");
+    base["source_ref"] = json!("assets");
+    let base = given.version("knowledge_base", "manuals", base).await;
+    let skill = |text: &str| json!({ "name": "leave", "description": "x", "body": text });
+    let source = given.version("skill", "leave", skill("Thirty days of leave.")).await;
+    let other = given.version("skill", "secret", skill("canary of another object")).await;
+    // Stored by halves, and confirmed as a whole: nobody notices before it is read.
+    faults.becomes(ArtifactFault::TruncatedPut);
+    let halved = given.version("skill", "halved", skill("Stored by halves.")).await;
+    let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
+    let reference = |of: &fairway_testkit::app::Version| {
+        let path = format!("assets/{}/{}/content.json", of.asset_id, of.asset_version_id);
+        json!({ "documents": [{ "document_id": "a", "source_ref": path }] })
+    };
+    let wanted = [
+        (ArtifactFault::TruncatedRead, &source, "different"),
+        (ArtifactFault::StaleRead, &source, "missing"),
+        (ArtifactFault::WrongBytes, &source, "different"),
+        (ArtifactFault::OtherObject, &source, "different"),
+        (ArtifactFault::None, &halved, "different"),
+    ];
+    for (fault, version, _) in wanted {
+        faults.becomes(fault);
+        let refused = app.post(documents.clone(), reference(version)).key("once").await;
+        refused.refused(503, "integrity_mismatch");
+        assert!(refused.header("retry-after").is_some(), "{fault:?}: {refused}");
+        assert!(!refused.text().contains("leave") && !refused.text().contains("canary"), "{fault:?}: {refused}");
+        let listed = app.get(documents.clone()).await.expect(200);
+        assert_eq!(listed, json!([]), "{fault:?}");
+    }
+
+    let owner = app.database().owner().await.unwrap();
+    let facts = "SELECT body FROM fact WHERE kind = 'asset_version.integrity_mismatch' ORDER BY fact_id";
+    let facts: Vec<Value> = owner.query(facts, &[]).await.unwrap().iter().map(|row| fact(row.get(0))).collect();
+    let told: Vec<Value> = facts
+        .iter()
+        .map(|fact| json!([fact["subject"]["id"], fact["detail"]["defect"], fact["categories"], fact["workspace_id"]]))
+        .collect();
+    let expected: Vec<Value> = wanted
+        .iter()
+        .map(|(_, version, defect)| {
+            json!([version.asset_version_id, defect, ["incidents", "compliance_findings"], WORKSPACE])
+        })
+        .collect();
+    assert_eq!(told, expected);
+    assert!(!json!(facts).to_string().contains(&other.asset_version_id), "the log does not tell whose bytes they were");
+
+    // The same request under the same key, once the store returns the right bytes.
+    faults.becomes(ArtifactFault::None);
+    app.post(documents.clone(), reference(&source)).key("once").await.expect(201);
+    let wrong = app.services().verify_artifacts().await.unwrap().wrong;
+    let wrong: Vec<String> = wrong.iter().map(|(version, _)| version.asset_version_id.to_string()).collect();
+    assert_eq!(wrong, [halved.asset_version_id]);
+}
+
+fn fact(body: &[u8]) -> Value {
+    serde_json::from_slice(body).unwrap()
 }

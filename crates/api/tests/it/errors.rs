@@ -1,7 +1,10 @@
 //! Refusals: one body for all of them, also for what goes wrong on our side, and the list of their codes.
 
 use async_trait::async_trait;
-use fairway_domain::asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, ArtifactWalk, Put};
+use fairway_domain::asset::{
+    integrity::UnverifiedBytes,
+    ports::{ArtifactError, ArtifactPath, ArtifactStore, ArtifactWalk, Put},
+};
 use fairway_testkit::{ArtifactFault, FaultyArtifacts, TestApp};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
@@ -64,7 +67,7 @@ impl ArtifactStore for Panicking {
         panic!("canary-of-a-panic");
     }
 
-    async fn read(&self, _: &ArtifactPath) -> Result<Option<Vec<u8>>, ArtifactError> {
+    async fn read(&self, _: &ArtifactPath) -> Result<Option<UnverifiedBytes>, ArtifactError> {
         Ok(None)
     }
 

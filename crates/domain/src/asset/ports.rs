@@ -1,6 +1,6 @@
 //! Where assets, their versions and their artifacts are kept.
 
-use super::{Asset, AssetVersion, Lifecycle, NewVersion, VersionLabel, kind::AssetKind};
+use super::{Asset, AssetVersion, Lifecycle, NewVersion, VersionLabel, integrity::UnverifiedBytes, kind::AssetKind};
 use crate::{
     access::{ActorRef, rights::Reach},
     id::{AssetId, AssetVersionId, ExecutionId, NamespaceId, ReleaseId, WorkloadId, WorkspaceId},
@@ -117,8 +117,8 @@ pub trait ArtifactWalk: Send {
 pub trait ArtifactStore: Send + Sync {
     /// Stores bytes where nothing lies yet; durable once it answers.
     async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<Put, ArtifactError>;
-    /// The bytes at a path.
-    async fn read(&self, path: &ArtifactPath) -> Result<Option<Vec<u8>>, ArtifactError>;
+    /// The bytes at a path, for the caller to verify; `None` where nothing lies.
+    async fn read(&self, path: &ArtifactPath) -> Result<Option<UnverifiedBytes>, ArtifactError>;
     /// What lies below a prefix, in portions; `None` at the end. Objects that are not ours may be among them.
     fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_>;
     /// Takes bytes away; whether they were there does not matter. Only for what no row names.

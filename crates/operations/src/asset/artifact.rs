@@ -1,12 +1,17 @@
-//! The artifact store against the books: verifying every version, and taking away what no row names.
+//! The artifact store against the books: verified reads and writes, verifying every version, and taking away what no row
+//! names.
 
 use crate::{Failure, Services};
 use fairway_domain::{
+    access::Caller,
     asset::{
+        AssetVersion, NewVersion,
         canonical::Checksum,
+        integrity::IntegrityMismatch,
         ledger::{BookedVersion, VersionRow},
         ports::{ArtifactError, ArtifactPath, StoredObject},
     },
+    id::WorkspaceId,
     tenant::TenantScope,
 };
 
@@ -60,6 +65,68 @@ pub struct Swept {
 }
 
 impl Services {
+    /// Stores a version's artifact before its row, so that a reader never meets a row without its artifact. An artifact
+    /// without a row is swept.
+    ///
+    /// # Errors
+    /// When the store does not answer, or the path holds other bytes, which is recorded as [`Self::read_artifact`] does.
+    /// Another attempt makes another version with a path of its own.
+    pub(crate) async fn put_artifact(
+        &self,
+        caller: &Caller,
+        (scope, workspace): (TenantScope, WorkspaceId),
+        version: &NewVersion,
+    ) -> Result<(), Failure> {
+        match self.artifacts.put_if_absent(&version.artifact_ref, version.canonical.bytes().to_vec()).await {
+            Ok(_) => Ok(()),
+            Err(ArtifactError::Conflict) => {
+                Err(self.record_mismatch(caller, (scope, workspace), version.occupied()).await)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The bytes of a version's artifact, verified against the checksum of its row. A mismatch becomes a fact, which is an
+    /// incident, before the caller gets its refusal.
+    ///
+    /// # Errors
+    /// When the store does not answer, or its bytes are not those of the version.
+    pub(crate) async fn read_artifact(
+        &self,
+        caller: &Caller,
+        (scope, workspace): (TenantScope, WorkspaceId),
+        version: &AssetVersion,
+    ) -> Result<Vec<u8>, Failure> {
+        match version.verify_artifact(self.artifacts.read(&version.artifact_ref).await?) {
+            Ok(bytes) => Ok(bytes),
+            Err(mismatch) => Err(self.record_mismatch(caller, (scope, workspace), mismatch).await),
+        }
+    }
+
+    /// Records a mismatch; answers with the failure to return. The bytes are withheld even if the fact cannot be stored.
+    async fn record_mismatch(
+        &self,
+        caller: &Caller,
+        (scope, workspace): (TenantScope, WorkspaceId),
+        mismatch: IntegrityMismatch,
+    ) -> Failure {
+        tracing::error!(
+            tenant_id = %scope.tenant(),
+            asset_id = %mismatch.asset_id,
+            asset_version_id = %mismatch.asset_version_id,
+            defect = mismatch.defect.as_str(),
+            "artifact integrity mismatch; withholding the bytes and recording an incident",
+        );
+        let fact = mismatch.fact(workspace, &self.stamp(caller));
+        match self.stores.audit.commit_alone(scope, fact).await {
+            Ok(()) => {
+                self.wake.facts();
+                mismatch.into()
+            }
+            Err(error) => error.into(),
+        }
+    }
+
     /// Compares every version's row, checksum and artifact, over all tenants.
     ///
     /// # Errors
@@ -95,7 +162,7 @@ impl Services {
         }
         match self.artifacts.read(&path).await? {
             None => wrong.push(Discrepancy::ArtifactMissing),
-            Some(bytes) if bytes != row.content.as_bytes() => wrong.push(Discrepancy::ArtifactDiffers),
+            Some(stored) if !stored.is_equal_to(row.content.as_bytes()) => wrong.push(Discrepancy::ArtifactDiffers),
             Some(_) => {}
         }
         Ok(wrong)

@@ -190,9 +190,9 @@ impl Services {
             Err(failure) => return Err(failure),
         };
         let found = self.stores.assets.find_version(scope, version).await?;
-        let Some((_, found)) = found.filter(|(parent, _)| parent.asset_id == asset) else { return Ok(None) };
-        let bytes = self.artifacts.read(&found.artifact_ref).await?;
-        Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
+        let Some((parent, found)) = found.filter(|(parent, _)| parent.asset_id == asset) else { return Ok(None) };
+        let bytes = self.read_artifact(caller, (scope, parent.workspace_id), &found).await?;
+        Ok(String::from_utf8(bytes).ok())
     }
 
     /// Cuts texts, beside the threads that serve: a text may be long.

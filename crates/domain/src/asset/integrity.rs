@@ -1,0 +1,144 @@
+//! Integrity of stored artifacts: bytes from the artifact store count only after a comparison with what the database
+//! names.
+
+use super::{AssetVersion, NewVersion, canonical::Checksum};
+use crate::{
+    audit::{Fact, FactKind, Stamp, Subject},
+    id::{AssetId, AssetVersionId, WorkspaceId},
+    notification::Category,
+};
+use serde_json::json;
+use std::fmt;
+
+/// Bytes as the artifact store returned them. Their content is reachable only through a comparison, so a reader cannot
+/// pass on bytes that it has not verified.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UnverifiedBytes(Vec<u8>);
+
+impl UnverifiedBytes {
+    /// Bytes that a store returned.
+    #[must_use]
+    pub const fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, if their BLAKE3 checksum is the expected one.
+    ///
+    /// # Errors
+    /// [`IntegrityDefect::Different`] for every other checksum.
+    pub fn verify(self, expected: &Checksum) -> Result<Vec<u8>, IntegrityDefect> {
+        if Checksum::of(&self.0) == *expected { Ok(self.0) } else { Err(IntegrityDefect::Different) }
+    }
+
+    /// Whether these are exactly the expected bytes.
+    #[must_use]
+    pub fn is_equal_to(&self, expected: &[u8]) -> bool {
+        self.0 == expected
+    }
+}
+
+impl fmt::Debug for UnverifiedBytes {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} unverified bytes", self.0.len())
+    }
+}
+
+/// How a stored artifact fails its comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IntegrityDefect {
+    /// The store has nothing at the path of a version whose row exists. A store that serves stale listings answers so too.
+    Missing,
+    /// The store has other bytes there: truncated, damaged, or those of another object.
+    Different,
+}
+
+impl IntegrityDefect {
+    /// The spelling in facts and in the log.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Different => "different",
+        }
+    }
+}
+
+/// The artifact of a version is not what the version's checksum names.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the stored artifact of a version is not what its checksum names")]
+pub struct IntegrityMismatch {
+    /// The asset.
+    pub asset_id: AssetId,
+    /// The version.
+    pub asset_version_id: AssetVersionId,
+    /// What the bytes should be.
+    pub expected: Checksum,
+    /// What is wrong with them.
+    pub defect: IntegrityDefect,
+}
+
+impl IntegrityMismatch {
+    /// The fact of the mismatch: an incident, because what serves people is damaged, and a compliance finding. The
+    /// checksum of the wrong bytes stays out, because they may be those of another tenant's object.
+    #[must_use]
+    pub fn fact(&self, workspace: WorkspaceId, stamp: &Stamp) -> Fact {
+        let subject = Subject { kind: "asset_version", id: self.asset_version_id.uuid() };
+        let detail = json!({
+            "asset_id": self.asset_id,
+            "checksum": self.expected.as_str(),
+            "defect": self.defect.as_str(),
+        });
+        let fact = Fact::new(FactKind::IntegrityMismatch, subject, Some(workspace), stamp, detail);
+        fact.concerning([Category::Incidents, Category::ComplianceFindings])
+    }
+}
+
+impl AssetVersion {
+    /// The version's artifact, if the store returned exactly the bytes that the version's checksum names. `stored` is
+    /// `None` where the store has no object at the path.
+    ///
+    /// # Errors
+    /// The mismatch, in every other case.
+    pub fn verify_artifact(&self, stored: Option<UnverifiedBytes>) -> Result<Vec<u8>, IntegrityMismatch> {
+        let verified = stored.ok_or(IntegrityDefect::Missing).and_then(|stored| stored.verify(&self.checksum));
+        verified.map_err(|defect| IntegrityMismatch {
+            asset_id: self.asset_id,
+            asset_version_id: self.asset_version_id,
+            expected: self.checksum.clone(),
+            defect,
+        })
+    }
+}
+
+impl NewVersion {
+    /// The mismatch of a version whose path holds other bytes already.
+    #[must_use]
+    pub fn occupied(&self) -> IntegrityMismatch {
+        IntegrityMismatch {
+            asset_id: self.asset_id,
+            asset_version_id: self.asset_version_id,
+            expected: self.canonical.checksum().clone(),
+            defect: IntegrityDefect::Different,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn returns_bytes_only_when_the_checksum_matches() {
+        let expected = Checksum::of(b"{\"a\":1}");
+        assert_eq!(UnverifiedBytes::new(b"{\"a\":1}".to_vec()).verify(&expected).unwrap(), b"{\"a\":1}");
+        for wrong in ["{\"a\":1} ", "{\"a\":1", "", "{\"a\":2}"] {
+            let refused = UnverifiedBytes::new(wrong.as_bytes().to_vec()).verify(&expected);
+            assert_eq!(refused, Err(IntegrityDefect::Different), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn debug_output_has_the_length_and_not_the_bytes() {
+        assert_eq!(format!("{:?}", UnverifiedBytes::new(b"canary".to_vec())), "6 unverified bytes");
+    }
+}
