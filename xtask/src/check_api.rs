@@ -226,7 +226,7 @@ mod tests {
         for group in configuration["operations"].as_array().unwrap() {
             let Some(statuses) = group.get("checks").and_then(accepted) else { continue };
             let named = |status: &&str| *status == "2xx" || status.parse::<u16>().is_ok();
-            assert!(statuses.iter().all(|status| named(&status)), "{group}");
+            assert!(statuses.iter().all(named), "{group}");
             let is_generator =
                 group.get("include-name").and_then(Value::as_str) == Some("POST /v1/asset-drafts/generate");
             assert!(is_generator || statuses.iter().all(|status| !status.starts_with('5')), "{group}");

@@ -62,21 +62,20 @@ fn read(report: &[u8]) -> Audit {
     Audit::Answered { severe: count(&["high", "critical"]), mild: count(&["info", "low", "moderate"]) }
 }
 
-/// Folders of the tools with a lock file of npm that are not among [`FOLDERS`].
-#[cfg(test)]
-fn unlisted(tools: &std::path::Path) -> Vec<String> {
-    let entries = std::fs::read_dir(tools).unwrap().flatten();
-    let folders = entries.filter(|entry| entry.path().join("package-lock.json").is_file());
-    folders
-        .map(|entry| format!("tools/{}", entry.file_name().to_string_lossy()))
-        .filter(|folder| !FOLDERS.contains(&folder.as_str()))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::path::Path;
+
+    /// Folders of the tools with a lock file of npm that are not among [`FOLDERS`].
+    fn unlisted(tools: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(tools).unwrap().flatten();
+        let folders = entries.filter(|entry| entry.path().join("package-lock.json").is_file());
+        folders
+            .map(|entry| format!("tools/{}", entry.file_name().to_string_lossy()))
+            .filter(|folder| !FOLDERS.contains(&folder.as_str()))
+            .collect()
+    }
 
     #[test]
     fn a_refused_question_is_no_answer_and_severe_advisories_are_counted() {
