@@ -63,6 +63,7 @@ mod prompt;
 mod provider;
 mod public;
 mod reference;
+mod rejected;
 mod releases;
 mod review;
 mod rollback;
