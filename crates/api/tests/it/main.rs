@@ -73,6 +73,7 @@ mod run_list;
 mod runtime;
 mod sandbox;
 mod secrets;
+mod seed;
 mod service;
 mod share_link;
 mod share_token;
