@@ -148,20 +148,23 @@ impl Running {
         let home = tempfile::tempdir()?;
         // Free a moment ago; whoever takes it in between makes the server say so.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let mut command = crate::up::serve(place, Profile::Dev);
-        command
-            .env("FAIRWAY_BIND", address.to_string())
-            .env("FAIRWAY_DATABASE_URL", database.url("postgres"))
-            .env("FAIRWAY_DATA_DIR", home.path())
-            .env("FAIRWAY_LOG", "error")
-            .env(BIN_VARIABLE, binaries.directory());
-        let mut server = Server { child: command.spawn().context("starting fairway-server")? };
+        let configured = |mut command: Command| {
+            command
+                .env("FAIRWAY_BIND", address.to_string())
+                .env("FAIRWAY_DATABASE_URL", database.url("postgres"))
+                .env("FAIRWAY_DATA_DIR", home.path())
+                .env("FAIRWAY_LOG", "error")
+                .env(BIN_VARIABLE, binaries.directory());
+            command
+        };
+        let mut serve = configured(crate::up::serve(place, Profile::Dev));
+        let mut server = Server { child: serve.spawn().context("starting fairway-server")? };
         match server.wait_until_ready(address, signals)? {
             Event::NothingYet => {}
             Event::Ended(status) => bail!("fairway-server ended while starting ({status})"),
             Event::Asked => bail!("stopped"),
         }
-        demo::apply(place, Profile::Dev, &format!("http://{address}"), |mut command| Ok(command.status()?))?;
+        succeed(configured(demo::seed(place, Profile::Dev)))?;
         Ok(Self { address, _server: server, _database: database, _home: home })
     }
 }

@@ -62,8 +62,8 @@ enum Verb {
     Docs,
     /// Measure, in release builds; arguments go to the benchmark
     Bench(bench::Arguments),
-    /// Apply the demo to a running server
-    Demo(demo::Arguments),
+    /// Seed the demo into the database of a running server
+    Demo,
     /// Build `fairway` as it is handed out, with its completions and manual pages
     Package,
     /// Hold the private PostgreSQL of the data directory in the foreground and print its URL
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
         Verb::Openapi => openapi::run(&place),
         Verb::Docs => docs::run(&place),
         Verb::Bench(arguments) => bench::run(&place, &arguments),
-        Verb::Demo(arguments) => demo::run(&place, &arguments),
+        Verb::Demo => demo::run(&place),
         Verb::Package => package::run(&place),
         Verb::Db => db::run(&place),
     });

@@ -44,11 +44,6 @@ impl Place {
         self.target.join(profile.folder()).join("fairway-server")
     }
 
-    /// Where cargo puts the command line's program.
-    pub(crate) fn command_line(&self, profile: Profile) -> PathBuf {
-        self.target.join(profile.folder()).join("fairway")
-    }
-
     /// A command that builds the programs: the server's and the command line's.
     pub(crate) fn build_programs(&self, profile: Profile) -> Command {
         let mut command = self.cargo();

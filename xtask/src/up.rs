@@ -32,14 +32,7 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let profile = if arguments.release { Profile::Release } else { Profile::Dev };
     let address = address()?;
-    let mut command = serve(place, profile);
-    if uses_private_postgres() {
-        command.env("FAIRWAY_DATABASE_URL", "embedded").env(BIN_VARIABLE, postgres::ensure()?.directory());
-    }
-    // What the demo does is told in plain lines; a line for each of its requests would drown them.
-    if env::var_os("FAIRWAY_LOG").is_none() {
-        command.env("FAIRWAY_LOG", "warn");
-    }
+    let command = over_database(serve(place, profile))?;
     let built = children::run(place.build_programs(profile), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
@@ -48,16 +41,24 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     if TcpListener::bind(address).is_err() {
         bail!("{address} is in use: stop what listens there, or set FAIRWAY_BIND to another address");
     }
-    let mut server = Server { child: command.spawn().context("starting fairway-server")? };
+    let mut server = Server { child: quiet(command).spawn().context("starting fairway-server")? };
     match server.wait_until_ready(address, &signals)? {
         Event::Ended(status) => bail!("fairway-server ended while starting ({status})"),
         Event::Asked => return server.drain(&signals),
         Event::NothingYet => {}
     }
     let url = format!("http://{address}");
-    if let Err(error) = demo::apply(place, profile, &url, |command| children::run(command, &signals)) {
-        server.drain(&signals)?;
-        return Err(error.context("applying the demo"));
+    let seeded = over_database(demo::seed(place, profile)).and_then(|seed| children::run(quiet(seed), &signals));
+    match seeded {
+        Ok(status) if status.success() => {}
+        Ok(status) => {
+            server.drain(&signals)?;
+            bail!("`fairway-server seed` failed ({status})");
+        }
+        Err(error) => {
+            server.drain(&signals)?;
+            return Err(error.context("seeding the demo"));
+        }
     }
     println!("\nFairway serves {url}; its API is described at {url}/docs. Ctrl-C stops it, and its data stays.");
     loop {
@@ -75,9 +76,26 @@ pub(crate) fn address() -> Result<SocketAddr> {
     let address = bind.to_socket_addrs().ok().and_then(|mut found| found.next());
     let address = address.with_context(|| format!("FAIRWAY_BIND is `{bind}`, which is no address and port"))?;
     if address.port() == 0 {
-        bail!("FAIRWAY_BIND must name a port here, as the demo is applied through it");
+        bail!("FAIRWAY_BIND must name a port here, as the demo's commands name it");
     }
     Ok(address)
+}
+
+/// The same command over a private PostgreSQL, unless the environment names another database.
+pub(crate) fn over_database(mut command: Command) -> Result<Command> {
+    if uses_private_postgres() {
+        command.env("FAIRWAY_DATABASE_URL", "embedded").env(BIN_VARIABLE, postgres::ensure()?.directory());
+    }
+    Ok(command)
+}
+
+/// The same command with warnings alone: what the demo needs is told in plain lines, and a line for each request would drown
+/// them.
+fn quiet(mut command: Command) -> Command {
+    if env::var_os("FAIRWAY_LOG").is_none() {
+        command.env("FAIRWAY_LOG", "warn");
+    }
+    command
 }
 
 fn uses_private_postgres() -> bool {

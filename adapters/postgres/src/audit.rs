@@ -3,11 +3,12 @@
 use crate::{
     database::Database,
     guarded::{Tail, commit_tail},
-    listing::{Key, Listing, Values},
+    listing::{Branch, Key, Listing, Values, within},
     row::{Columns, count, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
+    access::rights::Reach,
     audit::{AuditEvent, AuditStore, Fact, FactSequencer},
     id::{FactId, RequestId, WorkspaceId},
     store::{CommitError, Listed, Paging, StoreError},
@@ -65,6 +66,7 @@ impl AuditStore for Database {
         &self,
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
+        reach: Option<&Reach>,
         page: Paging,
     ) -> Result<Listed<AuditEvent>, StoreError> {
         // The fact itself is looked up for the rows of the page alone, whatever is skipped before them.
@@ -75,9 +77,20 @@ impl AuditStore for Database {
         if let Some(workspace) = workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
         }
-        let mut listing = Listing::plain(COLUMNS, Key::Place("index", "index"), FROM, conditions, values);
-        listing.only_grows = true;
-        listing.beside = Some("JOIN fact USING (tenant_id, fact_id)".to_owned());
+        let (with, branches) = match reach {
+            None => (String::new(), vec![Branch { from: FROM.to_owned(), conditions, each: None }]),
+            Some(reach) => within(reach, FROM, ("workspace_id", "workload_id"), &conditions, &mut values),
+        };
+        let listing = Listing {
+            with,
+            columns: COLUMNS,
+            key: Key::Place("index", "index"),
+            beside: Some("JOIN fact USING (tenant_id, fact_id)".to_owned()),
+            weight: None,
+            branches,
+            values,
+            only_grows: true,
+        };
         self.listed(listing, page, event).await
     }
 

@@ -68,7 +68,8 @@ impl AuditEventView {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditQuery {
-    /// Those of this workspace; without it, all of the tenant.
+    /// Those of this workspace; without it, all that the caller may read: those of the tenant, or of the namespaces, workspaces
+    /// and workloads that it audits.
     workspace_id: Option<Uuid>,
 }
 

@@ -24,6 +24,7 @@ mod memory;
 pub mod metrics;
 mod release;
 mod rollout;
+pub mod seed;
 pub mod serve;
 mod share_link;
 mod system;

@@ -4,7 +4,9 @@
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
-use fairway_api::{compose::Works, config::Settings, document, serve, serve::DatabaseAddress, telemetry::Telemetry};
+use fairway_api::{
+    compose::Works, config::Settings, document, seed, serve, serve::DatabaseAddress, telemetry::Telemetry,
+};
 use std::{path::PathBuf, process::ExitCode};
 
 /// Many small allocations make up a request; this allocator takes a third of the system's time for them.
@@ -42,6 +44,8 @@ enum Command {
     RolloutPilot,
     /// Bring the database up to date and end.
     Migrate,
+    /// Seed the demo: one workload with an active release in `dev`. A second time nothing is changed.
+    Seed,
     /// Compare every version's row, checksum and artifact; print what differs, and fail if anything does.
     VerifyArtifacts,
     /// Print the OpenAPI document.
@@ -121,6 +125,13 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
             let piloted = runtime()?.block_on(serve::pilot_rollouts(&settings));
             telemetry.shutdown();
             piloted?;
+        }
+        Command::Seed => {
+            let settings = settings(line)?;
+            let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
+            let seeded = runtime()?.block_on(seed::seed(&settings));
+            telemetry.shutdown();
+            print!("{}", seeded?);
         }
         Command::VerifyArtifacts => return verify_artifacts(&settings(line)?),
         Command::Migrate => {

@@ -92,6 +92,19 @@ impl DatabaseAddress {
         }
     }
 
+    /// The same, also where another process runs the private server.
+    ///
+    /// # Errors
+    /// When a private server cannot be found or started, or is just starting or stopping.
+    pub async fn open_beside(settings: &Settings) -> anyhow::Result<Self> {
+        if settings.database == Database::Embedded
+            && let Ok(url) = Self::of_running(settings).await
+        {
+            return Ok(Self { owner_url: url.clone(), url, private: None });
+        }
+        Self::open(settings).await
+    }
+
     /// Finds the database of the settings for a look at what is there: beside the server that runs on it, or without
     /// one. Nothing is made, and nothing is brought up to date.
     ///

@@ -1,7 +1,7 @@
 //! Facts: the one append-only record of what happened. Audit log, outbox and invalidation signal at once.
 
 use crate::{
-    access::ActorRef,
+    access::{ActorRef, rights::Reach},
     id::{FactId, RequestId, TenantId, WorkspaceId},
     notification::Category,
     store::{CommitError, Listed, Paging, StoreError},
@@ -301,11 +301,13 @@ pub struct AuditEvent {
 /// Reads a tenant's log.
 #[async_trait]
 pub trait AuditStore: Send + Sync {
-    /// Sequenced events, newest first; of one workspace, or of all.
+    /// Sequenced events, newest first: of one workspace, or of all; where `reach` is given, of its workspaces and workloads
+    /// alone.
     async fn list(
         &self,
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
+        reach: Option<&Reach>,
         page: Paging,
     ) -> Result<Listed<AuditEvent>, StoreError>;
     /// Stores the fact that something was refused or read, which changed nothing else.

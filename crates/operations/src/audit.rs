@@ -5,7 +5,7 @@ use crate::{
     access::{Operation, gate},
 };
 use fairway_domain::{
-    access::{Caller, Permission, Place},
+    access::{Caller, Permission},
     audit::{AuditEvent, FactSequencer},
     id::WorkspaceId,
     store::{Listed, Paging},
@@ -20,7 +20,8 @@ const POLL: Duration = Duration::from_millis(250);
 const REST: Duration = Duration::from_secs(1);
 
 impl Services {
-    /// Events of the tenant's log, newest first; of one workspace, or of all.
+    /// Events of the tenant's log, newest first; of one workspace, or of all. An auditor of a namespace, a workspace or a
+    /// workload reads those of its scope.
     ///
     /// # Errors
     /// When the caller may not read the log there.
@@ -30,16 +31,18 @@ impl Services {
         workspace: Option<WorkspaceId>,
         page: Paging,
     ) -> Result<Listed<AuditEvent>, Failure> {
-        let place = match workspace {
-            Some(id) => self.workspace_place(caller, id).await?,
-            None => Place::tenant(caller.tenant),
+        let operation = Operation::ListAuditEvents;
+        let is_allowed = match workspace {
+            Some(id) => gate::enter(caller, operation, &self.workspace_place(caller, id).await?).is_ok(),
+            None => false,
         };
-        let scope = match gate::enter(caller, Operation::ListAuditEvents, &place) {
-            // That there is a log is no secret, only what it says.
-            Err(Failure::NotFound) => return Err(Failure::Forbidden(Permission::AuditView)),
-            entered => entered?,
-        };
-        Ok(self.stores.audit.list(scope, workspace, page).await?)
+        let (scope, reach) = gate::enter_list(caller, operation)?;
+        let reach = reach.filter(|_| !is_allowed);
+        // That there is a log is no secret, only what it says. Of a workspace that is not the auditor's, its workloads may be.
+        if workspace.is_some() && reach.as_ref().is_some_and(|reach| reach.workloads.is_empty()) {
+            return Err(gate::refused(caller, Permission::AuditView));
+        }
+        Ok(self.stores.audit.list(scope, workspace, reach.as_ref(), page).await?)
     }
 }
 

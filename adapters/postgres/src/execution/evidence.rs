@@ -208,7 +208,7 @@ impl Evidence {
 impl Evidence {
     /// What was looked for, while that is kept. Most runs look for nothing, and nobody looks then.
     async fn add_queries(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
-        const SQL: &str =
+        let sql = format!(
             "SELECT told.* FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS asked (tenant, run, artifact),
                 LATERAL (
                     SELECT payload.tenant_id, payload.execution_id, payload.artifact_id, payload.body
@@ -218,8 +218,10 @@ impl Evidence {
                     WHERE payload.tenant_id = asked.tenant AND payload.execution_id = asked.run
                         AND payload.artifact_id = asked.artifact
                         AND payload.execution_id >= $4 AND payload.execution_id <= $5
+                        AND NOT {IS_UNDISCLOSED}
                         AND (execution.finished_at IS NULL
-                            OR execution.finished_at + make_interval(secs => $6) > fairway_now()) OFFSET 0) AS told";
+                            OR execution.finished_at + make_interval(secs => $6) > fairway_now()) OFFSET 0) AS told"
+        );
         let (mut tenants, mut runs, mut artifacts) = (Vec::new(), Vec::new(), Vec::new());
         for ((tenant, run), record) in &*found {
             for retrieval in &record.retrievals {
@@ -230,7 +232,7 @@ impl Evidence {
         }
         let (Some(first), Some(last)) = (runs.iter().min(), runs.iter().max()) else { return Ok(()) };
         let kept = self.kept.as_secs_f64();
-        for row in read(&self.pool, SQL, &[&tenants, &runs, &artifacts, first, last, &kept]).await? {
+        for row in read(&self.pool, &sql, &[&tenants, &runs, &artifacts, first, last, &kept]).await? {
             let body: QueryBody = parsed(row.column("body")?)?;
             let key = (row.column("tenant_id")?, row.column("execution_id")?);
             let artifact: ArtifactId = row.id("artifact_id")?;
@@ -288,6 +290,11 @@ fn retrieval(artifact: &ArtifactBody) -> Option<RetrievalRow> {
     })
 }
 
+/// Whether the words of a run may hold an answer that nobody may see: its review is pending, or ended without approval. Runs
+/// that were denied or cancelled before a review have no answer. The reviewer's note is no part of the answer.
+const IS_UNDISCLOSED: &str = "(execution.status = 'awaiting_review'
+    OR execution.status IN ('denied', 'cancelled') AND execution.output_digest IS NOT NULL)";
+
 pub(super) async fn artifact(
     database: &Database,
     scope: TenantScope,
@@ -296,13 +303,15 @@ pub(super) async fn artifact(
     let sql = format!(
         "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
             artifact.body, artifact.created_at,
-            CASE WHEN execution.finished_at + make_interval(secs => $4) > fairway_now() THEN payload.body END AS payload,
-            payload.body IS NOT NULL AND execution.finished_at IS NULL AS is_held_back
+            CASE WHEN execution.finished_at + make_interval(secs => $4) > fairway_now() AND NOT held_back THEN payload.body
+                END AS payload,
+            payload.body IS NOT NULL AND (execution.finished_at IS NULL OR held_back) AS is_held_back
          FROM execution
          JOIN evidence_artifact AS artifact ON artifact.tenant_id = execution.tenant_id
             AND artifact.execution_id = execution.execution_id
          LEFT JOIN evidence_payload AS payload ON payload.tenant_id = execution.tenant_id
             AND payload.execution_id = execution.execution_id AND payload.artifact_id = artifact.artifact_id
+         CROSS JOIN LATERAL (SELECT {IS_UNDISCLOSED} AND artifact.artifact_kind <> 'review' AS held_back) AS review
          WHERE execution.tenant_id = $1 AND execution.execution_id = $2 AND artifact.artifact_id = $3"
     );
     let kept = database.result_retention.as_secs_f64();

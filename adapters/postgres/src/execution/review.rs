@@ -25,7 +25,9 @@ use uuid::Uuid;
 /// Runs that one turn ends.
 const BATCH: i64 = 20;
 
-/// Of a run that is not completed the answer goes, with its salt: what is left of its digest says nothing of it.
+/// Of a run that is not completed the answer is erased, and with it whatever may repeat it: the words beside the evidence
+/// (transcripts, tool calls, queries) and the answers of providers that were kept on the way. The salts go too, so what is left
+/// of the digests says nothing.
 const END: &str = concat!(
     "WITH taken AS (
         DELETE FROM execution_review
@@ -43,6 +45,13 @@ const END: &str = concat!(
      ),
      erased AS (
         DELETE FROM execution_result USING ended WHERE tenant_id = $1 AND execution_id = $13 AND $15 <> 'completed'
+     ),
+     words AS (
+        DELETE FROM evidence_payload USING ended WHERE tenant_id = $1 AND execution_id = $13 AND $15 <> 'completed'
+     ),
+     kept AS (
+        UPDATE execution_progress SET answer = NULL FROM ended
+        WHERE tenant_id = $1 AND execution_id = $13 AND answer IS NOT NULL AND $15 <> 'completed'
      ),
      fulfilled AS (
         INSERT INTO obligation_fulfilment (tenant_id, execution_id, obligation, fulfilled_at)

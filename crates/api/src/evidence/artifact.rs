@@ -32,7 +32,8 @@ pub(crate) struct ArtifactView {
     /// Names, codes, counts and digests.
     #[schema(value_type = Object)]
     content: Map<String, Value>,
-    /// What people and models said, where the document is about that: to holders of `execution.kill`, while it is kept.
+    /// What people and models said, where the document is about that: to holders of `execution.kill`, while it is kept, and
+    /// not while the answer of the run awaits a review. A rejection erases it.
     payload: Value,
     /// Whether there is more to it than this reader is shown.
     payload_withheld: bool,

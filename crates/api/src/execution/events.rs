@@ -49,7 +49,8 @@ const RETRY: &str = "retry: 1000\n\n";
 struct EventView {
     /// Its number, from 1.
     id: String,
-    /// `execution.started`, `step.started`, `output.delta`, `step.completed`, `execution.completed` or `execution.failed`.
+    /// `execution.started`, `step.started`, `output.delta`, `step.completed`, `execution.awaiting_review`,
+    /// `execution.completed` or `execution.failed`.
     event: String,
     /// What is to be said of it, as JSON.
     data: String,
@@ -70,11 +71,16 @@ struct EventView {
             status = 200,
             description = "Events: `execution.started`, `step.started`, `output.delta` and `step.completed` as often as there \
                 are any, and last `execution.completed` or `execution.failed` with the result. They are numbered from 1; \
-                a run that ended before it began has no first.",
+                a run that ended before it began has no first. Where a person has to review the answer, the stream says \
+                `execution.awaiting_review` and closes; after the verdict it can be read to its end.",
             content_type = "text/event-stream",
             body = EventView
         ),
-        (status = 204, description = "The last event was seen already: nothing more comes"),
+        (
+            status = 204,
+            description = "The last event was seen already: nothing more comes, or nothing before a person has reviewed \
+                the answer"
+        ),
         (
             status = 429,
             description = "You try too many share tokens, ask about runs of a public workload too often, or too many streams \
@@ -106,10 +112,15 @@ pub(super) struct Followed {
     pub(super) id: ExecutionId,
 }
 
-/// The number of the event that a client saw last.
+/// The number of the event that a client saw last. An empty value counts as none: clients send it after an event without a
+/// number (WHATWG HTML, 9.2.4).
 pub(super) fn last_seen(headers: &HeaderMap) -> Result<usize, ApiError> {
-    let Some(value) = headers.get(&LAST_EVENT_ID) else { return Ok(0) };
-    let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    let text = headers.get(&LAST_EVENT_ID).map(|value| value.to_str().map(str::trim));
+    let number = match text {
+        None | Some(Ok("")) => Some(0),
+        Some(Ok(text)) => text.parse().ok(),
+        Some(Err(_)) => None,
+    };
     number.ok_or_else(|| FieldProblem::new("Last-Event-ID", "invalid", "events are numbered").into())
 }
 
@@ -253,8 +264,9 @@ impl Telling {
                 text.push_str(&written(number, kind, &ExecutionResult::of(&told.execution)?)?);
                 self.seen = number;
             }
-            self.over = true;
         }
+        // A review may take days, and a stream that tells nothing holds a place among the open ones.
+        self.over = told.is_over() || told.awaits_review();
         Ok(text)
     }
 }

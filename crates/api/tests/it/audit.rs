@@ -70,6 +70,77 @@ async fn entries_stand_in_one_order_without_gaps() {
     assert!(here.as_array().unwrap().len() < events.len());
 }
 
+/// An auditor below tenant scope reads the events of its scope: of a namespace, of workspaces, and of single workloads.
+#[tokio::test]
+async fn auditors_read_the_events_of_their_scope() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let (here, there) = (given.workspace("here", "one").await, given.workspace("there", "two").await);
+    let namespace = |workspace: &str| app.get(format!("/v1/workspaces/{workspace}"));
+    let namespace = namespace(&here).await.expect(200)["namespace_id"].as_str().unwrap().to_owned();
+    let ours = given.in_workspace(&here).active_workload("ours").await;
+    let theirs = given.in_workspace(&there).active_workload("theirs").await;
+    let sibling = given.in_workspace(&there).workload("sibling").await;
+    for workload in [&ours, &theirs] {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+        app.post(workload.execute_path(), body).await.expect(200);
+    }
+    for (actor, scope) in [
+        ("user:of-namespace", ("namespace", namespace.as_str())),
+        ("user:of-workspace", ("workspace", &here)),
+        ("user:of-workload", ("workload", &theirs.workload_id)),
+        ("user:of-both", ("workspace", &here)),
+        ("user:of-both", ("workload", &theirs.workload_id)),
+    ] {
+        given.role(actor, "auditor", (scope.0, Some(scope.1))).await;
+    }
+    given.role("user:viewer", "viewer", ("workspace", Some(&here))).await;
+    let all = log(&app).await;
+    let events_of = async |query: String, actor: &str| -> Vec<Value> {
+        let page = app.get(format!("/v1/audit/events?limit=200{query}")).as_actor(actor).await;
+        let events = page.expect(200).as_array().unwrap().clone();
+        assert_eq!(page.header("x-total-count"), Some(events.len().to_string().as_str()), "{query} {actor}");
+        events
+    };
+    let of_workspace = async |id: &str| events_of(format!("&workspace_id={id}"), "user:local").await;
+    let (of_here, of_there) = (of_workspace(&here).await, of_workspace(&there).await);
+    assert!(of_here.len() > 10 && of_there.len() > 10 && all.len() > of_here.len() + of_there.len());
+    for actor in ["user:of-namespace", "user:of-workspace"] {
+        assert_eq!(events_of(String::new(), actor).await, of_here, "{actor}");
+        assert_eq!(events_of(format!("&workspace_id={here}"), actor).await, of_here, "{actor}");
+    }
+    // Of a workload: it, its releases, its runs and who has a role for it; and nothing of what lives beside it.
+    let of_workload = events_of(String::new(), "user:of-workload").await;
+    let kinds: BTreeSet<&str> = of_workload.iter().map(|event| event["kind"].as_str().unwrap()).collect();
+    let expected =
+        ["workload.created", "release.created", "release.transitioned", "execution.ended", "role_binding.created"];
+    assert!(expected.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
+    assert!(!kinds.contains("asset.created"), "{kinds:?}");
+    assert!(!of_workload.iter().any(|event| event["subject"]["id"] == sibling.as_str()));
+    let granted = |event: &&Value| event["kind"] == "role_binding.created";
+    assert_eq!(of_workload.iter().filter(granted).count(), 2);
+    let in_there: Vec<Value> =
+        of_workload.iter().filter(|event| event["kind"] != "role_binding.created").cloned().collect();
+    assert!(in_there.iter().all(|event| of_there.contains(event)));
+    assert_eq!(events_of(format!("&workspace_id={there}"), "user:of-workload").await, in_there);
+    assert_eq!(events_of(format!("&workspace_id={here}"), "user:of-workload").await, Vec::<Value>::new());
+    let mut both: Vec<Value> = of_here.iter().chain(&of_workload).cloned().collect();
+    both.sort_by_key(|event| std::cmp::Reverse(event["index"].as_u64()));
+    assert_eq!(events_of(String::new(), "user:of-both").await, both);
+    // A page ends where it is cut, and the next one goes on.
+    let first = app.get("/v1/audit/events?limit=3").as_actor("user:of-both").await;
+    assert_eq!(first.expect(200).as_array().unwrap()[..], both[..3]);
+    // Who audits nothing is told what is missing, and of another's workspace as well.
+    for (query, actor) in [
+        (String::new(), "user:viewer"),
+        (format!("?workspace_id={here}"), "user:viewer"),
+        (format!("?workspace_id={there}"), "user:of-workspace"),
+    ] {
+        let refused = app.get(format!("/v1/audit/events{query}")).as_actor(actor).await.refused(403, "forbidden");
+        assert_eq!(refused["permission"], "audit.view", "{query} {actor}");
+    }
+}
+
 /// Facts say whom they concern when they are made, so that whoever tells people needs no rules of its own.
 #[tokio::test]
 async fn entries_name_the_categories_that_people_choose_from() {

@@ -241,3 +241,21 @@ async fn a_malformed_contract_is_refused_when_it_is_made() {
     app.post(&path, bare).await.refused(400, "invalid_content");
     assert_eq!(kept().await, made, "nothing of it is kept");
 }
+
+#[tokio::test]
+async fn a_contract_without_revoked_counts_as_not_revoked() {
+    let app = TestApp::start().await;
+    let asset = app.given().asset("knowledge_base", "handbook").await;
+    let path = format!("/v1/assets/{asset}/versions");
+    let mut contract = sound();
+    let members = contract.as_object_mut().unwrap();
+    members.retain(|name, _| !name.starts_with("revoked"));
+    app.post(&path, content(&contract)).await.expect(201);
+    let held = "SELECT contract_id, revoked FROM access_contract";
+    let held = app.database().owner().await.unwrap().query_one(held, &[]).await.unwrap();
+    assert_eq!((held.get::<_, &str>(0), held.get::<_, bool>(1)), ("handbook", false));
+    // Nor does leaving it out restore a contract that somebody revoked.
+    let revoke = format!("/v1/assets/{asset}/access-contract/revoke?workspace_id={WORKSPACE}");
+    app.post(revoke, json!({ "contract_id": "handbook", "reason": "over" })).await.expect(200);
+    app.post(&path, content(&contract)).await.refused(400, "invalid_content");
+}

@@ -440,3 +440,35 @@ async fn a_lineage_tells_operators_more_and_other_workspaces_nothing() {
     }
     app.get(lineage(&id)).as_actor("user:elsewhere").await.refused(404, "not_found");
 }
+
+/// The submitter sees its run, so it is told which permission the evidence needs; whoever does not see the run is told that
+/// there is none.
+#[tokio::test]
+async fn submitters_are_told_which_permission_the_evidence_of_their_run_needs() {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("main").await;
+    for (actor, role) in [("user:ada", "runtime_user"), ("user:eve", "runtime_user"), ("user:grace", "viewer")] {
+        app.given().role(actor, role, ("workspace", Some(WORKSPACE))).await;
+    }
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    let ran = app.post(workload.execute_path(), body).as_actor("user:ada").await.expect(200);
+    let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
+    let evidence = app.get(format!("{path}/evidence-graph")).await.expect(200);
+    let artifact = evidence["evidence_artifacts"][0]["artifact_id"].as_str().unwrap();
+    for rest in [
+        "/evidence-graph".to_owned(),
+        "/evidence-graph?format=graph".to_owned(),
+        format!("/evidence-artifacts/{artifact}"),
+        format!("/context-lineage?workspace_id={WORKSPACE}"),
+    ] {
+        let read = |actor: &str| app.get(format!("{path}{rest}")).as_actor(actor);
+        assert_eq!(read("user:ada").await.refused(403, "forbidden")["permission"], "execution.view", "{rest}");
+        for stranger in ["user:eve", "anonymous"] {
+            read(stranger).await.refused(404, "not_found");
+        }
+        read("user:grace").await.expect(200);
+    }
+    let elsewhere = app.given().workspace("elsewhere", "elsewhere").await;
+    let lineage = format!("{path}/context-lineage?workspace_id={elsewhere}");
+    app.get(lineage).as_actor("user:ada").await.refused(404, "not_found");
+}

@@ -443,7 +443,8 @@ async fn only_the_submitter_reads_the_result() {
     let own = app.get(&path).as_actor("user:ada").await.expect(200);
     assert_eq!(own["queued_result"]["result"], ran["output"]);
     // Its submitter needs no permission to see how it went, and has none to see what stands behind it.
-    app.get(format!("{path}/evidence-graph")).as_actor("user:ada").await.refused(404, "not_found");
+    let refused = app.get(format!("{path}/evidence-graph")).as_actor("user:ada").await.refused(403, "forbidden");
+    assert_eq!(refused["permission"], "execution.view");
     for actor in ["user:grace", "user:local"] {
         let read = app.get(&path).as_actor(actor).await.expect(200);
         assert_eq!((&read["status"], &read["queued_result"]), (&json!("completed"), &Value::Null), "{actor}");

@@ -102,6 +102,18 @@ impl Desk {
     }
 }
 
+/// A heading without documents would ask the model to cite nothing.
+#[tokio::test]
+async fn sends_no_heading_for_documents_when_retrieval_has_no_hit() {
+    let desk = Desk::set(knowledge("handbook"), &[]).await;
+    let answer = desk.ask("Zebra crossings?").await.expect(200);
+    let flat = desk.evidence(&answer["execution_id"], "evidence-graph").await;
+    assert_eq!(flat["retrieval_events"][0]["retrieved_chunk_count"], 0);
+    let call = &desk.provider.calls()[0].conversation;
+    let said: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
+    assert_eq!(said, ["Zebra crossings?"]);
+}
+
 #[tokio::test]
 async fn an_answer_comes_from_documents_and_says_so() {
     let desk = Desk::set(knowledge("handbook"), &["require_citation"]).await;

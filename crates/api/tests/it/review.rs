@@ -2,6 +2,7 @@
 
 use crate::{
     dispatch::{path, queued},
+    events::{events, kinds},
     execution::{ended, run},
     stage::WORKSPACE,
 };
@@ -245,13 +246,23 @@ async fn those_that_wait_are_listed_and_followed_as_under_way() {
         let refused = app.get(format!("/v1/executions?{query}")).await.refused(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "review", "{query}");
     }
-    // A stream stays open over the wait, and ends with the answer.
-    let stream = tokio::spawn(app.get(path(&line["execution_id"], "/events")).into_future());
-    review(&app, &line["execution_id"], json!({ "outcome": "approved" })).await.expect(200);
-    let told = stream.await.unwrap().text();
-    assert!(told.contains("event: execution.completed") && told.contains(ANSWER), "{told}");
-    assert!(!told.contains("output.delta"), "nothing is shown before the end: {told}");
-    assert_eq!(listed().await, [sync]);
+    // A stream says that the answer awaits a review, and closes. After the verdict it can be read to its end.
+    let steps = ["execution.started", "step.started", "step.completed", "step.started", "step.completed"];
+    for id in [&line["execution_id"], &sync] {
+        let told = events(&app.get(path(id, "/events")).await);
+        let last = told.last().unwrap();
+        assert_eq!((last.kind.as_str(), &last.data["review"]), ("execution.awaiting_review", &json!("pending")));
+        assert_eq!(&last.data["execution_id"], id);
+        assert_eq!(kinds(&told[..told.len() - 1]), steps, "nothing is shown before the end");
+        let behind = || app.get(path(id, "/events")).header("last-event-id", last.id.to_string());
+        assert_eq!(behind().await.status, 204, "a client need not come back before the verdict");
+        review(&app, id, json!({ "outcome": "approved" })).await.expect(200);
+        let rest = events(&behind().await);
+        assert_eq!((kinds(&rest), &rest[0].data["output"]), (vec!["execution.completed"], &json!(ANSWER)));
+        let all: Vec<_> = told.iter().chain(&rest).cloned().collect();
+        assert_eq!(events(&app.get(path(id, "/events")).await), all, "events keep their numbers");
+    }
+    assert_eq!(listed().await, Vec::<Value>::new());
 }
 
 #[tokio::test]

@@ -186,8 +186,8 @@ impl Wait {
         }
     }
 
-    /// Notes events until no more come, or none will: while an answer waits for a review its stream stays open and tells
-    /// nothing, for days perhaps.
+    /// Notes events until no more come, or none will: where an answer awaits a review, an older server keeps its stream open
+    /// and tells nothing.
     ///
     /// Where the run is over and the last event was not heard, the rest is on its way: it is heard for another silence, also
     /// when the time is over.

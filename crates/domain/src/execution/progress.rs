@@ -1,12 +1,12 @@
 //! How far a run came: what happened in it, in order, and what providers answered.
 
 use super::{
-    Execution, StepRow,
+    Execution, StepRecord, StepRow,
     provider::{Completion, ProviderError, ToolCall},
     routing::{Answer, Attempt},
     tool::{ToolFailure, ToolResult},
 };
-use crate::{asset::content::mcp_server::ToolPin, time::Timestamp};
+use crate::{asset::content::mcp_server::ToolPin, id::ExecutionId, time::Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -26,6 +26,9 @@ pub enum EventKind {
     /// A step came to its end.
     #[serde(rename = "step.completed")]
     StepCompleted,
+    /// Its steps are over, and its answer awaits a review.
+    #[serde(rename = "execution.awaiting_review")]
+    AwaitingReview,
 }
 
 impl EventKind {
@@ -37,6 +40,7 @@ impl EventKind {
             Self::StepStarted => "step.started",
             Self::OutputDelta => "output.delta",
             Self::StepCompleted => "step.completed",
+            Self::AwaitingReview => "execution.awaiting_review",
         }
     }
 
@@ -45,7 +49,7 @@ impl EventKind {
     pub const fn is_answer(self) -> bool {
         match self {
             Self::OutputDelta => true,
-            Self::ExecutionStarted | Self::StepStarted | Self::StepCompleted => false,
+            Self::ExecutionStarted | Self::StepStarted | Self::StepCompleted | Self::AwaitingReview => false,
         }
     }
 }
@@ -70,6 +74,12 @@ impl RunEvent {
     #[must_use]
     pub fn step_completed(step_id: &str, failure: Option<&str>) -> Self {
         Self::of(EventKind::StepCompleted, [("step_id", json!(step_id)), ("error_code", json!(failure))])
+    }
+
+    /// The run's steps are over, and its answer awaits a review.
+    #[must_use]
+    pub fn awaiting_review(execution_id: ExecutionId) -> Self {
+        Self::of(EventKind::AwaitingReview, [("execution_id", json!(execution_id)), ("review", json!("pending"))])
     }
 
     /// A part of the answer that a step waits for.
@@ -106,11 +116,19 @@ impl RunEvent {
 /// The events of a run that kept none while it ran, told from what its steps did.
 #[must_use]
 pub fn told_afterwards(steps: &[StepRow]) -> Vec<RunEvent> {
-    let of = |step: &StepRow| {
-        let completed = RunEvent::step_completed(&step.step_id, step.failure.as_deref());
-        [RunEvent::step_started(&step.step_id, &step.step_type), completed]
-    };
+    let of = |step: &StepRow| step_events(&step.step_id, &step.step_type, step.failure.as_deref());
     steps.iter().flat_map(of).collect()
+}
+
+/// The same for a run whose steps are not stored yet.
+#[must_use]
+pub fn events_of_steps(steps: &[StepRecord]) -> Vec<RunEvent> {
+    let of = |step: &StepRecord| step_events(&step.step_id, step.step_type, step.failure.as_deref());
+    steps.iter().flat_map(of).collect()
+}
+
+fn step_events(step_id: &str, step_type: &str, failure: Option<&str>) -> [RunEvent; 2] {
+    [RunEvent::step_started(step_id, step_type), RunEvent::step_completed(step_id, failure)]
 }
 
 /// What a provider or a tool answered to a step, kept so that nobody asks it twice.

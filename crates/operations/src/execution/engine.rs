@@ -5,8 +5,9 @@ use crate::{Services, once::ATTEMPTS};
 use fairway_domain::{
     asset::content::tool::Repeat,
     execution::{
+        StepRecord,
         dispatch::Held,
-        progress::{KeptAnswer, Progress, RunEvent},
+        progress::{KeptAnswer, Progress, RunEvent, events_of_steps},
         provider::{Completion, EmbeddingCall, Listener, ProviderError, ProviderFailure, RoutePoint},
         routing::{Answer, Attempt, Question, Wanted},
         run::{Cut, Recollection, Run, Turn},
@@ -133,6 +134,17 @@ impl<'s> Keeper<'s> {
                 (!news.is_empty()).then(|| Progress { answer: None, ..self.piece(news) })
             }
         }
+    }
+
+    /// The last piece of a run whose answer awaits a review, with the event that says so. A run that stored nothing on its
+    /// way stores its steps in front of that event, so that the numbers of events stay when the run ends.
+    pub(super) fn review_piece(&mut self, last: Option<Progress>, steps: &[StepRecord]) -> Progress {
+        let mut piece = last.unwrap_or_else(|| {
+            let events = if self.came.pieces == 0 { events_of_steps(steps) } else { Vec::new() };
+            Progress { answer: None, ..self.piece(events) }
+        });
+        piece.events.push(RunEvent::awaiting_review(self.held.execution_id));
+        piece
     }
 
     /// The answer that an earlier worker got to the question that a step asks.

@@ -104,9 +104,7 @@ impl Services {
     ) -> Result<(Execution, Own), Failure> {
         let scope = TenantScope::of(caller);
         let execution = self.stores.executions.find(scope, id).await?.ok_or(Failure::NotFound)?;
-        // Anybody can call themselves nobody, so nobody owns no run.
-        let own = execution.submitter == caller.actor && caller.actor.kind() != ActorKind::Anonymous;
-        if own || self.is_result_token(scope, id, token).await? {
+        if is_submitter(caller, &execution) || self.is_result_token(scope, id, token).await? {
             return Ok((execution, Own::Yes));
         }
         let place = self.place_of_run(caller, &execution).await?;
@@ -143,12 +141,11 @@ impl Services {
     /// All that stands behind one execution. Notes to approvals and what was looked for are for operators.
     ///
     /// # Errors
-    /// Not found when the caller may not see executions there.
+    /// Not found when the caller may not see executions there; forbidden when the run is its own all the same.
     pub async fn evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
         let scope = TenantScope::of(caller);
         let mut record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
-        let place = self.place_of_run(caller, &record.execution).await?;
-        gate::enter(caller, Operation::ReadEvidenceGraph, &place)?;
+        let place = self.enter_evidence(caller, &record.execution, Operation::ReadEvidenceGraph).await?;
         if disclosure(caller, &place) == Disclosure::Summary {
             record.notes.clear();
             record.retrievals.iter_mut().for_each(|retrieval| retrieval.query = None);
@@ -169,8 +166,7 @@ impl Services {
         let scope = TenantScope::of(caller);
         let found = self.stores.executions.artifact(scope, document).await?;
         let (execution, mut artifact) = found.ok_or(Failure::NotFound)?;
-        let place = self.place_of_run(caller, &execution).await?;
-        gate::enter(caller, Operation::ReadEvidenceArtifact, &place)?;
+        let place = self.enter_evidence(caller, &execution, Operation::ReadEvidenceArtifact).await?;
         if disclosure(caller, &place) == Disclosure::Summary {
             artifact.payload_withheld |= artifact.payload.take().is_some();
         }
@@ -192,14 +188,36 @@ impl Services {
         if lineage.execution.workspace_id != workspace {
             return Err(Failure::NotFound);
         }
-        let place = self.place_of_run(caller, &lineage.execution).await?;
-        gate::enter(caller, Operation::ReadContextLineage, &place)?;
+        let place = self.enter_evidence(caller, &lineage.execution, Operation::ReadContextLineage).await?;
         Ok((lineage, disclosure(caller, &place)))
+    }
+
+    /// The place of a run whose evidence the caller may read. The submitter sees its own run, so it is told which permission
+    /// is missing.
+    async fn enter_evidence(
+        &self,
+        caller: &Caller,
+        execution: &Execution,
+        operation: Operation,
+    ) -> Result<Place, Failure> {
+        let place = self.place_of_run(caller, execution).await?;
+        match gate::enter(caller, operation, &place) {
+            Ok(_) => Ok(place),
+            Err(Failure::NotFound) if is_submitter(caller, execution) => {
+                Err(gate::refused(caller, Permission::ExecutionView))
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     pub(crate) async fn place_of_run(&self, caller: &Caller, execution: &Execution) -> Result<Place, Failure> {
         self.place_of_workload(caller, execution.workspace_id, execution.workload_id).await
     }
+}
+
+/// Whether the caller sent the run. Anybody can call themselves `anonymous`, so that actor owns no run.
+fn is_submitter(caller: &Caller, execution: &Execution) -> bool {
+    execution.submitter == caller.actor && caller.actor.kind() != ActorKind::Anonymous
 }
 
 fn disclosure(caller: &Caller, place: &Place) -> Disclosure {

@@ -41,6 +41,12 @@ impl Told {
     pub const fn is_over(&self) -> bool {
         self.execution.outcome.is_some()
     }
+
+    /// Whether nothing comes for as long as a person does not review the answer, which may take days.
+    #[must_use]
+    pub const fn awaits_review(&self) -> bool {
+        matches!(self.execution.status, Status::AwaitingReview)
+    }
 }
 
 /// How much somebody heard of a run, so that nothing is read twice.

@@ -136,7 +136,11 @@ impl Running {
             Work::Steps => self.steps(look).await,
             Work::Script(ready) => {
                 let closed = self.script(ready, look).await;
-                Ok((self.fulfil(closed, look).await, None, None))
+                let ended = self.fulfil(closed, look).await;
+                let mut keeper =
+                    Keeper::new(&self.services, (self.scope, self.held()), self.keeping, self.came.clone());
+                let last = with_review_event(&mut keeper, None, &ended);
+                Ok((ended, last, None))
             }
         }
     }
@@ -192,6 +196,7 @@ impl Running {
         }
         let last = keeper.last_piece(std::mem::take(&mut closed.events));
         let mut ended = self.fulfil(closed, look).await;
+        let last = with_review_event(&mut keeper, last, &ended);
         let remembered = services.write_back(&mut ended, accepted.execution_id, &reader).await;
         Ok((ended, last, remembered))
     }
@@ -375,6 +380,11 @@ impl Running {
         }
         execution
     }
+}
+
+/// The last piece of a run's progress. Where its answer awaits a review, the piece says so to whoever follows the run.
+fn with_review_event(keeper: &mut Keeper<'_>, last: Option<Progress>, ended: &Ended) -> Option<Progress> {
+    if ended.status == Status::AwaitingReview { Some(keeper.review_piece(last, &ended.steps)) } else { last }
 }
 
 /// The run that an acceptance started, in a given state.

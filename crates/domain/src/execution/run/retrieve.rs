@@ -210,10 +210,12 @@ pub(super) fn with_texts(mut documents: Value, texts: Value) -> Value {
     documents
 }
 
-/// Documents as a model is given them; `None` where the value is no list of them.
+/// Documents as a model is given them; `None` where the value is no list of them, or an empty one: a heading without documents
+/// would ask for citations of nothing.
 pub(super) fn as_message(documents: &Value) -> Option<String> {
+    let documents = documents.as_array().filter(|documents| !documents.is_empty())?;
     let mut message = "Documents to answer from. Cite a document by its name in brackets, as in [name].".to_owned();
-    for entry in documents.as_array()? {
+    for entry in documents {
         let text = |name: &str| entry.get(name).and_then(Value::as_str);
         let (id, said) = (text("document_id")?, text("text")?);
         let title = text("title").map(|title| format!(" {title}")).unwrap_or_default();

@@ -69,6 +69,19 @@ fn other_spellings_of_the_same_allow_the_same() {
 }
 
 #[test]
+fn a_contract_without_revoked_counts_as_not_revoked() {
+    for more in [json!({}), json!({ "revoked_at": null })] {
+        let mut contract = sound();
+        let members = contract.as_object_mut().unwrap();
+        members.retain(|name, _| !name.starts_with("revoked"));
+        members.extend(more.as_object().unwrap().clone());
+        assert!(decided(&contract, &["user:ada"], HERE, AccessMode::Retrieve).is_allowed(), "{contract}");
+        contract["revoked_at"] = json!("2020-01-01T00:00:00Z");
+        assert!(!decided(&contract, &["user:ada"], HERE, AccessMode::Retrieve).is_allowed(), "{contract}");
+    }
+}
+
+#[test]
 fn an_empty_list_allows_none() {
     for field in ["allowed_principals", "allowed_groups", "allowed_workspaces", "allowed_access_modes"] {
         let mut contract = sound();

@@ -1,0 +1,218 @@
+//! `fairway-server seed`: the demo, which is a part of this program, made by two people and let serve.
+
+use crate::{
+    compose::{Parts, Process},
+    config::{AuthMode, Settings},
+    serve::DatabaseAddress,
+};
+use anyhow::Context as _;
+use fairway_domain::{
+    access::{ActorRef, Caller, OwnerRef},
+    asset::kind::AssetKind,
+    id::Ids as _,
+    slug::Slug,
+    workload::{InvocationMode, interface::InterfaceConfig},
+};
+use fairway_operations::{
+    Services,
+    access::{Claims, IdentityMode},
+    demo::{Demo, DemoAsset, DemoContent, Seeded},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json};
+
+/// Who makes and submits the demo.
+const AUTHOR: &str = "user:demo-author";
+/// Who approves and activates what the author made.
+const APPROVER: &str = "user:demo-approver";
+
+/// The demo's files, as `demo/README.md` describes them.
+const PROMPT: &str = include_str!("../../../demo/assets/ticket-prompt.yaml");
+const MODEL: &str = include_str!("../../../demo/assets/ticket-model.yaml");
+const POLICY: &str = include_str!("../../../demo/assets/ticket-policy.yaml");
+const FLOW: &str = include_str!("../../../demo/flows/ticket-flow.yaml");
+const FLOW_META: &str = include_str!("../../../demo/flows/ticket-flow.meta.yaml");
+const FLOW_SLUG: &str = "ticket-flow";
+const WORKLOAD: &str = include_str!("../../../demo/workloads/ticket-classifier.yaml");
+const RELEASE: &str = include_str!("../../../demo/releases/ticket-classifier.dev.yaml");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AssetFile {
+    kind: String,
+    slug: String,
+    owner_ref: String,
+    content: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FlowMetaFile {
+    owner_ref: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkloadFile {
+    slug: String,
+    owner_ref: String,
+    invocation_mode: String,
+    name: Option<String>,
+    description: Option<String>,
+    interface_config: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReleaseFile {
+    workload: String,
+    environment: String,
+    target_lane: String,
+    bindings: Vec<BindingFile>,
+    example_inputs: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BindingFile {
+    role: String,
+    asset: String,
+}
+
+/// Seeds the demo into the database of the settings, beside a server that runs on it or without one, and says on standard
+/// output what came of it and how to run the demo. A second time nothing is changed.
+///
+/// # Errors
+/// When the database or the artifact store cannot be reached, or a step is refused.
+pub async fn seed(settings: &Settings) -> anyhow::Result<String> {
+    let database = DatabaseAddress::open_beside(settings).await?;
+    let seeded = seed_over(settings, &database).await;
+    let closed = database.close().await;
+    let seeded = seeded?;
+    closed?;
+    Ok(format!("{seeded}{}", how_to_run(&format!("http://{}", settings.bind))?))
+}
+
+async fn seed_over(settings: &Settings, database: &DatabaseAddress) -> anyhow::Result<String> {
+    fairway_postgres::migrate(&database.owner_url).await.context("the database cannot be brought up to date")?;
+    let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
+    let services = process.services();
+    let callers = (caller(services, settings, AUTHOR).await?, caller(services, settings, APPROVER).await?);
+    let (demo, file) = demo()?;
+    let (workload, environment) = (&file.workload, &file.environment);
+    let seeded = services.seed_demo((&callers.0, &callers.1), &demo).await;
+    Ok(match seeded.with_context(|| format!("the demo `{workload}` cannot be seeded"))? {
+        Seeded::Activated(release) => format!(
+            "{AUTHOR} made `{workload}`; {APPROVER} approved and activated release {release} in `{environment}`\n"
+        ),
+        Seeded::Unchanged(release) => {
+            format!("release {release} of `{workload}` serves in `{environment}`: nothing was changed\n")
+        }
+    })
+}
+
+async fn caller(services: &Services, settings: &Settings, actor: &str) -> anyhow::Result<Caller> {
+    let mode = match settings.auth_mode {
+        AuthMode::Local => IdentityMode::Local,
+    };
+    let claims = Claims { actor: ActorRef::parse(actor)?, groups: Vec::new(), tenant: None };
+    let request_id = crate::system::SystemIds.fresh().into();
+    services.identify(mode, &claims, request_id).await.with_context(|| format!("{actor} cannot be identified"))
+}
+
+/// The demo as its files say it, and the file of its release.
+fn demo() -> anyhow::Result<(Demo, ReleaseFile)> {
+    let mut assets = [PROMPT, MODEL, POLICY].map(asset).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let meta: FlowMetaFile = read(FLOW_META)?;
+    assets.push(DemoAsset {
+        slug: slug(FLOW_SLUG)?,
+        owner_ref: OwnerRef::parse(&meta.owner_ref)?,
+        content: DemoContent::Flow(FLOW.to_owned()),
+    });
+    let workload: WorkloadFile = read(WORKLOAD)?;
+    let release: ReleaseFile = read(RELEASE)?;
+    anyhow::ensure!(release.workload == workload.slug && release.target_lane == "all", "the demo has one release");
+    let bound: Vec<(&str, &str)> = assets.iter().map(|asset| (kind_of(asset).as_str(), asset.slug.as_str())).collect();
+    let wanted = release.bindings.iter().map(|binding| (binding.role.as_str(), binding.asset.as_str()));
+    anyhow::ensure!(
+        wanted.clone().count() == bound.len() && wanted.clone().all(|binding| bound.contains(&binding)),
+        "the demo's release binds other assets than the demo has"
+    );
+    let interface = workload.interface_config.as_ref().map(InterfaceConfig::read).transpose();
+    let demo = Demo {
+        assets,
+        slug: slug(&workload.slug)?,
+        name: workload.name,
+        description: workload.description,
+        owner_ref: OwnerRef::parse(&workload.owner_ref)?,
+        invocation_mode: InvocationMode::parse(&workload.invocation_mode).context("an unknown invocation mode")?,
+        interface_config: interface.map_err(|findings| anyhow::anyhow!("{findings:?}"))?,
+        environment: slug(&release.environment)?,
+    };
+    Ok((demo, release))
+}
+
+fn asset(text: &str) -> anyhow::Result<DemoAsset> {
+    let AssetFile { kind, slug: name, owner_ref, content } = read(text)?;
+    let kind = AssetKind::parse(&kind).context("an unknown kind")?;
+    let content = DemoContent::Document(kind, content);
+    Ok(DemoAsset { slug: slug(&name)?, owner_ref: OwnerRef::parse(&owner_ref)?, content })
+}
+
+const fn kind_of(asset: &DemoAsset) -> AssetKind {
+    match &asset.content {
+        DemoContent::Document(kind, _) => *kind,
+        DemoContent::Flow(_) => AssetKind::OrchestrationFlow,
+    }
+}
+
+fn read<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+    Ok(serde_yaml::from_str(text)?)
+}
+
+fn slug(text: &str) -> anyhow::Result<Slug> {
+    Slug::parse(text).map_err(|_| anyhow::anyhow!("`{text}` is no slug"))
+}
+
+/// The commands that run the demo on the server at `url`.
+fn how_to_run(url: &str) -> anyhow::Result<String> {
+    let ReleaseFile { workload, environment, example_inputs, .. } = read(RELEASE)?;
+    let address = quoted(&format!("{url}/v1/workloads/by-slug/{workload}/execute"));
+    let body = quoted(&json!({ "environment": environment, "inputs": example_inputs }).to_string());
+    let inputs = example_inputs.iter().map(|(name, value)| format!(" --input {}", quoted(&format!("{name}:={value}"))));
+    let (inputs, url) = (inputs.collect::<String>(), quoted(url));
+    Ok(format!(
+        "\nRun `{workload}` in `{environment}`:\n\n\
+         curl -sS {address} -H 'Content-Type: application/json' -d {body}\n\n\
+         or, with the command line that lies beside the server's program:\n\n\
+         fairway run {workload} --env {environment}{inputs} --server {url}\n\n\
+         Read the evidence for the answer, with EXECUTION_ID set to its `execution_id`:\n\n\
+         curl -sS {url}/v1/executions/\"$EXECUTION_ID\"/evidence-graph\n"
+    ))
+}
+
+/// A text as one word of a POSIX shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn quotes_a_text_as_one_word_of_the_shell() {
+        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+        let text = "a'b \"$c\" `d` \\";
+        let output = Command::new("sh").args(["-c", &format!("printf %s {}", quoted(text))]).output().unwrap();
+        assert_eq!(output.stdout, text.as_bytes());
+    }
+
+    #[test]
+    fn reads_its_own_files() {
+        let (demo, release) = demo().unwrap();
+        assert_eq!((demo.assets.len(), demo.slug.as_str()), (4, "ticket-classifier"));
+        assert!(demo.interface_config.is_some() && release.example_inputs.contains_key("ticket"));
+    }
+}

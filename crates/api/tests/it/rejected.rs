@@ -1,0 +1,261 @@
+//! An answer that a review rejected is shown to nobody: no route, no table, no log line and no span has it any more.
+
+use crate::{
+    dispatch::path,
+    document::{Route, routes},
+    overheard::Overheard,
+    stage::WORKSPACE,
+};
+use fairway_testkit::{
+    FaultyEndpoint, Script, TestDatabase,
+    app::{ActiveWorkload, Client, Request, Version},
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// What the model says, and nothing else in the whole server.
+const CANARY: &str = "CANARYqxzw7781";
+const SUBMITTER: &str = "user:ada";
+const REVIEWER: &str = "user:reviewer";
+/// The submitter, the reviewer, and an operator, who may read whatever anybody may.
+const READERS: [&str; 3] = [SUBMITTER, REVIEWER, "user:local"];
+const SESSION: &str = "session-1";
+
+const FLOW: &str = "\
+name: Answer from documents
+description: Lets a model search until it knows.
+trigger: { type: api_request, inputs_schema: { message: string } }
+entry_step: work
+steps:
+  - id: work
+    type: agent
+    max_steps: 3
+    inputs: { prompt: 'Answer from the documents.', message: '{{trigger.message}}' }
+  - id: look
+    type: task
+    action: retrieve_documents
+    inputs: { query: '{{steps.work.output}}' }
+  - id: done
+    type: return
+    output: '{{steps.work.output}}'
+";
+
+/// A server whose model searches for the canary and then answers with it.
+struct Desk {
+    server: Overheard,
+    model: FaultyEndpoint,
+    workload: ActiveWorkload,
+}
+
+impl Desk {
+    async fn set() -> Self {
+        let model = FaultyEndpoint::start().await;
+        let account = format!(
+            "[[providers]]\naccount_slot = \"first\"\nkind = \"openai\"\nbase_url = \"{}\"\n",
+            model.url("/v1")
+        );
+        let server = Overheard::start_with("trace", &account).await;
+        let versions = versions(&server.client).await;
+        let workload = server.client.given().active_with("main", versions).await;
+        Self { server, model, workload }
+    }
+
+    /// A request for a run in a conversation.
+    fn execute(&self) -> Request {
+        let call = json!({ "id": "1", "type": "function",
+            "function": { "name": "search", "arguments": json!({ "query": CANARY }).to_string() } });
+        self.model.says_in_turn([
+            completion(json!({ "role": "assistant", "content": null, "tool_calls": [call] }), "tool_calls"),
+            completion(json!({ "role": "assistant", "content": CANARY }), "stop"),
+        ]);
+        let body = json!({ "environment": "dev", "inputs": { "message": "Who?" }, "session_id": SESSION });
+        self.server.client.post(self.workload.execute_path(), body).as_actor(SUBMITTER)
+    }
+
+    /// Waits until the run awaits its review.
+    async fn awaiting(&self, id: &Value) {
+        let awaits = async {
+            while self.server.client.get(path(id, "")).await.expect(200)["status"] != "awaiting_review" {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), awaits).await.unwrap();
+    }
+
+    fn review(&self, id: &Value, outcome: &str) -> Request {
+        self.server.client.post(path(id, "/review"), json!({ "outcome": outcome, "note": "No." })).as_actor(REVIEWER)
+    }
+
+    /// Everything that routes say to every reader: those about the run, and where `everything` is asked for, all others too.
+    async fn told_of(&self, id: &Value, everything: bool) -> Vec<(String, String)> {
+        let client = &self.server.client;
+        let graph = client.get(path(id, "/evidence-graph")).await.expect(200);
+        let artifacts: Vec<&str> = graph["evidence_artifacts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|artifact| artifact["artifact_id"].as_str().unwrap())
+            .collect();
+        assert!(artifacts.len() >= 6, "{graph}");
+        let mut requests = Vec::new();
+        let about = |route: &&Route| {
+            route.method == "get"
+                && !["read_document", "read_reference"].contains(&route.id())
+                && (everything || route.path.contains("{execution_id}"))
+        };
+        for route in routes().iter().filter(about) {
+            for artifact in if route.path.contains("{artifact_id}") { &artifacts[..] } else { &[""] } {
+                let Some(path) = self.path(route, id, artifact) else { continue };
+                if route.id() == "read_evidence_graph" {
+                    requests.push((path.clone(), client.get(format!("{path}&format=graph"))));
+                }
+                requests.push((path.clone(), client.get(path)));
+            }
+        }
+        assert!(requests.len() > if everything { 40 } else { 10 }, "{}", requests.len());
+        let arguments = json!({ "arguments": { "execution_id": id, "format": "graph" } });
+        let tool = "/v1/runtime/tools/inspect_evidence";
+        requests.push((tool.to_owned(), client.post(tool, arguments)));
+        let mut told = Vec::new();
+        for (path, request) in requests {
+            for reader in READERS {
+                let answer = request.clone().as_actor(reader).await;
+                told.push((format!("{path} as {reader}"), answer.text()));
+            }
+        }
+        told
+    }
+
+    /// The path of a route about the run, with the queries that it needs; `None` where it is about something else.
+    fn path(&self, route: &Route, id: &Value, artifact: &str) -> Option<String> {
+        let mut path = route.path.clone();
+        for name in route.placeholders() {
+            let known = match name {
+                "execution_id" => id.as_str().unwrap(),
+                "artifact_id" if route.path.contains("/executions/") => artifact,
+                "workload_id" => &self.workload.workload_id,
+                "release_id" => &self.workload.release_id,
+                "session_id" => SESSION,
+                "slug" => &self.workload.slug,
+                "workspace_id" => WORKSPACE,
+                "environment" => "dev",
+                _ => return None,
+            };
+            path = path.replace(&format!("{{{name}}}"), known);
+        }
+        Some(format!("{path}{}", route.query(&[("workspace_id", WORKSPACE), ("environment", "dev"), ("limit", "200")])))
+    }
+}
+
+fn completion(message: Value, reason: &str) -> Script {
+    Script::json(&json!({
+        "model": "small-2026", "choices": [{ "index": 0, "message": message, "finish_reason": reason }],
+        "usage": { "prompt_tokens": 4, "completion_tokens": 2 },
+    }))
+}
+
+/// A release that records, remembers and searches, and whose answers a person reviews.
+async fn versions(client: &Client) -> Vec<Version> {
+    let given = client.given();
+    let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+        "reason_code": "watched", "obligations": ["record_transcript", "redact_output", "human_review"] }]);
+    let route = json!({ "route_id": "main", "provider": "acme", "model": "small", "account_slot": "first",
+        "state": "approved" });
+    let model = json!({ "provider_route": route, "supports_tool_use": true, "supports_streaming": true });
+    let search = json!({ "name": "search", "input_schema": { "type": "object", "required": ["query"] },
+        "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" } });
+    let base = json!({ "source_type": "inline", "access_contract": {
+        "contract_id": "handbook", "version": "1", "default_decision": "deny", "allowed_principals": [SUBMITTER],
+        "allowed_workspaces": [WORKSPACE],
+        "allowed_access_modes": ["retrieve", "memory_replay", "memory_writeback"],
+    } });
+    vec![
+        given.policy_of("policy", rules).await,
+        given.version("model_policy", "models", model).await,
+        given.version("tool_definition", "search", search).await,
+        given.version("knowledge_base", "handbook", base).await,
+        given.version("memory", "memory", json!({ "scope": "session", "type": "buffer" })).await,
+        given.flow("flow", FLOW).await,
+    ]
+}
+
+/// The tables that hold the canary, as text or as bytes.
+async fn tables_with_canary(database: &TestDatabase) -> Vec<String> {
+    let owner = database.owner().await.unwrap();
+    let tables = "SELECT quote_ident(relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+        WHERE nspname = 'public' AND relkind = 'r' ORDER BY relname";
+    let bytes: String = CANARY.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let mut found = Vec::new();
+    for table in owner.query(tables, &[]).await.unwrap() {
+        let table: String = table.get(0);
+        let holds = format!(
+            "SELECT EXISTS (SELECT FROM {table} AS held WHERE held::text LIKE '%{CANARY}%' OR held::text LIKE '%{bytes}%')"
+        );
+        if owner.query_one(&holds, &[]).await.unwrap().get(0) {
+            found.push(table.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '_').to_owned());
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_rejected_answer_is_shown_to_nobody() {
+    let desk = Desk::set().await;
+    let client = &desk.server.client;
+    let queued = desk.execute().header("prefer", "respond-async").await.expect(202)["execution_id"].clone();
+    desk.awaiting(&queued).await;
+    let streamed = desk.execute().header("accept", "text/event-stream").await;
+    assert!(!streamed.text().contains(CANARY), "{streamed}");
+    let streamed = streamed.header("content-location").unwrap().split('/').nth(3).unwrap().to_owned();
+    let kept = desk.execute().key("k").await.expect(202)["execution_id"].clone();
+    let cancelled = desk.execute().await.expect(202)["execution_id"].clone();
+    let runs = [queued, json!(streamed), kept.clone()];
+    // The canary is where it could be read from, so that its absence below means something.
+    let before = tables_with_canary(&desk.server.database).await;
+    assert_eq!(before, ["evidence_payload", "execution_progress", "execution_result"]);
+    for id in &runs {
+        let shown = client.get(path(id, "/review")).as_actor(REVIEWER).await.expect(200);
+        assert_eq!(shown["output"], CANARY);
+        let pending = desk.told_of(id, id == &runs[0]).await;
+        let carries = |told: &&(String, String)| told.1.contains(CANARY);
+        let routes: Vec<&str> = pending.iter().filter(carries).map(|(route, _)| route.as_str()).collect();
+        assert!(routes.iter().all(|route| route.contains("/review")), "{routes:?}");
+        assert_eq!(desk.review(id, "rejected").await.expect(200)["status"], "denied");
+    }
+    client.post(path(&cancelled, "/cancel"), json!({})).as_actor(SUBMITTER).await.expect(200);
+
+    let mut told = Vec::new();
+    for id in runs.iter().chain([&cancelled]) {
+        told.extend(desk.told_of(id, id == &runs[0]).await);
+    }
+    let replayed = desk.execute().key("k").await;
+    assert_eq!(replayed.refused(403, "review_rejected")["execution_id"], kept);
+    told.push(("the repeated request".to_owned(), replayed.text()));
+    // The next turn of the conversation does not hear of it.
+    desk.execute().await.expect(202);
+    let asked = desk.model.requests().pop().unwrap();
+    told.push(("what the model is told of the conversation".to_owned(), asked.json()["messages"][1].to_string()));
+    for (place, text) in &told {
+        assert!(!text.contains(CANARY), "{place}: {text}");
+    }
+    let (said, database) = desk.server.end().await;
+    // The last run awaits its review still.
+    let owner = database.owner().await.unwrap();
+    let pending: Vec<uuid::Uuid> = owner
+        .query("SELECT execution_id FROM execution_review", &[])
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect();
+    assert_eq!(pending.len(), 1);
+    for table in ["evidence_payload", "execution_progress", "execution_result"] {
+        owner.execute(&format!("DELETE FROM {table} WHERE execution_id = $1"), &[&pending[0]]).await.unwrap();
+    }
+    assert_eq!(tables_with_canary(&database).await, Vec::<String>::new());
+    assert!(said.spans.contains("chat") && said.log.contains("execution"), "{}", said.log.len());
+    for (place, text) in [("the log", &said.log), ("spans", &said.spans)] {
+        let line = text.lines().find(|line| line.contains(CANARY));
+        assert!(line.is_none(), "{place}: {line:?}");
+    }
+}

@@ -1,0 +1,114 @@
+//! `fairway-server seed`: the demo serves, and a second time nothing is changed.
+
+use crate::stage::WORKSPACE;
+use fairway_testkit::{TestApp, TestDatabase};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, env, path::Path, process::Command};
+use tempfile::TempDir;
+
+const ANSWERING: &str = "/v1/workloads/by-slug/ticket-classifier/execute";
+
+/// What `fairway-server seed` says when it has seeded.
+async fn seed(database: &TestDatabase, data: &Path) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fairway-server"));
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name.starts_with("FAIRWAY_") || name.starts_with("OTEL_") {
+            command.env_remove(name);
+        }
+    }
+    let folder = TempDir::new().unwrap();
+    command
+        .arg("seed")
+        .current_dir(folder.path())
+        .env("FAIRWAY_DATABASE_URL", database.url())
+        .env("FAIRWAY_DATA_DIR", data);
+    let ended = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let err = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{}: {err}", ended.status);
+    String::from_utf8(ended.stdout).unwrap()
+}
+
+/// How many rows each table has.
+async fn rows(database: &TestDatabase) -> BTreeMap<String, i64> {
+    let owner = database.owner().await.unwrap();
+    let sql = "SELECT quote_ident(relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+        WHERE nspname = 'public' AND relkind = 'r'";
+    let mut rows = BTreeMap::new();
+    for table in owner.query(sql, &[]).await.unwrap() {
+        let table: String = table.get(0);
+        let count = owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0);
+        rows.insert(table, count);
+    }
+    rows
+}
+
+async fn answer(app: &TestApp) -> Value {
+    let inputs = json!({ "ticket": "I was charged twice this month, please send me a refund." });
+    app.post(ANSWERING, json!({ "environment": "dev", "inputs": inputs })).await.expect(200)
+}
+
+#[tokio::test]
+async fn seeding_twice_has_no_effect() {
+    let (database, data) = (TestDatabase::create().await.unwrap(), TempDir::new().unwrap());
+    let first = seed(&database, data.path()).await;
+    assert!(first.contains("user:demo-approver approved and activated release"), "{first}");
+    assert!(
+        first.contains("curl -sS 'http://127.0.0.1:8080/v1/workloads/by-slug/ticket-classifier/execute'"),
+        "{first}"
+    );
+    let seeded = rows(&database).await;
+    assert_eq!((seeded["asset"], seeded["asset_version"], seeded["release"]), (4, 4, 1));
+    let second = seed(&database, data.path()).await;
+    assert!(second.contains("nothing was changed"), "{second}");
+    assert_eq!(rows(&database).await, seeded);
+}
+
+#[tokio::test]
+async fn seeds_beside_a_running_server_and_keeps_what_people_changed() {
+    let app = TestApp::start().await;
+    seed(app.database(), app.home()).await;
+    let ran = answer(&app).await;
+    assert_eq!(ran["output"], json!({ "category": "billing" }), "{ran}");
+    let evidence = app.get(format!("/v1/executions/{}/evidence-graph", ran["execution_id"].as_str().unwrap()));
+    let evidence = evidence.await.expect(200);
+    assert_eq!(evidence["approvals"][0]["approved_by"], "user:demo-approver");
+    // Somebody gives the workload another release and another name.
+    let bindings = evidence["bindings"].as_array().unwrap().clone();
+    let workload = app.get("/v1/workloads/by-slug/ticket-classifier").await.expect(200);
+    let workload = workload["workload_id"].as_str().unwrap();
+    app.patch(format!("/v1/workloads/{workload}"), json!({ "name": "Sorter" })).await.expect(200);
+    let release = app.post("/v1/releases", json!({ "workload_id": workload, "environment": "dev" })).await.expect(201);
+    let release = release["release_id"].as_str().unwrap().to_owned();
+    for binding in bindings {
+        let body = json!({ "asset_version_id": binding["asset_version_id"], "role": binding["role"] });
+        app.post(format!("/v1/releases/{release}/bindings"), body).await.expect(201);
+    }
+    app.given().transition(&release, "review_ready").await;
+    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
+    app.post(format!("/v1/releases/{release}/approvals"), verdict).as_actor("user:approver").await.expect(201);
+    for state in ["approved", "active"] {
+        app.given().transition(&release, state).await;
+    }
+    let said = seed(app.database(), app.home()).await;
+    assert!(said.contains(&release) && said.contains("nothing was changed"), "{said}");
+    let kept = app.get(format!("/v1/workloads/{workload}")).await.expect(200);
+    assert_eq!(kept["name"], "Sorter");
+}
+
+#[tokio::test]
+async fn completes_what_an_interrupted_attempt_left() {
+    let app = TestApp::start().await;
+    let by_author = |path: &str, body: Value| app.post(path, body).as_actor("user:demo-author");
+    let workload = json!({ "slug": "ticket-classifier", "owner_ref": "team:support", "invocation_mode": "form" });
+    by_author("/v1/workloads", workload).await.expect(201);
+    let asset = json!({ "slug": "ticket-prompt", "asset_kind": "prompt_template", "owner_ref": "team:support" });
+    by_author("/v1/assets", asset).await.expect(201);
+    seed(app.database(), app.home()).await;
+    assert_eq!(answer(&app).await["output"], json!({ "category": "billing" }));
+    let prompts = app.get(format!("/v1/assets?asset_kind=prompt_template&workspace_id={WORKSPACE}")).await.expect(200);
+    let named = |asset: &&Value| asset["slug"] == "ticket-prompt";
+    assert_eq!(prompts.as_array().unwrap().iter().filter(named).count(), 1);
+    let shown = app.get("/v1/workloads/by-slug/ticket-classifier").await.expect(200);
+    assert_eq!(shown["interface_config"]["presentation_mode"], "form");
+}

@@ -1,0 +1,259 @@
+//! Seeding the demo: two people make one workload and let it serve. A demo that serves already is left as people made it, so
+//! seeding twice has no effect; one that an interrupted attempt left half-made is completed.
+
+use crate::{
+    Expected, Failure, Services,
+    asset::{AssetDraft, VersionDraft},
+    flow::{FlowDraft, FlowVersionDraft},
+    release::{ReleaseDraft, Transition},
+    workload::WorkloadDraft,
+};
+use fairway_domain::{
+    access::{Caller, OwnerRef},
+    asset::{Asset, AssetVersion, canonical::Canonical, kind::AssetKind},
+    flow,
+    id::{AssetId, AssetVersionId, ReleaseId, WorkloadId},
+    idempotency::RequestKey,
+    release::{StateName, activate::Taking, lane::TargetLane, ports::ReleaseFilter, review::Verdict},
+    slug::Slug,
+    store::{Conflict, Paging},
+    tenant::TenantScope,
+    workload::{InvocationMode, WorkloadPatch, interface::InterfaceConfig},
+};
+use serde_json::Value;
+
+/// Releases that are looked at.
+const PAGE: u32 = 200;
+/// What the approver says of the release.
+const NOTE: &str = "Read and approved as part of the demo.";
+
+/// A workload with everything that its release binds.
+#[derive(Clone, Debug)]
+pub struct Demo {
+    /// What the release binds, in this order.
+    pub assets: Vec<DemoAsset>,
+    /// The workload's slug.
+    pub slug: Slug,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// What it is for, if that is said.
+    pub description: Option<String>,
+    /// Who answers for it.
+    pub owner_ref: OwnerRef,
+    /// How it is meant to be called.
+    pub invocation_mode: InvocationMode,
+    /// How it shows itself to people, if it does.
+    pub interface_config: Option<InterfaceConfig>,
+    /// Where its release serves.
+    pub environment: Slug,
+}
+
+/// An asset of the demo.
+#[derive(Clone, Debug)]
+pub struct DemoAsset {
+    /// Its slug.
+    pub slug: Slug,
+    /// Who answers for it.
+    pub owner_ref: OwnerRef,
+    /// What its version says.
+    pub content: DemoContent,
+}
+
+/// What a version says.
+#[derive(Clone, Debug)]
+pub enum DemoContent {
+    /// The content of an asset of this kind.
+    Document(AssetKind, Value),
+    /// The YAML of a flow.
+    Flow(String),
+}
+
+/// What seeding came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seeded {
+    /// This release serves from now on.
+    Activated(ReleaseId),
+    /// A release of the workload serves in the environment already. Nothing was changed.
+    Unchanged(ReleaseId),
+}
+
+impl Services {
+    /// Sees to it that the demo serves: the author makes and submits it, the approver approves and activates it. Where a
+    /// release of the workload serves in the environment, nothing is changed.
+    ///
+    /// # Errors
+    /// When something else has a slug of the demo, or a step is refused. What was made until then stays, and seeding again
+    /// continues from there.
+    pub async fn seed_demo(&self, (author, approver): (&Caller, &Caller), demo: &Demo) -> Result<Seeded, Failure> {
+        let scope = TenantScope::of(author);
+        let workload_id = self.demo_workload(author, demo).await?;
+        let deployment = self.stores.releases.deployment(scope, workload_id, &demo.environment).await?;
+        if let Some((_, serving)) = deployment.and_then(|deployment| deployment.representative()) {
+            return Ok(Seeded::Unchanged(serving));
+        }
+        let mut bound = Vec::new();
+        for asset in &demo.assets {
+            bound.push(self.demo_version(author, asset).await?);
+        }
+        let policy_bundle = bound.iter().find(|(_, _, kind)| *kind == AssetKind::PolicyBundle);
+        let draft = ReleaseDraft {
+            workload_id,
+            environment: demo.environment.clone(),
+            target_lane: TargetLane::All,
+            policy_bundle_id: policy_bundle.map(|(asset, _, _)| *asset),
+        };
+        // Whoever seeds at the same time, or continues an interrupted attempt, gets the same draft.
+        let versions: Vec<String> = bound.iter().map(|(_, version, _)| version.uuid().simple().to_string()).collect();
+        let before = self.releases_that_served(scope, workload_id).await?;
+        let key = step_key(author, &format!("draft {before} {}", versions.join(" ")));
+        let release = self.create_release(author, draft, Some(&key)).await?.value.release;
+        for (_, version, kind) in &bound {
+            let key = step_key(author, &format!("bind {} {kind}", release.release_id));
+            self.bind_version(author, release.release_id, (*version, *kind), Some(&key)).await?;
+        }
+        self.demo_serves((author, approver), release.release_id).await?;
+        Ok(Seeded::Activated(release.release_id))
+    }
+
+    /// How many releases of a workload have served, up to a page of them.
+    async fn releases_that_served(&self, scope: TenantScope, workload: WorkloadId) -> Result<usize, Failure> {
+        let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
+        let releases = self.stores.releases.list(scope, &filter, Paging::first(PAGE)).await?;
+        let has_served = |state: StateName| match state {
+            StateName::Active | StateName::Superseded | StateName::Retired => true,
+            StateName::Draft | StateName::ReviewReady | StateName::Approved => false,
+        };
+        Ok(releases.rows.iter().filter(|release| has_served(release.state.name())).count())
+    }
+
+    async fn demo_workload(&self, author: &Caller, demo: &Demo) -> Result<WorkloadId, Failure> {
+        let scope = TenantScope::of(author);
+        let found = self.stores.workloads.find_by_slug(scope, &demo.slug).await?;
+        let workload = match found {
+            Some(workload) => workload,
+            None => {
+                let draft = WorkloadDraft {
+                    slug: demo.slug.clone(),
+                    name: demo.name.clone(),
+                    description: demo.description.clone(),
+                    owner_ref: demo.owner_ref.clone(),
+                    invocation_mode: demo.invocation_mode,
+                    workspace_id: None,
+                };
+                self.create_workload(author, draft, Some(&step_key(author, "workload"))).await?.value
+            }
+        };
+        // A workload that was never changed and lacks its interface was left by an interrupted attempt.
+        let is_half_made = workload.interface_config.is_none() && workload.updated_at == workload.created_at;
+        if is_half_made && demo.interface_config.is_some() {
+            let patch =
+                WorkloadPatch { interface_config: Some(demo.interface_config.clone()), ..WorkloadPatch::default() };
+            self.change_workload(author, workload.workload_id, &patch, &Expected::Any).await?;
+        }
+        Ok(workload.workload_id)
+    }
+
+    /// The newest version of an asset, if it says what the demo says; else a version that does.
+    async fn demo_version(
+        &self,
+        author: &Caller,
+        wanted: &DemoAsset,
+    ) -> Result<(AssetId, AssetVersionId, AssetKind), Failure> {
+        let DemoAsset { slug, owner_ref, content } = wanted;
+        let (kind, canonical) = match content {
+            DemoContent::Document(kind, content) => (*kind, Canonical::of(content)?),
+            DemoContent::Flow(yaml) => {
+                let content = flow::parse_yaml(yaml).map_err(Failure::Flow)?.to_content();
+                (AssetKind::OrchestrationFlow, Canonical::of(&content)?)
+            }
+        };
+        let mut found = self.stores.assets.find_by_slug(TenantScope::of(author), slug, None).await?;
+        if found.is_none() {
+            found = self.create_demo_asset(author, (slug, owner_ref), content).await?;
+        }
+        let (asset, newest) = found.ok_or(Failure::Corrupt("an asset that was made is not there"))?;
+        if asset.kind != kind {
+            return Err(Failure::Conflict(Conflict::DuplicateSlug));
+        }
+        let version = match newest.filter(|version| version.checksum == *canonical.checksum()) {
+            Some(version) => version,
+            None => self.add_demo_version(author, asset.asset_id, content).await?,
+        };
+        Ok((asset.asset_id, version.asset_version_id, kind))
+    }
+
+    async fn create_demo_asset(
+        &self,
+        author: &Caller,
+        (slug, owner_ref): (&Slug, &OwnerRef),
+        content: &DemoContent,
+    ) -> Result<Option<(Asset, Option<AssetVersion>)>, Failure> {
+        let key = step_key(author, &format!("asset {}", slug.as_str()));
+        match content {
+            DemoContent::Document(kind, _) => {
+                let draft =
+                    AssetDraft { slug: slug.clone(), kind: *kind, owner_ref: owner_ref.clone(), workspace_id: None };
+                let asset = self.create_asset(author, draft, Some(&key)).await?.value;
+                Ok(Some((asset, None)))
+            }
+            DemoContent::Flow(yaml) => {
+                let draft = FlowDraft {
+                    slug: slug.clone(),
+                    owner_ref: owner_ref.clone(),
+                    version_label: None,
+                    change_note: None,
+                    content_yaml: yaml.clone(),
+                    workspace_id: None,
+                };
+                let flow = self.create_flow(author, draft, Some(&key)).await?.value;
+                Ok(Some((flow.asset, flow.newest.map(|newest| newest.version))))
+            }
+        }
+    }
+
+    async fn add_demo_version(
+        &self,
+        author: &Caller,
+        asset: AssetId,
+        content: &DemoContent,
+    ) -> Result<AssetVersion, Failure> {
+        match content {
+            DemoContent::Document(_, content) => {
+                let draft = VersionDraft { content: content.clone(), label: None, change_note: None };
+                Ok(self.create_asset_version(author, (asset, None), draft, None).await?.1.value)
+            }
+            DemoContent::Flow(yaml) => {
+                let draft = FlowVersionDraft { content_yaml: yaml.clone(), label: None, change_note: None };
+                Ok(self.create_flow_version(author, (asset, None), draft, None).await?.1.value.version)
+            }
+        }
+    }
+
+    /// Takes each step that is left until the release serves.
+    async fn demo_serves(&self, (author, approver): (&Caller, &Caller), id: ReleaseId) -> Result<(), Failure> {
+        loop {
+            let release = self.read_release(author, id).await?.release;
+            let (by, to) = match release.state.name() {
+                StateName::Draft => (author, StateName::ReviewReady),
+                StateName::ReviewReady => {
+                    let verdict = (Verdict::Approved, Some(NOTE.to_owned()));
+                    let key = step_key(approver, &format!("approve {id}"));
+                    self.review_release(approver, id, verdict, &Expected::Any, Some(&key)).await?;
+                    (approver, StateName::Approved)
+                }
+                StateName::Approved => (approver, StateName::Active),
+                StateName::Active => return Ok(()),
+                // Somebody else moved it meanwhile.
+                StateName::Superseded | StateName::Retired => return Err(Failure::Contended),
+            };
+            let wanted = Transition { to, taking: Taking::All };
+            let key = step_key(by, &format!("{} {id}", to.as_str()));
+            self.transition_release(by, id, wanted, &Expected::Any, Some(&key)).await?;
+        }
+    }
+}
+
+/// The key of a step: an attempt at the same time, and one after a lost answer, finds what was made.
+fn step_key(by: &Caller, step: &str) -> RequestKey {
+    RequestKey { key: step.to_owned(), caller: by.actor.clone(), route: "seed demo".to_owned(), body_digest: [0; 32] }
+}
