@@ -48,6 +48,8 @@ pub struct Settings {
     pub auth_mode: AuthMode,
     /// Host names that local mode answers to beside the loopback ones.
     pub allowed_hosts: Vec<HostName>,
+    /// Whether local mode may be reached through a proxy.
+    pub local_mode_exposure: LocalModeExposure,
     /// The scheme under which browsers know the server: `https` behind a proxy that speaks TLS.
     pub public_scheme: Scheme,
     /// How long a request's head may take to arrive.
@@ -127,6 +129,15 @@ pub struct VaultSettings {
 }
 
 /// A runtime gateway of somebody else.
+/// Whether the operator accepts that a proxy forwards requests of other machines to local mode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LocalModeExposure {
+    /// Settings that serve a proxy stop the start.
+    Refused,
+    /// They are accepted. The server logs a warning each minute.
+    Accepted,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GatewaySettings {
     /// Its address.
@@ -192,6 +203,7 @@ impl Settings {
             queue_cap: raw.read(&setting::QUEUE_CAP, value::queue_cap)?,
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,
             generator: raw.read(&setting::GENERATOR, value::provisioning)?,
+            local_mode_exposure: raw.read(&setting::LOCAL_MODE_EXPOSED, value::exposure)?,
             review_deadline: raw.read(&setting::REVIEW_DEADLINE, value::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, value::national_ids)?,
@@ -248,7 +260,13 @@ impl Settings {
         match self.auth_mode {
             // Local mode believes whatever a caller says, so nobody but this machine may reach it.
             AuthMode::Local if !self.bind.ip().is_loopback() => Err(ConfigError::LocalModeExposed),
-            AuthMode::Local => Ok(()),
+            AuthMode::Local => match (self.proxy_setting(), self.local_mode_exposure) {
+                (Some(setting), LocalModeExposure::Refused) => {
+                    Err(ConfigError::LocalModeBehindProxy { key: setting.key, variable: setting.variable })
+                }
+                (Some(_), LocalModeExposure::Accepted)
+                | (None, LocalModeExposure::Refused | LocalModeExposure::Accepted) => Ok(()),
+            },
         }
     }
 
@@ -287,6 +305,16 @@ fn vault(raw: &Raw) -> Result<Option<VaultSettings>, ConfigError> {
 /// The runtime gateway, if it is not the embedded one, which no token opens.
 fn gateway(raw: &Raw) -> Result<Option<GatewaySettings>, ConfigError> {
     let address = raw.read(&setting::RUNTIME_GATEWAY_URL, value::gateway)?;
+    /// The first setting that only a proxy in front of the server needs.
+    fn proxy_setting(&self) -> Option<&'static Setting> {
+        let serves_proxy = [
+            (&setting::TRUSTED_PROXIES, self.trusted_proxies != TrustedProxies::default()),
+            (&setting::ALLOWED_HOSTS, !self.allowed_hosts.is_empty()),
+            (&setting::PUBLIC_SCHEME, self.public_scheme != Scheme::Http),
+        ];
+        serves_proxy.into_iter().find_map(|(setting, is_set)| is_set.then_some(setting))
+    }
+
     let token = raw.read_set(&setting::RUNTIME_GATEWAY_TOKEN, value::bearer)?;
     match (address, token) {
         (Some(address), token) => Ok(Some(GatewaySettings { address, token })),

@@ -203,7 +203,7 @@ impl Services {
             return Err(self.guessed(address).await);
         };
         seen.is_open()?;
-        let claims = if nobody {
+        let claims = if named && nobody {
             Claims { tenant: Some(tenant), ..claims }
         } else if named {
             claims

@@ -33,6 +33,7 @@ fn the_environment_wins_over_the_file() {
         data_dir = "/file"
         allowed_hosts = ["a.example", "B.example:8443"]
         internal_clients = ["service:portal"]
+        local_mode_exposed = "i-understand"
         [auth]
         mode = "local"
         [log]
@@ -330,6 +331,31 @@ fn wrong_values_are_named_and_secrets_are_not() {
 #[test]
 fn every_setting_is_described_without_secrets() {
     let settings = load("sync_wait = \"5s\"", &[("FAIRWAY_DATABASE_URL", "postgres://u:hunter2@h/d")]).unwrap();
+#[test]
+fn settings_of_a_proxy_need_a_word_in_local_mode() {
+    for (key, variable, value) in [
+        ("trusted_proxies", "FAIRWAY_TRUSTED_PROXIES", "127.0.0.1"),
+        ("allowed_hosts", "FAIRWAY_ALLOWED_HOSTS", "forms.example"),
+        ("public_scheme", "FAIRWAY_PUBLIC_SCHEME", "https"),
+    ] {
+        let refused = load("", &[(variable, value)]).unwrap_err();
+        assert_eq!(refused, ConfigError::LocalModeBehindProxy { key, variable });
+        assert_eq!(refused.code(), "config_local_mode_behind_proxy");
+        assert!(refused.to_string().contains("FAIRWAY_LOCAL_MODE_EXPOSED=i-understand"), "{refused}");
+        let exposed = ("FAIRWAY_LOCAL_MODE_EXPOSED", "i-understand");
+        let settings = load("", &[(variable, value), exposed]).unwrap();
+        assert_eq!(settings.local_mode_exposure, LocalModeExposure::Accepted);
+        // Being understood opens no other address.
+        let elsewhere = load("", &[(variable, value), exposed, ("FAIRWAY_BIND", "0.0.0.0:80")]);
+        assert_eq!(elsewhere.unwrap_err(), ConfigError::LocalModeExposed);
+    }
+    for value in ["yes", "true", "I-UNDERSTAND", "i-understand "] {
+        let refused = refusal("", &[("FAIRWAY_LOCAL_MODE_EXPOSED", value)]);
+        assert_eq!(refused, format!("`FAIRWAY_LOCAL_MODE_EXPOSED` must be `i-understand` or unset (it is `{value}`)"));
+    }
+    assert_eq!(load("", &[]).unwrap().local_mode_exposure, LocalModeExposure::Refused);
+}
+
     let lines: Vec<String> =
         settings.describe().iter().map(|shown| format!("{} = {} ({})", shown.key, shown.value, shown.origin)).collect();
     assert_eq!(lines.len(), SETTINGS.len());

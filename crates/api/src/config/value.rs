@@ -1,6 +1,6 @@
 //! Reads the texts of single settings. A refusal says what is expected, never what was found.
 
-use super::{AuthMode, Database};
+use super::{AuthMode, Database, LocalModeExposure};
 use crate::{
     embed::Ancestors,
     http::{
@@ -144,6 +144,15 @@ pub(super) fn hosts(text: &str) -> Result<Vec<HostName>, String> {
 
 pub(super) fn scheme(text: &str) -> Result<Scheme, String> {
     match text {
+/// The one accepted value states that the operator knows the consequence.
+pub(super) fn exposure(text: &str) -> Result<LocalModeExposure, String> {
+    match text {
+        "" => Ok(LocalModeExposure::Refused),
+        "i-understand" => Ok(LocalModeExposure::Accepted),
+        _ => Err("must be `i-understand` or unset".to_owned()),
+    }
+}
+
         "http" => Ok(Scheme::Http),
         "https" => Ok(Scheme::Https),
         _ => Err("must be `http` or `https`".to_owned()),

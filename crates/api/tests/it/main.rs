@@ -49,6 +49,7 @@ mod knowledge;
 mod lanes;
 mod lanes_under_load;
 mod lookup;
+mod local_mode;
 mod mcp;
 mod mcp_server;
 mod memory;
