@@ -277,6 +277,7 @@ impl Process {
         let services = Services::new(stores(&relays), artifacts, (provider, outward, gateway), (clock, ids), runs);
         Ok(Self {
             url,
+            operator_hosts: settings.operator_hosts(),
             services,
             relays,
             result_retention,

@@ -112,6 +112,16 @@ pub enum Database {
     Url(Secret),
 }
 
+impl Database {
+    /// The host names in its address.
+    fn hosts(&self) -> Vec<String> {
+        match self {
+            Self::Embedded => Vec::new(),
+            Self::Url(url) => url.hosts(),
+        }
+    }
+}
+
 /// How callers are told apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuthMode {
@@ -250,6 +260,31 @@ impl Settings {
         match self.auth_mode {
             AuthMode::Local => SiteRules::LoopbackAnd(self.allowed_hosts.clone()),
         }
+    }
+
+    /// The host names of this machine and of all addresses in the settings, in lower case. No tenant may answer to them.
+    #[must_use]
+    pub fn operator_hosts(&self) -> Vec<String> {
+        let databases = [&self.database, &self.migrate_database].into_iter().flat_map(Database::hosts);
+        let artifacts = match &self.artifacts {
+            Location::Bucket(bucket) => bucket.endpoint.as_deref().and_then(|endpoint| Url::parse(endpoint).ok()),
+            Location::Directory(_) => None,
+        };
+        let addresses = [
+            self.vault.as_ref().map(|vault| &vault.address),
+            self.runtime_gateway.as_ref().map(|gateway| &gateway.address),
+            artifacts.as_ref(),
+        ];
+        let accounts = self.providers.iter().filter_map(|account| match &account.kind {
+            ProviderKind::OpenAi(endpoint) | ProviderKind::Anthropic(endpoint) => Some(&endpoint.base_url),
+            ProviderKind::Local => None,
+        });
+        let named = addresses.into_iter().flatten().chain(accounts).filter_map(Url::host_str).map(str::to_owned);
+        let mut hosts: Vec<String> =
+            nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).into_iter().collect();
+        hosts.extend(databases.chain(named));
+        hosts.iter_mut().for_each(|host| host.make_ascii_lowercase());
+        hosts
     }
 
     /// What settings ask of one another.

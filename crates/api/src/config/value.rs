@@ -51,8 +51,15 @@ impl Secret {
         &self.0
     }
 
-    /// Scheme, host and path of the address; no user, no password, no parameters.
-    fn outline(&self) -> String {
+    /// The host names of a PostgreSQL address, which may list several, without their ports.
+    pub(super) fn hosts(&self) -> Vec<String> {
+        let origin = self.origin();
+        let (_, authority) = origin.split_once("://").unwrap_or_default();
+        authority.split(',').filter_map(HostName::parse).map(HostName::into_name).collect()
+    }
+
+    /// Scheme, host and port of the address; no user, no password, no path, no parameters.
+    fn origin(&self) -> String {
         let hidden = "[redacted]".to_owned();
         let Some((scheme, rest)) = self.0.split_once("://") else { return hidden };
         let address = rest.split(['?', '#']).next().unwrap_or_default();
