@@ -1,5 +1,6 @@
 use super::*;
 use fairway_domain::secret::ServerSecretRef;
+use fairway_egress::AllowedTarget;
 use fairway_providers::ModelPrice;
 
 fn load(file: &str, environment: &[(&str, &str)]) -> Result<Settings, ConfigError> {
@@ -135,11 +136,13 @@ fn the_accounts_that_the_documents_show_can_be_read() {
 #[test]
 fn what_may_be_reached_and_where_secrets_are() {
     let settings = load(
-        "[secrets]\ndir = \"/run/secrets\"\n[egress]\nallow = [\"10.0.0.0/8\", \"Gateway.internal\"]",
+        "[secrets]\ndir = \"/run/secrets\"\n[egress]\nallow = [\"10.0.0.0/8\", \"Gateway.internal:9000\"]",
         &[("VAULT_ADDR", "https://vault:8200"), ("VAULT_TOKEN", "hunter2"), ("VAULT_NAMESPACE", "x")],
     )
     .unwrap();
-    let allowed = [Allowance::Network("10.0.0.0/8".parse().unwrap()), Allowance::Host("gateway.internal".to_owned())];
+    let network = AllowedTarget::Network("10.0.0.0/8".parse().unwrap());
+    let host = AllowedTarget::Host("gateway.internal".to_owned());
+    let allowed = [Allowance { target: network, port: None }, Allowance { target: host, port: Some(9000) }];
     assert_eq!(settings.egress_allow, allowed);
     assert_eq!(settings.secrets_dir, Some("/run/secrets".into()));
     assert_eq!(settings.vault.as_ref().unwrap().token.expose(), "hunter2");
@@ -288,7 +291,7 @@ fn wrong_values_are_named_and_secrets_are_not() {
         (
             "",
             &[("FAIRWAY_EGRESS_ALLOW", "10.0.0.0/8, http://x")],
-            "`FAIRWAY_EGRESS_ALLOW` must list networks such as 10.0.0.0/8, addresses or host names (it is `10.0.0.0/8, http://x`)",
+            "`FAIRWAY_EGRESS_ALLOW` must list networks such as 10.0.0.0/8, addresses or host names, each with `:port` or without (it is `10.0.0.0/8, http://x`)",
         ),
         ("", &[("VAULT_ADDR", "https://vault:8200")], "`vault.addr` and `vault.token` are set together or not at all"),
         (

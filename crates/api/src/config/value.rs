@@ -183,7 +183,9 @@ pub(super) fn networks(text: &str) -> Result<TrustedProxies, String> {
 
 pub(super) fn allowances(text: &str) -> Result<Vec<Allowance>, String> {
     let allowances = list(text).map(Allowance::parse).collect::<Result<_, _>>();
-    allowances.map_err(|_| "must list networks such as 10.0.0.0/8, addresses or host names".to_owned())
+    allowances.map_err(|_| {
+        "must list networks such as 10.0.0.0/8, addresses or host names, each with `:port` or without".to_owned()
+    })
 }
 
 /// `embedded`, or the address of a gateway.

@@ -26,6 +26,7 @@ mod concurrency;
 mod contracts;
 mod dispatch;
 mod document;
+mod egress;
 mod embed;
 mod environment;
 mod errors;
