@@ -48,7 +48,7 @@ const ANONYMOUS: &str = "anonymous";
 /// The parameter that carries a share token.
 const TOKEN: &str = "token";
 
-/// Who a request says that it is from; nothing has been looked up yet.
+/// Who a request says that it is from, in the tenant of its host where it names nobody. Rights have not been looked up yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimed(pub(crate) Claims);
 
@@ -73,7 +73,13 @@ impl FromRequest for Claimed {
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(named(request).map(Self))
+        let claims = named(request);
+        let api = request.app_data::<web::Data<Api>>().cloned();
+        let host = host_of(request).map(HostName::into_name);
+        Box::pin(async move {
+            let api = api.ok_or_else(ApiError::internal)?;
+            Ok(Self(api.services.at_host(claims?, host.as_deref()).await?))
+        })
     }
 }
 
@@ -215,9 +221,24 @@ pub(crate) fn result_token(headers: &HeaderMap) -> Result<Option<TokenHash>, Api
     Ok(single(headers, &RESULT_TOKEN, "X-Result-Token")?.map(ResultToken::hash_of))
 }
 
-/// A local server believes the header; without one, the person in front of it speaks.
-fn claims(headers: &HeaderMap) -> Result<Claims, ApiError> {
-    let actor = match single(headers, &ACTOR, "X-Actor-Ref")? {
+/// Whether a request comes from `anonymous` or from the holder of a share link. One whose identity cannot be read counts as
+/// such.
+pub(crate) fn is_guest(request: &HttpRequest) -> bool {
+    let is_anonymous = claims(request).map_or(true, |claims| claims.actor.kind() == ActorKind::Anonymous);
+    is_anonymous || holds_a_link(request)
+}
+
+/// Whether a request names an actor and may do so.
+fn names_an_actor(request: &HttpRequest) -> bool {
+    request.headers().contains_key(&ACTOR) && !is_forwarded(request)
+}
+
+/// A local server believes the header; without one, the person in front of it speaks. A forwarded request comes from
+/// another machine: whatever actor it names, it is `anonymous`.
+fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
+    let headers = request.headers();
+    let named = if is_forwarded(request) { Some(ANONYMOUS) } else { single(headers, &ACTOR, "X-Actor-Ref")? };
+    let actor = match named {
         None => ActorRef::local(),
         Some(text) => match ActorRef::parse(text).map(|actor| (actor.kind(), actor)) {
             Ok((ActorKind::User | ActorKind::Service | ActorKind::Anonymous, actor)) => actor,
@@ -276,8 +297,8 @@ mod tests {
         assert_eq!(of("/v1/x?a=b&token", &[]), holder);
         assert_eq!(of("/v1/x", &[("X-Share-Token", "fws_x")]), holder);
         assert_eq!(of("/v1/x?token=fws_x", &[("X-Actor-Ref", "user:ada")]), caller("user:ada"));
-    }
-}
         let forwarded = [("X-Actor-Ref", "user:ada"), ("Via", "1.1 proxy")];
         assert_eq!(of("/v1/x", &forwarded), caller("anonymous"));
         assert_eq!(of("/v1/x?token=fws_x", &forwarded), holder);
+    }
+}

@@ -277,6 +277,7 @@ impl Process {
             generator: settings.generator,
             identity: mode,
             internal_clients: settings.internal_clients.clone(),
+            operator_hosts: settings.operator_hosts(),
             public_rate: settings.public_rate,
             redactor: Arc::new(Redactor::new(&settings.national_ids)),
             knowledge: KnowledgeSettings {
@@ -289,7 +290,6 @@ impl Process {
         let services = Services::new(stores(&relays), artifacts, (provider, outward, gateway), (clock, ids), runs);
         Ok(Self {
             url,
-            operator_hosts: settings.operator_hosts(),
             services,
             relays,
             result_retention,

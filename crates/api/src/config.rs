@@ -129,6 +129,15 @@ pub enum AuthMode {
     Local,
 }
 
+/// Whether the operator accepts that a proxy forwards requests of other machines to local mode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LocalModeExposure {
+    /// Settings that serve a proxy stop the start.
+    Refused,
+    /// They are accepted. The server logs a warning each minute.
+    Accepted,
+}
+
 /// A vault that keeps secrets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VaultSettings {
@@ -139,15 +148,6 @@ pub struct VaultSettings {
 }
 
 /// A runtime gateway of somebody else.
-/// Whether the operator accepts that a proxy forwards requests of other machines to local mode.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LocalModeExposure {
-    /// Settings that serve a proxy stop the start.
-    Refused,
-    /// They are accepted. The server logs a warning each minute.
-    Accepted,
-}
-
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GatewaySettings {
     /// Its address.
@@ -203,6 +203,7 @@ impl Settings {
             data_dir,
             auth_mode: raw.read(&setting::AUTH_MODE, value::auth_mode)?,
             allowed_hosts: raw.read(&setting::ALLOWED_HOSTS, value::hosts)?,
+            local_mode_exposure: raw.read(&setting::LOCAL_MODE_EXPOSED, value::exposure)?,
             public_scheme: raw.read(&setting::PUBLIC_SCHEME, value::scheme)?,
             header_timeout: raw.read(&setting::HEADER_TIMEOUT, value::duration)?,
             body_timeout: raw.read(&setting::BODY_TIMEOUT, value::duration)?,
@@ -213,7 +214,6 @@ impl Settings {
             queue_cap: raw.read(&setting::QUEUE_CAP, value::queue_cap)?,
             execution_deadline: raw.read(&setting::EXECUTION_DEADLINE, value::duration)?,
             generator: raw.read(&setting::GENERATOR, value::provisioning)?,
-            local_mode_exposure: raw.read(&setting::LOCAL_MODE_EXPOSED, value::exposure)?,
             review_deadline: raw.read(&setting::REVIEW_DEADLINE, value::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, value::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, value::national_ids)?,
@@ -305,11 +305,24 @@ impl Settings {
         }
     }
 
+    /// The first setting that only a proxy in front of the server needs.
+    fn proxy_setting(&self) -> Option<&'static Setting> {
+        let serves_proxy = [
+            (&setting::TRUSTED_PROXIES, self.trusted_proxies != TrustedProxies::default()),
+            (&setting::ALLOWED_HOSTS, !self.allowed_hosts.is_empty()),
+            (&setting::PUBLIC_SCHEME, self.public_scheme != Scheme::Http),
+        ];
+        serves_proxy.into_iter().find_map(|(setting, is_set)| is_set.then_some(setting))
+    }
+
     /// Values that follow from other settings are shown as they came out.
     fn show(&self, setting: &'static Setting, raw: &Raw) -> Shown {
         let (value, origin) = raw.shown(setting);
         let value = match setting.key {
-            key if key == setting::ARTIFACTS_URL.key => self.artifacts.to_string(),
+            key if key == setting::ARTIFACTS_URL.key => match &self.artifacts {
+                Location::Directory(_) => self.artifacts.to_string(),
+                Location::Bucket(bucket) => format!("s3://{}", bucket.bucket),
+            },
             key if key == setting::MIGRATE_DATABASE_URL.key => self.migrate_database.to_string(),
             key if key == setting::DATABASE_URL.key => self.database.to_string(),
             // Paths and queries of such addresses are often secrets.
@@ -340,16 +353,6 @@ fn vault(raw: &Raw) -> Result<Option<VaultSettings>, ConfigError> {
 /// The runtime gateway, if it is not the embedded one, which no token opens.
 fn gateway(raw: &Raw) -> Result<Option<GatewaySettings>, ConfigError> {
     let address = raw.read(&setting::RUNTIME_GATEWAY_URL, value::gateway)?;
-    /// The first setting that only a proxy in front of the server needs.
-    fn proxy_setting(&self) -> Option<&'static Setting> {
-        let serves_proxy = [
-            (&setting::TRUSTED_PROXIES, self.trusted_proxies != TrustedProxies::default()),
-            (&setting::ALLOWED_HOSTS, !self.allowed_hosts.is_empty()),
-            (&setting::PUBLIC_SCHEME, self.public_scheme != Scheme::Http),
-        ];
-        serves_proxy.into_iter().find_map(|(setting, is_set)| is_set.then_some(setting))
-    }
-
     let token = raw.read_set(&setting::RUNTIME_GATEWAY_TOKEN, value::bearer)?;
     match (address, token) {
         (Some(address), token) => Ok(Some(GatewaySettings { address, token })),

@@ -33,8 +33,8 @@ fn the_environment_wins_over_the_file() {
         bind = "127.0.0.1:1"
         data_dir = "/file"
         allowed_hosts = ["a.example", "B.example:8443"]
-        internal_clients = ["service:portal"]
         local_mode_exposed = "i-understand"
+        internal_clients = ["service:portal"]
         [auth]
         mode = "local"
         [log]
@@ -118,8 +118,8 @@ fn accounts_say_where_and_how_they_are_asked() {
     assert_eq!(
         shown,
         [
-            "first: openai https://api.example/v1, timeout 5 s, secret env:KEY, concurrency 3, prices of m",
-            "second: anthropic http://127.0.0.1:4000/, timeout 60 s, no secret",
+            "first: openai https://api.example, timeout 5 s, secret env:KEY, concurrency 3, prices of m",
+            "second: anthropic http://127.0.0.1:4000, timeout 60 s, no secret",
         ]
     );
     assert_eq!(settings.providers, [first, second]);
@@ -332,9 +332,6 @@ fn wrong_values_are_named_and_secrets_are_not() {
 }
 
 #[test]
-fn every_setting_is_described_without_secrets() {
-    let settings = load("sync_wait = \"5s\"", &[("FAIRWAY_DATABASE_URL", "postgres://u:hunter2@h/d")]).unwrap();
-#[test]
 fn settings_of_a_proxy_need_a_word_in_local_mode() {
     for (key, variable, value) in [
         ("trusted_proxies", "FAIRWAY_TRUSTED_PROXIES", "127.0.0.1"),
@@ -359,19 +356,55 @@ fn settings_of_a_proxy_need_a_word_in_local_mode() {
     assert_eq!(load("", &[]).unwrap().local_mode_exposure, LocalModeExposure::Refused);
 }
 
+#[test]
+fn every_setting_is_described_without_secrets() {
+    let settings = load("sync_wait = \"5s\"", &[("FAIRWAY_DATABASE_URL", "postgres://u:hunter2@h/d")]).unwrap();
     let lines: Vec<String> =
         settings.describe().iter().map(|shown| format!("{} = {} ({})", shown.key, shown.value, shown.origin)).collect();
     assert_eq!(lines.len(), SETTINGS.len());
     for line in [
         "sync_wait = 5s (file)",
-        "database_url = postgres://h/d (environment)",
-        "migrate_database_url = postgres://h/d (default)",
+        "database_url = postgres://h (environment)",
+        "migrate_database_url = postgres://h (default)",
         "artifacts_url = file:./.fairway/artifacts (default)",
         "bind = 127.0.0.1:8080 (default)",
     ] {
         assert!(lines.iter().any(|found| found == line), "{line}\n{lines:#?}");
     }
     assert!(!format!("{settings:?}").contains("hunter2"));
+}
+
+/// Paths and queries of addresses hold secrets as often as their users do.
+#[test]
+fn shows_the_origin_of_an_address_alone() {
+    let file = r#"
+        [[providers]]
+        account_slot = "a"
+        kind = "openai"
+        base_url = "https://api.example:8443/hunter2/v1"
+    "#;
+    let settings = load(
+        file,
+        &[
+            ("FAIRWAY_DATABASE_URL", "postgres://u:hunter2@db:5433/hunter2?application_name=hunter2"),
+            ("FAIRWAY_MIGRATE_DATABASE_URL", "postgres://o:hunter2@db/hunter2#hunter2"),
+            ("FAIRWAY_ARTIFACTS_URL", "s3://bucket/hunter2?endpoint=https://s3.example/hunter2"),
+            ("VAULT_ADDR", "https://vault:8200/hunter2?hunter2"),
+            ("VAULT_TOKEN", "hunter2"),
+            ("FAIRWAY_RUNTIME_GATEWAY_URL", "https://gateway:9443/hunter2?key=hunter2#hunter2"),
+            ("FAIRWAY_RUNTIME_GATEWAY_TOKEN", "hunter2"),
+        ],
+    )
+    .unwrap();
+    let value = |key: &str| settings.describe().iter().find(|shown| shown.key == key).unwrap().value.as_str();
+    assert_eq!(value("database_url"), "postgres://db:5433");
+    assert_eq!(value("migrate_database_url"), "postgres://db");
+    assert_eq!(value("artifacts_url"), "s3://bucket");
+    assert_eq!(value("vault.addr"), "https://vault:8200");
+    assert_eq!(value("runtime_gateway_url"), "https://gateway:9443");
+    let account = settings.providers.first().unwrap().to_string();
+    assert_eq!(account, "a: openai https://api.example:8443, timeout 60 s, no secret");
+    assert!(!format!("{:?} {account}", settings.describe()).contains("hunter2"));
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Secret {
         if path.contains('@') || rest.split(['?', '#']).skip(1).any(|part| part.contains('@')) {
             return hidden;
         }
-        format!("{scheme}://{host}/{path}")
+        format!("{scheme}://{host}")
     }
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Database {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Embedded => out.write_str("embedded"),
-            Self::Url(url) => out.write_str(&url.outline()),
+            Self::Url(url) => out.write_str(&url.origin()),
         }
     }
 }
@@ -144,13 +144,6 @@ pub(super) fn auth_mode(text: &str) -> Result<AuthMode, String> {
     }
 }
 
-pub(super) fn hosts(text: &str) -> Result<Vec<HostName>, String> {
-    let host = |name| HostName::parse(name).ok_or("must list host names, with or without a port");
-    Ok(list(text).map(host).collect::<Result<_, _>>()?)
-}
-
-pub(super) fn scheme(text: &str) -> Result<Scheme, String> {
-    match text {
 /// The one accepted value states that the operator knows the consequence.
 pub(super) fn exposure(text: &str) -> Result<LocalModeExposure, String> {
     match text {
@@ -160,6 +153,13 @@ pub(super) fn exposure(text: &str) -> Result<LocalModeExposure, String> {
     }
 }
 
+pub(super) fn hosts(text: &str) -> Result<Vec<HostName>, String> {
+    let host = |name| HostName::parse(name).ok_or("must list host names, with or without a port");
+    Ok(list(text).map(host).collect::<Result<_, _>>()?)
+}
+
+pub(super) fn scheme(text: &str) -> Result<Scheme, String> {
+    match text {
         "http" => Ok(Scheme::Http),
         "https" => Ok(Scheme::Https),
         _ => Err("must be `http` or `https`".to_owned()),
@@ -327,13 +327,13 @@ mod tests {
     #[test]
     fn shows_addresses_without_their_secrets() {
         for (text, shown) in [
-            ("postgres://app:hunter2@db.example:5432/fairway?sslmode=require", "postgres://db.example:5432/fairway"),
-            ("postgres://db.example/fairway?password=hunter2", "postgres://db.example/fairway"),
-            ("postgresql://app:a@hunter2@db/x", "postgresql://db/x"),
+            ("postgres://app:hunter2@db.example:5432/fairway?sslmode=require", "postgres://db.example:5432"),
+            ("postgres://db.example/fairway?password=hunter2", "postgres://db.example"),
+            ("postgresql://app:a@hunter2@db/x", "postgresql://db"),
             ("postgres://app:hun/ter2@db/x", "[redacted]"),
             ("postgres://app:hun?ter2@db/x", "[redacted]"),
             ("postgres://app:hun#ter2@db/x", "[redacted]"),
-            ("postgres://db", "postgres://db/"),
+            ("postgres://db", "postgres://db"),
         ] {
             let database = database(text).unwrap();
             assert_eq!(database.to_string(), shown);
