@@ -2,6 +2,7 @@
 
 use crate::{
     asset::{Assets, NewVersions, Referring, Routes},
+    driver_error,
     environment::Environments,
     execution::{Accepts, Advances, Evidence, Finishes, Lineages, Runs, Starts},
     failure,
@@ -286,7 +287,7 @@ async fn attempt_within(
     let until = Instant::now() + answer;
     // The pool's own limits end before what it says first on a new connection, which may get no answer either.
     let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
-    let connection = connection.map_err(|error| failure::unavailable(Box::new(error)))?;
+    let connection = connection.map_err(|error| failure::unavailable(driver_error::of_pool(error)))?;
     let span = tracing::debug_span!(
         "statement",
         otel.kind = "client",

@@ -1,5 +1,6 @@
 //! What a failed statement means: a constraint's name becomes a word of the domain, everything else stays opaque.
 
+use crate::driver_error::{Source, of_driver};
 use fairway_domain::store::{CommitError, Conflict, StoreError, StoreFault};
 use std::{error::Error, io};
 use tokio_postgres::error::SqlState;
@@ -60,7 +61,7 @@ pub(crate) fn of_store(error: tokio_postgres::Error) -> StoreError {
         Some(code) => is_passing(code),
     };
     let fault = if passing { StoreFault::Unavailable } else { StoreFault::Broken };
-    StoreError { source: Box::new(error), fault }
+    StoreError { source: of_driver(error), fault }
 }
 
 /// Whether a later try may succeed: the server goes, comes, is full, or somebody else was in the way.
@@ -69,7 +70,7 @@ fn is_passing(code: &SqlState) -> bool {
     matches!(class, "08" | "53" | "57" | "58") || matches!(code.code(), "40001" | "40P01" | "55P03" | "25006")
 }
 
-pub(crate) fn unavailable(source: Box<dyn Error + Send + Sync>) -> StoreError {
+pub(crate) fn unavailable(source: Source) -> StoreError {
     StoreError { source, fault: StoreFault::Unavailable }
 }
 
@@ -78,6 +79,6 @@ pub(crate) fn unsettled() -> StoreError {
     unavailable(Box::new(io::Error::other("a statement of several requests got no answer")))
 }
 
-pub(crate) fn broken(source: Box<dyn Error + Send + Sync>) -> StoreError {
+pub(crate) fn broken(source: Source) -> StoreError {
     StoreError { source, fault: StoreFault::Broken }
 }

@@ -8,6 +8,7 @@ mod access;
 mod asset;
 mod audit;
 mod database;
+mod driver_error;
 mod environment;
 mod execution;
 mod failure;

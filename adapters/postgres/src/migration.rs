@@ -1,7 +1,10 @@
 //! Bringing a database up to date, and keeping partitions ahead of time.
 
-use crate::database::tls;
-use std::{str::FromStr, time::Duration};
+use crate::{
+    database::tls,
+    driver_error::{of_driver, of_runner},
+};
+use std::{error::Error, str::FromStr, time::Duration};
 use tokio_postgres::{Client, Config, error::SqlState};
 
 mod embedded {
@@ -25,10 +28,22 @@ const MONTHS_AHEAD: i32 = 3;
 pub enum MigrationError {
     /// It cannot be reached, or refused a statement.
     #[error("the database refused")]
-    Database(#[from] tokio_postgres::Error),
+    Database(#[source] Box<dyn Error + Send + Sync>),
     /// A migration failed, or the database is newer than this program.
     #[error("the schema and this program do not agree")]
-    Schema(#[from] Box<refinery::Error>),
+    Schema(#[source] Box<dyn Error + Send + Sync>),
+}
+
+impl From<tokio_postgres::Error> for MigrationError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Database(of_driver(error))
+    }
+}
+
+impl From<refinery::Error> for MigrationError {
+    fn from(error: refinery::Error) -> Self {
+        Self::Schema(of_runner(error))
+    }
 }
 
 /// Brings the schema up to date as the owner, makes partitions, and the first tenant. Safe to run at every start and
@@ -40,7 +55,7 @@ pub async fn migrate(owner_url: &str) -> Result<(), MigrationError> {
     let mut client = connect(owner_url).await?;
     client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK]).await?;
     // The lock ends with the connection, whatever happens in between.
-    embedded::migrations::runner().run_async(&mut client).await.map_err(Box::new)?;
+    embedded::migrations::runner().run_async(&mut client).await?;
     make_months(&client).await?;
     client.batch_execute(VECTORS).await?;
     client.batch_execute("GRANT fairway_service TO CURRENT_USER").await?;
@@ -161,7 +176,7 @@ async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
     let (client, connection) = Config::from_str(url)?.connect(tls()).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "the owner's connection ended");
+            tracing::debug!(error = %of_driver(error), "the owner's connection ended");
         }
     });
     Ok(client)

@@ -7,6 +7,7 @@ use fairway_domain::{
     store::{Revision, StoreError},
     time::Timestamp,
 };
+use serde_json::error::Category;
 use time::OffsetDateTime;
 use tokio_postgres::{Row, types::FromSql};
 use uuid::Uuid;
@@ -14,6 +15,21 @@ use uuid::Uuid;
 #[derive(Debug, thiserror::Error)]
 #[error("column `{0}` holds nothing that the domain knows")]
 struct Unknown(&'static str);
+
+/// A stored JSON text that has another shape. The reader's own message quotes stored values.
+#[derive(Debug, thiserror::Error)]
+#[error("a stored JSON text has another shape than expected ({category:?} error at line {line}, column {column})")]
+struct UnexpectedShape {
+    category: Category,
+    line: usize,
+    column: usize,
+}
+
+impl From<serde_json::Error> for UnexpectedShape {
+    fn from(error: serde_json::Error) -> Self {
+        Self { category: error.classify(), line: error.line(), column: error.column() }
+    }
+}
 
 /// Reads columns by name.
 pub(crate) trait Columns {
@@ -70,7 +86,7 @@ pub(crate) fn known<T>(name: &'static str, value: Option<T>) -> Result<T, StoreE
 
 /// A stored JSON text that must parse.
 pub(crate) fn parsed<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Result<T, StoreError> {
-    serde_json::from_str(text).map_err(|error| failure::broken(Box::new(error)))
+    serde_json::from_str(text).map_err(|error| failure::broken(Box::new(UnexpectedShape::from(error))))
 }
 
 /// A count as lists answer it.

@@ -1,7 +1,7 @@
 //! The line between processes: `NOTIFY` and `LISTEN`, each on a connection that does nothing else. No transaction that
 //! changes anything sends a notification: PostgreSQL would let such transactions commit one after the other alone.
 
-use crate::{database::tls, failure};
+use crate::{database::tls, driver_error::of_driver, failure};
 use async_trait::async_trait;
 use fairway_domain::{
     signal::{Signal, SignalLine},
@@ -91,7 +91,7 @@ impl SignalLine for PostgresLine {
                 let (client, connection) = connect(&self.url).await?;
                 tokio::spawn(async move {
                     if let Err(error) = connection.await {
-                        tracing::debug!(error = &error as &dyn std::error::Error, "the line to others broke");
+                        tracing::debug!(error = %of_driver(error), "the line to others broke");
                     }
                 });
                 let notify = timeout(CONNECT, client.prepare("SELECT pg_notify($1, $2)"))

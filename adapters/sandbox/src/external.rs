@@ -8,7 +8,7 @@ use fairway_domain::execution::code::{
 };
 use fairway_domain::secret::Secret;
 use fairway_egress::{
-    Call, EgressError, Endpoint, Guard, Limits, Method, StatusCode,
+    Call, EgressError, EgressRefusal, Endpoint, Guard, Limits, Method, StatusCode, Url,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::json;
@@ -36,12 +36,15 @@ impl fmt::Debug for External {
 }
 
 impl External {
-    /// The gateway at this address, where the guard lets requests go there. It is told nobody's token until it has one.
+    /// The gateway at this address. Whoever runs the server named it, so the guard lets requests of this gateway through to
+    /// exactly it, and nobody else's. It is told nobody's token until it has one.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it is no address that requests can be sent to.
     pub fn new(guard: &Guard, address: &str) -> Result<Self, EgressError> {
         let limits = Limits { time: LONGEST + ROOM, body: MOST_ANSWER };
+        let url = Url::parse(address).map_err(|_| EgressRefusal::NoAddress)?;
+        let guard = guard.clone().also_allowing(&url);
         Ok(Self { endpoint: guard.endpoint(address, limits)?, opens: None })
     }
 

@@ -6,6 +6,7 @@ use crate::{
     http::{
         admission::Party,
         client_address::client_of,
+        forwarding::is_forwarded,
         path, query,
         request_context::{RefusedForLoad, request_id},
         site_guard::{HostName, host_of},
@@ -42,10 +43,12 @@ const ACTOR: HeaderName = HeaderName::from_static("x-actor-ref");
 const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
 const SHARE_TOKEN: HeaderName = HeaderName::from_static("x-share-token");
 pub(crate) const RESULT_TOKEN: HeaderName = HeaderName::from_static("x-result-token");
+/// How the header spells a caller without identity.
+const ANONYMOUS: &str = "anonymous";
 /// The parameter that carries a share token.
 const TOKEN: &str = "token";
 
-/// Who a request says that it is from; nothing has been looked up yet.
+/// Who a request says that it is from, in the tenant of its host where it names nobody. Rights have not been looked up yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimed(pub(crate) Claims);
 
@@ -67,10 +70,16 @@ impl Deref for Identified {
 
 impl FromRequest for Claimed {
     type Error = ApiError;
-    type Future = Ready<Result<Self, ApiError>>;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(named(request).map(Self))
+        let claims = named(request);
+        let api = request.app_data::<web::Data<Api>>().cloned();
+        let host = host_of(request).map(HostName::into_name);
+        Box::pin(async move {
+            let api = api.ok_or_else(ApiError::internal)?;
+            Ok(Self(api.services.at_host(claims?, host.as_deref()).await?))
+        })
     }
 }
 
@@ -107,7 +116,7 @@ const ON_BEHALF: [&str; 4] = ["execution_mode", "actor_ref", "actor_type", "acto
 pub(crate) fn unread_field(request: &HttpRequest, problem: FieldProblem) -> ApiError {
     let is_internal = || {
         let api = request.app_data::<web::Data<Api>>();
-        let claims = claims(request.headers()).ok();
+        let claims = claims(request).ok();
         api.zip(claims).is_some_and(|(api, claims)| api.services.is_internal_client(&claims.actor))
     };
     if problem.code == "unknown_field" && ON_BEHALF.contains(&problem.path.as_str()) && is_internal() {
@@ -136,7 +145,7 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
         return Ok(next.call(request).await?.map_into_left_body());
     };
     // Who says what cannot be read is told so by its route, at no cost.
-    let Ok(claims) = claims(request.headers()) else {
+    let Ok(claims) = claims(request.request()) else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
     if let Some(_place) = api.admission.admit(party(request.request(), claims), Instant::now()) {
@@ -163,14 +172,13 @@ fn party(request: &HttpRequest, claims: Claims) -> Party {
 fn holds_a_link(request: &HttpRequest) -> bool {
     let headers = request.headers();
     let in_query = || request.query_string().split('&').any(|pair| pair.split('=').next() == Some(TOKEN));
-    !headers.contains_key(&ACTOR) && (headers.contains_key(&SHARE_TOKEN) || in_query())
+    !names_an_actor(request) && (headers.contains_key(&SHARE_TOKEN) || in_query())
 }
 
 fn arrival(request: &HttpRequest) -> Result<Arrival, ApiError> {
-    let headers = request.headers();
     Ok(Arrival {
-        claims: claims(headers)?,
-        named: headers.contains_key(&ACTOR),
+        claims: claims(request)?,
+        named: names_an_actor(request),
         brought: brought(request)?,
         address: client_of(request),
         host: host_of(request).map(HostName::into_name),
@@ -180,12 +188,12 @@ fn arrival(request: &HttpRequest) -> Result<Arrival, ApiError> {
 /// Who a request says that it is from, anywhere but at a runtime interface. Whoever says nothing but that it holds a share
 /// link is that link's holder, and links open runtime interfaces alone.
 fn named(request: &HttpRequest) -> Result<Claims, ApiError> {
-    let claims = claims(request.headers())?;
+    let claims = claims(request)?;
     // Who holds no role anywhere has no tenant to choose.
     if claims.actor.kind() == ActorKind::Anonymous && claims.tenant.is_some() {
         return Err(ApiError::not_found());
     }
-    if request.headers().contains_key(&ACTOR) || brought(request)?.is_none() {
+    if names_an_actor(request) || brought(request)?.is_none() {
         return Ok(claims);
     }
     Err(Failure::Token(TokenRefusal::Invalid).into())
@@ -213,9 +221,24 @@ pub(crate) fn result_token(headers: &HeaderMap) -> Result<Option<TokenHash>, Api
     Ok(single(headers, &RESULT_TOKEN, "X-Result-Token")?.map(ResultToken::hash_of))
 }
 
-/// A local server believes the header; without one, the person in front of it speaks.
-fn claims(headers: &HeaderMap) -> Result<Claims, ApiError> {
-    let actor = match single(headers, &ACTOR, "X-Actor-Ref")? {
+/// Whether a request comes from `anonymous` or from the holder of a share link. One whose identity cannot be read counts as
+/// such.
+pub(crate) fn is_guest(request: &HttpRequest) -> bool {
+    let is_anonymous = claims(request).map_or(true, |claims| claims.actor.kind() == ActorKind::Anonymous);
+    is_anonymous || holds_a_link(request)
+}
+
+/// Whether a request names an actor and may do so.
+fn names_an_actor(request: &HttpRequest) -> bool {
+    request.headers().contains_key(&ACTOR) && !is_forwarded(request)
+}
+
+/// A local server believes the header; without one, the person in front of it speaks. A forwarded request comes from
+/// another machine: whatever actor it names, it is `anonymous`.
+fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
+    let headers = request.headers();
+    let named = if is_forwarded(request) { Some(ANONYMOUS) } else { single(headers, &ACTOR, "X-Actor-Ref")? };
+    let actor = match named {
         None => ActorRef::local(),
         Some(text) => match ActorRef::parse(text).map(|actor| (actor.kind(), actor)) {
             Ok((ActorKind::User | ActorKind::Service | ActorKind::Anonymous, actor)) => actor,
@@ -261,10 +284,10 @@ mod tests {
     fn holders_of_links_are_not_the_person_in_front_of_the_server() {
         let peer = "192.0.2.7:50000".parse().unwrap();
         let of = |path: &str, headers: &[(&'static str, &'static str)]| {
-            let request = TestRequest::with_uri(path).peer_addr(peer);
+            let request = TestRequest::with_uri(path).peer_addr(peer).insert_header(("Host", "localhost"));
             let request = headers.iter().fold(request, |request, header| request.insert_header(*header));
             let request = request.to_http_request();
-            party(&request, claims(request.headers()).unwrap())
+            party(&request, claims(&request).unwrap())
         };
         let holder = Party::Holder(fairway_domain::throttle::ClientAddress::of(peer.ip()));
         let caller = |actor: &str| Party::Caller(ActorRef::parse(actor).unwrap());
@@ -274,5 +297,8 @@ mod tests {
         assert_eq!(of("/v1/x?a=b&token", &[]), holder);
         assert_eq!(of("/v1/x", &[("X-Share-Token", "fws_x")]), holder);
         assert_eq!(of("/v1/x?token=fws_x", &[("X-Actor-Ref", "user:ada")]), caller("user:ada"));
+        let forwarded = [("X-Actor-Ref", "user:ada"), ("Via", "1.1 proxy")];
+        assert_eq!(of("/v1/x", &forwarded), caller("anonymous"));
+        assert_eq!(of("/v1/x?token=fws_x", &forwarded), holder);
     }
 }

@@ -20,7 +20,7 @@ use fairway_domain::{
     secret::{Secret, Secrets},
     time::Clock,
 };
-use fairway_egress::{Guard, Reach};
+use fairway_egress::{Allowance, Guard, Reach};
 use fairway_fetching::GuardedFetcher;
 use fairway_operations::{
     Failure, Services, Settings as RunSettings, Stores,
@@ -131,6 +131,7 @@ impl Parts {
     /// When the artifact store or the way to a provider or a vault cannot be set up.
     pub fn of(settings: &Settings) -> anyhow::Result<Self> {
         let guard = guard(settings);
+        warn_of_open_ports(&settings.egress_allow);
         let secrets = secrets(settings, &guard).context("the places of secrets")?;
         let mut accounts: Vec<(String, Arc<dyn Provider>)> = Vec::new();
         for account in &settings.providers {
@@ -163,6 +164,17 @@ fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn CodeGat
             };
             Ok(Arc::new(external))
         }
+    }
+}
+
+/// Logs each allowance that opens every port of its target: databases and consoles listen beside what was meant.
+fn warn_of_open_ports(allowances: &[Allowance]) {
+    for allowance in allowances.iter().filter(|allowance| allowance.port.is_none()) {
+        tracing::warn!(
+            %allowance,
+            setting = "FAIRWAY_EGRESS_ALLOW",
+            "an egress allowance without `:port` opens every port of its target"
+        );
     }
 }
 
@@ -265,6 +277,7 @@ impl Process {
             generator: settings.generator,
             identity: mode,
             internal_clients: settings.internal_clients.clone(),
+            operator_hosts: settings.operator_hosts(),
             public_rate: settings.public_rate,
             redactor: Arc::new(Redactor::new(&settings.national_ids)),
             knowledge: KnowledgeSettings {

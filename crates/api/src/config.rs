@@ -48,6 +48,8 @@ pub struct Settings {
     pub auth_mode: AuthMode,
     /// Host names that local mode answers to beside the loopback ones.
     pub allowed_hosts: Vec<HostName>,
+    /// Whether local mode may be reached through a proxy.
+    pub local_mode_exposure: LocalModeExposure,
     /// The scheme under which browsers know the server: `https` behind a proxy that speaks TLS.
     pub public_scheme: Scheme,
     /// How long a request's head may take to arrive.
@@ -110,11 +112,30 @@ pub enum Database {
     Url(Secret),
 }
 
+impl Database {
+    /// The host names in its address.
+    fn hosts(&self) -> Vec<String> {
+        match self {
+            Self::Embedded => Vec::new(),
+            Self::Url(url) => url.hosts(),
+        }
+    }
+}
+
 /// How callers are told apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuthMode {
     /// Everybody who reaches the server's loopback address says who they are.
     Local,
+}
+
+/// Whether the operator accepts that a proxy forwards requests of other machines to local mode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LocalModeExposure {
+    /// Settings that serve a proxy stop the start.
+    Refused,
+    /// They are accepted. The server logs a warning each minute.
+    Accepted,
 }
 
 /// A vault that keeps secrets.
@@ -182,6 +203,7 @@ impl Settings {
             data_dir,
             auth_mode: raw.read(&setting::AUTH_MODE, value::auth_mode)?,
             allowed_hosts: raw.read(&setting::ALLOWED_HOSTS, value::hosts)?,
+            local_mode_exposure: raw.read(&setting::LOCAL_MODE_EXPOSED, value::exposure)?,
             public_scheme: raw.read(&setting::PUBLIC_SCHEME, value::scheme)?,
             header_timeout: raw.read(&setting::HEADER_TIMEOUT, value::duration)?,
             body_timeout: raw.read(&setting::BODY_TIMEOUT, value::duration)?,
@@ -240,6 +262,31 @@ impl Settings {
         }
     }
 
+    /// The host names of this machine and of all addresses in the settings, in lower case. No tenant may answer to them.
+    #[must_use]
+    pub fn operator_hosts(&self) -> Vec<String> {
+        let databases = [&self.database, &self.migrate_database].into_iter().flat_map(Database::hosts);
+        let artifacts = match &self.artifacts {
+            Location::Bucket(bucket) => bucket.endpoint.as_deref().and_then(|endpoint| Url::parse(endpoint).ok()),
+            Location::Directory(_) => None,
+        };
+        let addresses = [
+            self.vault.as_ref().map(|vault| &vault.address),
+            self.runtime_gateway.as_ref().map(|gateway| &gateway.address),
+            artifacts.as_ref(),
+        ];
+        let accounts = self.providers.iter().filter_map(|account| match &account.kind {
+            ProviderKind::OpenAi(endpoint) | ProviderKind::Anthropic(endpoint) => Some(&endpoint.base_url),
+            ProviderKind::Local => None,
+        });
+        let named = addresses.into_iter().flatten().chain(accounts).filter_map(Url::host_str).map(str::to_owned);
+        let mut hosts: Vec<String> =
+            nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).into_iter().collect();
+        hosts.extend(databases.chain(named));
+        hosts.iter_mut().for_each(|host| host.make_ascii_lowercase());
+        hosts
+    }
+
     /// What settings ask of one another.
     fn fit(&self) -> Result<(), ConfigError> {
         if self.database == Database::Embedded && self.migrate_database != Database::Embedded {
@@ -248,15 +295,34 @@ impl Settings {
         match self.auth_mode {
             // Local mode believes whatever a caller says, so nobody but this machine may reach it.
             AuthMode::Local if !self.bind.ip().is_loopback() => Err(ConfigError::LocalModeExposed),
-            AuthMode::Local => Ok(()),
+            AuthMode::Local => match (self.proxy_setting(), self.local_mode_exposure) {
+                (Some(setting), LocalModeExposure::Refused) => {
+                    Err(ConfigError::LocalModeBehindProxy { key: setting.key, variable: setting.variable })
+                }
+                (Some(_), LocalModeExposure::Accepted)
+                | (None, LocalModeExposure::Refused | LocalModeExposure::Accepted) => Ok(()),
+            },
         }
+    }
+
+    /// The first setting that only a proxy in front of the server needs.
+    fn proxy_setting(&self) -> Option<&'static Setting> {
+        let serves_proxy = [
+            (&setting::TRUSTED_PROXIES, self.trusted_proxies != TrustedProxies::default()),
+            (&setting::ALLOWED_HOSTS, !self.allowed_hosts.is_empty()),
+            (&setting::PUBLIC_SCHEME, self.public_scheme != Scheme::Http),
+        ];
+        serves_proxy.into_iter().find_map(|(setting, is_set)| is_set.then_some(setting))
     }
 
     /// Values that follow from other settings are shown as they came out.
     fn show(&self, setting: &'static Setting, raw: &Raw) -> Shown {
         let (value, origin) = raw.shown(setting);
         let value = match setting.key {
-            key if key == setting::ARTIFACTS_URL.key => self.artifacts.to_string(),
+            key if key == setting::ARTIFACTS_URL.key => match &self.artifacts {
+                Location::Directory(_) => self.artifacts.to_string(),
+                Location::Bucket(bucket) => format!("s3://{}", bucket.bucket),
+            },
             key if key == setting::MIGRATE_DATABASE_URL.key => self.migrate_database.to_string(),
             key if key == setting::DATABASE_URL.key => self.database.to_string(),
             // Paths and queries of such addresses are often secrets.

@@ -11,6 +11,8 @@ pub mod connection;
 pub mod deprecation;
 pub mod etag;
 pub mod fallback;
+pub(crate) mod forwarding;
+mod framing;
 pub(crate) mod html;
 pub mod idempotency;
 pub mod leaving;

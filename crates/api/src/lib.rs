@@ -19,6 +19,7 @@ mod flow;
 mod health;
 pub mod http;
 mod knowledge;
+mod local_mode;
 mod mcp;
 mod memory;
 pub mod metrics;

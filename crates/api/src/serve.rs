@@ -3,8 +3,9 @@
 use crate::{
     app,
     compose::{Api, Parts, Process, Works},
-    config::{Database, Settings},
+    config::{Database, LocalModeExposure, Settings},
     http::{connection::Guarded, leaving::Leaving},
+    local_mode::warn_of_exposure_forever,
 };
 use actix_http::{HttpService, Protocol};
 use actix_server::Server;
@@ -202,7 +203,10 @@ pub fn listen(
     listener: TcpListener,
     works: Works,
 ) -> anyhow::Result<Listening> {
-    let relays = process.start_relays(works)?;
+    let mut relays = process.start_relays(works)?;
+    if settings.local_mode_exposure == LocalModeExposure::Accepted {
+        relays.spawn(warn_of_exposure_forever());
+    }
     let base = web::Data::new(process.base(settings));
     let documents = web::Data::new(process.documents.clone());
     // One set of connections for each worker, made here so that a wrong address is an error and not a panic there.

@@ -163,10 +163,11 @@ fn discreet() -> FilterFn {
     FilterFn::new(is_discreet as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::TRACE)
 }
 
-/// What traces take, however quiet the log is: our spans down to single statements and calls, and what is worth a line.
+/// What traces take, however quiet the log is: our spans down to single statements and calls, and events of level `INFO`.
+/// Libraries that repeat the messages of others are left out, as in the log.
 fn is_traced(what: &Metadata<'_>) -> bool {
     let most = if what.is_span() && what.target().starts_with(OURS) { Level::DEBUG } else { Level::INFO };
-    *what.level() <= most
+    *what.level() <= most && is_discreet(what)
 }
 
 fn is_discreet(line: &Metadata<'_>) -> bool {

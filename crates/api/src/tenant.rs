@@ -85,7 +85,8 @@ impl SettingsView {
 pub(crate) struct SettingsChange {
     notifications_enabled: Option<bool>,
     advanced_notifications_enabled: Option<bool>,
-    /// Lower-case host names without a port.
+    /// Lower-case host names without a port: no loopback names, no addresses, and none of the operator's own. Needs
+    /// `platform.manage`.
     #[schema(max_items = 50)]
     public_hosts: Option<Vec<String>>,
 }

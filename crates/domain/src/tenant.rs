@@ -27,6 +27,11 @@ pub const DEFAULT_WORKSPACE: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0
 
 /// Longest workspace slug, so that names derived from it stay slugs.
 pub const MAX_WORKSPACE_SLUG: usize = 43;
+/// Most public hosts of a tenant.
+pub const MAX_PUBLIC_HOSTS: usize = 50;
+/// Names that systems give to loopback addresses in their file of hosts.
+const LOOPBACK_NAMES: [&str; 5] =
+    ["localhost", "localhost.localdomain", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"];
 /// Longest display name, in characters.
 pub const MAX_NAME: usize = 200;
 
@@ -139,6 +144,15 @@ pub enum TenantRefusal {
     /// Not a host name.
     #[error("a public host is a lower-case host name without a port")]
     Host,
+    /// A name or an address that every client takes for its own machine, or any other address.
+    #[error("a public host is neither a loopback name nor an address")]
+    HostNotPublic,
+    /// A name by which the operator knows the server or what it works with.
+    #[error("a public host is none of the operator's own names")]
+    HostOfOperator,
+    /// More than [`MAX_PUBLIC_HOSTS`].
+    #[error("a tenant has at most {MAX_PUBLIC_HOSTS} public hosts")]
+    TooManyHosts,
 }
 
 impl TenantRefusal {
@@ -150,6 +164,9 @@ impl TenantRefusal {
             Self::SlugTooLong => "slug_too_long",
             Self::Name => "invalid_name",
             Self::Host => "invalid_host",
+            Self::HostNotPublic => "host_not_public",
+            Self::HostOfOperator => "host_of_operator",
+            Self::TooManyHosts => "too_many_hosts",
         }
     }
 
@@ -160,7 +177,7 @@ impl TenantRefusal {
             Self::Slug { field, .. } => field,
             Self::SlugTooLong => "slug",
             Self::Name => "name",
-            Self::Host => "public_hosts",
+            Self::Host | Self::HostNotPublic | Self::HostOfOperator | Self::TooManyHosts => "public_hosts",
         }
     }
 }
@@ -169,6 +186,18 @@ impl TenantRefusal {
 #[must_use]
 pub fn is_display_name(text: &str) -> bool {
     is_name(text, MAX_NAME)
+}
+
+fn check_public_hosts(hosts: &[String], operator_hosts: &[String]) -> Result<(), TenantRefusal> {
+    if hosts.len() > MAX_PUBLIC_HOSTS {
+        return Err(TenantRefusal::TooManyHosts);
+    }
+    hosts.iter().try_for_each(|host| match host {
+        host if !is_host_name(host) => Err(TenantRefusal::Host),
+        host if !is_public_host(host) => Err(TenantRefusal::HostNotPublic),
+        host if operator_hosts.contains(host) => Err(TenantRefusal::HostOfOperator),
+        _ => Ok(()),
+    })
 }
 
 fn is_host_name(text: &str) -> bool {
@@ -180,6 +209,17 @@ fn is_host_name(text: &str) -> bool {
             && !part.ends_with('-')
     };
     text.len() <= 253 && !text.is_empty() && text.split('.').all(label)
+}
+
+/// Whether a host name can belong to a tenant: not to loopback names, which every machine has (RFC 6761 section 6.3), and to no
+/// spelling of an address. A last label that is a number makes an address of a name (WHATWG URL, "ends in a number").
+#[must_use]
+pub fn is_public_host(name: &str) -> bool {
+    let is_loopback = LOOPBACK_NAMES.contains(&name) || name.ends_with(".localhost");
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let is_decimal = last.bytes().all(|byte| byte.is_ascii_digit());
+    let is_hexadecimal = last.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    is_host_name(name) && !is_loopback && !is_decimal && !is_hexadecimal
 }
 
 impl Tenant {
@@ -206,13 +246,18 @@ impl Tenant {
         Ok(Change::creating(next, fact))
     }
 
-    /// The same tenant with other settings.
+    /// The same tenant with other settings. `operator_hosts` are the names that no tenant may have.
     ///
     /// # Errors
-    /// When a public host is no host name.
-    pub fn configure(&self, settings: TenantSettings, stamp: &Stamp) -> Result<Change<Self>, TenantRefusal> {
-        if !settings.public_hosts.iter().all(|host| is_host_name(host)) {
-            return Err(TenantRefusal::Host);
+    /// When a changed list of public hosts is too long, or holds a name that is none or that no tenant may have.
+    pub fn configure(
+        &self,
+        settings: TenantSettings,
+        operator_hosts: &[String],
+        stamp: &Stamp,
+    ) -> Result<Change<Self>, TenantRefusal> {
+        if settings.public_hosts != self.settings.public_hosts {
+            check_public_hosts(&settings.public_hosts, operator_hosts)?;
         }
         let changed: Vec<&str> = [
             ("notifications_enabled", settings.notifications_enabled != self.settings.notifications_enabled),
@@ -332,6 +377,35 @@ mod tests {
         }
         for bad in ["", "Example.org", "a:80", "-a", "a..b", "a/b", "a b"] {
             assert!(!is_host_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn loopback_names_and_addresses_are_not_public() {
+        for good in ["forms.example", "a", "1.example", "0x7f.example", "localhost.example", "x0", "0xfg"] {
+            assert!(is_public_host(good), "{good}");
+        }
+        for bad in [
+            "localhost",
+            "a.localhost",
+            "localhost.localdomain",
+            "ip6-localhost",
+            "127.0.0.1",
+            "127.1",
+            "0x7f000001",
+            "0x7f.1",
+            "127.0.0.0x1",
+            "a.0x",
+            "2130706433",
+            "017700000001",
+            "203.0.113.7",
+            "example.1",
+            "[::1]",
+            "::1",
+            "localhost.",
+            "LOCALHOST",
+        ] {
+            assert!(!is_public_host(bad), "{bad}");
         }
     }
 }

@@ -22,18 +22,27 @@ pub enum Reach {
     Remote,
 }
 
-/// One thing that whoever runs the server allows beside the public internet: a network, or a host by its name, at any port.
+/// One target that the operator of the server allows beside the public internet.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Allowance {
+pub struct Allowance {
+    /// Where requests may go.
+    pub target: AllowedTarget,
+    /// The one port that is allowed there; `None` for every port.
+    pub port: Option<u16>,
+}
+
+/// What an allowance opens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AllowedTarget {
     /// Addresses of this network.
     Network(IpNet),
     /// The host of this name, wherever its name leads.
     Host(String),
 }
 
-/// The text is neither a network, nor an address, nor a host name.
+/// The text is neither a network, nor an address, nor a host name, with a port or without one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("is neither a network such as 10.0.0.0/8 nor a host name")]
+#[error("is neither a network such as 10.0.0.0/8 nor a host name, with `:port` or without it")]
 pub struct AllowanceRefusal;
 
 impl AllowanceRefusal {
@@ -45,18 +54,54 @@ impl AllowanceRefusal {
 }
 
 impl Allowance {
-    /// Reads `10.0.0.0/8`, `10.1.2.3`, `fd00::/8` or `gateway.internal`.
+    /// Reads `10.0.0.0/8`, `10.1.2.3`, `fd00::/8` or `gateway.internal`, each with `:port` behind it or without. IPv6 with a
+    /// port stands in brackets: `[fd00::/8]:8443`.
     ///
     /// # Errors
     /// When it is none of these.
     pub fn parse(text: &str) -> Result<Self, AllowanceRefusal> {
+        if let Some(target) = AllowedTarget::parse(text) {
+            return Ok(Self { target, port: None });
+        }
+        let (target, port) = text.rsplit_once(':').ok_or(AllowanceRefusal)?;
+        let bracketed = target.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        // Brackets tell where an address of IPv6 ends, and stand around nothing else.
+        if bracketed.is_some() != target.contains(':') {
+            return Err(AllowanceRefusal);
+        }
+        let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = port.parse().ok().filter(|port| is_number && *port != 0).ok_or(AllowanceRefusal)?;
+        let target = AllowedTarget::parse(bracketed.unwrap_or(target)).ok_or(AllowanceRefusal)?;
+        Ok(Self { target, port: Some(port) })
+    }
+
+    /// Whether it opens this port.
+    fn opens(&self, port: u16) -> bool {
+        self.port.is_none_or(|allowed| allowed == port)
+    }
+}
+
+impl fmt::Display for Allowance {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.target, self.port) {
+            (AllowedTarget::Network(network), None) => write!(out, "{network}"),
+            (AllowedTarget::Network(network @ IpNet::V4(_)), Some(port)) => write!(out, "{network}:{port}"),
+            (AllowedTarget::Network(network @ IpNet::V6(_)), Some(port)) => write!(out, "[{network}]:{port}"),
+            (AllowedTarget::Host(name), None) => out.write_str(name),
+            (AllowedTarget::Host(name), Some(port)) => write!(out, "{name}:{port}"),
+        }
+    }
+}
+
+impl AllowedTarget {
+    fn parse(text: &str) -> Option<Self> {
         if let Ok(network) = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)) {
-            return Ok(Self::Network(network));
+            return Some(Self::Network(network));
         }
         // Numbers in other spellings are addresses to a browser, and names to nobody.
         match Host::parse(text) {
-            Ok(Host::Domain(name)) if !text.contains(':') => Ok(Self::Host(spelled(&name).to_owned())),
-            Ok(Host::Domain(_) | Host::Ipv4(_) | Host::Ipv6(_)) | Err(_) => Err(AllowanceRefusal),
+            Ok(Host::Domain(name)) if !text.contains(':') => Some(Self::Host(spelled(&name).to_owned())),
+            Ok(Host::Domain(_) | Host::Ipv4(_) | Host::Ipv6(_)) | Err(_) => None,
         }
     }
 }
@@ -176,14 +221,14 @@ impl Guard {
             return Err(EgressRefusal::Scheme);
         }
         let named = match &origin.host {
-            Host::Domain(name) => self.names(spelled(name)),
+            Host::Domain(name) => self.names(spelled(name), origin.port),
             Host::Ipv4(_) | Host::Ipv6(_) => false,
         };
         let demand = Demand {
             encrypts,
             has_usual_port: USUAL_PORTS.contains(&origin.port),
             anywhere: named,
-            networks: self.networks(),
+            networks: self.networks(origin.port),
         };
         match origin.host {
             // No name, so nobody resolves it later.
@@ -198,19 +243,24 @@ impl Guard {
         Ok(demand)
     }
 
-    fn names(&self, host: &str) -> bool {
-        self.allowances.iter().any(|allowance| match allowance {
-            Allowance::Host(name) => name == host,
-            Allowance::Network(_) => false,
+    /// The targets that are allowed at this port.
+    fn targets(&self, port: u16) -> impl Iterator<Item = &AllowedTarget> {
+        self.allowances.iter().filter(move |allowance| allowance.opens(port)).map(|allowance| &allowance.target)
+    }
+
+    fn names(&self, host: &str, port: u16) -> bool {
+        self.targets(port).any(|target| match target {
+            AllowedTarget::Host(name) => name == host,
+            AllowedTarget::Network(_) => false,
         })
     }
 
-    fn networks(&self) -> Vec<IpNet> {
-        let network = |allowance: &Allowance| match allowance {
-            Allowance::Network(network) => Some(*network),
-            Allowance::Host(_) => None,
+    fn networks(&self, port: u16) -> Vec<IpNet> {
+        let network = |target: &AllowedTarget| match target {
+            AllowedTarget::Network(network) => Some(*network),
+            AllowedTarget::Host(_) => None,
         };
-        self.allowances.iter().filter_map(network).collect()
+        self.targets(port).filter_map(network).collect()
     }
 }
 
@@ -228,20 +278,68 @@ mod tests {
 
     #[test]
     fn allowances_are_networks_addresses_and_names() {
-        for (text, read) in [
-            ("10.0.0.0/8", Some(Allowance::Network("10.0.0.0/8".parse().unwrap()))),
-            ("10.1.2.3", Some(Allowance::Network("10.1.2.3/32".parse().unwrap()))),
-            ("fd00::/8", Some(Allowance::Network("fd00::/8".parse().unwrap()))),
-            ("Gateway.Internal.", Some(Allowance::Host("gateway.internal".to_owned()))),
-            ("0x7f000001", None),
-            ("host:443", None),
-            ("https://host", None),
-            ("a b", None),
-            ("10.0.0.0/33", None),
-            ("", None),
+        let network = |text: &str| AllowedTarget::Network(text.parse().unwrap());
+        let host = |name: &str| AllowedTarget::Host(name.to_owned());
+        for (text, target, port, shown) in [
+            ("10.0.0.0/8", network("10.0.0.0/8"), None, "10.0.0.0/8"),
+            ("10.1.2.3", network("10.1.2.3/32"), None, "10.1.2.3/32"),
+            ("fd00::/8", network("fd00::/8"), None, "fd00::/8"),
+            ("fd00::1:443", network("fd00::1:443/128"), None, "fd00::1:443/128"),
+            ("Gateway.Internal.", host("gateway.internal"), None, "gateway.internal"),
+            ("10.0.0.0/8:8443", network("10.0.0.0/8"), Some(8443), "10.0.0.0/8:8443"),
+            ("10.1.2.3:1", network("10.1.2.3/32"), Some(1), "10.1.2.3/32:1"),
+            ("[fd00::/8]:65535", network("fd00::/8"), Some(65_535), "[fd00::/8]:65535"),
+            ("[::1]:9000", network("::1/128"), Some(9000), "[::1/128]:9000"),
+            ("Gateway.Internal.:9000", host("gateway.internal"), Some(9000), "gateway.internal:9000"),
         ] {
-            assert_eq!(Allowance::parse(text).ok(), read, "{text}");
+            let read = Allowance::parse(text).unwrap();
+            assert_eq!(read, Allowance { target, port }, "{text}");
+            assert_eq!(read.to_string(), shown);
         }
+        for text in [
+            "0x7f000001",
+            "https://host",
+            "https://host:443",
+            "a b",
+            "10.0.0.0/33",
+            "",
+            ":443",
+            "host:",
+            "host:0",
+            "host:+443",
+            "host:65536",
+            "host:https",
+            "host:443:443",
+            "[host]:443",
+            "[10.0.0.0/8]:443",
+            "[fd00::/8]",
+            "fd00::/8:443",
+        ] {
+            assert_eq!(Allowance::parse(text), Err(AllowanceRefusal), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_allowance_with_a_port_opens_that_port_alone() {
+        let by_name = guard(Reach::Remote, &["gateway.internal:9000"]);
+        assert_eq!(refused(&by_name, "https://gateway.internal:9000/"), None);
+        assert_eq!(refused(&by_name, "https://gateway.internal:9001/"), Some(EgressRefusal::Port));
+        let by_network = guard(Reach::Remote, &["10.0.0.0/8:9443", "[fd00::/8]:9443"]);
+        for host in ["10.1.1.1", "[fd00::1]"] {
+            assert_eq!(refused(&by_network, &format!("https://{host}:9443/")), None, "{host}");
+            for port in ["", ":8443", ":9444"] {
+                let url = format!("https://{host}{port}/");
+                assert_eq!(refused(&by_network, &url), Some(EgressRefusal::Network), "{url}");
+            }
+        }
+        let loopback = guard(Reach::Local, &["127.0.0.1:4000"]);
+        assert_eq!(refused(&loopback, "http://127.0.0.1:4000/"), None);
+        assert_eq!(refused(&loopback, "http://127.0.0.1:5432/"), Some(EgressRefusal::Network));
+        // A name that stands for such an address is checked when it connects, for the port that it is asked at.
+        let (open, closed) = ("https://name.example:9443/", "https://name.example/");
+        let demand = |url: &str| by_network.demand(&Url::parse(url).unwrap()).unwrap();
+        assert_eq!(demand(open).check("10.1.1.1".parse().unwrap()), Ok(()));
+        assert_eq!(demand(closed).check("10.1.1.1".parse().unwrap()), Err(EgressRefusal::Network));
     }
 
     #[test]

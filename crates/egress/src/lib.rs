@@ -17,7 +17,7 @@ mod trust;
 
 pub use answer::{Answer, Body};
 pub use endpoint::{Call, Endpoint, Limits};
-pub use guard::{Allowance, AllowanceRefusal, Guard, Reach};
+pub use guard::{Allowance, AllowanceRefusal, AllowedTarget, Guard, Reach};
 pub use refusal::{EgressError, EgressRefusal};
 pub use reqwest::{Method, StatusCode, header};
 pub use resolver::{Resolver, System};

@@ -117,6 +117,8 @@ pub struct Settings {
     pub identity: IdentityMode,
     /// Services whose word on behalf of others is taken.
     pub internal_clients: Vec<ActorRef>,
+    /// Host names that no tenant may answer to: those of the server and of what it works with.
+    pub operator_hosts: Vec<String>,
     /// Masks personal data in the outputs of runs whose policy wants it.
     pub redactor: Arc<Redactor>,
     /// What knowledge bases work with.

@@ -11,7 +11,7 @@ use fairway_domain::{
     idempotency::RequestKey,
     share_link::{NewShareLink, SeenLink, ShareLink, ShareTerms, ShareToken, TokenRefusal},
     store::{CommitError, Listed, Paging},
-    tenant::{DEFAULT_TENANT, TenantScope},
+    tenant::{DEFAULT_TENANT, TenantScope, is_public_host},
     throttle::{ClientAddress, Counted, Quota},
     workload::Workload,
 };
@@ -174,6 +174,19 @@ impl Services {
         Err(Failure::Contended)
     }
 
+    /// The claims with the tenant that an `anonymous` caller comes to by the host that it asks for; others name their own.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn at_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
+        // Other hosts are no tenant's, whatever was stored before that was a rule.
+        let decides = |host: &&str| claims.actor.kind() == ActorKind::Anonymous && is_public_host(host);
+        match host.filter(decides) {
+            Some(host) => Ok(Claims { tenant: self.stores.tenants.of_host(host).await?, ..claims }),
+            None => Ok(claims),
+        }
+    }
+
     /// Looks up the link of the token that somebody brings, and whose tenant somebody without an identity comes to: that of
     /// the token, else the one that answers to the host, else the first. Whoever brings one uses it, needed or not, and one that opens
     /// nothing is never passed over.
@@ -189,11 +202,7 @@ impl Services {
             return Err(Failure::NotFound);
         }
         let Some(brought) = brought else {
-            let tenant = match host.filter(|_| nobody) {
-                Some(host) => self.stores.tenants.of_host(&host).await?,
-                None => claims.tenant,
-            };
-            return Ok(Visit { claims: Claims { tenant, ..claims }, pass: None, address });
+            return Ok(Visit { claims: self.at_host(claims, host.as_deref()).await?, pass: None, address });
         };
         self.is_not_refused(&Counted::Guesses(address))?;
         let Brought::Token(token) = brought else { return Err(self.guessed(address).await) };
@@ -203,7 +212,7 @@ impl Services {
             return Err(self.guessed(address).await);
         };
         seen.is_open()?;
-        let claims = if nobody {
+        let claims = if named && nobody {
             Claims { tenant: Some(tenant), ..claims }
         } else if named {
             claims

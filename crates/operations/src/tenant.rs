@@ -77,7 +77,8 @@ impl Services {
     /// Changes a tenant's settings.
     ///
     /// # Errors
-    /// As [`Self::tenant_settings`]; besides when a host is none or another tenant's, or the settings moved.
+    /// As [`Self::tenant_settings`]; besides when hosts are named by a caller who does not manage the platform, when a host
+    /// is none, another tenant's or nobody's, or when the settings moved.
     pub async fn change_tenant_settings(
         &self,
         caller: &Caller,
@@ -86,6 +87,10 @@ impl Services {
         expected: &Expected,
     ) -> Result<Tenant, Failure> {
         let scope = self.enter_tenant(caller, Operation::ChangeTenantSettings, id)?;
+        if patch.public_hosts.is_some() {
+            // A host decides whose tenant strangers come to, so a tenant does not take one for itself.
+            self.enter_tenant(caller, Operation::ChangePublicHosts, id)?;
+        }
         for _ in 0..ATTEMPTS {
             let tenant = self.stores.tenants.find(scope).await?.ok_or(Failure::NotFound)?;
             expected.check(tenant.revision)?;
@@ -97,7 +102,7 @@ impl Services {
             if settings == tenant.settings {
                 return Ok(tenant);
             }
-            let change = tenant.configure(settings, &self.stamp(caller))?;
+            let change = tenant.configure(settings, &self.settings.operator_hosts, &self.stamp(caller))?;
             let next = change.next.clone();
             match self.stores.tenants.commit_settings(scope, change).await {
                 Err(CommitError::Stale) => match expected.on_stale() {

@@ -241,7 +241,7 @@ async fn settings(stage: &Stage) -> Decision {
     let tenant = TenantStore::find(&*stage.store, scope()).await.unwrap().unwrap();
     let host = format!("{}.example", slug());
     let settings = TenantSettings { public_hosts: vec![host.clone()], ..tenant.settings.clone() };
-    let change = tenant.configure(settings, &stamp()).unwrap();
+    let change = tenant.configure(settings, &[], &stamp()).unwrap();
     let other = slug();
     let taken = format!(
         "{}; INSERT INTO tenant_public_host SELECT '{host}', tenant_id FROM tenant WHERE slug = '{other}'",

@@ -124,6 +124,21 @@ async fn a_migration_that_was_edited_after_it_ran_is_refused() {
     assert!(matches!(migrate(&clone.url()).await, Err(MigrationError::Schema(_))));
 }
 
+/// Messages of PostgreSQL quote names and rows; the operator is told their code.
+#[tokio::test]
+async fn tells_sqlstate_of_a_failed_migration_and_not_its_message() {
+    let empty = Empty::create().await;
+    empty.client().await.batch_execute("CREATE TABLE tenant (canary text)").await.unwrap();
+    let failed = migrate(&empty.url()).await.unwrap_err();
+    let chain: Vec<String> = std::iter::successors(Some(&failed as &dyn std::error::Error), |error| error.source())
+        .map(ToString::to_string)
+        .collect();
+    let chain = chain.join(": ");
+    assert!(chain.contains("SQLSTATE 42P07") && chain.contains("error applying migration"), "{chain}");
+    assert!(!chain.contains("already exists"), "{chain}");
+    empty.drop_it().await;
+}
+
 /// What is made when the connection is killed: one thing of each migration, early and late.
 const KILLED_AT: [&str; 8] = [
     "fairway_now",

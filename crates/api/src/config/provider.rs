@@ -140,7 +140,9 @@ impl fmt::Display for ProviderAccount {
 
 impl fmt::Display for ProviderEndpoint {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}, timeout {} s", self.base_url, self.timeout.as_secs_f64())?;
+        // Paths of such addresses are often secrets.
+        let origin = self.base_url.origin().ascii_serialization();
+        write!(out, "{origin}, timeout {} s", self.timeout.as_secs_f64())?;
         match &self.secret_ref {
             Some(reference) => write!(out, ", secret {reference}"),
             None => out.write_str(", no secret"),

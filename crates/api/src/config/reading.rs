@@ -60,6 +60,17 @@ pub enum ConfigError {
     /// Local mode would be open to other machines.
     #[error("`auth.mode` is `local`, which believes every caller: bind to a loopback address such as 127.0.0.1:8080")]
     LocalModeExposed,
+    /// A setting serves a proxy, and local mode would believe the requests that the proxy forwards.
+    #[error(
+        "`{key}` (`{variable}`) puts local mode behind a proxy, and local mode believes every caller: set \
+         `FAIRWAY_LOCAL_MODE_EXPOSED=i-understand` to serve forwarded requests as `anonymous`"
+    )]
+    LocalModeBehindProxy {
+        /// The key of the setting.
+        key: &'static str,
+        /// Its variable.
+        variable: &'static str,
+    },
     /// A vault's address without what opens it, or the other way round.
     #[error("`vault.addr` and `vault.token` are set together or not at all")]
     HalfAVault,
@@ -89,6 +100,7 @@ impl ConfigError {
             Self::UnknownVariable { .. } => "config_unknown_variable",
             Self::Invalid { .. } => "config_invalid",
             Self::LocalModeExposed => "config_local_mode_exposed",
+            Self::LocalModeBehindProxy { .. } => "config_local_mode_behind_proxy",
             Self::HalfAVault => "config_half_a_vault",
             Self::TokenWithoutGateway => "config_token_without_gateway",
             Self::OwnerWithoutDatabase => "config_owner_without_database",

@@ -35,6 +35,8 @@ pub(super) const ARTIFACTS_URL: Setting = secret("artifacts_url", "FAIRWAY_ARTIF
 pub(super) const AUTH_MODE: Setting = plain("auth.mode", "FAIRWAY_AUTH_MODE", "local");
 /// Host names beside the loopback ones.
 pub(super) const ALLOWED_HOSTS: Setting = plain("allowed_hosts", "FAIRWAY_ALLOWED_HOSTS", "");
+/// `i-understand`: local mode may be reached through a proxy.
+pub(super) const LOCAL_MODE_EXPOSED: Setting = plain("local_mode_exposed", "FAIRWAY_LOCAL_MODE_EXPOSED", "");
 /// How many requests of a worker thread may wait for PostgreSQL while the line does not get shorter.
 pub(super) const WAITING_LINE: Setting = plain("waiting_line", "FAIRWAY_WAITING_LINE", "24");
 /// Trusted services.
@@ -109,6 +111,7 @@ pub const SETTINGS: &[Setting] = &[
     ARTIFACTS_URL,
     AUTH_MODE,
     ALLOWED_HOSTS,
+    LOCAL_MODE_EXPOSED,
     PUBLIC_SCHEME,
     HEADER_TIMEOUT,
     BODY_TIMEOUT,

@@ -1,5 +1,6 @@
 use super::*;
 use fairway_domain::secret::ServerSecretRef;
+use fairway_egress::AllowedTarget;
 use fairway_providers::ModelPrice;
 
 fn load(file: &str, environment: &[(&str, &str)]) -> Result<Settings, ConfigError> {
@@ -32,6 +33,7 @@ fn the_environment_wins_over_the_file() {
         bind = "127.0.0.1:1"
         data_dir = "/file"
         allowed_hosts = ["a.example", "B.example:8443"]
+        local_mode_exposed = "i-understand"
         internal_clients = ["service:portal"]
         [auth]
         mode = "local"
@@ -116,8 +118,8 @@ fn accounts_say_where_and_how_they_are_asked() {
     assert_eq!(
         shown,
         [
-            "first: openai https://api.example/v1, timeout 5 s, secret env:KEY, concurrency 3, prices of m",
-            "second: anthropic http://127.0.0.1:4000/, timeout 60 s, no secret",
+            "first: openai https://api.example, timeout 5 s, secret env:KEY, concurrency 3, prices of m",
+            "second: anthropic http://127.0.0.1:4000, timeout 60 s, no secret",
         ]
     );
     assert_eq!(settings.providers, [first, second]);
@@ -134,11 +136,13 @@ fn the_accounts_that_the_documents_show_can_be_read() {
 #[test]
 fn what_may_be_reached_and_where_secrets_are() {
     let settings = load(
-        "[secrets]\ndir = \"/run/secrets\"\n[egress]\nallow = [\"10.0.0.0/8\", \"Gateway.internal\"]",
+        "[secrets]\ndir = \"/run/secrets\"\n[egress]\nallow = [\"10.0.0.0/8\", \"Gateway.internal:9000\"]",
         &[("VAULT_ADDR", "https://vault:8200"), ("VAULT_TOKEN", "hunter2"), ("VAULT_NAMESPACE", "x")],
     )
     .unwrap();
-    let allowed = [Allowance::Network("10.0.0.0/8".parse().unwrap()), Allowance::Host("gateway.internal".to_owned())];
+    let network = AllowedTarget::Network("10.0.0.0/8".parse().unwrap());
+    let host = AllowedTarget::Host("gateway.internal".to_owned());
+    let allowed = [Allowance { target: network, port: None }, Allowance { target: host, port: Some(9000) }];
     assert_eq!(settings.egress_allow, allowed);
     assert_eq!(settings.secrets_dir, Some("/run/secrets".into()));
     assert_eq!(settings.vault.as_ref().unwrap().token.expose(), "hunter2");
@@ -287,7 +291,7 @@ fn wrong_values_are_named_and_secrets_are_not() {
         (
             "",
             &[("FAIRWAY_EGRESS_ALLOW", "10.0.0.0/8, http://x")],
-            "`FAIRWAY_EGRESS_ALLOW` must list networks such as 10.0.0.0/8, addresses or host names (it is `10.0.0.0/8, http://x`)",
+            "`FAIRWAY_EGRESS_ALLOW` must list networks such as 10.0.0.0/8, addresses or host names, each with `:port` or without (it is `10.0.0.0/8, http://x`)",
         ),
         ("", &[("VAULT_ADDR", "https://vault:8200")], "`vault.addr` and `vault.token` are set together or not at all"),
         (
@@ -328,6 +332,31 @@ fn wrong_values_are_named_and_secrets_are_not() {
 }
 
 #[test]
+fn settings_of_a_proxy_need_a_word_in_local_mode() {
+    for (key, variable, value) in [
+        ("trusted_proxies", "FAIRWAY_TRUSTED_PROXIES", "127.0.0.1"),
+        ("allowed_hosts", "FAIRWAY_ALLOWED_HOSTS", "forms.example"),
+        ("public_scheme", "FAIRWAY_PUBLIC_SCHEME", "https"),
+    ] {
+        let refused = load("", &[(variable, value)]).unwrap_err();
+        assert_eq!(refused, ConfigError::LocalModeBehindProxy { key, variable });
+        assert_eq!(refused.code(), "config_local_mode_behind_proxy");
+        assert!(refused.to_string().contains("FAIRWAY_LOCAL_MODE_EXPOSED=i-understand"), "{refused}");
+        let exposed = ("FAIRWAY_LOCAL_MODE_EXPOSED", "i-understand");
+        let settings = load("", &[(variable, value), exposed]).unwrap();
+        assert_eq!(settings.local_mode_exposure, LocalModeExposure::Accepted);
+        // Being understood opens no other address.
+        let elsewhere = load("", &[(variable, value), exposed, ("FAIRWAY_BIND", "0.0.0.0:80")]);
+        assert_eq!(elsewhere.unwrap_err(), ConfigError::LocalModeExposed);
+    }
+    for value in ["yes", "true", "I-UNDERSTAND", "i-understand "] {
+        let refused = refusal("", &[("FAIRWAY_LOCAL_MODE_EXPOSED", value)]);
+        assert_eq!(refused, format!("`FAIRWAY_LOCAL_MODE_EXPOSED` must be `i-understand` or unset (it is `{value}`)"));
+    }
+    assert_eq!(load("", &[]).unwrap().local_mode_exposure, LocalModeExposure::Refused);
+}
+
+#[test]
 fn every_setting_is_described_without_secrets() {
     let settings = load("sync_wait = \"5s\"", &[("FAIRWAY_DATABASE_URL", "postgres://u:hunter2@h/d")]).unwrap();
     let lines: Vec<String> =
@@ -335,14 +364,47 @@ fn every_setting_is_described_without_secrets() {
     assert_eq!(lines.len(), SETTINGS.len());
     for line in [
         "sync_wait = 5s (file)",
-        "database_url = postgres://h/d (environment)",
-        "migrate_database_url = postgres://h/d (default)",
+        "database_url = postgres://h (environment)",
+        "migrate_database_url = postgres://h (default)",
         "artifacts_url = file:./.fairway/artifacts (default)",
         "bind = 127.0.0.1:8080 (default)",
     ] {
         assert!(lines.iter().any(|found| found == line), "{line}\n{lines:#?}");
     }
     assert!(!format!("{settings:?}").contains("hunter2"));
+}
+
+/// Paths and queries of addresses hold secrets as often as their users do.
+#[test]
+fn shows_the_origin_of_an_address_alone() {
+    let file = r#"
+        [[providers]]
+        account_slot = "a"
+        kind = "openai"
+        base_url = "https://api.example:8443/hunter2/v1"
+    "#;
+    let settings = load(
+        file,
+        &[
+            ("FAIRWAY_DATABASE_URL", "postgres://u:hunter2@db:5433/hunter2?application_name=hunter2"),
+            ("FAIRWAY_MIGRATE_DATABASE_URL", "postgres://o:hunter2@db/hunter2#hunter2"),
+            ("FAIRWAY_ARTIFACTS_URL", "s3://bucket/hunter2?endpoint=https://s3.example/hunter2"),
+            ("VAULT_ADDR", "https://vault:8200/hunter2?hunter2"),
+            ("VAULT_TOKEN", "hunter2"),
+            ("FAIRWAY_RUNTIME_GATEWAY_URL", "https://gateway:9443/hunter2?key=hunter2#hunter2"),
+            ("FAIRWAY_RUNTIME_GATEWAY_TOKEN", "hunter2"),
+        ],
+    )
+    .unwrap();
+    let value = |key: &str| settings.describe().iter().find(|shown| shown.key == key).unwrap().value.as_str();
+    assert_eq!(value("database_url"), "postgres://db:5433");
+    assert_eq!(value("migrate_database_url"), "postgres://db");
+    assert_eq!(value("artifacts_url"), "s3://bucket");
+    assert_eq!(value("vault.addr"), "https://vault:8200");
+    assert_eq!(value("runtime_gateway_url"), "https://gateway:9443");
+    let account = settings.providers.first().unwrap().to_string();
+    assert_eq!(account, "a: openai https://api.example:8443, timeout 60 s, no secret");
+    assert!(!format!("{:?} {account}", settings.describe()).contains("hunter2"));
 }
 
 #[test]

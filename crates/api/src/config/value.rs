@@ -1,6 +1,6 @@
 //! Reads the texts of single settings. A refusal says what is expected, never what was found.
 
-use super::{AuthMode, Database};
+use super::{AuthMode, Database, LocalModeExposure};
 use crate::{
     embed::Ancestors,
     http::{
@@ -51,8 +51,15 @@ impl Secret {
         &self.0
     }
 
-    /// Scheme, host and path of the address; no user, no password, no parameters.
-    fn outline(&self) -> String {
+    /// The host names of a PostgreSQL address, which may list several, without their ports.
+    pub(super) fn hosts(&self) -> Vec<String> {
+        let origin = self.origin();
+        let (_, authority) = origin.split_once("://").unwrap_or_default();
+        authority.split(',').filter_map(HostName::parse).map(HostName::into_name).collect()
+    }
+
+    /// Scheme, host and port of the address; no user, no password, no path, no parameters.
+    fn origin(&self) -> String {
         let hidden = "[redacted]".to_owned();
         let Some((scheme, rest)) = self.0.split_once("://") else { return hidden };
         let address = rest.split(['?', '#']).next().unwrap_or_default();
@@ -62,7 +69,7 @@ impl Secret {
         if path.contains('@') || rest.split(['?', '#']).skip(1).any(|part| part.contains('@')) {
             return hidden;
         }
-        format!("{scheme}://{host}/{path}")
+        format!("{scheme}://{host}")
     }
 }
 
@@ -85,7 +92,7 @@ impl fmt::Display for Database {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Embedded => out.write_str("embedded"),
-            Self::Url(url) => out.write_str(&url.outline()),
+            Self::Url(url) => out.write_str(&url.origin()),
         }
     }
 }
@@ -137,6 +144,15 @@ pub(super) fn auth_mode(text: &str) -> Result<AuthMode, String> {
     }
 }
 
+/// The one accepted value states that the operator knows the consequence.
+pub(super) fn exposure(text: &str) -> Result<LocalModeExposure, String> {
+    match text {
+        "" => Ok(LocalModeExposure::Refused),
+        "i-understand" => Ok(LocalModeExposure::Accepted),
+        _ => Err("must be `i-understand` or unset".to_owned()),
+    }
+}
+
 pub(super) fn hosts(text: &str) -> Result<Vec<HostName>, String> {
     let host = |name| HostName::parse(name).ok_or("must list host names, with or without a port");
     Ok(list(text).map(host).collect::<Result<_, _>>()?)
@@ -167,7 +183,9 @@ pub(super) fn networks(text: &str) -> Result<TrustedProxies, String> {
 
 pub(super) fn allowances(text: &str) -> Result<Vec<Allowance>, String> {
     let allowances = list(text).map(Allowance::parse).collect::<Result<_, _>>();
-    allowances.map_err(|_| "must list networks such as 10.0.0.0/8, addresses or host names".to_owned())
+    allowances.map_err(|_| {
+        "must list networks such as 10.0.0.0/8, addresses or host names, each with `:port` or without".to_owned()
+    })
 }
 
 /// `embedded`, or the address of a gateway.
@@ -309,13 +327,13 @@ mod tests {
     #[test]
     fn shows_addresses_without_their_secrets() {
         for (text, shown) in [
-            ("postgres://app:hunter2@db.example:5432/fairway?sslmode=require", "postgres://db.example:5432/fairway"),
-            ("postgres://db.example/fairway?password=hunter2", "postgres://db.example/fairway"),
-            ("postgresql://app:a@hunter2@db/x", "postgresql://db/x"),
+            ("postgres://app:hunter2@db.example:5432/fairway?sslmode=require", "postgres://db.example:5432"),
+            ("postgres://db.example/fairway?password=hunter2", "postgres://db.example"),
+            ("postgresql://app:a@hunter2@db/x", "postgresql://db"),
             ("postgres://app:hun/ter2@db/x", "[redacted]"),
             ("postgres://app:hun?ter2@db/x", "[redacted]"),
             ("postgres://app:hun#ter2@db/x", "[redacted]"),
-            ("postgres://db", "postgres://db/"),
+            ("postgres://db", "postgres://db"),
         ] {
             let database = database(text).unwrap();
             assert_eq!(database.to_string(), shown);

@@ -10,10 +10,13 @@
 //! as it is written, by the request id that it lacks, and gets the body that every refusal has.
 //!
 //! **Whole ends of lines.** The framework takes a line feed alone for the end of a line, which others in front of it may not. A
-//! connection whose first head does so is told that this is no request. Later heads are not looked at: where a body ends is
-//! the framework's to know.
+//! connection on which any head does so is told that this is no request, and ends. [`Framing`] finds the heads. Nothing behind a
+//! TRACE is read either: the framework would still serve requests that it read before the answer that ends the connection.
 
-use super::request_context::{DEFAULT_HEADERS, REQUEST_ID};
+use super::{
+    framing::{Framing, Stop},
+    request_context::{DEFAULT_HEADERS, REQUEST_ID},
+};
 use crate::error::ApiError;
 use actix_web::http::StatusCode;
 use std::{
@@ -34,8 +37,8 @@ use tokio::{
 const SHORT: usize = 1024;
 /// What ends a head.
 const END: &[u8; 4] = b"\r\n\r\n";
-/// What no request begins with.
-const NO_REQUEST: &[u8] = b"\0";
+/// What the framework refuses, wherever in a head or trailer section it stands.
+const NO_REQUEST: &[u8] = b"\r\0";
 
 /// Whether something is being served on a connection, and when something last happened on it. Clones are one.
 #[derive(Clone, Debug)]
@@ -83,34 +86,10 @@ pub struct Guarded<S> {
     patience: Duration,
     timer: Pin<Box<Sleep>>,
     cut: bool,
-    first_head: FirstHead,
+    framing: Framing,
+    /// Once the framework is to read no further: what it still reads instead. What the client sends from then on is dropped.
+    refusal: Option<&'static [u8]>,
     replacement: Option<Replacement>,
-}
-
-/// How far the first head of a connection was read.
-#[derive(Debug, Default)]
-struct FirstHead {
-    /// The last four bytes.
-    last: [u8; 4],
-    over: bool,
-}
-
-impl FirstHead {
-    /// Goes on with these bytes, and says whether all of its lines end as they should so far.
-    fn goes_on(&mut self, bytes: &[u8]) -> bool {
-        for byte in bytes {
-            if self.over {
-                return true;
-            }
-            let [_, second, third, before] = self.last;
-            if *byte == b'\n' && before != b'\r' {
-                return false;
-            }
-            self.last = [second, third, before, *byte];
-            self.over = self.last == *END;
-        }
-        true
-    }
 }
 
 /// What is written instead of what the framework asked for.
@@ -132,7 +111,8 @@ impl<S> Guarded<S> {
             patience,
             timer,
             cut: false,
-            first_head: FirstHead::default(),
+            framing: Framing::default(),
+            refusal: None,
             replacement: None,
         }
     }
@@ -168,12 +148,32 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
-        if !self.first_head.over && !self.first_head.goes_on(buffer.filled().get(before..).unwrap_or_default()) {
-            buffer.set_filled(before);
-            buffer.put_slice(NO_REQUEST);
+        if self.refusal.is_none() {
+            ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
+            let read = buffer.filled().get(before..).unwrap_or_default();
+            let (at, refusal) = match self.framing.follow(read) {
+                Ok(()) => return Poll::Ready(Ok(())),
+                Err(Stop::Refused(at)) => (at, NO_REQUEST),
+                Err(Stop::Ended(at)) => (at, &[][..]),
+            };
+            buffer.set_filled(before.saturating_add(at));
+            self.refusal = Some(refusal);
         }
-        Poll::Ready(Ok(()))
+        let rest = self.refusal.unwrap_or_default();
+        let (now, later) = rest.split_at(rest.len().min(buffer.remaining()));
+        buffer.put_slice(now);
+        self.refusal = Some(later);
+        if buffer.filled().len() > before {
+            return Poll::Ready(Ok(()));
+        }
+        // What a closed connection leaves unread would reset it, and the refusal would be lost with it.
+        loop {
+            ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
+            if buffer.filled().len() == before {
+                return Poll::Ready(Ok(()));
+            }
+            buffer.set_filled(before);
+        }
     }
 }
 

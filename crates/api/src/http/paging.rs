@@ -17,7 +17,7 @@ use actix_web::{
     web,
 };
 pub use cursor::CursorKey;
-use cursor::Seal;
+pub(crate) use cursor::Seal;
 use fairway_domain::store::{Listed, Paging, Start};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{collections::BTreeMap, future::Future, pin::Pin};

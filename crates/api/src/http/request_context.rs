@@ -6,6 +6,7 @@
 //! anything else is ignored. The query string is never logged: it may carry a share token.
 
 use crate::{
+    caller::is_guest,
     error::ApiError,
     http::{HttpBase, connection::Line, deprecation::Deprecation, leaving::SaidLeaving},
     metrics::{Method, RequestFacts},
@@ -36,7 +37,8 @@ use uuid::Uuid;
 
 /// The header that carries a request's id in and out.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// How long the answer took, and how much of it was waiting for PostgreSQL, in milliseconds (W3C Server Timing).
+/// How long the answer took, and how much of it was waiting for PostgreSQL, in milliseconds (W3C Server Timing). Refusals and
+/// answers to guests go without it: the time of the database tells whether something exists that the caller may not see.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// When to try again what could not be answered for the moment, in seconds, unless the answer knows better.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -111,6 +113,10 @@ struct Arrival {
     path: String,
     span: Span,
     began: Instant,
+    /// Whether the caller has an identity, so that it may know how long the service took.
+    is_named: bool,
+    /// Whether the connection ends with the answer, whatever the answer is.
+    ends_connection: bool,
     base: Option<web::Data<HttpBase>>,
 }
 
@@ -122,12 +128,16 @@ impl Arrival {
         let span = span_of(request_id, foreign, method);
         let trace_id = telemetry::adopt_parent(&span, request.headers());
         let client_request_id = foreign.map(str::to_owned);
+        let is_named = !is_guest(request.request());
+        // A TRACE probes what stands in between (threats, T5).
+        let ends_connection = request.method() == http::Method::TRACE;
         // Whoever answers GET answers HEAD; the connection leaves the body out.
         if request.method() == http::Method::HEAD {
             request.head_mut().method = http::Method::GET;
         }
         let base = request.app_data::<web::Data<HttpBase>>().cloned();
-        Self { request_id, client_request_id, trace_id, method, path, span, began: Instant::now(), base }
+        let began = Instant::now();
+        Self { request_id, client_request_id, trace_id, method, path, span, began, is_named, ends_connection, base }
     }
 
     fn finish(&self, answer: ServiceResponse<BoxBody>, waited: Duration) -> ServiceResponse<BoxBody> {
@@ -149,7 +159,9 @@ impl Arrival {
 
     fn complete(&self, mut answer: HttpResponse, route: &str, waited: Duration) -> HttpResponse {
         let elapsed = self.began.elapsed();
-        let later = matches!(answer.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
+        let status = answer.status();
+        let is_refusal = status.is_client_error() || status.is_server_error();
+        let later = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
         let headers = answer.headers_mut();
         if later && !headers.contains_key(header::RETRY_AFTER) {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);
@@ -165,12 +177,16 @@ impl Arrival {
         if let Ok(id) = HeaderValue::from_str(&self.request_id.to_string()) {
             headers.insert(REQUEST_ID, id);
         }
-        let timing = format!("total;dur={:.2}, db;dur={:.2}", milliseconds(elapsed), milliseconds(waited));
-        if let Ok(timing) = HeaderValue::from_str(&timing) {
-            headers.insert(SERVER_TIMING, timing);
+        if self.is_named && !is_refusal {
+            let timing = format!("total;dur={:.2}, db;dur={:.2}", milliseconds(elapsed), milliseconds(waited));
+            if let Ok(timing) = HeaderValue::from_str(&timing) {
+                headers.insert(SERVER_TIMING, timing);
+            }
         }
         let said = answer.extensions().get::<SaidLeaving>().map(|said| said.0);
-        if said.unwrap_or_else(|| self.base.as_ref().is_some_and(|base| base.leaving.is_announced())) {
+        if self.ends_connection
+            || said.unwrap_or_else(|| self.base.as_ref().is_some_and(|base| base.leaving.is_announced()))
+        {
             answer.head_mut().set_connection_type(ConnectionType::Close);
         }
         let refused = answer.extensions().get::<RefusedForLoad>().is_some();

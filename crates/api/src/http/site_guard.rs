@@ -91,7 +91,8 @@ impl HostName {
         self.name
     }
 
-    fn is_loopback(&self) -> bool {
+    /// Whether the name means this machine to every client.
+    pub(crate) fn is_loopback(&self) -> bool {
         let v4 = || self.name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
         self.name == "localhost" || self.name == "[::1]" || v4()
     }

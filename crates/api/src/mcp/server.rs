@@ -4,13 +4,13 @@ use super::REVISIONS;
 use crate::{
     compose::Api,
     error::ApiError,
+    http::paging::Seal,
     tool::{Call, tools},
 };
 use fairway_domain::{
     access::Caller,
     id::RequestId,
     slug::Slug,
-    store::Mark,
     throttle::ClientAddress,
     tool::{BuiltIn, Effect, ToolCall, ToolDescription, workload_of},
 };
@@ -25,7 +25,7 @@ use rmcp::{
     service::RequestContext,
 };
 use serde_json::{Value, json};
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use tracing::{Instrument as _, Span};
 
 /// Methods that are answered.
@@ -56,13 +56,17 @@ impl Agent {
         Ok(self.api.services.identify(self.api.mode, &self.claims, self.request_id).await?)
     }
 
+    /// Seals the cursors of the list of tools in the caller's tenant.
+    async fn seal(&self, caller: &Caller) -> Result<Seal, ApiError> {
+        let tenant = ("tenant".to_owned(), caller.tenant.to_string());
+        Ok(Seal::new(self.api.cursor_key().await?, "/mcp", &BTreeMap::from([tenant])))
+    }
+
     async fn list(&self, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData> {
-        let behind = match cursor.map(str::parse::<u128>) {
-            None => None,
-            Some(Ok(number)) => Some(Mark::new(number)),
-            Some(Err(_)) => return Err(ErrorData::invalid_params("no list of this server has such a cursor", None)),
-        };
         let caller = self.caller().await.map_err(|error| refused(&error))?;
+        let seal = self.seal(&caller).await.map_err(|error| refused(&error))?;
+        let unknown = || ErrorData::invalid_params("no list of this server has such a cursor", None);
+        let behind = cursor.map(|cursor| seal.open(cursor).ok_or_else(unknown)).transpose()?;
         let (page, next) = match tools(&self.api, &caller, None, behind).await {
             // Who sees no workloads has no tools of workloads, and those that are always there.
             Err(error) if error.status() == actix_web::http::StatusCode::FORBIDDEN => {
@@ -71,7 +75,7 @@ impl Agent {
             page => page.map_err(|error| refused(&error))?,
         };
         let mut result = ListToolsResult::with_all_items(page.into_iter().map(described).collect());
-        result.next_cursor = next.map(|mark| mark.number().to_string());
+        result.next_cursor = next.map(|mark| seal.seal(mark));
         Ok(result)
     }
 

@@ -184,7 +184,7 @@ async fn entries_name_the_categories_that_people_choose_from() {
 fn told(operation: &str) -> (&'static str, &'static str) {
     match operation {
         "create_tenant" => ("tenant.created", "tenant"),
-        "change_tenant_settings" => ("tenant.configured", "tenant"),
+        "change_tenant_settings" | "change_tenant_public_hosts" => ("tenant.configured", "tenant"),
         "create_workspace" => ("workspace.created", "workspace"),
         "change_environment_settings" => ("environment.configured", "workspace"),
         "create_role_binding" => ("role_binding.created", "role_binding"),

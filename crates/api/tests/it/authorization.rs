@@ -35,6 +35,7 @@ const TABLE: &[(&str, &str)] = &[
     ("create_tenant", "f f f f f f f f + f f f"),
     ("read_tenant_settings", "f f f f f f f + + f f ."),
     ("change_tenant_settings", "f f f f f f f + + f f ."),
+    ("change_tenant_public_hosts", "f f f f f f f f + f f ."),
     ("list_workspaces", "+ + + + + + + + + f + e"),
     ("create_workspace", "f f f f f f f + + f f +"),
     ("read_workspace", "+ + + + + + + + + f + ."),

@@ -302,11 +302,7 @@ async fn twins_take_one_place() {
 #[tokio::test]
 async fn what_a_gateway_loses_is_unknown_and_never_sent_again() {
     let endpoint = FaultyEndpoint::start().await;
-    let app = TestApp::builder()
-        .setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32")
-        .setting("FAIRWAY_RUNTIME_GATEWAY_URL", endpoint.url("/s3cret-path"))
-        .start()
-        .await;
+    let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", endpoint.url("/s3cret-path")).start().await;
     app.active_workload("main").await;
     endpoint.says(Script::json(&json!({ "result": [1], "stdout": "hi\n" })));
     let answer = script(&app).await.expect(200);
@@ -355,11 +351,8 @@ async fn what_a_gateway_loses_is_unknown_and_never_sent_again() {
 #[tokio::test]
 async fn a_gateway_that_takes_nothing_ran_nothing() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let app = TestApp::builder()
-        .setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32")
-        .setting("FAIRWAY_RUNTIME_GATEWAY_URL", format!("http://127.0.0.1:{port}/"))
-        .start()
-        .await;
+    let app =
+        TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", format!("http://127.0.0.1:{port}/")).start().await;
     app.active_workload("main").await;
     let refused = script(&app).await.refused(502, "gateway_unreachable");
     let read = app.get(path(&refused["execution_id"], "")).await.expect(200);

@@ -41,7 +41,6 @@ impl Victim {
             .env("FAIRWAY_BIND", address.to_string())
             .env("FAIRWAY_DATABASE_URL", database)
             .env("FAIRWAY_DATA_DIR", home.path().join("data"))
-            .env("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32")
             .env("FAIRWAY_RUNTIME_GATEWAY_URL", gateway)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

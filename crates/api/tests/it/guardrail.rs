@@ -8,7 +8,7 @@ use crate::{
 };
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
-    app::{ActiveWorkload, Answer, Version},
+    app::{ActiveWorkload, Answer, Client, Version},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Desk {
 }
 
 /// The documents of a kind that a run left, without what lies beside them.
-pub(crate) async fn documents(app: &TestApp, execution: &Value, kind: &str) -> Vec<Value> {
+pub(crate) async fn documents(app: &Client, execution: &Value, kind: &str) -> Vec<Value> {
     let evidence = app.get(path(execution, "/evidence-graph")).await.expect(200);
     let mut documents = Vec::new();
     for artifact in evidence["evidence_artifacts"].as_array().unwrap() {

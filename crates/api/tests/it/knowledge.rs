@@ -25,7 +25,7 @@ use std::{
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-fn documents(base: &Version) -> String {
+pub(crate) fn documents(base: &Version) -> String {
     format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id)
 }
 

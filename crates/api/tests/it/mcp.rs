@@ -1,6 +1,9 @@
 //! The Model Context Protocol: both revisions by hand, and by programs of others.
 
-use crate::{share_link::number, stage::WORKSPACE};
+use crate::{
+    share_link::number,
+    stage::{Stage, TENANT, WORKSPACE},
+};
 use fairway_testkit::{
     TestApp,
     app::{ActiveWorkload, Answer, Request},
@@ -98,6 +101,76 @@ async fn tools_are_listed_and_called_by_both_revisions() {
     assert_eq!(answer.header("mcp-session-id"), None, "no session is given out, so none can be taken over");
     let found = result(&message(&app, REVISIONS[1], "server/discover", json!({})).await);
     assert_eq!(found["supportedVersions"], json!(REVISIONS));
+}
+
+/// A cursor is good for the list that handed it out, and for the tenant that it was handed out in.
+#[tokio::test]
+async fn rejects_cursors_that_its_list_did_not_hand_out() {
+    let (app, workload) = set().await;
+    let copies = format!(
+        "INSERT INTO workload SELECT (jsonb_populate_record(original, jsonb_build_object(
+             'workload_id', '0190f000-0000-7000-8000-' || lpad(to_hex(number), 12, '0'), 'slug', 'copy-' || number))).*
+         FROM workload AS original, generate_series(1, 220) AS number WHERE slug = '{}'",
+        workload.slug
+    );
+    assert_eq!(app.database().owner().await.unwrap().execute(&copies, &[]).await.unwrap(), 220);
+    let list = |cursor: Option<&str>| {
+        let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
+        message(&app, REVISIONS[0], "tools/list", params)
+    };
+    let first = result(&list(None).await);
+    let cursor = first["nextCursor"].as_str().unwrap().to_owned();
+    let rest = result(&list(Some(&cursor)).await);
+    assert!(rest["nextCursor"].is_null(), "{rest}");
+    let names = |page: &Value| -> BTreeSet<String> {
+        page["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let workloads = names(&first).union(&names(&rest)).filter(|name| name.starts_with("run_")).count();
+    assert_eq!(workloads, 221);
+    let other_last = if cursor.ends_with('0') { "1" } else { "0" };
+    let link = app.get("/v1/workloads?limit=1").await.header("link").unwrap().to_owned();
+    let of_workloads = link.split("cursor=").nth(1).unwrap().split('>').next().unwrap();
+    for forged in
+        ["5", "0", "", &cursor[..32], &format!("{}{other_last}", &cursor[..cursor.len() - 1]), of_workloads, "x"]
+    {
+        let refused = list(Some(forged)).await.expect(200);
+        assert_eq!(refused["error"]["code"], -32602, "{forged}: {refused}");
+    }
+    let abroad = Stage::set_abroad(&app).await;
+    let refused = list(Some(&cursor)).in_tenant(&abroad.tenant).await.expect(200);
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+}
+
+/// As on every other route, a caller without identity comes to the tenant of the host.
+#[tokio::test]
+async fn serves_anonymous_callers_in_the_tenant_of_their_host() {
+    let app = crate::local_mode::exposed().start().await;
+    let here = crate::public::public(&app, "main").await;
+    let abroad = Stage::set_abroad(&app).await;
+    let theirs = abroad.given.active_workload("main").await;
+    let public = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",
+        "input_fields": [{ "name": "ticket", "type": "text" }] } });
+    app.patch(format!("/v1/workloads/{}", theirs.workload_id), public).in_tenant(&abroad.tenant).await.expect(200);
+    let settings = format!("/v1/tenants/{}/settings", abroad.tenant);
+    let hosts = json!({ "public_hosts": ["forms.example"] });
+    app.patch(settings, hosts).in_tenant(&abroad.tenant).await.expect(200);
+    for (host, workload, tenant) in
+        [("forms.example", &theirs.workload_id, abroad.tenant.as_str()), ("localhost", &here.workload_id, TENANT)]
+    {
+        let inputs = json!({ "ticket": "a refund" });
+        let flow = json!({ "workload_slug": "main", "environment": "dev", "inputs": inputs });
+        let tool = app.post("/v1/runtime/tools/execute_flow", json!({ "arguments": flow }));
+        let by_mcp = [
+            result(&call(&app, REVISIONS[0], "run_main", inputs).as_actor("anonymous").header("Host", host).await),
+            result(&call(&app, REVISIONS[1], "execute_flow", flow).as_actor("anonymous").header("Host", host).await),
+        ];
+        let by_route = tool.as_actor("anonymous").header("Host", host).await.expect(200);
+        for answer in by_mcp.iter().map(|one| &one["structuredContent"]).chain([&by_route]) {
+            let id = answer["result"]["execution_id"].as_str().unwrap_or_else(|| panic!("{host}: {answer}"));
+            let read = app.get(format!("/v1/executions/{id}")).in_tenant(tenant).await.expect(200);
+            assert_eq!(&read["workload_id"], workload, "{host}");
+        }
+    }
 }
 
 #[tokio::test]

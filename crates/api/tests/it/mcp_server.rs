@@ -9,7 +9,7 @@ use fairway_testkit::{
 };
 use serde_json::{Value, json};
 
-const FLOW: &str = "\
+pub(crate) const FLOW: &str = "\
 name: Answer with tools
 description: Lets a model call tools until it knows.
 trigger: { type: api_request, inputs_schema: { ticket: string } }

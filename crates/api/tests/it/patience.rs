@@ -92,6 +92,63 @@ async fn many_that_do_nothing_leave_room_for_others() {
     assert_eq!(idle.len(), 300);
 }
 
+/// T5: where another reader in front sees one request, this one must not see two.
+#[tokio::test]
+async fn refuses_bare_line_feeds_in_every_head_of_a_connection() {
+    let app = TestApp::start().await;
+    let address = app.address();
+    let get = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    let post = |framing: &str, body: &str| {
+        let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n");
+        format!("{head}{framing}\r\n\r\n{body}")
+    };
+    let with_length = post("Content-Length: 5", "{\n\n}\n");
+    let chunked = post("Transfer-Encoding: chunked", "5\r\n{\n\n}\n\r\n0\r\n\r\n");
+    // Bodies may hold what they like, and requests come behind each other.
+    let in_order = [&with_length, &chunked, &with_length, &chunked, &get].map(String::as_str).concat();
+    let closing = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    assert_eq!(statuses(&app, &[in_order.as_str(), &closing].concat()).await, [422, 422, 422, 422, 200, 200]);
+    for bad in [
+        format!("GET /healthz HTTP/1.1\nHost: {address}\n\n"),
+        format!("GET /healthz HTTP/1.1\r\nHost: {address}\n\r\n"),
+        format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nX: y\n\r\n"),
+        format!("\n{get}"),
+        post("Transfer-Encoding: chunked", "2\r\n{}\r\n0\r\nX: y\n\r\n\r\n"),
+    ] {
+        for before in [String::new(), "\r\n\r\n".to_owned(), get.clone(), with_length.clone(), chunked.clone()] {
+            let answered = statuses(&app, &format!("{before}{bad}{get}")).await;
+            let served = usize::from(before.contains("HTTP"));
+            assert_eq!(answered.len(), served + 1, "{before:?} {bad:?}: {answered:?}");
+            assert_eq!(answered.last(), Some(&400), "{before:?} {bad:?}: {answered:?}");
+        }
+    }
+}
+
+/// T5: TRACE is refused, and nothing more is served on its connection.
+#[tokio::test]
+async fn trace_closes_its_connection() {
+    let app = TestApp::start().await;
+    let address = app.address();
+    let get = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    for path in ["/healthz", "/v1/assets", "/nothing", "/docs/"] {
+        let trace = format!("TRACE {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+        let status = if path == "/nothing" { 404 } else { 405 };
+        let answered = app.raw(format!("{trace}{get}")).await;
+        assert_eq!((answered.status, answered.header("connection")), (status, Some("close")), "{answered}");
+        assert_eq!(statuses(&app, &format!("{get}{trace}{get}")).await, [200, status], "{path}");
+    }
+}
+
+/// The statuses of all answers on one connection, until the server closes it.
+async fn statuses(app: &TestApp, requests: &str) -> Vec<u16> {
+    let mut stream = TcpStream::connect(app.address()).await.unwrap();
+    stream.write_all(requests.as_bytes()).await.unwrap();
+    let mut received = Vec::new();
+    tokio::time::timeout(LONG, stream.read_to_end(&mut received)).await.unwrap().unwrap();
+    let text = String::from_utf8(received).unwrap();
+    text.split("HTTP/1.1 ").skip(1).map(|answer| answer[..3].parse().unwrap()).collect()
+}
+
 #[tokio::test]
 async fn what_is_no_http_gets_the_body_of_every_refusal() {
     let app = TestApp::start().await;

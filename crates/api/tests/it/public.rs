@@ -196,7 +196,7 @@ async fn asking_about_a_run_without_a_name_counts() {
 #[tokio::test]
 async fn who_has_no_name_comes_to_the_tenant_of_the_host() {
     let hosts = "forms.example, other.example";
-    let app = TestApp::builder().setting("FAIRWAY_ALLOWED_HOSTS", hosts).start().await;
+    let app = crate::local_mode::exposed().setting("FAIRWAY_ALLOWED_HOSTS", hosts).start().await;
     let here = public(&app, "main").await;
     let abroad = Stage::set_abroad(&app).await;
     let theirs = abroad.given.active_workload("main").await;
@@ -229,9 +229,13 @@ async fn who_has_no_name_comes_to_the_tenant_of_the_host() {
         run(&app, &here).as_actor("anonymous").in_tenant(tenant).await.refused(404, "not_found");
         app.get("/v1/workloads").as_actor("anonymous").in_tenant(tenant).await.refused(404, "not_found");
     }
-    let named = run(&app, &here).as_actor("user:ada").header("Host", "forms.example").await.expect(200);
+    let named = run(&app, &here).as_actor("user:ada").await.expect(200);
     let read = app.get(format!("/v1/executions/{}", named["execution_id"].as_str().unwrap())).await.expect(200);
     assert_eq!(read["workload_id"], here.workload_id);
+    // At another host it is nobody, so the host tells again.
+    let unnamed = run(&app, &here).as_actor("user:ada").header("Host", "forms.example").await.expect(200);
+    let read = app.get(format!("/v1/executions/{}", unnamed["execution_id"].as_str().unwrap()));
+    assert_eq!(read.in_tenant(&abroad.tenant).await.expect(200)["workload_id"], theirs.workload_id);
     // A token says it before the host does.
     let links = format!("/v1/workloads/{}/share-links", theirs.workload_id);
     let link = app.post(links, json!({})).in_tenant(&abroad.tenant).await.expect(201);
@@ -246,7 +250,11 @@ async fn who_has_no_name_comes_to_the_tenant_of_the_host() {
 
 #[tokio::test]
 async fn behind_a_trusted_proxy_the_right_most_stranger_counts() {
-    let app = limited(1, 2).setting("FAIRWAY_TRUSTED_PROXIES", "127.0.0.1, 10.0.0.0/8").start().await;
+    let app = limited(1, 2)
+        .setting("FAIRWAY_LOCAL_MODE_EXPOSED", "i-understand")
+        .setting("FAIRWAY_TRUSTED_PROXIES", "127.0.0.1, 10.0.0.0/8")
+        .start()
+        .await;
     let workload = public(&app, "main").await;
     let from = |chain: &str| run(&app, &workload).as_actor("anonymous").header("X-Forwarded-For", chain);
     from("192.0.2.1").await.expect(200);

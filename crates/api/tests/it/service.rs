@@ -184,9 +184,9 @@ async fn the_dashboard_shows_what_is_measured() {
 }
 
 #[tokio::test]
-async fn every_answer_says_how_long_it_took() {
+async fn answers_to_named_callers_say_how_long_they_took() {
     let app = TestApp::start().await;
-    for (path, waits) in [("/v1/assets", true), ("/healthz", false), ("/nothing", false)] {
+    for (path, waits) in [("/v1/assets", true), ("/healthz", false)] {
         let answer = app.get(path).await;
         let timing = answer.header("server-timing").unwrap();
         let parts: Vec<f64> =
@@ -194,6 +194,39 @@ async fn every_answer_says_how_long_it_took() {
         assert!(timing.starts_with("total;dur=") && timing.contains(", db;dur="), "{timing}");
         assert_eq!(parts[1] > 0.0, waits, "{path}: {timing}");
         assert!(parts[0] >= parts[1], "{path}: {timing}");
+    }
+}
+
+/// The time of the database would tell whether something is there (R15).
+#[tokio::test]
+async fn omits_server_timing_for_refusals_and_guests() {
+    let app = TestApp::start().await;
+    let workload = crate::public::public(&app, "main").await;
+    let link = crate::share_link::made(&app, &workload, json!({})).await;
+    let page = "/v1/workloads/by-slug/main";
+    assert!(app.get(page).await.header("server-timing").is_some());
+    let refused = [
+        app.get("/nothing"),
+        app.get("/v1/workloads/0190f000-0000-7000-8000-00000000abcd"),
+        app.get("/v1/assets?limit=0"),
+        app.get("/healthz").header("Host", "evil.example"),
+        app.get("/v1/workloads").as_actor("anonymous"),
+        app.post("/v1/assets", json!({ "unknown": 1 })),
+        app.get(page).header("X-Share-Token", "nonsense"),
+    ];
+    let guests = [
+        app.get(page).as_actor("anonymous"),
+        app.get(page).header("X-Forwarded-For", "203.0.113.7"),
+        app.get(format!("{page}?token={}", link.token)),
+        app.get(page).header("X-Share-Token", &link.token),
+        app.get("/healthz").as_actor("anonymous"),
+    ];
+    for (request, is_refusal) in
+        refused.into_iter().map(|one| (one, true)).chain(guests.into_iter().map(|one| (one, false)))
+    {
+        let answer = request.await;
+        assert_eq!(answer.status >= 400, is_refusal, "{answer}");
+        assert_eq!(answer.header("server-timing"), None, "{answer}");
     }
 }
 

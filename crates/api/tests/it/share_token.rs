@@ -170,7 +170,10 @@ async fn a_link_stands_in_for_a_session() {
 #[tokio::test]
 async fn tokens_are_not_tried_without_end() {
     let rate = |builder: fairway_testkit::app::Builder| {
-        builder.setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "5").setting("FAIRWAY_TRUSTED_PROXIES", "127.0.0.1")
+        builder
+            .setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "5")
+            .setting("FAIRWAY_LOCAL_MODE_EXPOSED", "i-understand")
+            .setting("FAIRWAY_TRUSTED_PROXIES", "127.0.0.1")
     };
     let app = rate(TestApp::builder()).start().await;
     let twin = rate(TestApp::builder()).beside(&app).start().await;

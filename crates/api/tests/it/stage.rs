@@ -156,6 +156,7 @@ impl<'a> Stage<'a> {
         match operation {
             "create_tenant" => json!({ "slug": self.fresh(), "name": "A tenant" }),
             "change_tenant_settings" => json!({ "notifications_enabled": true }),
+            "change_tenant_public_hosts" => json!({ "public_hosts": [format!("{}.example", self.fresh())] }),
             "create_workspace" => json!({ "slug": self.fresh(), "name": "A workspace", "namespace": "elsewhere" }),
             "create_role_binding" => json!({
                 "principal": format!("user:{}", self.fresh()), "role": "viewer", "scope_kind": "workspace",
@@ -398,7 +399,7 @@ impl<'a> Stage<'a> {
                 return app.delete(if operation == "erase_session_memory" { path } else { path + &owner });
             }
             "create_tenant" => return app.post("/v1/tenants", self.body(operation)),
-            "change_tenant_settings" => {
+            "change_tenant_settings" | "change_tenant_public_hosts" => {
                 return app.patch(self.path("/v1/tenants/{tenant_id}/settings"), self.body(operation));
             }
             "create_workspace" => return app.post("/v1/workspaces", self.body(operation)),

@@ -52,6 +52,52 @@ async fn tenants_are_made_and_configured() {
     }
 }
 
+/// A host decides to whose tenant strangers come, so whoever runs the platform gives it out, and only what is nobody's.
+#[tokio::test]
+async fn public_hosts_are_given_out_by_the_platform_within_bounds() {
+    let app = TestApp::builder()
+        .setting("VAULT_ADDR", "https://Vault.house.example:8200")
+        .setting("VAULT_TOKEN", "x")
+        .file("[[providers]]\naccount_slot = \"a\"\nkind = \"openai\"\nbase_url = \"https://models.example/v1\"")
+        .start()
+        .await;
+    let path = format!("/v1/tenants/{TENANT}/settings");
+    app.given().role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
+    let set = |hosts: Value| app.patch(&path, json!({ "public_hosts": hosts }));
+    let hosts = |count: usize| (0..count).map(|number| format!("h{number}.example")).collect::<Vec<_>>();
+    for named in [json!(["acme.example"]), json!([]), json!(["localhost"])] {
+        let refused = set(named).as_actor("user:tenant-admin").await.refused(403, "forbidden");
+        assert_eq!(refused["permission"], "platform.manage");
+    }
+    let rest = json!({ "notifications_enabled": false });
+    app.patch(&path, rest).as_actor("user:tenant-admin").await.expect(200);
+    let refused = async |named: Value, code: &str| {
+        let detail = set(named.clone()).await.refused(422, "validation_error");
+        assert_eq!(
+            (&detail["fields"][0]["path"], &detail["fields"][0]["code"]),
+            (&json!("public_hosts"), &json!(code))
+        );
+    };
+    for host in ["localhost", "a.localhost", "127.0.0.1", "127.1", "2130706433", "0x7f000001", "203.0.113.7"] {
+        refused(json!(["forms.example", host]), "host_not_public").await;
+    }
+    for host in ["::1", "[::1]", "[::1]:80", "localhost.", "LOCALHOST"] {
+        refused(json!([host]), "invalid_host").await;
+    }
+    for host in ["vault.house.example", "models.example"] {
+        refused(json!([host]), "host_of_operator").await;
+    }
+    refused(json!(hosts(51)), "too_many_hosts").await;
+    assert_eq!(set(json!(hosts(50))).await.expect(200)["public_hosts"], json!(hosts(50)));
+    // What was stored before that was a rule counts no more.
+    let owner = app.database().owner().await.unwrap();
+    let abroad = app.given().tenant("abroad").await;
+    let stolen = format!("INSERT INTO tenant_public_host (tenant_id, host) VALUES ('{abroad}', '127.0.0.1')");
+    owner.execute(&stolen, &[]).await.unwrap();
+    let workload = crate::public::public(&app, "main").await;
+    app.get(format!("/v1/workloads/by-slug/{}", workload.slug)).as_actor("anonymous").await.expect(200);
+}
+
 #[tokio::test]
 async fn workspaces_share_a_namespace() {
     let app = TestApp::start().await;

@@ -66,6 +66,8 @@ operations! {
     CreateTenant = "create_tenant" => Platform(P::PlatformManage);
     ReadTenantSettings = "read_tenant_settings" => Tenant(P::TenantManage);
     ChangeTenantSettings = "change_tenant_settings" => Tenant(P::TenantManage);
+    // Of a tenant's settings, the hosts whose strangers come to it.
+    ChangePublicHosts = "change_tenant_public_hosts" => Platform(P::PlatformManage);
     ListWorkspaces = "list_workspaces" => Membership;
     CreateWorkspace = "create_workspace" => Tenant(P::TenantManage);
     ReadWorkspace = "read_workspace" => Membership;
@@ -180,6 +182,7 @@ operations! {
 impl Operation {
     /// Parts of another operation that are not routes of their own: the route's body decides which one is meant.
     pub const PARTS: &[Self] = &[
+        Self::ChangePublicHosts,
         Self::SuspendWorkload,
         Self::ExposeWorkload,
         Self::SubmitRelease,

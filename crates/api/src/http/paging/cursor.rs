@@ -29,14 +29,14 @@ impl std::fmt::Debug for CursorKey {
 
 /// Seals and opens cursors of one list with its filters. A keyed BLAKE3 hash over both and the mark.
 #[derive(Clone, Debug)]
-pub(super) struct Seal {
+pub(crate) struct Seal {
     key: CursorKey,
     /// Everything that the list is, each part with its length before it, so that no two lists spell the same.
     list: Vec<u8>,
 }
 
 impl Seal {
-    pub(super) fn new(key: CursorKey, path: &str, filters: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn new(key: CursorKey, path: &str, filters: &BTreeMap<String, String>) -> Self {
         let mut list = Vec::new();
         let parts = filters.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
         for part in std::iter::once(path).chain(parts) {
@@ -46,12 +46,12 @@ impl Seal {
         Self { key, list }
     }
 
-    pub(super) fn seal(&self, mark: Mark) -> String {
+    pub(crate) fn seal(&self, mark: Mark) -> String {
         format!("{:032x}{}", mark.number(), self.of(mark))
     }
 
     /// The mark in a cursor; `None` when it was not sealed here for this list.
-    pub(super) fn open(&self, cursor: &str) -> Option<Mark> {
+    pub(crate) fn open(&self, cursor: &str) -> Option<Mark> {
         let (mark, _) = cursor.split_at_checked(32)?;
         // Only the one spelling that was handed out: no signs and no capitals.
         let mark = Mark::new(u128::from_str_radix(mark, 16).ok()?);

@@ -1,0 +1,315 @@
+//! Follows the requests of a connection byte by byte and finds the heads among them.
+//!
+//! The framework takes a line feed alone for the end of a line of a head, and proxies in front may not. Where two readers
+//! disagree about the end of a head, one of them reads a request that the other one never saw (request smuggling). So every
+//! head with such a line is refused, and every trailer section too. To look at later heads, this has to know where a body
+//! ends, by the rules of RFC 9112 section 6.
+//!
+//! INVARIANT: for each head that the framework accepts, this follows the same framing or refuses the head. A head that the
+//! framework refuses ends the connection, so what this makes of it does not matter. The tests hold it against the
+//! framework's own codec.
+
+use std::mem;
+
+/// Bytes of a line that are kept: more than any line has that says something of the framing.
+const KEPT: usize = 64;
+
+/// The framework is to read no further. Offsets count among the bytes of the last call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stop {
+    /// A head or a trailer section has a line that ends with a line feed alone, or a head frames its body in two ways. The
+    /// message begins here.
+    Refused(usize),
+    /// The last message of the connection ended here.
+    Ended(usize),
+}
+
+/// Where a connection stands among its requests.
+#[derive(Debug, Default)]
+pub(super) struct Framing {
+    state: State,
+    /// Whether the present message is the last one: a TRACE ends its connection.
+    ends: bool,
+    #[cfg(test)]
+    heads: usize,
+}
+
+#[derive(Debug)]
+enum State {
+    Head(Head),
+    /// A body with so many bytes left.
+    Body(u64),
+    Chunks(Chunks),
+    /// The framework reads no further head: an upgrade, or a body that it refuses.
+    Over,
+    /// The last message has ended.
+    Ended,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Head(Head::default())
+    }
+}
+
+/// What was read of a head.
+#[derive(Debug, Default)]
+struct Head {
+    line: Line,
+    has_begun: bool,
+    connects: bool,
+    traces: bool,
+    content_length: Option<u64>,
+    is_chunked: bool,
+    upgrades: bool,
+}
+
+/// The body behind a head, where there is one.
+struct Body(Option<State>);
+
+/// The beginning of a line, its length and its last byte.
+#[derive(Debug)]
+struct Line {
+    kept: [u8; KEPT],
+    length: usize,
+    last: u8,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { kept: [0; KEPT], length: 0, last: 0 }
+    }
+}
+
+/// Where a chunked body stands (RFC 9112 section 7.1), with the size of the chunk where one is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Chunks {
+    SizeBegins,
+    Size(u64),
+    Blank(u64),
+    Extension(u64),
+    SizeEnds(u64),
+    Data(u64),
+    DataCarriageReturn,
+    DataLineFeed,
+    TrailerBegins,
+    Trailer,
+    TrailerLineFeed,
+    LastLineFeed,
+}
+
+/// What comes after a byte of a chunked body.
+enum Step {
+    To(Chunks),
+    Ended,
+    /// The framework ends the connection.
+    Broken,
+    /// A line feed alone, which the framework would take.
+    Refused,
+}
+
+impl Framing {
+    /// Goes on with these bytes.
+    ///
+    /// # Errors
+    /// At the first message that is refused, and behind the last one. Nothing is to be followed afterwards.
+    pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+        let mut rest = bytes;
+        // Where the message begins that is being read: at 0 if it began in an earlier call.
+        let mut message_at = 0;
+        while !rest.is_empty() {
+            if matches!(self.state, State::Ended) {
+                return Err(Stop::Ended(bytes.len().saturating_sub(rest.len())));
+            }
+            match self.step(rest) {
+                Some(taken) => {
+                    rest = rest.get(taken..).unwrap_or_default();
+                    if matches!(&self.state, State::Head(head) if !head.has_begun && head.line.length == 0) {
+                        message_at = bytes.len().saturating_sub(rest.len());
+                    }
+                }
+                None => return Err(Stop::Refused(message_at)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What follows a message.
+    fn next(&self) -> State {
+        if self.ends { State::Ended } else { State::default() }
+    }
+
+    /// How many bytes belong to the present part; `None` where it is refused.
+    fn step(&mut self, rest: &[u8]) -> Option<usize> {
+        match &mut self.state {
+            State::Over | State::Ended => Some(rest.len()),
+            State::Body(left) => {
+                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                *left = left.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX));
+                if *left == 0 {
+                    self.state = self.next();
+                }
+                Some(taken)
+            }
+            State::Chunks(Chunks::Data(left)) => {
+                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                let left = left.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX));
+                let next = if left == 0 { Chunks::DataCarriageReturn } else { Chunks::Data(left) };
+                self.state = State::Chunks(next);
+                Some(taken)
+            }
+            State::Chunks(chunks) => {
+                self.state = match chunks.after(*rest.first()?) {
+                    Step::To(next) => State::Chunks(next),
+                    Step::Ended => self.next(),
+                    Step::Broken => State::Over,
+                    Step::Refused => return None,
+                };
+                Some(1)
+            }
+            State::Head(head) => {
+                let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+                    head.line.push(rest);
+                    return Some(rest.len());
+                };
+                head.line.push(rest.get(..end).unwrap_or_default());
+                if let Some(Body(body)) = head.end_line()? {
+                    self.ends = head.traces;
+                    self.state = body.unwrap_or_else(|| self.next());
+                    #[cfg(test)]
+                    {
+                        self.heads += 1;
+                    }
+                }
+                Some(end.saturating_add(1))
+            }
+        }
+    }
+}
+
+impl Head {
+    /// Ends a line; answers the body where this was the last line of the head. `None`: the head is refused.
+    fn end_line(&mut self) -> Option<Option<Body>> {
+        let line = mem::take(&mut self.line);
+        if line.last != b'\r' {
+            return None;
+        }
+        let is_empty = line.length == 1;
+        if is_empty && !self.has_begun {
+            // Empty lines before a request are passed over (RFC 9112 section 2.2).
+            return Some(None);
+        }
+        if is_empty {
+            return self.body().map(Some);
+        }
+        if self.has_begun {
+            self.read_field(&line)?;
+        } else {
+            self.has_begun = true;
+            self.connects = line.text().starts_with(b"CONNECT ");
+            self.traces = line.text().starts_with(b"TRACE ");
+        }
+        Some(None)
+    }
+
+    /// Notes what a field says of the framing. `None`: it says something that can be read in two ways.
+    fn read_field(&mut self, line: &Line) -> Option<()> {
+        let text = line.text();
+        let Some(colon) = text.iter().position(|byte| *byte == b':') else { return Some(()) };
+        let (name, value) = text.split_at(colon);
+        let value = value.get(1..).unwrap_or_default().trim_ascii();
+        let is = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
+        if (is("content-length") || is("transfer-encoding") || is("upgrade")) && line.is_cut() {
+            return None;
+        }
+        if is("content-length") {
+            let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+            let length = std::str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()?;
+            return self.content_length.replace(length).is_none().then_some(());
+        }
+        if is("transfer-encoding") {
+            let is_only = !mem::replace(&mut self.is_chunked, true);
+            return (is_only && value.eq_ignore_ascii_case(b"chunked")).then_some(());
+        }
+        self.upgrades |= is("upgrade") && value.eq_ignore_ascii_case(b"websocket");
+        Some(())
+    }
+
+    /// What follows the head. `None`: the end of its body is told in two ways.
+    fn body(&self) -> Option<Body> {
+        let body = match (self.is_chunked, self.content_length) {
+            (true, Some(_)) => return None,
+            (true, None) => Some(State::Chunks(Chunks::SizeBegins)),
+            (false, _) if self.upgrades => Some(State::Over),
+            (false, Some(length)) if length > 0 => Some(State::Body(length)),
+            (false, Some(_) | None) if self.connects => Some(State::Over),
+            (false, Some(_) | None) => None,
+        };
+        Some(Body(body))
+    }
+}
+
+impl Line {
+    fn push(&mut self, bytes: &[u8]) {
+        let room = self.kept.get_mut(self.length..).unwrap_or_default();
+        for (kept, byte) in room.iter_mut().zip(bytes) {
+            *kept = *byte;
+        }
+        self.length = self.length.saturating_add(bytes.len());
+        self.last = bytes.last().copied().unwrap_or(self.last);
+    }
+
+    /// What is kept of the line, without the carriage return that ends it.
+    fn text(&self) -> &[u8] {
+        self.kept.get(..self.length.saturating_sub(1).min(KEPT)).unwrap_or_default()
+    }
+
+    const fn is_cut(&self) -> bool {
+        self.length > KEPT
+    }
+}
+
+impl Chunks {
+    /// The next place. Data is skipped elsewhere.
+    fn after(self, byte: u8) -> Step {
+        match (self, byte) {
+            (Self::SizeBegins, _) => hexadecimal(byte).map_or(Step::Broken, |digit| Step::To(Self::Size(digit))),
+            (Self::Size(size) | Self::Blank(size), b' ' | b'\t') => Step::To(Self::Blank(size)),
+            (Self::Size(size) | Self::Blank(size), b';') => Step::To(Self::Extension(size)),
+            (Self::Size(size) | Self::Blank(size) | Self::Extension(size), b'\r') => Step::To(Self::SizeEnds(size)),
+            (Self::Size(size), _) => {
+                let next = hexadecimal(byte).and_then(|digit| size.checked_mul(16)?.checked_add(digit));
+                next.map_or(Step::Broken, |size| Step::To(Self::Size(size)))
+            }
+            (Self::Extension(_), 0x00..=0x08 | 0x0a..=0x1f | 0x7f) => Step::Broken,
+            (Self::Extension(size), _) => Step::To(Self::Extension(size)),
+            (Self::SizeEnds(0), b'\n') => Step::To(Self::TrailerBegins),
+            (Self::SizeEnds(size), b'\n') => Step::To(Self::Data(size)),
+            (Self::DataCarriageReturn, b'\r') => Step::To(Self::DataLineFeed),
+            (Self::DataLineFeed, b'\n') => Step::To(Self::SizeBegins),
+            (Self::TrailerBegins, b'\r') => Step::To(Self::LastLineFeed),
+            (Self::LastLineFeed, b'\n') => Step::Ended,
+            (Self::TrailerBegins | Self::Trailer, b'\n') => Step::Refused,
+            (Self::Trailer, b'\r') => Step::To(Self::TrailerLineFeed),
+            (Self::TrailerBegins | Self::Trailer, _) => Step::To(Self::Trailer),
+            (Self::TrailerLineFeed, b'\n') => Step::To(Self::TrailerBegins),
+            (
+                Self::Blank(_)
+                | Self::SizeEnds(_)
+                | Self::Data(_)
+                | Self::DataCarriageReturn
+                | Self::DataLineFeed
+                | Self::TrailerLineFeed
+                | Self::LastLineFeed,
+                _,
+            ) => Step::Broken,
+        }
+    }
+}
+
+fn hexadecimal(byte: u8) -> Option<u64> {
+    char::from(byte).to_digit(16).map(u64::from)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+use super::*;
+use actix_http::{
+    ServiceConfig,
+    h1::{Codec, Message, MessageType},
+};
+use bytes::BytesMut;
+use proptest::{prelude::*, test_runner::TestRunner};
+use tokio_util::codec::Decoder as _;
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+const POST: &str = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\na\nb\n\n";
+const CHUNKED: &str =
+    "POST / HTTP/1.1\r\nHost: x\r\ntransfer-encoding: Chunked\r\n\r\n5;x\r\na\nb\n\n\r\n0\r\nT: x\r\n\r\n";
+
+/// How many heads ended, and where the first refusal cut the input.
+fn follow(bytes: &[u8], at_once: usize) -> (usize, Option<usize>) {
+    let mut framing = Framing::default();
+    let mut before = 0;
+    for part in bytes.chunks(at_once) {
+        match framing.follow(part) {
+            Ok(()) => {}
+            Err(Stop::Refused(at)) => return (framing.heads, Some(before + at)),
+            Err(Stop::Ended(at)) => panic!("ended at {}", before + at),
+        }
+        before += part.len();
+    }
+    (framing.heads, None)
+}
+
+#[test]
+fn follows_requests_behind_each_other() {
+    let requests = [GET, POST, CHUNKED, "\r\n\r\n", GET, CHUNKED, POST].concat();
+    for at_once in [1, 2, 3, 7, 1024] {
+        assert_eq!(follow(requests.as_bytes(), at_once), (6, None));
+    }
+}
+
+#[test]
+fn refuses_bare_line_feeds_in_every_head() {
+    for bad in [
+        "GET / HTTP/1.1\n\n",
+        "GET / HTTP/1.1\nHost: x\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: x\n\r\n",
+        "GET / HTTP/1.1\r\nHost: x\r\n\n",
+        "\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "\r\n\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nT: x\n\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\n\r\n",
+    ] {
+        for good in ["", GET, POST, CHUNKED, "\r\n\r\n", "\r\n"] {
+            let requests = [good, bad].concat();
+            let blank = if good.starts_with('\r') || bad.starts_with("\r\n") { 2 } else { 0 };
+            let (_, at) = follow(requests.as_bytes(), 1024);
+            let at = at.unwrap_or_else(|| panic!("{good:?} {bad:?} is not refused"));
+            assert!((good.len()..=good.len() + blank).contains(&at), "{good:?} {bad:?}: {at}");
+            for at_once in [1, 3] {
+                assert!(follow(requests.as_bytes(), at_once).1.is_some(), "{good:?} {bad:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn reads_nothing_behind_a_trace() {
+    for message in [GET, POST, CHUNKED] {
+        let method = message.split(' ').next().unwrap();
+        let trace = message.replacen(method, "TRACE", 1);
+        let end = GET.len() + trace.len();
+        let requests = [GET, &trace, GET].concat();
+        assert_eq!(Framing::default().follow(requests.as_bytes()), Err(Stop::Ended(end)), "{trace:?}");
+        let mut framing = Framing::default();
+        assert_eq!(framing.follow(&requests.as_bytes()[..end]), Ok(()));
+        assert_eq!(framing.follow(GET.as_bytes()), Err(Stop::Ended(0)));
+    }
+}
+
+#[test]
+fn refuses_heads_that_frame_a_body_in_two_ways() {
+    let long = format!("Content-Length: {}5", " ".repeat(KEPT));
+    for fields in [
+        "Content-Length: 5\r\nContent-Length: 5",
+        "Content-Length: 5\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: identity",
+        "Transfer-Encoding: gzip, chunked",
+        "Content-Length: +5",
+        "Content-Length: 0x5",
+        "Content-Length: 5, 5",
+        "Content-Length:",
+        "Content-Length: 18446744073709551616",
+        &long,
+    ] {
+        let head = format!("POST / HTTP/1.1\r\nHost: x\r\n{fields}\r\n\r\n");
+        assert_eq!(follow(head.as_bytes(), 1024), (0, Some(0)), "{fields}");
+    }
+}
+
+/// What the framework's own codec makes of the same bytes.
+#[derive(Debug)]
+struct Decoded {
+    heads: usize,
+    /// Whether a head that was read so far has a line that ends with a line feed alone.
+    has_bare_line_feed: bool,
+    is_refused: bool,
+}
+
+fn has_bare_line_feed(head: &[u8]) -> bool {
+    (0..head.len()).any(|at| head[at] == b'\n' && (at == 0 || head[at - 1] != b'\r'))
+}
+
+fn decode(service: &ServiceConfig, bytes: &[u8]) -> Decoded {
+    let mut codec = Codec::new(service.clone());
+    let mut rest = BytesMut::from(bytes);
+    let mut decoded = Decoded { heads: 0, has_bare_line_feed: false, is_refused: false };
+    let mut in_head = true;
+    loop {
+        let before = rest.clone();
+        match codec.decode(&mut rest) {
+            Ok(Some(Message::Item(_))) => {
+                decoded.heads += 1;
+                decoded.has_bare_line_feed |= has_bare_line_feed(&before[..before.len() - rest.len()]);
+                in_head = codec.message_type() == MessageType::None;
+            }
+            Ok(Some(Message::Chunk(Some(_)))) => {}
+            Ok(Some(Message::Chunk(None))) => in_head = true,
+            Ok(None) => {
+                decoded.has_bare_line_feed |= in_head && has_bare_line_feed(&rest);
+                return decoded;
+            }
+            Err(_) => return Decoded { is_refused: true, ..decoded },
+        }
+    }
+}
+
+fn field() -> impl Strategy<Value = String> {
+    prop_oneof![
+        8 => Just("Host: x\r\n".to_owned()),
+        2 => (0..12_usize).prop_map(|length| format!("Content-Length: {length}\r\n")),
+        1 => (0..12_usize).prop_map(|length| format!("content-length:\t{length} \r\n")),
+        2 => Just("Transfer-Encoding: chunked\r\n".to_owned()),
+        1 => Just("TRANSFER-ENCODING:chunked \r\n".to_owned()),
+        1 => Just("Upgrade: websocket\r\n".to_owned()),
+        1 => Just("Upgrade: h2c\r\n".to_owned()),
+        1 => Just("Connection: upgrade\r\n".to_owned()),
+        1 => "[a-z:; \t\r\n]{0,8}".prop_map(|text| format!("X: {text}\r\n")),
+        1 => Just("X: y\n".to_owned()),
+        1 => (50..90_usize).prop_map(|length| format!("X-Long: {}\r\n", "y".repeat(length))),
+    ]
+}
+
+fn message() -> impl Strategy<Value = String> {
+    let line = prop_oneof![
+        4 => Just("GET / HTTP/1.1\r\n"),
+        4 => Just("POST / HTTP/1.1\r\n"),
+        1 => Just("POST / HTTP/1.0\r\n"),
+        1 => Just("CONNECT x:1 HTTP/1.1\r\n"),
+        1 => Just("\r\nGET / HTTP/1.1\r\n"),
+        1 => Just("GET / HTTP/1.1\n"),
+    ];
+    let fields = prop::collection::vec(field(), 0..4);
+    let body = prop_oneof![
+        4 => Just(String::new()),
+        3 => "[a\r\n]{0,12}",
+        3 => "[a\r\n]{1,9}".prop_map(|data| format!("{:x}\r\n{data}\r\n0\r\n\r\n", data.len())),
+        1 => "[a\r\n]{1,9}".prop_map(|data| format!("{:X} ;a=b\r\n{data}\r\n00\r\nT: x\r\n\r\n", data.len())),
+        1 => "[0-9a-f;\r\n \t]{0,12}",
+    ];
+    (line, fields, body).prop_map(|(line, fields, body)| {
+        let host = if fields.iter().any(|field| field.starts_with("Host")) { "" } else { "Host: x\r\n" };
+        format!("{line}{host}{}\r\n{body}", fields.concat())
+    })
+}
+
+/// What is let through is framed as the framework frames it, and holds no head with a line feed alone.
+#[actix_web::test]
+async fn agrees_with_the_codec_of_the_framework() {
+    let config = ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = TestRunner::new(config);
+    let service = ServiceConfig::default();
+    let connections = (prop::collection::vec(message(), 1..5), 1..40_usize);
+    let agrees = |(messages, at_once): (Vec<String>, usize)| {
+        let bytes = messages.concat().into_bytes();
+        let decoded = decode(&service, &bytes);
+        let (heads, refused) = follow(&bytes, at_once);
+        match refused {
+            // Behind what the framework refuses nothing is read, so nothing there matters.
+            None if decoded.is_refused => prop_assert!(heads >= decoded.heads),
+            None => {
+                prop_assert!(!decoded.has_bare_line_feed, "{decoded:?}");
+                prop_assert_eq!(heads, decoded.heads);
+            }
+            // What is passed on until then is what the framework would have made of it.
+            Some(at) => {
+                let passed = decode(&service, &bytes[..at]);
+                prop_assert!(!passed.has_bare_line_feed, "{passed:?}");
+                prop_assert!(passed.is_refused || passed.heads <= heads);
+                // A line feed is alone where it begins a head, whatever the body before it ends with.
+                let is_cause = decoded.has_bare_line_feed || has_bare_line_feed(&bytes);
+                prop_assert!(decoded.is_refused || is_cause, "{decoded:?}");
+            }
+        }
+        Ok(())
+    };
+    runner.run(&connections, agrees).unwrap();
+}

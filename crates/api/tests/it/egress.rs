@@ -1,0 +1,46 @@
+//! What the operator allows beside the public internet, and for whom.
+
+use crate::{
+    knowledge::documents,
+    overheard::Overheard,
+    stage::{WORKSPACE, knowledge},
+};
+use fairway_testkit::{FaultyEndpoint, Script, TestApp};
+use serde_json::json;
+
+/// The gateway of scripts may stand where no tenant gets, without a hole for all of them.
+#[tokio::test]
+async fn allows_the_runtime_gateway_to_scripts_alone() {
+    let gateway = FaultyEndpoint::start().await;
+    gateway.says(Script::json(&json!({ "result": 1 })));
+    let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", gateway.url("/scripts")).start().await;
+    app.active_workload("main").await;
+    let script = json!({ "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev",
+        "language": "starlark", "code": "result = 1" });
+    assert_eq!(app.post("/v1/runtime/code", script).await.expect(200)["result"], 1);
+    assert_eq!(gateway.count(), 1);
+    let mut content = knowledge("handbook");
+    content["source_type"] = json!("http");
+    content["source_ref"] = json!("https://example.org/handbook");
+    let base = app.given().version("knowledge_base", "handbook", content).await;
+    for path in ["/scripts", "/"] {
+        let source = json!({ "documents": [{ "document_id": "a", "source_ref": gateway.url(path) }] });
+        let detail = app.post(documents(&base), source).await.refused(422, "validation_error");
+        assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
+    }
+    assert_eq!(gateway.count(), 1, "nobody else comes there");
+}
+
+#[tokio::test]
+async fn warns_of_allowances_that_open_every_port() {
+    let settings =
+        "[egress]\nallow = [\"10.0.0.0/8\", \"10.1.0.0/16:8443\", \"house.internal\", \"gate.internal:9000\"]";
+    let (said, _) = Overheard::start_with("warn", settings).await.end().await;
+    let lines = said.lines();
+    let warned: Vec<&str> = lines
+        .iter()
+        .filter(|line| line["level"] == "WARN" && line["setting"] == "FAIRWAY_EGRESS_ALLOW")
+        .map(|line| line["allowance"].as_str().unwrap())
+        .collect();
+    assert_eq!(warned, ["10.0.0.0/8", "house.internal"], "{}", said.log);
+}

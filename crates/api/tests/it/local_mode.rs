@@ -1,0 +1,90 @@
+//! Local mode believes the person in front of this machine, and no request that a proxy forwards.
+
+use crate::{public::public, share_link::made};
+use fairway_testkit::{
+    TestApp,
+    app::{Builder, Client, Request},
+};
+use serde_json::json;
+
+/// How a request of another machine reaches a server on loopback.
+const FORWARDED: [(&str, &str); 5] = [
+    ("Host", "forms.example"),
+    ("X-Forwarded-For", "203.0.113.7"),
+    ("X-Forwarded-Host", "forms.example"),
+    ("Forwarded", "for=203.0.113.7"),
+    ("Via", "1.1 proxy"),
+];
+
+pub(crate) fn exposed() -> Builder {
+    TestApp::builder()
+        .setting("FAIRWAY_LOCAL_MODE_EXPOSED", "i-understand")
+        .setting("FAIRWAY_ALLOWED_HOSTS", "forms.example")
+}
+
+/// T21, T48.
+#[tokio::test]
+async fn serves_forwarded_requests_as_anonymous_whatever_they_name() {
+    let app = exposed().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
+    for header in FORWARDED {
+        assert_anonymous(&app, header).await;
+        let behalf = json!({ "environment": "dev", "inputs": {}, "execution_mode": "on_behalf_of",
+            "actor_ref": "user:ada", "actor_type": "user", "actor_auth_mode": "local" });
+        let run = app.post("/v1/workloads/by-slug/none/execute", behalf).as_actor("service:portal");
+        let refused = run.header(header.0, header.1).await;
+        assert!(matches!(refused.status, 403 | 422), "{header:?} {refused}");
+    }
+    app.get("/v1/tenants").header("Host", "localhost").await.expect(200);
+    app.get("/v1/tenants").header("Host", "other.example").await.refused(421, "misdirected_request");
+}
+
+/// A proxy that keeps the loopback host and tells of the client is enough: nobody has to configure anything.
+#[tokio::test]
+async fn serves_forwarded_requests_as_anonymous_without_any_setting() {
+    let app = TestApp::start().await;
+    for header in &FORWARDED[1..] {
+        assert_anonymous(&app, *header).await;
+    }
+    let (host, name) = FORWARDED[0];
+    app.get("/v1/tenants").header(host, name).await.refused(421, "misdirected_request");
+}
+
+async fn assert_anonymous(app: &Client, (header, value): (&str, &str)) {
+    let forwarded = |request: Request| request.header(header, value);
+    for actor in [None, Some("user:local"), Some("user:ada"), Some("service:portal"), Some("anonymous"), Some("x")] {
+        let named = |request: Request| match actor {
+            Some(actor) => forwarded(request).as_actor(actor),
+            None => forwarded(request),
+        };
+        named(app.get("/v1/tenants")).await.refused(403, "forbidden");
+        named(app.get("/v1/workloads")).await.refused(403, "forbidden");
+        let skill = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
+        named(app.post("/v1/assets", skill)).await.refused(403, "forbidden");
+        let tenant = fairway_domain::tenant::DEFAULT_TENANT.to_string();
+        named(app.get("/v1/tenants")).in_tenant(&tenant).await.refused(404, "not_found");
+    }
+}
+
+/// What a link or everybody may do stays possible through a proxy.
+#[tokio::test]
+async fn serves_public_workloads_and_share_links_through_a_proxy() {
+    let app = exposed().start().await;
+    let workload = public(&app, "main").await;
+    let link = made(&app, &workload, json!({ "max_uses": 10 })).await;
+    let closed = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared",
+        "input_fields": [{ "name": "ticket", "type": "text" }] } });
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+    for (header, value) in FORWARDED {
+        let run = app.post(workload.execute_path(), body.clone()).header(header, value);
+        assert!(run.as_actor("user:local").await.expect(200)["result_token"].is_string(), "{header}");
+    }
+    app.patch(format!("/v1/workloads/{}", workload.workload_id), closed).await.expect(200);
+    for (header, value) in FORWARDED {
+        let run = || app.post(workload.execute_path(), body.clone()).as_actor("user:local").header(header, value);
+        run().await.refused(401, "share_token_required");
+        let ran = run().header("X-Share-Token", &link.token).await.expect(200);
+        let read = app.get(format!("/v1/executions/{}?token={}", ran["execution_id"].as_str().unwrap(), link.token));
+        let read = read.header(header, value).await.expect(200);
+        assert_eq!(read["submitted_by"], format!("share_link:{}", link.id), "{header}");
+    }
+}
