@@ -71,6 +71,7 @@ mod routing;
 mod run_list;
 mod runtime;
 mod sandbox;
+mod sandbox_profile;
 mod secrets;
 mod service;
 mod share_link;
