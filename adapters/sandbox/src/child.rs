@@ -3,9 +3,9 @@
 use crate::{
     confine::{ConfineError, give_up, shut},
     javascript, starlark,
-    wire::{Answer, Order, bounded},
+    wire::{Answer, Order, bounded, limits},
 };
-use fairway_domain::execution::code::{CodeResult, Language, ScriptFailure};
+use fairway_domain::execution::code::{CodeResult, Language, ScriptFailure, ScriptLimits};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -27,12 +27,15 @@ pub(crate) const UNASKED: u8 = 66;
 /// How long the child waits for its script. Whoever started it knows after a few seconds whether there will be one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs the one script of this language that comes on the standard input, and says on the standard output how it came out.
+/// Runs the one script of this language that comes on the standard input within these limits, and says on the standard output
+/// how it came out.
 #[must_use]
-pub fn serve(language: &str) -> ExitCode {
-    let Some(language) = Language::parse(language) else { return ExitCode::from(UNREAD) };
+pub fn serve(language: &str, limited: &str) -> ExitCode {
+    let (Some(language), Some(limits)) = (Language::parse(language), limits::read(limited)) else {
+        return ExitCode::from(UNREAD);
+    };
     // What the engine wants to know of the machine it asks once, and later nobody answers.
-    let engine = Engine::of(language);
+    let engine = Engine::of(language, &limits);
     // Memory that is asked for later counts against the script.
     let mut order = Vec::with_capacity(64 << 10);
     if let Err(error) = give_up() {
@@ -44,7 +47,7 @@ pub fn serve(language: &str) -> ExitCode {
         Ok(Awaited::Nothing) => return ExitCode::from(UNASKED),
         Err(_) => return ExitCode::from(UNREAD),
     }
-    if let Err(error) = shut() {
+    if let Err(error) = shut(&limits) {
         return unconfined(&error);
     }
     if io::stdin().read_to_end(&mut order).is_err() {
@@ -52,7 +55,7 @@ pub fn serve(language: &str) -> ExitCode {
     }
     let Ok(Order { code }) = serde_json::from_slice::<Order>(&order) else { return ExitCode::from(UNREAD) };
     drop(order);
-    let Ok(answer) = serde_json::to_vec(&Answer::of(run(engine, code))) else { return ExitCode::FAILURE };
+    let Ok(answer) = serde_json::to_vec(&Answer::of(run(engine, code, &limits))) else { return ExitCode::FAILURE };
     let mut out = io::stdout().lock();
     match out.write_all(&answer).and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -89,23 +92,23 @@ enum Engine {
 }
 
 impl Engine {
-    fn of(language: Language) -> Self {
+    fn of(language: Language, limits: &ScriptLimits) -> Self {
         match language {
             Language::Starlark => Self::Starlark(starlark::Engine::new()),
-            Language::JavaScript => Self::JavaScript(javascript::Engine::new()),
+            Language::JavaScript => Self::JavaScript(javascript::Engine::new(limits)),
         }
     }
 }
 
-fn run(engine: Engine, code: String) -> CodeResult {
+fn run(engine: Engine, code: String, limits: &ScriptLimits) -> CodeResult {
     let nothing = |failure| CodeResult { result: Err(failure), stdout: String::new() };
     // Nobody looks at an engine that panicked.
     let came = panic::catch_unwind(AssertUnwindSafe(|| match engine {
-        Engine::Starlark(engine) => engine.run(code),
+        Engine::Starlark(engine) => engine.run(code, limits.output),
         Engine::JavaScript(Ok(engine)) => engine.run(&code),
         Engine::JavaScript(Err(failure)) => nothing(failure),
     }));
-    bounded(came.unwrap_or_else(|panicked| nothing(gave_up(&*panicked))))
+    bounded(came.unwrap_or_else(|panicked| nothing(gave_up(&*panicked))), limits.output)
 }
 
 /// What engines say when they panic because a value has no room: none of it comes from the script.

@@ -3,7 +3,7 @@
 //! It is given up in two halves, because a child may have to wait for its script: what others would miss goes before, and what
 //! keeps the script in, its time among it, once there is one to keep.
 
-use fairway_domain::execution::code::LONGEST;
+use fairway_domain::execution::code::ScriptLimits;
 
 /// Why a child cannot be confined; then it runs nothing.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +95,7 @@ impl Unconfined {
 /// When any of it cannot be given up.
 pub fn confine() -> Result<(), ConfineError> {
     give_up()?;
-    shut()
+    shut(&ScriptLimits::GREATEST)
 }
 
 /// The first half: gives up its place in line, its files, and a life beyond that of the thread that started it.
@@ -106,25 +106,29 @@ pub(crate) fn give_up() -> Result<(), ConfineError> {
 }
 
 /// The second half: gives up memory, time, and every system call but those that thinking needs.
-pub(crate) fn shut() -> Result<(), ConfineError> {
-    imp::limit()?;
+pub(crate) fn shut(limits: &ScriptLimits) -> Result<(), ConfineError> {
+    imp::limit(limits)?;
     imp::filter()
 }
 
 /// Seconds after which the kernel ends a child whose parent has gone: a little later than the parent would.
-const LAST: u64 = LONGEST.as_secs() + 1;
+fn last(limits: &ScriptLimits) -> u64 {
+    limits.wall.as_secs().saturating_add(1)
+}
 
 #[cfg(target_os = "linux")]
 mod imp {
-    use super::{ConfineError, LAST};
-    use fairway_domain::execution::code::MEMORY;
+    use super::{ConfineError, last};
+    use fairway_domain::execution::code::ScriptLimits;
     use nix::{
         libc,
         sys::{
             prctl::set_pdeathsig,
             resource::{Resource, getrlimit, setrlimit},
-            signal::Signal,
+            signal::{SigEvent, SigevNotify, Signal},
+            timer::{Expiration, Timer, TimerSetTimeFlags},
         },
+        time::ClockId,
         unistd::{alarm, getpid},
     };
     use seccompiler::{
@@ -167,14 +171,15 @@ mod imp {
         Ok(())
     }
 
-    pub(super) fn limit() -> Result<(), ConfineError> {
-        let memory = taken()?.saturating_add(MEMORY as u64).saturating_add(SLACK);
+    pub(super) fn limit(limits: &ScriptLimits) -> Result<(), ConfineError> {
+        let memory = taken()?.saturating_add(limits.memory as u64).saturating_add(SLACK);
+        let last = last(limits);
         let (_, stack) = getrlimit(Resource::RLIMIT_STACK)?;
         for (resource, most) in [
             (Resource::RLIMIT_DATA, memory),
             // A limit that is lower already stays.
             (Resource::RLIMIT_STACK, stack.min(STACK)),
-            (Resource::RLIMIT_CPU, LAST),
+            (Resource::RLIMIT_CPU, last),
             (Resource::RLIMIT_FSIZE, 0),
             (Resource::RLIMIT_NOFILE, 0),
             (Resource::RLIMIT_NPROC, 0),
@@ -184,7 +189,23 @@ mod imp {
         ] {
             setrlimit(resource, most, most)?;
         }
-        alarm::set(u32::try_from(LAST).unwrap_or(u32::MAX));
+        alarm::set(u32::try_from(last).unwrap_or(u32::MAX));
+        if limits.cpu < limits.wall {
+            end_after(limits)?;
+        }
+        Ok(())
+    }
+
+    /// Has the kernel end this process once it has taken the script's processor time from now on. The limit of the process
+    /// counts whole seconds, and what the engine took to get ready.
+    fn end_after(limits: &ScriptLimits) -> Result<(), ConfineError> {
+        let notify = SigevNotify::SigevSignal { signal: Signal::SIGXCPU, si_value: 0 };
+        let mut timer = Timer::new(ClockId::CLOCK_PROCESS_CPUTIME_ID, SigEvent::new(notify))?;
+        // A timer that is set to nothing is not set at all.
+        let time = limits.cpu.max(std::time::Duration::from_millis(1));
+        timer.set(Expiration::OneShot(time.into()), TimerSetTimeFlags::empty())?;
+        // Nothing takes it away again: the filter of system calls lets nobody.
+        std::mem::forget(timer);
         Ok(())
     }
 
@@ -269,6 +290,7 @@ mod imp {
 #[cfg(not(target_os = "linux"))]
 mod imp {
     use super::ConfineError;
+    use fairway_domain::execution::code::ScriptLimits;
 
     pub(super) const fn step_back() {}
 
@@ -280,7 +302,7 @@ mod imp {
         Err(ConfineError::Unsupported)
     }
 
-    pub(super) fn limit() -> Result<(), ConfineError> {
+    pub(super) fn limit(_: &ScriptLimits) -> Result<(), ConfineError> {
         Err(ConfineError::Unsupported)
     }
 

@@ -4,12 +4,12 @@
 use crate::{
     child::UNASKED,
     confine::Unconfined,
-    wire::{Answer, MOST_ANSWER, Order},
+    wire::{Answer, MOST_ANSWER, Order, limits},
 };
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
     CodeGateway, CodeRequest, CodeResult, GatewayFailure, GivenUp, LONGEST, Language, MOST_AT_ONCE, PreparedGateway,
-    ScriptFailure,
+    ScriptFailure, ScriptLimits,
 };
 use nix::{
     sys::signal::{Signal, killpg},
@@ -81,9 +81,14 @@ impl Embedded {
         }
     }
 
-    fn start(&self, language: Language, place: OwnedSemaphorePermit) -> Result<Started, GatewayFailure> {
+    fn start(
+        &self,
+        language: Language,
+        limits: &ScriptLimits,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Started, GatewayFailure> {
         let child = Command::new(&self.program)
-            .args([SUBCOMMAND, language.as_str()])
+            .args([SUBCOMMAND, language.as_str(), &limits::written(limits)])
             .env_clear()
             .env(ALLOCATOR.0, ALLOCATOR.1)
             .current_dir("/")
@@ -119,10 +124,10 @@ impl CodeGateway for Embedded {
     }
 
     /// Starts a child where a place is free. Where none is, the script waits for one when it comes.
-    fn prepare(&self, language: Language) -> Box<dyn PreparedGateway> {
+    fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok();
-        let early = place.map(|place| self.start(language, place));
-        Box::new(Prepared { of: self.clone(), language, early })
+        let early = place.map(|place| self.start(language, &limits, place));
+        Box::new(Prepared { of: self.clone(), language, limits, early })
     }
 }
 
@@ -130,19 +135,21 @@ impl CodeGateway for Embedded {
 struct Prepared {
     of: Embedded,
     language: Language,
+    limits: ScriptLimits,
     early: Option<Result<Started, GatewayFailure>>,
 }
 
 impl Prepared {
-    async fn started(self, language: Language) -> Result<Started, GatewayFailure> {
-        let early = self.early.filter(|_| self.language == language).transpose()?;
+    async fn started(self, language: Language, limits: &ScriptLimits) -> Result<Started, GatewayFailure> {
+        let fits = self.language == language && self.limits == *limits;
+        let early = self.early.filter(|_| fits).transpose()?;
         if let Some(mut started) = early
             && let Ok(None) = started.child.try_wait()
         {
             return Ok(started);
         }
         // Nobody came, or one that has ended meanwhile and was handed nothing.
-        self.of.start(language, self.of.place().await?)
+        self.of.start(language, limits, self.of.place().await?)
     }
 }
 
@@ -150,9 +157,9 @@ impl Prepared {
 impl PreparedGateway for Prepared {
     async fn run(self: Box<Self>, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
         let order = serde_json::to_vec(&Order::of(request.script)).map_err(|_| GatewayFailure::Unreachable)?;
-        let mut started = self.started(request.script.language).await?;
-        match timeout(LONGEST, started.talk(&order)).await {
-            Ok(Ok(Heard { answer, status })) => heard(&answer, status),
+        let mut started = self.started(request.script.language, &request.limits).await?;
+        match timeout(request.limits.wall, started.talk(&order)).await {
+            Ok(Ok(Heard { answer, status })) => heard(&answer, status, request.limits.output),
             Ok(Err(error)) => {
                 tracing::error!(%error, "a sandbox cannot be heard");
                 Err(GatewayFailure::Lost)
@@ -211,12 +218,12 @@ impl Drop for Started {
 }
 
 /// What a child's last words and its end come to. One that ended by itself answered; whatever else ended it says why.
-fn heard(answer: &[u8], status: ExitStatus) -> Result<CodeResult, GatewayFailure> {
+fn heard(answer: &[u8], status: ExitStatus, output: usize) -> Result<CodeResult, GatewayFailure> {
     if answer.len() > MOST_ANSWER {
         return Ok(failed(ScriptFailure::TooMuchOutput));
     }
     if status.success() {
-        return Answer::read(answer);
+        return Answer::read(answer, output);
     }
     if status.code() == Some(i32::from(UNASKED)) {
         tracing::error!("a sandbox was handed nothing for so long that it has ended");

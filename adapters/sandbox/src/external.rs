@@ -3,8 +3,7 @@
 use crate::wire::{Answer, MOST_ANSWER};
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, GatewayFailure, GivenUp, LONGEST, Language, MEMORY, MOST_OUTPUT,
-    PreparedGateway,
+    CodeGateway, CodeRequest, CodeResult, GatewayFailure, GivenUp, LONGEST, Language, PreparedGateway, ScriptLimits,
 };
 use fairway_domain::secret::Secret;
 use fairway_egress::{
@@ -70,11 +69,7 @@ impl External {
             "execution_id": name,
             "language": request.script.language.as_str(),
             "code": request.script.code,
-            "limits": {
-                "wall_ms": u64::try_from(LONGEST.as_millis()).unwrap_or(u64::MAX),
-                "memory_bytes": MEMORY,
-                "output_bytes": MOST_OUTPUT,
-            },
+            "limits": request.limits.as_json(),
         });
         let call = Call { method: Method::POST, path: String::new(), headers, body: body.to_string().into() };
         let answer = self.endpoint.send(call).await.map_err(told)?;
@@ -85,7 +80,7 @@ impl External {
             );
             return Err(GatewayFailure::Lost);
         }
-        Answer::read(&answer.whole().await.map_err(told)?)
+        Answer::read(&answer.whole().await.map_err(told)?, request.limits.output)
     }
 }
 
@@ -98,7 +93,7 @@ impl CodeGateway for External {
         GivenUp::MayGoOn
     }
 
-    fn prepare(&self, _: Language) -> Box<dyn PreparedGateway> {
+    fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {
         Box::new(self.clone())
     }
 }
@@ -106,7 +101,9 @@ impl CodeGateway for External {
 #[async_trait]
 impl PreparedGateway for External {
     async fn run(self: Box<Self>, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
-        tokio::time::timeout(LONGEST + ROOM, self.answer(request)).await.map_err(|_| GatewayFailure::TimedOut)?
+        tokio::time::timeout(request.limits.wall + ROOM, self.answer(request))
+            .await
+            .map_err(|_| GatewayFailure::TimedOut)?
     }
 }
 

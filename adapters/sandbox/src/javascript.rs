@@ -2,7 +2,7 @@
 //! what it comes to.
 
 use crate::said::Said;
-use fairway_domain::execution::code::{CodeResult, MEMORY, ScriptFailure};
+use fairway_domain::execution::code::{CodeResult, ScriptFailure, ScriptLimits};
 use rquickjs::{
     CatchResultExt as _, CaughtError, Context, Ctx, Error, Exception, Function, Object, Runtime, Value as JsValue,
     context::{EvalOptions, intrinsic},
@@ -31,18 +31,19 @@ type Plain = (
 pub(crate) struct Engine {
     context: Context,
     said: Rc<Said>,
+    memory: usize,
 }
 
 impl Engine {
-    /// Makes one.
-    pub(crate) fn new() -> Result<Self, ScriptFailure> {
+    /// Makes one within these limits.
+    pub(crate) fn new(limits: &ScriptLimits) -> Result<Self, ScriptFailure> {
         let engine = Runtime::new().map_err(|_| ScriptFailure::Memory)?;
-        engine.set_memory_limit(MEMORY);
+        engine.set_memory_limit(limits.memory);
         engine.set_max_stack_size(STACK);
         let context = Context::custom::<Plain>(&engine).map_err(|_| ScriptFailure::Memory)?;
-        let said = Rc::new(Said::default());
+        let said = Rc::new(Said::within(limits.output));
         context.with(|ctx| furnish(&ctx, &said)).map_err(|_| ScriptFailure::Memory)?;
-        Ok(Self { context, said })
+        Ok(Self { context, said, memory: limits.memory })
     }
 
     /// Runs a script.
@@ -72,7 +73,8 @@ impl Engine {
 
     fn is_almost_full(&self) -> bool {
         let taken = self.context.runtime().memory_usage().malloc_size;
-        usize::try_from(taken).is_ok_and(|taken| taken > MOSTLY)
+        // Beyond three quarters of its memory an engine that throws null is out of it.
+        usize::try_from(taken).is_ok_and(|taken| taken > self.memory / 4 * 3)
     }
 }
 
@@ -112,9 +114,6 @@ enum Thrown {
     /// Null: the script's own, or the engine's, where it has no memory left for an error.
     Null,
 }
-
-/// Memory beyond which an engine that throws null is out of it, in bytes.
-const MOSTLY: usize = MEMORY / 4 * 3;
 
 /// What a script comes to.
 fn result<'js>(ctx: &Ctx<'js>, code: &str) -> Result<JsValue<'js>, Error> {

@@ -1,6 +1,5 @@
 //! What a script says while it runs, up to what it may say.
 
-use fairway_domain::execution::code::MOST_OUTPUT;
 use std::cell::{Cell, RefCell};
 
 /// Longest error of an interpreter that is told whole, in bytes.
@@ -9,9 +8,10 @@ const MOST_ERROR: usize = 4 << 10;
 const CUT: &str = " […]\n";
 
 /// What was said.
-#[derive(Default)]
 pub(crate) struct Said {
     text: RefCell<String>,
+    /// How much may be said, in bytes.
+    most: usize,
     too_much: Cell<bool>,
 }
 
@@ -28,10 +28,15 @@ fn beginning(text: &str, most: usize) -> &str {
 pub(crate) struct TooMuch;
 
 impl Said {
+    /// Nothing yet, and at most so many bytes.
+    pub(crate) const fn within(most: usize) -> Self {
+        Self { text: RefCell::new(String::new()), most, too_much: Cell::new(false) }
+    }
+
     /// Takes a line; beyond the bound, its beginning.
     pub(crate) fn line(&self, line: &str) -> Result<(), TooMuch> {
         let mut text = self.text.borrow_mut();
-        let room = MOST_OUTPUT.saturating_sub(text.len());
+        let room = self.most.saturating_sub(text.len());
         if line.len() < room {
             text.push_str(line);
             text.push('\n');
@@ -46,7 +51,7 @@ impl Said {
     /// room for all of it, its beginning does, and it is not the script that said too much.
     pub(crate) fn end(&self, error: &str) {
         let mut text = self.text.borrow_mut();
-        let room = MOST_OUTPUT.saturating_sub(text.len()).min(MOST_ERROR);
+        let room = self.most.saturating_sub(text.len()).min(MOST_ERROR);
         if error.len() < room {
             text.push_str(error);
             text.push('\n');

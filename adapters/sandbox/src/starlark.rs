@@ -35,13 +35,13 @@ impl Engine {
     /// Makes it, and does once what is done once in a process.
     pub(crate) fn new() -> Self {
         let engine = Self { globals: Globals::extended_by(&LIBRARY) };
-        let _nothing = evaluated(&engine.globals, "result = None".to_owned(), &Said::default());
+        let _nothing = evaluated(&engine.globals, "result = None".to_owned(), &Said::within(0));
         engine
     }
 
-    /// Runs a script.
-    pub(crate) fn run(self, code: String) -> CodeResult {
-        let said = Said::default();
+    /// Runs a script, which may say so many bytes.
+    pub(crate) fn run(self, code: String, output: usize) -> CodeResult {
+        let said = Said::within(output);
         let result = evaluated(&self.globals, code, &said);
         let result = if said.is_too_much() { Err(ScriptFailure::TooMuchOutput) } else { result };
         CodeResult { result, stdout: said.take() }

@@ -24,6 +24,28 @@ impl Order {
     }
 }
 
+/// Limits as one argument of the child: wall and processor time in milliseconds, memory and output in bytes.
+pub(crate) mod limits {
+    use fairway_domain::execution::code::ScriptLimits;
+    use std::time::Duration;
+
+    pub(crate) fn written(limits: &ScriptLimits) -> String {
+        let ScriptLimits { wall, cpu, memory, output } = limits;
+        format!("{}:{}:{memory}:{output}", wall.as_millis(), cpu.as_millis())
+    }
+
+    pub(crate) fn read(text: &str) -> Option<ScriptLimits> {
+        let mut parts = text.split(':');
+        let limits = ScriptLimits {
+            wall: Duration::from_millis(parts.next()?.parse().ok()?),
+            cpu: Duration::from_millis(parts.next()?.parse().ok()?),
+            memory: parts.next()?.parse().ok()?,
+            output: parts.next()?.parse().ok()?,
+        };
+        parts.next().is_none().then_some(limits)
+    }
+}
+
 /// How a script came out, as whoever ran it says it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,8 +69,8 @@ impl Answer {
         Self { failure, result, stdout: came.stdout }
     }
 
-    /// What was said, within bounds whoever said it.
-    pub(crate) fn read(bytes: &[u8]) -> Result<CodeResult, GatewayFailure> {
+    /// What was said, within bounds whoever said it: result and `stdout` take at most so many bytes together.
+    pub(crate) fn read(bytes: &[u8], output: usize) -> Result<CodeResult, GatewayFailure> {
         let members = match json::read(bytes) {
             Ok(members @ Value::Object(_)) => members,
             Err(JsonRefusal::TooLarge) => {
@@ -64,7 +86,7 @@ impl Answer {
             (None, None) | (Some(_), Some(_)) => return Err(GatewayFailure::Lost),
         };
         let stdout = answer.stdout;
-        Ok(bounded(CodeResult { result, stdout }))
+        Ok(bounded(CodeResult { result, stdout }, output))
     }
 }
 
@@ -73,11 +95,11 @@ fn present<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Value>, D::Err
 }
 
 /// The same, or the refusal of what is too long or holds what no database keeps.
-pub(crate) fn bounded(came: CodeResult) -> CodeResult {
+pub(crate) fn bounded(came: CodeResult, output: usize) -> CodeResult {
     let CodeResult { result, mut stdout } = came;
     let size = result.as_ref().map_or(0, |result| result.to_string().len());
-    let too_much = stdout.len().saturating_add(size) > MOST_OUTPUT;
-    truncate(&mut stdout, MOST_OUTPUT);
+    let too_much = stdout.len().saturating_add(size) > output;
+    truncate(&mut stdout, output);
     let stdout = stdout.replace('\0', "\u{fffd}");
     let result = match result {
         Err(failure) => Err(failure),
@@ -119,12 +141,12 @@ mod tests {
     fn an_answer_is_read_as_it_was_written() {
         let came = CodeResult { result: Ok(json!({ "a": [1, 2.5, null] })), stdout: "hello\n".to_owned() };
         let bytes = serde_json::to_vec(&Answer::of(came.clone())).unwrap();
-        assert_eq!(Answer::read(&bytes), Ok(came));
+        assert_eq!(Answer::read(&bytes, MOST_OUTPUT), Ok(came));
         let nothing = CodeResult { result: Ok(Value::Null), stdout: String::new() };
         assert_eq!(Answer::read(&serde_json::to_vec(&Answer::of(nothing.clone())).unwrap()), Ok(nothing));
         let failed = CodeResult { result: Err(ScriptFailure::Memory), stdout: String::new() };
         let bytes = serde_json::to_vec(&Answer::of(failed.clone())).unwrap();
-        assert_eq!(Answer::read(&bytes), Ok(failed));
+        assert_eq!(Answer::read(&bytes, MOST_OUTPUT), Ok(failed));
     }
 
     #[test]
@@ -146,44 +168,44 @@ mod tests {
             r#"{"result":{"a":1,"a":2}}"#,
             r#"{"result":"a\u0000b"}"#,
         ] {
-            assert_eq!(Answer::read(garbage.as_bytes()), Err(GatewayFailure::Lost), "{garbage}");
+            assert_eq!(Answer::read(garbage.as_bytes(), MOST_OUTPUT), Err(GatewayFailure::Lost), "{garbage}");
         }
         let deep = format!("{{\"result\":{}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
-        assert_eq!(Answer::read(deep.as_bytes()), Err(GatewayFailure::Lost));
+        assert_eq!(Answer::read(deep.as_bytes(), MOST_OUTPUT), Err(GatewayFailure::Lost));
     }
 
     #[test]
     fn what_is_too_long_is_cut_and_says_so() {
         let long = CodeResult { result: Ok(json!("é".repeat(MOST_OUTPUT))), stdout: String::new() };
-        assert_eq!(bounded(long).result, Err(ScriptFailure::TooMuchOutput));
+        assert_eq!(bounded(long, MOST_OUTPUT).result, Err(ScriptFailure::TooMuchOutput));
         let long = CodeResult { result: Ok(json!(1)), stdout: format!("x{}", "é".repeat(MOST_OUTPUT)) };
-        let CodeResult { result, stdout } = bounded(long);
+        let CodeResult { result, stdout } = bounded(long, MOST_OUTPUT);
         assert_eq!(result, Err(ScriptFailure::TooMuchOutput));
         assert_eq!(stdout.len(), MOST_OUTPUT - 1);
         let both = CodeResult { result: Ok(json!("x".repeat(40_000))), stdout: "x".repeat(40_000) };
-        assert_eq!(bounded(both).result, Err(ScriptFailure::TooMuchOutput));
+        assert_eq!(bounded(both, MOST_OUTPUT).result, Err(ScriptFailure::TooMuchOutput));
     }
 
     #[test]
     fn what_no_database_keeps_is_no_result() {
         let nul = CodeResult { result: Ok(json!({ "a\u{0}": 1 })), stdout: "\u{0}".to_owned() };
-        let CodeResult { result, stdout } = bounded(nul);
+        let CodeResult { result, stdout } = bounded(nul, MOST_OUTPUT);
         assert_eq!((result, stdout.as_str()), (Err(ScriptFailure::NoJson), "\u{fffd}"));
         for inner in [json!(1), json!([])] {
             let own = usize::from(inner.is_array());
             let nested = |depth| (own..depth).fold(inner.clone(), |inner, _| json!([inner]));
-            let came = |depth| bounded(CodeResult { result: Ok(nested(depth)), stdout: String::new() });
+            let came = |depth| bounded(CodeResult { result: Ok(nested(depth)), stdout: String::new() }, MOST_OUTPUT);
             let deepest = came(MOST_NESTING);
             assert_eq!(deepest.result, Ok(nested(MOST_NESTING)));
             assert_eq!(came(MOST_NESTING + 1).result, Err(ScriptFailure::NoJson));
             let bytes = serde_json::to_vec(&Answer::of(deepest.clone())).unwrap();
-            assert_eq!(Answer::read(&bytes), Ok(deepest), "what the child may say is read");
+            assert_eq!(Answer::read(&bytes, MOST_OUTPUT), Ok(deepest), "what the child may say is read");
         }
     }
 
     #[test]
     fn what_takes_too_much_room_is_too_long_and_not_lost() {
         let wide = format!("{{\"result\":[{}1]}}", "{},".repeat(120_000));
-        assert_eq!(Answer::read(wide.as_bytes()).unwrap().result, Err(ScriptFailure::TooMuchOutput));
+        assert_eq!(Answer::read(wide.as_bytes(), MOST_OUTPUT).unwrap().result, Err(ScriptFailure::TooMuchOutput));
     }
 }

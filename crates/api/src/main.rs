@@ -55,6 +55,8 @@ enum Command {
     Sandbox {
         /// What the script is written in.
         language: String,
+        /// What it may use: wall and processor time in milliseconds, memory and output in bytes, with colons between.
+        limits: String,
     },
     /// About the configuration.
     #[command(subcommand)]
@@ -69,8 +71,8 @@ enum ConfigCommand {
 
 fn main() -> ExitCode {
     let line = CommandLine::parse();
-    if let Command::Sandbox { language } = &line.command {
-        return fairway_sandbox::serve(language);
+    if let Command::Sandbox { language, limits } = &line.command {
+        return fairway_sandbox::serve(language, limits);
     }
     match run(&line) {
         Ok(code) => code,

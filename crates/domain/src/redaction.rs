@@ -9,6 +9,7 @@
 //! further, it asks for one of a few characters, and a bracket of a mask is none of them.
 
 mod card;
+mod disguise;
 mod email;
 mod iban;
 mod ip;
@@ -17,10 +18,11 @@ mod phone;
 mod place;
 
 use crate::number;
+use disguise::{Rewriting, undisguised};
 use place::Place;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 
 pub use national_id::NationalId;
 
@@ -152,18 +154,44 @@ impl Redactor {
         Self { national_ids: self.national_ids.clone(), spared: spared.to_vec() }
     }
 
-    /// What stands in the text for something that was found.
-    fn instead<'t>(&self, class: Class, was: &'t str) -> &'t str {
-        if self.spared.contains(&class) { was } else { class.mask() }
-    }
-
-    /// Masks what is in a text.
+    /// Masks what is in a text, as it is written and as a person sees it.
     #[must_use]
     pub fn redact_text(&self, text: &str) -> Redaction {
         let mut found = Counts::default();
-        let without_addresses = email::mask(text, |was| self.instead(Class::Email, was), &mut found);
-        let text = self.mask_words(&without_addresses, &mut found);
+        let mut text = self.pass(text, Sight::AsWritten, &mut found);
+        // What hides one thing may part two others, so both are looked at.
+        if let Cow::Owned(_) = undisguised(&text) {
+            text = self.pass(&text, Sight::Undisguised, &mut found);
+        }
         Redaction { text, found }
+    }
+
+    /// Masks what is found in one way of looking at a text.
+    fn pass(&self, text: &str, sight: Sight, found: &mut Counts) -> String {
+        let seen = sight.of(text);
+        let mut rewriting = Rewriting::of(text, &seen);
+        email::find(&seen, |range| self.take((Class::Email, range), sight, &mut rewriting, found));
+        let text = rewriting.finish();
+        let seen = sight.of(&text);
+        let mut rewriting = Rewriting::of(&text, &seen);
+        self.find_words(&seen, |class, range| self.take((class, range), sight, &mut rewriting, found));
+        rewriting.finish()
+    }
+
+    /// Masks something that was found, or leaves it where it is spared. What is spared and not disguised was counted as it is
+    /// written.
+    fn take(
+        &self,
+        (class, range): (Class, Range<usize>),
+        sight: Sight,
+        rewriting: &mut Rewriting<'_>,
+        found: &mut Counts,
+    ) {
+        let mask = (!self.spared.contains(&class)).then(|| class.mask());
+        let is_disguised = rewriting.replace(range, mask);
+        if mask.is_some() || sight == Sight::AsWritten || is_disguised {
+            found.count(class);
+        }
     }
 
     /// Masks what is in every text of a value, the keys of its objects included, and numbers that are as a whole
@@ -205,10 +233,11 @@ impl Redactor {
 
     /// Masks a text, and says so where its key says what it is.
     fn redact_told(&self, key: Option<&str>, text: &str) -> Redaction {
-        if key.is_some_and(phone::is_named) && phone::is_bare(text) {
+        if key.is_some_and(|key| phone::is_named(&undisguised(key))) && phone::is_bare(text) {
             let mut found = Counts::default();
             found.count(Class::Phone);
-            return Redaction { text: self.instead(Class::Phone, text).to_owned(), found };
+            let is_spared = self.spared.contains(&Class::Phone);
+            return Redaction { text: if is_spared { text } else { Class::Phone.mask() }.to_owned(), found };
         }
         self.redact_text(text)
     }
@@ -241,24 +270,18 @@ impl Redactor {
         }
     }
 
-    /// Masks what begins at the beginning of a word.
-    fn mask_words(&self, text: &str, found: &mut Counts) -> String {
-        let mut masked = String::with_capacity(text.len());
+    /// Tells what begins at the beginning of a word, in the order of the text.
+    fn find_words(&self, text: &str, mut found: impl FnMut(Class, Range<usize>)) {
         let mut place = Place::first(text);
-        while let Some(next) = place.next() {
+        while place.next().is_some() {
             match self.begins(place) {
                 Some((class, end)) => {
-                    masked.push_str(self.instead(class, text.get(place.at()..end).unwrap_or_default()));
-                    found.count(class);
+                    found(class, place.at()..end);
                     place = place.after_mask(end);
                 }
-                None => {
-                    masked.push(next);
-                    place = place.forward();
-                }
+                None => place = place.forward(),
             }
         }
-        masked
     }
 
     /// What begins here, and where it ends. The first that fits counts: those with the harder check first.
@@ -272,6 +295,22 @@ impl Redactor {
             .or_else(|| card::begins(place).map(|end| (Class::Card, end)))
             .or_else(|| ip::begins(place).map(|end| (Class::Ip, end)))
             .or_else(|| phone::begins(place).map(|end| (Class::Phone, end)))
+    }
+}
+
+/// How a text is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sight {
+    AsWritten,
+    Undisguised,
+}
+
+impl Sight {
+    fn of(self, text: &str) -> Cow<'_, str> {
+        match self {
+            Self::AsWritten => Cow::Borrowed(text),
+            Self::Undisguised => undisguised(text),
+        }
     }
 }
 

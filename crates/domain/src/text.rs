@@ -24,7 +24,7 @@ pub fn is_prose(text: &str, longest: usize) -> bool {
 /// of the writing direction, and whatever Unicode 16 calls default-ignorable (`DerivedCoreProperties.txt`).
 ///
 /// Variation selectors are the exception, because ordinary emoji are written with them.
-const fn is_hidden(character: char) -> bool {
+pub(crate) const fn is_hidden(character: char) -> bool {
     matches!(character,
         '\u{0}'..='\u{1f}'
         | '\u{7f}'..='\u{9f}'

@@ -7,8 +7,7 @@ mod manifest;
 pub use arguments::{EvidenceForm, ToolCall};
 pub use manifest::{ToolDescription, of_workload, workload_of};
 
-use crate::asset::content::{ContentProblem, tool_schema};
-use jsonschema::Validator;
+use crate::asset::content::{ContentProblem, PublishedSchema};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
@@ -64,42 +63,38 @@ impl BuiltIn {
     /// The JSON Schema (2020-12) of its arguments, as published.
     #[must_use]
     pub fn input_schema(self) -> &'static Value {
-        &self.schema().0
+        self.schema().map_or(&Value::Null, PublishedSchema::value)
     }
 
     /// What is wrong with arguments, by the schema; empty where nothing is. Pointers begin at the arguments.
     #[must_use]
     pub fn problems(self, arguments: &Map<String, Value>) -> Vec<ContentProblem> {
-        match &self.schema().1 {
-            Some(validator) => tool_schema::problems(validator, &Value::Object(arguments.clone())),
+        match self.schema() {
+            Some(schema) => schema.problems(&Value::Object(arguments.clone())),
             // A test shows that all of them compile.
             None => vec![ContentProblem::new("", "schema_unreadable", "the schema of this tool cannot be read")],
         }
     }
 
-    fn schema(self) -> &'static Schema {
-        match self {
+    fn schema(self) -> Option<&'static PublishedSchema> {
+        let schema = match self {
             Self::ExecuteFlow => &EXECUTE_FLOW,
             Self::QueryKnowledgeBase => &QUERY_KNOWLEDGE_BASE,
             Self::InspectEvidence => &INSPECT_EVIDENCE,
-        }
+        };
+        schema.as_ref()
     }
 }
 
-/// A schema, as a value and compiled.
-type Schema = (Value, Option<Validator>);
+/// A schema; `None` where it does not compile.
+type Schema = Option<PublishedSchema>;
 
-static EXECUTE_FLOW: LazyLock<Schema> = LazyLock::new(|| compiled(include_str!("tool/schemas/execute_flow.json")));
+static EXECUTE_FLOW: LazyLock<Schema> =
+    LazyLock::new(|| PublishedSchema::of(include_str!("tool/schemas/execute_flow.json")));
 static QUERY_KNOWLEDGE_BASE: LazyLock<Schema> =
-    LazyLock::new(|| compiled(include_str!("tool/schemas/query_knowledge_base.json")));
+    LazyLock::new(|| PublishedSchema::of(include_str!("tool/schemas/query_knowledge_base.json")));
 static INSPECT_EVIDENCE: LazyLock<Schema> =
-    LazyLock::new(|| compiled(include_str!("tool/schemas/inspect_evidence.json")));
-
-fn compiled(text: &str) -> Schema {
-    let schema: Value = serde_json::from_str(text).unwrap_or_default();
-    let validator = tool_schema::compile(&schema).ok();
-    (schema, validator)
-}
+    LazyLock::new(|| PublishedSchema::of(include_str!("tool/schemas/inspect_evidence.json")));
 
 #[cfg(test)]
 mod tests;

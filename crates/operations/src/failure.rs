@@ -177,6 +177,12 @@ pub enum RunRefusal {
     /// As many runs of the tenant wait in line as may.
     #[error("too many runs wait")]
     LineFull,
+    /// The release binds a sandbox profile that does not list the language of the script.
+    #[error("the sandbox profile of the release does not allow this language")]
+    LanguageNotAllowed,
+    /// The release binds a sandbox profile with a runtime or an image that scripts do not get here.
+    #[error("the sandbox profile of the release asks for a runtime or an image that scripts do not get here")]
+    SandboxUnavailable,
     /// As many scripts of the tenant run as may.
     #[error("too many scripts run")]
     TooManyScripts,
@@ -200,6 +206,8 @@ impl RunRefusal {
             Self::PrincipalNotBound => "principal_not_bound",
             Self::NoAsync => "async_dispatch_unavailable",
             Self::LineFull => "queue_full",
+            Self::LanguageNotAllowed => "language_not_allowed",
+            Self::SandboxUnavailable => "sandbox_unavailable",
             Self::TooManyScripts => "too_many_scripts",
             Self::NotCancellable => "execution_not_cancellable",
             Self::Unsettled(_) => "unavailable",

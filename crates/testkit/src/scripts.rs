@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, GatewayFailure, GivenUp, Language, PreparedGateway, Script,
+    CodeGateway, CodeRequest, CodeResult, GatewayFailure, GivenUp, Language, PreparedGateway, Script, ScriptLimits,
 };
 use serde_json::Value;
 use std::sync::{
@@ -29,6 +29,7 @@ struct Stub {
     waiting: AtomicUsize,
     handed: watch::Sender<usize>,
     scripts: Mutex<Vec<Script>>,
+    limits: Mutex<Vec<ScriptLimits>>,
 }
 
 impl StubGateway {
@@ -41,6 +42,7 @@ impl StubGateway {
             waiting: AtomicUsize::new(0),
             handed: watch::Sender::new(0),
             scripts: Mutex::default(),
+            limits: Mutex::default(),
         })))
     }
 
@@ -74,6 +76,12 @@ impl StubGateway {
         self.0.scripts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What each script might use, oldest first.
+    #[must_use]
+    pub fn limits(&self) -> Vec<ScriptLimits> {
+        self.0.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Waits until it was handed so many.
     pub async fn handed(&self, times: usize) {
         // The sender is this very gateway, so waiting cannot fail.
@@ -91,7 +99,7 @@ impl CodeGateway for StubGateway {
         GivenUp::MayGoOn
     }
 
-    fn prepare(&self, _: Language) -> Box<dyn PreparedGateway> {
+    fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {
         self.0.prepared.fetch_add(1, Ordering::SeqCst);
         self.0.waiting.fetch_add(1, Ordering::SeqCst);
         Box::new(Prepared(Arc::clone(&self.0)))
@@ -113,6 +121,7 @@ impl PreparedGateway for Prepared {
         let stub = Arc::clone(&self.0);
         drop(self);
         stub.scripts.lock().unwrap_or_else(PoisonError::into_inner).push(request.script.clone());
+        stub.limits.lock().unwrap_or_else(PoisonError::into_inner).push(request.limits);
         stub.handed.send_modify(|count| *count += 1);
         let mut behaviour = stub.behaviour.subscribe();
         let settled = behaviour.wait_for(|behaviour| *behaviour != Gateways::Holds).await;

@@ -1,6 +1,9 @@
 //! What is sent: the shapes of Anthropic's API reference.
 
-use fairway_domain::execution::provider::{Message, MessageRole, ProviderCall, ToolCall, ToolOffer};
+use fairway_domain::{
+    execution::provider::{Message, MessageRole, ProviderCall, ToolCall, ToolOffer},
+    json as bounded,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -96,7 +99,7 @@ fn blocks(message: &Message) -> Vec<Block<'_>> {
 
 fn used(call: &ToolCall) -> Block<'_> {
     // Arguments are an object here; what is none is told as the text that it was.
-    let input = serde_json::from_str(&call.arguments).ok().filter(Value::is_object);
+    let input = bounded::read(call.arguments.as_bytes()).ok().filter(Value::is_object);
     let input = input.unwrap_or_else(|| json!({ "unreadable_arguments": call.arguments }));
     Block::ToolUse { id: &call.id, name: &call.name, input }
 }

@@ -22,11 +22,11 @@ fn script() -> Script {
 }
 
 async fn run(gateway: Embedded, script: &Script) -> Result<CodeResult, GatewayFailure> {
-    gateway.prepare(script.language).run(request(script)).await
+    gateway.prepare(script.language, ScriptLimits::GREATEST).run(request(script)).await
 }
 
 fn request(script: &Script) -> CodeRequest<'_> {
-    CodeRequest { execution_id: Uuid::nil().into(), script }
+    CodeRequest { execution_id: Uuid::nil().into(), script, limits: ScriptLimits::GREATEST }
 }
 
 #[test]
@@ -72,10 +72,10 @@ async fn a_place_is_held_until_its_child_has_gone_and_is_given_on() {
 async fn a_prepared_child_holds_a_place_and_no_longer_than_it_is_wanted() {
     let gateway = gateway(1);
     let script = script();
-    let prepared = gateway.prepare(script.language);
+    let prepared = gateway.prepare(script.language, ScriptLimits::GREATEST);
     assert_eq!(gateway.places.available_permits(), 0);
     // Where no place is free nobody is started early; a place that comes free is taken later.
-    let waiting = gateway.prepare(script.language);
+    let waiting = gateway.prepare(script.language, ScriptLimits::GREATEST);
     drop(prepared);
     assert_eq!(gateway.places.available_permits(), 1);
     assert_eq!(waiting.run(request(&script)).await, Err(GatewayFailure::Lost), "it was started after all");
@@ -108,7 +108,9 @@ impl<'a> MakeWriter<'a> for Log {
 fn ended(code: u8) -> (Result<CodeResult, GatewayFailure>, String) {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
-    let heard = with_default(subscriber, || heard(&[], ExitStatus::from_raw(i32::from(code) << 8)));
+    let heard = with_default(subscriber, || {
+        heard(&[], ExitStatus::from_raw(i32::from(code) << 8), ScriptLimits::GREATEST.output)
+    });
     let written = log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
     (heard, String::from_utf8(written).unwrap())
 }

@@ -110,7 +110,10 @@ async fn converse(
 
 async fn hand_over(external: &External, name: Uuid) -> Result<CodeResult, GatewayFailure> {
     let script = Script { language: Language::Starlark, code: "result = 1".to_owned() };
-    external.prepare(script.language).run(CodeRequest { execution_id: name.into(), script: &script }).await
+    external
+        .prepare(script.language, ScriptLimits::GREATEST)
+        .run(CodeRequest { execution_id: name.into(), script: &script, limits: ScriptLimits::GREATEST })
+        .await
 }
 
 #[tokio::test]

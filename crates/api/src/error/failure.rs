@@ -388,8 +388,10 @@ fn of_run(refusal: RunRefusal) -> ApiError {
         // Some seconds, and one of them is over.
         RunRefusal::TooManyScripts => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string())
             .with_header(RETRY_AFTER, HeaderValue::from(1)),
+        RunRefusal::LanguageNotAllowed => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, refusal.to_string()),
         RunRefusal::Suspended
         | RunRefusal::Retired
+        | RunRefusal::SandboxUnavailable
         | RunRefusal::NoActiveRelease
         | RunRefusal::NothingToRun
         | RunRefusal::NotCancellable

@@ -66,7 +66,8 @@ pub(crate) struct CodeResult {
 const MOST_CODE: usize = 256 << 10;
 
 /// Runs a script under the policy of a workload's release, once. It reaches no file, no network and no clock, has 64 MiB and
-/// five seconds, and gives at most 64 KiB. It is never run again, whatever becomes of it.
+/// five seconds, and gives at most 64 KiB; a `sandbox_profile` that the release binds lowers that and says which languages may
+/// run. It is never run again, whatever becomes of it.
 #[utoipa::path(
     operation_id = "run_code",
     tag = "executions",

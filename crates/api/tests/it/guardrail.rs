@@ -1,6 +1,7 @@
 //! Guardrails of runs: what they mask, stop and hand to a person, and what is evidence of it.
 
 use crate::{
+    burden::bounded,
     dispatch::path,
     events::events,
     execution::ended,
@@ -211,6 +212,33 @@ async fn documents_are_looked_at_before_a_step_has_them() {
             assert!(asked.contains("[leave] [masked]\\nAsk [masked] about leave."), "{asked}");
         }
     }
+}
+
+/// A guardrail whose schema has nine thousand branches, of which each fails for every item.
+fn failing_branches(stage: &str) -> Value {
+    let schema = json!({ "properties": { "ticket": { "items": { "anyOf": vec![json!(false); 9_000] } } } });
+    json!([{ "id": "shape", "detector": "json_schema", "schema": schema, "stage": stage, "action": "block" }])
+}
+
+/// The errors of all branches for all items took 280 MiB for 100 numbers, and the process for 1,000.
+#[tokio::test]
+async fn a_schema_guardrail_takes_little_memory_however_much_fails() {
+    let desk = Desk::of(failing_branches("input")).await;
+    let send = |count: usize| {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": vec![1; count] } });
+        desk.app.post(desk.workload.execute_path(), body)
+    };
+    for count in [100, 1_000] {
+        let refused = bounded(&format!("{count} numbers"), send(count)).await.refused(422, "guardrail_blocked");
+        let found = &documents(&desk.app, &refused["execution_id"], "guardrail").await[0]["findings"][0];
+        assert_eq!((&found["found"], &found["action"]), (&json!(1), &json!("block")), "{count} numbers");
+    }
+    // More than is checked: the guardrail fails closed.
+    let failed = bounded("2 000 numbers", send(2_000)).await.expect(200);
+    assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("guardrail_unavailable")));
+    let found = &documents(&desk.app, &failed["execution_id"], "guardrail").await[0]["findings"][0];
+    assert_eq!((&found["on_error"], &found["error_code"]), (&json!("fail_closed"), &json!("schema_budget_exceeded")));
+    assert_eq!(desk.provider.count(), 0);
 }
 
 /// Longer than what is looked through on a thread that serves.

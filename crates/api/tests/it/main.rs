@@ -74,6 +74,7 @@ mod routing;
 mod run_list;
 mod runtime;
 mod sandbox;
+mod sandbox_profile;
 mod secrets;
 mod seed;
 mod service;

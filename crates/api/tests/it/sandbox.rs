@@ -4,6 +4,7 @@
 use fairway_domain::execution::code::{
     CodeGateway as _, CodeRequest, CodeResult, GatewayFailure, LONGEST, Language, MOST_OUTPUT, Script,
     ScriptFailure::{self, Error, Memory, NoJson, TimedOut, TooMuchOutput},
+    ScriptLimits,
 };
 use fairway_sandbox::Embedded;
 use fairway_testkit::TestApp;
@@ -19,8 +20,8 @@ fn embedded() -> Embedded {
 
 async fn run(language: Language, code: &str) -> CodeResult {
     let script = Script { language, code: code.to_owned() };
-    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script };
-    embedded().prepare(language).run(request).await.unwrap()
+    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
+    embedded().prepare(language, ScriptLimits::GREATEST).run(request).await.unwrap()
 }
 
 #[tokio::test]
@@ -257,7 +258,7 @@ async fn a_child_whose_script_never_comes_is_ended() {
     };
     let gateway = embedded();
     let ready = async |language| {
-        let prepared = gateway.prepare(language);
+        let prepared = gateway.prepare(language, ScriptLimits::GREATEST);
         let child = ours()[0];
         while !waits(child) {
             tokio::task::yield_now().await;
@@ -273,7 +274,7 @@ async fn a_child_whose_script_never_comes_is_ended() {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::Signal::SIGKILL).unwrap();
     has_gone(child).await;
     let script = Script { language: SL, code: "result = 1".to_owned() };
-    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script };
+    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
     assert_eq!(prepared.run(request).await.unwrap().result, Ok(json!(1)), "another one takes its place");
     // Nor is one that was made ready for another language.
     let (prepared, child) = ready(JS).await;
@@ -287,9 +288,9 @@ async fn a_child_whose_script_never_comes_is_ended() {
 async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
     assert_eq!(ours(), Vec::<i32>::new());
     let script = Script { language: JS, code: "while (true) {}".to_owned() };
-    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script };
+    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
     let gateway = embedded();
-    let mut running = gateway.prepare(JS).run(request);
+    let mut running = gateway.prepare(JS, ScriptLimits::GREATEST).run(request);
     let child = loop {
         let waited = tokio::time::timeout(std::time::Duration::from_millis(5), &mut running).await;
         assert!(waited.is_err(), "it runs for ever");
@@ -338,8 +339,8 @@ async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
 #[tokio::test]
 async fn a_child_that_cannot_be_started_or_says_nonsense_is_told_apart() {
     let script = Script { language: SL, code: String::new() };
-    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script };
-    let run = async |program: &str| Embedded::of(program.into()).prepare(SL).run(request).await;
+    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
+    let run = async |program: &str| Embedded::of(program.into()).prepare(SL, ScriptLimits::GREATEST).run(request).await;
     assert_eq!(run("/nowhere").await, Err(GatewayFailure::Unreachable));
     assert_eq!(run("/bin/echo").await, Err(GatewayFailure::Lost), "it was handed a script and answers no JSON");
 }

@@ -10,6 +10,7 @@ pub mod model_policy;
 pub(super) mod position;
 mod problem;
 mod promise;
+mod published;
 mod rule;
 mod schema;
 mod sovereignty;
@@ -29,12 +30,9 @@ pub use enforcement::{RecordedField, recorded_only};
 pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
 pub use promise::{Reach, unenforced_promises};
+pub(crate) use published::PublishedSchema;
 pub(crate) use schema::{PATTERN_BYTES, linear};
 
-/// Schemas of tools are compiled and held against arguments like those of the kinds against contents.
-pub(crate) mod tool_schema {
-    pub(crate) use super::schema::{compile, problems};
-}
 pub use schema::{parsed as schema_value, schema};
 pub use sovereignty::{SovereigntyProfile, can_be_jurisdiction};
 pub use tool::Tool;
@@ -176,7 +174,7 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     if values_beyond(content, MAX_VALUES) {
         return vec![ContentProblem::new("", "too_many_values", "the content has more than 50 000 values")];
     }
-    let Some(validator) = schema::validator(kind) else {
+    let Some(published) = schema::compiled(kind) else {
         return vec![ContentProblem::new("", "invalid_content", "nothing of this kind can be checked")];
     };
     // The validator would look at every entry of a list that is far too long, and tell of each.
@@ -184,7 +182,7 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     if !crowded.is_empty() {
         return crowded;
     }
-    let mut problems = schema::problems(validator, content);
+    let mut problems = published.problems(content);
     let refused: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
     let mut ruled = rule::problems(kind, content);
     // Readers speak when the content is read. Where it will not be, they are asked here, so that nobody hears of half.

@@ -4,8 +4,10 @@
 //! whether it ran, and the run says so until a person settles it.
 
 mod forbidden;
+mod sandbox;
 
 pub use forbidden::is_forbidden;
+pub use sandbox::{MalformedProfile, SandboxProfile, SandboxRefusal, ScriptLimits};
 
 use super::{
     Outcome, RunError, RunRef, Status, StepRecord,
@@ -87,6 +89,8 @@ pub struct CodeRequest<'s> {
     pub execution_id: ExecutionId,
     /// The script.
     pub script: &'s Script,
+    /// What it may use.
+    pub limits: ScriptLimits,
 }
 
 /// How a script came out.
@@ -194,9 +198,9 @@ pub trait CodeGateway: Send + Sync {
     fn name(&self) -> &'static str;
     /// What becomes of a script that was handed over and is given up on before its end.
     fn when_given_up(&self) -> GivenUp;
-    /// Makes ready for one script of this language, and waits for nothing. Nobody is handed anything yet, and whoever drops
-    /// what comes leaves nothing behind.
-    fn prepare(&self, language: Language) -> Box<dyn PreparedGateway>;
+    /// Makes ready for one script of this language within these limits, and waits for nothing. Nobody is handed anything yet,
+    /// and whoever drops what comes leaves nothing behind.
+    fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway>;
 }
 
 /// What becomes of a script whose gateway nobody listens to any more.
@@ -254,7 +258,7 @@ impl RanScript<'_> {
     /// The end of its run, with what that owes under the decision that let it in.
     #[must_use]
     pub fn close(self, decision: PolicyDecision, outside: Outside<'_>) -> Closed {
-        let Self { request: CodeRequest { execution_id, script }, gateway, came, began, over } = self;
+        let Self { request: CodeRequest { execution_id, script, limits }, gateway, came, began, over } = self;
         let said = |stdout: String| {
             Map::from_iter([
                 ("language".to_owned(), json!(script.language.as_str())),
@@ -293,6 +297,7 @@ impl RanScript<'_> {
                 ("language".to_owned(), json!(script.language.as_str())),
                 ("code_bytes".to_owned(), json!(script.code.len())),
                 ("gateway".to_owned(), json!(gateway)),
+                ("limits".to_owned(), limits.as_json()),
                 ("outcome".to_owned(), json!(outcome.as_str())),
                 ("error_code".to_owned(), json!(failed)),
             ]),

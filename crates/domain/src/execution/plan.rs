@@ -7,6 +7,7 @@ use crate::{
         kind::AssetKind,
     },
     execution::{
+        code::SandboxProfile,
         retrieval::BoundKnowledge,
         routing::{Embedding, Routing},
     },
@@ -66,6 +67,8 @@ pub struct RunPlan {
     pub guardrails: Arc<Guardrails>,
     /// The hooks that it binds.
     pub hooks: Hooks,
+    /// The sandbox profile that it binds: scripts go by it.
+    pub sandbox: Option<SandboxProfile>,
     /// What the release binds, by role.
     pub bound: Vec<BoundAsset>,
     /// What the prompt includes, each version once.

@@ -2,7 +2,10 @@
 
 use super::{Action, texts};
 use crate::{
-    asset::content::{PATTERN_BYTES, embedded::EmbeddedSchema},
+    asset::content::{
+        PATTERN_BYTES,
+        embedded::{EmbeddedSchema, SchemaRejection},
+    },
     redaction::{Class, Redactor},
 };
 use regex::Regex;
@@ -51,8 +54,20 @@ pub(super) struct Found {
 pub(super) enum Blind {
     /// This server has no such detector.
     Unavailable,
+    /// The value and the detector's schema are too large together to be checked against each other.
+    BudgetExceeded,
     /// The value would take more room masked than there is.
     NoRoom,
+}
+
+impl Blind {
+    /// The code that evidence has for it, where the detector itself could look.
+    pub(super) const fn code(self) -> Option<&'static str> {
+        match self {
+            Self::BudgetExceeded => Some(SchemaRejection::BudgetExceeded.code("")),
+            Self::Unavailable | Self::NoRoom => None,
+        }
+    }
 }
 
 /// The class of personal data of a name: ours, or the name that others have for it.
@@ -126,7 +141,7 @@ impl Detector {
                 Ok(Found { count, classes: Vec::new(), actions: means(count), masked })
             }
             Self::JsonSchema(schema) => {
-                let count = u64::try_from(mismatches(schema, value)).unwrap_or(u64::MAX);
+                let count = u64::from(is_mismatch(schema, value)?);
                 Ok(Found { count, classes: Vec::new(), actions: means(count), masked: None })
             }
             Self::Unavailable { .. } => Err(Blind::Unavailable),
@@ -165,12 +180,16 @@ fn replace(pattern: &Regex, text: &str, room: usize) -> Option<(u64, String)> {
     (without.len() <= room).then_some((count, without))
 }
 
-/// In how many places a value is not what a schema describes. A text is read as JSON first.
-fn mismatches(schema: &EmbeddedSchema, value: &Value) -> usize {
-    match value {
-        Value::String(text) => serde_json::from_str(text).map_or(1, |read| schema.problems(&read).len()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            schema.problems(value).len()
-        }
+/// Whether a value is not what a schema describes. A text is read as JSON first, within the bounds of every JSON that
+/// strangers write.
+fn is_mismatch(schema: &EmbeddedSchema, value: &Value) -> Result<bool, Blind> {
+    let checked = match value {
+        Value::String(text) => schema.check_text(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => schema.check(value),
+    };
+    match checked {
+        Ok(()) => Ok(false),
+        Err(SchemaRejection::Mismatch) => Ok(true),
+        Err(SchemaRejection::BudgetExceeded) => Err(Blind::BudgetExceeded),
     }
 }

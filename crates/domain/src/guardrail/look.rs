@@ -84,7 +84,7 @@ pub struct Finding {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum What {
     Found { count: u64, classes: Vec<(Class, u64)>, action: Action },
-    CouldNotLook { on_error: OnError },
+    CouldNotLook { on_error: OnError, error_code: Option<&'static str> },
 }
 
 impl Finding {
@@ -121,12 +121,13 @@ impl Finding {
                     told.insert("entities".to_owned(), Value::Object(classes.collect()));
                 }
             }
-            What::CouldNotLook { on_error } => {
+            What::CouldNotLook { on_error, error_code } => {
                 let on_error = match on_error {
                     OnError::FailClosed => "fail_closed",
                     OnError::FailOpen => "fail_open",
                 };
                 told.insert("on_error".to_owned(), json!(on_error));
+                told.extend(error_code.map(|code| ("error_code".to_owned(), json!(code))));
             }
         }
         Value::Object(told)
@@ -194,15 +195,17 @@ impl Looked {
             (Ok(found), _) if found.count == 0 => {}
             (Ok(found), effect) => self.take(rail, effect, found),
             (Err(Blind::NoRoom), Effect::Acts) => self.verdict = Verdict::NoRoom,
-            (Err(Blind::Unavailable), Effect::Acts) => {
+            (Err(blind @ (Blind::Unavailable | Blind::BudgetExceeded)), Effect::Acts) => {
                 if rail.on_error == OnError::FailClosed {
                     self.verdict = Verdict::Unavailable;
                 }
-                self.findings.push(Finding::of(rail, What::CouldNotLook { on_error: rail.on_error }));
+                let what = What::CouldNotLook { on_error: rail.on_error, error_code: blind.code() };
+                self.findings.push(Finding::of(rail, what));
             }
             // What only watches stops nothing, also where it cannot.
-            (Err(_), Effect::Watches) => {
-                self.findings.push(Finding::of(rail, What::CouldNotLook { on_error: OnError::FailOpen }));
+            (Err(blind), Effect::Watches) => {
+                let what = What::CouldNotLook { on_error: OnError::FailOpen, error_code: blind.code() };
+                self.findings.push(Finding::of(rail, what));
             }
         }
     }

@@ -7,7 +7,10 @@ use super::{
     AssetReference, MAX_RENDERED, PromptRefusal, PromptTemplate, Variable, VariableKind,
     grammar::{self, Piece},
 };
-use crate::asset::{content::embedded::EmbeddedSchema, kind::AssetKind};
+use crate::asset::{
+    content::embedded::{EmbeddedSchema, SchemaRejection},
+    kind::AssetKind,
+};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -218,15 +221,15 @@ impl ComposedPrompt {
         Ok(written.text)
     }
 
-    /// Whether an answer satisfies the template's `output_schema`, where it has one.
-    #[must_use]
-    pub fn takes(&self, answer: &str) -> bool {
+    /// Checks an answer against the template's `output_schema`, where it has one.
+    ///
+    /// # Errors
+    /// When the answer does not satisfy the schema, or is too large to be checked.
+    pub fn check_answer(&self, answer: &str) -> Result<(), SchemaRejection> {
         match &self.answers {
-            Answers::All => true,
-            Answers::Fitting(schema) => {
-                serde_json::from_str(answer).is_ok_and(|answer: Value| schema.problems(&answer).is_empty())
-            }
-            Answers::None => false,
+            Answers::All => Ok(()),
+            Answers::Fitting(schema) => schema.check_text(answer),
+            Answers::None => Err(SchemaRejection::Mismatch),
         }
     }
 

@@ -1,5 +1,5 @@
 use super::{composition::Body, *};
-use crate::asset::kind::AssetKind;
+use crate::asset::{content::embedded::SchemaRejection, kind::AssetKind};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -138,15 +138,20 @@ fn an_answer_fits_the_schema_or_is_not_taken() {
         }
         PromptTemplate::parse(&content).unwrap().compose(|_| None).unwrap()
     };
+    let mismatch = Err(SchemaRejection::Mismatch);
     let free = composed(None);
-    assert!(free.takes("anything") && free.schema_bytes() == 0);
+    assert!(free.check_answer("anything").is_ok() && free.schema_bytes() == 0);
     let plain = composed(Some(json!({"type": "object", "required": ["a"]})));
-    assert!(plain.takes("{\"a\": 1}") && !plain.takes("{}") && !plain.takes("a"));
+    assert!(plain.check_answer("{\"a\": 1}").is_ok());
+    // A reader that takes the first of two names and one that takes the second would check different answers.
+    for wrong in ["{}", "a", "{\"a\": 1, \"a\": 2}"] {
+        assert_eq!(plain.check_answer(wrong), mismatch, "{wrong}");
+    }
     let matched = composed(Some(json!({"type": "string", "pattern": "^a+$"})));
-    assert!(matched.takes("\"aa\"") && !matched.takes("\"b\""));
+    assert!(matched.check_answer("\"aa\"").is_ok() && matched.check_answer("\"b\"") == mismatch);
     assert!(plain.schema_bytes() > 0 && matched.schema_bytes() > plain.schema_bytes() + (64 << 10));
     // One that does not compile is no reason to take everything.
-    assert!(!composed(Some(json!({"type": "sting"}))).takes("1"));
+    assert!(composed(Some(json!({"type": "sting"}))).check_answer("1") == mismatch);
 }
 
 #[test]

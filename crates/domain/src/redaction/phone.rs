@@ -3,6 +3,7 @@
 
 use super::{
     card,
+    disguise::undisguised,
     place::{Place, SEPARATORS},
 };
 use std::ops::RangeInclusive;
@@ -50,6 +51,7 @@ pub(super) fn is_named(key: &str) -> bool {
 /// Whether a text is nothing but the digits of a number, and signs between them.
 pub(super) fn is_bare(text: &str) -> bool {
     let is_sign = |sign: char| SEPARATORS.contains(&sign) || matches!(sign, '+' | '.' | '/' | '(' | ')');
+    let text = undisguised(text);
     text.len() <= LONGEST_NAMED
         && NAMED.contains(&text.bytes().filter(u8::is_ascii_digit).count())
         && text.chars().all(|sign| sign.is_ascii_digit() || is_sign(sign))

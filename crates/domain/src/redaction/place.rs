@@ -1,7 +1,10 @@
 //! A place in a text where something may begin.
 
-/// Spaces and hyphens that part the digits of one number, those that do not break a line included.
-pub(super) const SEPARATORS: [char; 7] = [' ', '\u{a0}', '\u{202f}', '-', '\u{2010}', '\u{2011}', '\u{2013}'];
+/// Spaces, hyphens and dots that part the digits of one number, those that do not break a line included.
+pub(super) const SEPARATORS: [char; 14] = [
+    ' ', '\u{a0}', '\u{202f}', '-', '\u{2010}', '\u{2011}', '\u{2013}', '.', '\u{b7}', '\u{2022}', '\u{2219}',
+    '\u{22c5}', '\u{30fb}', '\u{ff65}',
+];
 
 /// A place in a text, between two characters.
 #[derive(Clone, Copy, Debug)]

@@ -171,6 +171,44 @@ fn phone_numbers() {
 }
 
 #[test]
+fn sees_through_dots_hidden_characters_and_other_digits() {
+    assert_all(&[
+        ("4111.1111.1111.1111, 4111\u{b7}1111\u{b7}1111\u{b7}1111.", "[card], [card]."),
+        ("4\u{200b}111 1111 1111 11\u{ad}11", "[card]"),
+        ("\u{feff}4111\u{2060}1111\u{200d}1111\u{34f}1111\u{200b}, then", "\u{feff}[card]\u{200b}, then"),
+        ("４１１１１１１１１１１１１１１１ 𝟒111𝟙111𝟷111111１ ٤١١١١١١١١١١١١١١١", "[card] [card] [card]"),
+        (
+            "ada\u{ad}@exam\u{200b}ple.com; ａｄａ＠ｅｘａｍｐｌｅ．ｃｏｍ; ada@example。com",
+            "[email]; [email]; [email]",
+        ),
+        ("Ju\u{308}rgen@example.com", "[email]"),
+        ("DE89.3704.0044.0532.0130.00. ＤＥ89\u{200c}370400440532013000", "[iban]. [iban]"),
+        ("１９２．１６８．０．１ 192\u{200d}.168.0.1 2001:db8:\u{ad}:1", "[ip] [ip] [ip]"),
+        (
+            "078.05.1120 078－05－1120 65.929.970.489 ab\u{2022}12\u{2022}34\u{2022}56\u{2022}c",
+            &["[national_id]"; 4].join(" "),
+        ),
+        ("+４９ 30 123\u{2060}4567, ０30 1234567", "[phone], [phone]"),
+        // A hidden character may also part two things.
+        ("x\u{200b}4111111111111111\u{200b}x", "x\u{200b}[card]\u{200b}x"),
+    ]);
+    assert_untouched(&[
+        "e\u{301}te\u{301} 👍🏽 ❤\u{fe0f} १२",
+        "3.14159265358979",
+        "0.4111.1111.1111.1111",
+        "x\u{ad}y 1.2\u{200b}.3",
+    ]);
+    let mut value = json!({ "ｐｈｏｎｅ": "４９３０1234567", "a\u{200b}@b.com": "٠" });
+    let found = Redactor::default().redact(&mut value);
+    assert_eq!(value, json!({ "ｐｈｏｎｅ": "[phone]", "[email]": "٠" }));
+    assert_eq!(serde_json::to_value(&found).unwrap(), json!({ "email": 1, "phone": 1 }));
+    let spared = Redactor::default()
+        .sparing(&[Class::Card, Class::Email])
+        .redact_text("4111111111111111 ４111111111111111 a＠b.com a@b.com");
+    assert_eq!((spared.text.contains('['), spared.found.of(Class::Card), spared.found.of(Class::Email)), (false, 2, 2));
+}
+
+#[test]
 fn what_is_found_is_counted_and_not_told() {
     let redaction = Redactor::default().redact_text("a@b.com, c@d.com, 10.0.0.1, 078-05-1120");
     assert_eq!(redaction.text, "[email], [email], [ip], [national_id]");
@@ -242,6 +280,11 @@ fn piece() -> impl Strategy<Value = String> {
         "dead:beef",
         "65929970489",
         "00",
+        "\u{200b}",
+        "\u{ad}",
+        "４１１１",
+        "1111.1111.1111",
+        "＠b．com",
     ];
     prop_oneof![
         4 => proptest::sample::select(known.to_vec()).prop_map(str::to_owned),
@@ -363,6 +406,11 @@ fn no_form_looks_far() {
         "\u{1f600}",
         "[email]",
         "a@b.com ",
+        "\u{200b}",
+        "4\u{ad}",
+        "４",
+        "4111.1111.",
+        "ａ＠",
     ];
     for unit in hostile {
         within(unit, 1 << 15, Duration::from_secs(10));

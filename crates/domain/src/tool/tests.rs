@@ -8,7 +8,7 @@ fn arguments(value: Value) -> Map<String, Value> {
 #[test]
 fn every_schema_compiles_and_describes_its_tool() {
     for tool in BuiltIn::ALL {
-        assert!(tool.schema().1.is_some(), "{tool:?}");
+        assert!(tool.schema().is_some(), "{tool:?}");
         assert_eq!(BuiltIn::parse(tool.as_str()), Some(tool));
         let described = tool.description();
         assert_eq!(&described.input_schema, tool.input_schema());

@@ -203,6 +203,7 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
         tools: tools(scenario),
         guardrails: guardrails(scenario),
         hooks: hooks(scenario),
+        sandbox: None,
         included: Vec::new(),
         release_id: "r-1".to_owned(),
         workload_id: "w-1".to_owned(),

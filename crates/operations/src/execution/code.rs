@@ -12,7 +12,10 @@ use fairway_domain::{
     access::Caller,
     execution::{
         Outcome, Status,
-        code::{Came, CodeRequest, GatewayFailure, MOST_AT_ONCE, PreparedGateway, RanScript, Script},
+        code::{
+            Came, CodeRequest, GatewayFailure, MOST_AT_ONCE, PreparedGateway, RanScript, SandboxProfile,
+            SandboxRefusal, Script, ScriptLimits,
+        },
         run::{Closed, Outside},
     },
     id::{TenantId, WorkspaceId},
@@ -81,6 +84,15 @@ impl Asks {
     }
 }
 
+/// What a script may use under the sandbox profile that its release binds, or under none.
+pub(super) fn limits_of(profile: Option<&SandboxProfile>, script: &Script) -> Result<ScriptLimits, RunRefusal> {
+    let limits = profile.map_or(Ok(ScriptLimits::GREATEST), |profile| profile.limits(script.language));
+    limits.map_err(|refusal| match refusal {
+        SandboxRefusal::Language => RunRefusal::LanguageNotAllowed,
+        SandboxRefusal::Unavailable => RunRefusal::SandboxUnavailable,
+    })
+}
+
 /// What a run does under its lease.
 pub(super) enum Work {
     /// Takes the steps of its plan.
@@ -92,6 +104,7 @@ pub(super) enum Work {
 /// A script that can be handed over. Nobody was handed it yet: whoever drops it has run nothing.
 pub(super) struct ReadyScript {
     script: Script,
+    limits: ScriptLimits,
     /// Who is going to be handed it, where that is made ready already: of twins one at most is handed anything.
     gateway: Option<Box<dyn PreparedGateway>>,
     /// Its place among those of its tenant, given back when the script is over.
@@ -201,9 +214,9 @@ impl Running {
     /// Hands the script over and waits for what comes of it, unless its run is stopped before.
     pub(super) async fn script(&self, ready: ReadyScript, look: &Notify) -> Closed {
         let services = &self.services;
-        let ReadyScript { script, gateway, _place } = ready;
-        let gateway = gateway.unwrap_or_else(|| services.gateway.prepare(script.language));
-        let request = CodeRequest { execution_id: self.acceptance.execution_id, script: &script };
+        let ReadyScript { script, limits, gateway, _place } = ready;
+        let gateway = gateway.unwrap_or_else(|| services.gateway.prepare(script.language, limits));
+        let request = CodeRequest { execution_id: self.acceptance.execution_id, script: &script, limits };
         let began = services.clock.now();
         let came = tokio::select! {
             in_time = timeout(self.time_left, gateway.run(request)) => {
@@ -228,12 +241,12 @@ impl Services {
     pub(super) fn work(
         &self,
         scope: TenantScope,
-        script: &Script,
+        (script, limits): (&Script, ScriptLimits),
         key: Option<&RequestKey>,
     ) -> Result<Work, RunRefusal> {
         let place = self.scripts.enter(scope.tenant(), key)?;
-        let gateway = (place.shared == Shared::No).then(|| self.gateway.prepare(script.language));
-        Ok(Work::Script(ReadyScript { script: script.clone(), gateway, _place: place }))
+        let gateway = (place.shared == Shared::No).then(|| self.gateway.prepare(script.language, limits));
+        Ok(Work::Script(ReadyScript { script: script.clone(), limits, gateway, _place: place }))
     }
 }
 

@@ -10,6 +10,7 @@ use fairway_domain::{
     },
     evidence::{Chain, Snapshot, SnapshotDigest},
     execution::{
+        code::SandboxProfile,
         plan::{BoundAsset, BoundServer, BoundTool, RunPlan, Source},
         retrieval::BoundKnowledge,
         routing::{Embedding, Routing},
@@ -133,7 +134,7 @@ impl Services {
         let (mut bound, mut included, mut knowledge) = (Vec::new(), Vec::new(), Vec::new());
         let mut memories = Vec::new();
         let mut tools = Vec::new();
-        let (mut guardrails, mut hooks) = (Guardrails::default(), Vec::new());
+        let (mut guardrails, mut hooks, mut sandbox) = (Guardrails::default(), Vec::new(), None);
         let (mut text, mut compiled) = (1_024_usize, 0_usize);
         for binding in &release.bindings {
             let runs = matches!(
@@ -149,6 +150,7 @@ impl Services {
                     | AssetKind::ToolDefinition
                     | AssetKind::GuardrailConfig
                     | AssetKind::HookDefinition
+                    | AssetKind::SandboxProfile
             );
             let mut asset = BoundAsset { role: binding.role, slug: binding.asset_slug.to_string(), source: None };
             if !runs {
@@ -178,6 +180,10 @@ impl Services {
             if binding.role == AssetKind::GuardrailConfig {
                 let added = guardrails.add(binding.asset_slug.as_str(), &content);
                 added.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?;
+            }
+            if binding.role == AssetKind::SandboxProfile {
+                let profile = SandboxProfile::parse(&content);
+                sandbox = Some(profile.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?);
             }
             if binding.role == AssetKind::HookDefinition {
                 let (hook, bytes) = self.hook(scope, (release, binding), &content).await?;
@@ -236,6 +242,7 @@ impl Services {
                 tools,
                 guardrails: Arc::new(guardrails),
                 hooks: Hooks::of(hooks),
+                sandbox,
                 bound,
                 included,
                 release_id: release.release_id.to_string(),

@@ -2,7 +2,7 @@
 
 use super::{
     admission,
-    code::{Asks, Work},
+    code::{Asks, Work, limits_of},
     engine::{Came, DECISIONS, Keeping},
     plan::{EntryKey, KeptPlan},
     reception::{Received, Reception},
@@ -285,7 +285,8 @@ impl Services {
                 if let Some(known) = self.known_run(scope, (caller, request), key).await? {
                     return Ok(Some(known));
                 }
-                let work = match self.work(scope, script, key) {
+                let limits = limits_of(plan.plan.sandbox.as_ref(), script);
+                let work = match limits.and_then(|limits| self.work(scope, (script, limits), key)) {
                     Ok(work) => work,
                     Err(refusal) => return self.unless_known(scope, (caller, request), key, refusal).await,
                 };
@@ -452,6 +453,8 @@ const fn may_be_outdated(failure: &Failure) -> bool {
                     | RunRefusal::Retired
                     | RunRefusal::NoActiveRelease
                     | RunRefusal::NothingToRun
+                    | RunRefusal::LanguageNotAllowed
+                    | RunRefusal::SandboxUnavailable
                     | RunRefusal::PrincipalNotBound
             )
     )

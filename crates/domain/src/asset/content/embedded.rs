@@ -2,34 +2,37 @@
 //!
 //! They come from outside, so they are bounded before they are used: nothing is fetched, patterns run in linear time,
 //! and a schema that refers to itself is refused, because its evaluation could not be bounded.
+//!
+//! Values are answered with yes or no alone. The validator's errors are not asked for: it collects all of them before it
+//! gives the first one, each with those of every branch, so a small schema and a small value take gigabytes.
 
-use super::{ContentProblem, schema};
+mod cost;
+
+use super::schema::{self, PATTERN_BYTES};
+use crate::json::{self, JsonRefusal};
+use cost::{Evaluations, Meter, Weight};
 use jsonschema::Validator;
 use serde_json::Value;
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 /// Most schemas in one, every reference counted as often as it is used.
 const MAX_EXPANDED: u64 = 10_000;
-/// Deepest schema, references followed: the compiler and the validator recurse.
-const MAX_DEPTH: usize = 128;
 /// Longest text of a schema, in bytes of JSON.
 const MAX_TEXT: usize = 256 << 10;
 /// Most patterns, every reference counted as often as it is used: compiling one is dear.
 const MAX_PATTERNS: u64 = 50;
-/// Longest pattern, in bytes.
-const MAX_PATTERN: usize = 512;
-
-/// Keywords that would let a schema reach outside itself or rebind its references.
-const REFUSED: [&str; 6] = ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
-
-/// About as much as one value of a schema takes once it is compiled, in bytes.
-const COMPILED_VALUE: u64 = 512;
+/// Most evaluations that a schema asks for of one value. Nested `unevaluatedProperties` multiply them, and compiling takes as
+/// many.
+const MAX_PER_VALUE: u64 = 1_000_000;
+/// Most evaluations of one check: schema nodes times values. A processor does some hundred million in a second.
+const MAX_EVALUATIONS: u64 = 10_000_000;
 
 /// A schema carried in content, compiled within bounds.
 #[derive(Clone, Debug)]
 pub struct EmbeddedSchema {
     validator: Arc<Validator>,
     bytes: u64,
+    check: Evaluations,
 }
 
 /// Why a carried schema is refused.
@@ -66,6 +69,28 @@ impl EmbeddedRefusal {
     }
 }
 
+/// Why a value does not pass a carried schema.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SchemaRejection {
+    /// The value is not what the schema describes.
+    #[error("the value does not satisfy the schema")]
+    Mismatch,
+    /// The value and the schema are too large together to be checked against each other, so nobody knows whether they fit.
+    #[error("the value and its schema are too large to be checked against each other")]
+    BudgetExceeded,
+}
+
+impl SchemaRejection {
+    /// The stable code of the rejection; `mismatch` is what the caller calls a value that does not fit.
+    #[must_use]
+    pub const fn code(self, mismatch: &'static str) -> &'static str {
+        match self {
+            Self::Mismatch => mismatch,
+            Self::BudgetExceeded => "schema_budget_exceeded",
+        }
+    }
+}
+
 impl EmbeddedSchema {
     /// Compiles a schema that came as a value.
     ///
@@ -78,13 +103,12 @@ impl EmbeddedSchema {
         if carried.to_string().len() > MAX_TEXT {
             return Err(EmbeddedRefusal::TooLarge);
         }
-        let mut expansion = Expansion { root: carried, targets: BTreeMap::new() };
-        let whole = expansion.measure(carried, 0)?;
-        if whole.size > MAX_EXPANDED || whole.patterns > MAX_PATTERNS {
+        let whole = Meter::of(carried).measure(carried, 0)?;
+        if whole.size > MAX_EXPANDED || whole.patterns > MAX_PATTERNS || whole.check.nodes > MAX_PER_VALUE {
             return Err(EmbeddedRefusal::TooLarge);
         }
         let validator = schema::compile(carried).map_err(|_| EmbeddedRefusal::Invalid)?;
-        Ok(Self { validator: Arc::new(validator), bytes: whole.compiled_bytes() })
+        Ok(Self { validator: Arc::new(validator), bytes: whole.compiled_bytes(), check: whole.check })
     }
 
     /// How much memory it may take, in bytes: far more than its text.
@@ -93,104 +117,36 @@ impl EmbeddedSchema {
         usize::try_from(self.bytes).unwrap_or(usize::MAX)
     }
 
-    /// Everything in which a value differs from the schema.
-    #[must_use]
-    pub fn problems(&self, value: &Value) -> Vec<ContentProblem> {
-        schema::problems(&self.validator, value)
-    }
-}
-
-/// What a schema becomes when every reference is replaced by what it names.
-#[derive(Clone, Copy)]
-struct Measure {
-    /// How many values it has.
-    size: u64,
-    /// How many patterns.
-    patterns: u64,
-    /// How many values stand inside one another.
-    depth: usize,
-}
-
-impl Measure {
-    const fn compiled_bytes(self) -> u64 {
-        self.size.saturating_mul(COMPILED_VALUE).saturating_add(self.patterns.saturating_mul(schema::PATTERN_BYTES))
-    }
-}
-
-struct Expansion<'s> {
-    root: &'s Value,
-    /// The targets met so far; `None` while one is being measured.
-    targets: BTreeMap<&'s str, Option<Measure>>,
-}
-
-impl<'s> Expansion<'s> {
-    /// Measures a node that stands `above` levels deep, references followed.
-    fn measure(&mut self, node: &'s Value, above: usize) -> Result<Measure, EmbeddedRefusal> {
-        if above >= MAX_DEPTH {
-            return Err(EmbeddedRefusal::TooLarge);
+    /// Checks a value, within ten million evaluations: the nodes of the schema times the values of the value.
+    ///
+    /// # Errors
+    /// When the value does not satisfy the schema, or the check would take more.
+    pub fn check(&self, value: &Value) -> Result<(), SchemaRejection> {
+        if Weight::of(value).evaluations(self.check) > MAX_EVALUATIONS {
+            return Err(SchemaRejection::BudgetExceeded);
         }
-        let mut whole = Measure { size: 1, patterns: patterns(node)?, depth: 1 };
-        let mut add = |part: Measure| {
-            whole.size = whole.size.saturating_add(part.size);
-            whole.patterns = whole.patterns.saturating_add(part.patterns);
-            whole.depth = whole.depth.max(part.depth + 1);
-        };
-        match node {
-            Value::Object(members) => {
-                for (key, member) in members {
-                    // As the name of a property one of these stands before an object and means nothing.
-                    if REFUSED.contains(&key.as_str()) && !member.is_object() {
-                        return Err(EmbeddedRefusal::Outside);
-                    }
-                    add(match (key.as_str(), member) {
-                        ("$ref", Value::String(target)) => self.target(target, above + 1)?,
-                        _ => self.measure(member, above + 1)?,
-                    });
-                }
-            }
-            Value::Array(items) => {
-                for item in items {
-                    add(self.measure(item, above + 1)?);
-                }
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-        }
-        Ok(whole)
+        if self.validator.is_valid(value) { Ok(()) } else { Err(SchemaRejection::Mismatch) }
     }
 
-    fn target(&mut self, reference: &'s str, above: usize) -> Result<Measure, EmbeddedRefusal> {
-        match self.targets.get(reference) {
-            Some(Some(known)) if above + known.depth > MAX_DEPTH => return Err(EmbeddedRefusal::TooLarge),
-            Some(Some(known)) => return Ok(*known),
-            Some(None) => return Err(EmbeddedRefusal::Recursive),
-            None => {}
+    /// Reads a text as JSON, within the bounds of every JSON that strangers write, and checks what it says.
+    ///
+    /// # Errors
+    /// When it is no JSON, does not satisfy the schema, or holds more than is read or checked.
+    pub fn check_text(&self, text: &str) -> Result<(), SchemaRejection> {
+        match json::read(text.as_bytes()) {
+            Ok(value) => self.check(&value),
+            Err(JsonRefusal::Malformed) => Err(SchemaRejection::Mismatch),
+            Err(JsonRefusal::TooLarge) => Err(SchemaRejection::BudgetExceeded),
         }
-        let pointer = reference.strip_prefix('#').ok_or(EmbeddedRefusal::Outside)?;
-        let node = self.root.pointer(pointer).ok_or(EmbeddedRefusal::Outside)?;
-        self.targets.insert(reference, None);
-        let measure = self.measure(node, above)?;
-        self.targets.insert(reference, Some(measure));
-        Ok(measure)
     }
-}
-
-/// How many patterns a schema holds itself.
-fn patterns(node: &Value) -> Result<u64, EmbeddedRefusal> {
-    let one = node.get("pattern").and_then(Value::as_str);
-    let many = node.get("patternProperties").and_then(Value::as_object);
-    let mut count = 0_u64;
-    for pattern in one.into_iter().chain(many.into_iter().flat_map(|many| many.keys().map(String::as_str))) {
-        if pattern.len() > MAX_PATTERN {
-            return Err(EmbeddedRefusal::TooLarge);
-        }
-        count = count.saturating_add(1);
-    }
-    Ok(count)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        cost::{MAX_DEPTH, MAX_PATTERN},
+        *,
+    };
     use serde_json::json;
 
     fn refusal(carried: Value) -> Option<EmbeddedRefusal> {
@@ -206,9 +162,14 @@ mod tests {
             "$defs": {"label": {"enum": ["bug", "question"]}},
         }))
         .unwrap();
-        assert!(schema.problems(&json!({"label": "bug"})).is_empty());
-        assert_eq!(schema.problems(&json!({"label": "x"}))[0].code, "not_one_of");
-        assert_eq!(schema.problems(&json!({}))[0].pointer, "/label");
+        assert_eq!(schema.check(&json!({"label": "bug"})), Ok(()));
+        for other in [json!({"label": "x"}), json!({}), json!([])] {
+            assert_eq!(schema.check(&other), Err(SchemaRejection::Mismatch), "{other}");
+        }
+        assert_eq!(schema.check_text(r#"{"label": "bug"}"#), Ok(()));
+        for other in ["", "bug", r#"{"label": "x"}"#, r#"{"label": "bug", "label": "bug"}"#] {
+            assert_eq!(schema.check_text(other), Err(SchemaRejection::Mismatch), "{other}");
+        }
     }
 
     #[test]
@@ -252,5 +213,67 @@ mod tests {
         assert_eq!(refusal(json!({"patternProperties": named})), Some(EmbeddedRefusal::TooLarge));
         assert_eq!(refusal(json!({"type": "sting"})), Some(EmbeddedRefusal::Invalid));
         assert_eq!(refusal(json!(true)), Some(EmbeddedRefusal::NoObject));
+    }
+
+    /// The issue's schema: nine thousand branches of which each fails for every item.
+    fn failing_branches() -> EmbeddedSchema {
+        EmbeddedSchema::compile(&json!({"items": {"anyOf": vec![json!(false); 9_000]}})).unwrap()
+    }
+
+    #[test]
+    fn a_check_takes_no_more_evaluations_than_its_budget() {
+        let (schema, numbers) = (failing_branches(), |count: usize| json!(vec![1; count]));
+        for (count, expected) in [
+            (0, Ok(())),
+            (100, Err(SchemaRejection::Mismatch)),
+            (1_000, Err(SchemaRejection::Mismatch)),
+            (1_200, Err(SchemaRejection::BudgetExceeded)),
+            (90_000, Err(SchemaRejection::BudgetExceeded)),
+        ] {
+            assert_eq!(schema.check(&numbers(count)), expected, "{count} numbers");
+            assert_eq!(schema.check_text(&numbers(count).to_string()), expected, "{count} numbers in a text");
+        }
+        // More than is read of any text.
+        assert_eq!(schema.check_text(&numbers(200_000).to_string()), Err(SchemaRejection::BudgetExceeded));
+    }
+
+    #[test]
+    fn long_texts_count_for_lengths_and_patterns() {
+        let lengths = EmbeddedSchema::compile(&json!({"allOf": vec![json!({"minLength": 2}); 3_000]})).unwrap();
+        let patterns = EmbeddedSchema::compile(&json!({"allOf": vec![json!({"pattern": "x$"}); 40]})).unwrap();
+        for schema in [lengths, patterns] {
+            assert_eq!(schema.check(&json!("x".repeat(10 << 10))), Ok(()));
+            assert_eq!(schema.check(&json!("x".repeat(1 << 20))), Err(SchemaRejection::BudgetExceeded));
+            assert_eq!(schema.check(&json!({"x".repeat(1 << 20): 1})), Err(SchemaRejection::BudgetExceeded));
+        }
+    }
+
+    /// Each level evaluates what is below it twice and more, so thirty levels would not end: neither compiling nor checking.
+    #[test]
+    fn nested_unevaluated_keywords_multiply_the_cost() {
+        let nested = |levels: usize, keyword: &str, branch: &str| {
+            (0..levels).fold(json!({"type": ["object", "array"]}), |inner, _| json!({branch: [inner], keyword: false}))
+        };
+        for keyword in ["unevaluatedProperties", "unevaluatedItems"] {
+            for branch in ["anyOf", "allOf", "oneOf"] {
+                let schema = EmbeddedSchema::compile(&nested(6, keyword, branch)).unwrap();
+                assert_eq!(schema.check(&json!({})), Ok(()), "{keyword} around {branch}");
+                assert_eq!(
+                    refusal(nested(30, keyword, branch)),
+                    Some(EmbeddedRefusal::TooLarge),
+                    "{keyword}, {branch}"
+                );
+            }
+        }
+        let mut chain = json!({"d0": {"type": "object"}});
+        for level in 1..30 {
+            let below = json!({"$ref": format!("#/$defs/d{}", level - 1)});
+            chain[format!("d{level}")] = json!({"dependentSchemas": {"a": below}, "unevaluatedProperties": false});
+        }
+        assert_eq!(refusal(json!({"$ref": "#/$defs/d29", "$defs": chain})), Some(EmbeddedRefusal::TooLarge));
+        // Members and items are other values: nothing multiplies there.
+        let below =
+            (0..20).fold(json!({}), |inner, _| json!({"properties": {"a": inner}, "unevaluatedProperties": false}));
+        assert_eq!(refusal(below), None);
     }
 }

@@ -23,7 +23,7 @@ pub enum Reach {
 
 /// JSON pointers of the fields that promise to fail closed and are only recorded, in their order.
 ///
-/// Runs go by the guardrails and hooks that are bound. One that stands behind a reference, of a harness or an agent, looks
+/// Runs go by the guardrails, hooks and sandbox profiles that are bound. One that stands behind a reference, of a harness or an agent, looks
 /// just as strict, and nothing in it is enforced whatever its marks say. With servers of tools it is the other way round: runs
 /// go by those that a bound tool means.
 #[must_use]
@@ -31,7 +31,9 @@ pub fn unenforced_promises(kind: AssetKind, content: &Value, reach: Reach) -> Ve
     let mut found = BTreeSet::new();
     let is_passed_over = match reach {
         Reach::Bound => kind == AssetKind::McpServer,
-        Reach::Meant => matches!(kind, AssetKind::GuardrailConfig | AssetKind::HookDefinition),
+        Reach::Meant => {
+            matches!(kind, AssetKind::GuardrailConfig | AssetKind::HookDefinition | AssetKind::SandboxProfile)
+        }
     };
     let mut recorded: Option<String> = is_passed_over.then(String::new);
     if let Some(root) = schema::parsed(kind) {

@@ -3,6 +3,7 @@
 use super::{
     ContentProblem,
     position::{self, Descend, member_pointer},
+    published::PublishedSchema,
 };
 use crate::asset::kind::AssetKind;
 use jsonschema::{
@@ -28,12 +29,9 @@ const PATTERN_CACHE: usize = 256 << 10;
 /// Both together.
 pub(crate) const PATTERN_BYTES: u64 = (PATTERN_SIZE + PATTERN_CACHE) as u64;
 
-/// A schema, as a value and compiled.
-type Compiled = (Value, Validator);
-
 /// Each kind's schema is compiled when the first content of the kind is looked at. One that does not compile is left
 /// out, so that its kind refuses everything; a test shows that none is.
-static COMPILED: LazyLock<BTreeMap<AssetKind, OnceLock<Option<Compiled>>>> =
+static COMPILED: LazyLock<BTreeMap<AssetKind, OnceLock<Option<PublishedSchema>>>> =
     LazyLock::new(|| AssetKind::ALL.into_iter().map(|kind| (kind, OnceLock::new())).collect());
 
 /// The JSON Schema (2020-12) of a kind, as published.
@@ -62,23 +60,15 @@ pub const fn schema(kind: AssetKind) -> &'static str {
     }
 }
 
-fn compiled(kind: AssetKind) -> Option<&'static Compiled> {
-    let made = COMPILED.get(&kind)?.get_or_init(|| {
-        let schema: Value = serde_json::from_str(schema(kind)).ok()?;
-        let validator = compile(&schema).ok()?;
-        Some((schema, validator))
-    });
-    made.as_ref()
-}
-
-pub(super) fn validator(kind: AssetKind) -> Option<&'static Validator> {
-    compiled(kind).map(|(_, validator)| validator)
+/// The schema of a kind, compiled.
+pub(super) fn compiled(kind: AssetKind) -> Option<&'static PublishedSchema> {
+    COMPILED.get(&kind)?.get_or_init(|| PublishedSchema::of(schema(kind))).as_ref()
 }
 
 /// The schema of a kind as a value.
 #[must_use]
 pub fn parsed(kind: AssetKind) -> Option<&'static Value> {
-    compiled(kind).map(|(schema, _)| schema)
+    compiled(kind).map(PublishedSchema::value)
 }
 
 /// Whether a text is a regular expression that takes linear time and bounded memory.
@@ -122,14 +112,10 @@ pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     found
 }
 
-/// Everything in which `content` differs from the schema, in the order of the schema, at most a hundred things.
-pub(crate) fn problems(validator: &Validator, content: &Value) -> Vec<ContentProblem> {
-    validator.iter_errors(content).flat_map(|error| stated(&error)).take(MAX_PROBLEMS).collect()
-}
-
-/// One verdict in our words: the validator's own messages repeat values of the content.
-fn stated(error: &ValidationError<'_>) -> Vec<ContentProblem> {
-    let pointer = error.instance_path().to_string();
+/// One error of the validator in our words, about a value inside the one at `above`: the validator's own messages repeat
+/// values of the content.
+pub(super) fn stated(error: &ValidationError<'_>, above: &str) -> Vec<ContentProblem> {
+    let pointer = format!("{above}{}", error.instance_path());
     let member = |name: &str| member_pointer(&pointer, name);
     if let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() {
         let unknown = |name: &String| ContentProblem::new(member(name), "unknown_field", "there is no such field here");

@@ -1,6 +1,10 @@
 //! Tools: what a model may call, what it may say to them, and what stands behind them.
 
-use super::{ContentProblem, embedded::EmbeddedSchema, mcp_server::ToolPin};
+use super::{
+    ContentProblem,
+    embedded::{EmbeddedSchema, SchemaRejection},
+    mcp_server::ToolPin,
+};
 use crate::{
     execution::outward::{LONGEST, Method},
     secret::SecretRef,
@@ -161,16 +165,20 @@ impl Tool {
         })
     }
 
-    /// Whether its arguments may be these.
-    #[must_use]
-    pub fn takes(&self, arguments: &Value) -> bool {
-        self.input.problems(arguments).is_empty()
+    /// Checks arguments against its `input_schema`.
+    ///
+    /// # Errors
+    /// When it does not take them, or they are too large to be checked.
+    pub fn check_arguments(&self, arguments: &Value) -> Result<(), SchemaRejection> {
+        self.input.check(arguments)
     }
 
-    /// Whether its result may be this.
-    #[must_use]
-    pub fn gives(&self, result: &Value) -> bool {
-        self.output.as_ref().is_none_or(|schema| schema.problems(result).is_empty())
+    /// Checks a result against its `output_schema`, where it has one.
+    ///
+    /// # Errors
+    /// When it does not give such a result, or that is too large to be checked.
+    pub fn check_result(&self, result: &Value) -> Result<(), SchemaRejection> {
+        self.output.as_ref().map_or(Ok(()), |schema| schema.check(result))
     }
 
     /// Whether a person must agree before it is called. Nobody can be asked while a run waits, so it is then not called.
@@ -234,8 +242,12 @@ mod tests {
     #[test]
     fn arguments_and_results_are_held_against_their_schemas() {
         let tool = tool(&json!({"output_schema": {"type": "string"}}));
-        assert!(tool.takes(&json!({"city": "Bonn"})) && !tool.takes(&json!({})) && !tool.takes(&json!("Bonn")));
-        assert!(tool.gives(&json!("sunny")) && !tool.gives(&json!(1)));
+        assert_eq!(tool.check_arguments(&json!({"city": "Bonn"})), Ok(()));
+        for wrong in [json!({}), json!("Bonn")] {
+            assert_eq!(tool.check_arguments(&wrong), Err(SchemaRejection::Mismatch), "{wrong}");
+        }
+        assert_eq!(tool.check_result(&json!("sunny")), Ok(()));
+        assert_eq!(tool.check_result(&json!(1)), Err(SchemaRejection::Mismatch));
         assert_eq!(tool.description, "Weather");
     }
 

@@ -32,6 +32,10 @@ use std::collections::VecDeque;
 const DEFAULT_TURNS: u64 = 10;
 /// Most calls that one answer may want.
 const CALLS: usize = 16;
+/// What a model is told of arguments that its tool does not take.
+const ARGUMENTS_INVALID: &str = "tool_arguments_invalid";
+/// What a model is told of a result that is not what its tool gives.
+const RESULT_INVALID: &str = "tool_result_invalid";
 
 /// An agent at work.
 pub(super) struct Agent<'a> {
@@ -213,8 +217,8 @@ impl<'a> Run<'a> {
         under_way.arguments.clone_from(&arguments);
         let (Some(bound), Value::Object(said)) = (under_way.tool, arguments) else { return Turn::Ended };
         // Whoever changed them may have changed them for the worse.
-        if !bound.tool.takes(&under_way.arguments) {
-            return self.tool_refused(walking, "tool_arguments_invalid");
+        if let Err(rejection) = bound.tool.check_arguments(&under_way.arguments) {
+            return self.tool_refused(walking, rejection.code(ARGUMENTS_INVALID));
         }
         match &bound.tool.binding {
             ToolBinding::Http(http) => {
@@ -280,19 +284,23 @@ impl<'a> Run<'a> {
 
     /// Goes on with a result, if it may be one.
     pub(super) fn tool_answered(&mut self, walking: Walking<'a>, given: Value) -> Turn {
-        let fits = self.under_way().and_then(|call| call.tool).is_some_and(|bound| bound.tool.gives(&given));
-        if fits {
-            self.pass_with(given, Then::ToolGave(walking))
-        } else {
-            self.tool_refused(walking, "tool_result_invalid")
+        match self.check_result(&given) {
+            Ok(()) => self.pass_with(given, Then::ToolGave(walking)),
+            Err(code) => self.tool_refused(walking, code),
         }
     }
 
     /// Goes on with what guardrails and hooks left of what a tool gave.
     pub(super) fn tool_gave(&mut self, walking: Walking<'a>, given: Value) -> Turn {
         // Whoever changed it may have changed it for the worse.
-        let fits = self.under_way().and_then(|call| call.tool).is_some_and(|bound| bound.tool.gives(&given));
-        self.tool_told(walking, if fits { Ok(given) } else { Err("tool_result_invalid") })
+        let checked = self.check_result(&given);
+        self.tool_told(walking, checked.map(|()| given))
+    }
+
+    /// Checks a result against what the tool under way may give; the error is the code that the model is told.
+    fn check_result(&self, given: &Value) -> Result<(), &'static str> {
+        let tool = self.under_way().and_then(|call| call.tool).ok_or(RESULT_INVALID)?;
+        tool.tool.check_result(given).map_err(|rejection| rejection.code(RESULT_INVALID))
     }
 
     /// Goes on without a result.
@@ -397,8 +405,8 @@ fn refusal(tool: Option<&BoundTool>, arguments: Option<&Map<String, Value>>) -> 
     if tool.tool.needs_approval() {
         return Some("tool_needs_approval");
     }
-    let takes = tool.tool.takes(&Value::Object(arguments.clone()));
-    (!takes).then_some("tool_arguments_invalid")
+    let checked = tool.tool.check_arguments(&Value::Object(arguments.clone()));
+    checked.err().map(|rejection| rejection.code(ARGUMENTS_INVALID))
 }
 
 fn http_call(http: &HttpBinding, said: Map<String, Value>, call_id: String, time: std::time::Duration) -> OutwardCall {

@@ -2,7 +2,7 @@
 
 use super::{Known, Reached, Run, StepFailure, retrieve::as_message, scope::WithPrompt, span};
 use crate::{
-    asset::{kind::AssetKind, ports::ArtifactPath},
+    asset::{content::embedded::SchemaRejection, kind::AssetKind, ports::ArtifactPath},
     evidence::EvidenceArtifact,
     execution::{
         Payload,
@@ -191,9 +191,12 @@ impl<'a> Run<'a> {
         // before it has called its tools.
         let bound = self.subject.plan.prompt.as_ref().filter(|_| asks_for_bound_prompt(step.inputs.get("prompt")));
         let is_last = completion.tool_calls.is_empty();
-        if is_last && bound.is_some_and(|prompt| !prompt.takes(&completion.text)) {
-            let message = "the answer does not satisfy the prompt's schema";
-            return Err(StepFailure::of("output_schema_mismatch", message));
+        if is_last && let Some(rejection) = bound.and_then(|prompt| prompt.check_answer(&completion.text).err()) {
+            let message = match rejection {
+                SchemaRejection::Mismatch => "the answer does not satisfy the prompt's schema",
+                SchemaRejection::BudgetExceeded => "the answer is too large to be checked against the prompt's schema",
+            };
+            return Err(StepFailure::of(rejection.code("output_schema_mismatch"), message));
         }
         // What a provider says is as long as the provider likes.
         let (answer, metadata) = (Value::String(completion.text), Value::Object(completion.metadata));

@@ -258,7 +258,7 @@ fn judge(turn: &mut OfferedTurn, allowed: bool, outside: Outside<'_>) -> Verdict
 
 /// A text without personal data. What is JSON is looked through as such: there a key may say what a value is.
 fn masked(text: &str, redactor: &Redactor) -> Redaction {
-    match serde_json::from_str::<Value>(text) {
+    match crate::json::read(text.as_bytes()) {
         Ok(mut value @ (Value::Object(_) | Value::Array(_))) => {
             let found = redactor.redact(&mut value);
             Redaction { text: value.to_string(), found }

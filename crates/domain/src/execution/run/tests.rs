@@ -97,6 +97,7 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
         tools: Vec::new(),
         guardrails: Arc::default(),
         hooks: Hooks::default(),
+        sandbox: None,
         included: vec![source("manners@v3", &json!({}))],
         release_id: "r".to_owned(),
         workload_id: "w".to_owned(),

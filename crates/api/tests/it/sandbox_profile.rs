@@ -1,0 +1,118 @@
+//! Scripts under a `sandbox_profile` that their release binds.
+
+use crate::{guardrail::documents, stage::WORKSPACE};
+use fairway_domain::execution::code::{
+    CodeGateway, CodeRequest, CodeResult, Language, Script, ScriptFailure, ScriptLimits,
+};
+use fairway_sandbox::Embedded;
+use fairway_testkit::{StubGateway, TestApp, app::Answer};
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+use uuid::Uuid;
+
+fn embedded() -> Embedded {
+    Embedded::of(env!("CARGO_BIN_EXE_fairway-server").into())
+}
+
+/// A server whose workload is bound to a profile with these changes.
+async fn bound(gateway: Arc<dyn CodeGateway>, changes: Value) -> TestApp {
+    let app = TestApp::builder().gateway(gateway).start().await;
+    let given = app.given();
+    let mut profile = json!({ "runtime": "process", "limits": {}, "network": { "mode": "none" } });
+    profile.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    let versions = vec![
+        given.prompt("prompt").await,
+        given.policy("policy").await,
+        given.model_policy("models").await,
+        given.version("sandbox_profile", "walls", profile).await,
+    ];
+    given.active_with("walled", versions).await;
+    app
+}
+
+async fn run(app: &TestApp, language: &str, code: &str) -> Answer {
+    let body = json!({ "workspace_id": WORKSPACE, "workload_slug": "walled", "environment": "dev",
+        "language": language, "code": code });
+    app.post("/v1/runtime/code", body).await
+}
+
+#[tokio::test]
+async fn a_gateway_is_handed_the_limits_of_the_profile() {
+    let gateway = StubGateway::quiet();
+    let limits = json!({ "wall_ms": 1_500, "cpu_ms": 700, "memory_mb": 16, "output_bytes": 1_000, "pids": 4 });
+    let app = bound(gateway.clone(), json!({ "limits": limits, "languages": ["starlark"] })).await;
+    let answer = run(&app, "starlark", "result = 1").await.expect(200);
+    let lower = ScriptLimits {
+        wall: Duration::from_millis(1_500),
+        cpu: Duration::from_millis(700),
+        memory: 16 << 20,
+        output: 1_000,
+    };
+    assert_eq!(gateway.limits(), [lower]);
+    let evidence = documents(&app, &answer["execution_id"], "code_run").await;
+    assert_eq!(evidence[0]["limits"], lower.as_json());
+    // Without a profile the limits are those of every script.
+    app.active_workload("main").await;
+    let body = json!({ "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev",
+        "language": "javascript", "code": "1" });
+    app.post("/v1/runtime/code", body).await.expect(200);
+    assert_eq!(gateway.limits(), [lower, ScriptLimits::GREATEST]);
+}
+
+#[tokio::test]
+async fn a_language_that_the_profile_does_not_list_is_refused_before_anything_is_written() {
+    let gateway = StubGateway::quiet();
+    let app = bound(gateway.clone(), json!({ "languages": ["python", "javascript"] })).await;
+    run(&app, "starlark", "result = 1").await.refused(422, "language_not_allowed");
+    assert_eq!((gateway.count(), gateway.prepared().0), (0, 0));
+    assert_eq!(app.get("/v1/executions").await.expect(200), json!([]));
+    run(&app, "javascript", "1").await.expect(200);
+    assert_eq!(gateway.count(), 1);
+}
+
+#[tokio::test]
+async fn a_runtime_or_an_image_that_scripts_do_not_get_is_refused() {
+    for changes in [json!({ "runtime": "gvisor" }), json!({ "image": "registry.example.com/python" })] {
+        let gateway = StubGateway::quiet();
+        let app = bound(gateway.clone(), changes).await;
+        run(&app, "starlark", "result = 1").await.refused(409, "sandbox_unavailable");
+        assert_eq!(gateway.count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn scripts_end_at_the_limits_of_their_profile() {
+    for (limits, language, code, expected) in [
+        (json!({ "output_bytes": 20 }), "starlark", "print('more than twenty bytes')", "script_output_too_long"),
+        (json!({ "output_bytes": 20 }), "javascript", "'x'.repeat(30)", "script_output_too_long"),
+        (json!({ "memory_mb": 4 }), "javascript", "new Uint8Array(8 << 20).length", "script_memory"),
+        (json!({ "memory_mb": 4 }), "starlark", "result = len('x' * (48 << 20))", "script_memory"),
+        (json!({ "wall_ms": 100 }), "javascript", "while (true) {}", "script_timeout"),
+    ] {
+        let app = bound(Arc::new(embedded()), json!({ "limits": limits })).await;
+        let failed = run(&app, language, code).await.expect(200);
+        assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!(expected)), "{code}");
+    }
+    // The same scripts stay below the limits of every script.
+    let app = bound(Arc::new(embedded()), json!({})).await;
+    for (language, code) in [("javascript", "new Uint8Array(8 << 20).length"), ("starlark", "result = 'x' * 30")] {
+        let answer = run(&app, language, code).await.expect(200);
+        assert_eq!(answer["status"], "completed", "{answer}");
+    }
+}
+
+/// Two minutes on the clock, and a tenth of a second on the processor.
+#[tokio::test]
+async fn processor_time_ends_a_script_by_itself() {
+    let limits =
+        ScriptLimits { wall: Duration::from_secs(120), cpu: Duration::from_millis(100), ..ScriptLimits::GREATEST };
+    for (language, code) in [
+        (Language::JavaScript, "while (true) {}"),
+        (Language::Starlark, "def f():\n  for x in range(1 << 30):\n    pass\nf()"),
+    ] {
+        let script = Script { language, code: code.to_owned() };
+        let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits };
+        let came = embedded().prepare(language, limits).run(request).await.unwrap();
+        assert_eq!(came, CodeResult { result: Err(ScriptFailure::TimedOut), stdout: String::new() }, "{code}");
+    }
+}

@@ -1,0 +1,177 @@
+//! Schemas that this code base publishes: those of the kinds, and those of its own tools.
+//!
+//! Such a schema is compiled twice: whole, for the verdict, and in parts, for the explanation of a refusal. The validator
+//! collects every error before it gives the first one, a few hundred bytes for each of tens of thousands of values; the
+//! walk over the parts stops at the hundredth.
+
+use super::{
+    ContentProblem,
+    position::member_pointer,
+    schema::{MAX_PROBLEMS, compile, stated},
+};
+use jsonschema::{ValidationError, Validator};
+use serde_json::{Map, Value, json};
+use std::{collections::BTreeMap, sync::OnceLock};
+
+/// Keywords that a part keeps for itself: they judge a value by what it is, or by a few branches that hold no lists.
+const OWN: [&str; 17] = [
+    "type",
+    "enum",
+    "const",
+    "pattern",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "minProperties",
+    "maxProperties",
+    "required",
+    "propertyNames",
+    "anyOf",
+    "oneOf",
+];
+/// Keywords that lead from a part to others, or hold definitions.
+#[cfg(test)]
+const LEADING: [&str; 5] = ["properties", "additionalProperties", "items", "$ref", "$defs"];
+
+/// A published schema.
+pub(crate) struct PublishedSchema {
+    value: Value,
+    validator: Validator,
+    /// Made for the first value that is refused.
+    parts: OnceLock<Option<Parts>>,
+}
+
+impl PublishedSchema {
+    /// Reads and compiles a schema; `None` where it does not compile.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let validator = compile(&value).ok()?;
+        Some(Self { value, validator, parts: OnceLock::new() })
+    }
+
+    /// The schema as published.
+    pub(crate) const fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// Everything in which a value differs from the schema, outermost first, at most a hundred things.
+    pub(crate) fn problems(&self, value: &Value) -> Vec<ContentProblem> {
+        if self.validator.is_valid(value) {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        if let Some(parts) = self.parts.get_or_init(|| Parts::of(&self.value).ok()) {
+            parts.explain(parts.root, value, "", &mut found);
+        }
+        if found.is_empty() {
+            // A test shows that the parts find whatever the whole refuses.
+            found.push(ContentProblem::new("", "schema_violation", "the value does not satisfy the schema"));
+        }
+        found.truncate(MAX_PROBLEMS);
+        found
+    }
+}
+
+/// The parts of a schema, each with what it judges alone.
+struct Parts {
+    parts: Vec<Part>,
+    root: usize,
+}
+
+/// What a schema says of one value; indexes lead to the parts for the values inside.
+struct Part {
+    own: Validator,
+    members: BTreeMap<String, usize>,
+    others: Option<usize>,
+    items: Option<usize>,
+}
+
+impl Parts {
+    fn of(schema: &Value) -> Result<Self, ValidationError<'static>> {
+        let mut builder = Builder { root: schema, parts: Vec::new(), targets: BTreeMap::new() };
+        let root = builder.part(schema)?;
+        Ok(Self { parts: builder.parts, root })
+    }
+
+    fn explain(&self, part: usize, value: &Value, pointer: &str, found: &mut Vec<ContentProblem>) {
+        let Some(part) = self.parts.get(part).filter(|_| found.len() < MAX_PROBLEMS) else { return };
+        found.extend(part.own.iter_errors(value).flat_map(|error| stated(&error, pointer)));
+        match value {
+            Value::Object(members) => {
+                for (name, member) in members {
+                    if let Some(inside) = part.members.get(name).copied().or(part.others) {
+                        self.explain(inside, member, &member_pointer(pointer, name), found);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    let Some(inside) = part.items.filter(|_| found.len() < MAX_PROBLEMS) else { break };
+                    self.explain(inside, item, &format!("{pointer}/{index}"), found);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}
+
+/// Takes a schema apart.
+struct Builder<'s> {
+    root: &'s Value,
+    parts: Vec<Part>,
+    /// The parts of definitions, by the references to them.
+    targets: BTreeMap<&'s str, usize>,
+}
+
+impl<'s> Builder<'s> {
+    fn part(&mut self, schema: &'s Value) -> Result<usize, ValidationError<'static>> {
+        let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return self.written(schema) };
+        if let Some(known) = self.targets.get(reference) {
+            return Ok(*known);
+        }
+        let target = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer)).unwrap_or(schema);
+        let part = self.written(target)?;
+        self.targets.insert(reference, part);
+        Ok(part)
+    }
+
+    fn written(&mut self, schema: &'s Value) -> Result<usize, ValidationError<'static>> {
+        let own = compile(&self.own(schema))?;
+        let mut members = BTreeMap::new();
+        for (name, member) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            members.insert(name.clone(), self.part(member)?);
+        }
+        let mut below = |keyword: &str| {
+            schema.get(keyword).filter(|below| below.is_object()).map(|below| self.part(below)).transpose()
+        };
+        let (others, items) = (below("additionalProperties")?, below("items")?);
+        self.parts.push(Part { own, members, others, items });
+        Ok(self.parts.len() - 1)
+    }
+
+    /// A schema without those of the values inside.
+    fn own(&self, schema: &Value) -> Value {
+        let mut own = Map::new();
+        for keyword in OWN {
+            own.extend(schema.get(keyword).map(|said| (keyword.to_owned(), said.clone())));
+        }
+        if schema.get("additionalProperties") == Some(&Value::Bool(false)) {
+            let names = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+            let names: Map<String, Value> = names.map(|(name, _)| (name.clone(), json!(true))).collect();
+            own.insert("properties".to_owned(), Value::Object(names));
+            own.insert("additionalProperties".to_owned(), json!(false));
+        }
+        // Branches may refer to definitions.
+        if own.contains_key("anyOf") || own.contains_key("oneOf") {
+            own.extend(self.root.get("$defs").map(|definitions| ("$defs".to_owned(), definitions.clone())));
+        }
+        Value::Object(own)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+use super::*;
+use crate::asset::{content::schema, kind::AssetKind};
+use proptest::{prelude::*, sample::Index};
+use std::collections::BTreeSet;
+
+/// What the validator itself says, in our words.
+fn collected(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &'static str)> {
+    let errors = schema.validator.iter_errors(value).flat_map(|error| stated(&error, ""));
+    errors.map(|problem| (problem.pointer, problem.code)).collect()
+}
+
+fn explained(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &'static str)> {
+    schema.problems(value).into_iter().map(|problem| (problem.pointer, problem.code)).collect()
+}
+
+/// A keyword that no part knows would be judged by the whole alone, and its refusals explained by nothing.
+#[test]
+fn every_keyword_of_the_kinds_belongs_to_a_part() {
+    fn look(schema: &Value, path: &str) {
+        let Value::Object(keywords) = schema else { return };
+        for (keyword, said) in keywords {
+            let is_annotation = matches!(keyword.as_str(), "$schema" | "title" | "description" | "default");
+            let is_known = OWN.contains(&keyword.as_str()) || LEADING.contains(&keyword.as_str());
+            assert!(is_annotation || is_known || keyword.starts_with("x-"), "{path}/{keyword}");
+            let is_beside_reference = keywords.contains_key("$ref") && OWN.contains(&keyword.as_str());
+            assert!(!is_beside_reference, "{path}/{keyword} stands beside a reference, which leads to another part");
+            match keyword.as_str() {
+                "properties" | "$defs" => {
+                    said.as_object().unwrap().iter().for_each(|(name, inside)| look(inside, &format!("{path}/{name}")));
+                }
+                "items" | "additionalProperties" | "propertyNames" => look(said, &format!("{path}/{keyword}")),
+                _ => {}
+            }
+            // Its errors are collected, one for each name.
+            assert!(keyword != "propertyNames" || keywords.contains_key("maxProperties"), "{path}/{keyword}");
+        }
+    }
+    for kind in AssetKind::ALL {
+        look(schema::compiled(kind).unwrap().value(), kind.as_str());
+    }
+}
+
+#[test]
+fn problems_stop_at_the_hundredth_however_many_there_are() {
+    let schema = PublishedSchema::of(r#"{"items": {"items": {"type": "string"}}, "type": "array"}"#).unwrap();
+    let all = json!(vec![json!(vec![0; 1_000]); 50]);
+    let problems = schema.problems(&all);
+    assert_eq!(problems.len(), MAX_PROBLEMS);
+    assert_eq!((problems[0].pointer.as_str(), problems[99].pointer.as_str()), ("/0/0", "/0/99"));
+    assert_eq!(problems[0].code, "wrong_type");
+}
+
+/// Contents near those of the examples: a few values replaced, removed and added.
+fn example(kind: AssetKind) -> Value {
+    let path = format!("{}/../../examples/assets/{}.json", env!("CARGO_MANIFEST_DIR"), kind.as_str());
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn pointers(value: &Value, above: String, all: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            members.iter().for_each(|(name, member)| pointers(member, member_pointer(&above, name), all));
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(index, item)| pointers(item, format!("{above}/{index}"), all));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    all.push(above);
+}
+
+fn change(value: &mut Value, place: &Index, what: u8) {
+    let mut all = Vec::new();
+    pointers(value, String::new(), &mut all);
+    let Some(found) = value.pointer_mut(place.get(&all).as_str()) else { return };
+    match (what, &mut *found) {
+        (0, Value::Object(members)) => drop(members.insert("a name that is not there".to_owned(), json!({}))),
+        (1, Value::Object(members)) => {
+            let first = members.keys().next().cloned();
+            first.map(|name| members.remove(&name));
+        }
+        (2, Value::Array(items)) => items.extend(items.first().cloned()),
+        (3, Value::Array(items)) => items.push(json!([{ "x": null }])),
+        (4, _) => *found = json!("\u{1}not a name"),
+        (5, _) => *found = json!(-1.5),
+        (6, _) => *found = json!({}),
+        (7, _) => *found = json!([null, null]),
+        _ => *found = Value::Null,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn the_parts_say_what_the_whole_says(
+        kind in prop::sample::select(AssetKind::ALL.to_vec()),
+        changes in prop::collection::vec((any::<Index>(), 0_u8..9), 0..6),
+    ) {
+        let mut content = example(kind);
+        changes.iter().for_each(|(place, what)| change(&mut content, place, *what));
+        let schema = schema::compiled(kind).unwrap();
+        prop_assert_eq!(explained(schema, &content), collected(schema, &content));
+    }
+}

@@ -1,0 +1,182 @@
+//! What a bound `sandbox_profile` means for scripts: limits below those of every script, the languages that may run, and what
+//! no gateway here provides.
+
+use super::{LONGEST, Language, MEMORY, MOST_OUTPUT};
+use crate::number::optional_whole;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// What one script may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScriptLimits {
+    /// Time from the hand-over to the end.
+    pub wall: Duration,
+    /// Processor time.
+    pub cpu: Duration,
+    /// Memory of the engine, in bytes.
+    pub memory: usize,
+    /// What it says and its result as JSON, together, in bytes.
+    pub output: usize,
+}
+
+impl ScriptLimits {
+    /// The limits of every script: a profile lowers them and never raises them.
+    pub const GREATEST: Self = Self { wall: LONGEST, cpu: LONGEST, memory: MEMORY, output: MOST_OUTPUT };
+
+    /// The limits as evidence shows them.
+    #[must_use]
+    pub fn as_json(&self) -> Value {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        json!({
+            "wall_ms": millis(self.wall),
+            "cpu_ms": millis(self.cpu),
+            "memory_bytes": self.memory,
+            "output_bytes": self.output,
+        })
+    }
+}
+
+/// Why a script does not run under a profile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SandboxRefusal {
+    /// The profile does not list the script's language.
+    #[error("the sandbox profile of the release does not allow this language")]
+    Language,
+    /// The profile asks for a runtime or an image, and scripts run in a process of this server's own program.
+    #[error("the sandbox profile of the release asks for a runtime or an image that scripts do not get here")]
+    Unavailable,
+}
+
+/// A `sandbox_profile` that a release binds, as far as scripts go by it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SandboxProfile {
+    limits: ScriptLimits,
+    /// The languages that may run; `None` where the profile says nothing of them.
+    languages: Option<Vec<String>>,
+    has_process: bool,
+}
+
+/// The content is no sandbox profile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the content is no sandbox profile")]
+pub struct MalformedProfile;
+
+#[derive(Deserialize)]
+struct Content {
+    runtime: String,
+    image: Option<String>,
+    image_digest: Option<String>,
+    languages: Option<Vec<String>>,
+    #[serde(default)]
+    limits: Limits,
+}
+
+#[derive(Default, Deserialize)]
+struct Limits {
+    #[serde(default, deserialize_with = "optional_whole")]
+    cpu_ms: Option<u64>,
+    #[serde(default, deserialize_with = "optional_whole")]
+    memory_mb: Option<u64>,
+    #[serde(default, deserialize_with = "optional_whole")]
+    wall_ms: Option<u64>,
+    #[serde(default, deserialize_with = "optional_whole")]
+    output_bytes: Option<u64>,
+}
+
+impl SandboxProfile {
+    /// Reads content that has passed the checks of its kind.
+    ///
+    /// # Errors
+    /// When the content is no sandbox profile.
+    pub fn parse(content: &Value) -> Result<Self, MalformedProfile> {
+        let content = Content::deserialize(content).map_err(|_| MalformedProfile)?;
+        let greatest = ScriptLimits::GREATEST;
+        let time = |given: Option<u64>, greatest: Duration| given.map_or(greatest, Duration::from_millis).min(greatest);
+        let bytes = |given: Option<u64>, unit: usize, greatest: usize| {
+            let given = given.and_then(|count| usize::try_from(count).ok()?.checked_mul(unit));
+            given.map_or(greatest, |given| given.min(greatest))
+        };
+        Ok(Self {
+            limits: ScriptLimits {
+                wall: time(content.limits.wall_ms, greatest.wall),
+                cpu: time(content.limits.cpu_ms, greatest.cpu),
+                memory: bytes(content.limits.memory_mb, 1 << 20, greatest.memory),
+                output: bytes(content.limits.output_bytes, 1, greatest.output),
+            },
+            languages: content.languages,
+            has_process: content.runtime == "process" && content.image.is_none() && content.image_digest.is_none(),
+        })
+    }
+
+    /// The limits of a script in a language.
+    ///
+    /// # Errors
+    /// When the profile does not allow the language, or asks for what no script gets here.
+    pub fn limits(&self, language: Language) -> Result<ScriptLimits, SandboxRefusal> {
+        if !self.has_process {
+            return Err(SandboxRefusal::Unavailable);
+        }
+        let is_allowed = |allowed: &Vec<String>| allowed.iter().any(|allowed| allowed == language.as_str());
+        if self.languages.as_ref().is_none_or(is_allowed) { Ok(self.limits) } else { Err(SandboxRefusal::Language) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(changes: &Value) -> SandboxProfile {
+        let mut content = json!({ "runtime": "process", "limits": {}, "network": { "mode": "none" } });
+        content.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        SandboxProfile::parse(&content).unwrap()
+    }
+
+    #[test]
+    fn a_profile_lowers_limits_and_never_raises_them() {
+        assert_eq!(profile(&json!({})).limits(Language::Starlark), Ok(ScriptLimits::GREATEST));
+        let limits = json!({ "limits": { "wall_ms": 200, "cpu_ms": 100.0, "memory_mb": 8, "output_bytes": 0 } });
+        let lower = ScriptLimits {
+            wall: Duration::from_millis(200),
+            cpu: Duration::from_millis(100),
+            memory: 8 << 20,
+            output: 0,
+        };
+        assert_eq!(profile(&limits).limits(Language::JavaScript), Ok(lower));
+        let limits = json!({ "limits": { "wall_ms": 86_400_000, "cpu_ms": 3_600_000, "memory_mb": 1_048_576,
+            "output_bytes": 1_073_741_824, "pids": 1, "disk_mb": 0 } });
+        assert_eq!(profile(&limits).limits(Language::JavaScript), Ok(ScriptLimits::GREATEST));
+        assert_eq!(
+            lower.as_json(),
+            json!({ "wall_ms": 200, "cpu_ms": 100, "memory_bytes": 8 << 20, "output_bytes": 0 })
+        );
+    }
+
+    #[test]
+    fn a_profile_refuses_languages_that_it_does_not_list() {
+        for (languages, starlark, javascript) in [
+            (json!(["starlark"]), true, false),
+            (json!(["python", "javascript"]), false, true),
+            (json!([]), false, false),
+        ] {
+            let profile = profile(&json!({ "languages": languages }));
+            for (language, is_allowed) in [(Language::Starlark, starlark), (Language::JavaScript, javascript)] {
+                let expected = if is_allowed { Ok(ScriptLimits::GREATEST) } else { Err(SandboxRefusal::Language) };
+                assert_eq!(profile.limits(language), expected, "{languages}, {language:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_profile_with_another_runtime_or_an_image_runs_no_script() {
+        for changes in [
+            json!({ "runtime": "gvisor" }),
+            json!({ "runtime": "wasm" }),
+            json!({ "image": "a" }),
+            json!({ "image_digest": "sha256:0" }),
+        ] {
+            assert_eq!(profile(&changes).limits(Language::Starlark), Err(SandboxRefusal::Unavailable), "{changes}");
+        }
+        assert!(SandboxProfile::parse(&json!({ "limits": {} })).is_err());
+    }
+}

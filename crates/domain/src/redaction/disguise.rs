@@ -1,0 +1,114 @@
+//! Characters that hide personal data from a reader of bytes, and from no person: zero-width characters and soft hyphens
+//! between digits, digits and signs of full width or of another script, and what combines with the letter in front.
+//!
+//! Forms are looked for in the undisguised text, and what they find is replaced in the text as it is.
+
+use std::{borrow::Cow, ops::Range};
+
+/// The zeros of scripts whose digits people write numbers with; the nine others follow each.
+const ZEROS: [char; 16] = [
+    '\u{660}', '\u{6f0}', '\u{966}', '\u{9e6}', '\u{a66}', '\u{ae6}', '\u{b66}', '\u{be6}', '\u{c66}', '\u{ce6}',
+    '\u{d66}', '\u{e50}', '\u{ed0}', '\u{f20}', '\u{1040}', '\u{17e0}',
+];
+
+/// What a person takes a character for: `None` for one that shows nothing by itself.
+fn seen(character: char) -> Option<char> {
+    if character.is_ascii() {
+        return Some(character);
+    }
+    Some(match character {
+        _ if is_hidden(character) => return None,
+        // The full-width forms stand in the order of ASCII.
+        '\u{ff01}'..='\u{ff5e}' => ascii(u32::from(character) - 0xff01 + 0x21)?,
+        // Mathematical digits: five styles of ten.
+        '\u{1d7ce}'..='\u{1d7ff}' => ascii((u32::from(character) - 0x1d7ce) % 10 + 0x30)?,
+        '\u{2000}'..='\u{200a}' | '\u{205f}' | '\u{3000}' => ' ',
+        '\u{2012}' | '\u{2014}' | '\u{2015}' | '\u{2212}' | '\u{fe58}' | '\u{fe63}' => '-',
+        '\u{2024}' | '\u{3002}' | '\u{fe52}' | '\u{ff61}' => '.',
+        '\u{fe6b}' => '@',
+        _ => digit(character).unwrap_or(character),
+    })
+}
+
+/// Whether a character shows nothing by itself and parts no words.
+const fn is_hidden(character: char) -> bool {
+    matches!(character, '\u{300}'..='\u{36f}' | '\u{20d0}'..='\u{20f0}' | '\u{fe00}'..='\u{fe0f}')
+        || (crate::text::is_hidden(character) && !matches!(character, '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}'))
+}
+
+fn ascii(code: u32) -> Option<char> {
+    char::from_u32(code)
+}
+
+fn digit(character: char) -> Option<char> {
+    let value =
+        ZEROS.iter().find_map(|zero| u32::from(character).checked_sub(u32::from(*zero)).filter(|value| *value < 10))?;
+    char::from_digit(value, 10)
+}
+
+/// A text as a person sees it.
+pub(super) fn undisguised(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() || text.chars().all(|character| seen(character) == Some(character)) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().filter_map(seen).collect())
+}
+
+/// Writes a text anew, with something else in place of what was found in it as it is seen.
+pub(super) struct Rewriting<'t> {
+    text: &'t str,
+    seen: &'t str,
+    /// How far the text is written.
+    at: usize,
+    /// How far that is in what is seen.
+    seen_at: usize,
+    written: String,
+}
+
+impl<'t> Rewriting<'t> {
+    /// Nothing is written yet. Without a disguise both texts are the same one.
+    pub(super) fn of(text: &'t str, seen: &'t str) -> Self {
+        Self { text, seen, at: 0, seen_at: 0, written: String::with_capacity(text.len()) }
+    }
+
+    /// Writes until there, then what stands for the range, or the range as it is. Says whether the range is disguised.
+    pub(super) fn replace(&mut self, range: Range<usize>, with: Option<&str>) -> bool {
+        let begin = self.position(range.start, self.at, self.seen_at, Edge::Begins);
+        let end = self.position(range.end, begin, range.start, Edge::Ends);
+        let was = self.text.get(begin..end).unwrap_or_default();
+        self.written.push_str(self.text.get(self.at..begin).unwrap_or_default());
+        self.written.push_str(with.unwrap_or(was));
+        (self.at, self.seen_at) = (end, range.end);
+        self.seen.get(range).is_some_and(|seen| seen != was)
+    }
+
+    /// All of it.
+    pub(super) fn finish(mut self) -> String {
+        self.written.push_str(self.text.get(self.at..).unwrap_or_default());
+        self.written
+    }
+
+    /// Where the place of what is seen is in the text, counted from a known one.
+    fn position(&self, wanted: usize, mut at: usize, mut seen_at: usize, edge: Edge) -> usize {
+        if self.text.len() == self.seen.len() && self.text.as_ptr() == self.seen.as_ptr() {
+            return wanted;
+        }
+        for character in self.text.get(at..).unwrap_or_default().chars() {
+            let shows = seen(character).map_or(0, char::len_utf8);
+            // What shows nothing belongs to what stands in front of it.
+            if seen_at >= wanted && (edge == Edge::Ends || shows > 0) {
+                break;
+            }
+            at += character.len_utf8();
+            seen_at += shows;
+        }
+        at
+    }
+}
+
+/// Which end of a range is looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Edge {
+    Begins,
+    Ends,
+}

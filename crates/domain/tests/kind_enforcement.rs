@@ -1,0 +1,55 @@
+//! `docs/kind-enforcement.md` says of five kinds what is enforced, recorded and refused; the schemas say the same.
+
+use fairway_domain::asset::{
+    content::{Reach, schema_value, unenforced_promises},
+    kind::AssetKind,
+};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, fs, path::Path};
+
+const KINDS: [AssetKind; 5] = [
+    AssetKind::SandboxProfile,
+    AssetKind::Agent,
+    AssetKind::WorkloadHarness,
+    AssetKind::ConnectorDefinition,
+    AssetKind::EvaluationSuite,
+];
+
+/// The property that a path of names leads to, as in `limits.cpu_ms`.
+fn property<'s>(schema: &'s Value, path: &str) -> &'s Value {
+    path.split('.').fold(schema, |schema, name| &schema["properties"][name])
+}
+
+#[test]
+fn each_table_says_of_each_field_what_its_schema_says() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kind-enforcement.md");
+    let page = fs::read_to_string(page).unwrap();
+    for kind in KINDS {
+        let schema = schema_value(kind).unwrap();
+        let (_, table) = page.split_once(&format!("<!-- kind:{kind} -->")).unwrap_or_else(|| panic!("no {kind}"));
+        let (table, _) = table.split_once("<!-- /kind -->").unwrap();
+        let mut fields = BTreeSet::new();
+        for row in table.lines().filter_map(|row| row.strip_prefix("| `")) {
+            let cells: Vec<&str> = row.split(" | ").collect();
+            let field = cells[0].trim_end_matches('`');
+            let property = property(schema, field);
+            assert_eq!(Some(cells[1]), property["x-enforcement"].as_str(), "{kind}: {field}");
+            // What promises to fail closed and is only recorded blocks production, and the table says so.
+            let is_blocking = cells[1] == "recorded" && property.get("x-fails-closed").is_some();
+            assert!(!is_blocking || row.contains("control_not_enforced"), "{kind}: {field}");
+            fields.insert(field.split('.').next().unwrap().to_owned());
+        }
+        let all: BTreeSet<String> = schema["properties"].as_object().unwrap().keys().cloned().collect();
+        assert_eq!(fields, all, "{kind}");
+    }
+}
+
+/// Scripts go by the profile that a release binds. One behind a reference walls in nothing.
+#[test]
+fn a_sandbox_profile_keeps_its_promise_where_it_is_bound() {
+    for mode in [json!({ "mode": "none" }), json!({ "mode": "allowlist", "hosts": ["a.example.com"] })] {
+        let profile = json!({ "runtime": "process", "limits": {}, "network": mode });
+        assert_eq!(unenforced_promises(AssetKind::SandboxProfile, &profile, Reach::Bound), [""; 0]);
+        assert_eq!(unenforced_promises(AssetKind::SandboxProfile, &profile, Reach::Meant), ["/network/mode"]);
+    }
+}
