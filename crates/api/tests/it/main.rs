@@ -27,6 +27,7 @@ mod contracts;
 mod dispatch;
 mod document;
 mod embed;
+mod embedding;
 mod environment;
 mod errors;
 mod events;
