@@ -51,13 +51,36 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Done<ReembeddingReport>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::ReembedDocuments, id, from).await?;
-        self.once(
+        let done = self.once(
             scope,
             key,
             async || self.reembed(caller, (scope, &asset), most, key).await,
             async |ingest| self.reembedding_report(scope, &asset, ingest.into()).await,
-        )
-        .await
+        );
+        match done.await {
+            // No piece is left, and it was not a request with this key that embedded the last one.
+            Err(Failure::Contended) => Ok(Done::now(self.nothing_to_embed(scope, &asset).await?)),
+            done => done,
+        }
+    }
+
+    /// The report where no piece needs a vector. Contended where one does.
+    async fn nothing_to_embed(&self, scope: TenantScope, asset: &Asset) -> Result<ReembeddingReport, Failure> {
+        let id = asset.asset_id;
+        let base = self.latest_base(scope, asset).await?;
+        let model = self.settings.knowledge.embedding.clone();
+        let seen = self.stores.knowledge.present_revision(scope, id).await?;
+        let needs_vectors = base.retrieval.strategy.needs_vectors();
+        if needs_vectors && !self.stores.knowledge.stale_chunks(scope, id, &model, 1).await?.is_empty() {
+            return Err(Failure::Contended);
+        }
+        Ok(ReembeddingReport {
+            index_revision: seen,
+            embedded_by: model,
+            chunk_count: 0,
+            is_complete: true,
+            warnings: self.index_warnings(scope, (id, seen), &base).await?,
+        })
     }
 
     async fn reembed(
@@ -81,15 +104,8 @@ impl Services {
             Vec::new()
         };
         if stale.is_empty() {
-            let warnings = self.index_warnings(scope, (id, seen), &base).await?;
-            let embedded_by = model;
-            return Ok(ReembeddingReport {
-                index_revision: seen,
-                embedded_by,
-                chunk_count: 0,
-                is_complete: true,
-                warnings,
-            });
+            // A twin of this request may have been faster: then its outcome is the answer.
+            return Err(Failure::Contended);
         }
         let vectors = self.vectors_of(&model, stale).await?;
         let ingest_id: IngestId = self.id();
