@@ -77,7 +77,7 @@ async fn every_keyed_request_has_one_effect() {
         }
         assert_eq!(count(&app, "fact").await, facts, "{}: a conflict leaves no fact", route.id());
     }
-    assert_eq!(keyed, 29, "the document lost keys");
+    assert_eq!(keyed, 30, "the document lost keys");
 }
 
 #[tokio::test]

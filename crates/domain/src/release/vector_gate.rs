@@ -99,7 +99,7 @@ mod tests {
         let standing = |embedding, capped_at| VectorStanding { slug: "handbook".to_owned(), embedding, capped_at };
         assert_eq!(codes(&[]), []);
         let sound = standing(EmbeddingStanding::Searchable, None);
-        assert_eq!(codes(&[sound.clone()]), [("pass", "embedding"), ("pass", "vector_search")]);
+        assert_eq!(codes(std::slice::from_ref(&sound)), [("pass", "embedding"), ("pass", "vector_search")]);
         let model = EmbeddingModel { account: "old".to_owned(), model: "m".to_owned() };
         let gone = standing(EmbeddingStanding::NoAccount(model), Some(20_000));
         let mixed = standing(EmbeddingStanding::Partial, None);
