@@ -19,7 +19,12 @@ use deadpool_postgres::{
     ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, QueueMode, RecyclingMethod, Runtime,
     Timeouts,
 };
-use fairway_domain::store::{CommitError, StoreError};
+use fairway_domain::{
+    id::TenantId,
+    store::{CommitError, StoreError},
+    tenant::TenantScope,
+};
+use fairway_fair_queue::{FairSemaphore, Limits};
 use rustls::{ClientConfig, RootCertStore};
 use std::{str::FromStr, sync::Arc, time::Duration};
 use tokio::{
@@ -51,6 +56,12 @@ const ENTER_INGESTS: &str = "SET ROLE fairway_service; SET statement_timeout = '
     SET jit = off; SET plan_cache_mode = force_custom_plan; SET enable_seqscan = off";
 /// How long an ingest may take.
 const INGEST: Duration = Duration::from_secs(32);
+/// Connections for ingests, opened when they are needed. A tenant uses one at a time: its ingests into one knowledge base
+/// would only wait for each other in the database, and another tenant finds the second one free.
+const INGESTS: Limits = Limits { permits_per_key: 1, ..Limits::of(2) };
+/// How long an ingest waits for its connection. Its texts are read and its vectors paid for by then, so that it waits for
+/// as long as the longest one takes.
+const WAIT_FOR_INGEST: Duration = Duration::from_secs(30);
 
 /// Connections for lists, for each connection for the rest: one for four.
 const POINTS_PER_LIST: usize = 4;
@@ -81,6 +92,7 @@ pub struct Database {
     points: Pool,
     lists: Pool,
     ingests: Pool,
+    ingest_permits: FairSemaphore<TenantId>,
     waiting: Waiting,
     pub(crate) long_lists: LongLists,
     /// Whether vectors are compared by the database; looked up when the first are.
@@ -143,8 +155,8 @@ impl Database {
             long_lists: LongLists::default(),
             has_vectors: Arc::default(),
             lists: pool(&options.url, lists, (ENTER_LISTS, WAIT_FOR_CONNECTION))?,
-            // One, which is opened when it is needed: ingests of one worker wait for each other.
-            ingests: pool(&options.url, 1, (ENTER_INGESTS, INGEST))?,
+            ingests: pool(&options.url, INGESTS.permits, (ENTER_INGESTS, INGEST))?,
+            ingest_permits: FairSemaphore::new(INGESTS),
         })
     }
 
@@ -192,8 +204,15 @@ impl Database {
         self.waiting.during(commit(&self.points, sql, params)).await
     }
 
-    /// The same for a statement that takes long and nobody else waits for.
-    pub(crate) async fn commit_slowly(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
+    /// The same for a statement that takes long and that no other request needs. Tenants take turns.
+    pub(crate) async fn commit_slowly(
+        &self,
+        scope: TenantScope,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, CommitError> {
+        let permit = self.ingest_permits.acquire(scope.tenant(), WAIT_FOR_INGEST).await;
+        let _permit = permit.map_err(|refused| failure::unavailable(Box::new(refused)))?;
         attempt_within(&self.ingests, INGEST, sql, params).await?.map_err(failure::of_commit)
     }
 }

@@ -2,6 +2,7 @@
 
 mod contract;
 mod document;
+mod embedding;
 mod ingest;
 mod meaning;
 mod search;
@@ -15,8 +16,9 @@ use fairway_domain::{
         IndexRevision,
         contract::ContractStanding,
         document::{Document, Ingest, Ingested},
-        ports::{KnowledgeStore, Pin, Within},
-        retrieval::{EmbeddingModel, Found, RetrievedChunk},
+        ports::{KnowledgeStore, Pin, SameDocuments, Within},
+        reembedding::{Reembedded, Reembedding, StaleChunk},
+        retrieval::{EmbeddingModel, Found, IndexEmbedding, RetrievedChunk, VectorCoverage},
         revocation::ContractRevocation,
     },
     search::Words,
@@ -113,13 +115,54 @@ impl KnowledgeStore for Database {
         search::by_words(self, scope, within, words).await
     }
 
-    async fn is_embedded_by(
+    async fn embedding_of(
         &self,
         scope: TenantScope,
-        within: &Within,
+        asset: AssetId,
+        revision: IndexRevision,
+    ) -> Result<IndexEmbedding, StoreError> {
+        embedding::of_revision(self, scope, asset, revision).await
+    }
+
+    async fn same_documents(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        revision: IndexRevision,
+    ) -> Result<SameDocuments, StoreError> {
+        embedding::same_documents(self, scope, asset, revision).await
+    }
+
+    async fn vector_coverage(&self, scope: TenantScope, within: &Within) -> Result<VectorCoverage, StoreError> {
+        meaning::coverage(self, scope, within).await
+    }
+
+    async fn stale_chunks(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
         model: &EmbeddingModel,
-    ) -> Result<bool, StoreError> {
-        search::is_embedded_by(self, scope, within, &model_name(Some(model))).await
+        most: u32,
+    ) -> Result<Vec<StaleChunk>, StoreError> {
+        embedding::stale_chunks(self, scope, asset, model, most).await
+    }
+
+    async fn commit_reembedding(
+        &self,
+        scope: TenantScope,
+        change: &Change<Reembedding>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<IndexRevision, CommitError> {
+        embedding::commit(self, scope, change, key).await
+    }
+
+    async fn find_reembedding(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        id: IngestId,
+    ) -> Result<Option<Reembedded>, StoreError> {
+        embedding::find(self, scope, asset, id).await
     }
 
     async fn by_meaning(&self, scope: TenantScope, within: &Within, vector: &[f32]) -> Result<Found, StoreError> {

@@ -66,6 +66,10 @@ impl Provider for Accounts {
     fn residency(&self, account_slot: &str) -> Option<&str> {
         self.by_slot.get(account_slot)?.residency(account_slot)
     }
+
+    fn has_account(&self, account_slot: &str) -> bool {
+        self.by_slot.contains_key(account_slot)
+    }
 }
 
 #[cfg(test)]
@@ -80,6 +84,7 @@ mod tests {
             let mut call = call("", "Hello.");
             call.route.account_slot = slot.to_owned();
             assert_eq!(accounts.complete(&call, None).await.is_ok(), known, "{slot}");
+            assert_eq!(accounts.has_account(slot), known, "{slot}");
         }
         let mut unknown = call("", "Hello.");
         unknown.route.account_slot = "third".to_owned();

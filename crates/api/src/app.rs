@@ -92,6 +92,7 @@ fn routes(config: &mut impl Mount) {
         .service(memory::erase_session_memory)
         .service(knowledge::list_documents)
         .service(knowledge::add_documents)
+        .service(knowledge::reembed_documents)
         .service(knowledge::revoke_access_contract)
         .service(flow::list_flows)
         .service(flow::create_flow)

@@ -13,10 +13,12 @@ use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     id::AssetId,
     knowledge::{
-        document::{Document, DocumentDraft, DocumentSource, Ingested},
+        document::{Document, DocumentDraft, DocumentSource, Ingested, MAX_CHUNKS},
+        retrieval::IndexWarning,
         revocation::ContractRevocation,
     },
 };
+use fairway_operations::knowledge::{IngestReport, ReembeddingReport};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -82,6 +84,53 @@ pub(crate) struct IngestView {
     #[schema(minimum = 1)]
     index_revision: i64,
     documents: Vec<DocumentView>,
+    /// What there is to know of that revision, such as pieces that searches by vectors leave out.
+    warnings: Vec<IndexWarningView>,
+}
+
+/// Something about the index of a knowledge base.
+#[derive(Serialize, ToSchema)]
+#[schema(as = IndexWarning)]
+pub(crate) struct IndexWarningView {
+    /// `vector_search_capped`, `embedding_mismatch` or `embedding_model_kept`.
+    code: &'static str,
+    message: String,
+}
+
+impl IndexWarningView {
+    fn of(warning: IndexWarning) -> Self {
+        Self { code: warning.code(), message: warning.message() }
+    }
+}
+
+/// Which documents to embed again.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewReembedding {
+    /// Most pieces of this call; 2000 where nothing is said.
+    #[schema(minimum = 1, maximum = 2000)]
+    max_chunks: Option<u32>,
+    /// The knowledge base must be visible from this workspace. Required, here or in the query.
+    workspace_id: Option<Uuid>,
+}
+
+/// Documents that were embedded again.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Reembedding)]
+pub(crate) struct ReembeddingView {
+    asset_id: Uuid,
+    /// The revision of the index that it made; the present one where no piece needed a vector.
+    #[schema(minimum = 0)]
+    index_revision: i64,
+    /// The account and the model that made the vectors.
+    embedding_account: String,
+    embedding_model: String,
+    /// How many pieces got a vector.
+    chunk_count: u32,
+    /// Whether every piece of the revision has a vector of this model; else call again.
+    complete: bool,
+    /// What there is to know of that revision.
+    warnings: Vec<IndexWarningView>,
 }
 
 /// Documents to add.
@@ -193,16 +242,65 @@ pub(crate) async fn add_documents(
         documents.into_iter().enumerate().map(|(position, new)| fields.read(new.draft(position))).collect();
     let (drafts, from) = fields.whole(|| Some((drafts.into_iter().collect::<Option<Vec<_>>>()?, from?)))?;
     let done = api.services.add_documents(&caller, (*asset, from), drafts, key.as_ref()).await?;
-    let (ingested, done) = done.apart();
+    let (IngestReport { ingested, warnings }, done) = done.apart();
     let Ingested { ingest_id, index_revision, documents } = ingested;
     let view = IngestView {
         ingest_id: ingest_id.uuid(),
         asset_id: asset.uuid(),
         index_revision: index_revision.get(),
         documents: documents.into_iter().map(DocumentView::of).collect(),
+        warnings: warnings.into_iter().map(IndexWarningView::of).collect(),
     };
     let location = format!("/v1/assets/{}/documents?workspace_id={from}", *asset);
     Ok(Answer::made(&done, &view, location)?.send())
+}
+
+/// Embeds documents of a knowledge base again: pieces without a vector of the configured embedding model get one, in a new
+/// revision of the index. Earlier revisions keep their vectors. A large knowledge base takes several calls, until `complete`
+/// is true; meanwhile searches read the revision before the first, unless documents are added.
+#[utoipa::path(
+    operation_id = "reembed_documents",
+    tag = "assets",
+    params(("asset_id" = Uuid, Path, description = "The knowledge base"), InWorkspace, KeyParams),
+    request_body = NewReembedding,
+    responses((status = 200, description = "How far it came", body = ReembeddingView), WriteRefusals)
+)]
+#[post("/v1/assets/{asset_id}/documents/reembed")]
+pub(crate) async fn reembed_documents(
+    api: web::Data<Api>,
+    caller: Identified,
+    asset: PathId<AssetId>,
+    query: Query<InWorkspace>,
+    keyed: Keyed,
+    body: Body<NewReembedding>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let NewReembedding { max_chunks, workspace_id } = body.into_inner();
+    let mut fields = Fields::default();
+    let from = fields.read(query.required(workspace_id));
+    let most = fields.read(bounded_chunks(max_chunks));
+    let (from, most) = fields.whole(|| Some((from?, most?)))?;
+    let done = api.services.reembed_documents(&caller, (*asset, from), most, key.as_ref()).await?;
+    let (report, done) = done.apart();
+    let ReembeddingReport { index_revision, embedded_by, chunk_count, is_complete, warnings } = report;
+    let view = ReembeddingView {
+        asset_id: asset.uuid(),
+        index_revision: index_revision.get(),
+        embedding_account: embedded_by.account,
+        embedding_model: embedded_by.model,
+        chunk_count,
+        complete: is_complete,
+        warnings: warnings.into_iter().map(IndexWarningView::of).collect(),
+    };
+    Ok(Answer::once(&done, &view, StatusCode::OK)?.send())
+}
+
+fn bounded_chunks(most: Option<u32>) -> Result<Option<u32>, FieldProblem> {
+    let fits = |most: u32| most >= 1 && usize::try_from(most).is_ok_and(|most| most <= MAX_CHUNKS);
+    if most.is_none_or(fits) {
+        return Ok(most);
+    }
+    Err(FieldProblem::new("max_chunks", "out_of_bounds", "1 to 2000 pieces are embedded at once"))
 }
 
 /// A knowledge base's documents, newest first, those that others took the place of among them.

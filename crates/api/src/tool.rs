@@ -94,7 +94,8 @@ struct Found {
     citation_required: bool,
     index_revision: i64,
     strategy: &'static str,
-    /// Whether pieces that might fit were not ranked, because too many hold the query's words.
+    /// Whether pieces that might fit were not ranked: too many hold the query's words, or there are more than a search by
+    /// vectors compares.
     capped: bool,
     retrieved_at: String,
     chunks: Vec<Chunk>,

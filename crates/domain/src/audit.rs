@@ -93,6 +93,8 @@ fact_kinds! {
     IntegrityMismatch = "asset_version.integrity_mismatch",
     /// Documents were added to a knowledge base.
     DocumentsAdded = "knowledge.documents_added",
+    /// Documents of a knowledge base got vectors of another embedding model.
+    DocumentsReembedded = "knowledge.documents_reembedded",
     /// What was remembered of a conversation was erased.
     MemoryErased = "memory.erased",
     /// A model is asked for the meaning of a question to a knowledge base, outside of a run.

@@ -4,6 +4,7 @@ pub mod contract;
 pub mod document;
 pub mod ports;
 pub mod reading;
+pub mod reembedding;
 pub mod retrieval;
 pub mod revocation;
 

@@ -12,6 +12,7 @@ mod refusal;
 pub mod review;
 pub mod rollback;
 pub mod tool;
+pub mod vector_gate;
 
 use crate::{
     access::ActorRef,

@@ -5,35 +5,80 @@
 //! may each take a second (threats: T12, T13).
 
 use crate::Failure;
-use std::{sync::LazyLock, thread::available_parallelism};
-use tokio::sync::Semaphore;
+use fairway_domain::{
+    id::TenantId,
+    store::{StoreError, StoreFault},
+    tenant::TenantScope,
+};
+use fairway_fair_queue::{AcquireError, FairSemaphore, Limits};
+use std::{sync::LazyLock, thread::available_parallelism, time::Duration};
 
 /// As much at once as there are processors: more would not be done sooner, and every thread that computes takes its share
-/// from those that serve. Who comes later waits in line.
-static PROCESSORS: LazyLock<Semaphore> =
-    LazyLock::new(|| Semaphore::new(available_parallelism().map_or(1, usize::from)));
+/// from those that serve. Tenants whose work waits take turns.
+static PROCESSORS: LazyLock<FairSemaphore<TenantId>> =
+    LazyLock::new(|| FairSemaphore::new(Limits::of(available_parallelism().map_or(1, usize::from))));
 
-/// Does some work on another thread.
-pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-    let place = PROCESSORS.acquire().await.map_err(|_| Failure::Corrupt("nothing is done aside any more"))?;
+/// How long work waits for a processor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Deadline {
+    /// Of a request: its caller can come back.
+    Request,
+    /// Of a run that was accepted: it has nowhere to come back to, and a deadline of its own.
+    Run,
+}
+
+impl Deadline {
+    const fn wait(self) -> Duration {
+        match self {
+            Self::Request => Duration::from_secs(10),
+            Self::Run => Duration::from_secs(60),
+        }
+    }
+}
+
+/// Does some work of a tenant on another thread.
+///
+/// # Errors
+/// Unavailable when no processor becomes free for this tenant in time; then nothing was done.
+pub(crate) async fn aside<T: Send + 'static>(
+    (scope, deadline): (TenantScope, Deadline),
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let permit = PROCESSORS.acquire(scope.tenant(), deadline.wait()).await.map_err(busy)?;
     let done = tokio::task::spawn_blocking(move || {
-        // The place is given back when the work is done, not when nobody waits for it any more.
-        let _place = place;
+        // The permit is given back when the work is done, not when nobody waits for it any more.
+        let _permit = permit;
         work()
     });
     done.await.map_err(|_| Failure::Corrupt("work that was done aside did not come to its end"))
 }
 
+/// What a caller is told whose turn did not come: nothing was done, and a later try may succeed.
+pub(crate) fn busy(refused: AcquireError) -> Failure {
+    StoreError { source: Box::new(refused), fault: StoreFault::Unavailable }.into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{sync::mpsc, time::Duration};
+    use std::sync::mpsc;
+    use uuid::Uuid;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn tenant(number: u128) -> TenantScope {
+        TenantScope::for_relay(Uuid::from_u128(number).into())
+    }
+
+    fn request(number: u128) -> (TenantScope, Deadline) {
+        (tenant(number), Deadline::Request)
+    }
 
     #[tokio::test]
     async fn the_thread_goes_on_meanwhile() {
         let (say, heard) = mpsc::channel();
         // Ends only once the same thread has come to the second half.
-        let work = aside(move || heard.recv_timeout(Duration::from_secs(10)));
+        let work = aside(request(1), move || heard.recv_timeout(LONG));
         let (done, ()) = tokio::join!(work, async { say.send("on").unwrap() });
         assert_eq!(done.unwrap(), Ok("on"));
     }
@@ -41,8 +86,41 @@ mod tests {
     #[tokio::test]
     async fn work_that_breaks_off_is_a_failure_and_gives_its_place_back() {
         for _ in 0..=available_parallelism().map_or(1, usize::from) {
-            let broken: Result<(), _> = aside(|| panic!("canary")).await;
+            let broken: Result<(), _> = aside(request(1), || panic!("canary")).await;
             assert!(broken.is_err());
         }
+    }
+
+    /// Every processor, held by one tenant.
+    async fn all_processors(scope: TenantScope) -> Vec<fairway_fair_queue::Permit<TenantId>> {
+        let mut held = Vec::new();
+        for _ in 0..available_parallelism().map_or(1, usize::from) {
+            held.push(PROCESSORS.acquire(scope.tenant(), LONG).await.unwrap());
+        }
+        held
+    }
+
+    #[tokio::test]
+    async fn a_tenant_with_much_work_delays_another_by_one_turn() {
+        let mut held = all_processors(tenant(1)).await;
+        let (done, mut order) = tokio::sync::mpsc::unbounded_channel();
+        for number in [1, 1, 1, 1, 1, 1, 1, 1, 2] {
+            let done = done.clone();
+            let scope = tenant(number);
+            let before = PROCESSORS.waiting(&scope.tenant());
+            tokio::spawn(aside((scope, Deadline::Run), move || done.send(number).unwrap()));
+            while PROCESSORS.waiting(&scope.tenant()) == before {
+                tokio::task::yield_now().await;
+            }
+        }
+        drop(held.pop());
+        assert_eq!(order.recv().await, Some(2), "the tenant that holds no processor is next");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_waits_for_a_processor_no_longer_than_its_deadline() {
+        let _held = all_processors(tenant(1)).await;
+        let refused = aside(request(2), || ()).await.unwrap_err();
+        let Failure::Store(StoreError { fault: StoreFault::Unavailable, .. }) = refused else { panic!("{refused:?}") };
     }
 }

@@ -137,7 +137,7 @@ impl Services {
             scope,
             key,
             async || {
-                let Judged { prompt, canonical, references } = judged(asset.kind, content).await?;
+                let Judged { prompt, canonical, references } = judged(scope, asset.kind, content).await?;
                 if let Some(prompt) = prompt {
                     self.check_included(caller, &asset, &prompt).await?;
                 }

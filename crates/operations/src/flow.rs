@@ -3,7 +3,7 @@
 use crate::{
     Done, Failure, Services,
     access::{Operation, gate},
-    aside::aside,
+    aside::{Deadline, aside},
     asset::{home_of, is_free},
     once::keyed,
 };
@@ -67,9 +67,9 @@ pub struct FlowVersion {
 }
 
 /// The canonical content of a YAML text, which comes back with it.
-async fn read(text: String) -> Result<(Canonical, String), Failure> {
+async fn read(scope: TenantScope, text: String) -> Result<(Canonical, String), Failure> {
     // However short a text is, its aliases may stand for much.
-    let read = aside(move || {
+    let read = aside((scope, Deadline::Request), move || {
         let content = flow::parse_yaml(&text).map_err(Failure::Flow)?.to_content();
         Ok((Canonical::of(&content)?, text))
     });
@@ -96,7 +96,7 @@ impl Services {
             async || {
                 let FlowDraft { slug, owner_ref, version_label, change_note, content_yaml, workspace_id: _ } = draft;
                 is_free(&slug)?;
-                let (canonical, content_yaml) = read(content_yaml).await?;
+                let (canonical, content_yaml) = read(scope, content_yaml).await?;
                 let (asset_id, id) = (self.id::<AssetId>(), self.id::<AssetVersionId>());
                 let kind = AssetKind::OrchestrationFlow;
                 let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
@@ -135,7 +135,7 @@ impl Services {
             key,
             async || {
                 let FlowVersionDraft { content_yaml, label, change_note } = draft;
-                let (canonical, content_yaml) = read(content_yaml).await?;
+                let (canonical, content_yaml) = read(scope, content_yaml).await?;
                 let version_id: AssetVersionId = self.id();
                 let said = VersionContent { change_note, ..said(canonical, &content_yaml) };
                 let change = asset.add_version(version_id, label, said, &self.stamp(caller))?;
@@ -165,8 +165,9 @@ impl Services {
         from: Option<WorkspaceId>,
         content_yaml: String,
     ) -> Result<Vec<FlowProblem>, Failure> {
-        self.flow_perhaps_from(caller, Operation::ValidateFlow, id, from).await?;
-        aside(move || flow::parse_yaml(&content_yaml).err().unwrap_or_default()).await
+        let (scope, _) = self.flow_perhaps_from(caller, Operation::ValidateFlow, id, from).await?;
+        let validate = move || flow::parse_yaml(&content_yaml).err().unwrap_or_default();
+        aside((scope, Deadline::Request), validate).await
     }
 
     /// A flow with its newest version and the YAML that it was made from.

@@ -20,6 +20,7 @@ use fairway_domain::{
     id::{ExecutionId, WorkspaceId},
     idempotency::RequestKey,
     slug::Slug,
+    tenant::TenantScope,
 };
 use serde_json::{Map, Value, json};
 
@@ -111,7 +112,7 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Draft, Failure> {
         let place = self.place_for(caller, Operation::GenerateDraft, Some(workspace)).await?;
-        gate::enter(caller, Operation::GenerateDraft, &place)?;
+        let scope = gate::enter(caller, Operation::GenerateDraft, &place)?;
         if self.settings.dispatch == Dispatch::Queued {
             return Err(GenerateRefusal::InlineUnavailable.into());
         }
@@ -132,7 +133,7 @@ impl Services {
             | Status::Unknown => return Err(GenerateRefusal::Unavailable(Some(generation_id)).into()),
         }
         let (content, offline) = answered(&run).ok_or(GenerateRefusal::Invalid(generation_id))?;
-        let content = checked(content).await?.ok_or(GenerateRefusal::Invalid(generation_id))?;
+        let content = checked(scope, content).await?.ok_or(GenerateRefusal::Invalid(generation_id))?;
         let mut warnings = content::warnings(AssetKind::PromptTemplate, &content);
         if offline {
             warnings.push(ContentWarning {
@@ -218,8 +219,8 @@ fn answered(run: &Execution) -> Option<(Value, bool)> {
 
 /// The content, if a version could say this: judged from scratch, as if a stranger had sent it. A draft refers to nothing:
 /// what a model names was not chosen by who asked, and would be looked up with its rights.
-async fn checked(content: Value) -> Result<Option<Value>, Failure> {
-    let judgement = match judged(AssetKind::PromptTemplate, content).await {
+async fn checked(scope: TenantScope, content: Value) -> Result<Option<Value>, Failure> {
+    let judgement = match judged(scope, AssetKind::PromptTemplate, content).await {
         Err(Failure::Content(_) | Failure::Canonical(_)) => return Ok(None),
         judgement => judgement?,
     };

@@ -1,13 +1,17 @@
 //! Knowledge bases: documents go in, contracts are asked and ended, and runs retrieve.
 
 mod documents;
+mod embedding;
 mod pin;
 mod query;
+mod reembed;
 mod retrieve;
 mod revocation;
 
+pub use documents::IngestReport;
 pub use pin::ServedRevisions;
 pub use query::KnowledgeQuery;
+pub use reembed::ReembeddingReport;
 pub use retrieve::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest};
 
 use crate::{Failure, Services};
@@ -32,7 +36,7 @@ pub struct KnowledgeSettings {
     pub splitter: Arc<dyn Splitter>,
     /// Fetches texts from addresses.
     pub fetcher: Arc<dyn Fetcher>,
-    /// Who turns texts into vectors.
+    /// Who turns texts into vectors, where a knowledge base has none of another model.
     pub embedding: EmbeddingModel,
 }
 
@@ -44,18 +48,17 @@ struct Vectors {
 }
 
 impl Services {
-    /// By which route texts are turned into vectors: queries go there too.
-    #[must_use]
-    pub fn embedding_route(&self) -> RoutePoint {
-        let EmbeddingModel { account, model } = self.settings.knowledge.embedding.clone();
+    /// By which route a model turns texts into vectors: queries go there too.
+    fn embedding_route(model: &EmbeddingModel) -> RoutePoint {
+        let EmbeddingModel { account, model } = model.clone();
         RoutePoint { route_id: "embedding".to_owned(), provider: account.clone(), model, account_slot: account }
     }
 
-    /// Turns texts into vectors, in their order.
-    async fn vectors(&self, texts: Vec<String>) -> Result<Vectors, ProviderError> {
+    /// Turns texts into vectors of a model, in their order.
+    async fn vectors(&self, model: &EmbeddingModel, texts: Vec<String>) -> Result<Vectors, ProviderError> {
         let mut all = Vectors { vectors: Vec::with_capacity(texts.len()), tokens_in: 0, cost_micros: None };
         for portion in texts.chunks(TEXTS_AT_ONCE) {
-            let call = EmbeddingCall { route: self.embedding_route(), texts: portion.to_vec() };
+            let call = EmbeddingCall { route: Self::embedding_route(model), texts: portion.to_vec() };
             let answer = self.provider.embed(&call).await.map_err(|failure| failure.error)?;
             if answer.vectors.len() != portion.len() {
                 return Err(ProviderError::Malformed);

@@ -8,6 +8,7 @@ mod lanes;
 mod rollback;
 mod standing;
 mod transition;
+mod vector_standing;
 
 pub use active::{ActiveRelease, ActiveReleaseCache};
 pub use advice::advise_forever;

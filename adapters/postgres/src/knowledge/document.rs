@@ -98,9 +98,12 @@ pub(super) async fn present_revision(
 }
 
 pub(super) async fn pins(database: &Database, scope: TenantScope, release: ReleaseId) -> Result<Vec<Pin>, StoreError> {
-    const SQL: &str = "SELECT pin.asset_id, pin.revision AS pinned, coalesce(known.revision, 0) AS present
+    const SQL: &str = "SELECT pin.asset_id, pin.revision AS pinned, coalesce((
+            SELECT added.revision FROM knowledge_ingest AS added
+            WHERE added.tenant_id = pin.tenant_id AND added.asset_id = pin.asset_id AND added.revision > pin.revision
+                AND NOT added.reembeds
+            ORDER BY added.revision DESC LIMIT 1), pin.revision) AS present
         FROM knowledge_pin AS pin
-        LEFT JOIN knowledge_index AS known ON known.tenant_id = pin.tenant_id AND known.asset_id = pin.asset_id
         WHERE pin.tenant_id = $1 AND pin.release_id = $2 ORDER BY pin.asset_id";
     let rows = database.read(SQL, &[&scope.tenant().uuid(), &release.uuid()]).await?;
     rows.iter()

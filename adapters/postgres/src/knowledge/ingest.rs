@@ -147,7 +147,7 @@ pub(super) async fn commit(
         &words,
         &counts,
     ];
-    let rows = database.commit_slowly(SQL, &tail.with(&own)).await?;
+    let rows = database.commit_slowly(scope, SQL, &tail.with(&own)).await?;
     let revision = known("revision", rows.first())?.column::<Option<i64>>("revision")?;
     Ok(IndexRevision::new(known("revision", revision)?))
 }

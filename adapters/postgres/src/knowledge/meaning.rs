@@ -1,5 +1,6 @@
-//! Finding pieces by meaning: exact comparison, without an approximate index, of at most as many pieces as one query may
-//! compare. A retrieval that leaves pieces out says that it was capped.
+//! Finding pieces by meaning: exact comparison, without an approximate index, so that what is found is exact whatever the filters.
+//! Of a revision with more pieces than one query may compare, those that were added first are compared, and the answer says
+//! that it was capped: the same revision always gives the same answer.
 //!
 //! Where the database has the extension `vector`, it compares, and only the best travel; where it has not, the vectors come
 //! here and are compared beside the threads that serve.
@@ -11,16 +12,18 @@ use crate::{
     row::{Columns, known},
 };
 use fairway_domain::{
+    id::TenantId,
     knowledge::{
         document::marks,
         ports::Within,
-        retrieval::{Found, Hit, comparable, likeness},
+        retrieval::{Found, Hit, VectorCoverage, comparable, likeness},
     },
     store::StoreError,
     tenant::TenantScope,
 };
-use std::fmt::Write as _;
-use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
+use fairway_fair_queue::{FairSemaphore, Limits};
+use std::{fmt::Write as _, sync::LazyLock};
+use tokio::task::spawn_blocking;
 use tokio_postgres::Row;
 
 /// Most queries by meaning at the same time: each may hold as many bytes as are compared at most, or a processor of
@@ -31,8 +34,8 @@ const COMPARED: u32 = 100_000;
 /// Most bytes of vectors that PostgreSQL reads for one query.
 const COMPARED_BYTES: usize = 128 << 20;
 
-/// Of this process, because its memory is what is bounded.
-static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
+/// Of this process, because its memory is what is bounded. Tenants take turns.
+static TURNS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::of(AT_ONCE)));
 
 /// Which pieces of a revision are compared.
 struct Candidates<'a> {
@@ -57,7 +60,7 @@ pub(super) async fn by_meaning(
 ) -> Result<Found, StoreError> {
     let candidates = Candidates::of(scope, within);
     // Who finds no turn in time has read nothing.
-    let turn = timeout(ANSWER, TURNS.acquire()).await.map_err(|elapsed| unavailable(Box::new(elapsed)))?;
+    let turn = TURNS.acquire(scope.tenant(), ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
     if has_vectors(database).await? {
         return there(database, &candidates, vector).await;
     }
@@ -92,16 +95,15 @@ async fn there(database: &Database, candidates: &Candidates<'_>, vector: &[f32])
             FROM (
                 SELECT chunk_id, meaning FROM knowledge_chunk
                 WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
-                    AND (until_revision IS NULL OR until_revision > $3) AND meaning IS NOT NULL
+                    AND (until_revision IS NULL OR until_revision > $3) AND embedded_by <> ''
                     AND ($4::text IS NULL OR words @@ $4::text::tsquery)
-                LIMIT $5
+                ORDER BY from_revision, chunk_id LIMIT $5
             ) AS candidate
             OFFSET 0
         ) AS likened
         ORDER BY score DESC, chunk_id LIMIT $7";
     let Candidates { scope, within, filter } = candidates;
-    let room = COMPARED_BYTES / vector.len().saturating_mul(size_of::<f32>()).max(1);
-    let most = u32::try_from(room).map_or(COMPARED, |vectors| vectors.min(COMPARED));
+    let most = comparable_there(vector.len());
     let params: [Param<'_>; 7] = [
         &scope.tenant().uuid(),
         &within.asset.uuid(),
@@ -116,6 +118,43 @@ async fn there(database: &Database, candidates: &Candidates<'_>, vector: &[f32])
     let hits = hits.collect::<Result<Vec<Hit>, StoreError>>()?;
     let compared: i64 = rows.first().map_or(Ok(0), |row| row.column("compared"))?;
     Ok(Found { hits, capped: compared > i64::from(most) })
+}
+
+/// How many vectors of that many parts PostgreSQL compares for one query.
+fn comparable_there(parts: usize) -> u32 {
+    let room = COMPARED_BYTES / parts.saturating_mul(size_of::<f32>()).max(1);
+    u32::try_from(room).map_or(COMPARED, |vectors| vectors.min(COMPARED))
+}
+
+/// How much of what a search could find it compares. A revision of few pieces is counted in no time, and of one with more
+/// pieces than are compared no more than that many.
+pub(super) async fn coverage(
+    database: &Database,
+    scope: TenantScope,
+    within: &Within,
+) -> Result<VectorCoverage, StoreError> {
+    const LENGTH: &str = "SELECT octet_length(embedding) / 4 AS parts FROM knowledge_chunk
+        WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
+            AND (until_revision IS NULL OR until_revision > $3) AND embedded_by <> ''
+        ORDER BY from_revision, chunk_id LIMIT 1";
+    const COUNT: &str = "SELECT count(*) AS pieces FROM (
+            SELECT FROM knowledge_chunk
+            WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
+                AND (until_revision IS NULL OR until_revision > $3) AND embedded_by <> ''
+                AND ($4::text IS NULL OR words @@ $4::text::tsquery)
+            LIMIT $5
+        ) AS candidate";
+    let Candidates { filter, .. } = Candidates::of(scope, within);
+    let (tenant, asset, revision) = (scope.tenant().uuid(), within.asset.uuid(), within.revision.get());
+    let parts = database.read_one(LENGTH, &[&tenant, &asset, &revision]).await?;
+    let parts = parts.map_or(Ok(0), |row| row.column::<i32>("parts"))?;
+    let parts = known("parts", usize::try_from(parts).ok())?;
+    let limit = if has_vectors(database).await? { comparable_there(parts) } else { comparable(parts) };
+    let beyond = i64::from(limit).saturating_add(1);
+    // Planned for these values: without a filter the index alone answers.
+    let rows = database.list(COUNT, &[&tenant, &asset, &revision, &filter, &beyond]).await?;
+    let pieces: i64 = rows.first().map_or(Ok(0), |row| row.column("pieces"))?;
+    Ok(VectorCoverage { limit, is_complete: pieces <= i64::from(limit) })
 }
 
 /// A vector as PostgreSQL reads it.
@@ -133,9 +172,9 @@ fn spelled(vector: &[f32]) -> String {
 async fn fetched(database: &Database, candidates: &Candidates<'_>, most: u32) -> Result<Vec<Row>, StoreError> {
     const SQL: &str = "SELECT chunk_id, embedding FROM knowledge_chunk
         WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
-            AND (until_revision IS NULL OR until_revision > $3) AND embedding IS NOT NULL
+            AND (until_revision IS NULL OR until_revision > $3) AND embedded_by <> ''
             AND ($4::text IS NULL OR words @@ $4::text::tsquery)
-        LIMIT $5";
+        ORDER BY from_revision, chunk_id LIMIT $5";
     let Candidates { scope, within, filter } = candidates;
     let params: [Param<'_>; 5] = [
         &scope.tenant().uuid(),
@@ -158,4 +197,50 @@ fn compare(vector: &[f32], rows: &[Row], most: u32) -> Result<Found, StoreError>
         hits.push(Hit { chunk_id: row.id("chunk_id")?, score: likeness(vector, &other) });
     }
     Ok(Found { hits, capped: rows.len() > most })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::DatabaseOptions;
+    use fairway_domain::knowledge::IndexRevision;
+    use fairway_fair_queue::AcquireError;
+    use serde_json::Map;
+    use std::time::Duration;
+    use uuid::Uuid;
+
+    #[tokio::test]
+    async fn a_tenant_with_many_searches_delays_another_by_one() {
+        const LONG: Duration = Duration::from_secs(600);
+        let tenant = |number| TenantScope::for_relay(Uuid::from_u128(number).into());
+        let (mine, theirs) = (tenant(1), tenant(2));
+        let mut held = Vec::new();
+        for _ in 0..AT_ONCE {
+            held.push(TURNS.acquire(mine.tenant(), LONG).await.unwrap());
+        }
+        for waiting in 1..=8 {
+            tokio::spawn(async move {
+                let _permit = TURNS.acquire(mine.tenant(), LONG).await.unwrap();
+                std::future::pending::<()>().await;
+            });
+            while TURNS.waiting(&mine.tenant()) < waiting {
+                tokio::task::yield_now().await;
+            }
+        }
+        // Nobody answers there: whoever had its turn is refused for that reason.
+        let url = "postgres://nobody@127.0.0.1:1/none".to_owned();
+        let options = DatabaseOptions { url, connections: 1, result_retention: LONG };
+        let database = Database::new(&options).unwrap();
+        let asset = Uuid::from_u128(3).into();
+        let within = Within { asset, revision: IndexRevision::new(1), filters: Map::new(), most: 1 };
+        let freed = async {
+            while TURNS.waiting(&theirs.tenant()) == 0 {
+                tokio::task::yield_now().await;
+            }
+            drop(held.pop());
+        };
+        let (refused, ()) = tokio::join!(by_meaning(&database, theirs, &within, &[1.0]), freed);
+        let refused = refused.unwrap_err();
+        assert!(!refused.source.is::<AcquireError>(), "the tenant that holds no turn is next: {refused:?}");
+    }
 }

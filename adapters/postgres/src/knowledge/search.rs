@@ -102,23 +102,6 @@ async fn looks(database: &Database, scope: TenantScope, within: &Within, words: 
     Ok(Looks::plan(held, total))
 }
 
-pub(super) async fn is_embedded_by(
-    database: &Database,
-    scope: TenantScope,
-    within: &Within,
-    model: &str,
-) -> Result<bool, StoreError> {
-    const SQL: &str = "SELECT NOT EXISTS (
-            SELECT FROM knowledge_chunk WHERE tenant_id = $1 AND asset_id = $2 AND embedded_by < $4
-                AND from_revision <= $3 AND (until_revision IS NULL OR until_revision > $3)
-        ) AND NOT EXISTS (
-            SELECT FROM knowledge_chunk WHERE tenant_id = $1 AND asset_id = $2 AND embedded_by > $4
-                AND from_revision <= $3 AND (until_revision IS NULL OR until_revision > $3)
-        ) AS whole";
-    let params: [Param<'_>; 4] = [&scope.tenant().uuid(), &within.asset.uuid(), &within.revision.get(), &model];
-    database.read_one(SQL, &params).await?.map_or(Ok(false), |row| row.column("whole"))
-}
-
 pub(super) async fn chunks(
     database: &Database,
     scope: TenantScope,

@@ -62,7 +62,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 /// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and
 /// `ExecutionStore::accept` stands six times: for runs of guests and others, let in at once or into the line, or refused,
 /// and for scripts. One that is let in has its fact when it ends; that a script is let in is a fact besides.
-pub(crate) const COMMITS: [Commit; 52] = [
+pub(crate) const COMMITS: [Commit; 53] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -81,6 +81,7 @@ pub(crate) const COMMITS: [Commit; 52] = [
     keyed("AssetStore::commit_version", FactKind::AssetVersionCreated),
     keyed("AssetStore::commit_flow", FactKind::FlowCreated),
     keyed("KnowledgeStore::commit_documents", FactKind::DocumentsAdded),
+    keyed("KnowledgeStore::commit_reembedding", FactKind::DocumentsReembedded),
     keyed("KnowledgeStore::commit_revocation", FactKind::ContractRevoked),
     keyless("MemoryStore::commit_erasure", FactKind::MemoryErased),
     keyed("ShareLinkStore::commit_new", FactKind::ShareLinkCreated),
@@ -177,6 +178,7 @@ impl Commit {
             "AssetStore::commit_version" => version(stage).await,
             "AssetStore::commit_flow" => flow(stage),
             "KnowledgeStore::commit_documents" => knowledge::addition(stage).await,
+            "KnowledgeStore::commit_reembedding" => knowledge::reembedding(stage).await,
             "KnowledgeStore::commit_revocation" => knowledge::revocation(stage).await,
             "ShareLinkStore::commit_new" => share_link::creation(stage).await,
             "ShareLinkStore::commit_revocation" => share_link::revocation(stage).await,

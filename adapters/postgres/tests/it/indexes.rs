@@ -5,7 +5,7 @@
 
 use crate::{
     commits::COMMITS,
-    knowledge::{base, documents, ingest, within},
+    knowledge::{base, documents, ingest, reembedding, within},
     stage::{Stage, acceptance, actor, ending, environment, fresh, open, refused, scope, stamp},
 };
 use fairway_domain::execution::ports::Lapsed;
@@ -28,7 +28,10 @@ use fairway_domain::{
     id::ReleaseId,
     idempotency::{IdempotencyStore, RequestKey},
     knowledge::{
-        IndexRevision, contract::ContractStanding, ports::KnowledgeStore, retrieval::EmbeddingModel,
+        IndexRevision,
+        contract::ContractStanding,
+        ports::{KnowledgeStore, SameDocuments},
+        retrieval::{EmbeddingModel, IndexEmbedding},
         revocation::ContractRevocation,
     },
     release::ports::{ReleaseFilter, ReleaseStore},
@@ -241,7 +244,14 @@ async fn touch_documents(stage: &Stage, store: &Database, release: ReleaseId) {
     let found = store.by_words(scope(), &within(id, 1), &Words::of(["word"])).await.unwrap();
     assert_eq!(store.chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap().len(), 1);
     let model = EmbeddingModel { account: "local".to_owned(), model: "m".to_owned() };
-    assert!(!store.is_embedded_by(scope(), &within(id, 1), &model).await.unwrap());
+    let first = IndexRevision::new(1);
+    assert_eq!(store.embedding_of(scope(), id, first).await.unwrap(), IndexEmbedding::Partial);
+    assert_eq!(store.same_documents(scope(), id, first).await.unwrap(), SameDocuments { first, last: first });
+    assert!(store.vector_coverage(scope(), &within(id, 1)).await.unwrap().is_complete);
+    let stale = store.stale_chunks(scope(), id, &model, 10).await.unwrap();
+    let again = reembedding(&asset, (&stale, &model), first);
+    assert_eq!(store.commit_reembedding(scope(), &again, None).await.unwrap(), IndexRevision::new(2));
+    store.find_reembedding(scope(), id, again.next.ingest_id).await.unwrap().unwrap();
     assert_eq!(store.by_meaning(scope(), &within(id, 1), &[1.0]).await.unwrap().hits, []);
     assert_eq!(store.pins(scope(), release).await.unwrap(), []);
     assert_eq!(store.standings(scope(), &[(id, contract.clone())]).await.unwrap(), [ContractStanding::InForce]);

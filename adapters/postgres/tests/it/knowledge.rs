@@ -17,7 +17,8 @@ use fairway_domain::{
         contract::ContractStanding,
         document::{DocumentId, Ingest, NewChunk, NewDocument},
         ports::{KnowledgeStore, Within},
-        retrieval::{CANDIDATES, EmbeddingModel, Found, direction},
+        reembedding::{NewVector, Reembedding, StaleChunk},
+        retrieval::{CANDIDATES, EmbeddingModel, Found, IndexEmbedding, direction},
         revocation::ContractRevocation,
     },
     search::{Words, counted},
@@ -295,8 +296,9 @@ async fn vectors_are_compared_within_one_model() {
     assert_eq!(said(&stage, asset.asset_id, &nearest).await, ["x", "xy", "y"]);
     assert!(!nearest.capped && (nearest.hits[1].score - 0.5_f64.sqrt()).abs() < 1e-6, "{nearest:?}");
     let whole = async |revision, name| {
-        let at = within(asset.asset_id, revision);
-        stage.store.is_embedded_by(scope(), &at, &model(name)).await.unwrap()
+        let revision = IndexRevision::new(revision);
+        let embedding = stage.store.embedding_of(scope(), asset.asset_id, revision).await.unwrap();
+        embedding == IndexEmbedding::Whole(model(name))
     };
     assert!(whole(1, "m").await && !whole(1, "n").await);
     // One piece without a vector, or with another's, is enough; once it is replaced, all is well.
@@ -307,6 +309,18 @@ async fn vectors_are_compared_within_one_model() {
     let change = Ingest::add(&asset, fresh(), how_of("m"), again, (IndexRevision::new(2), &stamp())).unwrap();
     stage.store.commit_documents(scope(), &change, None).await.unwrap();
     assert!(whole(3, "m").await && !whole(2, "m").await);
+}
+
+/// New vectors for pieces, all in one direction.
+pub(crate) fn reembedding(
+    asset: &Asset,
+    (stale, model): (&[StaleChunk], &EmbeddingModel),
+    seen: IndexRevision,
+) -> Change<Reembedding> {
+    let new = |chunk: &StaleChunk| NewVector { replaces: chunk.chunk_id, chunk_id: fresh(), vector: vec![1.0] };
+    let (chunking, _) = how_of("m");
+    let vectors = stale.iter().map(new).collect();
+    Reembedding::decide(asset, fresh(), (chunking, model.clone()), vectors, (seen, &stamp())).unwrap()
 }
 
 pub(crate) fn how_of(model: &str) -> (Chunking, Option<EmbeddingModel>) {

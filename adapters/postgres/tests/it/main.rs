@@ -21,6 +21,8 @@ mod impact;
 #[cfg(test)]
 mod indexes;
 #[cfg(test)]
+mod ingests;
+#[cfg(test)]
 mod interfaces;
 #[cfg(test)]
 mod knowledge;
@@ -49,5 +51,7 @@ mod run_lists;
 mod stage;
 #[cfg(test)]
 mod together;
+#[cfg(test)]
+mod vector_search;
 #[cfg(test)]
 mod vectors;

@@ -201,6 +201,7 @@ fn told(operation: &str) -> (&'static str, &'static str) {
         "delete_asset_grant" => ("asset_grant.deleted", "asset_grant"),
         "create_asset_version" | "create_flow_version" => ("asset_version.created", "asset_version"),
         "add_documents" => ("knowledge.documents_added", "asset"),
+        "reembed_documents" => ("knowledge.documents_reembedded", "asset"),
         "revoke_access_contract" => ("access_contract.revoked", "asset"),
         "create_flow" => ("flow.created", "asset"),
         "create_workload" => ("workload.created", "workload"),

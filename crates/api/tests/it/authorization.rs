@@ -66,6 +66,7 @@ const TABLE: &[(&str, &str)] = &[
     ("create_asset_grant", "f . + f f f + + + . . ."),
     ("delete_asset_grant", "f . + f f f + + + . . ."),
     ("add_documents", "f . + f f f + + + . . ."),
+    ("reembed_documents", "f . + f f f + + + . . ."),
     ("fetch_documents", "f . f f f f + + + . . ."),
     ("list_documents", "+ . + + + + + + + . . ."),
     ("revoke_access_contract", "f . + f f f + + + . . ."),

@@ -64,6 +64,7 @@ async fn every_keyed_request_has_one_effect() {
                 }
                 "roll_back_release" => other["reason"] = json!("another"),
                 "review_release" | "review_execution" | "settle_execution" => other["note"] = json!("another"),
+                "reembed_documents" => other["max_chunks"] = json!(1),
                 "run_code" => other["code"] = json!("result = 2"),
                 "call_tool" => other["arguments"]["inputs"] = json!({ "ticket": "another" }),
                 "execute_workload" => other["inputs"] = json!({ "ticket": "another" }),
@@ -76,7 +77,7 @@ async fn every_keyed_request_has_one_effect() {
         }
         assert_eq!(count(&app, "fact").await, facts, "{}: a conflict leaves no fact", route.id());
     }
-    assert_eq!(keyed, 29, "the document lost keys");
+    assert_eq!(keyed, 30, "the document lost keys");
 }
 
 #[tokio::test]

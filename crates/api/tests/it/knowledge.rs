@@ -58,6 +58,7 @@ async fn retrieve_as(
         mode: AccessMode::Retrieve,
         query,
         top_k: None,
+        sovereignty: None,
     };
     app.services().retrieve(scope(), &request).await
 }
@@ -124,6 +125,7 @@ async fn documents_go_in_and_are_found() {
         mode: AccessMode::Retrieve,
         query: "holidays",
         top_k: Some(1),
+        sovereignty: None,
     };
     let before = app.services().retrieve(scope(), &request).await.unwrap();
     assert_eq!((names(&before), before.index_revision.get()), (vec!["leave"], 1));
@@ -363,6 +365,7 @@ async fn whoever_the_contract_does_not_name_retrieves_nothing() {
 /// Tells meaning by the words that it knows.
 struct Meanings {
     asked: AtomicUsize,
+    account: &'static str,
 }
 
 #[async_trait]
@@ -384,11 +387,15 @@ impl Provider for Meanings {
     fn residency(&self, _: &str) -> Option<&str> {
         None
     }
+
+    fn has_account(&self, slot: &str) -> bool {
+        slot == self.account
+    }
 }
 
 #[tokio::test]
 async fn meaning_finds_what_words_do_not() {
-    let meanings = Arc::new(Meanings { asked: AtomicUsize::new(0) });
+    let meanings = Arc::new(Meanings { asked: AtomicUsize::new(0), account: "local" });
     let app = TestApp::builder().provider(meanings.clone()).start().await;
     for strategy in ["vector", "hybrid"] {
         let mut content = knowledge(strategy);
@@ -405,12 +412,13 @@ async fn meaning_finds_what_words_do_not() {
         assert_eq!((embedded.model.account.as_str(), embedded.model.model.as_str()), ("local", "local-256"));
         assert_eq!((embedded.tokens_in, embedded.cost_micros), (3, Some(2)));
         let asked = meanings.asked.load(Ordering::Relaxed);
-        // Another model: nothing is found, and nobody is asked.
-        let beside = TestApp::builder().beside(&app).provider(meanings.clone());
-        let beside = beside.setting("FAIRWAY_EMBEDDING_MODEL", "other").start().await;
+        // Another account alone: nothing is found, and nobody is asked.
+        let elsewhere = Arc::new(Meanings { asked: AtomicUsize::new(0), account: "elsewhere" });
+        let beside = TestApp::builder().beside(&app).provider(elsewhere.clone());
+        let beside = beside.setting("FAIRWAY_EMBEDDING_ACCOUNT", "elsewhere").start().await;
         let mismatch = retrieve(&beside, &base, &content, "railway").await.unwrap_err();
         assert_eq!(mismatch.code(), Some("embedding_mismatch"), "{mismatch:?}");
-        assert_eq!(meanings.asked.load(Ordering::Relaxed), asked);
+        assert_eq!(meanings.asked.load(Ordering::Relaxed) + elsewhere.asked.load(Ordering::Relaxed), asked);
     }
 }
 

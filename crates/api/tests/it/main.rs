@@ -28,6 +28,7 @@ mod dispatch;
 mod document;
 mod egress;
 mod embed;
+mod embedding;
 mod environment;
 mod errors;
 mod events;

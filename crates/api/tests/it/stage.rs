@@ -142,6 +142,20 @@ impl<'a> Stage<'a> {
         format!("/v1/assets/{}/documents", self.knowledge.asset_id)
     }
 
+    /// A knowledge base that is searched by vectors and whose documents have none yet.
+    async fn unembedded(&self) -> String {
+        let name = self.fresh();
+        let mut content = knowledge(&name);
+        let base = self.given.version("knowledge_base", &name, content.clone()).await.asset_id;
+        let from = format!("?workspace_id={}", self.workspace);
+        let documents = self.app.post(format!("/v1/assets/{base}/documents{from}"), self.body("add_documents"));
+        documents.in_tenant(&self.tenant).await.expect(201);
+        content["retrieval"] = json!({ "strategy": "vector" });
+        let versions = format!("/v1/assets/{base}/versions{from}");
+        self.app.post(versions, json!({ "content": content })).in_tenant(&self.tenant).await.expect(201);
+        base
+    }
+
     /// What a route wants to know in its query: where, and in which environment.
     pub(crate) fn query(&self, route: &Route) -> String {
         let here = [("environment", "dev"), ("workspace_id", &self.workspace)];
@@ -175,6 +189,7 @@ impl<'a> Stage<'a> {
                 "documents": [{ "document_id": self.fresh(), "text": "Thirty days of leave a year." }],
                 "workspace_id": workspace,
             }),
+            "reembed_documents" => json!({ "workspace_id": workspace }),
             "revoke_access_contract" => json!({
                 "contract_id": self.fresh(), "reason": "It is over.", "workspace_id": workspace,
             }),
@@ -441,6 +456,10 @@ impl<'a> Stage<'a> {
                 // Nothing of this machine is fetched.
                 let body = json!({ "documents": [{ "document_id": "a", "source_ref": "https://127.0.0.1/a" }] });
                 return app.post(format!("/v1/assets/{}/documents?{from}", base.asset_id), body);
+            }
+            "reembed_documents" => {
+                let base = self.unembedded().await;
+                return app.post(format!("/v1/assets/{base}/documents/reembed"), self.body(operation));
             }
             "revoke_access_contract" => {
                 let contract = self.fresh();

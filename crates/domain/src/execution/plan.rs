@@ -3,14 +3,10 @@
 use crate::{
     asset::{
         canonical::Checksum,
-        content::{ModelPolicy, Tool, mcp_server::McpServer},
+        content::{ModelPolicy, SovereigntyProfile, Tool, mcp_server::McpServer},
         kind::AssetKind,
     },
-    execution::{
-        code::SandboxProfile,
-        retrieval::BoundKnowledge,
-        routing::{Embedding, Routing},
-    },
+    execution::{code::SandboxProfile, retrieval::BoundKnowledge, routing::Routing},
     flow::{Action, Flow},
     guardrail::Guardrails,
     hook::{Handler, Hook, Hooks},
@@ -55,8 +51,8 @@ pub struct RunPlan {
     pub model_policy: Option<ModelPolicy>,
     /// Which of its routes may be called.
     pub routing: Routing,
-    /// Whether what is looked for may be turned into a vector.
-    pub embedding: Embedding,
+    /// The bound sovereignty profile: it decides which accounts may turn a query into a vector.
+    pub sovereignty: Option<SovereigntyProfile>,
     /// The knowledge bases that the release binds, in the order of the bindings.
     pub knowledge: Vec<BoundKnowledge>,
     /// The memory that the release binds; `None` where it asks for what cannot be done: then nothing is remembered.

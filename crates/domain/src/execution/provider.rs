@@ -255,4 +255,9 @@ pub trait Provider: Send + Sync {
 
     /// Where the endpoint of a slot keeps what it is sent, if that is configured.
     fn residency(&self, account_slot: &str) -> Option<&str>;
+
+    /// Whether an endpoint is configured for a slot.
+    fn has_account(&self, _account_slot: &str) -> bool {
+        true
+    }
 }

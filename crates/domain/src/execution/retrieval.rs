@@ -1,6 +1,7 @@
 //! Documents for runs: which knowledge bases a release binds, what a run wants from one, and what came of it.
 
 use crate::{
+    execution::routing::Embedding,
     id::AssetId,
     knowledge::{
         IndexRevision, KnowledgeBase, Strategy,
@@ -57,8 +58,9 @@ pub struct Retrieved {
 pub enum Unretrieved {
     /// The contract does not allow it. That ends the run.
     Refused(Box<ContractDecision>),
-    /// What was looked for may not go to the account that would turn it into a vector.
-    NoRoute,
+    /// What was looked for may not go to the account that would turn it into a vector: the route, and what speaks against
+    /// it.
+    NoRoute(Box<Embedding>),
     /// The index could not be searched; a code says why.
     Failed(&'static str),
 }

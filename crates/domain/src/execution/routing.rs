@@ -94,7 +94,7 @@ impl Routing {
 const WITHIN: &str = "local";
 
 /// Whether what a run looks for may be turned into a vector by the account that does so.
-#[derive(Clone, PartialEq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum Embedding {
     /// It may.
     #[default]

@@ -89,6 +89,8 @@ pub struct Run<'a> {
     set_apart: BTreeSet<AssetId>,
     /// The documents that were retrieved.
     citable: BTreeSet<String>,
+    /// The steps whose search left candidates out.
+    capped_steps: BTreeSet<String>,
     conversing: Conversing,
     /// Whether it was noted which routes are never called.
     told_routes: bool,
@@ -139,6 +141,7 @@ impl<'a> Run<'a> {
             tool_calls: 0,
             set_apart: BTreeSet::new(),
             citable: BTreeSet::new(),
+            capped_steps: BTreeSet::new(),
             conversing: Conversing::No,
             told_routes: false,
             told_embedding: false,
@@ -359,6 +362,7 @@ impl<'a> Run<'a> {
 
     fn completed(&mut self, value: Value) -> Turn {
         (self.ended.status, self.ended.outcome) = (Status::Completed, Outcome::Success);
+        self.note_capped_searches();
         self.ended.output = Some((value, std::mem::take(&mut self.metadata)));
         Turn::Ended
     }

@@ -4,7 +4,8 @@ use super::{
     Chunking, IndexRevision,
     contract::ContractStanding,
     document::{Document, Ingest, Ingested},
-    retrieval::{EmbeddingModel, Found, RetrievedChunk},
+    reembedding::{Reembedded, Reembedding, StaleChunk},
+    retrieval::{EmbeddingModel, Found, IndexEmbedding, RetrievedChunk, VectorCoverage},
     revocation::ContractRevocation,
 };
 use crate::{
@@ -38,8 +39,17 @@ pub struct Pin {
     pub asset: AssetId,
     /// What it was approved with.
     pub pinned: IndexRevision,
-    /// What is there now.
+    /// The newest revision that added documents; the pinned one where none did since.
     pub present: IndexRevision,
+}
+
+/// Revisions between which no documents were added: their pieces say the same, with vectors of other models perhaps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SameDocuments {
+    /// The first of them: it added documents.
+    pub first: IndexRevision,
+    /// The last of them.
+    pub last: IndexRevision,
 }
 
 /// Keeps documents, their pieces, and the ends of contracts. What it says of contracts is never answered out of a cache.
@@ -91,14 +101,49 @@ pub trait KnowledgeStore: Send + Sync {
     ) -> Result<Option<ContractRevocation>, StoreError>;
     /// Pieces that hold words of a query.
     async fn by_words(&self, scope: TenantScope, within: &Within, words: &Words) -> Result<Found, StoreError>;
-    /// Whether every piece of the index has a vector of this model.
-    async fn is_embedded_by(
+    /// Whose vectors the pieces of a revision have.
+    async fn embedding_of(
         &self,
         scope: TenantScope,
-        within: &Within,
+        asset: AssetId,
+        revision: IndexRevision,
+    ) -> Result<IndexEmbedding, StoreError>;
+    /// The revisions with the same documents as this one.
+    async fn same_documents(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        revision: IndexRevision,
+    ) -> Result<SameDocuments, StoreError>;
+    /// How much of what a vector search could find it compares.
+    async fn vector_coverage(&self, scope: TenantScope, within: &Within) -> Result<VectorCoverage, StoreError>;
+    /// Pieces of the present revision without a vector of this model, those that were added first: at most `most`, and no
+    /// more bytes of text than the documents of one ingest may have.
+    async fn stale_chunks(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
         model: &EmbeddingModel,
-    ) -> Result<bool, StoreError>;
-    /// Pieces whose vectors are most like this one, which is of length one.
+        most: u32,
+    ) -> Result<Vec<StaleChunk>, StoreError>;
+    /// Gives pieces their new vectors, and answers with the revision that this makes; those that were replaced meanwhile
+    /// are left out. Stale when documents were added or embedded since the decision, or the knowledge base takes none any
+    /// more.
+    async fn commit_reembedding(
+        &self,
+        scope: TenantScope,
+        change: &Change<Reembedding>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<IndexRevision, CommitError>;
+    /// What became of it.
+    async fn find_reembedding(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        id: IngestId,
+    ) -> Result<Option<Reembedded>, StoreError>;
+    /// Pieces whose vectors are most like this one, which is of length one. Of more pieces than one search compares, those
+    /// that were added first are compared.
     async fn by_meaning(&self, scope: TenantScope, within: &Within, vector: &[f32]) -> Result<Found, StoreError>;
     /// What pieces say, in whatever order and with the score zero; those that were erased are not among them.
     async fn chunks(

@@ -33,6 +33,85 @@ pub struct EmbeddingModel {
     pub model: String,
 }
 
+/// Whose vectors the pieces of a revision have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum IndexEmbedding {
+    /// There are no pieces.
+    Empty,
+    /// All of this model.
+    Whole(EmbeddingModel),
+    /// Those of several models, or some have none. They cannot be searched by vectors.
+    Partial,
+}
+
+/// How much of a revision one vector search compares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VectorCoverage {
+    /// Most pieces that one search compares: those that were added first.
+    pub limit: u32,
+    /// Whether that is every piece that the search could find.
+    pub is_complete: bool,
+}
+
+/// Something about an index that whoever adds to it has to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IndexWarning {
+    /// A vector search compares at most so many pieces, and there are more.
+    VectorSearchCapped {
+        /// So many.
+        limit: u32,
+    },
+    /// The pieces have vectors of several models, or some have none.
+    PartialEmbedding,
+    /// The index keeps the model that it was made by, although another one is configured now.
+    OtherModel,
+}
+
+impl IndexWarning {
+    /// What is to be said of an index, where searches use its vectors.
+    #[must_use]
+    pub fn of(embedding: &IndexEmbedding, configured: &EmbeddingModel, coverage: VectorCoverage) -> Vec<Self> {
+        let model = match embedding {
+            IndexEmbedding::Empty => None,
+            IndexEmbedding::Whole(model) => (model != configured).then_some(Self::OtherModel),
+            IndexEmbedding::Partial => Some(Self::PartialEmbedding),
+        };
+        let capped = (!coverage.is_complete).then_some(Self::VectorSearchCapped { limit: coverage.limit });
+        model.into_iter().chain(capped).collect()
+    }
+
+    /// The stable code.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::VectorSearchCapped { .. } => "vector_search_capped",
+            Self::PartialEmbedding => "embedding_mismatch",
+            Self::OtherModel => "embedding_model_kept",
+        }
+    }
+
+    /// The same for people, with what can be done about it.
+    #[must_use]
+    pub fn message(self) -> String {
+        match self {
+            Self::VectorSearchCapped { limit } => format!(
+                "a vector search compares the {limit} pieces that were added first and finds no other; narrow the \
+                 knowledge base with `retrieval.filters`, divide it, or search it by words"
+            ),
+            Self::PartialEmbedding => {
+                "some pieces have vectors of another embedding model, or none, so that searches by vectors are refused; \
+                 embed the documents again"
+                    .to_owned()
+            }
+            Self::OtherModel => {
+                "the index keeps the embedding model that it was made by; embed the documents again to change to the \
+                 configured one"
+                    .to_owned()
+            }
+        }
+    }
+}
+
 /// What turning a query into a vector took.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Embedded {

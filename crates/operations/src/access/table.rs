@@ -101,6 +101,7 @@ operations! {
     AddDocuments = "add_documents" => place(P::AssetView, P::AssetEdit);
     // A part of adding documents: fetching from an address is using a connection.
     FetchDocuments = "fetch_documents" => place(P::AssetView, P::ConnectionManage);
+    ReembedDocuments = "reembed_documents" => place(P::AssetView, P::AssetEdit);
     ListDocuments = "list_documents" => place(P::AssetView, P::AssetView);
     RevokeContract = "revoke_access_contract" => place(P::AssetView, P::AssetEdit);
     ListFlows = "list_flows" => place(P::AssetView, P::AssetView);

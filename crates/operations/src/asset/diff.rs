@@ -1,6 +1,10 @@
 //! Comparing two versions.
 
-use crate::{Failure, Services, access::Operation, aside::aside};
+use crate::{
+    Failure, Services,
+    access::Operation,
+    aside::{Deadline, aside},
+};
 use fairway_domain::{
     access::Caller,
     asset::{
@@ -26,7 +30,8 @@ impl Services {
         let (scope, _) = self.asset_from(caller, Operation::DiffAssetVersions, asset, from).await?;
         let one = self.version_of(scope, asset, one).await?;
         let other = self.version_of(scope, asset, other).await?;
-        let compared = aside(move || Ok::<_, serde_json::Error>(diff(read(one)?, read(other)?)));
+        let compare = move || Ok::<_, serde_json::Error>(diff(read(one)?, read(other)?));
+        let compared = aside((scope, Deadline::Request), compare);
         compared.await?.map_err(|_| Failure::Corrupt("a version that is no JSON"))
     }
 

@@ -1,6 +1,9 @@
 //! Judging content that comes in: what its kind says of it, its canonical form, and what it refers to.
 
-use crate::{Failure, aside::aside};
+use crate::{
+    Failure,
+    aside::{Deadline, aside},
+};
 use fairway_domain::{
     asset::{
         canonical::Canonical,
@@ -9,6 +12,7 @@ use fairway_domain::{
         reference::{AssetReference, references},
     },
     prompt::PromptTemplate,
+    tenant::TenantScope,
 };
 use serde_json::Value;
 
@@ -27,9 +31,12 @@ pub(crate) struct Judged {
     pub(crate) references: Vec<AssetReference>,
 }
 
-/// Judges content, beside the threads that serve unless it is quickly done.
-pub(crate) async fn judged(kind: AssetKind, content: Value) -> Result<Judged, Failure> {
-    if is_quick(kind, &content) { judge(kind, &content) } else { aside(move || judge(kind, &content)).await? }
+/// Judges content of a tenant, beside the threads that serve unless it is quickly done.
+pub(crate) async fn judged(scope: TenantScope, kind: AssetKind, content: Value) -> Result<Judged, Failure> {
+    if is_quick(kind, &content) {
+        return judge(kind, &content);
+    }
+    aside((scope, Deadline::Request), move || judge(kind, &content)).await?
 }
 
 fn judge(kind: AssetKind, content: &Value) -> Result<Judged, Failure> {

@@ -1,7 +1,10 @@
 //! Guardrails and hooks of runs: looks are worked out, and hooks are asked.
 
 use super::run::SHORT_WORK;
-use crate::{Services, aside::aside};
+use crate::{
+    Services,
+    aside::{Deadline, aside},
+};
 use fairway_domain::{
     execution::outward::OutwardCall,
     guardrail::{Looked, Looking},
@@ -12,12 +15,12 @@ use std::sync::Arc;
 
 impl Services {
     /// Looks, beside the threads that serve where that is long work; `None` where it came to no end.
-    pub(super) async fn look(&self, looking: Looking) -> Option<Looked> {
+    pub(super) async fn look(&self, scope: TenantScope, looking: Looking) -> Option<Looked> {
         if looking.work() <= SHORT_WORK {
             return Some(looking.look(&self.settings.redactor));
         }
         let redactor = Arc::clone(&self.settings.redactor);
-        let looked = aside(move || looking.look(&redactor)).await;
+        let looked = aside((scope, Deadline::Run), move || looking.look(&redactor)).await;
         looked.inspect_err(|error| tracing::error!(?error, "guardrails came to no end")).ok()
     }
 

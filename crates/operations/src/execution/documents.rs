@@ -9,7 +9,6 @@ use fairway_domain::{
     execution::{
         plan::{RunFacts, RunPlan},
         retrieval::{Lookup, Retrieved, Unretrieved},
-        routing::Embedding,
     },
     id::{ReleaseId, RequestId, WorkspaceId},
     knowledge::contract::{AccessMode, Asked, ContractDecision},
@@ -73,10 +72,6 @@ impl Services {
     /// Answers a lookup of a run.
     pub(super) async fn look_up(&self, reader: &Reader<'_>, lookup: &Lookup) -> Result<Retrieved, Unretrieved> {
         let bound = reader.plan.knowledge.get(lookup.knowledge).ok_or(Unretrieved::Failed("knowledge_base_unknown"))?;
-        if reader.plan.embedding != Embedding::Allowed && bound.base.retrieval.strategy.needs_vectors() {
-            // What is looked for would leave to where the release says that nothing may go.
-            return Err(Unretrieved::NoRoute);
-        }
         let place = (reader.workspace, reader.environment);
         let served = self.served_revisions(reader.scope, reader.release, place).await.map_err(|error| {
             tracing::warn!(error = &error as &dyn std::error::Error, "pinned revisions could not be looked up");
@@ -91,12 +86,15 @@ impl Services {
             mode: AccessMode::Retrieve,
             query: &lookup.query,
             top_k: lookup.top_k,
+            // What is looked for must not leave to where the release says that nothing may go.
+            sovereignty: reader.plan.sovereignty.as_ref(),
         };
         match self.retrieve(reader.scope, &request).await {
             Ok(Retrieval { decision, index_revision, strategy, chunks, capped, retrieved_at, asset: _, embedded }) => {
                 Ok(Retrieved { decision, index_revision, strategy, chunks, capped, embedded, retrieved_at })
             }
             Err(RetrievalFailure::Refused(decision)) => Err(Unretrieved::Refused(Box::new(decision))),
+            Err(RetrievalFailure::NoRoute(refused)) => Err(Unretrieved::NoRoute(refused)),
             Err(failure) => {
                 let code = failure.code().unwrap_or(UNAVAILABLE);
                 tracing::warn!(error = &failure as &dyn std::error::Error, "a knowledge base could not be searched");

@@ -349,7 +349,7 @@ pub(super) async fn run_to_end(
                 if looking.work() > SHORT_WORK && keeper.answered_last().await.is_err() {
                     return Some(Cut::LeaseLost);
                 }
-                turn = run.looked(keeper.services.look(*looking).await);
+                turn = run.looked(keeper.services.look(reader.scope, *looking).await);
                 continue;
             }
             Turn::Hook(call) => {

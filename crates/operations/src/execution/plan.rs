@@ -13,7 +13,7 @@ use fairway_domain::{
         code::SandboxProfile,
         plan::{BoundAsset, BoundServer, BoundTool, RunPlan, Source},
         retrieval::BoundKnowledge,
-        routing::{Embedding, Routing},
+        routing::Routing,
     },
     flow::Flow,
     guardrail::Guardrails,
@@ -223,8 +223,6 @@ impl Services {
         compiled = compiled.saturating_add(guardrails.compiled_bytes());
         let model_policy = model_policy.or(legacy_policy);
         let residency = |slot: &str| self.provider.residency(slot);
-        let account = &self.settings.knowledge.embedding.account;
-        let embedding = Embedding::of(sovereignty.as_ref(), self.embedding_route(), residency(account));
         let routing = model_policy.as_ref().map(|policy| Routing::of(policy, sovereignty.as_ref(), residency));
         Ok(KeptPlan {
             plan: RunPlan {
@@ -233,7 +231,7 @@ impl Services {
                 prompt,
                 model_policy,
                 routing: routing.unwrap_or_default(),
-                embedding,
+                sovereignty,
                 knowledge,
                 memory: match <[Option<BoundMemory>; 1]>::try_from(memories) {
                     Ok([memory]) => memory,

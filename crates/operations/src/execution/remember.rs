@@ -2,7 +2,10 @@
 //! of it is read from the database each time.
 
 use super::{documents::Reader, run::SHORT_WORK};
-use crate::{Services, aside::aside};
+use crate::{
+    Services,
+    aside::{Deadline, aside},
+};
 use fairway_domain::{
     execution::run::{Ended, Outside, Recollection, allows},
     id::ExecutionId,
@@ -56,7 +59,7 @@ impl Services {
         let (clock, ids) = (Arc::clone(&self.clock), Arc::clone(&self.ids));
         let (redactor, knowledge) = (Arc::clone(&self.settings.redactor), knowledge.clone());
         let mut looked_through = ended.clone();
-        let work = aside(move || {
+        let work = aside((reader.scope, Deadline::Run), move || {
             let outside = Outside { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor };
             let written = looked_through.remember((execution_id, place), &knowledge, decisions.as_deref(), outside);
             (looked_through, written)

@@ -7,7 +7,10 @@ use super::{
     live::AtWork,
     plan::KeptPlan,
 };
-use crate::{Services, aside::aside};
+use crate::{
+    Services,
+    aside::{Deadline, aside},
+};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
@@ -237,8 +240,8 @@ impl Running {
         let unfulfilled = closed.unfulfilled();
         let (clock, ids) = (Arc::clone(&services.clock), Arc::clone(&services.ids));
         let redactor = Arc::clone(&services.settings.redactor);
-        let work =
-            aside(move || closed.fulfil(Outside { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor }));
+        let fulfil = move || closed.fulfil(Outside { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor });
+        let work = aside((self.scope, Deadline::Run), fulfil);
         tokio::select! {
             done = work => done.unwrap_or(unfulfilled),
             _ = self.keep_lease(look) => unfulfilled,

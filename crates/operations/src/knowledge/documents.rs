@@ -5,28 +5,33 @@ use super::corrupt;
 use crate::{
     Done, Failure, Services,
     access::{Operation, gate},
-    aside::aside,
+    aside::{Deadline, aside, busy},
     once::keyed,
 };
 use fairway_domain::{
     access::{Caller, Place},
     asset::{Asset, canonical::Checksum, ports::ArtifactPath},
     execution::provider::ProviderError,
-    id::{AssetId, Ids, IngestId, WorkspaceId},
+    id::{AssetId, Ids, IngestId, TenantId, WorkspaceId},
     idempotency::RequestKey,
     knowledge::{
-        Chunking, KnowledgeBase, SourceType,
+        Chunking, IndexRevision, KnowledgeBase, SourceType,
         document::{
             Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, Ingest, Ingested, KnowledgeRefusal,
             MAX_CHUNKS, MAX_TEXT, MAX_TEXTS, NewChunk, NewDocument, judge, judge_text, takes_documents,
         },
         ports::{FetchError, Piece, Splitter},
+        retrieval::{EmbeddingModel, IndexWarning},
     },
     search::counted,
     store::{CommitError, Listed, Paging, Revision},
     tenant::TenantScope,
 };
-use std::{sync::Arc, time::Duration};
+use fairway_fair_queue::{FairSemaphore, Limits, Permit};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 use tokio::time::timeout;
 
 /// How often an ingest is sent while others are faster. Each of them goes on, so nobody waits for nothing.
@@ -35,6 +40,23 @@ const ATTEMPTS: usize = 12;
 const READING: Duration = Duration::from_secs(30);
 /// How long all of their pieces may be with the embedding model. Each call has a time of its own, and there may be hundreds.
 const EMBEDDING: Duration = Duration::from_secs(60);
+
+/// Ingests under way in this process: each has all of its texts and vectors in memory. Tenants take turns, and one tenant
+/// has half of them at most, because an ingest may wait for slow sources and a slow model.
+const INGESTS: Limits = Limits { permits: 8, permits_per_key: 4, waiting_per_key: 16 };
+/// How long an ingest waits until it may begin.
+const WAIT_TO_BEGIN: Duration = Duration::from_secs(10);
+
+static UNDER_WAY: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(INGESTS));
+
+/// An ingest, and what whoever made it has to know of the index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IngestReport {
+    /// The ingest.
+    pub ingested: Ingested,
+    /// What there is to know of the revision that it made.
+    pub warnings: Vec<IndexWarning>,
+}
 
 /// A document with its text, before it is cut.
 struct Read {
@@ -55,7 +77,7 @@ impl Services {
         (id, from): (AssetId, WorkspaceId),
         drafts: Vec<DocumentDraft>,
         key: Option<&RequestKey>,
-    ) -> Result<Done<Ingested>, Failure> {
+    ) -> Result<Done<IngestReport>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::AddDocuments, id, from).await?;
         self.once(
             scope,
@@ -63,10 +85,29 @@ impl Services {
             async || self.ingest(caller, (scope, &asset), drafts, key).await,
             async |ingest| {
                 let found = self.stores.knowledge.find_ingest(scope, id, ingest.into()).await?;
-                found.ok_or(Failure::NotFound)
+                let base = self.latest_base(scope, &asset).await?;
+                self.ingest_report(scope, (id, found.ok_or(Failure::NotFound)?), &base).await
             },
         )
         .await
+    }
+
+    async fn ingest_report(
+        &self,
+        scope: TenantScope,
+        (asset, ingested): (AssetId, Ingested),
+        base: &KnowledgeBase,
+    ) -> Result<IngestReport, Failure> {
+        let warnings = self.index_warnings(scope, (asset, ingested.index_revision), base).await?;
+        for warning in &warnings {
+            tracing::warn!(tenant_id = %scope.tenant(), asset_id = %asset, code = warning.code(), "index warning");
+        }
+        Ok(IngestReport { ingested, warnings })
+    }
+
+    /// A permit to work on an ingest.
+    pub(super) async fn ingest_permit(&self, scope: TenantScope) -> Result<Permit<TenantId>, Failure> {
+        UNDER_WAY.acquire(scope.tenant(), WAIT_TO_BEGIN).await.map_err(busy)
     }
 
     /// A knowledge base's documents, newest first. What is none has none.
@@ -89,7 +130,7 @@ impl Services {
         (scope, asset): (TenantScope, &Asset),
         drafts: Vec<DocumentDraft>,
         key: Option<&RequestKey>,
-    ) -> Result<Ingested, Failure> {
+    ) -> Result<IngestReport, Failure> {
         takes_documents(asset)?;
         let id = asset.asset_id;
         let base = self.latest_base(scope, asset).await?;
@@ -98,11 +139,14 @@ impl Services {
             let home = Place::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
             gate::enter_seen(caller, Operation::FetchDocuments, &home)?;
         }
+        let _permit = self.ingest_permit(scope).await?;
         let read = in_time(self.read(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
-        let mut documents = self.cut(read, base.chunking).await?;
+        let mut documents = self.cut(scope, read, base.chunking).await?;
         let embedded_by = if base.retrieval.strategy.needs_vectors() {
-            self.embed(&mut documents).await?;
-            Some(self.settings.knowledge.embedding.clone())
+            let seen = self.stores.knowledge.present_revision(scope, id).await?;
+            let model = self.model_for_new_documents(scope, (id, seen)).await?;
+            self.embed(&model, &mut documents).await?;
+            Some(model)
         } else {
             None
         };
@@ -116,17 +160,32 @@ impl Services {
                 // Others were added meanwhile. Nothing about these depends on that but which revision they make.
                 Err(CommitError::Stale) => {
                     let seen = self.stores.knowledge.present_revision(scope, id).await?;
+                    self.has_same_model(scope, (id, seen), change.next.embedded_by.as_ref()).await?;
                     change.decided_on = Some(Revision::new(seen.get()));
                 }
                 committed => {
                     committed?;
                     // As it is stored, so that a replay tells the same.
                     let ingested = self.stores.knowledge.find_ingest(scope, id, ingest_id).await?;
-                    return ingested.ok_or(Failure::Corrupt("an ingest is not there that was just made"));
+                    let ingested = ingested.ok_or(Failure::Corrupt("an ingest is not there that was just made"))?;
+                    return self.ingest_report(scope, (id, ingested), &base).await;
                 }
             }
         }
         Err(Failure::Contended)
+    }
+
+    /// Contended where documents that were embedded meanwhile have the index's vectors made by another model: these would
+    /// have the old one.
+    async fn has_same_model(
+        &self,
+        scope: TenantScope,
+        index: (AssetId, IndexRevision),
+        model: Option<&EmbeddingModel>,
+    ) -> Result<(), Failure> {
+        let Some(model) = model else { return Ok(()) };
+        let now = self.model_for_new_documents(scope, index).await?;
+        if now == *model { Ok(()) } else { Err(Failure::Contended) }
     }
 
     /// What the newest version of a knowledge base says: how its documents are read.
@@ -196,7 +255,7 @@ impl Services {
     }
 
     /// Cuts texts, beside the threads that serve: a text may be long.
-    async fn cut(&self, read: Vec<Read>, chunking: Chunking) -> Result<Vec<NewDocument>, Failure> {
+    async fn cut(&self, scope: TenantScope, read: Vec<Read>, chunking: Chunking) -> Result<Vec<NewDocument>, Failure> {
         let splitter = Arc::clone(&self.settings.knowledge.splitter);
         let ids = Arc::clone(&self.ids);
         let cut = move || {
@@ -229,17 +288,17 @@ impl Services {
             }
             Ok(documents)
         };
-        Ok(aside(cut).await??)
+        aside((scope, Deadline::Request), cut).await?.map_err(Failure::from)
     }
 
     /// Gives every piece its vector.
-    async fn embed(&self, documents: &mut [NewDocument]) -> Result<(), Failure> {
+    async fn embed(&self, model: &EmbeddingModel, documents: &mut [NewDocument]) -> Result<(), Failure> {
         let said = |document: &NewDocument, chunk: &NewChunk| {
             document.text.get(chunk.start..chunk.end).unwrap_or_default().to_owned()
         };
         let texts =
             documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| said(document, chunk)));
-        let made = embedded_in_time(self.vectors(texts.collect())).await.map_err(|error| {
+        let made = embedded_in_time(self.vectors(model, texts.collect())).await.map_err(|error| {
             tracing::warn!(code = error.code(), "the embedding model gave no vectors");
             KnowledgeRefusal::NoVectors
         })?;
@@ -257,7 +316,9 @@ async fn in_time<T>(reading: impl Future<Output = Result<T, Failure>>) -> Result
 }
 
 /// What the embedding model answers, unless that takes too long.
-async fn embedded_in_time<T>(asking: impl Future<Output = Result<T, ProviderError>>) -> Result<T, ProviderError> {
+pub(super) async fn embedded_in_time<T>(
+    asking: impl Future<Output = Result<T, ProviderError>>,
+) -> Result<T, ProviderError> {
     timeout(EMBEDDING, asking).await.unwrap_or(Err(ProviderError::TimedOut))
 }
 

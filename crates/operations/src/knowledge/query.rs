@@ -58,6 +58,7 @@ impl Services {
             mode: AccessMode::Retrieve,
             query: &asked.query,
             top_k: asked.top_k,
+            sovereignty: None,
         };
         if base.retrieval.strategy.asks_a_model() {
             // Whatever becomes of the search, and of whoever waits for it, that it was made stays told.
@@ -82,7 +83,9 @@ impl Services {
                 self.say(caller, (scope, &asset, workspace), Reading::Refused, &decision).await?;
                 Err(ToolRefusal::Contract.into())
             }
-            Err(RetrievalFailure::OtherModel) => Err(ToolRefusal::OtherModel.into()),
+            Err(RetrievalFailure::OtherModel | RetrievalFailure::NoAccount(_) | RetrievalFailure::NoRoute(_)) => {
+                Err(ToolRefusal::OtherModel.into())
+            }
             Err(RetrievalFailure::NoVector(error)) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "a query was not turned into a vector");
                 Err(KnowledgeRefusal::NoVectors.into())

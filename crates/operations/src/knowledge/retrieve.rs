@@ -1,15 +1,17 @@
 //! Retrieval for runs: the contract is asked, with what the database says of it now, and then the index.
 
+use super::embedding::VectorIndex;
 use crate::Services;
 use fairway_domain::{
     access::ActorRef,
-    execution::provider::ProviderError,
+    asset::content::SovereigntyProfile,
+    execution::{provider::ProviderError, routing::Embedding},
     id::{AssetId, ChunkId, WorkspaceId},
     knowledge::{
         IndexRevision, KnowledgeBase, Strategy,
         contract::{AccessMode, Asked, ContractDecision, ContractStanding},
         ports::Within,
-        retrieval::{Embedded, Found, Hit, RetrievedChunk, readable, used},
+        retrieval::{Embedded, EmbeddingModel, Found, Hit, RetrievedChunk, readable, used},
     },
     search::Words,
     store::StoreError,
@@ -52,6 +54,8 @@ pub struct RetrievalRequest<'a> {
     pub query: &'a str,
     /// Most pieces, where fewer are wanted than the knowledge base gives.
     pub top_k: Option<u32>,
+    /// The profile that says which accounts may turn the query into a vector; `None` where any may.
+    pub sovereignty: Option<&'a SovereigntyProfile>,
 }
 
 /// What was retrieved, with all that evidence says of it.
@@ -67,7 +71,8 @@ pub struct Retrieval {
     pub strategy: Strategy,
     /// What was found, best first.
     pub chunks: Vec<RetrievedChunk>,
-    /// Whether pieces that might have been found were not ranked, because too many hold the query's words.
+    /// Whether pieces that might have been found were not ranked: too many hold the query's words, or there are more than
+    /// one vector search compares.
     pub capped: bool,
     /// What turning the query into a vector took, where that was done.
     pub embedded: Option<Embedded>,
@@ -81,9 +86,15 @@ pub enum RetrievalFailure {
     /// The contract does not allow it.
     #[error("the knowledge base's contract does not allow this")]
     Refused(ContractDecision),
-    /// Some of the index's pieces have no vector of the model that queries are turned into vectors by.
-    #[error("the index was made by another embedding model")]
+    /// The index's pieces have vectors of several models, or some have none.
+    #[error("the index was made by more than one embedding model")]
     OtherModel,
+    /// The index was made by a model whose account is not configured any more.
+    #[error("the account `{}` that made the index is not configured", .0.account)]
+    NoAccount(EmbeddingModel),
+    /// The query may not go to the account of the model that made the index.
+    #[error("the query may not go to the account that made the index")]
+    NoRoute(Box<Embedding>),
     /// The model gave no vector for the query.
     #[error("the query was not turned into a vector")]
     NoVector(#[from] ProviderError),
@@ -98,9 +109,18 @@ impl RetrievalFailure {
     pub const fn code(&self) -> Option<&'static str> {
         match self {
             Self::Refused(_) => Some(ContractDecision::REFUSED),
-            Self::OtherModel => Some("embedding_mismatch"),
+            Self::OtherModel | Self::NoAccount(_) => Some("embedding_mismatch"),
+            Self::NoRoute(_) => Some("no_compliant_route"),
             Self::NoVector(error) => Some(error.code()),
             Self::Store(_) => None,
+        }
+    }
+
+    /// Whether it is the model of the revision that stands in the way, so that another revision may do.
+    pub(crate) const fn is_of_model(&self) -> bool {
+        match self {
+            Self::OtherModel | Self::NoAccount(_) | Self::NoRoute(_) => true,
+            Self::Refused(_) | Self::NoVector(_) | Self::Store(_) => false,
         }
     }
 }
@@ -136,16 +156,22 @@ impl Services {
         scope: TenantScope,
         request: &RetrievalRequest<'_>,
     ) -> Result<Retrieval, RetrievalFailure> {
-        let RetrievalRequest { asset, base, pinned, principals, workspace, mode, query, top_k } = *request;
+        let RetrievalRequest { asset, base, pinned, principals, workspace, mode, query, top_k, sovereignty } = *request;
         let question = ContractQuestion { asset, base, asked: Asked { principals, workspace, mode } };
         // Nothing is looked for, and nobody asked, on behalf of somebody who may not read.
         self.allowed(scope, &question).await?;
         let present = self.stores.knowledge.present_revision(scope, asset).await?;
         let settings = &base.retrieval;
-        let revision = pinned.map_or(present, |pinned| pinned.min(present));
+        let wanted = pinned.map_or(present, |pinned| pinned.min(present));
+        let index = if settings.strategy.needs_vectors() {
+            Some(self.vector_index(scope, (asset, wanted), sovereignty).await?)
+        } else {
+            None
+        };
+        let revision = index.as_ref().map_or(wanted, |index| index.revision);
         let most = top_k.map_or(settings.top_k, |wanted| wanted.min(settings.top_k));
         let within = Within { asset, revision, filters: settings.filters.clone(), most };
-        let (found, embedded) = self.find(scope, base, &within, readable(query)).await?;
+        let (found, embedded) = self.find(scope, (base, index.as_ref()), &within, readable(query)).await?;
         let found = found.best(most);
         let chunks = used(self.spelled_out(scope, asset, &found).await?, settings);
         // The search may have waited a minute for a model. What was read meanwhile is given to nobody unless the contract
@@ -177,20 +203,21 @@ impl Services {
     async fn find(
         &self,
         scope: TenantScope,
-        base: &KnowledgeBase,
+        (base, index): (&KnowledgeBase, Option<&VectorIndex>),
         within: &Within,
         query: &str,
     ) -> Result<(Found, Option<Embedded>), RetrievalFailure> {
         let words = Words::of([query]);
-        match base.retrieval.strategy {
-            Strategy::Lexical => Ok((self.stores.knowledge.by_words(scope, within, &words).await?, None)),
-            Strategy::Vector => {
-                let (found, embedded) = self.by_meaning(scope, within, query).await?;
+        match (base.retrieval.strategy, index) {
+            (Strategy::Lexical, _) => Ok((self.stores.knowledge.by_words(scope, within, &words).await?, None)),
+            (Strategy::Vector | Strategy::Hybrid, None) => Err(RetrievalFailure::OtherModel),
+            (Strategy::Vector, Some(index)) => {
+                let (found, embedded) = self.by_meaning(scope, (&index.model, within), query).await?;
                 Ok((found, Some(embedded)))
             }
-            Strategy::Hybrid => {
+            (Strategy::Hybrid, Some(index)) => {
                 let deeper = Within { most: within.most.saturating_mul(DEEPER), ..within.clone() };
-                let (by_meaning, embedded) = self.by_meaning(scope, &deeper, query).await?;
+                let (by_meaning, embedded) = self.by_meaning(scope, (&index.model, &deeper), query).await?;
                 let by_words = self.stores.knowledge.by_words(scope, &deeper, &words).await?;
                 let share = base.retrieval.hybrid_weight;
                 Ok((Found::fused(&by_words, &by_meaning, share), Some(embedded)))
@@ -198,22 +225,19 @@ impl Services {
         }
     }
 
-    /// By the model that made the index's vectors, or not at all: what two models mean cannot be compared.
+    /// By the model that made the index's vectors: what two models mean cannot be compared.
     async fn by_meaning(
         &self,
         scope: TenantScope,
-        within: &Within,
+        (model, within): (&EmbeddingModel, &Within),
         query: &str,
     ) -> Result<(Found, Embedded), RetrievalFailure> {
-        let model = self.settings.knowledge.embedding.clone();
-        if !self.stores.knowledge.is_embedded_by(scope, within, &model).await? {
-            return Err(RetrievalFailure::OtherModel);
-        }
         let began = Instant::now();
-        let made = self.vectors(vec![query.to_owned()]).await?;
+        let made = self.vectors(model, vec![query.to_owned()]).await?;
         let latency = began.elapsed();
         let vector = made.vectors.first().ok_or(ProviderError::Malformed)?;
         let found = self.stores.knowledge.by_meaning(scope, within, vector).await?;
+        let model = model.clone();
         Ok((found, Embedded { model, tokens_in: made.tokens_in, cost_micros: made.cost_micros, latency }))
     }
 

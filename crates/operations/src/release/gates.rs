@@ -9,6 +9,7 @@ use fairway_domain::{
         StateName,
         activate::Standing,
         gate::{Gate, Surroundings, documents_gate},
+        vector_gate::vector_gates,
     },
 };
 
@@ -37,6 +38,7 @@ impl Services {
         // Of a release that serves already, too: it goes on with what it was approved with, and somebody has to see that.
         if next.contains(&StateName::Active) || release.state.name() == StateName::Active {
             gates.extend(documents_gate(&self.stores.knowledge.pins(scope, id).await?));
+            gates.extend(vector_gates(&self.vector_standings(scope, release).await?));
         }
         Ok(gates)
     }

@@ -9,17 +9,17 @@ use fairway_domain::{
     },
     execution::{
         plan::{FULFILLED, runs},
-        routing::{Embedding, Routing},
+        routing::Routing,
     },
     flow::{Flow, StepKind},
     guardrail, hook,
-    knowledge::KnowledgeBase,
     memory::Remembering,
     release::{
         Binding, Release,
         activate::{FlowStanding, RouteStanding, Standing, UnenforcedControl},
         review::ApprovalRule,
         tool::ToolStanding,
+        vector_gate::EmbeddingStanding,
     },
     tenant::TenantScope,
 };
@@ -202,22 +202,13 @@ impl Services {
 
     /// Whether runs would find no route that they may take, where they would look for one.
     async fn has_no_route(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
-        let (mut policy, mut profile, mut needs_vectors) = (None, None, false);
+        let (mut policy, mut profile) = (None, None);
         for binding in &release.bindings {
-            if !matches!(
-                binding.role,
-                AssetKind::ModelPolicy | AssetKind::SovereigntyProfile | AssetKind::KnowledgeBase
-            ) {
+            if !matches!(binding.role, AssetKind::ModelPolicy | AssetKind::SovereigntyProfile) {
                 continue;
             }
             let content = self.bound_version(scope, binding).await?.content();
             let content = content.map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
-            if binding.role == AssetKind::KnowledgeBase {
-                // What cannot be read fails its runs for reasons of its own.
-                needs_vectors |=
-                    KnowledgeBase::parse(&content).is_ok_and(|base| base.retrieval.strategy.needs_vectors());
-                continue;
-            }
             match content::read(binding.role, &content) {
                 Ok(CheckedContent::ModelPolicy(read)) => policy = Some(read),
                 Ok(CheckedContent::Sovereignty(read)) => profile = Some(read),
@@ -225,9 +216,8 @@ impl Services {
             }
         }
         let residency = |slot: &str| self.provider.residency(slot);
-        let route = self.embedding_route();
-        let place = residency(&route.account_slot);
-        let is_blind = needs_vectors && Embedding::of(profile.as_ref(), route.clone(), place) != Embedding::Allowed;
+        let searches = self.vector_standings(scope, release).await?;
+        let is_blind = searches.iter().any(|search| search.embedding == EmbeddingStanding::NoRoute);
         let is_mute = policy.is_some_and(|policy| Routing::of(&policy, profile.as_ref(), residency).open.is_empty());
         Ok(is_blind || is_mute)
     }

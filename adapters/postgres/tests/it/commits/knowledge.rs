@@ -2,11 +2,11 @@
 
 use super::{Decision, store};
 use crate::{
-    knowledge::{base, documents, ingest},
+    knowledge::{base, documents, ingest, reembedding as again},
     stage::{Stage, fresh, scope, stamp},
 };
 use fairway_domain::{
-    knowledge::{IndexRevision, ports::KnowledgeStore, revocation::ContractRevocation},
+    knowledge::{IndexRevision, ports::KnowledgeStore, retrieval::EmbeddingModel, revocation::ContractRevocation},
     tenant::DEFAULT_TENANT,
 };
 use uuid::Uuid;
@@ -20,6 +20,21 @@ pub(super) async fn addition(stage: &Stage) -> Decision {
         .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
         .stale(format!("UPDATE asset SET asset_kind = 'skill' WHERE asset_id = '{id}'"))
         .stale(format!("INSERT INTO knowledge_index VALUES ('{DEFAULT_TENANT}', '{id}', 1, 0)"))
+}
+
+pub(super) async fn reembedding(stage: &Stage) -> Decision {
+    let (asset, _) = base(stage).await;
+    let id = asset.asset_id;
+    let store = store(stage);
+    let added = ingest(&asset, documents(&[("leave", "Thirty days of leave.")]), IndexRevision::default());
+    let seen = store.commit_documents(scope(), &added, None).await.unwrap();
+    let model = EmbeddingModel { account: "local".to_owned(), model: "m".to_owned() };
+    let stale = store.stale_chunks(scope(), id, &model, 10).await.unwrap();
+    let change = again(&asset, (&stale, &model), seen);
+    Decision::new(async move |key| store.commit_reembedding(scope(), &change, key.as_ref()).await.map(|_| ()))
+        .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
+        .stale(format!("UPDATE asset SET asset_kind = 'skill' WHERE asset_id = '{id}'"))
+        .stale(format!("UPDATE knowledge_index SET revision = 2 WHERE asset_id = '{id}'"))
 }
 
 pub(super) async fn revocation(stage: &Stage) -> Decision {

@@ -91,8 +91,8 @@ impl<'a> Run<'a> {
                 self.keep_retrieval(step, (knowledge, lookup), told(&decision), &[]);
                 return Err(StepFailure::RefusedByContract);
             }
-            Err(Unretrieved::NoRoute) => {
-                self.note_refused_embedding(step);
+            Err(Unretrieved::NoRoute(refused)) => {
+                self.note_refused_embedding(step, &refused);
                 let body = Map::from_iter([("failure".to_owned(), json!(NO_ROUTE))]);
                 self.keep_retrieval(step, (knowledge, lookup), body, &[]);
                 return Err(StepFailure::of(NO_ROUTE, "what is looked for may not go to the embedding model"));
@@ -107,6 +107,9 @@ impl<'a> Run<'a> {
         body.insert("index_revision".to_owned(), json!(found.index_revision));
         body.insert("strategy".to_owned(), json!(found.strategy.as_str()));
         body.insert("candidates_capped".to_owned(), json!(found.capped));
+        if found.capped {
+            self.capped_steps.insert(step.id.clone());
+        }
         if let Some(embedded) = &found.embedded {
             body.insert("embedding".to_owned(), told_embedding(embedded));
         }
@@ -125,8 +128,8 @@ impl<'a> Run<'a> {
     }
 
     /// Notes, once, why queries go to no model.
-    fn note_refused_embedding(&mut self, step: &Step) {
-        let Embedding::Refused { route, residency, reasons } = &self.subject.plan.embedding else { return };
+    fn note_refused_embedding(&mut self, step: &Step, refused: &Embedding) {
+        let Embedding::Refused { route, residency, reasons } = refused else { return };
         if std::mem::replace(&mut self.told_embedding, true) {
             return;
         }
@@ -140,6 +143,16 @@ impl<'a> Run<'a> {
             ("reasons".to_owned(), json!(reasons)),
         ]);
         self.keep_document("route_refused", "route-refused.json", body);
+    }
+
+    /// Tells the caller, in the metadata of the answer, which steps searched only a part of what they could have found.
+    pub(super) fn note_capped_searches(&mut self) {
+        for step in std::mem::take(&mut self.capped_steps) {
+            let metadata = self.metadata.entry(step).or_insert_with(|| Value::Object(Map::new()));
+            if let Value::Object(metadata) = metadata {
+                metadata.insert("candidates_capped".to_owned(), Value::Bool(true));
+            }
+        }
     }
 
     /// Keeps what was looked up: what it was in words lies beside it, where it can be erased.

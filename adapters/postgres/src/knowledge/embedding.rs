@@ -1,0 +1,200 @@
+//! Whose vectors an index has, and how its pieces get those of another model.
+
+use super::model_name;
+use crate::{
+    database::{Database, Param},
+    guarded::{Tail, commit_tail},
+    row::{Columns, known},
+};
+use fairway_domain::{
+    id::{AssetId, IngestId},
+    idempotency::KeyedOutcome,
+    knowledge::{
+        IndexRevision,
+        document::MAX_TEXTS,
+        ports::SameDocuments,
+        reembedding::{Reembedded, Reembedding, StaleChunk},
+        retrieval::{EmbeddingModel, IndexEmbedding},
+    },
+    store::{Change, CommitError, StoreError},
+    tenant::TenantScope,
+};
+use uuid::Uuid;
+
+/// The first and the last model of a revision by their names: where both are one, all pieces have it.
+pub(super) async fn of_revision(
+    database: &Database,
+    scope: TenantScope,
+    asset: AssetId,
+    revision: IndexRevision,
+) -> Result<IndexEmbedding, StoreError> {
+    // What ingests say is asked by their names: a name of a model may hold what parts it from its account.
+    const SQL: &str = "SELECT first, last, ingest.embedding_account, ingest.embedding_model
+        FROM (SELECT (
+                SELECT embedded_by FROM knowledge_chunk
+                WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
+                    AND (until_revision IS NULL OR until_revision > $3)
+                ORDER BY embedded_by LIMIT 1
+            ) AS first, (
+                SELECT embedded_by FROM knowledge_chunk
+                WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
+                    AND (until_revision IS NULL OR until_revision > $3)
+                ORDER BY embedded_by DESC LIMIT 1
+            ) AS last) AS named
+        LEFT JOIN LATERAL (
+            SELECT embedding_account, embedding_model FROM knowledge_ingest
+            WHERE tenant_id = $1 AND asset_id = $2 AND revision <= $3
+                AND embedding_account || '/' || embedding_model = named.first
+            ORDER BY revision DESC LIMIT 1
+        ) AS ingest ON named.first = named.last";
+    let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &asset.uuid(), &revision.get()];
+    let Some(row) = database.read_one(SQL, &params).await? else { return Ok(IndexEmbedding::Empty) };
+    if row.column::<Option<&str>>("first")?.is_none() {
+        return Ok(IndexEmbedding::Empty);
+    }
+    let (account, model) = (row.column("embedding_account")?, row.column("embedding_model")?);
+    Ok(match (account, model) {
+        (Some(account), Some(model)) => IndexEmbedding::Whole(EmbeddingModel { account, model }),
+        (_, _) => IndexEmbedding::Partial,
+    })
+}
+
+pub(super) async fn same_documents(
+    database: &Database,
+    scope: TenantScope,
+    asset: AssetId,
+    revision: IndexRevision,
+) -> Result<SameDocuments, StoreError> {
+    const SQL: &str = "SELECT coalesce((
+                SELECT revision FROM knowledge_ingest
+                WHERE tenant_id = $1 AND asset_id = $2 AND revision <= $3 AND NOT reembeds
+                ORDER BY revision DESC LIMIT 1), $3) AS first,
+            coalesce((
+                SELECT revision - 1 FROM knowledge_ingest
+                WHERE tenant_id = $1 AND asset_id = $2 AND revision > $3 AND NOT reembeds
+                ORDER BY revision LIMIT 1
+            ), (
+                SELECT revision FROM knowledge_index WHERE tenant_id = $1 AND asset_id = $2
+            ), $3) AS last";
+    let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &asset.uuid(), &revision.get()];
+    let Some(row) = database.read_one(SQL, &params).await? else {
+        return Ok(SameDocuments { first: revision, last: revision });
+    };
+    let number = |name: &'static str| row.column::<i64>(name).map(IndexRevision::new);
+    Ok(SameDocuments { first: number("first")?, last: number("last")? })
+}
+
+pub(super) async fn stale_chunks(
+    database: &Database,
+    scope: TenantScope,
+    asset: AssetId,
+    model: &EmbeddingModel,
+    most: u32,
+) -> Result<Vec<StaleChunk>, StoreError> {
+    // Which they are is found in the index alone; what they say is read of those few.
+    const SQL: &str = "SELECT chunk_id, body FROM (
+            SELECT stale.chunk_id, body, sum(octet_length(body)) OVER (ORDER BY stale.from_revision, stale.chunk_id)
+                - octet_length(body) AS bytes_before
+            FROM (
+                SELECT chunk_id, from_revision FROM knowledge_chunk
+                WHERE tenant_id = $1 AND asset_id = $2 AND until_revision IS NULL AND embedded_by <> $3
+                ORDER BY from_revision, chunk_id LIMIT $4
+            ) AS stale
+            JOIN knowledge_chunk AS chunk ON chunk.tenant_id = $1 AND chunk.chunk_id = stale.chunk_id
+        ) AS read
+        WHERE bytes_before < $5";
+    let model = model_name(Some(model));
+    let bytes = known("bytes", i64::try_from(MAX_TEXTS).ok())?;
+    let params: [Param<'_>; 5] = [&scope.tenant().uuid(), &asset.uuid(), &model, &i64::from(most), &bytes];
+    let rows = database.read(SQL, &params).await?;
+    rows.iter().map(|row| Ok(StaleChunk { chunk_id: row.id("chunk_id")?, text: row.column("body")? })).collect()
+}
+
+/// The pieces stay what they are: words and how many pieces hold them do not change, so that searches by words and their
+/// scores do not either.
+const COMMIT: &str = concat!(
+    "WITH head AS (
+        UPDATE knowledge_index AS known SET revision = known.revision + 1
+        FROM asset
+        WHERE known.tenant_id = $1 AND known.asset_id = $13 AND known.revision = $14
+            AND asset.tenant_id = $1 AND asset.asset_id = $13 AND asset.asset_kind IS NOT DISTINCT FROM 'knowledge_base'
+            AND asset.lifecycle_state <> 'archived'
+        RETURNING known.revision, known.chunks
+     ),
+     ingest AS (
+        INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_strategy, chunk_tokens,
+            embedding_account, embedding_model, chunks, created_at, created_by, reembeds)
+        SELECT $1, $13, revision, $15, $16, $17, $18, $19, chunks, $20, $21, true FROM head
+     ),
+     replaced AS (
+        UPDATE knowledge_chunk SET until_revision = head.revision FROM head
+        WHERE tenant_id = $1 AND chunk_id = ANY($23::uuid[]) AND asset_id IS NOT DISTINCT FROM $13::uuid
+            AND until_revision IS NULL
+        RETURNING chunk_id, entry_id, document_id, position, starts, ends, tokens, digest, words, body
+     ),
+     chunk AS (
+        INSERT INTO knowledge_chunk (tenant_id, asset_id, from_revision, embedded_by, chunk_id, entry_id, document_id,
+            position, starts, ends, tokens, digest, words, body, embedding)
+        SELECT $1, $13, head.revision, $22, asked.chunk_id, entry_id, document_id, position, starts, ends, tokens,
+            digest, words, body, asked.embedding
+        FROM head, replaced
+        JOIN unnest($23::uuid[], $24::uuid[], $25::bytea[]) AS asked (replaces, chunk_id, embedding)
+            ON asked.replaces = replaced.chunk_id
+     ),
+     done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM head), ",
+    commit_tail!(),
+    "))
+     SELECT revision FROM done LEFT JOIN head ON true"
+);
+
+pub(super) async fn commit(
+    database: &Database,
+    scope: TenantScope,
+    change: &Change<Reembedding>,
+    key: Option<&KeyedOutcome>,
+) -> Result<IndexRevision, CommitError> {
+    let Change { next, decided_on, fact } = change;
+    let tail = Tail::new(scope, fact, key);
+    let asset = next.asset_id.uuid();
+    let seen = decided_on.map_or(0, fairway_domain::store::Revision::get);
+    let ingest = next.ingest_id.uuid();
+    let strategy = next.chunking.strategy.as_str();
+    let tokens = known("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?;
+    let EmbeddingModel { account, model } = &next.embedded_by;
+    let (at, by) = (next.created_at.moment(), next.created_by.to_string());
+    let embedded_by = model_name(Some(&next.embedded_by));
+    let replaces: Vec<Uuid> = next.vectors.iter().map(|new| new.replaces.uuid()).collect();
+    let ids: Vec<Uuid> = next.vectors.iter().map(|new| new.chunk_id.uuid()).collect();
+    let bytes = |vector: &[f32]| vector.iter().flat_map(|part| part.to_le_bytes()).collect::<Vec<u8>>();
+    let vectors: Vec<Vec<u8>> = next.vectors.iter().map(|new| bytes(&new.vector)).collect();
+    let own: [Param<'_>; 13] =
+        [&asset, &seen, &ingest, &strategy, &tokens, account, model, &at, &by, &embedded_by, &replaces, &ids, &vectors];
+    let rows = database.commit_slowly(scope, COMMIT, &tail.with(&own)).await?;
+    let revision = known("revision", rows.first())?.column::<Option<i64>>("revision")?;
+    Ok(IndexRevision::new(known("revision", revision)?))
+}
+
+pub(super) async fn find(
+    database: &Database,
+    scope: TenantScope,
+    asset: AssetId,
+    id: IngestId,
+) -> Result<Option<Reembedded>, StoreError> {
+    const SQL: &str = "SELECT revision, embedding_account, embedding_model, (
+            SELECT count(*) FROM knowledge_chunk AS chunk
+            WHERE chunk.tenant_id = $1 AND chunk.asset_id = $3 AND chunk.from_revision = ingest.revision
+        ) AS chunks
+        FROM knowledge_ingest AS ingest
+        WHERE tenant_id = $1 AND ingest_id = $2 AND asset_id IS NOT DISTINCT FROM $3::uuid AND reembeds";
+    let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &id.uuid(), &asset.uuid()];
+    let Some(row) = database.read_one(SQL, &params).await? else { return Ok(None) };
+    Ok(Some(Reembedded {
+        ingest_id: id,
+        index_revision: IndexRevision::new(row.column("revision")?),
+        embedded_by: EmbeddingModel {
+            account: row.column("embedding_account")?,
+            model: row.column("embedding_model")?,
+        },
+        chunk_count: known("chunks", u32::try_from(row.column::<i64>("chunks")?).ok())?,
+    }))
+}

@@ -1,0 +1,135 @@
+//! Searches by vectors over more pieces than one compares, and over documents that were embedded again.
+
+use crate::{
+    knowledge::{base, documents, how_of, ingest, within},
+    stage::{Stage, fresh, scope, stamp},
+};
+use fairway_domain::{
+    asset::Asset,
+    knowledge::{
+        IndexRevision,
+        document::Ingest,
+        ports::{KnowledgeStore, SameDocuments},
+        reembedding::{NewVector, Reembedding},
+        retrieval::{EmbeddingModel, IndexEmbedding, VectorCoverage, comparable, direction},
+    },
+    search::Words,
+};
+
+/// As many parts as a vector may have, so that few of them are compared.
+const PARTS: usize = 8_192;
+
+fn model(name: &str) -> EmbeddingModel {
+    EmbeddingModel { account: "local".to_owned(), model: name.to_owned() }
+}
+
+/// Adds documents with vectors of a model.
+async fn add(stage: &Stage, asset: &Asset, name: &str, vectors: &[(&str, &[f32])]) -> IndexRevision {
+    let texts: Vec<(&str, &str)> = vectors.iter().map(|(name, _)| (*name, "Thirty days of leave.")).collect();
+    let mut all = documents(&texts);
+    for (document, (_, vector)) in all.iter_mut().zip(vectors) {
+        document.chunks[0].vector = direction(vector);
+    }
+    let seen = stage.store.present_revision(scope(), asset.asset_id).await.unwrap();
+    let change = Ingest::add(asset, fresh(), how_of(name), all, (seen, &stamp())).unwrap();
+    stage.store.commit_documents(scope(), &change, None).await.unwrap()
+}
+
+/// The rows lie in the table in the other order than they were added.
+#[tokio::test]
+async fn compares_the_pieces_that_were_added_first_when_there_are_too_many() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    let (mut near, mut far) = (vec![0.0_f32; PARTS], vec![0.0_f32; PARTS]);
+    (near[0], far[1]) = (1.0, 1.0);
+    add(&stage, &asset, "m", &[("first", &near)]).await;
+    let limit = comparable(PARTS);
+    let asked = within(asset.asset_id, 2);
+    assert_eq!(
+        stage.store.vector_coverage(scope(), &asked).await.unwrap(),
+        VectorCoverage { limit, is_complete: true }
+    );
+    add(&stage, &asset, "m", &[("later", &far)]).await;
+    let copies = format!(
+        "INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+            digest, from_revision, embedded_by, words, body, embedding)
+         SELECT tenant_id, gen_random_uuid(), asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
+            from_revision, embedded_by, words, body, embedding
+         FROM knowledge_chunk, generate_series(1, {limit}) WHERE document_id = 'later';
+         WITH moved AS (DELETE FROM knowledge_chunk WHERE document_id = 'first' RETURNING *)
+         INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+            digest, from_revision, embedded_by, words, body, embedding)
+         SELECT tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
+            from_revision, embedded_by, words, body, embedding FROM moved"
+    );
+    stage.run(&copies).await;
+    let found = stage.store.by_meaning(scope(), &asked, &near).await.unwrap();
+    assert!(found.capped, "{found:?}");
+    assert!(found.hits[0].score > 0.999, "the piece that was added first is among those that are compared");
+    assert_eq!(stage.store.by_meaning(scope(), &asked, &near).await.unwrap(), found, "the answer is always the same");
+    assert_eq!(
+        stage.store.vector_coverage(scope(), &asked).await.unwrap(),
+        VectorCoverage { limit, is_complete: false }
+    );
+    // Only what a search could find counts.
+    let mut narrow = asked.clone();
+    narrow.filters.insert("language".to_owned(), "de".into());
+    assert!(stage.store.vector_coverage(scope(), &narrow).await.unwrap().is_complete);
+}
+
+#[tokio::test]
+async fn embedding_documents_again_makes_a_revision_and_leaves_the_earlier_ones() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    let id = asset.asset_id;
+    let first = add(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
+    let by_words = async |revision: IndexRevision| {
+        let at = within(id, revision.get());
+        stage
+            .store
+            .by_words(scope(), &at, &Words::of(["leave"]))
+            .await
+            .unwrap()
+            .hits
+            .iter()
+            .map(|hit| hit.score)
+            .collect::<Vec<_>>()
+    };
+    let scores = by_words(first).await;
+    assert_eq!(stage.store.stale_chunks(scope(), id, &model("old"), 10).await.unwrap(), []);
+    // One at a time.
+    let mut revision = first;
+    for _ in 0..2 {
+        let stale = stage.store.stale_chunks(scope(), id, &model("new"), 1).await.unwrap();
+        assert_eq!((stale.len(), stale[0].text.as_str()), (1, "Thirty days of leave."));
+        let vectors = vec![NewVector { replaces: stale[0].chunk_id, chunk_id: fresh(), vector: vec![0.0, 0.0, 1.0] }];
+        let how = (how_of("new").0, model("new"));
+        let change = Reembedding::decide(&asset, fresh(), how, vectors, (revision, &stamp())).unwrap();
+        revision = stage.store.commit_reembedding(scope(), &change, None).await.unwrap();
+        let made = stage.store.find_reembedding(scope(), id, change.next.ingest_id).await.unwrap().unwrap();
+        assert_eq!((made.index_revision, made.chunk_count, made.embedded_by), (revision, 1, model("new")));
+    }
+    assert_eq!(revision, IndexRevision::new(3));
+    assert_eq!(stage.store.stale_chunks(scope(), id, &model("new"), 10).await.unwrap(), []);
+    let of = async |revision| stage.store.embedding_of(scope(), id, IndexRevision::new(revision)).await.unwrap();
+    assert_eq!(of(0).await, IndexEmbedding::Empty);
+    assert_eq!(of(1).await, IndexEmbedding::Whole(model("old")));
+    assert_eq!(of(2).await, IndexEmbedding::Partial);
+    assert_eq!(of(3).await, IndexEmbedding::Whole(model("new")));
+    let same = async |revision| stage.store.same_documents(scope(), id, IndexRevision::new(revision)).await.unwrap();
+    for revision in 1..=3 {
+        assert_eq!(same(revision).await, SameDocuments { first, last: IndexRevision::new(3) });
+    }
+    // The old vectors are found in the old revision, the new ones in the new; words and their scores are the same.
+    let old = stage.store.by_meaning(scope(), &within(id, 1), &[1.0, 0.0]).await.unwrap();
+    assert!(old.hits.len() == 2 && old.hits[0].score > 0.999, "{old:?}");
+    let new = stage.store.by_meaning(scope(), &within(id, 3), &[0.0, 0.0, 1.0]).await.unwrap();
+    assert!(new.hits.len() == 2 && new.hits[1].score > 0.999, "{new:?}");
+    assert_eq!(by_words(revision).await, scores);
+    // Whoever adds documents ends the stretch.
+    let added = ingest(&asset, documents(&[("a", "Forty days of leave.")]), revision);
+    stage.store.commit_documents(scope(), &added, None).await.unwrap();
+    assert_eq!(same(1).await, SameDocuments { first, last: IndexRevision::new(3) });
+    assert_eq!(same(4).await, SameDocuments { first: IndexRevision::new(4), last: IndexRevision::new(4) });
+    assert_eq!(stage.number("SELECT count(*) FROM knowledge_chunk WHERE until_revision IS NULL").await, 2);
+}

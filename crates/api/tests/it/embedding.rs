@@ -1,0 +1,303 @@
+//! Embedding models that change, searches by vectors that leave pieces out, and ingests of several tenants at once.
+
+use crate::{
+    guardrail::documents,
+    stage::{WORKSPACE, knowledge},
+};
+use async_trait::async_trait;
+use fairway_domain::execution::provider::{
+    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+};
+use fairway_testkit::{
+    TestApp,
+    app::{ActiveWorkload, Builder, Version},
+};
+use serde_json::{Value, json};
+use std::{
+    future::IntoFuture as _,
+    sync::{Arc, Mutex},
+};
+use tokio::sync::watch;
+
+/// Looks up what it is sent, and returns what it finds.
+const SEARCH: &str = "\
+name: Search
+description: Looks documents up.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: find
+steps:
+  - id: find
+    type: task
+    action: retrieve_documents
+    inputs: { query: '{{trigger.ticket}}' }
+  - id: done
+    type: return
+    output: '{{steps.find.output}}'
+";
+
+/// A server with these accounts, which embeds by one of them.
+fn server(accounts: &[&str], embedding: &str) -> Builder {
+    let account = |name: &&str| format!("[[providers]]\naccount_slot = \"{name}\"\nkind = \"local\"\n");
+    TestApp::builder()
+        .file(accounts.iter().map(account).collect::<String>())
+        .setting("FAIRWAY_EMBEDDING_ACCOUNT", embedding)
+        .setting("FAIRWAY_EMBEDDING_MODEL", format!("model/of-{embedding}"))
+}
+
+fn path(base: &Version, rest: &str) -> String {
+    format!("/v1/assets/{}/documents{rest}?workspace_id={WORKSPACE}", base.asset_id)
+}
+
+fn text(document_id: &str, text: &str) -> Value {
+    json!({ "documents": [{ "document_id": document_id, "text": text }] })
+}
+
+fn codes(answer: &Value) -> Vec<&str> {
+    answer["warnings"].as_array().unwrap().iter().map(|warning| warning["code"].as_str().unwrap()).collect()
+}
+
+/// A knowledge base that is searched by vectors.
+async fn base(app: &TestApp, name: &str, retrieval: Value) -> Version {
+    let mut content = knowledge(name);
+    content["retrieval"] = retrieval;
+    app.given().version("knowledge_base", name, content).await
+}
+
+async fn search(app: &TestApp, workload: &ActiveWorkload) -> Value {
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "days of leave" } });
+    app.post(workload.execute_path(), body).await.expect(200)
+}
+
+/// The account that a run's query was embedded by, and the revision that it searched.
+async fn searched(app: &TestApp, workload: &ActiveWorkload) -> (String, i64) {
+    let answer = search(app, workload).await;
+    assert_eq!(answer["status"], "completed", "{answer}");
+    assert_eq!(answer["output"][0]["document_id"], "leave", "{answer}");
+    let event = &documents(app, &answer["execution_id"], "retrieval_event").await[0];
+    let account = event["embedding"]["account_slot"].as_str().unwrap().to_owned();
+    (account, event["index_revision"].as_i64().unwrap())
+}
+
+/// The verdict, the code and the message of one of a release's gates.
+async fn gate(app: &TestApp, workload: &ActiveWorkload, name: &str) -> (String, String, String) {
+    let gates = app.get(format!("/v1/releases/{}/gates", workload.release_id)).await.expect(200);
+    let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == name).unwrap();
+    let field = |name: &str| gate[name].as_str().unwrap().to_owned();
+    (field("verdict"), field("code"), field("message"))
+}
+
+/// A release that searches a knowledge base and keeps the documents that it was approved with.
+async fn pinned(app: &TestApp, base: &Version) -> ActiveWorkload {
+    let settings = format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings");
+    let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
+    app.put(settings, pinning).await.expect(200);
+    let given = app.given();
+    let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH).await, base.clone()];
+    given.active_with("desk", versions).await
+}
+
+#[tokio::test]
+async fn a_pinned_release_is_served_although_the_embedding_model_changed() {
+    let app = server(&["old", "new"], "old").start().await;
+    let base = base(&app, "handbook", json!({ "strategy": "vector", "top_k": 1 })).await;
+    for (name, said) in [("leave", "Thirty days of leave."), ("travel", "Go by train.")] {
+        app.post(path(&base, ""), text(name, said)).await.expect(201);
+    }
+    let workload = pinned(&app, &base).await;
+    assert_eq!(searched(&app, &workload).await, ("old".to_owned(), 2));
+
+    // While its account is there, the old model embeds what is looked for among its vectors.
+    let changed = server(&["old", "new"], "new").beside(&app).start().await;
+    assert_eq!(searched(&changed, &workload).await, ("old".to_owned(), 2));
+    assert_eq!(gate(&changed, &workload, "embedding").await.0, "pass");
+
+    // Without the account nobody can; the gate says so, and what to do.
+    let moved = server(&["new"], "new").beside(&app).start().await;
+    let failed = search(&moved, &workload).await;
+    assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("embedding_mismatch")));
+    let (verdict, code, message) = gate(&moved, &workload, "embedding").await;
+    assert_eq!((verdict.as_str(), code.as_str()), ("warn", "embedding_account_missing"));
+    assert!(message.contains("`handbook`") && message.contains("`old`") && message.contains("again"), "{message}");
+
+    // Embedded again, the same documents are in a new revision, with vectors of the new model.
+    let again = async |most: u32| moved.post(path(&base, "/reembed"), json!({ "max_chunks": most })).await.expect(200);
+    let half = again(1).await;
+    assert_eq!((&half["index_revision"], &half["chunk_count"]), (&json!(3), &json!(1)));
+    assert_eq!((&half["complete"], codes(&half)), (&json!(false), vec!["embedding_mismatch"]));
+    assert_eq!(searched(&changed, &workload).await, ("old".to_owned(), 2), "half of it disturbs nobody");
+    let whole = again(2_000).await;
+    let expected = json!({
+        "asset_id": base.asset_id, "index_revision": 4, "embedding_account": "new", "embedding_model": "model/of-new",
+        "chunk_count": 1, "complete": true, "warnings": [],
+    });
+    assert_eq!(whole, expected);
+    assert_eq!(again(2_000).await["chunk_count"], 0, "there is nothing left to do");
+    assert_eq!(searched(&moved, &workload).await, ("new".to_owned(), 4));
+    assert_eq!(searched(&changed, &workload).await, ("old".to_owned(), 2), "a pin is kept where it can be");
+    assert_eq!(gate(&moved, &workload, "embedding").await.0, "pass");
+    assert_eq!(gate(&moved, &workload, "documents").await.1, "documents", "no documents were added");
+
+    // Documents that are added later are another revision's: the pinned ones stay.
+    moved.post(path(&base, ""), text("leave", "Forty days of leave.")).await.expect(201);
+    assert_eq!(searched(&moved, &workload).await, ("new".to_owned(), 4));
+    assert_eq!(gate(&moved, &workload, "documents").await.1, "documents_drifted");
+    let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
+    assert_eq!(crate::share_link::number(&app, facts).await, 2);
+}
+
+/// Who only changes a setting has changed no knowledge base.
+#[tokio::test]
+async fn a_knowledge_base_keeps_its_embedding_model_until_it_is_embedded_again() {
+    let app = server(&["old", "new"], "old").start().await;
+    let base = base(&app, "handbook", json!({ "strategy": "hybrid" })).await;
+    let first = app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+    assert_eq!(codes(&first), [""; 0]);
+    let ask = |app: &TestApp| {
+        let query = json!({ "arguments": { "knowledge_base_slug": "handbook", "query": "days of leave" } });
+        app.post("/v1/runtime/tools/query_knowledge_base", query)
+    };
+    let changed = server(&["old", "new"], "new").beside(&app).start().await;
+    let added = changed.post(path(&base, ""), text("travel", "Go by train.")).key("once").await.expect(201);
+    assert_eq!(codes(&added), ["embedding_model_kept"]);
+    let replayed = changed.post(path(&base, ""), text("travel", "Go by train.")).key("once").await.expect(201);
+    assert_eq!(replayed, added);
+    let found = ask(&changed).await.expect(200);
+    assert_eq!(
+        (&found["result"]["chunks"][0]["document_id"], &found["result"]["capped"]),
+        (&json!("leave"), &json!(false))
+    );
+
+    // The account goes before the documents were embedded again: those that are added have the new model's vectors.
+    let moved = server(&["new"], "new").beside(&app).start().await;
+    ask(&moved).await.refused(409, "embedding_mismatch");
+    let added = moved.post(path(&base, ""), text("food", "Lunch is at noon.")).await.expect(201);
+    assert_eq!(codes(&added), ["embedding_mismatch"]);
+    ask(&moved).await.refused(409, "embedding_mismatch");
+    let whole = moved.post(path(&base, "/reembed"), json!({})).key("again").await.expect(200);
+    assert_eq!((&whole["chunk_count"], &whole["complete"]), (&json!(2), &json!(true)));
+    assert_eq!(moved.post(path(&base, "/reembed"), json!({})).key("again").await.expect(200), whole);
+    ask(&moved).await.expect(200);
+    for most in [0, 2_001] {
+        let refused = moved.post(path(&base, "/reembed"), json!({ "max_chunks": most })).await;
+        assert_eq!(refused.refused(422, "validation_error")["fields"][0]["path"], "max_chunks");
+    }
+    // What is searched by words has no vectors that it needs.
+    let words = app.given().version("knowledge_base", "words", knowledge("words")).await;
+    app.post(path(&words, ""), text("a", "b")).await.expect(201);
+    let nothing = app.post(path(&words, "/reembed"), json!({})).await.expect(200);
+    assert_eq!((&nothing["chunk_count"], &nothing["index_revision"]), (&json!(0), &json!(1)));
+}
+
+/// Makes vectors of as many parts as one may have, so that few of them are compared.
+struct LongVectors;
+
+#[async_trait]
+impl Provider for LongVectors {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        let vector = |text: &String| {
+            let mut vector = vec![0.0; 8_192];
+            vector[usize::from(!text.contains("leave"))] = 1.0;
+            vector
+        };
+        Ok(Embeddings { vectors: call.texts.iter().map(vector).collect(), tokens_in: 1, cost_micros: None })
+    }
+
+    fn residency(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn callers_are_told_that_a_vector_search_left_pieces_out() {
+    let app = TestApp::builder().provider(Arc::new(LongVectors)).start().await;
+    let retrieval = json!({ "strategy": "vector", "top_k": 1, "chunk_size_tokens": 16 });
+    let base = base(&app, "handbook", retrieval).await;
+    let few = app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+    assert_eq!(codes(&few), [""; 0]);
+    let given = app.given();
+    let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH).await, base.clone()];
+    let workload = given.active_with("desk", versions).await;
+    let answer = search(&app, &workload).await;
+    assert_eq!(answer["metadata"], json!({}), "{answer}");
+    assert_eq!(gate(&app, &workload, "vector_search").await.0, "pass");
+
+    let words = "Go by train wherever there is one, and by bus where there is none at all. ".repeat(600);
+    let many = app.post(path(&base, ""), text("travel", &words)).await.expect(201);
+    assert!(many["documents"][0]["chunk_count"].as_u64().unwrap() > 512);
+    assert_eq!(codes(&many), ["vector_search_capped"]);
+    assert!(many["warnings"][0]["message"].as_str().unwrap().contains("512"), "{many}");
+    let answer = search(&app, &workload).await;
+    assert_eq!(answer["metadata"]["find"]["candidates_capped"], true, "{answer}");
+    assert_eq!(answer["output"][0]["document_id"], "leave", "what was added first is compared: {answer}");
+    let query = json!({ "arguments": { "knowledge_base_slug": "handbook", "query": "days of leave" } });
+    let found = app.post("/v1/runtime/tools/query_knowledge_base", query).await.expect(200);
+    assert_eq!(found["result"]["capped"], true, "{found}");
+    let (verdict, code, message) = gate(&app, &workload, "vector_search").await;
+    assert_eq!((verdict.as_str(), code.as_str()), ("warn", "vector_search_capped"));
+    assert!(message.contains("`handbook`"), "{message}");
+}
+
+/// Remembers what it is asked to embed, and answers once it may.
+struct HeldVectors {
+    asked: Mutex<Vec<String>>,
+    count: watch::Sender<usize>,
+    may_answer: watch::Sender<bool>,
+}
+
+#[async_trait]
+impl Provider for HeldVectors {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        self.asked.lock().unwrap().extend(call.texts.clone());
+        self.count.send_modify(|count| *count += 1);
+        let _ = self.may_answer.subscribe().wait_for(|may| *may).await;
+        Ok(Embeddings { vectors: vec![vec![1.0, 0.0]; call.texts.len()], tokens_in: 1, cost_micros: None })
+    }
+
+    fn residency(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+/// T46: one tenant's ingests that wait for a slow model leave room for another's.
+#[tokio::test]
+async fn a_tenant_has_half_of_the_ingests_under_way_at_most() {
+    let held = Arc::new(HeldVectors {
+        asked: Mutex::default(),
+        count: watch::Sender::new(0),
+        may_answer: watch::Sender::new(false),
+    });
+    let app = TestApp::builder().provider(held.clone()).start().await;
+    let asked = async |times: usize| {
+        held.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
+    };
+    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    let given = app.given();
+    let abroad = given.tenant("abroad").await;
+    let there = given.in_tenant(&abroad, "").workspace("there", "there").await;
+    let mut content = knowledge("handbook");
+    content["retrieval"] = json!({ "strategy": "vector" });
+    let foreign = given.in_tenant(&abroad, &there).version("knowledge_base", "handbook", content).await;
+    let mut answers = Vec::new();
+    for number in 0..6 {
+        let request = app.post(path(&base, ""), text(&format!("d{number}"), "mine"));
+        answers.push(tokio::spawn(request.into_future()));
+    }
+    asked(4).await;
+    let theirs = format!("/v1/assets/{}/documents?workspace_id={there}", foreign.asset_id);
+    let theirs = app.post(theirs, text("a", "theirs")).in_tenant(&abroad);
+    answers.push(tokio::spawn(theirs.into_future()));
+    asked(5).await;
+    assert_eq!(*held.asked.lock().unwrap(), ["mine", "mine", "mine", "mine", "theirs"]);
+    held.may_answer.send_replace(true);
+    for answer in answers {
+        answer.await.unwrap().expect(201);
+    }
+}

@@ -1,0 +1,147 @@
+//! A semaphore whose permits are shared fairly between keys, such as tenants.
+//!
+//! A plain semaphore serves waiters in the order of their arrival, so one tenant with a hundred waiters delays everybody
+//! else by a hundred turns. Here each key has a queue of its own. A free permit goes to the waiting key that holds the fewest
+//! permits; among those, to the key that is due by start-time fair queueing (Goyal, Vin and Cheng 1996); among those, to the
+//! waiter that came first. Whoever waits longer than it is ready to is refused.
+
+mod state;
+
+use state::{Entry, State};
+use std::{
+    fmt,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::oneshot, time::timeout};
+
+/// Why a key got no permit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AcquireError {
+    /// No permit became free for the key within the wait that it was ready for.
+    #[error("no permit became free in time")]
+    TimedOut,
+    /// As many of the key's requests wait as may.
+    #[error("too many requests of this key wait")]
+    QueueFull,
+}
+
+/// How many permits there are, and how many of them and of the waiting places one key may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// All permits.
+    pub permits: usize,
+    /// Most permits that one key holds at the same time.
+    pub permits_per_key: usize,
+    /// Most requests of one key that wait at the same time.
+    pub waiting_per_key: usize,
+}
+
+impl Limits {
+    /// So many permits. One key may hold all of them while no other key waits, and any number of its requests may wait.
+    #[must_use]
+    pub const fn of(permits: usize) -> Self {
+        Self { permits, permits_per_key: permits, waiting_per_key: usize::MAX }
+    }
+}
+
+/// A semaphore whose permits are shared fairly between keys. Clones share the permits.
+pub struct FairSemaphore<K> {
+    state: Arc<Mutex<State<K>>>,
+}
+
+impl<K> Clone for FairSemaphore<K> {
+    fn clone(&self) -> Self {
+        Self { state: Arc::clone(&self.state) }
+    }
+}
+
+impl<K> fmt::Debug for FairSemaphore<K> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("FairSemaphore").finish_non_exhaustive()
+    }
+}
+
+impl<K: Clone + Eq + Hash> FairSemaphore<K> {
+    /// A semaphore with these limits. Nobody gets a permit where there are none.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { state: Arc::new(Mutex::new(State::new(limits))) }
+    }
+
+    /// A permit for a key, which gives it back when it is dropped.
+    ///
+    /// # Errors
+    /// When no permit becomes free within `wait`, or too many requests of this key wait already.
+    pub async fn acquire(&self, key: K, wait: Duration) -> Result<Permit<K>, AcquireError> {
+        let entry = self.lock().enter(&key);
+        match entry {
+            Entry::Admitted => Ok(Permit { semaphore: self.clone(), key }),
+            Entry::QueueFull => Err(AcquireError::QueueFull),
+            Entry::Queued { ticket, granted } => {
+                let mut waiter = Waiter { semaphore: self, key: Some(key), ticket, granted };
+                match timeout(wait, &mut waiter.granted).await {
+                    Ok(Ok(())) => waiter
+                        .key
+                        .take()
+                        .map_or(Err(AcquireError::TimedOut), |key| Ok(Permit { semaphore: self.clone(), key })),
+                    // The waiter leaves the queue as it is dropped, and passes on a permit that came at the last moment.
+                    Ok(Err(_)) | Err(_) => Err(AcquireError::TimedOut),
+                }
+            }
+        }
+    }
+
+    /// How many requests of a key wait at this moment.
+    #[must_use]
+    pub fn waiting(&self, key: &K) -> usize {
+        self.lock().waiting(key)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A permit. It is free again when this is dropped.
+#[must_use = "the permit is free again once this is dropped"]
+pub struct Permit<K: Clone + Eq + Hash> {
+    semaphore: FairSemaphore<K>,
+    key: K,
+}
+
+impl<K: Clone + Eq + Hash> fmt::Debug for Permit<K> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Permit").finish_non_exhaustive()
+    }
+}
+
+impl<K: Clone + Eq + Hash> Drop for Permit<K> {
+    fn drop(&mut self) {
+        self.semaphore.lock().release(&self.key);
+    }
+}
+
+/// A request in a queue. Without it a request that is cancelled would keep its place, or the permit that it was just given.
+struct Waiter<'s, K: Clone + Eq + Hash> {
+    semaphore: &'s FairSemaphore<K>,
+    /// Whose request it is, until it has its permit.
+    key: Option<K>,
+    ticket: u64,
+    granted: oneshot::Receiver<()>,
+}
+
+impl<K: Clone + Eq + Hash> Drop for Waiter<'_, K> {
+    fn drop(&mut self) {
+        let Some(key) = self.key.take() else { return };
+        let mut state = self.semaphore.lock();
+        if !state.leave(&key, self.ticket) {
+            // It is not in the queue any more: a permit was granted that nobody took.
+            state.release(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+use super::*;
+use tokio::task::{JoinSet, yield_now};
+
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// Requests of these keys in this order, each in the queue before the next one comes. Each says whose it is and gives its
+/// permit back once it has one.
+async fn queue(semaphore: &FairSemaphore<char>, keys: &str) -> JoinSet<char> {
+    let mut requests = JoinSet::new();
+    for key in keys.chars() {
+        let before = semaphore.waiting(&key);
+        let semaphore = semaphore.clone();
+        let own = semaphore.clone();
+        requests.spawn(async move {
+            let permit = own.acquire(key, LONG).await.unwrap();
+            drop(permit);
+            key
+        });
+        while semaphore.waiting(&key) == before {
+            yield_now().await;
+        }
+    }
+    requests
+}
+
+async fn order(mut requests: JoinSet<char>) -> String {
+    let mut order = String::new();
+    while let Some(done) = requests.join_next().await {
+        order.push(done.unwrap());
+    }
+    order
+}
+
+#[tokio::test]
+async fn serves_waiting_keys_in_turn_and_not_in_order_of_arrival() {
+    let semaphore = FairSemaphore::new(Limits::of(1));
+    let held = semaphore.acquire('a', LONG).await.unwrap();
+    let requests = queue(&semaphore, "aaaabbc").await;
+    drop(held);
+    assert_eq!(order(requests).await, "bcabaaa");
+}
+
+#[tokio::test]
+async fn prefers_the_key_that_holds_the_fewest_permits() {
+    let semaphore = FairSemaphore::new(Limits::of(3));
+    let mut held = Vec::new();
+    for key in ['a', 'a', 'b'] {
+        held.push(semaphore.acquire(key, LONG).await.unwrap());
+    }
+    let requests = queue(&semaphore, "bac").await;
+    // `a` gives one back: both `a` and `b` hold one then, and `c` none.
+    drop(held.remove(0));
+    assert!(order(requests).await.starts_with('c'));
+}
+
+/// Two keys that come back as soon as they were served do not keep a third one waiting.
+#[tokio::test]
+async fn serves_a_waiting_key_although_others_keep_returning() {
+    let semaphore = FairSemaphore::new(Limits::of(1));
+    let mut held = semaphore.acquire('b', LONG).await.unwrap();
+    let mut requests = queue(&semaphore, "aaa").await;
+    let mut served = String::new();
+    for key in "cbcbcb".chars() {
+        let next = semaphore.clone();
+        let waiting = tokio::spawn(async move { next.acquire(key, LONG).await.unwrap() });
+        while semaphore.waiting(&key) == 0 {
+            yield_now().await;
+        }
+        drop(held);
+        held = waiting.await.unwrap();
+        while let Some(done) = requests.try_join_next() {
+            served.push(done.unwrap());
+        }
+    }
+    assert!(served.len() >= 2, "{served}");
+}
+
+#[tokio::test]
+async fn bounds_what_one_key_holds() {
+    let semaphore = FairSemaphore::new(Limits { permits_per_key: 1, ..Limits::of(2) });
+    let _held = semaphore.acquire('a', LONG).await.unwrap();
+    assert_eq!(semaphore.acquire('a', Duration::ZERO).await.unwrap_err(), AcquireError::TimedOut);
+    // The other permit is there for another key, although `a` came first.
+    let waiting = queue_one(&semaphore, 'a').await;
+    assert!(semaphore.acquire('b', Duration::ZERO).await.is_ok());
+    waiting.abort();
+}
+
+async fn queue_one(semaphore: &FairSemaphore<char>, key: char) -> tokio::task::JoinHandle<()> {
+    let own = semaphore.clone();
+    let waiting = tokio::spawn(async move { drop(own.acquire(key, LONG).await) });
+    while semaphore.waiting(&key) == 0 {
+        yield_now().await;
+    }
+    waiting
+}
+
+#[tokio::test]
+async fn bounds_how_many_requests_of_one_key_wait() {
+    let semaphore = FairSemaphore::new(Limits { waiting_per_key: 1, ..Limits::of(1) });
+    let _held = semaphore.acquire('a', LONG).await.unwrap();
+    let waiting = queue_one(&semaphore, 'a').await;
+    assert_eq!(semaphore.acquire('a', LONG).await.unwrap_err(), AcquireError::QueueFull);
+    // The queue of another key is another queue.
+    assert_eq!(semaphore.acquire('b', Duration::ZERO).await.unwrap_err(), AcquireError::TimedOut);
+    waiting.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn refuses_whoever_waits_longer_than_it_is_ready_to() {
+    let semaphore = FairSemaphore::new(Limits::of(1));
+    let held = semaphore.acquire('a', LONG).await.unwrap();
+    let refused = semaphore.acquire('b', Duration::from_secs(5)).await;
+    assert_eq!(refused.unwrap_err(), AcquireError::TimedOut);
+    assert_eq!(semaphore.waiting(&'b'), 0, "a refused request leaves the queue");
+    drop(held);
+    assert!(semaphore.acquire('b', Duration::ZERO).await.is_ok());
+}
+
+#[tokio::test]
+async fn passes_on_the_permit_of_a_cancelled_request() {
+    let semaphore = FairSemaphore::new(Limits::of(1));
+    let held = semaphore.acquire('a', LONG).await.unwrap();
+    // Polled once, so that it waits; it is granted the permit and dropped before it is polled again.
+    let mut cancelled = Box::pin(semaphore.acquire('b', LONG));
+    assert!(futures_pending(&mut cancelled).await);
+    drop(held);
+    drop(cancelled);
+    assert!(semaphore.acquire('c', Duration::ZERO).await.is_ok());
+}
+
+/// Polls once; whether the future waits.
+async fn futures_pending<F: Future + Unpin>(future: &mut F) -> bool {
+    tokio::select! {
+        biased;
+        _ = future => false,
+        () = std::future::ready(()) => true,
+    }
+}
+
+#[tokio::test]
+async fn forgets_keys_that_neither_hold_nor_wait() {
+    let semaphore = FairSemaphore::new(Limits::of(2));
+    let held = semaphore.acquire(0, LONG).await.unwrap();
+    for key in 1..1_000 {
+        drop(semaphore.acquire(key, LONG).await.unwrap());
+        drop(semaphore.acquire(key, LONG).await.unwrap());
+    }
+    let known = semaphore.lock().keys();
+    assert!(known < 10, "{known} keys are known");
+    drop(held);
+    assert_eq!(semaphore.lock().keys(), 0);
+}

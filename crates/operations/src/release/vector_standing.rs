@@ -1,0 +1,73 @@
+//! How the bound knowledge bases that are searched by vectors stand, at the revisions that the release serves.
+
+use crate::{Failure, Services, knowledge::RetrievalFailure};
+use fairway_domain::{
+    asset::{content::SovereigntyProfile, kind::AssetKind},
+    id::AssetId,
+    knowledge::{IndexRevision, KnowledgeBase, ports::Within},
+    release::{
+        Release,
+        vector_gate::{EmbeddingStanding, VectorStanding},
+    },
+    tenant::TenantScope,
+};
+
+/// A stored version that its own checks would refuse.
+const MALFORMED: Failure = Failure::Corrupt("a bound version that cannot be read");
+
+impl Services {
+    /// How they stand, in the order of the bindings.
+    pub(crate) async fn vector_standings(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+    ) -> Result<Vec<VectorStanding>, Failure> {
+        let (mut profile, mut bases) = (None, Vec::new());
+        for binding in &release.bindings {
+            if !matches!(binding.role, AssetKind::SovereigntyProfile | AssetKind::KnowledgeBase) {
+                continue;
+            }
+            let content = self.bound_version(scope, binding).await?.content().map_err(|_| MALFORMED)?;
+            if binding.role == AssetKind::SovereigntyProfile {
+                profile = Some(SovereigntyProfile::parse(&content).map_err(|_| MALFORMED)?);
+            } else if let Ok(base) = KnowledgeBase::parse(&content) {
+                // One that cannot be read fails its runs for a reason of its own.
+                bases.push((binding.asset_id, binding.asset_slug.to_string(), base));
+            }
+        }
+        bases.retain(|(_, _, base)| base.retrieval.strategy.needs_vectors());
+        if bases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let place = (release.workspace_id, &release.environment);
+        let served = self.served_revisions(scope, release.release_id, place).await?;
+        let mut standings = Vec::new();
+        for (asset, slug, base) in bases {
+            let present = self.stores.knowledge.present_revision(scope, asset).await?;
+            let revision = served.of(asset).map_or(present, |pinned| pinned.min(present));
+            standings.push(self.vector_standing(scope, (asset, slug, revision), &base, profile.as_ref()).await?);
+        }
+        Ok(standings)
+    }
+
+    async fn vector_standing(
+        &self,
+        scope: TenantScope,
+        (asset, slug, revision): (AssetId, String, IndexRevision),
+        base: &KnowledgeBase,
+        profile: Option<&SovereigntyProfile>,
+    ) -> Result<VectorStanding, Failure> {
+        let embedding = match self.vector_index(scope, (asset, revision), profile).await {
+            Ok(_) => EmbeddingStanding::Searchable,
+            Err(RetrievalFailure::OtherModel) => EmbeddingStanding::Partial,
+            Err(RetrievalFailure::NoAccount(model)) => EmbeddingStanding::NoAccount(model),
+            Err(RetrievalFailure::NoRoute(_)) => EmbeddingStanding::NoRoute,
+            Err(RetrievalFailure::Store(error)) => return Err(error.into()),
+            // Neither a contract nor a model is asked here.
+            Err(RetrievalFailure::Refused(_) | RetrievalFailure::NoVector(_)) => EmbeddingStanding::Partial,
+        };
+        let within = Within { asset, revision, filters: base.retrieval.filters.clone(), most: 0 };
+        let coverage = self.stores.knowledge.vector_coverage(scope, &within).await?;
+        Ok(VectorStanding { slug, embedding, capped_at: (!coverage.is_complete).then_some(coverage.limit) })
+    }
+}
