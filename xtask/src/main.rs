@@ -19,6 +19,7 @@ mod openapi;
 mod package;
 mod place;
 mod postgres;
+mod security;
 mod signals;
 mod step;
 mod test;
