@@ -10,6 +10,7 @@ mod documented;
 mod endpoint;
 mod gateway;
 mod line;
+mod permissions;
 mod provider;
 mod scripts;
 
@@ -22,6 +23,7 @@ pub use documented::assert_documented;
 pub use endpoint::{Asked, FaultyEndpoint, Script};
 pub use gateway::{GATEWAY_KEY, Gateway};
 pub use line::{Cut, FaultyLine, LineFault, Made};
+pub use permissions::SinglePermissions;
 pub use provider::{Behaviour, StubProvider};
 pub use scripts::{Gateways, StubGateway};
 

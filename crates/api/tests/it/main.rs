@@ -60,6 +60,7 @@ mod overload;
 mod pages;
 mod paths;
 mod patience;
+mod permissions;
 mod principal_binding;
 mod prompt;
 mod provider;

@@ -57,6 +57,12 @@ impl<'a> Stage<'a> {
         Self::set_in(app, app.given().in_workspace(&workspace), (TENANT, &workspace), "main").await
     }
 
+    /// In the default tenant, in another workspace and namespace.
+    pub(crate) async fn set_next_door(app: &'a Client) -> Self {
+        let workspace = app.given().workspace("next-door", "next-door").await;
+        Self::set_in(app, app.given().in_workspace(&workspace), (TENANT, &workspace), "next").await
+    }
+
     /// In another tenant.
     pub(crate) async fn set_abroad(app: &'a Client) -> Self {
         let tenant = app.given().tenant("abroad").await;
@@ -91,9 +97,9 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// A name that nothing has yet.
+    /// A name that nothing has yet, in this stage or in another one of the tenant.
     pub(crate) fn fresh(&self) -> String {
-        format!("fresh-{}", self.counter.fetch_add(1, Ordering::Relaxed))
+        format!("fresh-{}-{}", self.workload.slug, self.counter.fetch_add(1, Ordering::Relaxed))
     }
 
     fn policy(&self) -> &Version {
