@@ -81,6 +81,7 @@ mod share_token;
 mod slugs;
 mod stage;
 mod tenancy;
+mod token_scan;
 mod tools;
 mod traces;
 mod unread;
