@@ -33,6 +33,7 @@ mod errors;
 mod events;
 mod evidence;
 mod execution;
+mod existence;
 mod faulty_line;
 mod flow;
 mod framing;

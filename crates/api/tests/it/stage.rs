@@ -540,6 +540,20 @@ impl<'a> Stage<'a> {
         ran.in_tenant(&self.tenant).await.expect(200)["execution_id"].as_str().unwrap().to_owned()
     }
 
+    /// Gives the run as much evidence as a long one has, so that reading it takes its time.
+    pub(crate) async fn with_much_evidence(&self) {
+        let of_run = format!("WHERE execution_id = '{}'", self.execution);
+        self.make_of_it(&format!(
+            "INSERT INTO context_lineage SELECT tenant_id, execution_id, gen_random_uuid(), origin, influence_role,
+                action_class, ref, digest, size_bytes, untrusted_reason, created_at
+             FROM context_lineage, generate_series(1, 300) {of_run};
+             INSERT INTO evidence_artifact SELECT tenant_id, execution_id, gen_random_uuid(), artifact_kind, storage_ref,
+                body, created_at
+             FROM evidence_artifact, generate_series(1, 300) {of_run}"
+        ))
+        .await;
+    }
+
     async fn make_of_it(&self, sql: &str) {
         connect(self.app.database_url()).await.unwrap().batch_execute(sql).await.unwrap();
     }
