@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::place::Place;
 use crate::step::{Steps, succeed};
-use crate::{advisories, check_api, docs, fences, npm_audit, tools};
+use crate::{advisories, check_api, docs, fences, npm_audit, security, tools};
 
 /// The command that the README tells people to test with.
 const TEST_COMMAND: &str = "cargo xtask test";
@@ -50,6 +50,7 @@ fn check(place: &Place, steps: &mut Steps) {
     steps.step("format", || cargo(&["fmt", "--all", "--check"]));
     steps.step("fences", || fences::run(place));
     steps.step("tables of documents", || docs::check(place));
+    steps.step("evidence of docs/security.md", || security::check(place));
     steps.step("domain on its own", || cargo(&["check", "--quiet", "--package", "fairway-domain"]));
     steps.step("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]));
     steps.step("dependencies", || {

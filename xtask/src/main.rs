@@ -21,6 +21,7 @@ mod openapi;
 mod package;
 mod place;
 mod postgres;
+mod security;
 mod signals;
 mod step;
 mod test;

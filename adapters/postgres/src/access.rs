@@ -30,10 +30,8 @@ struct GrantRow {
 }
 
 fn grant(row: &GrantRow) -> Result<Grant, StoreError> {
-    Ok(Grant {
-        role: known("role", Role::parse(&row.role))?,
-        scope: known("scope_kind", GrantScope::from_parts(&row.scope_kind, row.scope_ref))?,
-    })
+    let role = known("role", Role::parse(&row.role))?;
+    Ok(Grant::of(role, known("scope_kind", GrantScope::from_parts(&row.scope_kind, row.scope_ref))?))
 }
 
 #[derive(Deserialize)]

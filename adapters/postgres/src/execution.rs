@@ -40,7 +40,9 @@ use fairway_domain::{
     execution::{
         Acceptance, Admission, Ending, Execution, Outcome, RunError, Status, StepRow,
         dispatch::{Claim, Claimed, Held, Start, Started, Stopping, Taken},
-        ports::{Accepted, AcceptedOn, ExecutionFilter, ExecutionStore, Lapsed, LapsedRun, LeaseState, RuntimeEntry},
+        ports::{
+            Accepted, AcceptedOn, ExecutionFilter, ExecutionStore, Lapsed, LapsedRun, LeaseState, RunHome, RuntimeEntry,
+        },
         progress::Progress,
     },
     id::{ArtifactId, ExecutionId},
@@ -190,6 +192,20 @@ impl ExecutionStore for Database {
 
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError> {
         self.runs.now((scope.tenant().uuid(), id.uuid())).await
+    }
+
+    async fn home(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunHome>, StoreError> {
+        const SQL: &str =
+            "SELECT workspace_id, workload_id, submitter FROM execution WHERE tenant_id = $1 AND execution_id = $2";
+        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+        let home = |row: Row| {
+            Ok(RunHome {
+                workspace: row.id("workspace_id")?,
+                workload: row.id("workload_id")?,
+                submitter: row.actor("submitter")?,
+            })
+        };
+        row.map(home).transpose()
     }
 
     async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError> {

@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use fairway_artifacts::Artifacts;
 use fairway_calling::GuardedCaller;
 use fairway_domain::{
+    access::AccessStore,
     asset::ports::ArtifactStore,
     execution::{code::CodeGateway, dispatch::Dispatch, outward::Outward, provider::Provider},
     id::Ids,
@@ -93,6 +94,7 @@ pub enum Works {
 #[derive(Clone)]
 pub struct Process {
     url: String,
+    access: Option<AccessLayer>,
     services: Services,
     relays: Database,
     result_retention: Duration,
@@ -107,9 +109,14 @@ pub struct Process {
     pub documents: Documents,
 }
 
+/// What stands between the operations and the store of role bindings.
+pub type AccessLayer = Arc<dyn Fn(Arc<dyn AccessStore>) -> Arc<dyn AccessStore> + Send + Sync>;
+
 /// Parts that tests replace.
 #[derive(Clone)]
 pub struct Parts {
+    /// Which rights the bindings give; nothing outside tests.
+    pub access: Option<AccessLayer>,
     /// Where artifacts lie.
     pub artifacts: Arc<dyn ArtifactStore>,
     /// Who answers provider calls.
@@ -140,6 +147,7 @@ impl Parts {
             accounts.push((account.account_slot.clone(), provider));
         }
         Ok(Self {
+            access: None,
             artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("the artifact store")?),
             provider: Arc::new(Accounts::new(accounts)),
             gateway: gateway(settings, &guard)?,
@@ -228,13 +236,14 @@ fn plugin(account: &ProviderAccount) -> ProviderPlugin {
     ProviderPlugin { account_slot: account.account_slot.clone(), kind }
 }
 
-fn stores(database: &Database) -> Stores {
+fn stores(database: &Database, access: Option<&AccessLayer>) -> Stores {
     let shared = Arc::new(database.clone());
+    let bindings: Arc<dyn AccessStore> = shared.clone();
     Stores {
         tenants: shared.clone(),
         workspaces: shared.clone(),
         environments: shared.clone(),
-        access: shared.clone(),
+        access: access.map_or_else(|| Arc::clone(&bindings), |layer| layer(Arc::clone(&bindings))),
         principal_bindings: shared.clone(),
         assets: shared.clone(),
         asset_grants: shared.clone(),
@@ -286,10 +295,17 @@ impl Process {
                 embedding: settings.embedding_model.clone(),
             },
         };
-        let Parts { artifacts, provider, outward, gateway, clock, ids } = parts;
-        let services = Services::new(stores(&relays), artifacts, (provider, outward, gateway), (clock, ids), runs);
+        let Parts { access, artifacts, provider, outward, gateway, clock, ids } = parts;
+        let services = Services::new(
+            stores(&relays, access.as_ref()),
+            artifacts,
+            (provider, outward, gateway),
+            (clock, ids),
+            runs,
+        );
         Ok(Self {
             url,
+            access,
             services,
             relays,
             result_retention,
@@ -335,7 +351,7 @@ impl Process {
         let database = Database::new(&options)?;
         self.metrics.watch(database.waiting().clone());
         Ok(Api {
-            services: self.services.over(stores(&database)),
+            services: self.services.over(stores(&database, self.access.as_ref())),
             mode: self.mode,
             metrics: self.metrics.clone(),
             admission: Admission::new(database.waiting().clone(), self.waiting_line),
@@ -378,7 +394,7 @@ impl Process {
             };
             let database = Database::new(&options)?;
             self.metrics.watch(database.waiting().clone());
-            relays.spawn(work_until_stopped(self.services.over(stores(&database))));
+            relays.spawn(work_until_stopped(self.services.over(stores(&database, self.access.as_ref()))));
         }
         Ok(relays)
     }

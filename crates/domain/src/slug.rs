@@ -7,8 +7,21 @@ use std::fmt;
 pub const MAX_SLUG: usize = 63;
 
 /// Words that routes use, so that no slug can shadow one.
-const RESERVED: [&str; 9] =
-    ["v1", "healthz", "readyz", "metrics", "docs", "mcp", "workload-runtime", "runtime-enabled", "by-slug"];
+const RESERVED: [&str; 12] = [
+    "v1",
+    "healthz",
+    "readyz",
+    "metrics",
+    "docs",
+    "mcp",
+    "workload-runtime",
+    "runtime-enabled",
+    "by-slug",
+    // Pages that a browser opens.
+    "console",
+    "sign-in",
+    "sign-out",
+];
 
 /// A validated slug: `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`, and no reserved word.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -84,7 +84,9 @@ impl Services {
             key,
             async || {
                 if let Some(bundle) = draft.policy_bundle_id {
-                    let asset = self.stores.assets.find(scope, bundle).await?.ok_or(Failure::NotFound)?;
+                    let Some(asset) = self.stores.assets.find(scope, bundle).await? else {
+                        return Err(self.refuse_unknown_asset(caller, bundle).await);
+                    };
                     if !self.sees_asset(caller, &asset, Some(&place)).await? {
                         return Err(Failure::NotFound);
                     }
@@ -225,7 +227,9 @@ impl Services {
 
     async fn bindable(&self, caller: &Caller, place: &Place, id: AssetVersionId) -> Result<BindableVersion, Failure> {
         let found = self.stores.assets.find_version(TenantScope::of(caller), id).await?;
-        let (asset, version) = found.ok_or(Failure::NotFound)?;
+        let Some((asset, version)) = found else {
+            return Err(self.refuse_unknown_asset(caller, id.uuid().into()).await);
+        };
         if !self.is_seen_in(caller, &asset, place).await? {
             return Err(Failure::NotFound);
         }

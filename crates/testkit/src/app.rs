@@ -11,7 +11,7 @@ pub use given::{ActiveWorkload, Given, Version};
 use crate::{FaultyArtifacts, FaultyLine, StubGateway, TestDatabase};
 use anyhow::Context as _;
 use fairway_api::{
-    compose::{Parts, Process, Works},
+    compose::{AccessLayer, Parts, Process, Works},
     config::Settings,
     serve,
 };
@@ -59,6 +59,7 @@ pub struct Builder {
     line: Option<Arc<FaultyLine>>,
     faults: Option<Arc<FaultyArtifacts>>,
     artifacts: Option<Arc<dyn ArtifactStore>>,
+    access: Option<AccessLayer>,
     provider: Option<Arc<dyn Provider>>,
     gateway: Option<Arc<dyn CodeGateway>>,
     clock: Option<Arc<dyn Clock>>,
@@ -106,6 +107,13 @@ impl Builder {
     #[must_use]
     pub fn gateway(mut self, gateway: Arc<dyn CodeGateway>) -> Self {
         self.gateway = Some(gateway);
+        self
+    }
+
+    /// Reads role bindings through this layer.
+    #[must_use]
+    pub fn access(mut self, layer: AccessLayer) -> Self {
+        self.access = Some(layer);
         self
     }
 
@@ -173,6 +181,7 @@ impl Builder {
         let settings = Settings::load(self.file.as_deref(), variables)?;
         let mut parts = Parts::of(&settings)?;
         parts.artifacts = self.artifacts.unwrap_or(parts.artifacts);
+        parts.access = self.access;
         parts.provider = self.provider.unwrap_or(parts.provider);
         parts.gateway = match (self.gateway, &settings.runtime_gateway) {
             (Some(gateway), _) => gateway,

@@ -11,6 +11,7 @@ mod endpoint;
 mod gateway;
 mod line;
 mod long_form;
+mod permissions;
 mod provider;
 mod scripts;
 
@@ -23,6 +24,7 @@ pub use documented::assert_documented;
 pub use endpoint::{Asked, FaultyEndpoint, Script};
 pub use gateway::{GATEWAY_KEY, Gateway};
 pub use line::{Cut, FaultyLine, LineFault, Made};
+pub use permissions::SinglePermissions;
 pub use provider::{Behaviour, StubProvider};
 pub use scripts::{Gateways, StubGateway};
 

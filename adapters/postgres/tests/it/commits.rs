@@ -277,7 +277,7 @@ fn new_workspace(stage: &Stage) -> Decision {
 }
 
 fn grant_change() -> Change<RoleBinding> {
-    let admin = Rights::new(vec![Grant { role: Role::PlatformAdmin, scope: GrantScope::Platform }]);
+    let admin = Rights::new(vec![Grant::of(Role::PlatformAdmin, GrantScope::Platform)]);
     let principal = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
     let place = Place::tenant(DEFAULT_TENANT.into());
     let there = (GrantScope::Tenant(DEFAULT_TENANT.into()), &place);

@@ -10,10 +10,12 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message as _;
 use serde_json::Value;
 use std::{
+    collections::BTreeMap,
     env,
     fs::{self, File},
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
     process::{Child, Stdio},
     sync::{Arc, Mutex},
     thread,
@@ -41,6 +43,8 @@ pub(crate) struct Said {
     pub(crate) spans: String,
     /// The same, read.
     pub(crate) traced: ExportTraceServiceRequest,
+    /// Every file of its data directory: the artifacts.
+    pub(crate) files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
 impl Overheard {
@@ -106,7 +110,8 @@ impl Overheard {
         // Messages of this format that follow each other are one with everything that is in any of them.
         let traced = ExportTraceServiceRequest::decode(sent.as_slice()).unwrap();
         let spans = String::from_utf8_lossy(&sent).into_owned();
-        (Said { log: self.log(), spans, traced }, self.database)
+        let files = files(&self.home.path().join("data"));
+        (Said { log: self.log(), spans, traced, files }, self.database)
     }
 }
 
@@ -120,6 +125,21 @@ impl Said {
         };
         self.log.lines().map(line).collect()
     }
+}
+
+/// Every file below a folder.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            let bytes = fs::read(&path).unwrap();
+            found.insert(path, bytes);
+        }
+    }
+    found
 }
 
 /// A collector that takes everything, and what it got. It ends with the test's process.

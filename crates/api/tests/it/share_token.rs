@@ -4,9 +4,10 @@ use crate::{
     overheard::Overheard,
     share_link::{echoing, links, made, number, open, run, shared, uses},
     stage::{Stage, TENANT},
+    token_scan::{TokenScanner, dump, spellings},
 };
 use fairway_testkit::{
-    TestApp, TestDatabase,
+    TestApp,
     app::{ActiveWorkload, Client, Request},
 };
 use serde_json::{Value, json};
@@ -205,49 +206,24 @@ async fn tokens_are_not_tried_without_end() {
     }
 }
 
-/// Everything that the database holds, as text. Bytes are shown in hex.
-async fn dump(database: &TestDatabase) -> String {
-    let owner = database.owner().await.unwrap();
-    let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
-        AND relnamespace = 'public'::regnamespace";
-    let mut all = String::new();
-    for table in owner.query(tables, &[]).await.unwrap() {
-        let sql =
-            format!("SELECT coalesce(string_agg(row::text, E'\\n'), '') FROM \"{}\" AS row", table.get::<_, &str>(0));
-        all += owner.query_one(&sql, &[]).await.unwrap().get(0);
-    }
-    all
+/// How many links are issued, and how many of them go through every request that a token may be sent with.
+fn issued() -> (usize, usize) {
+    if fairway_testkit::is_long() { (1_000, 50) } else { (20, 20) }
 }
 
-/// A text in the spellings in which it might lie somewhere.
-fn spellings(token: &str) -> Vec<String> {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let secret = &token[token.len() - 43..];
-    let mut all = vec![secret.to_owned(), hex(token.as_bytes()), hex(secret.as_bytes()), hex(&base64(secret))];
-    // In base64 it looks different behind none, one and two other bytes; the edges depend on the neighbours.
-    for before in 0..3 {
-        let encoded = encoded(&[&vec![0; before], secret.as_bytes()].concat());
-        all.push(encoded[4..encoded.len() - 4].to_owned());
-    }
-    all
-}
-
-const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-fn base64(text: &str) -> Vec<u8> {
-    let bits: String =
-        text.bytes().map(|byte| format!("{:06b}", ALPHABET.iter().position(|one| *one == byte).unwrap())).collect();
-    bits.as_bytes()
-        .chunks_exact(8)
-        .map(|byte| u8::from_str_radix(std::str::from_utf8(byte).unwrap(), 2).unwrap())
-        .collect()
-}
-
-fn encoded(bytes: &[u8]) -> String {
-    let bits: String = bytes.iter().map(|byte| format!("{byte:08b}")).collect();
-    let letter =
-        |bits: &[u8]| char::from(ALPHABET[usize::from_str_radix(std::str::from_utf8(bits).unwrap(), 2).unwrap()]);
-    bits.as_bytes().chunks_exact(6).map(letter).collect()
+/// A workload whose runs are recorded: what its callers bring may end in an artifact.
+async fn recorded(app: &Client) -> ActiveWorkload {
+    let given = app.given();
+    let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "recorded",
+        "obligations": ["record_transcript"] }]);
+    let versions = vec![
+        given.prompt("recorded-prompt").await,
+        given.model_policy("recorded-model").await,
+        given.policy_of("recorded-policy", rules).await,
+    ];
+    let workload = given.active_with("recorded", versions).await;
+    open(app, &workload, "link_shared").await;
+    workload
 }
 
 /// R13 and T28: tokens are found nowhere but in the one answer that shows them.
@@ -258,9 +234,15 @@ async fn tokens_lie_nowhere() {
     let workload = shared(app, "main").await;
     let public = echoing(app, "public").await;
     open(app, &public, "public").await;
+    let recorded = recorded(app).await;
     let mut tokens = Vec::new();
-    for number in 0..20 {
+    let (many, sent) = issued();
+    for number in 0..many {
         let link = made(app, &workload, json!({ "max_uses": 2 })).await;
+        if number >= sent {
+            tokens.push(link.token);
+            continue;
+        }
         run(app, &workload, &link.token).key(&format!("k{number}")).await.expect(200);
         let wrong = format!("{}AAAA", &link.token[..link.token.len() - 4]);
         let requests = [
@@ -287,6 +269,9 @@ async fn tokens_lie_nowhere() {
             assert_eq!(answer.header("cache-control"), Some("no-store"), "{answer}");
         }
         tokens.push(link.token);
+        let link = made(app, &recorded, json!({ "max_uses": 2 })).await;
+        run(app, &recorded, &link.token).await.expect(200);
+        tokens.push(link.token);
     }
     for _ in 0..5 {
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
@@ -301,17 +286,28 @@ async fn tokens_lie_nowhere() {
     let (said, database) = server.end().await;
     let rows = dump(&database).await;
     assert!(rows.contains("share_link") && said.log.contains("by-slug") && said.spans.len() > 1_000);
-    for token in &tokens {
+    // There are artifacts to search, and the transcripts of runs that tokens started.
+    let contents = said.files.values().filter(|bytes| String::from_utf8_lossy(bytes).contains("Sort the ticket"));
+    assert!(contents.count() > 0 && said.files.len() > 5, "{} artifacts", said.files.len());
+    assert!(rows.matches("Ticket: a refund").count() >= sent, "no transcripts in the database");
+    let scanner = TokenScanner::of(&tokens);
+    // The search finds what is there: each spelling behind other bytes.
+    for token in [&tokens[0], &tokens[tokens.len() - 1]] {
         for spelling in spellings(token) {
-            for (what, text) in [
-                ("log", &said.log),
-                ("spans", &said.spans),
-                ("metrics", &metrics),
-                ("audit log", &events),
-                ("database", &rows),
-            ] {
-                assert!(!text.contains(&spelling), "the {what} holds {spelling} of {token}");
-            }
+            let hidden = [b"some bytes before it".as_slice(), &spelling, b"and behind it"].concat();
+            assert_eq!(scanner.find(&hidden), Some(token.as_str()), "{}", String::from_utf8_lossy(&spelling));
         }
+    }
+    let texts = [
+        ("log", &said.log),
+        ("spans", &said.spans),
+        ("metrics", &metrics),
+        ("audit log", &events),
+        ("database", &rows),
+    ];
+    let texts = texts.map(|(what, text)| (what.to_owned(), text.as_bytes()));
+    let files = said.files.iter().map(|(path, bytes)| (path.display().to_string(), bytes.as_slice()));
+    for (what, bytes) in texts.into_iter().chain(files) {
+        assert_eq!(scanner.find(bytes), None, "{what} holds a token");
     }
 }

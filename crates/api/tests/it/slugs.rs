@@ -30,8 +30,20 @@ const BAD: [&str; 24] = [
     "..",
     "ß",
 ];
-const RESERVED: [&str; 9] =
-    ["v1", "healthz", "readyz", "metrics", "docs", "mcp", "workload-runtime", "runtime-enabled", "by-slug"];
+const RESERVED: [&str; 12] = [
+    "v1",
+    "healthz",
+    "readyz",
+    "metrics",
+    "docs",
+    "mcp",
+    "workload-runtime",
+    "runtime-enabled",
+    "by-slug",
+    "console",
+    "sign-in",
+    "sign-out",
+];
 
 fn body(path: &str, slug: &str) -> Value {
     match path {

@@ -57,6 +57,12 @@ impl<'a> Stage<'a> {
         Self::set_in(app, app.given().in_workspace(&workspace), (TENANT, &workspace), "main").await
     }
 
+    /// In the default tenant, in another workspace and namespace.
+    pub(crate) async fn set_next_door(app: &'a Client) -> Self {
+        let workspace = app.given().workspace("next-door", "next-door").await;
+        Self::set_in(app, app.given().in_workspace(&workspace), (TENANT, &workspace), "next").await
+    }
+
     /// In another tenant.
     pub(crate) async fn set_abroad(app: &'a Client) -> Self {
         let tenant = app.given().tenant("abroad").await;
@@ -91,9 +97,9 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// A name that nothing has yet.
+    /// A name that nothing has yet, in this stage or in another one of the tenant.
     pub(crate) fn fresh(&self) -> String {
-        format!("fresh-{}", self.counter.fetch_add(1, Ordering::Relaxed))
+        format!("fresh-{}-{}", self.workload.slug, self.counter.fetch_add(1, Ordering::Relaxed))
     }
 
     fn policy(&self) -> &Version {
@@ -552,6 +558,20 @@ impl<'a> Stage<'a> {
     async fn ran(&self) -> String {
         let ran = self.app.post(self.workload.execute_path(), self.body("execute_workload"));
         ran.in_tenant(&self.tenant).await.expect(200)["execution_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Gives the run as much evidence as a long one has, so that reading it takes its time.
+    pub(crate) async fn with_much_evidence(&self) {
+        let of_run = format!("WHERE execution_id = '{}'", self.execution);
+        self.make_of_it(&format!(
+            "INSERT INTO context_lineage SELECT tenant_id, execution_id, gen_random_uuid(), origin, influence_role,
+                action_class, ref, digest, size_bytes, untrusted_reason, created_at
+             FROM context_lineage, generate_series(1, 300) {of_run};
+             INSERT INTO evidence_artifact SELECT tenant_id, execution_id, gen_random_uuid(), artifact_kind, storage_ref,
+                body, created_at
+             FROM evidence_artifact, generate_series(1, 300) {of_run}"
+        ))
+        .await;
     }
 
     async fn make_of_it(&self, sql: &str) {

@@ -58,13 +58,23 @@ impl GrantScope {
     }
 }
 
-/// A role and where it holds.
+/// A role, what it allows and where it holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
     /// The role.
     pub role: Role,
+    /// The permissions that decisions go by: the role's, except where a test grants single ones.
+    pub permissions: Permissions,
     /// Where it holds.
     pub scope: GrantScope,
+}
+
+impl Grant {
+    /// A role with its permissions.
+    #[must_use]
+    pub const fn of(role: Role, scope: GrantScope) -> Self {
+        Self { role, permissions: role.permissions(), scope }
+    }
 }
 
 /// Where something is, with all that surrounds it.
@@ -129,7 +139,7 @@ impl Rights {
     /// Whether some grant that holds in the place has the permission.
     #[must_use]
     pub fn allow(&self, permission: Permission, place: &Place) -> bool {
-        self.grants.iter().any(|grant| grant.role.permissions().has(permission) && place.is_within(&grant.scope))
+        self.grants.iter().any(|grant| grant.permissions.has(permission) && place.is_within(&grant.scope))
     }
 
     /// Everything that is allowed in the place.
@@ -138,7 +148,7 @@ impl Rights {
         self.grants
             .iter()
             .filter(|grant| place.is_within(&grant.scope))
-            .fold(Permissions::default(), |all, grant| all.with(grant.role.permissions()))
+            .fold(Permissions::default(), |all, grant| all.with(grant.permissions))
     }
 
     /// Whether there is any grant at all.
@@ -150,7 +160,7 @@ impl Rights {
     /// Whether some grant reaches beyond single tenants.
     #[must_use]
     pub fn reach_every_tenant(&self) -> bool {
-        self.grants.iter().any(|grant| grant.role == Role::PlatformAdmin && grant.scope == GrantScope::Platform)
+        self.allow(Permission::PlatformManage, &Place::PLATFORM)
     }
 
     /// The one workspace that the grants name, if they name exactly one and nothing wider.
@@ -182,7 +192,7 @@ impl Rights {
     #[must_use]
     pub fn reach(&self, permission: Permission) -> Option<Reach> {
         let mut reach = Reach::default();
-        for grant in self.grants.iter().filter(|grant| grant.role.permissions().has(permission)) {
+        for grant in self.grants.iter().filter(|grant| grant.permissions.has(permission)) {
             match grant.scope {
                 GrantScope::Platform | GrantScope::Tenant(_) => return None,
                 GrantScope::Namespace(id) => reach.namespaces.push(id),
@@ -225,7 +235,7 @@ mod tests {
             (GrantScope::Workspace(id(3).into()), [true, false, false]),
         ];
         for (scope, expected) in cases {
-            let rights = Rights::new(vec![Grant { role: Role::Viewer, scope }]);
+            let rights = Rights::new(vec![Grant::of(Role::Viewer, scope)]);
             let got = [here, there, elsewhere].map(|place| rights.allow(Permission::AssetView, &place));
             assert_eq!(got, expected, "{scope:?}");
             assert!(!rights.allow(Permission::AssetEdit, &here));

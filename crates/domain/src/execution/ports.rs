@@ -11,7 +11,7 @@ use crate::{
         ArtifactDocument, EvidenceRecord, Snapshot,
         lineage::{LineageFilter, LineagePage},
     },
-    id::{ArtifactId, ExecutionId, ReleaseId, WorkloadId},
+    id::{ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::{KeyedOutcome, RequestKey},
     release::lane::Deployment,
     slug::Slug,
@@ -128,6 +128,17 @@ pub struct ExecutionFilter {
 }
 
 /// Keeps executions.
+/// Where a run is, and whose it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RunHome {
+    /// The workspace of its workload.
+    pub workspace: WorkspaceId,
+    /// The workload.
+    pub workload: WorkloadId,
+    /// Its submitter.
+    pub submitter: ActorRef,
+}
+
 #[async_trait]
 pub trait ExecutionStore: Send + Sync {
     /// A workload by slug, with the lanes of an environment.
@@ -177,6 +188,8 @@ pub trait ExecutionStore: Send + Sync {
     async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<Vec<Progress>, StoreError>;
     /// One execution, with its answer while that is kept.
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError>;
+    /// Where one execution is, and nothing of what it did.
+    async fn home(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunHome>, StoreError>;
     /// What the steps of one execution did, in order.
     async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError>;
     /// A page of what the steps of one execution read, newest first.

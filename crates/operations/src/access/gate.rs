@@ -32,10 +32,13 @@ pub(crate) fn enter(caller: &Caller, operation: Operation, place: &Place) -> Res
         Demand::Platform(needs) if caller.rights.allow(needs, &Place::PLATFORM) => Ok(scope),
         Demand::Tenant(needs) if caller.rights.allow(needs, &Place::tenant(caller.tenant)) => Ok(scope),
         Demand::Platform(needs) | Demand::Tenant(needs) => Err(refused(caller, needs)),
+        Demand::BelowWorkspace(needs) if holds(needs) => Ok(scope),
+        Demand::BelowWorkspace(_) if caller.rights.is_empty() => Err(Failure::NotFound),
+        Demand::BelowWorkspace(needs) => Err(refused(caller, needs)),
+        // A thing that the caller does not see does not exist for it, whatever else it may do.
+        Demand::Place { sees, .. } if !holds(sees) => Err(Failure::NotFound),
         Demand::Place { needs, .. } if holds(needs) => Ok(scope),
-        // Who sees the thing is told what is missing; to everybody else it does not exist.
-        Demand::Place { sees, needs } if holds(sees) => Err(refused(caller, needs)),
-        Demand::Place { .. } => Err(Failure::NotFound),
+        Demand::Place { needs, .. } => Err(refused(caller, needs)),
     }
 }
 
@@ -87,8 +90,8 @@ impl Services {
     ) -> Result<Place, Failure> {
         let tenant_wide = caller.tenant.uuid() == DEFAULT_TENANT && !caller.rights.is_empty();
         let home = || caller.rights.home_workspace().or(tenant_wide.then(|| DEFAULT_WORKSPACE.into()));
-        let Demand::Place { needs, .. } = operation.demand() else {
-            return Err(Failure::Corrupt("what is made somewhere must demand a permission there"));
+        let (Demand::BelowWorkspace(needs) | Demand::Place { needs, .. }) = operation.demand() else {
+            return Err(Failure::Corrupt("what is made in a workspace must demand a permission there"));
         };
         if caller.rights.is_empty() {
             return Err(refused(caller, needs));

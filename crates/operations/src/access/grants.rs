@@ -100,7 +100,11 @@ impl Services {
     /// When there is no such grant, or the caller may not manage where it holds.
     pub async fn delete_role_binding(&self, caller: &Caller, id: RoleBindingId) -> Result<(), Failure> {
         let scope = TenantScope::of(caller);
-        let binding = self.stores.access.find(scope, id).await?.ok_or(Failure::NotFound)?;
+        let Some(binding) = self.stores.access.find(scope, id).await? else {
+            // Where a binding holds is looked up when there is one, so it is when there is none: the time tells nothing.
+            self.stores.access.place(scope, &GrantScope::Workspace(id.uuid().into())).await?;
+            return Err(Failure::NotFound);
+        };
         match self.place_of(caller, &binding.scope).await {
             // A grant in a place that the caller does not manage does not exist for it.
             Err(Failure::Forbidden(_)) => return Err(Failure::NotFound),

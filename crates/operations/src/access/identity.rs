@@ -120,7 +120,7 @@ impl Services {
 /// What a part of Fairway may do that sends runs. No request can say that it is one.
 fn system_rights(actor: &ActorRef) -> Rights {
     let runs = *actor == ActorRef::system(crate::generator::CREDENTIAL);
-    Rights::new(runs.then_some(Grant { role: Role::RuntimeUser, scope: GrantScope::Platform }).into_iter().collect())
+    Rights::new(runs.then_some(Grant::of(Role::RuntimeUser, GrantScope::Platform)).into_iter().collect())
 }
 
 /// On a local server the person in front of it may do everything, and whoever never held a role administers the
@@ -131,13 +131,13 @@ fn local_rights(actor: &ActorRef, known: &KnownPrincipal) -> Rights {
     let grants = match actor.kind() {
         ActorKind::Anonymous | ActorKind::ShareLink => Vec::new(),
         ActorKind::User if *actor == ActorRef::local() => {
-            vec![Grant { role: Role::PlatformAdmin, scope: GrantScope::Platform }]
+            vec![Grant::of(Role::PlatformAdmin, GrantScope::Platform)]
         }
         ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System => {
             if known.ever_bound || known.tenant != default {
                 known.grants.clone()
             } else {
-                vec![Grant { role: Role::TenantAdmin, scope: GrantScope::Tenant(default) }]
+                vec![Grant::of(Role::TenantAdmin, GrantScope::Tenant(default))]
             }
         }
     };

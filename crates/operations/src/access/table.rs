@@ -13,7 +13,10 @@ pub enum Demand {
     Platform(Permission),
     /// A permission in the whole tenant.
     Tenant(Permission),
-    /// A permission where the thing is. Who lacks `sees` there is told that there is no such thing; who has `sees`
+    /// A permission in a workspace. Every role in the tenant makes its workspaces visible, so a caller that lacks the
+    /// permission there gets 403 with it.
+    BelowWorkspace(Permission),
+    /// Two permissions where the thing is. Who lacks `sees` there is told that there is no such thing; who has `sees`
     /// and lacks `needs` is told what is missing.
     Place {
         /// Makes the thing visible.
@@ -47,7 +50,7 @@ macro_rules! operations {
             /// What it demands of its caller.
             #[must_use]
             pub const fn demand(self) -> Demand {
-                use Demand::{Membership, Nothing, Platform, Tenant};
+                use Demand::{BelowWorkspace, Membership, Nothing, Platform, Tenant};
                 use Permission as P;
                 match self {
                     $(Self::$name => $demand,)*
@@ -71,19 +74,19 @@ operations! {
     ListWorkspaces = "list_workspaces" => Membership;
     CreateWorkspace = "create_workspace" => Tenant(P::TenantManage);
     ReadWorkspace = "read_workspace" => Membership;
-    ReadEnvironmentSettings = "read_environment_settings" => place(P::WorkloadView, P::WorkspaceManage);
-    ChangeEnvironmentSettings = "change_environment_settings" => place(P::WorkloadView, P::WorkspaceManage);
+    ReadEnvironmentSettings = "read_environment_settings" => BelowWorkspace(P::WorkspaceManage);
+    ChangeEnvironmentSettings = "change_environment_settings" => BelowWorkspace(P::WorkspaceManage);
     ListRoles = "list_roles" => Membership;
     // Granting demands more than the table can say: every permission of the granted role (see `grants`).
-    ListRoleBindings = "list_role_bindings" => place(P::WorkloadView, P::WorkspaceManage);
+    ListRoleBindings = "list_role_bindings" => BelowWorkspace(P::WorkspaceManage);
     CreateRoleBinding = "create_role_binding" => place(P::WorkspaceManage, P::WorkspaceManage);
     DeleteRoleBinding = "delete_role_binding" => place(P::WorkspaceManage, P::WorkspaceManage);
     ListPrincipalBindings = "list_principal_bindings" => place(P::WorkloadView, P::WorkspaceManage);
     SetPrincipalBinding = "set_principal_binding" => place(P::WorkloadView, P::WorkspaceManage);
     DeletePrincipalBinding = "delete_principal_binding" => place(P::WorkloadView, P::WorkspaceManage);
     ListAssets = "list_assets" => place(P::AssetView, P::AssetView);
-    CreateAsset = "create_asset" => place(P::AssetView, P::AssetCreate);
-    GenerateDraft = "generate_asset_draft" => place(P::AssetView, P::AssetCreate);
+    CreateAsset = "create_asset" => BelowWorkspace(P::AssetCreate);
+    GenerateDraft = "generate_asset_draft" => BelowWorkspace(P::AssetCreate);
     ReadAsset = "read_asset" => place(P::AssetView, P::AssetView);
     ListAssetVersions = "list_asset_versions" => place(P::AssetView, P::AssetView);
     ReadAssetVersion = "read_asset_version" => place(P::AssetView, P::AssetView);
@@ -105,13 +108,13 @@ operations! {
     ListDocuments = "list_documents" => place(P::AssetView, P::AssetView);
     RevokeContract = "revoke_access_contract" => place(P::AssetView, P::AssetEdit);
     ListFlows = "list_flows" => place(P::AssetView, P::AssetView);
-    CreateFlow = "create_flow" => place(P::AssetView, P::AssetCreate);
+    CreateFlow = "create_flow" => BelowWorkspace(P::AssetCreate);
     ReadFlow = "read_flow" => place(P::AssetView, P::AssetView);
     CreateFlowVersion = "create_flow_version" => place(P::AssetView, P::AssetEdit);
     // A dry run changes nothing.
     ValidateFlow = "validate_flow" => place(P::AssetView, P::AssetView);
     ListWorkloads = "list_workloads" => place(P::WorkloadView, P::WorkloadView);
-    CreateWorkload = "create_workload" => place(P::WorkloadView, P::WorkloadCreate);
+    CreateWorkload = "create_workload" => BelowWorkspace(P::WorkloadCreate);
     ReadWorkload = "read_workload" => place(P::WorkloadView, P::WorkloadView);
     // What of it is a runtime interface: what people see, and the list of all that they may see.
     ListRuntimeWorkloads = "list_runtime_workloads" => place(P::WorkloadView, P::WorkloadView);
@@ -125,14 +128,15 @@ operations! {
     CreateShareLink = "create_share_link" => place(P::WorkloadView, P::ShareLinkManage);
     RevokeShareLink = "revoke_share_link" => place(P::WorkloadView, P::ShareLinkManage);
     ListReleases = "list_releases" => place(P::ReleaseView, P::ReleaseView);
-    ListWorkloadReleases = "list_workload_releases" => place(P::ReleaseView, P::ReleaseView);
-    ReadActiveRelease = "read_active_release" => place(P::ReleaseView, P::ReleaseView);
-    CreateRelease = "create_release" => place(P::ReleaseView, P::ReleaseCreate);
+    // A workload's releases lie below the workload: whoever sees the workload is told which permission is missing.
+    ListWorkloadReleases = "list_workload_releases" => place(P::WorkloadView, P::ReleaseView);
+    ReadActiveRelease = "read_active_release" => place(P::WorkloadView, P::ReleaseView);
+    CreateRelease = "create_release" => place(P::WorkloadView, P::ReleaseCreate);
     ReadRelease = "read_release" => place(P::ReleaseView, P::ReleaseView);
     ReadReleaseGates = "read_release_gates" => place(P::ReleaseView, P::ReleaseView);
     BindVersion = "bind_version" => place(P::ReleaseView, P::ReleaseCreate);
     UnbindVersion = "unbind_version" => place(P::ReleaseView, P::ReleaseCreate);
-    ListLanes = "list_lanes" => place(P::ReleaseView, P::ReleaseView);
+    ListLanes = "list_lanes" => place(P::WorkloadView, P::ReleaseView);
     // Between draft and review; every other move is `MoveRelease`.
     SubmitRelease = "submit_release" => place(P::ReleaseView, P::ReleaseCreate);
     MoveRelease = "transition_release" => place(P::ReleaseView, P::ReleaseTransition);

@@ -120,9 +120,8 @@ impl Services {
     ) -> Result<(TenantScope, Asset), Failure> {
         let scope = TenantScope::of(caller);
         let Some(asset) = self.stores.assets.find(scope, id).await? else {
-            // What is there and hidden is looked for among the grants, so what is not is too: the time tells nothing.
             if caller.rights.reach(Permission::AssetView).is_some() {
-                self.stores.asset_grants.is_granted(scope, id, &caller.principals(), &Reach::default()).await?;
+                return Err(self.refuse_unknown_asset(caller, id).await);
             }
             return Err(Failure::NotFound);
         };
@@ -135,6 +134,16 @@ impl Services {
             OwnershipTier::PlatformBuiltin => Place::PLATFORM,
         };
         Ok((gate::enter_seen(caller, operation, &home)?, asset))
+    }
+
+    /// Refuses an asset that does not exist. A hidden one is looked for among the grants, so this one is too: the time
+    /// tells nothing.
+    pub(crate) async fn refuse_unknown_asset(&self, caller: &Caller, id: AssetId) -> Failure {
+        let (scope, principals) = (TenantScope::of(caller), caller.principals());
+        match self.stores.asset_grants.is_granted(scope, id, &principals, &Reach::default()).await {
+            Ok(_) => Failure::NotFound,
+            Err(error) => error.into(),
+        }
     }
 
     /// Whether the caller sees an asset, from a place or from anywhere.

@@ -144,6 +144,7 @@ impl Services {
     /// Not found when the caller may not see executions there; forbidden when the run is its own all the same.
     pub async fn evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
         let scope = TenantScope::of(caller);
+        self.enter_run(caller, Operation::ReadEvidenceGraph, id).await?;
         let mut record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let place = self.enter_evidence(caller, &record.execution, Operation::ReadEvidenceGraph).await?;
         if disclosure(caller, &place) == Disclosure::Summary {
@@ -164,6 +165,7 @@ impl Services {
         document: (ExecutionId, ArtifactId),
     ) -> Result<ArtifactDocument, Failure> {
         let scope = TenantScope::of(caller);
+        self.enter_run(caller, Operation::ReadEvidenceArtifact, document.0).await?;
         let found = self.stores.executions.artifact(scope, document).await?;
         let (execution, mut artifact) = found.ok_or(Failure::NotFound)?;
         let place = self.enter_evidence(caller, &execution, Operation::ReadEvidenceArtifact).await?;
@@ -184,6 +186,7 @@ impl Services {
         page: (LineageFilter, u32, u32),
     ) -> Result<(LineagePage, Disclosure), Failure> {
         let scope = TenantScope::of(caller);
+        self.enter_run(caller, Operation::ReadContextLineage, id).await?;
         let lineage = self.stores.executions.lineage(scope, id, page).await?.ok_or(Failure::NotFound)?;
         if lineage.execution.workspace_id != workspace {
             return Err(Failure::NotFound);
@@ -208,6 +211,18 @@ impl Services {
             }
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Lets a caller that sees a part of the tenant come to a run before all of the run is read: reading takes longer
+    /// than finding nothing, and the time would tell that there is something. What a submitter may read of its own run is
+    /// for the operation to say.
+    async fn enter_run(&self, caller: &Caller, operation: Operation, id: ExecutionId) -> Result<(), Failure> {
+        if caller.rights.reach(Permission::ExecutionView).is_none() {
+            return Ok(());
+        }
+        let home = self.stores.executions.home(TenantScope::of(caller), id).await?.ok_or(Failure::NotFound)?;
+        let place = self.place_of_workload(caller, home.workspace, home.workload).await?;
+        if home.submitter == caller.actor { Ok(()) } else { gate::enter(caller, operation, &place).map(|_| ()) }
     }
 
     pub(crate) async fn place_of_run(&self, caller: &Caller, execution: &Execution) -> Result<Place, Failure> {

@@ -83,7 +83,7 @@ impl Services {
     /// A part of Fairway as a caller. Nobody can say of itself that it is one.
     async fn system_caller(&self, tenant: TenantId, name: &'static str) -> Result<Caller, Failure> {
         let actor = ActorRef::system(name);
-        let grant = Grant { role: Role::PlatformAdmin, scope: GrantScope::Platform };
+        let grant = Grant::of(Role::PlatformAdmin, GrantScope::Platform);
         Ok(Caller {
             tenant,
             groups: Vec::new(),

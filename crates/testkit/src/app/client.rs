@@ -50,6 +50,32 @@ pub struct Answer {
     asked: String,
 }
 
+impl Request {
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        self.method.as_str()
+    }
+
+    /// The path with its query.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The same request for another path.
+    pub fn to_path(mut self, path: impl Into<String>) -> Self {
+        self.path = path.into();
+        self
+    }
+
+    /// The body's text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
 impl Client {
     /// Speaks to the server at this address, which keeps what it knows in a database at that.
     ///

@@ -1,0 +1,125 @@
+//! T49: an approval counts for the release that it names, with the bindings that were reviewed, and for nothing else.
+
+use crate::stage::WORKSPACE;
+use fairway_testkit::{
+    TestApp,
+    app::{Request, Version},
+};
+use serde_json::{Value, json};
+
+fn verdict(app: &TestApp, release: &str, change: (&str, Value)) -> Request {
+    let mut body = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
+    body[change.0] = change.1;
+    app.post(format!("/v1/releases/{release}/approvals"), body)
+}
+
+fn approves(app: &TestApp, release: &str) -> Request {
+    verdict(app, release, ("outcome", json!("approved")))
+}
+
+fn moves(app: &TestApp, release: &str, to: &str) -> Request {
+    app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": to }))
+}
+
+async fn waiting(app: &TestApp, workload: &str, policy: &Version) -> String {
+    let release = app.given().draft(workload, std::slice::from_ref(policy)).await;
+    moves(app, &release, "review_ready").await.expect(200);
+    release
+}
+
+#[tokio::test]
+async fn an_approval_names_its_own_release_and_an_outcome() {
+    let app = TestApp::start().await;
+    let (workload, policy) = (app.given().workload("main").await, app.given().policy("policy").await);
+    let (release, other) = (waiting(&app, &workload, &policy).await, waiting(&app, &workload, &policy).await);
+    for (field, value) in [
+        ("subject_ref", json!(other)),
+        ("subject_ref", json!(workload)),
+        ("subject_ref", Value::Null),
+        ("subject_kind", json!("use_case")),
+        ("subject_kind", json!("Release")),
+        ("outcome", json!("Approved")),
+        ("outcome", json!("approve")),
+        ("outcome", json!("")),
+        ("outcome", json!(true)),
+    ] {
+        let refused = verdict(&app, &release, (field, value.clone())).await.refused(422, "validation_error");
+        assert_eq!(refused["fields"][0]["path"], field, "{value}");
+    }
+    // None of them opened the gate, and neither does a verdict on the other release.
+    approves(&app, &other).await.expect(201);
+    moves(&app, &release, "approved").await.refused(422, "approval_required");
+    moves(&app, &other, "approved").await.expect(200);
+    assert_eq!(app.get(format!("/v1/releases/{release}/approvals")).await.expect(200), json!([]));
+}
+
+#[tokio::test]
+async fn only_an_approving_outcome_opens_the_gate() {
+    let app = TestApp::start().await;
+    let (workload, policy) = (app.given().workload("main").await, app.given().policy("policy").await);
+    let rejected = waiting(&app, &workload, &policy).await;
+    verdict(&app, &rejected, ("outcome", json!("rejected"))).await.expect(201);
+    moves(&app, &rejected, "approved").await.refused(422, "approval_required");
+    // A refusal that is newer than the approval counts.
+    let turned = waiting(&app, &workload, &policy).await;
+    approves(&app, &turned).await.expect(201);
+    verdict(&app, &turned, ("outcome", json!("rejected"))).await.expect(201);
+    moves(&app, &turned, "approved").await.refused(422, "approval_required");
+    // Changes that are asked for send the release back to its maker.
+    let sent_back = waiting(&app, &workload, &policy).await;
+    verdict(&app, &sent_back, ("outcome", json!("changes_requested"))).await.expect(201);
+    assert_eq!(app.get(format!("/v1/releases/{sent_back}")).await.expect(200)["state"], "draft");
+    moves(&app, &sent_back, "approved").await.refused(409, "invalid_transition");
+}
+
+#[tokio::test]
+async fn an_approval_is_void_once_the_bindings_differ_from_what_was_reviewed() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
+    let prompt = given.prompt("prompt").await;
+    let bind = |release: &str| {
+        let body = json!({ "asset_version_id": prompt.asset_version_id, "role": "prompt_template" });
+        app.post(format!("/v1/releases/{release}/bindings"), body)
+    };
+    let release = waiting(&app, &workload, &policy).await;
+    approves(&app, &release).await.expect(201);
+    // From review on, bindings stand.
+    bind(&release).await.refused(409, "release_not_editable");
+    let bindings = app.get(format!("/v1/releases/{release}")).await.expect(200)["bindings"].clone();
+    let binding = bindings[0]["binding_id"].as_str().unwrap();
+    app.delete(format!("/v1/releases/{release}/bindings/{binding}")).await.refused(409, "release_not_editable");
+    // Back in draft they may change, and what was approved is another release then.
+    moves(&app, &release, "draft").await.expect(200);
+    bind(&release).await.expect(201);
+    moves(&app, &release, "review_ready").await.expect(200);
+    moves(&app, &release, "approved").await.refused(422, "approval_required");
+    approves(&app, &release).await.expect(201);
+    moves(&app, &release, "approved").await.expect(200);
+}
+
+#[tokio::test]
+async fn an_approval_opens_no_later_release_and_no_release_of_its_maker_where_that_is_refused() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
+    let first = waiting(&app, &workload, &policy).await;
+    let approved = approves(&app, &first).key("verdict").await.expect(201);
+    moves(&app, &first, "approved").await.expect(200);
+    moves(&app, &first, "active").await.expect(200);
+    // The successor has the same bindings and the same digest, and needs an approval of its own. The key of the first
+    // verdict belongs to the first release.
+    let second = waiting(&app, &workload, &policy).await;
+    moves(&app, &second, "approved").await.refused(422, "approval_required");
+    let replayed = approves(&app, &second).key("verdict").await;
+    assert_ne!(replayed.expect(201)["approval_id"], approved["approval_id"]);
+    assert_eq!(replayed.header("idempotency-replayed"), None);
+    // Where self-approval is refused, whoever made the release does not approve it.
+    let settings = json!({ "min_approvals": 1, "allow_self_approval": false, "pin_documents": false });
+    app.put(format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings"), settings).await.expect(200);
+    let own = waiting(&app, &workload, &policy).await;
+    approves(&app, &own).await.refused(403, "self_approval_not_allowed");
+    moves(&app, &own, "approved").await.refused(422, "approval_required");
+    approves(&app, &own).as_actor("user:ada").await.expect(201);
+    moves(&app, &own, "approved").await.expect(200);
+}

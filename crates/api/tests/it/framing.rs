@@ -1,0 +1,82 @@
+//! T5: requests that two readers would cut differently are refused and end their connection, so that nothing of them is
+//! taken for a request of its own.
+
+use fairway_testkit::TestApp;
+use std::time::Duration;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+
+/// The server closes the connection long before.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Everything that the server sends until it closes the connection.
+async fn spoken(app: &TestApp, bytes: &str) -> String {
+    let mut stream = TcpStream::connect(app.address()).await.unwrap();
+    stream.write_all(bytes.as_bytes()).await.unwrap();
+    let mut received = Vec::new();
+    // A connection that is closed while bytes of the client wait ends in a reset.
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut received)).await.expect("the connection stays open");
+    String::from_utf8_lossy(&received).into_owned()
+}
+
+fn statuses(spoken: &str) -> Vec<&str> {
+    spoken.split("HTTP/1.1 ").skip(1).filter_map(|answer| answer.get(..3)).collect()
+}
+
+#[tokio::test]
+async fn ambiguous_framing_is_refused_and_smuggles_no_request() {
+    let app = TestApp::start().await;
+    let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n", app.address());
+    // A server that cuts the body where the first reader does not would answer this with 200.
+    let smuggled = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", app.address());
+    let chunked = "Transfer-Encoding: chunked\r\n";
+    for (what, request) in [
+        ("both lengths", format!("Content-Length: 5\r\n{chunked}\r\n0\r\n\r\n")),
+        ("both lengths, the other way round", format!("{chunked}Content-Length: 5\r\n\r\n0\r\n\r\n")),
+        ("two lengths", "Content-Length: 0\r\nContent-Length: 5\r\n\r\n".to_owned()),
+        ("a list of lengths", "Content-Length: 0, 5\r\n\r\n".to_owned()),
+        ("a length with a sign", "Content-Length: +0\r\n\r\n".to_owned()),
+        ("a negative length", "Content-Length: -1\r\n\r\n".to_owned()),
+        ("a length in hexadecimal", "Content-Length: 0x0\r\n\r\n".to_owned()),
+        ("a length beyond 64 bits", "Content-Length: 18446744073709551616\r\n\r\n".to_owned()),
+        ("a blank before the colon", "Transfer-Encoding : chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n".to_owned()),
+        ("a folded header", "Transfer-Encoding:\r\n chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n".to_owned()),
+        ("another coding", "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n".to_owned()),
+        ("a coding twice", format!("{chunked}{chunked}\r\n0\r\n\r\n")),
+        ("a chunk size that is none", format!("{chunked}\r\nzz\r\n{{}}\r\n0\r\n\r\n")),
+        ("a negative chunk size", format!("{chunked}\r\n-1\r\n{{}}\r\n0\r\n\r\n")),
+        ("a chunk size beyond 64 bits", format!("{chunked}\r\n1ffffffffffffffff\r\n{{}}\r\n0\r\n\r\n")),
+        ("a chunk that is longer than its size", format!("{chunked}\r\n1\r\n{{}}\r\n0\r\n\r\n")),
+    ] {
+        let said = spoken(&app, &format!("{head}{request}{smuggled}")).await;
+        let statuses = statuses(&said);
+        assert_eq!(statuses.len(), 1, "{what}: {said}");
+        assert!(statuses[0].starts_with('4'), "{what}: {said}");
+    }
+    app.get("/healthz").await.expect(200);
+}
+
+#[tokio::test]
+async fn an_expectation_desynchronizes_no_connection() {
+    let app = TestApp::start().await;
+    let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n", app.address());
+    let last = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", app.address());
+    let body = r#"{"slug":"expected","asset_kind":"skill","owner_ref":"team:a"}"#;
+    // One request, one answer, and then the next request: an interim answer may stand before the first.
+    let length = body.len();
+    let sound =
+        spoken(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n{body}{last}")).await;
+    let told: Vec<&str> = statuses(&sound).into_iter().filter(|status| *status != "100").collect();
+    assert_eq!(told, ["201", "200"], "{sound}");
+    // What is refused by its head is refused without the body that the client holds back.
+    let long = spoken(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: 50000000\r\n\r\n")).await;
+    let told: Vec<&str> = statuses(&long).into_iter().filter(|status| *status != "100").collect();
+    assert_eq!(told, ["413"], "{long}");
+    // Nothing is made of an expectation that no server knows.
+    let odd = spoken(&app, &format!("{head}Expect: the-moon\r\nContent-Length: 2\r\n\r\n{{}}{last}")).await;
+    let told: Vec<&str> = statuses(&odd).into_iter().filter(|status| *status != "100").collect();
+    assert!(told.first().is_some_and(|status| status.starts_with('4')) && told.len() <= 2, "{odd}");
+}

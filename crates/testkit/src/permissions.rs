@@ -1,0 +1,127 @@
+//! Callers that hold single permissions, which no built-in role does.
+
+use async_trait::async_trait;
+use fairway_api::compose::AccessLayer;
+use fairway_domain::{
+    access::{AccessStore, ActorRef, GrantScope, KnownPrincipal, Permission, Permissions, Place, RoleBinding},
+    audit::Fact,
+    id::{RoleBindingId, TenantId, WorkspaceId},
+    idempotency::KeyedOutcome,
+    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
+    tenant::TenantScope,
+};
+use std::sync::Arc;
+
+/// Stands before the store of role bindings. Wherever an actor named [`Self::holding`] or [`Self::lacking`] is bound, it
+/// has the permissions of its name instead of those of its role.
+pub struct SinglePermissions {
+    inner: Arc<dyn AccessStore>,
+}
+
+const HOLDING: &str = "user:holding";
+const LACKING: &str = "user:lacking";
+
+impl SinglePermissions {
+    /// The layer for a server of a test.
+    #[must_use]
+    pub fn layer() -> AccessLayer {
+        Arc::new(|inner| Arc::new(Self { inner }))
+    }
+
+    /// The name of an actor that has these permissions and no other.
+    #[must_use]
+    pub fn holding(permissions: &[&str]) -> String {
+        named(HOLDING, permissions)
+    }
+
+    /// The name of an actor that has all permissions but these.
+    #[must_use]
+    pub fn lacking(permissions: &[&str]) -> String {
+        named(LACKING, permissions)
+    }
+}
+
+fn named(prefix: &str, permissions: &[&str]) -> String {
+    permissions.iter().fold(prefix.to_owned(), |name, permission| name + "+" + permission)
+}
+
+/// The permissions that an actor's name says, if it says any.
+fn of_name(actor: &str) -> Option<Permissions> {
+    let (is_holding, rest) = match (actor.strip_prefix(HOLDING), actor.strip_prefix(LACKING)) {
+        (Some(rest), _) => (true, rest),
+        (None, Some(rest)) => (false, rest),
+        (None, None) => return None,
+    };
+    let named: Vec<&str> = rest.split('+').collect();
+    let chosen = Permission::ALL.iter().copied();
+    let chosen = chosen.filter(|permission| named.contains(&permission.as_str()) == is_holding);
+    Some(Permissions::of(&chosen.collect::<Vec<_>>()))
+}
+
+#[async_trait]
+impl AccessStore for SinglePermissions {
+    async fn principal(
+        &self,
+        tenant: Option<TenantId>,
+        principals: &[ActorRef],
+    ) -> Result<Option<KnownPrincipal>, StoreError> {
+        let mut known = self.inner.principal(tenant, principals).await?;
+        let named = principals.first().and_then(|actor| of_name(&actor.to_string()));
+        if let (Some(known), Some(permissions)) = (&mut known, named) {
+            for grant in &mut known.grants {
+                grant.permissions = permissions;
+            }
+        }
+        Ok(known)
+    }
+
+    async fn access_revision(&self, tenant: TenantId) -> Result<Option<Revision>, StoreError> {
+        self.inner.access_revision(tenant).await
+    }
+
+    async fn place(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<Place>, StoreError> {
+        self.inner.place(scope, grant).await
+    }
+
+    async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError> {
+        self.inner.find(scope, id).await
+    }
+
+    async fn list(
+        &self,
+        scope: TenantScope,
+        workspace: Option<WorkspaceId>,
+        page: Paging,
+    ) -> Result<Listed<RoleBinding>, StoreError> {
+        self.inner.list(scope, workspace, page).await
+    }
+
+    async fn commit_grant(
+        &self,
+        scope: TenantScope,
+        change: Change<RoleBinding>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        self.inner.commit_grant(scope, change, key).await
+    }
+
+    async fn commit_end(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError> {
+        self.inner.commit_end(scope, id, fact).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_its_permissions() {
+        let has = |actor: &str| -> Vec<&str> { of_name(actor).unwrap().iter().map(Permission::as_str).collect() };
+        assert_eq!(has(&SinglePermissions::holding(&[])), [""; 0]);
+        assert_eq!(has(&SinglePermissions::holding(&["asset.view", "audit.view"])), ["asset.view", "audit.view"]);
+        let rest = has(&SinglePermissions::lacking(&["asset.view"]));
+        assert_eq!(rest.len(), Permission::ALL.len() - 1);
+        assert!(!rest.contains(&"asset.view"));
+        assert_eq!(of_name("user:ada"), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! `cargo xtask check`: every threat and every promise names the tests that show it, and those tests exist.
+//!
+//! `docs/security.md` has one table row for each threat (`T1` …) and each promise (`R1` …). The last cell of a row lists
+//! tests as `` `package::file::test` `` and, where something is still missing, `open: part N of this round`.
+
+mod tests_of_sources;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+
+use crate::fences::packages::packages;
+use crate::place::Place;
+
+const DOCUMENT: &str = "docs/security.md";
+const THREATS: u32 = 52;
+const PROMISES: u32 = 26;
+/// Parts of the present round of work; a row may be open for one of them.
+const PARTS: std::ops::RangeInclusive<u32> = 1..=10;
+
+/// Compares the document's rows with the full range of rows and with the tests that exist.
+pub(crate) fn check(place: &Place) -> Result<()> {
+    let document = fs::read_to_string(place.root.join(DOCUMENT)).with_context(|| format!("reading {DOCUMENT}"))?;
+    let mut tests = BTreeSet::new();
+    for package in packages(place)? {
+        tests_of_sources::collect(&place.root.join(&package.folder), &package.name, &mut tests)?;
+    }
+    let faults = faults(&document, &tests);
+    if !faults.is_empty() {
+        bail!("{} faults in {DOCUMENT}:\n  {}", faults.len(), faults.join("\n  "));
+    }
+    Ok(())
+}
+
+/// The identifiers of all rows, in the order in which the document has them.
+fn expected() -> Vec<String> {
+    let threats = (1..=THREATS).map(|number| format!("T{number}"));
+    threats.chain((1..=PROMISES).map(|number| format!("R{number}"))).collect()
+}
+
+/// Everything that is wrong with the document's rows.
+fn faults(document: &str, tests: &BTreeSet<String>) -> Vec<String> {
+    let rows: Vec<(&str, &str)> = document.lines().filter_map(row).collect();
+    let mut faults = Vec::new();
+    for id in expected() {
+        match rows.iter().filter(|(found, _)| *found == id).count() {
+            1 => {}
+            0 => faults.push(format!("{id}: no row")),
+            count => faults.push(format!("{id}: {count} rows")),
+        }
+    }
+    let known: BTreeSet<String> = expected().into_iter().collect();
+    for (id, cell) in rows {
+        if !known.contains(id) {
+            faults.push(format!("{id}: no such threat or promise"));
+        }
+        for evidence in cell.split([',', ';']).map(str::trim) {
+            if let Some(fault) = fault_of(evidence, tests) {
+                faults.push(format!("{id}: {fault}"));
+            }
+        }
+    }
+    faults
+}
+
+/// The identifier and the last cell of a table row of a threat or a promise.
+fn row(line: &str) -> Option<(&str, &str)> {
+    let cells = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+    let (id, rest) = cells.split_once('|')?;
+    let id = id.trim();
+    let number = id.strip_prefix(['T', 'R'])?;
+    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let (_, last) = rest.rsplit_once('|')?;
+    Some((id, last.trim()))
+}
+
+/// What is wrong with one piece of evidence, if anything is.
+fn fault_of(evidence: &str, tests: &BTreeSet<String>) -> Option<String> {
+    if let Some(name) = evidence.strip_prefix('`').and_then(|rest| rest.strip_suffix('`')) {
+        return (!tests.contains(name)).then(|| format!("there is no test `{name}`"));
+    }
+    let part = evidence.strip_prefix("open: part ").and_then(|rest| rest.strip_suffix(" of this round"));
+    let is_open = part.and_then(|number| number.parse().ok()).is_some_and(|number| PARTS.contains(&number));
+    (!is_open).then(|| format!("`{evidence}` is neither a test nor `open: part N of this round`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tests() -> BTreeSet<String> {
+        ["fairway-api::body::refuses", "fairway-domain::json::bounds"].map(str::to_owned).into()
+    }
+
+    /// A document with a sound row for every identifier but those of `instead`, which has whole rows.
+    fn document(instead: &[(&str, &str)]) -> String {
+        let line = |id: String| match instead.iter().find(|(replaced, _)| *replaced == id) {
+            Some((_, row)) => (*row).to_owned(),
+            None => format!("| {id} | a fact | `fairway-api::body::refuses` |"),
+        };
+        let rows: Vec<String> = expected().into_iter().map(line).collect();
+        format!("# Security\n\n| row | fact | shown by |\n|---|---|---|\n{}\n", rows.join("\n"))
+    }
+
+    #[test]
+    fn accepts_tests_that_exist_and_open_parts() {
+        let mixed =
+            "| T9 | a | b | `fairway-domain::json::bounds`, `fairway-api::body::refuses`; open: part 5 of this round |";
+        let open = "| R25 | a fact | open: part 3 of this round |";
+        assert_eq!(faults(&document(&[("T9", mixed), ("R25", open)]), &tests()), [""; 0]);
+    }
+
+    #[test]
+    fn rejects_missing_doubled_and_unknown_rows() {
+        let double = "| T2 | a | `fairway-api::body::refuses` |\n| T2 | a | `fairway-api::body::refuses` |";
+        let found = faults(
+            &document(&[("T1", ""), ("T2", double), ("R26", "| R27 | a | open: part 1 of this round |")]),
+            &tests(),
+        );
+        assert_eq!(found, ["T1: no row", "T2: 2 rows", "R26: no row", "R27: no such threat or promise"]);
+    }
+
+    #[test]
+    fn rejects_evidence_that_is_no_known_test_and_no_open_part() {
+        for (cell, told) in [
+            ("`fairway-api::body::gone`", "T3: there is no test `fairway-api::body::gone`"),
+            ("", "T3: `` is neither a test nor `open: part N of this round`"),
+            ("open", "T3: `open` is neither a test nor `open: part N of this round`"),
+            (
+                "open: part 11 of this round",
+                "T3: `open: part 11 of this round` is neither a test nor `open: part N of this round`",
+            ),
+            ("`fairway-api::body::refuses`, later", "T3: `later` is neither a test nor `open: part N of this round`"),
+        ] {
+            let row = format!("| T3 | a fact | {cell} |");
+            assert_eq!(faults(&document(&[("T3", &row)]), &tests()), [told]);
+        }
+    }
+}
