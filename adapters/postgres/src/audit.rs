@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Tail, commit_tail},
-    listing::{Key, Listing, Values},
+    listing::{Key, Listing, RowBytes, Values},
     row::{Columns, count, known},
 };
 use async_trait::async_trait;
@@ -75,7 +75,8 @@ impl AuditStore for Database {
         if let Some(workspace) = workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
         }
-        let mut listing = Listing::plain(COLUMNS, Key::Place("index", "index"), FROM, conditions, values);
+        let from = (FROM, RowBytes::Weighed("octet_length(body)"));
+        let mut listing = Listing::plain(COLUMNS, Key::Place("index", "index"), from, conditions, values);
         listing.only_grows = true;
         listing.beside = Some("JOIN fact USING (tenant_id, fact_id)".to_owned());
         self.listed(listing, page, event).await
