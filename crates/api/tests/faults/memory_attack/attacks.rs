@@ -169,7 +169,7 @@ async fn withheld_bodies(target: &Arc<Target>, random: &mut Random, scale: usize
     let large = post(format!("/v1/assets/{}/versions", target.config), &config(random));
     let documents = post_bytes(
         format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", target.knowledge_base),
-        large_documents(random),
+        large_documents(random, 90_000),
     );
     let run = post(target.echo.execute(), &json!({ "environment": "dev", "inputs": { "x": "x".repeat(1_000_000) } }));
     let actors = ["user:author", "user:viewer", "anonymous", "user:nobody"];
@@ -292,10 +292,10 @@ async fn tool_manifests(target: &Arc<Target>, random: &mut Random, scale: usize)
     send_all(target, random, sent).await;
 }
 
-/// As many words as one request may add.
-fn large_documents(random: &mut Random) -> Vec<u8> {
+/// Four documents of so many words, which nobody used before.
+fn large_documents(random: &mut Random, words: usize) -> Vec<u8> {
     let document = |random: &mut Random| {
-        let words: Vec<String> = (0..40_000).map(|_| format!("{:08x}", random.next() >> 32)).collect();
+        let words: Vec<String> = (0..words).map(|_| format!("{:08x}", random.next() >> 32)).collect();
         json!({ "document_id": name(random), "text": words.join(" ") })
     };
     let documents: Vec<Value> = (0..4).map(|_| document(random)).collect();
@@ -306,7 +306,7 @@ async fn documents(target: &Arc<Target>, random: &mut Random, scale: usize) {
     let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", target.knowledge_base);
     let mut sent = Vec::new();
     for _ in 0..scale.min(2) {
-        sent.push(post_bytes(path.as_str(), large_documents(random)).actor("user:author"));
+        sent.push(post_bytes(path.as_str(), large_documents(random, 20_000 * scale.min(2))).actor("user:author"));
     }
     sent.extend((0..10 * scale).map(|_| get(format!("{path}&limit=200")).actor("user:viewer")));
     send_all(target, random, sent).await;
