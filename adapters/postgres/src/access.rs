@@ -5,7 +5,7 @@ mod principal_binding;
 use crate::{
     database::Database,
     guarded::{Tail, commit_tail},
-    listing::{Key, Listing, Values},
+    listing::{Key, Listing, RowBytes, Values},
     row::{Columns, known, parsed},
 };
 use async_trait::async_trait;
@@ -160,7 +160,12 @@ impl AccessStore for Database {
             conditions.push(format!("scope_kind = 'workspace' AND scope_ref = {workspace}"));
         }
         let key = Key::Id("role_binding_id", "role_binding_id");
-        self.listed(Listing::plain(BINDING_COLUMNS, key, "FROM role_binding", conditions, values), page, binding).await
+        self.listed(
+            Listing::plain(BINDING_COLUMNS, key, ("FROM role_binding", RowBytes::Small), conditions, values),
+            page,
+            binding,
+        )
+        .await
     }
 
     async fn commit_grant(

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Tail, commit_tail},
-    listing::{Branch, Key, Listing, Values, within},
+    listing::{Branch, Key, Listing, RowBytes, Values, within},
     row::{Columns, count, known},
 };
 use async_trait::async_trait;
@@ -86,7 +86,7 @@ impl AuditStore for Database {
             columns: COLUMNS,
             key: Key::Place("index", "index"),
             beside: Some("JOIN fact USING (tenant_id, fact_id)".to_owned()),
-            weight: None,
+            row_bytes: RowBytes::Weighed("octet_length(body)"),
             branches,
             values,
             only_grows: true,

@@ -13,6 +13,7 @@ use fairway_domain::{
     access::rights::Reach,
     store::{Listed, Mark, Paging, Start, StoreError},
 };
+use sha2::{Digest as _, Sha256};
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex, PoisonError},
@@ -27,8 +28,17 @@ const COUNTED: u32 = 10_001;
 /// page.
 const WALKED: u32 = 201;
 
-/// Most bytes of a page whose rows are weighed; a row that is heavier stands alone.
-const HEAVIEST: u32 = 2 << 20;
+/// Most bytes of a page whose rows are weighed; a heavier row is a page of its own.
+const MAX_PAGE_BYTES: u32 = 1 << 20;
+
+/// What bounds the bytes of a page, besides its number of rows.
+#[derive(Clone, Copy)]
+pub(crate) enum RowBytes {
+    /// The domain and the schema bound every column, so that 200 rows stay below [`MAX_PAGE_BYTES`].
+    Small,
+    /// The bytes of a row, as an SQL expression over its columns. Rows end a page at [`MAX_PAGE_BYTES`].
+    Weighed(&'static str),
+}
 
 /// The values of a statement, as they are bound one after the other.
 #[derive(Default)]
@@ -102,8 +112,8 @@ pub(crate) struct Listing {
     pub(crate) key: Key,
     /// Joined to the rows of the page alone, where they need more than what lists are cut from.
     pub(crate) beside: Option<String>,
-    /// What a row weighs in bytes, where rows can be so heavy that a page is bounded by their weight as well.
-    pub(crate) weight: Option<&'static str>,
+    /// How heavy rows can be.
+    pub(crate) row_bytes: RowBytes,
     /// Disjoint: no row is in two of them.
     pub(crate) branches: Vec<Branch>,
     /// What the branches' placeholders stand for.
@@ -112,19 +122,20 @@ pub(crate) struct Listing {
     pub(crate) only_grows: bool,
 }
 
-/// Lists that were found to be longer than counting goes, of those that only grow: they need not be counted again.
+/// Lists that were found to be longer than counting goes, of those that only grow: they need not be counted again. Each is
+/// known by the digest of its statement and values, which callers make as long as they like.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LongLists(Arc<Mutex<HashSet<String>>>);
+pub(crate) struct LongLists(Arc<Mutex<HashSet<[u8; 32]>>>);
 
 /// Most of them that are remembered.
 const MOST_LONG_LISTS: usize = 1_000;
 
 impl LongLists {
-    fn holds(&self, list: &str) -> bool {
+    fn holds(&self, list: &[u8; 32]) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(list)
     }
 
-    fn add(&self, list: String) {
+    fn add(&self, list: [u8; 32]) {
         let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if lists.len() >= MOST_LONG_LISTS {
             lists.clear();
@@ -135,14 +146,20 @@ impl LongLists {
 
 impl Listing {
     /// A list of one branch.
-    pub(crate) fn plain(columns: &'static str, key: Key, from: &str, conditions: Vec<String>, values: Values) -> Self {
+    pub(crate) fn plain(
+        columns: &'static str,
+        key: Key,
+        (from, row_bytes): (&str, RowBytes),
+        conditions: Vec<String>,
+        values: Values,
+    ) -> Self {
         let branch = Branch { from: from.to_owned(), conditions, each: None };
         Self {
             with: String::new(),
             columns,
             key,
             beside: None,
-            weight: None,
+            row_bytes,
             branches: vec![branch],
             values,
             only_grows: false,
@@ -187,17 +204,19 @@ impl Listing {
             .collect();
         let (all, order) = (branches.join(" UNION ALL "), self.key.outside());
         let page = format!("SELECT * FROM ({all}) AS found ORDER BY {order} DESC LIMIT {rows} OFFSET {skipped}");
-        match (&self.beside, self.weight) {
-            (None, None) => format!("{} {page}", self.with),
+        match (self.beside.as_deref().unwrap_or_default(), self.row_bytes) {
+            ("", RowBytes::Small) => format!("{} {page}", self.with),
+            (join, RowBytes::Small) => {
+                format!("{} SELECT * FROM ({page}) AS page {join} ORDER BY {order} DESC", self.with)
+            }
             // The first row is always among them, however heavy, and so is one more than are shown.
-            (None, Some(weight)) => format!(
+            (join, RowBytes::Weighed(bytes)) => format!(
                 "{} SELECT * FROM (
-                    SELECT *, sum({weight}) OVER (ORDER BY {order} DESC) AS upto, count(*) OVER () AS fetched
-                    FROM ({page}) AS page
-                 ) AS page WHERE upto - {weight} <= {HEAVIEST} ORDER BY {order} DESC",
+                    SELECT *, sum(coalesce({bytes}, 0)) OVER (ORDER BY {order} DESC) AS upto, count(*) OVER () AS fetched
+                    FROM ({page}) AS page {join}
+                 ) AS page WHERE upto - coalesce({bytes}, 0) <= {MAX_PAGE_BYTES} ORDER BY {order} DESC",
                 self.with
             ),
-            (Some(join), _) => format!("{} SELECT * FROM ({page}) AS page {join} ORDER BY {order} DESC", self.with),
         }
     }
 }
@@ -310,7 +329,8 @@ impl Database {
     async fn total(&self, listing: &Listing, planned: Planned) -> Result<u64, StoreError> {
         let counted = listing.counted();
         // What is asked for, with its values: those of other callers and filters are other lists.
-        let list = listing.only_grows.then(|| format!("{counted} {:?}", listing.values.0));
+        let list: Option<[u8; 32]> =
+            listing.only_grows.then(|| Sha256::digest(format!("{counted} {:?}", listing.values.0)).into());
         if list.as_ref().is_some_and(|list| self.long_lists.holds(list)) {
             return Ok(u64::from(COUNTED));
         }
@@ -333,9 +353,9 @@ impl Database {
         let sql = listing.page(&bounds);
         let mut found = self.asked(planned, &sql, &listing.values).await?;
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
-        let fetched = match (listing.weight, found.first()) {
-            (Some(_), Some(row)) => usize::try_from(row.column::<i64>("fetched")?).unwrap_or(usize::MAX),
-            (Some(_), None) | (None, _) => found.len(),
+        let fetched = match (listing.row_bytes, found.first()) {
+            (RowBytes::Weighed(_), Some(row)) => usize::try_from(row.column::<i64>("fetched")?).unwrap_or(usize::MAX),
+            (RowBytes::Weighed(_), None) | (RowBytes::Small, _) => found.len(),
         };
         found.truncate(limit);
         let goes_on = fetched > found.len();
@@ -351,8 +371,13 @@ mod tests {
     fn listing(each: Option<&str>) -> Listing {
         let mut values = Values::default();
         let conditions = vec![format!("tenant_id = {}", values.bind(1)), "kind = $2".to_owned()];
-        let mut listing =
-            Listing::plain("thing_id, name", Key::Id("thing_id", "thing_id"), "FROM thing", conditions, values);
+        let mut listing = Listing::plain(
+            "thing_id, name",
+            Key::Id("thing_id", "thing_id"),
+            ("FROM thing", RowBytes::Small),
+            conditions,
+            values,
+        );
         listing.branches[0].each = each.map(str::to_owned);
         listing
     }

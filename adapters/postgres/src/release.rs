@@ -7,7 +7,7 @@ mod rows;
 use crate::{
     database::{Database, Param, read},
     guarded::{Tail, commit_tail},
-    listing::{Branch, Key, Listing, Values, within},
+    listing::{Branch, Key, Listing, RowBytes, Values, within},
     look::Look,
     row::{Columns, known},
 };
@@ -127,7 +127,7 @@ impl ReleaseStore for Database {
             columns: RELEASE_COLUMNS,
             key,
             beside: None,
-            weight: None,
+            row_bytes: RowBytes::Small,
             branches,
             values,
             only_grows: false,
@@ -217,7 +217,13 @@ impl ReleaseStore for Database {
             format!("release_id = {}", values.bind(release.uuid())),
         ];
         let key = Key::Id("artifact_id", "artifact_id");
-        let listing = Listing::plain(rows::ARTIFACT_COLUMNS, key, "FROM release_artifact", conditions, values);
+        let listing = Listing::plain(
+            rows::ARTIFACT_COLUMNS,
+            key,
+            ("FROM release_artifact", RowBytes::Weighed("octet_length(content)")),
+            conditions,
+            values,
+        );
         self.listed(listing, page, rows::artifact).await
     }
 

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Tail, commit_tail},
-    listing::{Key, Listing, Values},
+    listing::{Key, Listing, RowBytes, Values},
     row::{Columns, known},
 };
 use async_trait::async_trait;
@@ -84,7 +84,8 @@ impl ShareLinkStore for Database {
             format!("workload_id = {}", values.bind(workload.uuid())),
         ];
         let key = Key::Id("share_link_id", "share_link_id");
-        self.listed(Listing::plain(COLUMNS, key, "FROM share_link", conditions, values), page, link).await
+        self.listed(Listing::plain(COLUMNS, key, ("FROM share_link", RowBytes::Small), conditions, values), page, link)
+            .await
     }
 
     async fn commit_new(

@@ -3,7 +3,7 @@
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    listing::{Key, Listing, Values},
+    listing::{Key, Listing, RowBytes, Values},
     row::{Columns, known},
     workload::WorkloadRow,
 };
@@ -45,7 +45,18 @@ impl TenantStore for Database {
     async fn list(&self, page: Paging) -> Result<Listed<Tenant>, StoreError> {
         let all = vec!["true".to_owned()];
         let key = Key::Id("tenant_id", "tenant_id");
-        self.listed(Listing::plain(TENANT_COLUMNS, key, "FROM tenant", all, Values::default()), page, tenant).await
+        self.listed(
+            Listing::plain(
+                TENANT_COLUMNS,
+                key,
+                ("FROM tenant", RowBytes::Weighed("octet_length(public_hosts::text)")),
+                all,
+                Values::default(),
+            ),
+            page,
+            tenant,
+        )
+        .await
     }
 
     async fn commit_new(
@@ -169,7 +180,12 @@ impl WorkspaceStore for Database {
         let mut values = Values::default();
         let conditions = vec![format!("workspace.tenant_id = {}", values.bind(scope.tenant().uuid()))];
         let key = Key::Id("workspace.workspace_id", "workspace_id");
-        self.listed(Listing::plain(WORKSPACE_COLUMNS, key, FROM, conditions, values), page, workspace).await
+        self.listed(
+            Listing::plain(WORKSPACE_COLUMNS, key, (FROM, RowBytes::Small), conditions, values),
+            page,
+            workspace,
+        )
+        .await
     }
 
     async fn commit_new(

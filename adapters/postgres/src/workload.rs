@@ -3,7 +3,7 @@
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    listing::{Branch, Key, Listing, Values, within},
+    listing::{Branch, Key, Listing, RowBytes, Values, within},
     row::{Columns, known},
 };
 use async_trait::async_trait;
@@ -53,6 +53,11 @@ pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
     })
 }
 
+/// A description has at most 2,000 characters of up to four bytes, and an interface 64 KiB as JSON. An older interface may
+/// have more.
+const ROW_BYTES: RowBytes =
+    RowBytes::Weighed("(octet_length(description) + coalesce(octet_length(interface_config::text), 0))");
+
 fn interface(row: &Row) -> Result<Option<InterfaceConfig>, StoreError> {
     let document: Option<Value> = row.column("interface_config")?;
     let read = |document| known("interface_config", serde_json::from_value(document).ok());
@@ -82,7 +87,16 @@ fn listing(conditions: Vec<String>, reach: Option<&Reach>, mut values: Values) -
         }
     };
     let key = Key::Id("workload.workload_id", "workload_id");
-    Listing { with, columns: WORKLOAD_COLUMNS, key, beside: None, weight: None, branches, values, only_grows: false }
+    Listing {
+        with,
+        columns: WORKLOAD_COLUMNS,
+        key,
+        beside: None,
+        row_bytes: ROW_BYTES,
+        branches,
+        values,
+        only_grows: false,
+    }
 }
 
 #[async_trait]

@@ -6,21 +6,14 @@ use crate::{
 };
 use actix_web::{
     HttpResponse, ResponseError as _,
-    body::{BodySize, MessageBody},
     http::{
         StatusCode,
         header::{ContentType, LOCATION},
     },
-    web::Bytes,
 };
 use fairway_domain::store::Revision;
 use fairway_operations::Done;
 use serde::Serialize;
-use std::{
-    convert::Infallible,
-    pin::Pin,
-    task::{Context, Poll},
-};
 
 /// What most answers have room in, in bytes.
 const ROOM: usize = 512;
@@ -80,30 +73,6 @@ impl<'a, T: Serialize> Answer<'a, T> {
         if self.replayed {
             response.insert_header((IDEMPOTENCY_REPLAYED, "true"));
         }
-        response.content_type(ContentType::json()).body(Portions(body.into()))
-    }
-}
-
-/// A body that is sent portion by portion: given as a whole, it would be copied as a whole into what is written next.
-struct Portions(Bytes);
-
-/// Bytes of a portion, which is about what a connection buffers.
-const PORTION: usize = 64 << 10;
-
-impl MessageBody for Portions {
-    type Error = Infallible;
-
-    fn size(&self) -> BodySize {
-        BodySize::Sized(self.0.len() as u64)
-    }
-
-    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
-        let portion = self.0.len().min(PORTION);
-        Poll::Ready((portion > 0).then(|| Ok(self.0.split_to(portion))))
-    }
-
-    /// What is short needs no portions.
-    fn try_into_bytes(self) -> Result<Bytes, Self> {
-        if self.0.len() <= PORTION { Ok(self.0) } else { Err(self) }
+        response.content_type(ContentType::json()).body(body)
     }
 }

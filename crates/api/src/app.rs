@@ -8,6 +8,7 @@ use crate::{
     embed, environment, evidence, execution, flow, health,
     http::{
         HttpBase,
+        answer_memory::answer_memory,
         fallback::{KnownMethods, fallback},
         request_context::request_context,
         site_guard::site_guard,
@@ -178,6 +179,7 @@ pub fn app(
         .wrap(from_fn(admitted))
         .wrap(from_fn(site_guard))
         .wrap(from_fn(unread))
+        .wrap(from_fn(answer_memory))
         .wrap(from_fn(request_context))
 }
 

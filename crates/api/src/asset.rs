@@ -13,7 +13,7 @@ use crate::{
     document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, Fields},
     http::{
-        body::{Body, Later},
+        body::{Body, DeferredBody, Later},
         idempotency::Keyed,
         paging::List,
         path::{Path, PathId},
@@ -247,6 +247,11 @@ impl InWorkspace {
         }
     }
 
+    /// The workspace that the query names.
+    pub(crate) fn named(&self) -> Option<WorkspaceId> {
+        self.workspace_id.map(Into::into)
+    }
+
     /// The same where the workspace must be named: it is where the request looks from.
     pub(crate) fn required(&self, body: Option<Uuid>) -> Result<WorkspaceId, FieldProblem> {
         self.with_body(body)?.ok_or_else(|| FieldProblem::missing("workspace_id"))
@@ -365,8 +370,10 @@ pub(crate) async fn create_asset_version(
     asset: PathId<AssetId>,
     query: Query<InWorkspace>,
     keyed: Keyed,
-    body: Body<NewVersion, CONTENT_LIMIT>,
+    body: DeferredBody<NewVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
+    let authorize = api.services.authorize_asset_write(&caller, Operation::CreateAssetVersion, *asset, query.named());
+    let body = body.read_authorized(authorize).await?;
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let (new, content) = body.into_parts_with("content");
     let mut fields = Fields::default();

@@ -7,7 +7,7 @@ use crate::{
     compose::Api,
     document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, Fields},
-    http::{body::Body, idempotency::Keyed, paging::List, path::PathId, query::Query},
+    http::{body::DeferredBody, idempotency::Keyed, paging::List, path::PathId, query::Query},
 };
 use actix_web::{HttpResponse, get, post, web};
 use fairway_domain::{
@@ -152,8 +152,9 @@ pub(crate) async fn create_flow(
     caller: Identified,
     keyed: Keyed,
     query: Query<InWorkspace>,
-    body: Body<NewFlow, CONTENT_LIMIT>,
+    body: DeferredBody<NewFlow, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
+    let body = body.read_authorized(api.services.authorize_new_flow(&caller, query.named())).await?;
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = Fields::default();
@@ -233,8 +234,10 @@ pub(crate) async fn create_flow_version(
     flow: PathId<AssetId>,
     query: Query<InWorkspace>,
     keyed: Keyed,
-    body: Body<NewFlowVersion, CONTENT_LIMIT>,
+    body: DeferredBody<NewFlowVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
+    let authorize = api.services.authorize_asset_write(&caller, Operation::CreateFlowVersion, *flow, query.named());
+    let body = body.read_authorized(authorize).await?;
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = Fields::default();
@@ -265,9 +268,11 @@ pub(crate) async fn validate_flow(
     caller: Identified,
     flow: PathId<AssetId>,
     query: Query<InWorkspace>,
-    body: Body<FlowText, CONTENT_LIMIT>,
+    body: DeferredBody<FlowText, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let from = query.with_body(None)?;
+    let authorize = api.services.authorize_asset_write(&caller, Operation::ValidateFlow, *flow, from);
+    let body = body.read_authorized(authorize).await?;
     let problems = api.services.validate_flow(&caller, *flow, from, body.into_inner().content_yaml).await?;
     let errors: Vec<FlowErrorView> = problems.iter().map(FlowErrorView::of).collect();
     Ok(Answer::ok(&FlowValidation { valid: errors.is_empty(), errors }).send())

@@ -1,10 +1,12 @@
 //! What every route stands on: the middlewares, the extractors, and the answers' common headers.
 //!
-//! Order of the middlewares, outermost first: [`request_context::request_context`], [`unread::unread`],
+//! Order of the middlewares, outermost first: [`request_context::request_context`],
+//! [`answer_memory::answer_memory`], [`unread::unread`],
 //! [`site_guard::site_guard`], the one that admits (over [`admission::Admission`]), [`strict_query::strict_query`]. They find
 //! their settings in the app's data, `web::Data<HttpBase>`; without it every request is a 500.
 
 pub mod admission;
+pub mod answer_memory;
 pub mod body;
 pub mod client_address;
 pub mod connection;
@@ -16,6 +18,7 @@ mod framing;
 pub(crate) mod html;
 pub mod idempotency;
 pub mod leaving;
+pub mod memory;
 pub mod paging;
 pub mod path;
 pub mod query;
@@ -30,6 +33,7 @@ use client_address::TrustedProxies;
 use deprecation::Deprecation;
 use fallback::KnownMethods;
 use leaving::Leaving;
+use memory::MemoryBudgets;
 use site_guard::{Scheme, SiteRules};
 use std::time::Duration;
 use strict_query::KnownQueries;
@@ -47,6 +51,8 @@ pub struct HttpBase {
     pub trusted_proxies: TrustedProxies,
     /// Which workloads have a page that may be framed, and by whom.
     pub embedding: Embedding,
+    /// Memory of bodies and answers.
+    pub memory: MemoryBudgets,
     /// How long a body may take to arrive.
     pub body_timeout: Duration,
     /// Which methods each path knows.

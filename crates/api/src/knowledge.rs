@@ -7,7 +7,13 @@ use crate::{
     compose::Api,
     document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, Fields},
-    http::{body::Body, idempotency::Keyed, paging::List, path::PathId, query::Query},
+    http::{
+        body::{Body, DeferredBody},
+        idempotency::Keyed,
+        paging::List,
+        path::PathId,
+        query::Query,
+    },
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
@@ -18,7 +24,10 @@ use fairway_domain::{
         revocation::ContractRevocation,
     },
 };
-use fairway_operations::knowledge::{IngestReport, ReembeddingReport};
+use fairway_operations::{
+    access::Operation,
+    knowledge::{IngestReport, ReembeddingReport},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -232,8 +241,10 @@ pub(crate) async fn add_documents(
     asset: PathId<AssetId>,
     query: Query<InWorkspace>,
     keyed: Keyed,
-    body: Body<NewDocuments, CONTENT_LIMIT>,
+    body: DeferredBody<NewDocuments, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
+    let authorize = api.services.authorize_asset_write(&caller, Operation::AddDocuments, *asset, query.named());
+    let body = body.read_authorized(authorize).await?;
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let NewDocuments { documents, workspace_id } = body.into_inner();
     let mut fields = Fields::default();

@@ -40,6 +40,14 @@ pub enum JsonRefusal {
 /// # Errors
 /// See [`JsonRefusal`].
 pub fn read(bytes: &[u8]) -> Result<Value, JsonRefusal> {
+    read_measured(bytes).map(|(value, _)| value)
+}
+
+/// The same, with an estimate of the memory that the value takes, in bytes.
+///
+/// # Errors
+/// See [`JsonRefusal`].
+pub fn read_measured(bytes: &[u8]) -> Result<(Value, usize), JsonRefusal> {
     let text = std::str::from_utf8(bytes).map_err(|_| JsonRefusal::Malformed)?;
     let mut reader = serde_json::Deserializer::from_str(text);
     let left =
@@ -52,7 +60,7 @@ pub fn read(bytes: &[u8]) -> Result<Value, JsonRefusal> {
     if left.may_be_rounded.get() && holds_wide_integer(text) {
         return Err(JsonRefusal::Malformed);
     }
-    Ok(value)
+    Ok((value, MOST_ROOM.saturating_sub(left.room.get())))
 }
 
 /// Whether a number of this JSON text, which has been read and is well-formed, is an integer beyond 64 bits.

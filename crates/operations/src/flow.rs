@@ -77,6 +77,18 @@ async fn read(scope: TenantScope, text: String) -> Result<(Canonical, String), F
 }
 
 impl Services {
+    /// Lets a caller begin to make a flow, before its body is read. Where the query names no workspace, the body may, and
+    /// the caller needs the permission somewhere.
+    ///
+    /// # Errors
+    /// When the caller may not make flows there, or anywhere.
+    pub async fn authorize_new_flow(&self, caller: &Caller, workspace: Option<WorkspaceId>) -> Result<(), Failure> {
+        match workspace {
+            Some(workspace) => self.place_for(caller, Operation::CreateFlow, Some(workspace)).await.map(|_| ()),
+            None => gate::enter_list(caller, Operation::CreateFlow).map(|_| ()),
+        }
+    }
+
     /// Makes a flow from YAML: an asset and its first version.
     ///
     /// # Errors

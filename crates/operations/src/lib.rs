@@ -6,6 +6,7 @@ mod aside;
 pub mod asset;
 mod asset_kind;
 pub mod audit;
+mod cache;
 pub mod demo;
 pub mod environment;
 pub mod execution;

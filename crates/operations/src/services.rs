@@ -2,6 +2,7 @@
 
 use crate::{
     access::IdentityMode,
+    cache::{MAX_BYTES, weighed},
     execution::{code::Scripts, live::LiveRuns, plan::PlanCache},
     generator::Provisioning,
     knowledge::KnowledgeSettings,
@@ -40,12 +41,6 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::Notify;
-
-/// Workspaces whose namespace is remembered.
-const PLACES: u64 = 100_000;
-
-/// Versions of which it is remembered what they say to the rules of releases.
-const SAID: u64 = 10_000;
 
 /// The stores of one process or of one worker thread.
 #[derive(Clone)]
@@ -189,8 +184,8 @@ impl Services {
             settings,
             plans: Arc::new(PlanCache::new()),
             active: Arc::new(ActiveReleaseCache::new()),
-            places: Cache::new(PLACES),
-            said: Cache::new(SAID),
+            places: weighed(MAX_BYTES.namespaces, |_, _| 0).build(),
+            said: weighed(MAX_BYTES.summaries, |_, said: &Arc<Said>| said.bytes()).build(),
             refused: Refused::new(),
             wake: Arc::default(),
             live: Arc::default(),

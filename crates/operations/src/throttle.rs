@@ -1,7 +1,10 @@
 //! How often clients without a name may ask. One counter in the store counts for all processes; what it refused is
 //! remembered here until it is over, so that whoever goes on asking costs the store nothing.
 
-use crate::{Failure, Services};
+use crate::{
+    Failure, Services,
+    cache::{MAX_BYTES, weighed},
+};
 use fairway_domain::{
     id::WorkloadId,
     tenant::TenantScope,
@@ -10,8 +13,6 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::time::{Duration, Instant};
 
-/// Refused clients that are remembered. Of more, the store is asked again.
-const REMEMBERED: u64 = 50_000;
 /// Longest time for which one is: longer than any wait of a quota of one a minute.
 const LONGEST: Duration = Duration::from_secs(61);
 
@@ -29,8 +30,9 @@ pub(crate) struct Refused {
 impl Refused {
     pub(crate) fn new() -> Self {
         Self {
-            clients: Cache::builder().max_capacity(REMEMBERED).time_to_live(LONGEST).build(),
-            looked: Cache::builder().max_capacity(REMEMBERED).time_to_live(LOOK).build(),
+            // The store decides about a client that has no room here.
+            clients: weighed(MAX_BYTES.refused_clients, |_, _| 0).time_to_live(LONGEST).build(),
+            looked: weighed(MAX_BYTES.public_workloads, |_, ()| 0).time_to_live(LOOK).build(),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Tail, commit_tail},
-    listing::{Key, Listing, Values},
+    listing::{Key, Listing, RowBytes, Values},
     row::{Columns, known},
 };
 use async_trait::async_trait;
@@ -76,7 +76,12 @@ impl PrincipalBindingStore for Database {
             format!("workload_id = {}", values.bind(workload.uuid())),
         ];
         let key = Key::Id("principal_binding_id", "principal_binding_id");
-        self.listed(Listing::plain(COLUMNS, key, "FROM principal_binding", conditions, values), page, binding).await
+        self.listed(
+            Listing::plain(COLUMNS, key, ("FROM principal_binding", RowBytes::Small), conditions, values),
+            page,
+            binding,
+        )
+        .await
     }
 
     async fn commit_principal(

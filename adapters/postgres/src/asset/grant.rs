@@ -4,7 +4,7 @@ use crate::{
     database::{Database, Param},
     failure,
     guarded::{Tail, commit_tail},
-    listing::{Key, Listing, Values},
+    listing::{Key, Listing, RowBytes, Values},
     row::Columns,
 };
 use async_trait::async_trait;
@@ -69,7 +69,12 @@ impl AssetGrantStore for Database {
             format!("asset_id = {}", values.bind(asset.uuid())),
         ];
         let key = Key::Id("grant_id", "grant_id");
-        self.listed(Listing::plain(COLUMNS, key, "FROM asset_grant", conditions, values), page, grant).await
+        self.listed(
+            Listing::plain(COLUMNS, key, ("FROM asset_grant", RowBytes::Small), conditions, values),
+            page,
+            grant,
+        )
+        .await
     }
 
     async fn granted(

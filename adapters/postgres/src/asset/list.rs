@@ -1,7 +1,7 @@
 //! Lists of assets and versions.
 
 use super::{ASSET_COLUMNS, VERSION_COLUMNS};
-use crate::listing::{Branch, Key, Listing, Values};
+use crate::listing::{Branch, Key, Listing, RowBytes, Values};
 use fairway_domain::{
     access::ActorRef,
     asset::ports::{AssetFilter, AssetSight},
@@ -72,7 +72,16 @@ pub(super) fn assets(scope: TenantScope, filter: &AssetFilter) -> Listing {
             (with, branches)
         }
     };
-    Listing { with, columns: ASSET_COLUMNS, key: KEY, beside: None, weight: None, branches, values, only_grows: false }
+    Listing {
+        with,
+        columns: ASSET_COLUMNS,
+        key: KEY,
+        beside: None,
+        row_bytes: RowBytes::Small,
+        branches,
+        values,
+        only_grows: false,
+    }
 }
 
 /// That an asset is granted to one of the principals or of the workspaces.
@@ -96,7 +105,6 @@ pub(super) fn versions(scope: TenantScope, asset: AssetId) -> Listing {
         format!("version.asset_id = {}", values.bind(asset.uuid())),
     ];
     let key = Key::Place("version.ordinal", "version_ordinal");
-    let mut listing = Listing::plain(VERSION_COLUMNS, key, FROM, conditions, values);
-    listing.weight = Some("octet_length(content)");
-    listing
+    let row_bytes = RowBytes::Weighed("octet_length(content)");
+    Listing::plain(VERSION_COLUMNS, key, (FROM, row_bytes), conditions, values)
 }

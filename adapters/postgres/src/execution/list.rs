@@ -7,7 +7,7 @@
 use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE_OF_EACH, execution};
 use crate::{
     database::Database,
-    listing::{Branch, Key, Listing, Values, within, workspaces_of},
+    listing::{Branch, Key, Listing, RowBytes, Values, within, workspaces_of},
 };
 use fairway_domain::{
     access::rights::Reach,
@@ -124,7 +124,16 @@ fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
             WHERE execution.tenant_id = $1 AND execution.execution_id = listed_id OFFSET 0) AS told ON true"
     );
     let only_grows = walk.only_grows(filter.status);
-    Listing { with, columns: COLUMNS, key: KEY, beside: Some(beside), weight: None, branches, values, only_grows }
+    Listing {
+        with,
+        columns: COLUMNS,
+        key: KEY,
+        beside: Some(beside),
+        row_bytes: RowBytes::Small,
+        branches,
+        values,
+        only_grows,
+    }
 }
 
 /// What is asked for and may be seen. Where a release or a workload is asked for, all of its runs are seen or none:

@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    listing::{Key, Listing, Values},
+    listing::{Key, Listing, RowBytes, Values},
     row::{Columns, known, parsed},
 };
 use fairway_domain::{
@@ -27,6 +27,11 @@ const COLUMNS: &str = "document.*, said.title, said.source_ref, said.metadata, N
 const FROM: &str = "FROM knowledge_document AS document
     LEFT JOIN knowledge_document_text AS said
         ON said.tenant_id = document.tenant_id AND said.entry_id = document.entry_id";
+
+/// Metadata has up to 8 KiB, a title 300 and the source's reference 2,000 characters.
+const ROW_BYTES: RowBytes = RowBytes::Weighed(
+    "(coalesce(octet_length(metadata), 0) + coalesce(octet_length(title), 0) + coalesce(octet_length(source_ref), 0))",
+);
 
 fn revision(row: &Row, name: &'static str) -> Result<IndexRevision, StoreError> {
     row.column::<i64>(name).map(IndexRevision::new)
@@ -63,7 +68,7 @@ pub(super) async fn list(
         format!("document.asset_id = {}", values.bind(asset.uuid())),
     ];
     let key = Key::Id("document.entry_id", "entry_id");
-    database.listed(Listing::plain(COLUMNS, key, FROM, conditions, values), page, document).await
+    database.listed(Listing::plain(COLUMNS, key, (FROM, ROW_BYTES), conditions, values), page, document).await
 }
 
 pub(super) async fn of_ingest(

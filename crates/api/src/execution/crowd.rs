@@ -16,6 +16,8 @@ use std::{
 const MOST_OF_RUN: usize = 32;
 /// Streams that callers without a name have open from one address.
 const MOST_OF_CLIENT: usize = 8;
+/// Streams of this process. Each holds a connection's buffers and looks at its run.
+const MOST: usize = 1_024;
 /// After how many seconds one is likely to have ended.
 const LATER: HeaderValue = HeaderValue::from_static("5");
 
@@ -25,6 +27,7 @@ pub struct Crowd(Arc<Mutex<Counts>>);
 
 #[derive(Debug, Default)]
 struct Counts {
+    all: usize,
     of_runs: HashMap<ExecutionId, usize>,
     of_clients: HashMap<ClientAddress, usize>,
 }
@@ -43,13 +46,15 @@ impl Crowd {
     pub(super) fn enter(&self, run: ExecutionId, client: Option<ClientAddress>) -> Result<Seat, ApiError> {
         let mut counts = self.counts();
         let open = |count: Option<&usize>| count.copied().unwrap_or_default();
-        let crowded = open(counts.of_runs.get(&run)) >= MOST_OF_RUN
+        let crowded = counts.all >= MOST
+            || open(counts.of_runs.get(&run)) >= MOST_OF_RUN
             || client.is_some_and(|client| open(counts.of_clients.get(&client)) >= MOST_OF_CLIENT);
         if crowded {
             let message = "too many streams are open; close one or try again later";
             let refused = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message);
             return Err(refused.with_header(RETRY_AFTER, LATER));
         }
+        counts.all += 1;
         *counts.of_runs.entry(run).or_default() += 1;
         if let Some(client) = client {
             *counts.of_clients.entry(client).or_default() += 1;
@@ -66,6 +71,7 @@ impl Crowd {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut counts = self.crowd.counts();
+        counts.all = counts.all.saturating_sub(1);
         leave(&mut counts.of_runs, self.run);
         if let Some(client) = self.client {
             leave(&mut counts.of_clients, client);
@@ -87,6 +93,16 @@ fn leave<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
 mod tests {
     use super::*;
     use uuid::Uuid;
+
+    #[test]
+    fn process_has_a_limit_of_streams_besides() {
+        let crowd = Crowd::default();
+        let run = |number: usize| Uuid::from_u128(number as u128).into();
+        let seats: Vec<Seat> = (0..MOST).map(|number| crowd.enter(run(number), None).unwrap()).collect();
+        assert_eq!(crowd.enter(run(MOST), None).unwrap_err().code(), "too_many_streams");
+        drop(seats);
+        assert!(crowd.enter(run(MOST), None).is_ok());
+    }
 
     #[test]
     fn a_place_is_free_again_when_its_stream_has_ended() {

@@ -5,13 +5,13 @@ mod value;
 
 pub use names::Names;
 
-use super::{HttpBase, shape};
+use super::{HttpBase, client_address::client_of, memory::RequestMemory, shape};
 use crate::{
     caller::unread_field,
     error::{ApiError, FieldProblem},
 };
 use actix_web::{
-    FromRequest, HttpRequest,
+    FromRequest, HttpMessage as _, HttpRequest,
     dev::Payload,
     http::{
         StatusCode,
@@ -23,6 +23,7 @@ use fairway_domain::{
     asset::canonical::Canonical,
     json::{self, JsonRefusal},
 };
+use fairway_operations::Failure;
 use futures_util::{StreamExt as _, future::LocalBoxFuture};
 use names::Found;
 use serde::{
@@ -30,16 +31,25 @@ use serde::{
     de::{DeserializeOwned, IgnoredAny},
 };
 use serde_json::{Map, Value};
-use std::ops::Deref;
+use std::{
+    future::{Ready, ready},
+    marker::PhantomData,
+    ops::Deref,
+};
 use tokio::time::timeout;
 
 /// Longest body of a route that does not say otherwise, in bytes.
 pub const ONE_MEBIBYTE: usize = 1 << 20;
+/// Longest body that is read before the caller is authorized, in bytes, on routes that take larger ones.
+const MAX_UNAUTHORIZED: usize = 64 << 10;
+/// How often a handler holds a document at its height: as values, as canonical text, and as what it stores.
+const COPIES: usize = 2;
+
 /// A body of at most `LIMIT` bytes, read as a `T`. An absent body counts as `{}`.
 ///
 /// Refusals: 408 when it takes longer than `body_timeout` to arrive, 413 beyond the limit, 415 for anything but unencoded
 /// `application/json` in UTF-8, 400 `malformed_json` for what JSON readers do not agree upon, 422 with the place where
-/// it is not a `T`.
+/// it is not a `T`, 503 when all bodies in flight leave no memory for it.
 #[derive(Debug)]
 pub struct Body<T, const LIMIT: usize = ONE_MEBIBYTE> {
     value: T,
@@ -90,17 +100,63 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let (arrived, request) = (arrived(request, payload, LIMIT), request.clone());
-        Box::pin(async move { Self::read(arrived.await?, &request) })
+        Box::pin(async move { Self::read(arrived.await?, &request).await })
     }
 }
 
 impl<T: DeserializeOwned, const LIMIT: usize> Body<T, LIMIT> {
-    fn read(bytes: BytesMut, request: &HttpRequest) -> Result<Self, ApiError> {
-        let document = if bytes.is_empty() { Value::Object(Map::new()) } else { json::read(&bytes).map_err(unread)? };
+    async fn read((bytes, mut memory): Arrived, request: &HttpRequest) -> Result<Self, ApiError> {
+        let (document, heap_bytes) = if bytes.is_empty() {
+            (Value::Object(Map::new()), 0)
+        } else {
+            json::read_measured(&bytes).map_err(unread)?
+        };
         // A large body would lie there for as long as its request lasts.
         drop(bytes);
+        memory.resize(heap_bytes.saturating_mul(COPIES)).await.map_err(|_| ApiError::unavailable())?;
+        // Whatever the handler makes of the document, the memory counts until the request is answered.
+        request.extensions_mut().insert(memory);
         let value = read_as(&document).map_err(|problem| unread_field(request, problem))?;
         Ok(Self { value, document })
+    }
+}
+
+/// A body of a route that takes large ones. More than 64 KiB of it are read only once the caller is authorized.
+///
+/// Refusals: as those of [`Body`].
+pub struct DeferredBody<T, const LIMIT: usize> {
+    request: HttpRequest,
+    payload: Payload,
+    shape: PhantomData<T>,
+}
+
+impl<T, const LIMIT: usize> FromRequest for DeferredBody<T, LIMIT> {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let accepted = accept(request.headers(), LIMIT);
+        ready(accepted.map(|()| Self { request: request.clone(), payload: payload.take(), shape: PhantomData }))
+    }
+}
+
+impl<T: DeserializeOwned, const LIMIT: usize> DeferredBody<T, LIMIT> {
+    /// Reads the body. Before a large one, or one of unknown length, it awaits `authorize`.
+    ///
+    /// # Errors
+    /// That of `authorize`, and those of [`Body`].
+    pub async fn read_authorized(
+        mut self,
+        authorize: impl Future<Output = Result<(), Failure>>,
+    ) -> Result<Body<T, LIMIT>, ApiError> {
+        let headers = self.request.headers();
+        let is_small = !headers.contains_key(header::TRANSFER_ENCODING)
+            && content_length(headers).unwrap_or_default() <= MAX_UNAUTHORIZED;
+        if !is_small {
+            authorize.await?;
+        }
+        let arrived = arrived(&self.request, &mut self.payload, LIMIT).await?;
+        Body::read(arrived, &self.request).await
     }
 }
 
@@ -117,9 +173,9 @@ impl<T: DeserializeOwned + Names> FromRequest for Untold<T> {
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let (arrived, request) = (arrived(request, payload, ONE_MEBIBYTE), request.clone());
         Box::pin(async move {
-            let bytes = arrived.await?;
+            let (bytes, memory) = arrived.await?;
             match names::find::<T>(&bytes) {
-                Found::Nothing => Body::read(bytes, &request).map(Self),
+                Found::Nothing => Body::read((bytes, memory), &request).await.map(Self),
                 Found::Forbidden => Err(told()),
                 Found::TooMany => Err(json::read(&bytes).map_or_else(unread, |_| told())),
             }
@@ -132,20 +188,25 @@ fn told() -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "forbidden_field", message)
 }
 
+/// The bytes of a body, with the memory that they take.
+type Arrived = (BytesMut, RequestMemory);
+
 /// The bytes of a body within bounds.
 fn arrived(
     request: &HttpRequest,
     payload: &mut Payload,
     limit: usize,
-) -> impl Future<Output = Result<BytesMut, ApiError>> + 'static {
+) -> impl Future<Output = Result<Arrived, ApiError>> + use<> {
     let accepted = accept(request.headers(), limit);
     let announced = content_length(request.headers()).unwrap_or_default();
     let base = request.app_data::<web::Data<HttpBase>>().cloned();
+    let client = client_of(request);
     let payload = payload.take();
     async move {
         accepted?;
-        let patience = base.ok_or_else(ApiError::internal)?.body_timeout;
-        let arrived = timeout(patience, arrive(payload, announced, limit)).await;
+        let base = base.ok_or_else(ApiError::internal)?;
+        let memory = base.memory.request(client);
+        let arrived = timeout(base.body_timeout, arrive((payload, memory), announced, limit)).await;
         arrived.map_err(|_| ApiError::request_timeout())?
     }
 }
@@ -242,17 +303,24 @@ fn is_json(kind: &str) -> bool {
 }
 
 /// Collects the body, counting what really comes. Room for what is announced is asked for at once, and costs nothing
-/// before it is written to: growing would copy it again and again.
-async fn arrive(mut payload: Payload, announced: usize, limit: usize) -> Result<BytesMut, ApiError> {
+/// before it is written to: growing would copy it again and again. A body waits for room in the budget, and meanwhile
+/// nothing more of it is read from its connection.
+async fn arrive(
+    (mut payload, mut memory): (Payload, RequestMemory),
+    announced: usize,
+    limit: usize,
+) -> Result<Arrived, ApiError> {
     let mut bytes = BytesMut::with_capacity(announced.min(limit));
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|_| ApiError::malformed_json())?;
-        if bytes.len().saturating_add(chunk.len()) > limit {
+        let length = bytes.len().saturating_add(chunk.len());
+        if length > limit {
             return Err(ApiError::payload_too_large());
         }
+        memory.resize(length).await.map_err(|_| ApiError::unavailable())?;
         bytes.extend_from_slice(&chunk);
     }
-    Ok(bytes)
+    Ok((bytes, memory))
 }
 
 #[cfg(test)]

@@ -5,6 +5,9 @@
 //! begin and to finish a request's head; each answer, and each part of one that the client takes, begins that time
 //! anew.
 //!
+//! **A least throughput.** A client that takes a byte now and then keeps an answer in memory for as long as it likes. So a
+//! connection is cut whose client is too slow over the whole time that an answer waits for it ([`write_rate`]).
+//!
 //! **One body.** What is no HTTP at all (a byte that no header may hold, two lengths, a request line of nonsense) is
 //! answered by the framework itself, before any of our code is asked, with a bare status. Such an answer is recognised
 //! as it is written, by the request id that it lacks, and gets the body that every refusal has.
@@ -13,6 +16,9 @@
 //! connection on which any head does so is told that this is no request, and ends. [`Framing`] finds the heads. Nothing behind a
 //! TRACE is read either: the framework would still serve requests that it read before the answer that ends the connection.
 
+mod unread;
+mod write_rate;
+
 use super::{
     framing::{Framing, Stop},
     request_context::{DEFAULT_HEADERS, REQUEST_ID},
@@ -20,7 +26,7 @@ use super::{
 use crate::error::ApiError;
 use actix_web::http::StatusCode;
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     fmt::Write as _,
     io,
     pin::Pin,
@@ -32,6 +38,8 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep_until},
 };
+use unread::Unread;
+use write_rate::WriteRate;
 
 /// What a whole answer of the framework's own is never longer than, in bytes.
 const SHORT: usize = 1024;
@@ -47,6 +55,10 @@ pub struct Line(Rc<LineState>);
 #[derive(Debug)]
 struct LineState {
     serving: Cell<bool>,
+    /// Bytes of requests that have not begun.
+    unread: RefCell<Unread<'static>>,
+    /// Requests that have arrived.
+    requests: Cell<u64>,
     moved: Cell<Instant>,
 }
 
@@ -57,12 +69,19 @@ pub struct Serving(Line);
 
 impl Line {
     fn new() -> Self {
-        Self(Rc::new(LineState { serving: Cell::new(false), moved: Cell::new(Instant::now()) }))
+        Self(Rc::new(LineState {
+            serving: Cell::new(false),
+            unread: RefCell::default(),
+            requests: Cell::new(0),
+            moved: Cell::new(Instant::now()),
+        }))
     }
 
     /// A request has arrived; the time that it takes is the service's own.
     pub fn serve(&self) -> Serving {
         self.0.serving.set(true);
+        self.0.unread.borrow_mut().clear();
+        self.0.requests.set(self.0.requests.get().wrapping_add(1));
         Serving(self.clone())
     }
 
@@ -89,6 +108,7 @@ pub struct Guarded<S> {
     framing: Framing,
     /// Once the framework is to read no further: what it still reads instead. What the client sends from then on is dropped.
     refusal: Option<&'static [u8]>,
+    write_rate: WriteRate,
     replacement: Option<Replacement>,
 }
 
@@ -113,6 +133,7 @@ impl<S> Guarded<S> {
             cut: false,
             framing: Framing::default(),
             refusal: None,
+            write_rate: WriteRate::new(patience),
             replacement: None,
         }
     }
@@ -130,7 +151,7 @@ impl<S> Guarded<S> {
             let now = Instant::now();
             let since = if self.line.0.serving.get() { now } else { self.line.0.moved.get() };
             let until = since + self.patience;
-            self.cut = until <= now;
+            self.cut = until <= now || self.write_rate.is_too_slow(now);
             self.timer.as_mut().reset(until);
         }
         self.cut
@@ -151,6 +172,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         if self.refusal.is_none() {
             ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
             let read = buffer.filled().get(before..).unwrap_or_default();
+            if !self.line.0.serving.get() && self.line.0.unread.borrow_mut().add(read.len()) {
+                tracing::debug!("unfinished request heads hold too much memory; closing a connection with a long one");
+                self.cut = true;
+                buffer.set_filled(before);
+                return Poll::Ready(Ok(()));
+            }
             let (at, refusal) = match self.framing.follow(read) {
                 Ok(()) => return Poll::Ready(Ok(())),
                 Err(Stop::Refused(at)) => (at, NO_REQUEST),
@@ -187,7 +214,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         }
         let this = &mut *self;
         let Some(replacement) = &mut this.replacement else {
-            let written = ready!(Pin::new(&mut this.inner).poll_write(context, bytes))?;
+            let written = Pin::new(&mut this.inner).poll_write(context, bytes);
+            this.cut |= this.write_rate.observe(&written, this.line.0.requests.get(), Instant::now());
+            if this.cut || (written.is_pending() && this.is_over(context)) {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            let written = ready!(written)?;
             this.line.moves();
             return Poll::Ready(Ok(written));
         };

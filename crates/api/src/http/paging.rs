@@ -18,7 +18,7 @@ use actix_web::{
 };
 pub use cursor::CursorKey;
 pub(crate) use cursor::Seal;
-use fairway_domain::store::{Listed, Paging, Start};
+use fairway_domain::store::{Listed, Mark, Paging, Start};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{collections::BTreeMap, future::Future, pin::Pin};
 use url::form_urlencoded;
@@ -85,13 +85,26 @@ impl<Q> List<Q> {
         } else {
             answer.insert_header((TOTAL_COUNT, page.total));
         }
-        if let Some(next) = page.next {
-            let mut query = form_urlencoded::Serializer::new(String::new());
-            query.extend_pairs(&self.filters).append_pair("limit", &self.paging.limit.to_string());
-            query.append_pair("cursor", &self.seal.seal(next));
-            answer.insert_header((header::LINK, format!("<{}?{}>; rel=\"next\"", self.path, query.finish())));
+        if let Some(link) = page.next.map(|next| self.link_to(next)) {
+            answer.insert_header(link);
         }
         answer.json(&page.rows)
+    }
+
+    /// Answers with a resource that holds a page, and a link to the page behind `next`.
+    pub fn answer_resource(&self, resource: &impl Serialize, next: Option<Mark>) -> HttpResponse {
+        let mut answer = HttpResponse::build(StatusCode::OK);
+        if let Some(link) = next.map(|next| self.link_to(next)) {
+            answer.insert_header(link);
+        }
+        answer.json(resource)
+    }
+
+    fn link_to(&self, next: Mark) -> (HeaderName, String) {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(&self.filters).append_pair("limit", &self.paging.limit.to_string());
+        query.append_pair("cursor", &self.seal.seal(next));
+        (header::LINK, format!("<{}?{}>; rel=\"next\"", self.path, query.finish()))
     }
 }
 
@@ -175,7 +188,6 @@ fn with_bounds(problem: FieldProblem) -> FieldProblem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairway_domain::store::Mark;
 
     #[derive(Deserialize, Debug)]
     struct Filter {

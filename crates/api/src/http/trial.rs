@@ -22,6 +22,7 @@ pub(crate) fn base() -> HttpBase {
         public_scheme: Scheme::Http,
         trusted_proxies: TrustedProxies::default(),
         embedding: Embedding::new(Vec::new(), Ancestors::parse("'self'").unwrap()),
+        memory: Default::default(),
         body_timeout: Duration::from_secs(30),
         known_methods: KnownMethods::default(),
         known_queries: KnownQueries::default(),

@@ -5,9 +5,9 @@ use crate::{
     asset::FromWorkspace,
     caller::Identified,
     compose::Api,
-    document::ReadRefusals,
+    document::{PageParams, ReadRefusals},
     error::ApiError,
-    http::{body::ONE_MEBIBYTE, query::Query},
+    http::{body::ONE_MEBIBYTE, paging::List, query::Query},
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
@@ -24,10 +24,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// Workloads on one page of tools.
+/// Workloads on one page of `tools/list`.
 const PAGE: u32 = 200;
-/// Most pages of a manifest: beyond ten thousand workloads agents follow the cursors of MCP.
-const MOST_PAGES: usize = 50;
 
 /// A provider account of the deployment, without what opens it.
 #[derive(Clone, Serialize, ToSchema)]
@@ -87,7 +85,7 @@ struct RuntimeLimits {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct McpManifest {
     tools: Vec<ManifestTool>,
-    /// Whether there are more than stand here; `/mcp` lists all of them.
+    /// Whether there are more than stand here; the header `Link` names the next page.
     truncated: bool,
 }
 
@@ -127,8 +125,18 @@ pub(crate) async fn tools(
     behind: Option<Mark>,
 ) -> Result<(Vec<ToolDescription>, Option<Mark>), ApiError> {
     let start = behind.map_or(Start::Skip(0), Start::Behind);
-    let found = api.services.runnable_workloads(caller, workspace, Paging { limit: PAGE, start }).await?;
-    let always = if behind.is_none() { BuiltIn::ALL.as_slice() } else { &[] };
+    page_of_tools(api, caller, workspace, Paging { limit: PAGE, start }).await
+}
+
+/// The tools of a page of workloads, with the built-in ones on the first page.
+async fn page_of_tools(
+    api: &Api,
+    caller: &Caller,
+    workspace: Option<WorkspaceId>,
+    paging: Paging,
+) -> Result<(Vec<ToolDescription>, Option<Mark>), ApiError> {
+    let found = api.services.runnable_workloads(caller, workspace, paging).await?;
+    let always = if paging.start == Start::Skip(0) { BuiltIn::ALL.as_slice() } else { &[] };
     let always = always.iter().map(|tool| tool.description());
     Ok((always.chain(found.rows.iter().filter_map(of_workload)).collect(), found.next))
 }
@@ -198,25 +206,16 @@ pub(crate) async fn read_runtime_system_meta(
 #[utoipa::path(
     operation_id = "read_runtime_mcp_manifest",
     tag = "executions",
-    params(FromWorkspace),
-    responses((status = 200, description = "The tools", body = McpManifest), ReadRefusals)
+    params(FromWorkspace, PageParams),
+    responses((status = 200, description = "A page of tools", body = McpManifest), ReadRefusals)
 )]
 #[get("/v1/runtime/mcp-manifest")]
 pub(crate) async fn read_runtime_mcp_manifest(
     api: web::Data<Api>,
     caller: Identified,
-    from: Query<FromWorkspace>,
+    list: List<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
-    let mut view = McpManifest { tools: Vec::new(), truncated: true };
-    let mut behind = None;
-    for _ in 0..MOST_PAGES {
-        let (page, next) = tools(&api, &caller, Some(from.id()), behind).await?;
-        view.tools.extend(page.into_iter().map(ManifestTool::of));
-        behind = next;
-        if next.is_none() {
-            view.truncated = false;
-            break;
-        }
-    }
-    Ok(Answer::ok(&view).send())
+    let (tools, next) = page_of_tools(&api, &caller, Some(list.filter.id()), list.paging()).await?;
+    let tools = tools.into_iter().map(ManifestTool::of).collect();
+    Ok(list.answer_resource(&McpManifest { tools, truncated: next.is_some() }, next))
 }

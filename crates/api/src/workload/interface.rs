@@ -23,7 +23,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// How a workload shows itself to people. Only `presentation_mode` is required.
+/// How a workload shows itself to people. Only `presentation_mode` is required. It has at most 64 KiB as JSON.
 #[derive(ToSchema)]
 #[schema(as = InterfaceConfig)]
 #[expect(dead_code, reason = "the domain reads and writes it; this is its description")]

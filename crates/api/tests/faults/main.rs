@@ -16,6 +16,7 @@ mod fleet;
 mod generator;
 mod idle;
 mod kill;
+mod memory_attack;
 mod outage;
 mod pilot;
 mod postgres;

@@ -126,7 +126,7 @@ impl Place {
             command.args(["--config", FILE]);
         }
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
-        Server { child: command.spawn().unwrap(), remote: Remote::to(self.address), log }
+        Server { child: command.spawn().unwrap(), address: self.address, remote: Remote::to(self.address), log }
     }
 
     /// Starts the server and waits until it is ready.
@@ -140,6 +140,7 @@ impl Place {
 /// A running server. Killed when dropped.
 pub(crate) struct Server {
     child: Child,
+    address: SocketAddr,
     log: PathBuf,
     pub(crate) remote: Remote,
 }
@@ -158,6 +159,11 @@ impl Server {
             assert!(since.elapsed() < START, "the server does not get ready: {}", self.said());
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// Where it listens.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Everything that it said.

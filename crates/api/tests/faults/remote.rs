@@ -111,7 +111,7 @@ impl Remote {
     }
 
     /// An asset with a version; the version's identifier.
-    async fn version(&self, kind: &str, content: Value) -> Uuid {
+    pub(crate) async fn version(&self, kind: &str, content: Value) -> Uuid {
         let asset = self.asset(kind).await;
         let body = json!({ "content": content });
         self.make(&format!("/v1/assets/{asset}/versions"), &body).await.id("asset_version_id")

@@ -58,6 +58,7 @@ mod lookup;
 mod mcp;
 mod mcp_server;
 mod memory;
+mod memory_bounds;
 mod openapi;
 mod overheard;
 mod overload;

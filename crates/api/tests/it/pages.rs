@@ -50,7 +50,8 @@ async fn every_list_is_walked_by_cursor_whole_and_once() {
     let mut lists = 0;
     for route in routes().into_iter().filter(|route| route.has_parameter("cursor")) {
         // A release is taken back once from each lane, so it has three documents at most (see `rollback`).
-        if route.id() == "list_release_artifacts" {
+        // The manifest holds its page in an envelope (see `memory_bounds`).
+        if matches!(route.id(), "list_release_artifacts" | "read_runtime_mcp_manifest") {
             continue;
         }
         // Of the assets, one has documents.

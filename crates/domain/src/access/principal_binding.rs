@@ -130,6 +130,13 @@ impl CallerLanes {
         Self(lanes)
     }
 
+    /// An estimate of the heap memory that the lanes take, in bytes.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        // A node of the tree has room for eleven entries and holds six on average.
+        self.0.len().saturating_mul(2 * size_of::<(WorkloadId, Lane)>())
+    }
+
     /// The lane that serves the caller in a workload, where some binding says.
     #[must_use]
     pub fn lane(&self, workload: WorkloadId) -> Option<Lane> {

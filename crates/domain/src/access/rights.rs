@@ -151,6 +151,12 @@ impl Rights {
             .fold(Permissions::default(), |all, grant| all.with(grant.permissions))
     }
 
+    /// An estimate of the heap memory that the grants take, in bytes.
+    #[must_use]
+    pub const fn heap_bytes(&self) -> usize {
+        self.grants.capacity().saturating_mul(size_of::<Grant>())
+    }
+
     /// Whether there is any grant at all.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

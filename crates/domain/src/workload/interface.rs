@@ -22,6 +22,8 @@ use serde_json::{Number, Value};
 pub const MOST_FIELDS: usize = 50;
 /// Longest description, in characters.
 const LONGEST_DESCRIPTION: usize = 2_000;
+/// Most bytes of a configuration as JSON. Lists of workloads carry it with every row.
+pub const MAX_INTERFACE_BYTES: usize = 64 << 10;
 /// Executions that a rollback recommendation looks at, where nothing else is said.
 const SAMPLE_SIZE: u32 = 20;
 /// The share of failures from which it recommends a rollback, where nothing else is said.
@@ -149,6 +151,9 @@ impl InterfaceConfig {
     pub fn read(document: &Value) -> Result<Self, Vec<Finding>> {
         let mut findings = Findings::default();
         let config = config(document, &mut findings);
+        if let Some(config) = &config {
+            findings.hold("", config.to_document().to_string().len() <= MAX_INTERFACE_BYTES, Fault::TooLong);
+        }
         findings.or(config)
     }
 
@@ -200,6 +205,14 @@ impl InterfaceConfig {
             rollout_config: self.rollout_config.clone(),
             access_mode: Some(self.access_mode()),
         }
+    }
+
+    /// An estimate of the heap memory that the configuration takes, in bytes. Caches weigh entries by it.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let fields = self.input_fields().iter().map(InputField::heap_bytes);
+        let theme = self.theme.as_ref().map_or(0, Theme::heap_bytes);
+        fields.sum::<usize>().saturating_add(self.description().len()).saturating_add(theme)
     }
 
     /// The configuration as JSON.

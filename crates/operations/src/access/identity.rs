@@ -49,9 +49,11 @@ impl Services {
         Ok(caller)
     }
 
-    /// Keeps a caller for its next request. Nothing that a share link brought about is kept.
+    /// Keeps a caller for its next request, if it may do anything here: requests make names up. A holder of a share link is
+    /// never kept, because its link is proved with every request.
     fn remember(&self, claims: &Claims, caller: &Caller) {
-        if claims.actor.kind() != ActorKind::ShareLink {
+        let has_a_say = !caller.rights.is_empty() || claims.actor.kind() == ActorKind::Anonymous;
+        if claims.actor.kind() != ActorKind::ShareLink && has_a_say {
             self.plans.callers.insert(claims.clone(), Arc::new(caller.clone()));
         }
     }

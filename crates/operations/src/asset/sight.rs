@@ -111,6 +111,21 @@ impl Services {
         }
     }
 
+    /// Lets a caller begin a large write to an asset, before its body is read. Without `from`, what the body names as the
+    /// workspace is not known yet, and the caller needs the permission where the asset is at home, as the write does.
+    ///
+    /// # Errors
+    /// As the operation itself.
+    pub async fn authorize_asset_write(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AssetId,
+        from: Option<WorkspaceId>,
+    ) -> Result<(), Failure> {
+        self.asset_perhaps_from(caller, operation, id, from).await.map(|_| ())
+    }
+
     async fn asset_seen(
         &self,
         caller: &Caller,

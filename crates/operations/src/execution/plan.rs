@@ -1,7 +1,12 @@
 //! Run plans: everything that a run under a release needs, worked out once.
 
-use crate::{Failure, Services};
+use crate::{
+    Failure, Services,
+    access::Claims,
+    cache::{MAX_BYTES, caller_bytes, claims_bytes, entry_bytes, weighed},
+};
 use fairway_domain::{
+    access::Caller,
     asset::{
         AssetVersion, VersionLabel,
         content::{self, CheckedContent, mcp_server::McpServer, tool::ToolBinding},
@@ -12,13 +17,14 @@ use fairway_domain::{
     execution::{
         code::SandboxProfile,
         plan::{BoundAsset, BoundServer, BoundTool, RunPlan, Source},
+        ports::RuntimeEntry,
         retrieval::BoundKnowledge,
         routing::Routing,
     },
     flow::Flow,
     guardrail::Guardrails,
     hook::{Hook, Hooks},
-    id::{ReleaseId, TenantId},
+    id::{ReleaseId, TenantId, WorkloadId},
     knowledge::KnowledgeBase,
     memory::{BoundMemory, Remembering},
     release::{Binding, Release, reference::meant_by},
@@ -31,13 +37,11 @@ use moka::sync::Cache;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Bytes of plans that are kept: a quarter of what the server may have in all.
-const PLAN_BYTES: u64 = 128 << 20;
 /// A plan takes about so many times the text that it was made of. What is compiled from patterns and schemas is in no
 /// proportion to its text and is counted besides.
 const PARSED: usize = 4;
-/// Workloads whose lanes are kept.
-const ENTRIES: u64 = 10_000;
+/// A rough mean of what a slug takes on the heap.
+const SLUG_BYTES: usize = 48;
 
 /// The plan of a release, as it is kept. A release that holds a lane never becomes a draft again, so its bindings and with
 /// them its plan never change. The workload's revision is part of the key because the evidence shows its owner and slug,
@@ -48,7 +52,8 @@ pub struct KeptPlan {
     pub plan: RunPlan,
     /// The governance chain, already kept.
     pub snapshot: Snapshot,
-    weight: u32,
+    /// An estimate of the memory that it takes.
+    bytes: usize,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -71,21 +76,38 @@ pub(crate) struct EntryKey {
 #[derive(Debug)]
 pub struct PlanCache {
     plans: Cache<PlanKey, Arc<KeptPlan>>,
-    pub(crate) entries: Cache<EntryKey, Arc<fairway_domain::execution::ports::RuntimeEntry>>,
-    pub(crate) entries_by_workload:
-        Cache<(TenantId, fairway_domain::id::WorkloadId, Slug), Arc<fairway_domain::execution::ports::RuntimeEntry>>,
-    pub(crate) callers: Cache<crate::access::Claims, Arc<fairway_domain::access::Caller>>,
+    pub(crate) entries: Cache<EntryKey, Arc<RuntimeEntry>>,
+    pub(crate) entries_by_workload: Cache<(TenantId, WorkloadId, Slug), Arc<RuntimeEntry>>,
+    pub(crate) callers: Cache<Claims, Arc<Caller>>,
 }
 
 impl PlanCache {
     pub(crate) fn new() -> Self {
-        let weigh = |_: &PlanKey, kept: &Arc<KeptPlan>| kept.weight;
-        let plans = Cache::builder().max_capacity(PLAN_BYTES).weigher(weigh).build();
         Self {
-            plans,
-            entries: Cache::new(ENTRIES),
-            entries_by_workload: Cache::new(ENTRIES),
-            callers: Cache::new(ENTRIES),
+            plans: weighed(MAX_BYTES.plans, |_: &PlanKey, kept: &Arc<KeptPlan>| kept.bytes).build(),
+            entries: weighed(MAX_BYTES.entries, |_: &EntryKey, entry: &Arc<RuntimeEntry>| {
+                SLUG_BYTES.saturating_mul(2).saturating_add(entry_bytes(entry))
+            })
+            .build(),
+            entries_by_workload: weighed(
+                MAX_BYTES.entries,
+                |_: &(TenantId, WorkloadId, Slug), entry: &Arc<RuntimeEntry>| {
+                    SLUG_BYTES.saturating_add(entry_bytes(entry))
+                },
+            )
+            .build(),
+            callers: weighed(MAX_BYTES.callers, |claims: &Claims, caller: &Arc<Caller>| {
+                claims_bytes(claims).saturating_add(caller_bytes(caller))
+            })
+            .build(),
+        }
+    }
+
+    /// Keeps the workload and the deployment that a run of an authorized caller was decided on. An environment without a
+    /// deployment takes no room: callers make such names up.
+    pub(crate) fn keep_entry(&self, key: EntryKey, entry: &Arc<RuntimeEntry>) {
+        if entry.deployment.is_some() {
+            self.entries.insert(key, Arc::clone(entry));
         }
     }
 }
@@ -247,7 +269,7 @@ impl Services {
                 workload_id: workload.workload_id.to_string(),
             },
             snapshot: Chain::of(release, workload).snapshot(),
-            weight: weight(text, compiled),
+            bytes: plan_bytes(text, compiled),
         })
     }
 
@@ -313,8 +335,8 @@ pub(crate) fn source(slug: &Slug, version: &AssetVersion) -> Source {
 }
 
 /// Bytes that a plan takes which was made of so much text and holds so much that was compiled.
-fn weight(text: usize, compiled: usize) -> u32 {
-    u32::try_from(text.saturating_mul(PARSED).saturating_add(compiled)).unwrap_or(u32::MAX)
+const fn plan_bytes(text: usize, compiled: usize) -> usize {
+    text.saturating_mul(PARSED).saturating_add(compiled)
 }
 
 #[cfg(test)]
@@ -323,8 +345,8 @@ mod tests {
 
     #[test]
     fn what_is_compiled_weighs_as_much_as_it_may_take() {
-        assert_eq!(weight(1_000, 0), 4_000);
-        assert_eq!(weight(1_000, 1 << 20), 4_000 + (1 << 20));
-        assert_eq!(weight(usize::MAX, 1), u32::MAX, "what weighs too much is not kept, and never wraps around");
+        assert_eq!(plan_bytes(1_000, 0), 4_000);
+        assert_eq!(plan_bytes(1_000, 1 << 20), 4_000 + (1 << 20));
+        assert_eq!(plan_bytes(usize::MAX, 1), usize::MAX, "the weight never wraps around");
     }
 }

@@ -69,6 +69,12 @@ pub struct ExecuteRequest {
     pub patience: Patience,
 }
 
+impl ExecuteRequest {
+    fn entry_key(&self, caller: &Caller) -> EntryKey {
+        EntryKey { tenant: caller.tenant, slug: self.slug.clone(), environment: self.environment.clone() }
+    }
+}
+
 /// What a caller waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
@@ -109,6 +115,8 @@ struct Decided {
     /// The service that sends it, where that is not the same.
     client: Option<Arc<Caller>>,
     entry: Arc<RuntimeEntry>,
+    /// Whether `entry` was read for this attempt.
+    is_entry_read: bool,
     fresh: bool,
 }
 
@@ -147,7 +155,7 @@ impl Services {
                 fresh = true;
                 continue;
             }
-            let entry = match self.entry(&caller, request, fresh).await {
+            let (entry, is_entry_read) = match self.entry(&caller, request, fresh).await {
                 // The tenant that was looked in may be a cached caller's former one.
                 Err(failure) if !fresh && may_be_outdated(&failure) => {
                     fresh = true;
@@ -167,7 +175,7 @@ impl Services {
                 }
                 counted = entry.workload.access_mode() == AccessMode::Public;
             }
-            let decided = Decided { caller, client, entry, fresh };
+            let decided = Decided { caller, client, entry, is_entry_read, fresh };
             match self.attempt(&decided, request, key).await {
                 Ok(Some(answer)) => return Ok(answer),
                 // Something moved between the decision and the accept.
@@ -193,24 +201,26 @@ impl Services {
         Ok(Arc::new(self.identify(mode, claims, request_id).await?))
     }
 
+    /// The workload with its deployment, and whether it was read now. Only an authorized caller's run is kept in the cache,
+    /// by [`Self::attempt`].
     async fn entry(
         &self,
         caller: &Caller,
         request: &ExecuteRequest,
         fresh: bool,
-    ) -> Result<Arc<RuntimeEntry>, Failure> {
-        let key =
-            EntryKey { tenant: caller.tenant, slug: request.slug.clone(), environment: request.environment.clone() };
+    ) -> Result<(Arc<RuntimeEntry>, bool), Failure> {
+        let key = request.entry_key(caller);
         // To whom a workload is hidden, it takes the read that an unknown slug takes: the time tells nothing.
         let sees = |entry: &RuntimeEntry| request.asks.see(caller, request.pass.as_ref(), &entry.workload).is_ok();
         if !fresh && let Some(entry) = self.plans.entries.get(&key).filter(|entry| sees(entry)) {
-            return Ok(entry);
+            return Ok((entry, false));
+        }
+        if fresh {
+            self.plans.entries.invalidate(&key);
         }
         let scope = TenantScope::of(caller);
         let entry = self.stores.executions.runtime_entry(scope, &request.slug, &request.environment).await?;
-        let entry = Arc::new(entry.ok_or(Failure::NotFound)?);
-        self.plans.entries.insert(key, Arc::clone(&entry));
-        Ok(entry)
+        Ok((Arc::new(entry.ok_or(Failure::NotFound)?), true))
     }
 
     /// Decides, accepts and runs once. `None`: something that this was decided on has moved.
@@ -236,6 +246,9 @@ impl Services {
         let wanted = admission::lane(caller, pass, request.lane, workload)?;
         if let Err(refusal) = admission::starts(pass, workload) {
             return self.unless_known(scope, (caller, request), key, refusal).await;
+        }
+        if decided.is_entry_read {
+            self.plans.keep_entry(request.entry_key(caller), entry);
         }
         let inputs = match request.asks.inputs(workload) {
             Ok(inputs) => inputs,

@@ -349,7 +349,9 @@ impl Services {
         let slug = workload.ok_or(Failure::Corrupt("a run of no workload"))?.slug;
         let entry = self.stores.executions.runtime_entry(scope, &slug, &run.environment).await?;
         let entry = Arc::new(entry.ok_or(Failure::Corrupt("a run of no workload"))?);
-        self.plans.entries_by_workload.insert(key, Arc::clone(&entry));
+        if entry.deployment.is_some() {
+            self.plans.entries_by_workload.insert(key, Arc::clone(&entry));
+        }
         Ok(entry)
     }
 

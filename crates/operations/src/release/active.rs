@@ -3,6 +3,7 @@
 use crate::{
     Failure, Services,
     access::{Claims, IdentityMode, Operation},
+    cache::{MAX_BYTES, claims_bytes, weighed},
     once::ATTEMPTS,
 };
 use fairway_domain::{
@@ -15,9 +16,6 @@ use fairway_domain::{
 };
 use moka::sync::Cache;
 use std::sync::Arc;
-
-/// Answers kept per process.
-const KEPT: u64 = 10_000;
 
 /// The release that serves, and on which lane it was found.
 #[derive(Clone, Debug)]
@@ -53,7 +51,15 @@ pub struct ActiveReleaseCache {
 
 impl ActiveReleaseCache {
     pub(crate) fn new() -> Self {
-        Self { answers: Cache::new(KEPT), tenants: Cache::new(KEPT) }
+        let answer_bytes = |asked: &Asked, kept: &Kept| {
+            let key = claims_bytes(&asked.claims).saturating_add(asked.environment.as_str().len());
+            key.saturating_add(kept.body.len())
+        };
+        let tenant_bytes = |claims: &Claims, _: &TenantId| claims_bytes(claims);
+        Self {
+            answers: weighed(MAX_BYTES.active_releases, answer_bytes).build(),
+            tenants: weighed(MAX_BYTES.active_release_tenants, tenant_bytes).build(),
+        }
     }
 }
 

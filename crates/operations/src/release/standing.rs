@@ -11,7 +11,7 @@ use fairway_domain::{
         plan::{FULFILLED, runs},
         routing::Routing,
     },
-    flow::{Flow, StepKind},
+    flow::{Flow, StepKind, ToolChoice},
     guardrail, hook,
     memory::Remembering,
     release::{
@@ -282,7 +282,34 @@ pub(crate) enum Behind {
     Nothing,
 }
 
+/// Memory of a short text on the heap, in bytes, beside its own.
+const TEXT_OVERHEAD: usize = size_of::<String>() + 16;
+
 impl Said {
+    /// An estimate of the memory that the summary takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = |texts: &[String]| -> usize { texts.iter().map(|text| text.len() + TEXT_OVERHEAD).sum() };
+        let inside = match self {
+            Self::Flow(FlowStanding::Sound { unavailable, agents, refers_to, .. }) => {
+                let agents = agents.iter().map(|tools| match tools {
+                    ToolChoice::All => size_of::<ToolChoice>(),
+                    ToolChoice::Named(names) => size_of::<ToolChoice>() + texts(names),
+                });
+                texts(unavailable) + agents.sum::<usize>() + refers_to.len()
+            }
+            Self::Route(Some(text)) => text.len(),
+            Self::Obligations(names) => texts(names),
+            Self::Controls(pointers) => texts(pointers),
+            Self::Tool { name, .. } => name.len(),
+            Self::Memory(pointers) => size_of_val(pointers.as_slice()),
+            Self::Flow(FlowStanding::Absent | FlowStanding::Broken)
+            | Self::Route(None)
+            | Self::Profile(_)
+            | Self::Nothing => 0,
+        };
+        size_of::<Self>().saturating_add(inside)
+    }
+
     fn of(kind: AssetKind, content: &Value) -> Result<Self, Failure> {
         Ok(match kind {
             AssetKind::OrchestrationFlow => Self::Flow(flow_standing(content)),

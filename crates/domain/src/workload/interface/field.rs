@@ -62,7 +62,19 @@ pub struct InputField {
     pub(super) default: Option<Value>,
 }
 
+/// Heap memory of a text beside its bytes: its length, its capacity and what the allocator adds.
+const TEXT_OVERHEAD: usize = size_of::<String>() + 16;
+
 impl InputField {
+    /// An estimate of the memory that the field takes, in bytes.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let texts = self.options.as_deref().unwrap_or_default().iter().map(String::len);
+        let options = texts.map(|bytes| bytes.saturating_add(TEXT_OVERHEAD)).sum::<usize>();
+        let label = self.label.as_deref().map_or(0, str::len);
+        let default = self.default.as_ref().and_then(Value::as_str).map_or(0, str::len);
+        [size_of::<Self>(), self.name.len(), label, default].into_iter().fold(options, usize::saturating_add)
+    }
+
     /// Whether a run needs a value here.
     pub(super) fn is_required(&self) -> bool {
         self.required.unwrap_or(false)

@@ -266,6 +266,23 @@ fn inputs_are_held_against_the_form() {
     assert_eq!(paths, ["inputs.ticket", "inputs.tone", "inputs.due", "inputs.y", "inputs.z"]);
 }
 
+/// A configuration of so many selects with 200 options of three letters each.
+fn selects(many: usize) -> Value {
+    let options: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
+    let field = |number: usize| json!({ "name": format!("s{number}"), "type": "select", "options": options });
+    json!({ "presentation_mode": "form", "input_fields": (0..many).map(field).collect::<Vec<_>>() })
+}
+
+#[test]
+fn rejects_configuration_beyond_64_kib() {
+    let fits = InterfaceConfig::read(&selects(50)).unwrap();
+    assert!(fits.to_document().to_string().len() <= MAX_INTERFACE_BYTES);
+    assert!(fits.heap_bytes() > fits.to_document().to_string().len(), "short texts take more memory than JSON");
+    let mut long = selects(50);
+    long["input_fields"][0] = json!({ "name": "text", "type": "textarea", "default": "x".repeat(30_000) });
+    assert_eq!(found(&long), one("", "too_long"));
+}
+
 proptest! {
     /// Days are those of the calendar: whatever is admitted is a date to another reader too, and the other way round.
     #[test]

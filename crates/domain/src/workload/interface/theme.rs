@@ -38,6 +38,14 @@ pub struct Theme {
     border_radius: Option<String>,
 }
 
+impl Theme {
+    /// An estimate of the heap memory that the theme takes, in bytes.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let texts = [&self.accent_color, &self.background_color, &self.font_family, &self.border_radius];
+        texts.into_iter().flatten().map(String::len).sum()
+    }
+}
+
 pub(super) fn read(value: &Value, path: &str, findings: &mut Findings) -> Option<Theme> {
     const KNOWN: &[&str] = &["accent_color", "background_color", "font_family", "border_radius"];
     let members = findings.object(value, path, KNOWN)?;

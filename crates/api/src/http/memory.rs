@@ -1,0 +1,260 @@
+//! Budgets of memory whose size clients decide: bodies that arrive, documents that requests hold, and large answers that
+//! clients have not read yet ([0056](../../../../docs/decisions/0056-memory-budgets.md)).
+//!
+//! A budget belongs to the whole process. One client address gets at most half of it, so that one client does not use up
+//! the room of all others. A request that finds no room waits for a moment, and then the service answers it with 503.
+
+use fairway_domain::throttle::ClientAddress;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
+
+/// Memory of one request that counts as small, in bytes. Small requests have a budget of their own, so that large ones
+/// never keep them out.
+const SMALL: usize = 64 << 10;
+/// Bytes that all small requests hold together.
+const MAX_SMALL_REQUESTS: usize = 24 << 20;
+/// Bytes that all large requests hold together.
+const MAX_LARGE_REQUESTS: usize = 64 << 20;
+/// Bytes of all large answers that clients have not read yet.
+const MAX_ANSWERS: usize = 64 << 20;
+/// How long a request waits for room.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// No room is left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the memory budget is used up")]
+pub struct Exhausted;
+
+/// A number of bytes that reservations share. Clones are one budget.
+#[derive(Clone, Debug)]
+pub struct MemoryBudget(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    max: usize,
+    max_of_client: usize,
+    usage: Mutex<Usage>,
+    released: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Usage {
+    total: usize,
+    /// No client stands here at zero.
+    by_client: HashMap<ClientAddress, usize>,
+}
+
+/// Bytes of a budget, given back when this is dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    budget: MemoryBudget,
+    client: ClientAddress,
+    bytes: usize,
+}
+
+impl MemoryBudget {
+    /// A budget of so many bytes.
+    #[must_use]
+    pub fn new(max: usize) -> Self {
+        Self(Arc::new(Shared { max, max_of_client: max / 2, usage: Mutex::default(), released: Notify::new() }))
+    }
+
+    /// A reservation of nothing, which can grow.
+    #[must_use]
+    pub fn reserve(&self, client: ClientAddress) -> Reservation {
+        Reservation { budget: self.clone(), client, bytes: 0 }
+    }
+
+    fn usage(&self) -> MutexGuard<'_, Usage> {
+        // A panic elsewhere leaves the sums whole: no call between their changes panics.
+        self.0.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reservation {
+    /// Makes this a reservation of `bytes`.
+    ///
+    /// # Errors
+    /// When it would grow and no room is left. It keeps what it has then.
+    pub fn try_resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        let (Shared { max, max_of_client, released, .. }, before) = (&*self.budget.0, self.bytes);
+        let mut usage = self.budget.usage();
+        let others = usage.total.saturating_sub(before);
+        let of_client = usage.by_client.get(&self.client).copied().unwrap_or_default().saturating_sub(before);
+        let (total, of_client) = (others.saturating_add(bytes), of_client.saturating_add(bytes));
+        if bytes > before && (total > *max || of_client > *max_of_client) {
+            return Err(Exhausted);
+        }
+        usage.total = total;
+        if of_client == 0 {
+            usage.by_client.remove(&self.client);
+        } else {
+            usage.by_client.insert(self.client, of_client);
+        }
+        drop(usage);
+        self.bytes = bytes;
+        if bytes < before {
+            released.notify_waiters();
+        }
+        Ok(())
+    }
+
+    /// The same, but waits a moment for room.
+    ///
+    /// # Errors
+    /// When no room is left after [`WAIT`].
+    async fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        let until = Instant::now() + WAIT;
+        let shared = Arc::clone(&self.budget.0);
+        loop {
+            // It takes part from its creation on, so a release between the attempt and the wait counts.
+            let released = shared.released.notified();
+            if self.try_resize(bytes).is_ok() {
+                return Ok(());
+            }
+            timeout_at(until, released).await.map_err(|_| Exhausted)?;
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // A reservation always shrinks.
+        let _ = self.try_resize(0);
+    }
+}
+
+/// The budgets of a process.
+#[derive(Clone, Debug)]
+pub struct MemoryBudgets {
+    small_requests: MemoryBudget,
+    large_requests: MemoryBudget,
+    answers: MemoryBudget,
+}
+
+impl Default for MemoryBudgets {
+    fn default() -> Self {
+        Self {
+            small_requests: MemoryBudget::new(MAX_SMALL_REQUESTS),
+            large_requests: MemoryBudget::new(MAX_LARGE_REQUESTS),
+            answers: MemoryBudget::new(MAX_ANSWERS),
+        }
+    }
+}
+
+impl MemoryBudgets {
+    /// The memory of a request whose body begins to arrive.
+    #[must_use]
+    pub fn request(&self, client: ClientAddress) -> RequestMemory {
+        RequestMemory { small: self.small_requests.reserve(client), large: self.large_requests.reserve(client) }
+    }
+
+    /// The memory of an answer of so many bytes.
+    ///
+    /// # Errors
+    /// When no room is left.
+    pub fn answer(&self, client: ClientAddress, bytes: usize) -> Result<Reservation, Exhausted> {
+        let mut reservation = self.answers.reserve(client);
+        reservation.try_resize(bytes)?;
+        Ok(reservation)
+    }
+}
+
+/// The memory that a request holds: its first bytes in the budget of small requests, the rest in that of large ones.
+#[derive(Debug)]
+pub struct RequestMemory {
+    small: Reservation,
+    large: Reservation,
+}
+
+impl RequestMemory {
+    /// Says how many bytes the request holds from now on, and waits for room where it is large.
+    ///
+    /// # Errors
+    /// When no room is left.
+    pub async fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        self.small.resize(bytes.min(SMALL)).await?;
+        self.large.resize(bytes.saturating_sub(SMALL)).await
+    }
+
+    /// Bytes that the request holds.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.small.bytes.saturating_add(self.large.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(address: &str) -> ClientAddress {
+        ClientAddress::of(address.parse().unwrap())
+    }
+
+    #[test]
+    fn one_client_gets_half_of_a_budget() {
+        let budget = MemoryBudget::new(100);
+        let (mut one, mut other) = (budget.reserve(client("192.0.2.1")), budget.reserve(client("192.0.2.1")));
+        assert_eq!(one.try_resize(30), Ok(()));
+        assert_eq!(other.try_resize(21), Err(Exhausted));
+        assert_eq!(other.try_resize(20), Ok(()));
+        let mut elsewhere = budget.reserve(client("192.0.2.2"));
+        assert_eq!(elsewhere.try_resize(50), Ok(()));
+        let mut last = budget.reserve(client("192.0.2.3"));
+        assert_eq!(last.try_resize(1), Err(Exhausted));
+        drop((one, other, elsewhere));
+        assert_eq!(budget.usage().total, 0);
+        assert!(budget.usage().by_client.is_empty());
+        assert_eq!(last.try_resize(50), Ok(()));
+    }
+
+    #[test]
+    fn failed_growth_keeps_what_was_reserved() {
+        let budget = MemoryBudget::new(100);
+        let mut one = budget.reserve(client("192.0.2.1"));
+        assert_eq!(one.try_resize(40), Ok(()));
+        assert_eq!(one.try_resize(51), Err(Exhausted));
+        assert_eq!(budget.usage().total, 40);
+        assert_eq!(one.try_resize(10), Ok(()));
+        assert_eq!(budget.usage().total, 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_waits_for_room_and_no_longer() {
+        let budget = MemoryBudget::new(100);
+        let mut holder = budget.reserve(client("192.0.2.1"));
+        assert_eq!(holder.try_resize(50), Ok(()));
+        let mut waiter = budget.reserve(client("192.0.2.1"));
+        assert_eq!(waiter.resize(10).await, Err(Exhausted));
+        let waits = tokio::spawn(async move { waiter.resize(10).await });
+        tokio::task::yield_now().await;
+        drop(holder);
+        assert_eq!(waits.await.unwrap(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_requests_leave_room_for_small_ones() {
+        let budgets = MemoryBudgets::default();
+        let client = client("192.0.2.1");
+        let mut large = Vec::new();
+        loop {
+            let mut memory = budgets.request(client);
+            if memory.resize(8 << 20).await.is_err() {
+                break;
+            }
+            large.push(memory);
+        }
+        assert_eq!(large.len(), 4);
+        let mut small = budgets.request(client);
+        assert_eq!(small.resize(SMALL).await, Ok(()));
+        assert_eq!(small.bytes(), SMALL);
+    }
+}

@@ -1,0 +1,192 @@
+//! The resident memory of a server while clients of every role try to raise it.
+//!
+//! In its short form each attack runs a few rounds by itself. In its long form (`FAIRWAY_TEST_LONG`) random attacks run
+//! beside each other, from the seed `FAIRWAY_TEST_SEED`, for `FAIRWAY_TEST_MEMORY_SECONDS` (600 by default).
+
+#![expect(clippy::print_stdout, reason = "the long form says how it goes")]
+
+mod attacks;
+mod client;
+mod target;
+
+use crate::process::{Place, Server};
+use attacks::Attack;
+use fairway_testkit::{TestDatabase, is_long};
+use std::{
+    env,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+use target::Target;
+use tokio::task::JoinSet;
+
+/// Most resident memory that the server may ever have, in KiB.
+const LIMIT: u64 = 400 << 10;
+/// How long the long form takes without a word about it.
+const LONG: Duration = Duration::from_secs(600);
+/// Attacks that run beside each other in the long form.
+const AT_ONCE: usize = 4;
+/// How often the attackers' progress is printed in the long form.
+const REPORT: Duration = Duration::from_secs(60);
+
+/// A pseudo-random sequence (splitmix64). Clones go on by themselves.
+#[derive(Clone, Debug)]
+struct Random(u64);
+
+impl Random {
+    fn from_environment() -> Self {
+        let seed = env::var("FAIRWAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+        Self(seed.unwrap_or(0x0C0F_FEE5))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap()
+    }
+}
+
+fn duration() -> Duration {
+    let seconds = env::var("FAIRWAY_TEST_MEMORY_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    seconds.map_or(LONG, Duration::from_secs)
+}
+
+/// A server with its default settings, but for what a crowd on one machine needs.
+async fn start(database: &TestDatabase) -> (Place, Server) {
+    let place = Place::new(&database.url()).setting("FAIRWAY_WAITING_LINE", "24");
+    let server = place.start().await;
+    (place, server)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resident_memory_stays_below_400_mib_under_attack() {
+    let database = TestDatabase::create().await.unwrap();
+    let (_place, server) = start(&database).await;
+    let target = Arc::new(Target::prepare(&server).await);
+    println!("before: {} MiB", server.memory().now >> 10);
+    let mut random = Random::from_environment();
+    if is_long() {
+        attack_at_random(&server, &target, &mut random).await;
+    } else {
+        attack_in_turn(&server, &target, &mut random).await;
+    }
+    // The server still serves the people it is for.
+    let run = target.run_as_owner().await;
+    assert_eq!(run.status, 200, "{run:?}\n{}", server.said());
+}
+
+async fn attack_in_turn(server: &Server, target: &Arc<Target>, random: &mut Random) {
+    let mut report = Vec::new();
+    for attack in Attack::ALL {
+        server.forget_peak();
+        let since = Instant::now();
+        attack.run(target, random, 1).await;
+        let memory = server.memory();
+        report.push(format!("{attack:?}: peak {} MiB, after {:?}", memory.peak >> 10, since.elapsed()));
+        println!("{}", report[report.len() - 1]);
+        assert!(memory.peak < LIMIT, "{attack:?} raised the memory to {} KiB\n{}", memory.peak, report.join("\n"));
+    }
+}
+
+async fn attack_at_random(server: &Server, target: &Arc<Target>, random: &mut Random) {
+    let until = Instant::now() + duration();
+    let under_way: Arc<Mutex<Vec<Attack>>> = Arc::default();
+    let mut attackers = JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let mut random = Random(random.next());
+        let (target, under_way) = (Arc::clone(target), Arc::clone(&under_way));
+        attackers.spawn(async move {
+            while Instant::now() < until {
+                let attack = Attack::ALL[random.below(Attack::ALL.len())];
+                under_way.lock().unwrap().push(attack);
+                attack.run(&target, &mut random, 4).await;
+                let mut under_way = under_way.lock().unwrap();
+                let at = under_way.iter().position(|other| *other == attack).unwrap();
+                under_way.swap_remove(at);
+            }
+        });
+    }
+    let (mut highest, mut reported) = (0, Instant::now());
+    while !attackers.is_empty() {
+        let memory = server.memory();
+        if memory.peak > highest {
+            highest = memory.peak;
+            println!("peak {} MiB during {:?}", highest >> 10, under_way.lock().unwrap());
+        }
+        assert!(highest < LIMIT, "{highest} KiB during {:?}\n{}", under_way.lock().unwrap(), tail(&server.said()));
+        if reported.elapsed() > REPORT {
+            reported = Instant::now();
+            let left = until.saturating_duration_since(Instant::now());
+            println!("now {} MiB, peak {} MiB, {} s left", memory.now >> 10, highest >> 10, left.as_secs());
+        }
+        if let Ok(Some(ended)) = tokio::time::timeout(Duration::from_millis(200), attackers.join_next()).await {
+            ended.unwrap();
+        }
+    }
+}
+
+/// Executes in environments of ever new names, with a workload whose interface is large.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn made_up_environments_leave_nothing_in_memory() {
+    let database = TestDatabase::create().await.unwrap();
+    let (_place, server) = start(&database).await;
+    let target = Arc::new(Target::prepare(&server).await);
+    let mut random = Random::from_environment();
+    Attack::MadeUpEnvironments.run(&target, &mut random, 1).await;
+    let before = server.memory().now;
+    Attack::MadeUpEnvironments.run(&target, &mut random, 4).await;
+    let grown = server.memory().now.saturating_sub(before);
+    assert!(grown < 32 << 10, "600 made-up environments left {grown} KiB behind");
+}
+
+/// Many names of actors, addresses, tokens, keys and slugs: none of them may leave more than its cache's share.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_keys_leave_little_in_memory() {
+    let database = TestDatabase::create().await.unwrap();
+    let (_place, server) = start(&database).await;
+    let target = Arc::new(Target::prepare(&server).await);
+    let mut random = Random::from_environment();
+    let attacks = [Attack::MadeUpNames, Attack::ShareTokens, Attack::ClientAddresses, Attack::IdempotencyKeys];
+    for attack in attacks {
+        attack.run(&target, &mut random, 1).await;
+    }
+    for attack in attacks {
+        let before = server.memory().now;
+        attack.run(&target, &mut random, 2).await;
+        let grown = server.memory().now.saturating_sub(before);
+        assert!(grown < 32 << 10, "{attack:?} left {grown} KiB behind");
+    }
+}
+
+/// A hundred large bodies whose last byte never comes, of a caller who may send them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn withheld_bodies_keep_within_their_budget_and_leave_room_for_others() {
+    const BODIES: usize = 100;
+    let database = TestDatabase::create().await.unwrap();
+    let (_place, server) = start(&database).await;
+    let target = Target::prepare(&server).await;
+    let content = serde_json::json!({ "content": { "system_prompt": "x".repeat(3_900_000) } }).to_string();
+    let sent = client::post_bytes(format!("/v1/assets/{}/versions", target.prompt), content.into_bytes());
+    let sent = sent.actor("user:author");
+    server.forget_peak();
+    let before = server.memory().now;
+    let mut random = Random::from_environment();
+    let from: Vec<_> = (0..BODIES).map(|_| attacks::address(&mut random)).collect();
+    let held = from.into_iter().map(|from| client::withhold(from, target.address, &sent));
+    let held: Vec<_> = futures_util::future::join_all(held).await.into_iter().flatten().collect();
+    assert_eq!(target.run_as_owner().await.status, 200);
+    let grown = server.memory().peak.saturating_sub(before);
+    assert!(grown < 128 << 10, "{BODIES} bodies took {grown} KiB");
+    drop(held);
+}
+
+/// The end of a long text.
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().rev().take(20).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,133 @@
+//! Hostile clients: requests as bytes, from any loopback address, read as slowly as they like.
+
+use serde_json::Value;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpSocket, TcpStream},
+    time::timeout,
+};
+
+/// How long a client waits for an answer. An attack does not need one.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How much of an answer a client keeps.
+const KEPT: usize = 2_000;
+
+/// A request as it is sent.
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    method: &'static str,
+    path: String,
+    headers: String,
+    body: Vec<u8>,
+}
+
+/// An answer: its status, and how it begins.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) status: u16,
+    pub(super) beginning: String,
+}
+
+pub(super) fn get(path: impl Into<String>) -> Sent {
+    Sent { method: "GET", path: path.into(), headers: String::new(), body: Vec::new() }
+}
+
+pub(super) fn post(path: impl Into<String>, body: &Value) -> Sent {
+    post_bytes(path, body.to_string().into_bytes())
+}
+
+pub(super) fn post_bytes(path: impl Into<String>, body: Vec<u8>) -> Sent {
+    let headers = "Content-Type: application/json\r\n".to_owned();
+    Sent { method: "POST", path: path.into(), headers, body }
+}
+
+pub(super) fn patch(path: impl Into<String>, body: &Value) -> Sent {
+    Sent { method: "PATCH", ..post(path, body) }
+}
+
+impl Sent {
+    pub(super) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push_str(&format!("{name}: {value}\r\n"));
+        self
+    }
+
+    pub(super) fn actor(self, actor: &str) -> Self {
+        self.header("X-Actor-Ref", actor)
+    }
+
+    /// The head, which says that the whole body comes.
+    fn head(&self, host: SocketAddr) -> String {
+        let Self { method, path, headers, body } = self;
+        let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+        format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}{length}\r\n")
+    }
+}
+
+/// A connection from a loopback address with so large a receive window.
+pub(super) async fn connect(from: Ipv4Addr, to: SocketAddr, window: Option<u32>) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    if let Some(window) = window {
+        socket.set_recv_buffer_size(window)?;
+    }
+    socket.bind((from, 0).into())?;
+    timeout(PATIENCE, socket.connect(to)).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+}
+
+/// Sends a request and reads its answer. A status of 0 means that the server closed the connection.
+pub(super) async fn exchange(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> Received {
+    let received = timeout(PATIENCE, attempt(from, to, sent)).await.unwrap_or_else(|_| Ok(Vec::new()));
+    let text = String::from_utf8_lossy(&received.unwrap_or_default()).into_owned();
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
+    Received { status, beginning: text }
+}
+
+async fn attempt(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::Result<Vec<u8>> {
+    let mut stream = connect(from, to, None).await?;
+    stream.write_all(sent.head(to).as_bytes()).await?;
+    // The server may answer and close before it has read everything.
+    let _ = stream.write_all(&sent.body).await;
+    let (mut kept, mut portion) = (Vec::new(), vec![0; 16 << 10]);
+    loop {
+        match stream.read(&mut portion).await {
+            Ok(0) | Err(_) => return Ok(kept),
+            Ok(read) => kept.extend(portion[..read].iter().take(KEPT.saturating_sub(kept.len()))),
+        }
+    }
+}
+
+/// Sends everything of a request but the last byte of its body, and keeps the connection.
+pub(super) async fn withhold(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::Result<TcpStream> {
+    let mut stream = connect(from, to, None).await?;
+    stream.write_all(sent.head(to).as_bytes()).await?;
+    let body = &sent.body[..sent.body.len().saturating_sub(1)];
+    // The server reads no more than it has room for.
+    let _ = timeout(Duration::from_secs(1), stream.write_all(body)).await;
+    Ok(stream)
+}
+
+/// Sends a request and keeps the connection without reading from it.
+pub(super) async fn ignore(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::Result<TcpStream> {
+    let mut stream = connect(from, to, Some(4 << 10)).await?;
+    stream.write_all(sent.head(to).as_bytes()).await?;
+    stream.write_all(&sent.body).await?;
+    Ok(stream)
+}
+
+/// Sends bytes that are no whole request, and keeps the connection.
+pub(super) async fn begin(from: Ipv4Addr, to: SocketAddr, bytes: &[u8]) -> std::io::Result<TcpStream> {
+    let mut stream = connect(from, to, None).await?;
+    let _ = timeout(Duration::from_secs(1), stream.write_all(bytes)).await;
+    Ok(stream)
+}
+
+/// Reads a byte from each connection.
+pub(super) async fn sip(connections: &mut [TcpStream]) {
+    let mut byte = [0];
+    for connection in connections {
+        let _ = timeout(Duration::from_millis(1), connection.read(&mut byte)).await;
+    }
+}

@@ -1,0 +1,164 @@
+//! Bounds on the memory that a caller decides about: pages of lists, manifests, large bodies, and answers read slowly.
+
+use crate::stage::WORKSPACE;
+use fairway_testkit::{TestApp, app::Answer};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpSocket,
+    time::timeout,
+};
+
+/// Longer than anything here takes, and far shorter than the time that a body may take.
+const SOON: Duration = Duration::from_secs(15);
+
+/// An interface of about 50 KiB as JSON.
+fn large_interface() -> Value {
+    let options: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
+    let field = |number: usize| json!({ "name": format!("s{number}"), "type": "select", "options": options });
+    json!({ "presentation_mode": "form", "input_fields": (0..40).map(field).collect::<Vec<_>>() })
+}
+
+/// So many workloads with large interfaces.
+async fn workloads(app: &TestApp, many: usize) -> BTreeSet<String> {
+    let mut slugs = BTreeSet::new();
+    for number in 0..many {
+        let slug = format!("large-{number}");
+        let workload = app.given().workload(&slug).await;
+        let body = json!({ "interface_config": large_interface() });
+        app.patch(format!("/v1/workloads/{workload}"), body).await.expect(200);
+        slugs.insert(slug);
+    }
+    slugs
+}
+
+fn next_page(answer: &Answer) -> Option<String> {
+    let link = answer.header("link")?;
+    Some(link.split_once('<').unwrap().1.split_once('>').unwrap().0.to_owned())
+}
+
+#[tokio::test]
+async fn pages_of_workloads_end_at_one_mebibyte() {
+    let app = TestApp::start().await;
+    let made = workloads(&app, 30).await;
+    for list in ["/v1/workloads", "/v1/workloads/runtime-enabled"] {
+        let (mut found, mut path) = (BTreeSet::new(), Some(format!("{list}?limit=200")));
+        while let Some(page) = path {
+            let answer = app.get(page).await;
+            assert!(answer.body.len() <= 1_200_000, "{list}: {} bytes on a page", answer.body.len());
+            let rows = answer.expect(200);
+            found.extend(rows.as_array().unwrap().iter().map(|row| row["slug"].as_str().unwrap().to_owned()));
+            path = next_page(&answer);
+        }
+        assert!(found.is_superset(&made), "{list}");
+    }
+}
+
+#[tokio::test]
+async fn tool_manifest_comes_in_pages() {
+    let app = TestApp::start().await;
+    let made = workloads(&app, 30).await;
+    let (mut pages, mut tools) = (0, BTreeSet::new());
+    let mut path = Some(format!("/v1/runtime/mcp-manifest?workspace_id={WORKSPACE}&limit=200"));
+    while let Some(page) = path {
+        let answer = app.get(page).await;
+        assert!(answer.body.len() <= 3_000_000, "{} bytes on a page", answer.body.len());
+        let manifest = answer.expect(200);
+        let names = manifest["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
+        tools.extend(names);
+        path = next_page(&answer);
+        assert_eq!(manifest["truncated"], path.is_some());
+        pages += 1;
+    }
+    assert!(pages > 1);
+    for slug in made {
+        assert!(tools.contains(&format!("run_{}", slug.replace('-', "_"))), "{slug}");
+    }
+    assert!(tools.contains("execute_flow"));
+}
+
+#[tokio::test]
+async fn rejects_interface_config_beyond_64_kib() {
+    let app = TestApp::start().await;
+    let workload = app.given().workload("large").await;
+    let mut config = large_interface();
+    config["input_fields"][0] = json!({ "name": "text", "type": "textarea", "default": "x".repeat(30_000) });
+    let refused = app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": config })).await;
+    let fields = refused.refused(422, "validation_error")["fields"].clone();
+    assert_eq!((&fields[0]["path"], &fields[0]["code"]), (&json!("interface_config"), &json!("too_long")));
+}
+
+/// The status of the answer to a request that announces a body of so many bytes and sends none of it.
+async fn status_of_announced(app: &TestApp, path: &str, actor: &str, bytes: usize) -> Option<u16> {
+    let mut stream = tokio::net::TcpStream::connect(app.address()).await.unwrap();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         X-Actor-Ref: {actor}\r\nContent-Length: {bytes}\r\n\r\n",
+        app.address()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut received = Vec::new();
+    timeout(SOON, stream.read_to_end(&mut received)).await.ok()?.ok()?;
+    String::from_utf8_lossy(&received).split(' ').nth(1)?.parse().ok()
+}
+
+#[tokio::test]
+async fn authorizes_caller_before_reading_a_large_body() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    given.role("user:vera", "viewer", ("workspace", Some(WORKSPACE))).await;
+    let prompt = given.asset("prompt_template", "prompt").await;
+    let base = given.asset("knowledge_base", "base").await;
+    let flow = given.asset("orchestration_flow", "flow").await;
+    let from = format!("?workspace_id={WORKSPACE}");
+    let nothing = "00000000-0000-7000-8000-0000000000ff";
+    for (path, status) in [
+        (format!("/v1/assets/{prompt}/versions"), 403),
+        (format!("/v1/assets/{nothing}/versions"), 404),
+        (format!("/v1/assets/{base}/documents{from}"), 403),
+        (format!("/v1/assets/{base}/documents"), 403),
+        (format!("/v1/flows{from}"), 403),
+        ("/v1/flows".to_owned(), 403),
+        (format!("/v1/flows/{flow}/versions"), 403),
+        (format!("/v1/flows/{nothing}/validate"), 404),
+    ] {
+        assert_eq!(status_of_announced(&app, &path, "user:vera", 3_900_000).await, Some(status), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn cuts_a_client_that_reads_below_the_least_throughput() {
+    let app = TestApp::start().await;
+    let impatient = TestApp::builder().beside(&app).setting("FAIRWAY_HEADER_TIMEOUT", "1s").start().await;
+    let texts: Vec<String> = (0..49_000).map(|number| format!("{number:070}")).collect();
+    let content = json!({ "provider": "stub", "model": "echo", "params": { "texts": texts } });
+    let version = app.given().version("model_config", "large", content).await;
+    let (asset, version) = (version.asset_id, version.asset_version_id);
+    let path = format!("/v1/assets/{asset}/versions/{version}?workspace_id={WORKSPACE}");
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    let mut stream = socket.connect(impatient.address()).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", impatient.address());
+    stream.write_all(request.as_bytes()).await.unwrap();
+    // It shows signs of life all the time, 5 KiB a second, and reads as fast as it can later. What the kernel holds for it
+    // still arrives then.
+    let (began, mut received, mut portion) = (Instant::now(), 0, vec![0; 16 << 10]);
+    loop {
+        let slow = began.elapsed() < SOON;
+        let wanted = if slow { 512 } else { portion.len() };
+        match stream.read(&mut portion[..wanted]).await {
+            Ok(0) | Err(_) => break,
+            Ok(read) => received += read,
+        }
+        if slow {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    assert!(received < 3_000_000, "{received}");
+    // A client that reads as it can gets all of it.
+    assert!(app.get(path).await.expect(200).to_string().len() > 3_000_000);
+}
