@@ -331,6 +331,7 @@ pub(crate) const fn sound() -> Standing {
         unavailable_memory: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
+        is_workload_retired: false,
     }
 }
 

@@ -32,7 +32,9 @@ pub(crate) fn enter(caller: &Caller, operation: Operation, place: &Place) -> Res
         Demand::Platform(needs) if caller.rights.allow(needs, &Place::PLATFORM) => Ok(scope),
         Demand::Tenant(needs) if caller.rights.allow(needs, &Place::tenant(caller.tenant)) => Ok(scope),
         Demand::Platform(needs) | Demand::Tenant(needs) => Err(refused(caller, needs)),
-        Demand::Place { needs, .. } if holds(needs) => Ok(scope),
+        Demand::Place { needs, .. } | Demand::BelowWorkspace(needs) if holds(needs) => Ok(scope),
+        Demand::BelowWorkspace(_) if caller.rights.is_empty() => Err(Failure::NotFound),
+        Demand::BelowWorkspace(needs) => Err(refused(caller, needs)),
         // Who sees the thing is told what is missing; to everybody else it does not exist.
         Demand::Place { sees, needs } if holds(sees) => Err(refused(caller, needs)),
         Demand::Place { .. } => Err(Failure::NotFound),

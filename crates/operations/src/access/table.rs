@@ -13,6 +13,9 @@ pub enum Demand {
     Platform(Permission),
     /// A permission in the whole tenant.
     Tenant(Permission),
+    /// A permission in a workspace. Every role in the tenant makes its workspaces visible, so a caller that lacks the
+    /// permission there gets 403 with it.
+    BelowWorkspace(Permission),
     /// A permission where the thing is. Who lacks `sees` there is told that there is no such thing; who has `sees`
     /// and lacks `needs` is told what is missing.
     Place {
@@ -47,7 +50,7 @@ macro_rules! operations {
             /// What it demands of its caller.
             #[must_use]
             pub const fn demand(self) -> Demand {
-                use Demand::{Membership, Nothing, Platform, Tenant};
+                use Demand::{BelowWorkspace, Membership, Nothing, Platform, Tenant};
                 use Permission as P;
                 match self {
                     $(Self::$name => $demand,)*
@@ -69,8 +72,8 @@ operations! {
     ListWorkspaces = "list_workspaces" => Membership;
     CreateWorkspace = "create_workspace" => Tenant(P::TenantManage);
     ReadWorkspace = "read_workspace" => Membership;
-    ReadEnvironmentSettings = "read_environment_settings" => place(P::WorkloadView, P::WorkspaceManage);
-    ChangeEnvironmentSettings = "change_environment_settings" => place(P::WorkloadView, P::WorkspaceManage);
+    ReadEnvironmentSettings = "read_environment_settings" => BelowWorkspace(P::WorkspaceManage);
+    ChangeEnvironmentSettings = "change_environment_settings" => BelowWorkspace(P::WorkspaceManage);
     ListRoles = "list_roles" => Membership;
     // Granting demands more than the table can say: every permission of the granted role (see `grants`).
     ListRoleBindings = "list_role_bindings" => place(P::WorkloadView, P::WorkspaceManage);
@@ -122,14 +125,15 @@ operations! {
     CreateShareLink = "create_share_link" => place(P::WorkloadView, P::ShareLinkManage);
     RevokeShareLink = "revoke_share_link" => place(P::WorkloadView, P::ShareLinkManage);
     ListReleases = "list_releases" => place(P::ReleaseView, P::ReleaseView);
-    ListWorkloadReleases = "list_workload_releases" => place(P::ReleaseView, P::ReleaseView);
-    ReadActiveRelease = "read_active_release" => place(P::ReleaseView, P::ReleaseView);
-    CreateRelease = "create_release" => place(P::ReleaseView, P::ReleaseCreate);
+    // A workload's releases lie below the workload: whoever sees the workload is told which permission is missing.
+    ListWorkloadReleases = "list_workload_releases" => place(P::WorkloadView, P::ReleaseView);
+    ReadActiveRelease = "read_active_release" => place(P::WorkloadView, P::ReleaseView);
+    CreateRelease = "create_release" => place(P::WorkloadView, P::ReleaseCreate);
     ReadRelease = "read_release" => place(P::ReleaseView, P::ReleaseView);
     ReadReleaseGates = "read_release_gates" => place(P::ReleaseView, P::ReleaseView);
     BindVersion = "bind_version" => place(P::ReleaseView, P::ReleaseCreate);
     UnbindVersion = "unbind_version" => place(P::ReleaseView, P::ReleaseCreate);
-    ListLanes = "list_lanes" => place(P::ReleaseView, P::ReleaseView);
+    ListLanes = "list_lanes" => place(P::WorkloadView, P::ReleaseView);
     // Between draft and review; every other move is `MoveRelease`.
     SubmitRelease = "submit_release" => place(P::ReleaseView, P::ReleaseCreate);
     MoveRelease = "transition_release" => place(P::ReleaseView, P::ReleaseTransition);
