@@ -391,6 +391,7 @@ pub(crate) fn script(placed: &PlacedRelease) -> Acceptance {
 pub(crate) fn claim() -> Claim {
     Claim {
         lease: fresh(),
+        lost: Vec::new(),
         lease_for: Duration::from_secs(30),
         deadline_in: Duration::from_secs(600),
         most: 100,
