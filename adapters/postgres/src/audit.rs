@@ -9,13 +9,14 @@ use crate::{
 use async_trait::async_trait;
 use fairway_domain::{
     access::rights::Reach,
-    audit::{AuditEvent, AuditStore, Fact, FactSequencer},
+    audit::{AuditEvent, AuditStore, Fact, FactSequencer, StoredFact},
     id::{FactId, RequestId, WorkspaceId},
     store::{CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -60,8 +61,25 @@ fn event(row: &Row) -> Result<AuditEvent, StoreError> {
     })
 }
 
+/// The part of a fact's stored bytes that operations read again.
+#[derive(Deserialize)]
+struct StoredBody {
+    kind: String,
+    subject: SubjectBody,
+    occurred_at: Timestamp,
+    detail: Map<String, Value>,
+}
+
 #[async_trait]
 impl AuditStore for Database {
+    async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<StoredFact>, StoreError> {
+        const SQL: &str = "SELECT body FROM fact WHERE tenant_id = $1 AND fact_id = $2";
+        let Some(row) = self.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await? else { return Ok(None) };
+        let body: StoredBody = known("body", serde_json::from_slice(row.column("body")?).ok())?;
+        let StoredBody { kind, subject, occurred_at, detail } = body;
+        Ok(Some(StoredFact { kind, subject_id: subject.id, occurred_at, detail }))
+    }
+
     async fn list(
         &self,
         scope: TenantScope,

@@ -194,6 +194,12 @@ impl Database {
         self.waiting.during(read(&self.points, sql, params)).await
     }
 
+    /// Sends a statement that writes, and that its caller sends again under another name. Never repeated here: whether it
+    /// happened is not known when it fails.
+    pub(crate) async fn write_once(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        self.waiting.during(attempt(&self.points, sql, params)).await?.map_err(failure::of_store)
+    }
+
     /// The one row of a read, if it has one.
     pub(crate) async fn read_one(&self, sql: &str, params: &[Param<'_>]) -> Result<Option<Row>, StoreError> {
         Ok(self.read(sql, params).await?.pop())

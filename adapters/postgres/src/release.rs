@@ -248,14 +248,19 @@ impl ReleaseStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         const SQL: &str = concat!(
-            "WITH made AS (
+            "WITH accepting AS (
+                SELECT FROM workload WHERE tenant_id = $1 AND workload_id = $14 AND status <> 'retired'
+                FOR SHARE
+             ),
+             made AS (
                 INSERT INTO release (tenant_id, release_id, workload_id, workspace_id, environment, target_lane, state,
                     policy_bundle_id, revision, created_at, created_by, updated_at)
-                VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $21)
+                SELECT $1, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $21 FROM accepting
                 RETURNING 1
              ),
              lanes AS (
-                INSERT INTO deployment (tenant_id, workload_id, environment, revision) VALUES ($1, $14, $16, 1)
+                INSERT INTO deployment (tenant_id, workload_id, environment, revision)
+                SELECT $1, $14, $16, 1 FROM accepting
                 ON CONFLICT DO NOTHING
              )
              SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",

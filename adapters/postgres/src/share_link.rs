@@ -96,10 +96,15 @@ impl ShareLinkStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<Timestamp, CommitError> {
         const SQL: &str = concat!(
-            "WITH made AS (
+            "WITH accepting AS (
+                SELECT FROM workload WHERE tenant_id = $1 AND workload_id = $14 AND status <> 'retired'
+                FOR SHARE
+             ),
+             made AS (
                 INSERT INTO share_link (tenant_id, share_link_id, workload_id, token_hash, label, lane, max_uses,
                     expires_at, created_at, created_by)
-                VALUES ($1, $13, $14, $15, $16, $17, $18, fairway_now() + make_interval(hours => $19), $20, $21)
+                SELECT $1, $13, $14, $15, $16, $17, $18, fairway_now() + make_interval(hours => $19), $20, $21
+                FROM accepting
                 RETURNING expires_at
              )
              SELECT (SELECT expires_at FROM made) AS expires_at, fairway_commit((SELECT count(*) = 1 FROM made), ",

@@ -7,7 +7,7 @@ use crate::{
     caller::Identified,
     compose::Api,
     document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem},
+    error::{ApiError, FieldProblem, Fields},
     http::{body::Body, idempotency::Keyed, paging::List, path::PathId},
 };
 use actix_web::{HttpResponse, delete, get, post, web};
@@ -116,6 +116,23 @@ pub(crate) async fn list_role_bindings(
     Ok(list.answer(&bindings.map(|binding| RoleBindingView::of(&binding))))
 }
 
+fn principal(text: &str) -> Result<ActorRef, FieldProblem> {
+    ActorRef::parse(text).map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string()))
+}
+
+/// The scope of a grant, or the one of its two fields that is wrong.
+fn scope(kind: &str, reference: Option<Uuid>) -> Result<GrantScope, FieldProblem> {
+    GrantScope::from_parts(kind, reference).ok_or_else(|| {
+        if !GrantScope::KINDS.contains(&kind) {
+            FieldProblem::invalid("scope_kind")
+        } else if reference.is_none() {
+            FieldProblem::missing("scope_ref")
+        } else {
+            FieldProblem::new("scope_ref", "invalid", "a grant on the platform has no `scope_ref`")
+        }
+    })
+}
+
 /// Grants a role.
 #[utoipa::path(
     operation_id = "create_role_binding",
@@ -133,13 +150,11 @@ pub(crate) async fn create_role_binding(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let grant = NewGrant {
-        principal: ActorRef::parse(&new.principal)
-            .map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string()))?,
-        role: Role::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role"))?,
-        scope: GrantScope::from_parts(&new.scope_kind, new.scope_ref)
-            .ok_or_else(|| FieldProblem::invalid("scope_kind"))?,
-    };
+    let mut fields = Fields::default();
+    let principal = fields.read(principal(&new.principal));
+    let role = fields.read(Role::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role")));
+    let scope = fields.read(scope(&new.scope_kind, new.scope_ref));
+    let grant = fields.whole(|| Some(NewGrant { principal: principal?, role: role?, scope: scope? }))?;
     let done = api.services.create_role_binding(&caller, grant, key.as_ref()).await?;
     let view = RoleBindingView::of(&done.value);
     let location = format!("/v1/role-bindings/{}", view.role_binding_id);

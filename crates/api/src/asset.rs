@@ -29,6 +29,7 @@ use fairway_domain::{
         content::{self, ContentWarning},
         kind::AssetKind,
     },
+    field_path,
     id::{AssetId, AssetVersionId, WorkspaceId},
     slug::Slug,
 };
@@ -108,7 +109,9 @@ pub(crate) struct VersionView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct VersionWarning {
     code: &'static str,
-    /// JSON pointer into the content, cut behind 256 characters; empty for the whole.
+    /// The field that it is about: `content.rules[0].outcome`, cut behind 256 characters.
+    path: String,
+    /// The same as a JSON pointer into the content, cut likewise; empty for the whole.
     pointer: String,
     message: String,
     /// Of a legacy kind: content of its successor that says the same as far as it can.
@@ -120,7 +123,8 @@ pub(crate) struct VersionWarning {
 impl VersionWarning {
     fn of(warning: ContentWarning) -> Self {
         let ContentWarning { pointer, code, message, conversion } = warning;
-        Self { code, pointer: echoed(pointer), message, conversion }
+        let path = echoed(field_path::of_pointer("content", &pointer));
+        Self { code, path, pointer: echoed(pointer), message, conversion }
     }
 }
 

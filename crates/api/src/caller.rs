@@ -111,19 +111,21 @@ impl FromRequest for Identified {
 /// Fields that say whom a service acts for.
 const ON_BEHALF: [&str; 4] = ["execution_mode", "actor_ref", "actor_type", "actor_auth_mode"];
 
-/// The refusal of a body that a route does not know a field of. A service whose word on others is taken is told that it is
+/// The refusal of a body whose shape is wrong. A service whose word on others is taken is told that it is
 /// not taken there: whatever it meant, this would be done in its own name.
-pub(crate) fn unread_field(request: &HttpRequest, problem: FieldProblem) -> ApiError {
+pub(crate) fn unread_fields(request: &HttpRequest, problems: Vec<FieldProblem>) -> ApiError {
     let is_internal = || {
         let api = request.app_data::<web::Data<Api>>();
         let claims = claims(request).ok();
         api.zip(claims).is_some_and(|(api, claims)| api.services.is_internal_client(&claims.actor))
     };
-    if problem.code == "unknown_field" && ON_BEHALF.contains(&problem.path.as_str()) && is_internal() {
+    let is_on_behalf =
+        |problem: &FieldProblem| problem.code == "unknown_field" && ON_BEHALF.contains(&problem.path.as_str());
+    if problems.iter().any(is_on_behalf) && is_internal() {
         let message = "whom you act for is said where workloads are run, and nowhere else";
         return ApiError::new(StatusCode::FORBIDDEN, "forbidden_field", message);
     }
-    ApiError::invalid_field(problem)
+    ApiError::validation(problems)
 }
 
 /// What needs a place to be served. Probes, figures and the documents do not.

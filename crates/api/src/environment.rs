@@ -13,12 +13,7 @@ use crate::{
     },
 };
 use actix_web::{HttpResponse, get, put, web};
-use fairway_domain::{
-    environment::{EnvironmentSettings, is_production},
-    id::WorkspaceId,
-    release::review::SelfApproval,
-    slug::Slug,
-};
+use fairway_domain::{environment::EnvironmentSettings, id::WorkspaceId, release::review::SelfApproval, slug::Slug};
 use fairway_operations::environment::Asked;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -65,8 +60,8 @@ pub(crate) struct EnvironmentChange {
     min_approvals: u16,
     /// Whether those who made a release may approve it.
     allow_self_approval: bool,
-    /// Whether runs read the documents that their release was approved with; if left out, in `production` alone.
-    pin_documents: Option<bool>,
+    /// Whether runs read the documents that their release was approved with.
+    pin_documents: bool,
 }
 
 /// The workspace and the name of the environment; what is no slug names no environment.
@@ -120,7 +115,7 @@ pub(crate) async fn change_environment_settings(
     let settings = EnvironmentSettings {
         min_approvals: body.min_approvals,
         self_approval: if body.allow_self_approval { SelfApproval::Allowed } else { SelfApproval::Refused },
-        pin_documents: body.pin_documents.unwrap_or_else(|| is_production(&environment)),
+        pin_documents: body.pin_documents,
     };
     let place = (workspace, &environment);
     let asked = api.services.configure_environment(&caller, place, settings, &expected).await?;

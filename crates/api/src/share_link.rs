@@ -5,7 +5,7 @@ use crate::{
     caller::Identified,
     compose::Api,
     document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, Fields},
+    error::{ApiError, FieldProblem, Fields},
     http::{
         body::Body,
         idempotency::Keyed,
@@ -149,15 +149,15 @@ pub(crate) async fn create_share_link(
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let NewShareLink { ttl_hours, max_uses, label, lane: wanted } = body.into_inner();
     let mut fields = Fields::default();
-    let lane = fields.read(lane(wanted.as_deref()));
-    let terms = fields.whole(|| {
-        Some(ShareTerms {
-            ttl_hours: ttl_hours.unwrap_or(DEFAULT_TTL_HOURS),
-            max_uses: max_uses.unwrap_or(DEFAULT_MAX_USES),
-            label,
-            lane: lane?,
-        })
-    })?;
+    let terms = ShareTerms {
+        ttl_hours: ttl_hours.unwrap_or(DEFAULT_TTL_HOURS),
+        max_uses: max_uses.unwrap_or(DEFAULT_MAX_USES),
+        label,
+        lane: fields.read(lane(wanted.as_deref())).flatten(),
+    };
+    fields
+        .note(terms.refusals().map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())));
+    let terms = fields.whole(|| Some(terms))?;
     let (made, done) = api.services.create_share_link(&caller, *workload, terms, key.as_ref()).await?.apart();
     let location = format!("/v1/workloads/{}/share-links/{}", *workload, made.link.share_link_id);
     let token = made.token.as_ref().map(|token| ShareToken::reveal(token).to_owned());

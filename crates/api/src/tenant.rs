@@ -5,7 +5,7 @@ use crate::{
     caller::Identified,
     compose::Api,
     document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::ApiError,
+    error::{ApiError, FieldProblem, Fields},
     http::{
         body::Body,
         etag::IfMatch,
@@ -17,7 +17,7 @@ use crate::{
 use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{
     id::{TenantId, WorkspaceId},
-    tenant::{Tenant, Workspace},
+    tenant::{Tenant, TenantRefusal, Workspace, refused_tenant, refused_workspace},
 };
 use fairway_operations::tenant::SettingsPatch;
 use serde::{Deserialize, Serialize};
@@ -132,6 +132,13 @@ pub(crate) struct NewWorkspace {
     namespace: String,
 }
 
+/// Refuses a request with everything that is wrong with it, if anything is.
+fn sound(refusals: impl Iterator<Item = TenantRefusal>) -> Result<(), ApiError> {
+    let mut fields = Fields::default();
+    fields.note(refusals.map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())));
+    fields.whole(|| Some(()))
+}
+
 /// All tenants, newest first.
 #[utoipa::path(
     operation_id = "list_tenants",
@@ -166,6 +173,7 @@ pub(crate) async fn create_tenant(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let new = body.into_inner();
+    sound(refused_tenant(&new.slug, &new.name))?;
     let done = api.services.create_tenant(&caller, (&new.slug, &new.name), key.as_ref()).await?;
     let view = TenantView::of(&done.value);
     let location = format!("/v1/tenants/{}/settings", view.tenant_id);
@@ -249,6 +257,7 @@ pub(crate) async fn create_workspace(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let new = body.into_inner();
+    sound(refused_workspace(&new.slug, &new.name, &new.namespace))?;
     let asked = (new.slug.as_str(), new.name.as_str(), new.namespace.as_str());
     let done = api.services.create_workspace(&caller, asked, key.as_ref()).await?;
     let view = WorkspaceView::of(&done.value);

@@ -207,7 +207,7 @@ pub(crate) struct Finding {
     pub(crate) code: String,
     /// The same for people; never repeats what the file says.
     pub(crate) message: String,
-    /// Where in the content, as the server says it: `content/rules/0/condition`.
+    /// Where in the content, as the server says it: `content.rules[0].condition`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) path: Option<String>,
     /// Of a token in a prompt: the byte of the prompt's text at which it begins.

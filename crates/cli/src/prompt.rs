@@ -71,7 +71,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 
 fn token(located: &Located, pointer: &str, refusal: PromptRefusal) -> Finding {
     let finding = located.finding(&format!("{pointer}/system_prompt"), refusal.code(), refusal.to_string());
-    finding.with_offset(refusal.offset()).with_path("content/system_prompt")
+    finding.with_offset(refusal.offset()).with_path("content.system_prompt")
 }
 
 /// The body of an asset that is kept beside the template; none where nothing is.

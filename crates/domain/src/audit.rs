@@ -300,9 +300,24 @@ pub struct AuditEvent {
     pub leaf_hash: Vec<u8>,
 }
 
+/// A fact that is stored, whether or not it has its place in the log yet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredFact {
+    /// What happened.
+    pub kind: String,
+    /// To what.
+    pub subject_id: Uuid,
+    /// When.
+    pub occurred_at: Timestamp,
+    /// Codes and digests that say more.
+    pub detail: Map<String, Value>,
+}
+
 /// Reads a tenant's log.
 #[async_trait]
 pub trait AuditStore: Send + Sync {
+    /// One fact, by its identifier.
+    async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<StoredFact>, StoreError>;
     /// Sequenced events, newest first: of one workspace, or of all; where `reach` is given, of its workspaces and workloads
     /// alone.
     async fn list(

@@ -9,6 +9,7 @@ pub mod audit;
 pub mod environment;
 pub mod evidence;
 pub mod execution;
+pub mod field_path;
 pub mod flow;
 pub mod generator;
 pub mod guardrail;

@@ -83,6 +83,19 @@ pub struct ShareTerms {
     pub lane: Option<Lane>,
 }
 
+impl ShareTerms {
+    /// Everything that is wrong with them.
+    pub fn refusals(&self) -> impl Iterator<Item = ShareTermsRefusal> {
+        let label = self.label.as_deref().is_some_and(|label| !is_name(label, LONGEST_LABEL));
+        let refusals = [
+            (!TTL_HOURS.contains(&self.ttl_hours), ShareTermsRefusal::TtlHours),
+            (!MAX_USES.contains(&self.max_uses), ShareTermsRefusal::MaxUses),
+            (label, ShareTermsRefusal::Label),
+        ];
+        refusals.into_iter().filter_map(|(is_wrong, refusal)| is_wrong.then_some(refusal))
+    }
+}
+
 /// Why a link cannot be made as it is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ShareTermsRefusal {
@@ -197,14 +210,8 @@ impl NewShareLink {
         terms: ShareTerms,
         stamp: &Stamp,
     ) -> Result<Change<Self>, ShareTermsRefusal> {
-        if !TTL_HOURS.contains(&terms.ttl_hours) {
-            return Err(ShareTermsRefusal::TtlHours);
-        }
-        if !MAX_USES.contains(&terms.max_uses) {
-            return Err(ShareTermsRefusal::MaxUses);
-        }
-        if terms.label.as_deref().is_some_and(|label| !is_name(label, LONGEST_LABEL)) {
-            return Err(ShareTermsRefusal::Label);
+        if let Some(refusal) = terms.refusals().next() {
+            return Err(refusal);
         }
         // Neither the token nor its hash, and no label: people write that.
         let detail = json!({
@@ -294,7 +301,7 @@ pub trait ShareLinkStore: Send + Sync {
         workload: WorkloadId,
         page: Paging,
     ) -> Result<Listed<ShareLink>, StoreError>;
-    /// Stores a link with the hash of its token, and answers when it ends.
+    /// Stores a link with the hash of its token, and answers when it ends. Stale when the workload is retired.
     async fn commit_new(
         &self,
         scope: TenantScope,

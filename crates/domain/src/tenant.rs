@@ -155,6 +155,24 @@ pub enum TenantRefusal {
     TooManyHosts,
 }
 
+fn read_slug(field: &'static str, text: &str) -> Result<Slug, TenantRefusal> {
+    Slug::parse(text).map_err(|refusal| TenantRefusal::Slug { field, refusal })
+}
+
+/// Everything that is wrong with the fields of a new tenant.
+pub fn refused_tenant(slug: &str, name: &str) -> impl Iterator<Item = TenantRefusal> {
+    let name = (!is_display_name(name)).then_some(TenantRefusal::Name);
+    read_slug("slug", slug).err().into_iter().chain(name)
+}
+
+/// Everything that is wrong with the fields of a new workspace.
+pub fn refused_workspace(slug: &str, name: &str, namespace: &str) -> impl Iterator<Item = TenantRefusal> {
+    let too_long = (slug.len() > MAX_WORKSPACE_SLUG).then_some(TenantRefusal::SlugTooLong);
+    let slug = read_slug("slug", slug).err().or(too_long);
+    let name = (!is_display_name(name)).then_some(TenantRefusal::Name);
+    [slug, read_slug("namespace", namespace).err(), name].into_iter().flatten()
+}
+
 impl TenantRefusal {
     /// The stable code of the refusal.
     #[must_use]
@@ -228,10 +246,10 @@ impl Tenant {
     /// # Errors
     /// When slug or name are not allowed.
     pub fn create(tenant_id: TenantId, slug: &str, name: &str, stamp: &Stamp) -> Result<Change<Self>, TenantRefusal> {
-        let slug = Slug::parse(slug).map_err(|refusal| TenantRefusal::Slug { field: "slug", refusal })?;
-        if !is_display_name(name) {
-            return Err(TenantRefusal::Name);
+        if let Some(refusal) = refused_tenant(slug, name).next() {
+            return Err(refusal);
         }
+        let slug = read_slug("slug", slug)?;
         let subject = Subject { kind: "tenant", id: tenant_id.uuid() };
         let fact = Fact::new(FactKind::TenantCreated, subject, None, stamp, json!({ "slug": slug.as_str() }));
         let next = Self {
@@ -301,15 +319,10 @@ impl Workspace {
         namespace: &str,
         stamp: &Stamp,
     ) -> Result<Change<NewWorkspace>, TenantRefusal> {
-        let slug = Slug::parse(slug).map_err(|refusal| TenantRefusal::Slug { field: "slug", refusal })?;
-        if slug.as_str().len() > MAX_WORKSPACE_SLUG {
-            return Err(TenantRefusal::SlugTooLong);
+        if let Some(refusal) = refused_workspace(slug, name, namespace).next() {
+            return Err(refusal);
         }
-        let namespace =
-            Slug::parse(namespace).map_err(|refusal| TenantRefusal::Slug { field: "namespace", refusal })?;
-        if !is_display_name(name) {
-            return Err(TenantRefusal::Name);
-        }
+        let (slug, namespace) = (read_slug("slug", slug)?, read_slug("namespace", namespace)?);
         let (workspace_id, namespace_id, assistant_id) = ids;
         let subject = Subject { kind: "workspace", id: workspace_id.uuid() };
         let detail = json!({

@@ -9,7 +9,7 @@
 #[must_use]
 pub fn is_name(text: &str, longest: usize) -> bool {
     let length = text.chars().count();
-    (1..=longest).contains(&length) && !text.trim().is_empty() && !text.chars().any(is_hidden)
+    (1..=longest).contains(&length) && !is_blank(text) && !text.chars().any(is_hidden)
 }
 
 /// Whether a text can be read as prose: at most `longest` characters, with line breaks and tabs, none of the others
@@ -18,6 +18,18 @@ pub fn is_name(text: &str, longest: usize) -> bool {
 pub fn is_prose(text: &str, longest: usize) -> bool {
     let breaks = |character: char| matches!(character, '\n' | '\r' | '\t');
     text.chars().count() <= longest && !text.chars().any(|character| is_hidden(character) && !breaks(character))
+}
+
+/// Whether a text shows nothing: it is empty, or consists of white space, hidden characters, variation selectors and the
+/// blank Braille pattern alone.
+#[must_use]
+pub fn is_blank(text: &str) -> bool {
+    let shows_nothing = |character: char| {
+        character.is_whitespace()
+            || is_hidden(character)
+            || matches!(character, '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}' | '\u{2800}')
+    };
+    text.chars().all(shows_nothing)
 }
 
 /// Whether a character shows nothing by itself: control characters, line and paragraph separators, marks and overrides
@@ -79,6 +91,17 @@ mod tests {
         }
         for bad in ["", " ", "\u{a0}\u{2003}", "a\nb", "a\tb", &"n".repeat(201)] {
             assert!(!is_name(bad, 200), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn blank_texts_show_nothing() {
+        for blank in ["", " ", "\n\t\r", "\u{a0}\u{2003}\u{3000}", "\u{fe0f}", "\u{2800}", "\u{200b}", " \u{e0100} "] {
+            assert!(is_blank(blank), "{blank:?}");
+            assert!(!is_name(blank, 200), "{blank:?}");
+        }
+        for shown in [".", " a ", "\u{2764}\u{fe0f}", "分"] {
+            assert!(!is_blank(shown), "{shown:?}");
         }
     }
 

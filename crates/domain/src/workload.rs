@@ -221,6 +221,9 @@ pub enum WorkloadRefusal {
     /// A slug that is kept for built-in workloads.
     #[error("this slug is kept for what comes with workspaces or with Fairway")]
     ReservedSlug,
+    /// A retired workload takes nothing new.
+    #[error("the workload is retired")]
+    Retired,
     /// What came with a workspace stays as long as it.
     #[error("a built-in workload cannot be retired")]
     Builtin,
@@ -242,6 +245,7 @@ impl WorkloadRefusal {
             Self::Name => "invalid_name",
             Self::Description => "invalid_description",
             Self::ReservedSlug => "reserved_slug",
+            Self::Retired => "workload_retired",
             Self::Builtin => "builtin_workload",
             Self::Transition { .. } => "invalid_transition",
         }
@@ -254,7 +258,7 @@ impl WorkloadRefusal {
             Self::Name => Some("name"),
             Self::Description => Some("description"),
             Self::ReservedSlug => Some("slug"),
-            Self::Builtin | Self::Transition { .. } => None,
+            Self::Retired | Self::Builtin | Self::Transition { .. } => None,
         }
     }
 }
@@ -381,6 +385,17 @@ impl Workload {
         let fact = Fact::new(FactKind::WorkloadChanged, self.subject(), Some(self.workspace_id), stamp, detail)
             .concerning(suspended.then_some(Category::Incidents));
         Ok(Some(Change::replacing(next, self.revision, fact)))
+    }
+
+    /// Whether the workload takes new releases and share links.
+    ///
+    /// # Errors
+    /// When it is retired.
+    pub const fn check_accepts_new(&self) -> Result<(), WorkloadRefusal> {
+        match self.status {
+            Status::Registered | Status::Suspended => Ok(()),
+            Status::Retired => Err(WorkloadRefusal::Retired),
+        }
     }
 
     /// Who may come: who has signed in, where no interface says otherwise.

@@ -38,6 +38,7 @@ use fairway_domain::{
     slug::Slug,
     store::{CommitError, Listed, Paging},
     tenant::TenantScope,
+    workload::WorkloadRefusal,
 };
 
 /// A release to draft.
@@ -70,7 +71,8 @@ impl Services {
     /// Drafts a release.
     ///
     /// # Errors
-    /// When the workload or the policy bundle is not found, or the caller may not draft releases there.
+    /// When the workload or the policy bundle is not found, the caller may not draft releases there, or the workload is
+    /// retired.
     pub async fn create_release(
         &self,
         caller: &Caller,
@@ -83,6 +85,7 @@ impl Services {
             scope,
             key,
             async || {
+                workload.check_accepts_new()?;
                 if let Some(bundle) = draft.policy_bundle_id {
                     let Some(asset) = self.stores.assets.find(scope, bundle).await? else {
                         return Err(self.refuse_unknown_asset(caller, bundle).await);
@@ -114,7 +117,11 @@ impl Services {
                 let (workload_id, environment) = (release.workload_id, release.environment.clone());
                 let lanes = self.stores.releases.deployment(scope, workload_id, &environment).await?;
                 let deployment = lanes.unwrap_or_else(|| Deployment::empty(workload_id, environment));
-                self.stores.releases.commit_new(scope, change, outcome.as_ref()).await?;
+                match self.stores.releases.commit_new(scope, change, outcome.as_ref()).await {
+                    // The statement writes nothing for a workload that was retired since it was read.
+                    Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
+                    committed => committed?,
+                }
                 Ok(PlacedRelease { release, deployment })
             },
             async |id| self.read_release(caller, id.into()).await,

@@ -13,7 +13,7 @@ use fairway_domain::{
     store::{CommitError, Listed, Paging},
     tenant::{DEFAULT_TENANT, TenantScope, is_public_host},
     throttle::{ClientAddress, Counted, Quota},
-    workload::Workload,
+    workload::{Workload, WorkloadRefusal},
 };
 
 /// A link, and its token where this request made it: it is shown once.
@@ -89,8 +89,8 @@ impl Services {
     /// Makes a link to a workload.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workload; when it may not manage its links, or what it wants of the
-    /// link is not allowed.
+    /// Not found when the caller does not see the workload; when it may not manage its links, what it wants of the link is
+    /// not allowed, or the workload is retired.
     pub async fn create_share_link(
         &self,
         caller: &Caller,
@@ -103,13 +103,18 @@ impl Services {
             scope,
             key,
             async || {
+                workload.check_accepts_new()?;
                 let id: ShareLinkId = self.id();
                 let change = NewShareLink::create(id, &workload, terms, &self.stamp(caller))?;
                 let new = change.next.clone();
                 let token = ShareToken::of(scope.tenant(), self.ids.secret());
                 let outcome = keyed(key, 201, id.uuid());
                 let links = &self.stores.share_links;
-                let expires_at = links.commit_new(scope, change, &token.hash(), outcome.as_ref()).await?;
+                let expires_at = match links.commit_new(scope, change, &token.hash(), outcome.as_ref()).await {
+                    // The statement writes nothing for a workload that was retired since it was read.
+                    Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
+                    committed => committed?,
+                };
                 Ok(MadeLink { link: new.kept(expires_at), token: Some(token) })
             },
             async |id| {

@@ -15,10 +15,10 @@ use fairway_domain::{
     share_link::TokenRefusal,
     signal::Signal,
     slug::Slug,
-    store::{CommitError, Listed, Paging},
+    store::{CommitError, Conflict, Listed, Paging},
     tenant::TenantScope,
     workload::{
-        InvocationMode, ManagementSource, NewWorkload, Status, Workload, WorkloadPatch,
+        InvocationMode, ManagementSource, NewWorkload, Status, Workload, WorkloadPatch, WorkloadRefusal,
         interface::PresentationMode,
         ports::{RuntimeFilter, WorkloadFilter},
     },
@@ -101,7 +101,16 @@ impl Services {
                     workspace_id,
                     namespace_id,
                 };
-                let change = Workload::create(new, &self.stamp(caller))?;
+                let slug = new.slug.clone();
+                let change = match Workload::create(new, &self.stamp(caller)) {
+                    // A reserved slug that a built-in workload has is taken, as any other slug would be.
+                    Err(WorkloadRefusal::ReservedSlug)
+                        if self.stores.workloads.find_by_slug(scope, &slug).await?.is_some() =>
+                    {
+                        return Err(Failure::Conflict(Conflict::DuplicateSlug));
+                    }
+                    created => created?,
+                };
                 let workload = change.next.clone();
                 let outcome = keyed(key, 201, workload_id.uuid());
                 self.stores.workloads.commit_new(scope, change, outcome.as_ref()).await?;

@@ -30,10 +30,24 @@ const TENANTS: i32 = 16;
 /// Those who fell silent first, the longest silent first; then the line, tenant by tenant from the one whose turn it is and
 /// round to it again, each tenant's in the order in which they came. Rows that somebody else takes at this moment are passed
 /// over, and so are scripts, with which nobody goes on. What was handed back in order has lapsed since ever, and nobody is counted as having fallen silent.
-const CLAIM: &str = "WITH RECURSIVE silent AS (
+///
+/// Before all of these come the runs of earlier claims of the same worker whose answers were lost (`$9`). Such a claim may
+/// still be under way here, so every claim looks for it until its runs' leases would lapse. Without one, the condition on
+/// `$9` alone keeps PostgreSQL from reading the table.
+const CLAIM: &str = "WITH RECURSIVE lost AS (
         SELECT tenant_id, execution_id FROM execution_lease
-        WHERE lapses_at < fairway_now() AND tenant_id <> ALL ($7::uuid[]) AND NOT script
-        ORDER BY lapses_at LIMIT least($4::bigint, $5::bigint) FOR UPDATE SKIP LOCKED
+        WHERE cardinality($9::uuid[]) > 0 AND token = ANY ($9::uuid[]) AND NOT script
+        LIMIT $4::bigint FOR UPDATE SKIP LOCKED
+    ),
+    found AS (
+        UPDATE execution_lease AS lease SET token = $1, lapses_at = fairway_now() + lease_for
+        FROM lost WHERE lease.tenant_id = lost.tenant_id AND lease.execution_id = lost.execution_id
+        RETURNING lease.tenant_id, lease.execution_id
+    ),
+    silent AS (
+        SELECT tenant_id, execution_id FROM execution_lease
+        WHERE lapses_at < fairway_now() AND tenant_id <> ALL ($7::uuid[]) AND token <> ALL ($9::uuid[]) AND NOT script
+        ORDER BY lapses_at LIMIT least($4::bigint - (SELECT count(*) FROM lost), $5::bigint) FOR UPDATE SKIP LOCKED
     ),
     resumed AS (
         UPDATE execution_lease AS lease SET token = $1, lapses_at = fairway_now() + lease_for,
@@ -57,7 +71,7 @@ const CLAIM: &str = "WITH RECURSIVE silent AS (
             SELECT tenant_id, execution_id FROM execution_queue AS waiting
             WHERE waiting.tenant_id = turn.tenant_id AND turn.tenant_id <> ALL ($7::uuid[])
             ORDER BY execution_id LIMIT $5 FOR UPDATE SKIP LOCKED) AS line
-        LIMIT $4 - (SELECT count(*) FROM silent)
+        LIMIT $4 - (SELECT count(*) FROM lost) - (SELECT count(*) FROM silent)
     ),
     gone AS (
         DELETE FROM execution_queue AS line USING next
@@ -71,7 +85,8 @@ const CLAIM: &str = "WITH RECURSIVE silent AS (
         FROM gone
         RETURNING tenant_id, execution_id
     )
-    SELECT tenant_id, execution_id, 0 AS turn FROM resumed
+    SELECT tenant_id, execution_id, 0 AS turn FROM found
+    UNION ALL SELECT tenant_id, execution_id, 0 FROM resumed
     UNION ALL SELECT tenant_id, execution_id, number FROM begun JOIN next USING (tenant_id, execution_id)";
 
 #[derive(Deserialize)]
@@ -84,15 +99,16 @@ struct DecisionBody {
     evaluated_at: Timestamp,
 }
 
-/// Takes runs for a worker, and reads what it needs to go on with them.
+/// Takes runs for a worker, and reads what it needs to go on with them. Sent once: of a claim that fails it is not known
+/// whether it took runs, so the worker names it in its next one.
 pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
     let (lease_for, deadline_in) = (claim.lease_for.as_secs_f64(), claim.deadline_in.as_secs_f64());
     let (most, most_of_one) = (i64::from(claim.most), i64::from(claim.most_of_one));
     let after = claim.after.map_or(Uuid::nil(), fairway_domain::id::TenantId::uuid);
     let sated: Vec<Uuid> = claim.sated.iter().map(|tenant| tenant.uuid()).collect();
-    let params: [Param<'_>; 8] =
-        [&claim.lease, &lease_for, &deadline_in, &most, &most_of_one, &after, &sated, &TENANTS];
-    let taken = database.write_repeatable(CLAIM, &params).await?;
+    let params: [Param<'_>; 9] =
+        [&claim.lease, &lease_for, &deadline_in, &most, &most_of_one, &after, &sated, &TENANTS, &claim.lost];
+    let taken = database.write_once(CLAIM, &params).await?;
     if taken.is_empty() {
         return Ok(Vec::new());
     }
@@ -213,8 +229,12 @@ pub(super) async fn stop(
     Taken { held, lease_for, deadline_in }: Taken,
     (by, key): (&ActorRef, Option<&KeyedOutcome>),
 ) -> Result<Stopping, StoreError> {
+    // A lease with this very token is the work of an attempt whose answer was lost, and so is the key beside it.
     const SQL: &str = "WITH gone AS (
             DELETE FROM execution_queue WHERE tenant_id = $1 AND execution_id = $2 RETURNING 1
+        ),
+        mine AS (
+            SELECT FROM execution_lease WHERE tenant_id = $1 AND execution_id = $2 AND token = $3
         ),
         taken AS (
             INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at, cancelled_by)
@@ -237,7 +257,8 @@ pub(super) async fn stop(
             WHERE known.created_at < fairway_now() - fairway_key_lifetime()
             RETURNING 1
         )
-        SELECT EXISTS (SELECT FROM gone) AS taken, EXISTS (SELECT FROM told) AS told, EXISTS (SELECT FROM known) AS keyed";
+        SELECT EXISTS (SELECT FROM gone) OR EXISTS (SELECT FROM mine) AS taken, EXISTS (SELECT FROM told) AS told,
+            EXISTS (SELECT FROM known) OR EXISTS (SELECT FROM mine) AS keyed";
     let by = by.to_string();
     let caller = key.map(|key| key.key.caller.to_string());
     let (route, name) = (key.map(|key| key.key.route.as_str()), key.map(|key| key.key.key.as_str()));

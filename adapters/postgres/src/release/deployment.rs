@@ -29,12 +29,18 @@ pub(super) async fn alone(
     key: Option<&KeyedOutcome>,
 ) -> Result<Option<Timestamp>, CommitError> {
     // The deployment's row is locked first and everything else hangs on it, so movers queue up and never deadlock.
-    // Whoever comes back must still be what it was when that was decided: not retired, for one.
+    // Whoever comes back must still be what it was when that was decided: not retired, for one. The shared lock on the
+    // workload makes the move wait for a concurrent retirement of the workload, after which no release gets a lane.
     const SQL: &str = concat!(
-        "WITH lanes AS (
+        "WITH accepting AS (
+            SELECT FROM workload WHERE tenant_id = $1 AND workload_id = $19 AND status <> 'retired'
+            FOR SHARE
+         ),
+         lanes AS (
             UPDATE deployment SET restricted_release_id = $22, guided_release_id = $23, standard_release_id = $24,
                 revision = $25, soaking_lanes = $47
             WHERE tenant_id = $1 AND workload_id = $19 AND environment = $20 AND revision = $21
+                AND (NOT $49 OR EXISTS (SELECT FROM accepting))
             RETURNING 1
          ),
          changed AS (
@@ -125,9 +131,15 @@ pub(super) async fn alone(
         &checksum,
     ]);
     own.extend_from_slice(&rollout.params());
-    own.extend_from_slice(&[&soaking, &stopped]);
+    let takes = takes_lanes(change);
+    own.extend_from_slice(&[&soaking, &stopped, &takes]);
     let rows = commit(pool, SQL, &tail.with(&own)).await?;
     Ok(known("soak_started_at", rows.first())?.optional_moment("soak_started_at")?)
+}
+
+/// Whether a release gets a lane by the move. No release of a retired workload does.
+fn takes_lanes(change: &DeploymentChange) -> bool {
+    change.moves.iter().any(|moved| moved.to.is_some())
 }
 
 /// The same for many that supersede nobody, bring nobody back and have to do with no rollout: such are most moves of single
@@ -138,11 +150,11 @@ const SQL: &str = concat!(
         SELECT * FROM unnest(",
     fact_columns!(),
     ", $7::uuid[], $8::bigint[], $9::text[], $10::text[], $11::bigint[], $12::timestamptz[], $13::uuid[], $14::uuid[],
-            $15::text[], $16::bigint[], $17::uuid[], $18::uuid[], $19::uuid[], $20::bigint[])
+            $15::text[], $16::bigint[], $17::uuid[], $18::uuid[], $19::uuid[], $20::bigint[], $27::boolean[])
             AS asked (",
     fact_names!(),
     ", release_id, seen, state, digest, revision, moved_at, supersedes, workload_id, environment, lanes_seen, restricted,
-            guided, standard, lanes_revision)
+            guided, standard, lanes_revision, takes_lanes)
         ORDER BY tenant_id, workload_id, environment
     ),
     held AS MATERIALIZED (
@@ -151,7 +163,9 @@ const SQL: &str = concat!(
             AND lanes.environment = asked.environment AND lanes.revision = asked.lanes_seen
         JOIN release AS moved ON moved.tenant_id = asked.tenant_id AND moved.release_id = asked.release_id
             AND moved.revision = asked.seen
-        FOR UPDATE OF lanes, moved
+        JOIN workload AS accepting ON accepting.tenant_id = asked.tenant_id
+            AND accepting.workload_id = asked.workload_id AND (accepting.status <> 'retired' OR NOT asked.takes_lanes)
+        FOR UPDATE OF lanes, moved FOR SHARE OF accepting
     ),
     lanes AS (
         UPDATE deployment SET restricted_release_id = held.restricted, guided_release_id = held.guided,
@@ -263,6 +277,7 @@ struct Many<'a> {
     to: Vec<Option<Uuid>>,
     reasons: Vec<&'static str>,
     actors: Vec<String>,
+    takes_lanes: Vec<bool>,
 }
 
 impl<'a> Many<'a> {
@@ -285,6 +300,7 @@ impl<'a> Many<'a> {
         self.guided.push(holder(next.guided));
         self.standard.push(holder(next.standard));
         self.lanes_revisions.push(next.revision.get());
+        self.takes_lanes.push(takes_lanes(change));
         for moved in &change.moves {
             self.told.push(change.fact.fact_id.uuid());
             self.lanes.push(moved.lane.as_str());
@@ -295,7 +311,7 @@ impl<'a> Many<'a> {
         }
     }
 
-    fn own(&self) -> [Param<'_>; 20] {
+    fn own(&self) -> [Param<'_>; 21] {
         [
             &self.releases,
             &self.seen,
@@ -317,6 +333,7 @@ impl<'a> Many<'a> {
             &self.to,
             &self.reasons,
             &self.actors,
+            &self.takes_lanes,
         ]
     }
 }

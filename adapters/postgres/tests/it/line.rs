@@ -112,6 +112,58 @@ async fn who_hands_a_run_back_did_not_fall_silent() {
 }
 
 #[tokio::test]
+async fn a_repeated_claim_finds_the_runs_of_the_lost_one() {
+    let stage = Stage::new().await;
+    let (first, second) = (waiting(&stage).await, waiting(&stage).await);
+    let runs = |claimed: &[Claimed]| claimed.iter().map(|one| one.execution.execution_id).collect::<Vec<_>>();
+    let lost = Claim { most: 1, ..claim() };
+    assert_eq!(runs(&taken(&stage, &lost).await), [first]);
+    // Its answer did not arrive: the next claim names it, and gets the same run instead of another one.
+    let again = Claim { most: 1, lost: vec![fresh(), lost.lease], ..claim() };
+    let found = taken(&stage, &again).await;
+    assert_eq!((runs(&found), found[0].lease, found[0].takeovers, found[0].turn), (vec![first], again.lease, 0, 0));
+    assert_eq!(stage.number("SELECT count(*) FROM execution_queue").await, 1);
+    // Found once, it is not found again; with more room the queue follows.
+    let next = Claim { lost: vec![lost.lease], ..claim() };
+    assert_eq!(runs(&taken(&stage, &next).await), [second]);
+    // A lost claim whose lease has lapsed is found once, and counts as no takeover.
+    falls_silent(&stage).await;
+    let late = Claim { lost: vec![again.lease], ..claim() };
+    let all = taken(&stage, &late).await;
+    let mut counts: Vec<_> = all.iter().map(|one| (one.execution.execution_id, one.takeovers)).collect();
+    counts.sort();
+    assert_eq!(counts, [(first, 0), (second, 1)]);
+}
+
+#[tokio::test]
+async fn a_repeated_stop_finds_the_run_that_the_lost_one_took() {
+    let stage = Stage::new().await;
+    let run = waiting(&stage).await;
+    let stop = Taken {
+        held: Held { execution_id: run, lease: fresh() },
+        lease_for: Duration::from_secs(30),
+        deadline_in: Duration::from_secs(60),
+    };
+    for _ in 0..2 {
+        assert_eq!(stage.store.stop(scope(), stop, &actor(), None).await.unwrap(), Stopping::Taken);
+    }
+    let other = Taken { held: Held { execution_id: run, lease: fresh() }, ..stop };
+    assert_eq!(stage.store.stop(scope(), other, &actor(), None).await.unwrap(), Stopping::Told);
+}
+
+#[tokio::test]
+async fn a_claim_that_arrives_late_is_found_by_the_next_one() {
+    let stage = Stage::new().await;
+    let run = waiting(&stage).await;
+    let late = Claim { most: 1, ..claim() };
+    // The worker has given up on it and asks again; only then does it arrive.
+    assert!(taken(&stage, &Claim { most: 0, lost: vec![late.lease], ..claim() }).await.is_empty());
+    taken(&stage, &late).await;
+    let found = taken(&stage, &Claim { lost: vec![late.lease], ..claim() }).await;
+    assert_eq!(found.iter().map(|one| one.execution.execution_id).collect::<Vec<_>>(), [run]);
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_of_a_run_keeps_no_other_back() {
     let stage = Stage::new().await;
     let (bad, good) = (waiting(&stage).await, waiting(&stage).await);

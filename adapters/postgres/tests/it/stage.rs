@@ -331,6 +331,7 @@ pub(crate) const fn sound() -> Standing {
         unavailable_memory: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
+        is_workload_retired: false,
     }
 }
 
@@ -390,6 +391,7 @@ pub(crate) fn script(placed: &PlacedRelease) -> Acceptance {
 pub(crate) fn claim() -> Claim {
     Claim {
         lease: fresh(),
+        lost: Vec::new(),
         lease_for: Duration::from_secs(30),
         deadline_in: Duration::from_secs(600),
         most: 100,

@@ -9,7 +9,7 @@ use crate::{
     http::{path::PathId, query::Query},
 };
 use actix_web::{HttpResponse, get, web};
-use fairway_domain::{asset::VersionLabel, id::AssetId};
+use fairway_domain::{asset::VersionLabel, field_path, id::AssetId};
 use fairway_operations::asset::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -65,7 +65,9 @@ pub(crate) struct HopView {
     asset_kind: &'static str,
     asset_version_id: Uuid,
     version_label: String,
-    /// Where in its content the reference stands, as a JSON pointer.
+    /// Where in its content the reference stands: `content.tools[0]`.
+    path: String,
+    /// The same as a JSON pointer into the content.
     pointer: String,
     /// What the reference says.
     references: ReferenceView,
@@ -91,6 +93,7 @@ impl HopView {
             asset_kind: referrer.asset.kind.as_str(),
             asset_version_id: referrer.asset_version_id.uuid(),
             version_label: referrer.version_label.to_string(),
+            path: field_path::of_pointer("content", &referrer.pointer),
             pointer: referrer.pointer.clone(),
             references: ReferenceView {
                 slug: referrer.target_slug.to_string(),

@@ -57,11 +57,27 @@ macro_rules! hidden {
         r"\u007f-\u009f\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
     };
 }
+/// [`hidden`], and characters that show nothing where they stand alone.
+macro_rules! blank {
+    () => {
+        concat!(hidden!(), r"\u2800\ufe00-\ufe0f")
+    };
+}
 /// One line that can be seen.
 const NAME: &str =
-    concat!(r"^[^\u0000-\u001f", hidden!(), r"]*[^\s\u0000-\u001f", hidden!(), r"][^\u0000-\u001f", hidden!(), "]*$");
+    concat!(r"^[^\u0000-\u001f", hidden!(), r"]*[^\s\u0000-\u001f", blank!(), r"][^\u0000-\u001f", hidden!(), "]*$");
 /// Lines that can be seen.
 const PROSE: &str = concat!(r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f", hidden!(), "]*$");
+/// Lines of which at least one character can be seen.
+const REASON: &str = concat!(
+    r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f",
+    hidden!(),
+    r"]*[^\s\u0000-\u001f",
+    blank!(),
+    r"][^\u0000-\u0008\u000b\u000c\u000e-\u001f",
+    hidden!(),
+    "]*$"
+);
 /// What every schema or every operation has.
 const ANY: &str = "*";
 
@@ -115,7 +131,7 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "document_id", || Form::Pattern(DocumentId::PATTERN, 128)),
     (ANY, "digest", || Form::Pattern(CHECKSUM, 71)),
     ("NewDocument", "title", || Form::Pattern(NAME, MAX_TITLE)),
-    ("NewContractRevocation", "reason", || Form::Pattern(PROSE, MAX_REVOCATION_REASON)),
+    ("NewContractRevocation", "reason", || Form::Pattern(REASON, MAX_REVOCATION_REASON)),
     (ANY, "checksum", || Form::Pattern(CHECKSUM, 71)),
     ("Asset", "lifecycle_state", lifecycles),
     ("Release", "state", states),
@@ -150,7 +166,7 @@ const PROPERTIES: &[Entry] = &[
     ("Workload", "status", workload_statuses),
     ("WorkloadChange", "status", workload_statuses),
     ("NewApproval", "note", || Form::Prose(MAX_NOTE)),
-    ("RollbackRequest", "reason", || Form::Pattern(PROSE, MAX_REASON)),
+    ("RollbackRequest", "reason", || Form::Pattern(REASON, MAX_REASON)),
     ("NewVersion", "change_note", || Form::Prose(MAX_CHANGE_NOTE)),
     ("NewFlowVersion", "change_note", || Form::Prose(MAX_CHANGE_NOTE)),
     ("GraphEvidence", "format", || Form::Words(vec!["graph"])),

@@ -22,6 +22,7 @@ use fairway_domain::{
         ports::{ArtifactError, BlockingRelease},
     },
     execution::{review::ReviewRefusal, settle::SettleRefusal},
+    field_path,
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
     release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
@@ -116,8 +117,8 @@ impl From<Failure> for ApiError {
 /// What only the store can know of content is as much a fault of the content as anything else that is wrong with it.
 fn of_conflict(conflict: Conflict) -> ApiError {
     let field = match conflict {
-        Conflict::ContractOfAnother => "content/access_contract/contract_id",
-        Conflict::ContractRevoked => "content/access_contract/revoked",
+        Conflict::ContractOfAnother => "content.access_contract.contract_id",
+        Conflict::ContractRevoked => "content.access_contract.revoked",
         Conflict::DuplicateSlug
         | Conflict::DuplicateVersionLabel
         | Conflict::AssetInUse
@@ -213,7 +214,7 @@ fn of_content(refusal: ContentRefusal) -> ApiError {
                 .into_iter()
                 .map(|problem| {
                     json!({
-                        "path": echoed(format!("content{}", problem.pointer)),
+                        "path": echoed(field_path::of_pointer("content", &problem.pointer)),
                         "code": problem.code,
                         "message": problem.message,
                     })
@@ -231,7 +232,7 @@ fn of_content(refusal: ContentRefusal) -> ApiError {
 }
 
 fn of_canonical(refusal: &CanonicalRefusal) -> ApiError {
-    let path = echoed(format!("content{}", refusal.pointer()));
+    let path = echoed(field_path::of_pointer("content", refusal.pointer()));
     invalid_content(vec![json!({ "path": path, "code": refusal.code(), "message": refusal.to_string() })])
 }
 
@@ -273,7 +274,9 @@ fn of_workload(refusal: WorkloadRefusal) -> ApiError {
         WorkloadRefusal::ReservedSlug => {
             ApiError::invalid_field(FieldProblem::new("slug", refusal.code(), refusal.to_string()))
         }
-        WorkloadRefusal::Builtin => ApiError::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string()),
+        WorkloadRefusal::Builtin | WorkloadRefusal::Retired => {
+            ApiError::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string())
+        }
         WorkloadRefusal::Transition { from, .. } => {
             let valid: Vec<&str> = from.valid_transitions().iter().map(|status| Status::as_str(*status)).collect();
             invalid_transition(refusal.code(), from.as_str(), valid)
@@ -335,6 +338,7 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
             code,
             "the release does not hold the lane, or none before it could hold it again",
         ),
+        ReleaseRefusal::WorkloadRetired => ApiError::new(StatusCode::CONFLICT, code, "the workload is retired"),
         ReleaseRefusal::RolloutInProgress => {
             ApiError::new(StatusCode::CONFLICT, code, "a rollout of the release is in progress")
         }
@@ -364,7 +368,7 @@ fn of_reference(unresolved: &UnresolvedReference) -> Value {
         "code": unresolved.code,
         "message": unresolved.message,
         "asset_slug": unresolved.asset_slug.as_str(),
-        "path": echoed(format!("content{}", unresolved.pointer)),
+        "path": echoed(field_path::of_pointer("content", &unresolved.pointer)),
         "offset": unresolved.offset,
     })
 }
@@ -399,26 +403,12 @@ fn of_run(refusal: RunRefusal) -> ApiError {
     }
 }
 
-/// A JSON pointer (RFC 6901) below a place, as the places of other fields are spelled: `arguments.inputs.tags[0]`.
-fn spelled(place: &str, pointer: &str) -> String {
-    let mut spelled = place.to_owned();
-    for part in pointer.split('/').skip(1) {
-        if part.parse::<usize>().is_ok() {
-            spelled.push_str(&format!("[{part}]"));
-        } else {
-            spelled.push('.');
-            spelled.push_str(&part.replace("~1", "/").replace("~0", "~"));
-        }
-    }
-    spelled
-}
-
 fn of_tool(refusal: ToolRefusal) -> ApiError {
     let (code, message) = (refusal.code(), refusal.to_string());
     match refusal {
         ToolRefusal::Arguments(problems) => {
             let fields = problems.into_iter().map(|problem| {
-                let path = echoed(spelled(ARGUMENTS, &problem.pointer));
+                let path = echoed(field_path::of_pointer(ARGUMENTS, &problem.pointer));
                 FieldProblem::new(path, problem.code, problem.message)
             });
             ApiError::validation(fields.collect())

@@ -1,5 +1,6 @@
 //! The body of a request: plain JSON within bounds, read strictly, then as what the handler asks for.
 
+mod diagnosis;
 mod names;
 mod value;
 
@@ -7,7 +8,7 @@ pub use names::Names;
 
 use super::{HttpBase, client_address::client_of, memory::RequestMemory, shape};
 use crate::{
-    caller::unread_field,
+    caller::unread_fields,
     error::{ApiError, FieldProblem},
 };
 use actix_web::{
@@ -48,7 +49,7 @@ const COPIES: usize = 2;
 /// A body of at most `LIMIT` bytes, read as a `T`. An absent body counts as `{}`.
 ///
 /// Refusals: 408 when it takes longer than `body_timeout` to arrive, 413 beyond the limit, 415 for anything but unencoded
-/// `application/json` in UTF-8, 400 `malformed_json` for what JSON readers do not agree upon, 422 with the place where
+/// `application/json` in UTF-8, 400 `malformed_json` for what JSON readers do not agree upon, 422 with every place where
 /// it is not a `T`, 503 when all bodies in flight leave no memory for it.
 #[derive(Debug)]
 pub struct Body<T, const LIMIT: usize = ONE_MEBIBYTE> {
@@ -116,7 +117,7 @@ impl<T: DeserializeOwned, const LIMIT: usize> Body<T, LIMIT> {
         memory.resize(heap_bytes.saturating_mul(COPIES)).await.map_err(|_| ApiError::unavailable())?;
         // Whatever the handler makes of the document, the memory counts until the request is answered.
         request.extensions_mut().insert(memory);
-        let value = read_as(&document).map_err(|problem| unread_field(request, problem))?;
+        let value = read_as(&document).map_err(|problems| unread_fields(request, problems))?;
         Ok(Self { value, document })
     }
 }
@@ -229,12 +230,13 @@ impl<'de> Deserialize<'de> for Later {
     }
 }
 
-/// Reads a JSON value as a `T`, with the place of what does not fit.
+/// Reads a JSON value as a `T`, with every place that does not fit.
 ///
 /// # Errors
-/// When the value is no `T`.
-pub fn read_as<T: DeserializeOwned>(document: &Value) -> Result<T, FieldProblem> {
-    serde_path_to_error::deserialize(value::Reading(document)).map_err(shape::problem)
+/// When the value is no `T`: with each missing field, each unknown one and each value of another type, up to 200.
+pub fn read_as<T: DeserializeOwned>(document: &Value) -> Result<T, Vec<FieldProblem>> {
+    serde_path_to_error::deserialize(value::Reading(document))
+        .map_err(|failure| diagnosis::problems::<T>(document, shape::problem(failure)))
 }
 
 /// For members of a change that may be left out and, where they are there, are read as they are: null is a value, and

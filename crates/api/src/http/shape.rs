@@ -4,6 +4,7 @@
 //! and quote the input.
 
 use crate::error::FieldProblem;
+use fairway_domain::field_path::{push_index, push_member};
 use serde::de::{self, Expected, Unexpected};
 use serde_path_to_error::{Path, Segment};
 use std::{borrow::Cow, fmt};
@@ -24,6 +25,8 @@ pub(super) enum ShapeError {
     NoneOf(&'static [&'static str]),
     /// The value has the wrong type or form.
     Invalid,
+    /// A diagnosis has noted already what is wrong.
+    Noted,
 }
 
 impl fmt::Display for ShapeError {
@@ -70,9 +73,21 @@ pub(super) fn problem(failure: serde_path_to_error::Error<ShapeError>) -> FieldP
     match failure.into_inner() {
         ShapeError::Missing(field) => FieldProblem::missing(below(&path, field)),
         ShapeError::Unknown => FieldProblem::new(path, "unknown_field", "there is no such field"),
-        ShapeError::Twice(field) => FieldProblem::new(below(&path, field), "invalid", "this is given more than once"),
-        ShapeError::NoneOf(expected) => FieldProblem::new(path, "invalid", one_of(expected)),
-        ShapeError::Invalid => FieldProblem::invalid(path),
+        error @ ShapeError::Twice(field) => FieldProblem::new(below(&path, field), "invalid", explained(&error)),
+        error @ (ShapeError::NoneOf(_) | ShapeError::Invalid | ShapeError::Noted) => {
+            FieldProblem::new(path, "invalid", explained(&error))
+        }
+    }
+}
+
+/// What is wrong with a value that is there, for people.
+pub(super) fn explained(error: &ShapeError) -> Cow<'static, str> {
+    match error {
+        ShapeError::NoneOf(expected) => one_of(expected),
+        ShapeError::Twice(_) => "this is given more than once".into(),
+        ShapeError::Missing(_) | ShapeError::Unknown | ShapeError::Invalid | ShapeError::Noted => {
+            FieldProblem::invalid("").message
+        }
     }
 }
 
@@ -82,13 +97,15 @@ pub(super) fn is_odd_identifier(text: &str) -> bool {
     text.len() != 36 && uuid::Uuid::try_parse(text).is_ok()
 }
 
-fn one_of(expected: &[&str]) -> Cow<'static, str> {
+pub(super) fn one_of(expected: &[&str]) -> Cow<'static, str> {
     let quoted: Vec<String> = expected.iter().map(|name| format!("`{name}`")).collect();
     format!("expected one of {}", quoted.join(", ")).into()
 }
 
 fn below(path: &str, field: &str) -> String {
-    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
+    let mut path = path.to_owned();
+    push_member(&mut path, field);
+    path
 }
 
 /// The path in the form `interface_config.input_fields[0].type`.
@@ -96,7 +113,7 @@ fn spelled(path: &Path) -> String {
     let mut text = String::new();
     for segment in path {
         match segment {
-            Segment::Seq { index } => text.push_str(&format!("[{index}]")),
+            Segment::Seq { index } => push_index(&mut text, index),
             Segment::Map { key } | Segment::Enum { variant: key } => text = below(&text, key),
             Segment::Unknown => text = below(&text, "?"),
         }

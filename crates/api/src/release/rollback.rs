@@ -6,7 +6,7 @@ use crate::{
     caller::Identified,
     compose::Api,
     document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::ApiError,
+    error::{ApiError, FieldProblem, Fields},
     http::{
         body::Body,
         etag::IfMatch,
@@ -18,7 +18,7 @@ use crate::{
 use actix_web::{HttpResponse, get, http::StatusCode, http::header::ContentType, post, web};
 use fairway_domain::{
     id::{ArtifactId, ReleaseId},
-    release::rollback::{LaneReturned, ReleaseArtifact},
+    release::rollback::{LaneReturned, ReleaseArtifact, check_reason},
 };
 use fairway_operations::release::RolledBack;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ use uuid::Uuid;
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RollbackRequest {
-    /// Kept as evidence.
+    /// Kept as evidence; not blank.
     #[schema(min_length = 1, max_length = 2000)]
     reason: String,
     /// This lane alone instead of all that somebody held before.
@@ -152,7 +152,15 @@ pub(crate) async fn roll_back_release(
     body: Body<RollbackRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.of_caller(&caller.actor, || body.digest());
-    let asked = (lane(body.lane.as_deref())?, body.reason.as_str());
+    let mut fields = Fields::default();
+    let lane = fields.read(lane(body.lane.as_deref()));
+    // Before anything is looked up: a blank reason is wrong whatever the release holds.
+    let reason = check_reason(&body.reason).map_err(|refusal| {
+        let code = refusal.code();
+        FieldProblem::new("reason", code, refusal.to_string())
+    });
+    let reason = fields.read(reason.map(|()| body.reason.as_str()));
+    let asked = fields.whole(|| lane.zip(reason))?;
     let done = api.services.roll_back_release(&caller, *release, asked, &expected, key.as_ref()).await?;
     Ok(Answer::once(&done, &RollbackView::of(&done.value)?, StatusCode::OK)?.send())
 }

@@ -146,11 +146,12 @@ impl ReferenceView {
 pub(crate) struct TransitionView {
     #[serde(flatten)]
     release: ReleaseDetail,
-    /// The state that it left; null where an earlier request with the same key made the move.
+    /// The state that it left. A repeated request tells that of the first one; null where its record is gone.
     previous_state: Option<&'static str>,
     /// The lane that was taken, where one alone was asked for; null for all.
     lane: Option<&'static str>,
     transitioned_by: String,
+    /// When it was moved, in a repeated request too.
     #[schema(format = DateTime)]
     transitioned_at: String,
 }
@@ -162,7 +163,7 @@ impl TransitionView {
             previous_state: moved.previous.map(StateName::as_str),
             lane: moved.lane.map(Lane::as_str),
             transitioned_by: by.to_string(),
-            transitioned_at: moved.placed.release.updated_at.to_string(),
+            transitioned_at: moved.at.to_string(),
         }
     }
 }

@@ -289,3 +289,29 @@ async fn one_workspace_is_meant_or_none() {
     abroad.workspace("only", "only").await;
     app.post("/v1/assets", body("h")).as_actor("user:eve").await.refused(422, "workspace_required");
 }
+
+#[tokio::test]
+async fn a_role_binding_names_each_field_at_fault() {
+    let app = TestApp::start().await;
+    let good = json!({ "principal": "user:ada", "role": "viewer", "scope_kind": "workspace", "scope_ref": WORKSPACE });
+    for (changes, at_fault) in [
+        (json!({ "scope_kind": "galaxy" }), vec![("scope_kind", "invalid")]),
+        (json!({ "scope_ref": null }), vec![("scope_ref", "missing")]),
+        (json!({ "scope_kind": "platform" }), vec![("scope_ref", "invalid")]),
+        (json!({ "principal": "ada" }), vec![("principal", "invalid_principal")]),
+        (json!({ "role": "king" }), vec![("role", "invalid")]),
+        (
+            json!({ "principal": "ada", "role": "king", "scope_kind": "tenant", "scope_ref": null }),
+            vec![("principal", "invalid_principal"), ("role", "invalid"), ("scope_ref", "missing")],
+        ),
+    ] {
+        let mut body = good.clone();
+        body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        let refused = app.post("/v1/role-bindings", body).await.refused(422, "validation_error");
+        let fields = refused["fields"].as_array().unwrap();
+        let told: Vec<_> =
+            fields.iter().map(|field| (field["path"].as_str().unwrap(), field["code"].as_str().unwrap())).collect();
+        assert_eq!(told, at_fault, "{changes}");
+    }
+    app.post("/v1/role-bindings", good).await.expect(201);
+}

@@ -161,17 +161,17 @@ async fn a_control_that_nothing_enforces_blocks_production_alone() {
     let codes: Vec<&str> = missing.iter().map(|one| one["code"].as_str().unwrap()).collect();
     assert_eq!(codes, ["control_not_enforced"; 8]);
     let messages: Vec<&str> = missing.iter().map(|one| one["message"].as_str().unwrap()).collect();
-    for (pointer, kind, asset) in [
-        ("/guardrails/0/on_error", "guardrail_config", "guardrail-config"),
-        ("/guardrails/2/on_error", "guardrail_config", "guardrail-config"),
-        ("/on_drift", "mcp_server", "mcp-server"),
-        ("/allowed_tools", "mcp_server", "mcp-server"),
-        ("/denied_tools", "mcp_server", "mcp-server"),
-        ("/tool_pins", "mcp_server", "mcp-server"),
-        ("/egress_hosts", "mcp_server", "mcp-server"),
-        ("/on_error", "hook_definition", "hook"),
+    for (path, kind, asset) in [
+        ("guardrails[0].on_error", "guardrail_config", "guardrail-config"),
+        ("guardrails[2].on_error", "guardrail_config", "guardrail-config"),
+        ("on_drift", "mcp_server", "mcp-server"),
+        ("allowed_tools", "mcp_server", "mcp-server"),
+        ("denied_tools", "mcp_server", "mcp-server"),
+        ("tool_pins", "mcp_server", "mcp-server"),
+        ("egress_hosts", "mcp_server", "mcp-server"),
+        ("on_error", "hook_definition", "hook"),
     ] {
-        let promise = format!("`{pointer}` of the `{kind}` `{asset}`");
+        let promise = format!("`content.{path}` of the `{kind}` `{asset}`");
         assert!(messages.iter().any(|message| message.starts_with(&promise)), "{promise}: {messages:?}");
     }
 }
@@ -198,12 +198,12 @@ async fn an_access_contract_belongs_to_one_knowledge_base_and_stays_revoked() {
     app.post(&one, knowledge_base("handbook", false)).await.expect(201);
     app.post(&one, knowledge_base("handbook", false)).await.expect(201);
     let taken = app.post(&other, knowledge_base("handbook", false)).await;
-    refused(&taken, "content/access_contract/contract_id", "contract_of_another_asset");
+    refused(&taken, "content.access_contract.contract_id", "contract_of_another_asset");
     app.post(&other, knowledge_base("another", false)).await.expect(201);
     app.post(&one, knowledge_base("handbook", true)).await.expect(201);
     app.post(&one, knowledge_base("handbook", true)).await.expect(201);
     let restored = app.post(&one, knowledge_base("handbook", false)).await;
-    refused(&restored, "content/access_contract/revoked", "contract_revoked");
+    refused(&restored, "content.access_contract.revoked", "contract_revoked");
     app.post(&one, knowledge_base("handbook-2", false)).await.expect(201);
     // Names of contracts belong to a tenant: another one is free to use the same.
     let abroad = given.tenant("abroad").await;

@@ -153,7 +153,9 @@ async fn entries_name_the_categories_that_people_choose_from() {
     app.given().transition(&next, "active").await;
     app.post(format!("/v1/releases/{next}/rollback"), json!({ "reason": "x" })).await.expect(200);
     let settings = format!("/v1/workspaces/{}/environments/dev/settings", crate::stage::WORKSPACE);
-    app.put(settings, json!({ "min_approvals": 1, "allow_self_approval": false })).await.expect(200);
+    app.put(settings, json!({ "min_approvals": 1, "allow_self_approval": false, "pin_documents": false }))
+        .await
+        .expect(200);
     let own = app.given().draft(&workload.workload_id, &workload.versions).await;
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": own });
     let refused = app.post(format!("/v1/releases/{own}/approvals"), verdict).await;

@@ -5,7 +5,7 @@ use fairway_domain::execution::provider::{
     Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_testkit::{
-    Behaviour, MovableClock, StubProvider, TestApp,
+    Behaviour, Cut, FaultyLine, LineFault, MovableClock, StubProvider, TestApp,
     app::{ActiveWorkload, Request},
 };
 use serde_json::{Value, json};
@@ -82,6 +82,28 @@ async fn where_workers_run_everything_a_caller_waits_for_one_of_them() {
     assert_eq!(ended(&server, &id).await["queued_result"]["result"], "billing");
     assert_eq!(run(&server, &workload).await.expect(200)["output"], "billing");
     worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_worker_runs_what_it_claimed_although_the_answer_was_lost() {
+    for cut in [Cut::Behind, Cut::Between] {
+        let server = TestApp::builder().without_worker().provider(answers()).start().await;
+        let workload = server.active_workload("main").await;
+        let id = accepted(&server, &workload).await;
+        let line = FaultyLine::to(server.database(), 1);
+        line.becomes(LineFault::Once("execution_queue WHERE tenant_id > $6", cut));
+        // Whoever waited for the lease to lapse would wait for an hour.
+        let worker = TestApp::builder()
+            .beside(&server)
+            .over(&line)
+            .setting("FAIRWAY_WORKER_LEASE", "1h")
+            .provider(answers())
+            .start()
+            .await;
+        assert_eq!(ended(&server, &id).await["queued_result"]["result"], "billing", "{cut:?}");
+        assert_eq!(line.made().len(), 1, "{cut:?}");
+        worker.drain().await;
+    }
 }
 
 #[tokio::test]

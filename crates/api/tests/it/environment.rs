@@ -12,6 +12,14 @@ async fn put(app: &TestApp, body: Value) -> Answer {
     app.put(settings("dev"), body).await
 }
 
+/// So many approvals, with documents as they come.
+async fn ask_for(app: &TestApp, min_approvals: u8, allow_self_approval: bool) {
+    let body = json!({
+        "min_approvals": min_approvals, "allow_self_approval": allow_self_approval, "pin_documents": false,
+    });
+    put(app, body).await.expect(200);
+}
+
 async fn approve(app: &TestApp, release: &str, who: &str) -> Answer {
     let body = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), body).as_actor(who).await
@@ -36,25 +44,35 @@ async fn settings_answer_their_defaults_until_they_are_settled() {
     assert_eq!((&first.expect(200)["min_approvals"], first.header("etag")), (&json!(2), Some("\"1\"")));
     // The same again changes nothing.
     assert_eq!(put(&app, wanted).await.header("etag"), Some("\"1\""));
-    let second = json!({ "min_approvals": 3, "allow_self_approval": false });
+    let second = json!({ "min_approvals": 3, "allow_self_approval": false, "pin_documents": false });
     let replaced = app.put(settings("dev"), second).header("If-Match", "\"1\"").await;
     assert_eq!((&replaced.expect(200)["pin_documents"], replaced.header("etag")), (&json!(false), Some("\"2\"")));
     assert_eq!(app.get(settings("dev")).await.expect(200), replaced.json());
     // In production documents are pinned unless somebody says otherwise.
     let unsaid = app.get(settings("production")).await.expect(200);
     assert_eq!((&unsaid["min_approvals"], &unsaid["pin_documents"]), (&json!(1), &json!(true)));
-    let quorum = json!({ "min_approvals": 2, "allow_self_approval": true });
-    assert_eq!(app.put(settings("production"), quorum).await.expect(200)["pin_documents"], true);
-    for wrong in [
-        json!({}),
-        json!({ "min_approvals": 0, "allow_self_approval": true }),
-        json!({ "min_approvals": 11, "allow_self_approval": true }),
-        json!({ "min_approvals": -1, "allow_self_approval": true }),
-        json!({ "min_approvals": 1.5, "allow_self_approval": true }),
-        json!({ "min_approvals": 1, "allow_self_approval": "yes" }),
-        json!({ "min_approvals": 1, "allow_self_approval": true, "more": 1 }),
+    // All of them are replaced, so all of them are required.
+    let whole = json!({ "min_approvals": 2, "allow_self_approval": true, "pin_documents": true });
+    for field in ["min_approvals", "allow_self_approval", "pin_documents"] {
+        let mut body = whole.clone();
+        body.as_object_mut().unwrap().remove(field);
+        let refused = put(&app, body).await.refused(422, "validation_error");
+        assert_eq!(refused["fields"].as_array().unwrap().len(), 1, "{refused}");
+        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!(field), &json!("missing")));
+    }
+    assert_eq!(app.put(settings("production"), whole.clone()).await.expect(200)["pin_documents"], true);
+    for (field, wrong) in [
+        ("min_approvals", json!(0)),
+        ("min_approvals", json!(11)),
+        ("min_approvals", json!(-1)),
+        ("min_approvals", json!(1.5)),
+        ("allow_self_approval", json!("yes")),
+        ("pin_documents", Value::Null),
+        ("more", json!(1)),
     ] {
-        put(&app, wrong).await.refused(422, "validation_error");
+        let mut body = whole.clone();
+        body[field] = wrong;
+        assert_eq!(put(&app, body).await.refused(422, "validation_error")["fields"][0]["path"], field);
     }
     app.get(settings("Dev")).await.refused(404, "not_found");
     let owner = app.database().owner().await.unwrap();
@@ -65,7 +83,7 @@ async fn settings_answer_their_defaults_until_they_are_settled() {
 #[tokio::test]
 async fn a_quorum_is_of_different_people_who_did_not_make_it() {
     let app = TestApp::start().await;
-    put(&app, json!({ "min_approvals": 2, "allow_self_approval": false })).await.expect(200);
+    ask_for(&app, 2, false).await;
     let given = app.given().by("user:ada");
     let workload = given.workload("main").await;
     let release = given.draft(&workload, &[given.policy("policy").await]).await;
@@ -79,11 +97,11 @@ async fn a_quorum_is_of_different_people_who_did_not_make_it() {
     approve(&app, &release, "user:cy").await.expect(201);
     go(&app, &release, "approved").await.expect(200);
     // What is asked for meanwhile is asked of the activation too.
-    put(&app, json!({ "min_approvals": 3, "allow_self_approval": false })).await.expect(200);
+    ask_for(&app, 3, false).await;
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     assert_eq!((&gates[0]["gate"], &gates[0]["code"]), (&json!("approvals"), &json!("approval_required")));
     go(&app, &release, "active").await.refused(422, "approval_required");
-    put(&app, json!({ "min_approvals": 2, "allow_self_approval": false })).await.expect(200);
+    ask_for(&app, 2, false).await;
     go(&app, &release, "active").await.expect(200);
 }
 
@@ -104,7 +122,7 @@ async fn a_bound_profile_asks_for_more_but_never_for_less() {
     approve(&app, &release, "user:cy").await.expect(201);
     go(&app, &release, "approved").await.expect(200);
 
-    put(&app, json!({ "min_approvals": 3, "allow_self_approval": true })).await.expect(200);
+    ask_for(&app, 3, true).await;
     let lax = json!({ "risk_tier": "minimal", "approval_policy": { "min_approvals": 1 } });
     let lax = given.version("workload_profile", "lax", lax).await;
     let release = given.draft(&workload, &[policy, lax]).await;

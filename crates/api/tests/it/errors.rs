@@ -232,3 +232,54 @@ fn the_list_of_codes_is_what_the_sources_know() {
     let made_up: Vec<_> = documented.iter().filter(|code| !everything.contains(&format!("\"{code}\""))).collect();
     assert!(made_up.is_empty(), "docs/errors.md lists what no source says: {made_up:?}");
 }
+
+#[tokio::test]
+async fn several_wrong_fields_are_told_at_once() {
+    let app = TestApp::start().await;
+    let told = |answer: &fairway_testkit::app::Answer| {
+        let refused = answer.refused(422, "validation_error");
+        let fields = refused["fields"].as_array().unwrap().clone();
+        let mut told: Vec<String> = fields
+            .iter()
+            .map(|field| format!("{} {}", field["path"].as_str().unwrap(), field["code"].as_str().unwrap()))
+            .collect();
+        told.sort();
+        told
+    };
+    let workload = app.given().workload("main").await;
+    let links = format!("/v1/workloads/{workload}/share-links");
+    for (path, body, expected) in [
+        // Wrong shapes, of every sort.
+        (
+            "/v1/assets",
+            json!({ "slug": 1, "owner_ref": [], "kind": "skill" }),
+            vec!["asset_kind missing", "kind unknown_field", "owner_ref invalid", "slug invalid"],
+        ),
+        (
+            "/v1/releases",
+            json!({ "workload_id": "main", "environment": 1, "target_lane": {} }),
+            vec!["environment invalid", "target_lane invalid", "workload_id invalid"],
+        ),
+        ("/v1/role-bindings", json!({}), vec!["principal missing", "role missing", "scope_kind missing"]),
+        // Wrong values.
+        ("/v1/tenants", json!({ "slug": "-", "name": "" }), vec!["name invalid_name", "slug invalid_slug"]),
+        (
+            "/v1/workspaces",
+            json!({ "slug": "a".repeat(44), "name": " ", "namespace": "docs" }),
+            vec!["name invalid_name", "namespace reserved_slug", "slug slug_too_long"],
+        ),
+        (
+            "/v1/workloads",
+            json!({ "slug": "-", "owner_ref": "me", "invocation_mode": "telepathy" }),
+            vec!["invocation_mode invalid", "owner_ref invalid", "slug invalid_slug"],
+        ),
+        (
+            &links,
+            json!({ "ttl_hours": 0, "max_uses": 0, "label": "", "lane": "fast" }),
+            vec!["label invalid_label", "lane invalid", "max_uses out_of_bounds", "ttl_hours out_of_bounds"],
+        ),
+    ] {
+        let answer = app.post(path, body).await;
+        assert_eq!(told(&answer), expected, "{answer}");
+    }
+}

@@ -188,7 +188,11 @@ async fn changing(stage: &Stage<'_>, operation: &str) -> Request {
             (json!({ "advanced_notifications_enabled": false }), json!({ "advanced_notifications_enabled": true }))
         }
         "change_environment_settings" => {
-            let of = |approvals: u8| json!({ "min_approvals": approvals, "allow_self_approval": true });
+            let of = |approvals: u8| {
+                json!({
+                    "min_approvals": approvals, "allow_self_approval": true, "pin_documents": false,
+                })
+            };
             (of(1), of(2))
         }
         _ => return request,

@@ -282,9 +282,9 @@ async fn what_this_server_cannot_do_is_not_activated() {
         .collect();
     assert_eq!(
         told,
-        ["/guardrails/0/detector", "/guardrails/1/entities/PERSON"].map(|pointer| (
+        ["guardrails[0].detector", "guardrails[1].entities.PERSON"].map(|path| (
             "control_not_enforced",
-            &*format!("this server cannot do what `{pointer}` of the `guardrail_config` `rails` says").leak()
+            &*format!("this server cannot do what `content.{path}` of the `guardrail_config` `rails` says").leak()
         ))
     );
 }

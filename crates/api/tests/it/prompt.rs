@@ -208,7 +208,7 @@ async fn what_changed_since_is_found_when_the_release_is_handed_in() {
     assert_eq!(refused["offset"], 3);
     let missing = &refused["missing"][0];
     assert_eq!((&missing["code"], &missing["asset_slug"]), (&json!("prompt_nested_reference"), &json!("main")));
-    assert_eq!((&missing["path"], &missing["offset"]), (&json!("content/system_prompt"), &json!(3)));
+    assert_eq!((&missing["path"], &missing["offset"]), (&json!("content.system_prompt"), &json!(3)));
     assert_eq!(release(&app, &id).await["state"], "draft");
     given.next_version(&tone.asset_id, json!({ "system_prompt": "be kind again" })).await;
     given.transition(&id, "review_ready").await;

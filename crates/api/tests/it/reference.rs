@@ -25,7 +25,7 @@ async fn references_of_references_are_frozen_too() {
     // Everything that is open is said at once, with where it stands.
     let refused = submit().await.refused(422, "reference_unresolved");
     let missing: Vec<_> = refused["missing"].as_array().unwrap().iter().map(|open| &open["path"]).collect();
-    assert_eq!(missing, ["content/model_policy_ref", "content/skills/0"]);
+    assert_eq!(missing, ["content.model_policy_ref", "content.skills[0]"]);
     assert!(refused["missing"].as_array().unwrap().iter().all(|open| open["asset_slug"] == "support"));
 
     let models = given.model_policy("models").await;
@@ -36,7 +36,7 @@ async fn references_of_references_are_frozen_too() {
     let refused = submit().await.refused(422, "reference_unresolved");
     assert_eq!(refused["missing"].as_array().unwrap().len(), 1, "{refused}");
     let open = &refused["missing"][0];
-    assert_eq!((&open["asset_slug"], &open["path"]), (&json!("triage"), &json!("content/sandbox_profile_ref")));
+    assert_eq!((&open["asset_slug"], &open["path"]), (&json!("triage"), &json!("content.sandbox_profile_ref")));
     let sandbox = given.version("sandbox_profile", "sandbox", example("sandbox_profile")).await;
     submit().await.expect(200);
 
@@ -79,7 +79,7 @@ async fn a_reference_to_another_kind_keeps_a_release_in_draft() {
 
     let refused = submit().await.refused(422, "reference_unresolved");
     let places: Vec<_> = refused["missing"].as_array().unwrap().iter().map(|open| &open["path"]).collect();
-    assert_eq!(places, ["content/memory_ref", "content/model_policy_ref", "content/tools/0"], "{refused}");
+    assert_eq!(places, ["content.memory_ref", "content.model_policy_ref", "content.tools[0]"], "{refused}");
     let blocked = gates().await;
     let blocked: Vec<_> =
         blocked.as_array().unwrap().iter().filter(|gate| gate["to_state"] == "review_ready").collect();

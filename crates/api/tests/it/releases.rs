@@ -90,6 +90,7 @@ async fn gates_say_what_the_transition_says() {
             "active restricted lane pass lane",
             "active guided lane pass lane",
             "active standard lane pass lane",
+            "active * workload pass workload",
             "active * policy_bundle blocked policy_bundle_missing",
             "active * flow pass flow",
             "active * model_policy pass model_policy",
@@ -185,4 +186,39 @@ async fn a_verdict_that_is_overtaken_by_other_bindings_counts_for_none() {
     answer.refused(409, "concurrent_change");
     let said = app.get(format!("/v1/releases/{release}/approvals")).await.expect(200);
     assert_eq!(said, json!([]));
+}
+
+#[tokio::test]
+async fn a_retired_workload_takes_no_releases_activations_or_links() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let workload = given.workload("main").await;
+    let policy = given.policy("policy").await;
+    let transition = |release: &str, body: Value| app.post(format!("/v1/releases/{release}/transition"), body);
+    let older = given.approved(&workload, std::slice::from_ref(&policy)).await;
+    given.transition(&older, "active").await;
+    let rolling = given.approved(&workload, std::slice::from_ref(&policy)).await;
+    let plan = json!({ "lane_sequence": ["restricted", "standard"], "soak_duration_minutes": 0 });
+    transition(&rolling, json!({ "to_state": "active", "rollout_plan": plan })).await.expect(200);
+    let approved = given.approved(&workload, &[policy]).await;
+    app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "retired" })).await.expect(200);
+
+    let draft = json!({ "workload_id": workload, "environment": "dev" });
+    app.post("/v1/releases", draft).await.refused(409, "workload_retired");
+    let link = json!({ "ttl_hours": 1, "max_uses": 1 });
+    app.post(format!("/v1/workloads/{workload}/share-links"), link).await.refused(409, "workload_retired");
+    for release in [&approved, &rolling] {
+        transition(release, json!({ "to_state": "active" })).await.refused(409, "workload_retired");
+    }
+    let advance = format!("/v1/releases/{rolling}/rollout/advance");
+    app.post(advance, json!({})).await.refused(409, "workload_retired");
+    let rollback = format!("/v1/releases/{rolling}/rollback");
+    app.post(rollback, json!({ "reason": "It is over." })).await.refused(409, "workload_retired");
+    let gates = app.get(format!("/v1/releases/{approved}/gates")).await.expect(200);
+    let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == "workload").unwrap();
+    assert_eq!((&gate["verdict"], &gate["code"]), (&json!("blocked"), &json!("workload_retired")));
+    // What it has can still be ended.
+    for release in [&approved, &rolling, &older] {
+        transition(release, json!({ "to_state": "retired" })).await.expect(200);
+    }
 }

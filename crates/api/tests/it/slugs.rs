@@ -86,6 +86,19 @@ async fn slugs_have_one_shape() {
 }
 
 #[tokio::test]
+async fn taken_slugs_conflict_before_reserved_slugs_are_refused() {
+    let app = TestApp::start().await;
+    let post = |slug: &'static str| app.post("/v1/workloads", body("/v1/workloads", slug));
+    post("knowledge-assistant-default").await.refused(409, "duplicate_slug");
+    for free in ["knowledge-assistant-elsewhere", "fairway-generator-of-mine"] {
+        let refused = post(free).await.refused(422, "validation_error");
+        assert_eq!(refused["fields"][0]["code"], "reserved_slug", "{free}");
+    }
+    app.given().workspace("elsewhere", "elsewhere").await;
+    post("knowledge-assistant-elsewhere").await.refused(409, "duplicate_slug");
+}
+
+#[tokio::test]
 async fn assets_and_flows_share_names_and_workloads_have_their_own() {
     let app = TestApp::start().await;
     for (path, status) in [("/v1/assets", 201), ("/v1/flows", 409), ("/v1/workloads", 201)] {

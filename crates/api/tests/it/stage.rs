@@ -217,7 +217,9 @@ impl<'a> Stage<'a> {
             }),
             "submit_release" => json!({ "to_state": "review_ready" }),
             "transition_release" => json!({ "to_state": "retired" }),
-            "change_environment_settings" => json!({ "min_approvals": 1, "allow_self_approval": true }),
+            "change_environment_settings" => json!({
+                "min_approvals": 1, "allow_self_approval": true, "pin_documents": false,
+            }),
             "advance_rollout" | "cancel_execution" => json!({}),
             "roll_back_release" => json!({ "reason": "It answers in riddles." }),
             "review_release" => json!({

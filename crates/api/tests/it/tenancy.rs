@@ -31,7 +31,11 @@ async fn tenants_are_made_and_configured() {
     assert_eq!(listed[1]["tenant_id"], TENANT);
 
     let path = format!("/v1/tenants/{id}/settings");
-    app.get(&path).await.refused(404, "not_found");
+    // `Location` can be read by whoever created the tenant, without choosing it.
+    assert_eq!(made.header("location"), Some(path.as_str()));
+    assert_eq!(app.get(&path).await.expect(200)["tenant_id"], id);
+    // Administrators of other tenants learn nothing.
+    app.get(&path).as_actor("user:ada").await.refused(404, "not_found");
     let read = app.get(&path).in_tenant(id).await;
     let defaults = json!({
         "tenant_id": id, "notifications_enabled": true, "advanced_notifications_enabled": false, "public_hosts": [],
@@ -229,9 +233,9 @@ async fn a_foreign_identifier_is_like_none() {
             // what is in the next one.
             let cases = [(&abroad, "user:boss"), (&home, "user:neighbour")];
             for (stage, actor) in cases {
-                // Whoever is in the tenant knows its workspaces, and that each has environments.
-                let known_to_all =
-                    actor == "user:neighbour" && ["tenant_id", "workspace_id", "environment"].contains(name);
+                // What lies below a workspace is forbidden, not hidden: every role in the tenant sees its workspaces.
+                let known_to_all = actor == "user:neighbour"
+                    && names[..=at].iter().any(|name| ["tenant_id", "workspace_id"].contains(name));
                 if known_to_all {
                     continue;
                 }

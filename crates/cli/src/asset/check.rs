@@ -7,10 +7,13 @@ use crate::{
     session::Session,
 };
 use clap::Subcommand;
-use fairway_domain::asset::{
-    canonical::Canonical,
-    content::{self, ContentRefusal},
-    kind::AssetKind,
+use fairway_domain::{
+    asset::{
+        canonical::Canonical,
+        content::{self, ContentRefusal},
+        kind::AssetKind,
+    },
+    field_path,
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -119,7 +122,7 @@ fn called_after(path: &Path) -> Option<AssetKind> {
 pub(crate) fn content_problems(kind: AssetKind, located: &Located, pointer: &str) -> Vec<Finding> {
     let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
     let at = |inner: &str, code: &str, message: String| {
-        located.finding(&format!("{pointer}{inner}"), code, message).with_path(format!("content{inner}"))
+        located.finding(&format!("{pointer}{inner}"), code, message).with_path(field_path::of_pointer("content", inner))
     };
     if !content.is_object() {
         return vec![at("", "validation_error", "content is a mapping".to_owned())];

@@ -20,6 +20,9 @@ pub enum GrantScope {
 }
 
 impl GrantScope {
+    /// The spellings of all kinds of scopes.
+    pub const KINDS: [&str; 5] = ["platform", "tenant", "namespace", "workspace", "workload"];
+
     /// The spelling of the scope's kind.
     #[must_use]
     pub const fn kind(&self) -> &'static str {

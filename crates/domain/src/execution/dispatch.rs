@@ -115,8 +115,10 @@ impl Sender {
 /// What a worker asks for when it has room.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// The fencing token of what is taken.
+    /// The fencing token of what is taken. It names the claim.
     pub lease: Uuid,
+    /// The tokens of earlier claims whose answers were lost: the runs that they took are taken again, first of all.
+    pub lost: Vec<Uuid>,
     /// How long it is held unless renewed.
     pub lease_for: Duration,
     /// How long a run may take from now on.

@@ -8,7 +8,7 @@ use crate::{
     id::{AssetId, RevocationId},
     notification::Category,
     store::Change,
-    text::is_prose,
+    text::{is_blank, is_prose},
     time::Timestamp,
 };
 use serde_json::json;
@@ -44,7 +44,7 @@ impl ContractRevocation {
         (contract_id, reason): (&str, &str),
         stamp: &Stamp,
     ) -> Result<Change<Self>, KnowledgeRefusal> {
-        if reason.trim().is_empty() || !is_prose(reason, MAX_REASON) {
+        if is_blank(reason) || !is_prose(reason, MAX_REASON) {
             return Err(KnowledgeRefusal::Reason);
         }
         // The contract's name is a code of its own grammar; the reason is free text and stays out.

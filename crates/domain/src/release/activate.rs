@@ -10,6 +10,7 @@ use crate::{
     asset::kind::AssetKind,
     audit::{Fact, Stamp},
     environment::is_production,
+    field_path,
     flow::ToolChoice,
     id::{AssetId, ReleaseId},
     rollout::{Rollout, RolloutPlan},
@@ -81,6 +82,8 @@ pub struct Standing {
     /// Whether runs would find no route that they may take. That stops nothing: accounts and profiles are told apart at run
     /// time.
     pub has_no_route: bool,
+    /// Whether the workload is retired. Then no release of it takes a lane.
+    pub is_workload_retired: bool,
 }
 
 impl Standing {
@@ -96,6 +99,7 @@ impl Standing {
             unavailable_controls: Vec::new(),
             unenforced_controls: Vec::new(),
             has_no_route: false,
+            is_workload_retired: false,
         }
     }
 }
@@ -113,14 +117,14 @@ pub struct UnenforcedControl {
 
 impl UnenforcedControl {
     fn named(&self) -> Missing {
-        let (kind, asset, pointer) = (self.kind.as_str(), &self.asset, &self.pointer);
-        let message = format!("`{pointer}` of the `{kind}` `{asset}` promises to fail closed; nothing enforces it");
+        let (kind, asset, path) = (self.kind.as_str(), &self.asset, field_path::of_pointer("content", &self.pointer));
+        let message = format!("`{path}` of the `{kind}` `{asset}` promises to fail closed; nothing enforces it");
         missing("controls", "control_not_enforced", message)
     }
 
     fn unavailable(&self) -> Missing {
-        let (kind, asset, pointer) = (self.kind.as_str(), &self.asset, &self.pointer);
-        let message = format!("this server cannot do what `{pointer}` of the `{kind}` `{asset}` says");
+        let (kind, asset, path) = (self.kind.as_str(), &self.asset, field_path::of_pointer("content", &self.pointer));
+        let message = format!("this server cannot do what `{path}` of the `{kind}` `{asset}` says");
         missing("controls", "control_not_enforced", message)
     }
 }
@@ -364,13 +368,16 @@ impl Release {
     /// What must hold whenever the release takes a lane.
     ///
     /// # Errors
-    /// When approvals are missing, or something that an active release needs is.
+    /// When the workload is retired, approvals are missing, or something that an active release needs is.
     pub(super) fn check_may_serve(
         &self,
         digest: &BindingsDigest,
         standing: &Standing,
         rule: ApprovalRule,
     ) -> Result<(), ReleaseRefusal> {
+        if standing.is_workload_retired {
+            return Err(ReleaseRefusal::WorkloadRetired);
+        }
         self.check_approvals(digest, rule)?;
         let gaps = self.activation_gaps(standing);
         if gaps.is_empty() { Ok(()) } else { Err(ReleaseRefusal::ActivationBlocked(gaps)) }

@@ -7,7 +7,7 @@ use super::{
     reference::UnresolvedReference,
     review::ApprovalRule,
 };
-use crate::knowledge::ports::Pin;
+use crate::{field_path, knowledge::ports::Pin};
 
 /// How a gate stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +85,7 @@ impl Release {
                 StateName::Active => {
                     gates.push(self.approvals_gate(to, around.rule));
                     gates.extend(Lane::ALL.map(|lane| self.lane_gate(lane, around.deployment)));
+                    gates.push(workload_gate(around.standing));
                     gates.extend(self.activation_gates(around.standing));
                 }
                 // Nothing stands before these.
@@ -156,12 +157,21 @@ pub fn documents_gate(pins: &[Pin]) -> Option<Gate> {
     }
 }
 
+fn workload_gate(standing: &Standing) -> Gate {
+    if standing.is_workload_retired {
+        let refusal = ReleaseRefusal::WorkloadRetired;
+        return shut(StateName::Active, "workload", refusal.code(), refusal.to_string());
+    }
+    open(StateName::Active, "workload", "the workload takes releases")
+}
+
 fn reference_gates(to: StateName, unresolved: &[UnresolvedReference]) -> Vec<Gate> {
     if unresolved.is_empty() {
         return vec![open(to, "references", "every reference means one version")];
     }
     let blocked = |reference: &UnresolvedReference| {
-        let message = format!("`{}` of `{}`: {}", reference.pointer, reference.asset_slug, reference.message);
+        let path = field_path::of_pointer("content", &reference.pointer);
+        let message = format!("`{path}` of `{}`: {}", reference.asset_slug, reference.message);
         shut(to, "references", reference.code, message)
     };
     unresolved.iter().map(blocked).collect()

@@ -105,7 +105,7 @@ pub trait ReleaseStore: Send + Sync {
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<DeploymentPulse>, StoreError>;
-    /// Stores a draft, and an empty deployment where there is none yet.
+    /// Stores a draft, and an empty deployment where there is none yet. Stale when the workload is retired.
     async fn commit_new(
         &self,
         scope: TenantScope,

@@ -61,6 +61,9 @@ pub enum ReleaseRefusal {
     /// Something that an active release needs is missing.
     #[error("{} things are missing", .0.len())]
     ActivationBlocked(Vec<Missing>),
+    /// The workload is retired, so no release of it takes lanes.
+    #[error("the workload is retired")]
+    WorkloadRetired,
     /// The release is meant for another lane.
     #[error("the release is meant for another lane")]
     LaneNotTargeted,
@@ -97,6 +100,7 @@ impl ReleaseRefusal {
             Self::TooManyVerdicts => "too_many_verdicts",
             Self::RoleDoesNotApprove { .. } => "approver_role_required",
             Self::ActivationBlocked(_) => "activation_blocked",
+            Self::WorkloadRetired => "workload_retired",
             Self::LaneNotTargeted => "lane_not_targeted",
             Self::RolloutInProgress => "rollout_in_progress",
             Self::RolloutNotInProgress => "rollout_not_in_progress",

@@ -11,7 +11,7 @@ use crate::{
     id::{ArtifactId, ReleaseId},
     notification::Category,
     rollout::Rollout,
-    text::is_prose,
+    text::{is_blank, is_prose},
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,14 @@ pub fn earlier_holders(moves: &[LaneMoved], lane: Lane, holder: ReleaseId) -> Ve
     of_lane().filter_map(|moved| moved.to).filter(|release| passed_over.insert(*release)).collect()
 }
 
+/// Checks the reason of a rollback, which people read.
+///
+/// # Errors
+/// When it is blank, too long, or holds characters that do not show.
+pub fn check_reason(reason: &str) -> Result<(), ReleaseRefusal> {
+    if is_blank(reason) || !is_prose(reason, MAX_REASON) { Err(ReleaseRefusal::Reason) } else { Ok(()) }
+}
+
 /// The lanes that a release holds, the one that it took last first; among those that it took at once, the most general
 /// first. `moves` are newest first.
 #[must_use]
@@ -134,9 +142,7 @@ impl Release {
             .filter(|(_, to)| matches!(to.state, State::Superseded { .. }))
             .map(|(_, to)| to.release_id)
             .collect();
-        if reason.trim().is_empty() || !is_prose(reason, MAX_REASON) {
-            return Err(ReleaseRefusal::Reason);
-        }
+        check_reason(reason)?;
         let holders = |next: Deployment, back: &LaneReturned| next.with_holder(back.lane, Some(back.rolled_back_to));
         let mut next = lanes.iter().fold(deployment.clone(), holders);
         let done = self.rollout.as_ref().filter(|rollout| rollout.in_progress()).map(Rollout::current_lane);

@@ -90,6 +90,7 @@ fn sound() -> Standing {
         unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
+        is_workload_retired: false,
     }
 }
 
@@ -348,6 +349,7 @@ fn all_gaps_are_named_at_once() {
         }],
         unenforced_controls: Vec::new(),
         has_no_route: false,
+        is_workload_retired: false,
     };
     let codes: Vec<_> = release.activation_gaps(&standing).into_iter().map(|gap| gap.code).collect();
     insta::assert_debug_snapshot!(codes, @r#"
@@ -370,6 +372,7 @@ fn all_gaps_are_named_at_once() {
         unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
+        is_workload_retired: false,
     };
     let codes: Vec<_> = draft(1).activation_gaps(&broken).into_iter().map(|gap| gap.code).collect();
     assert_eq!(codes, ["policy_bundle_missing", "flow_invalid", "model_policy_not_approved"]);
@@ -389,7 +392,7 @@ fn in_production_nothing_looks_stricter_than_it_is() {
     let gaps = release.activation_gaps(&standing);
     assert_eq!(gaps.len(), 1);
     assert_eq!(gaps[0].code, "control_not_enforced");
-    assert!(gaps[0].message.contains("`/on_drift`") && gaps[0].message.contains("`mcp_server` `tickets`"));
+    assert!(gaps[0].message.contains("`content.on_drift`") && gaps[0].message.contains("`mcp_server` `tickets`"));
 }
 
 #[test]

@@ -28,6 +28,7 @@ use tokio::{
     sync::{Notify, Semaphore},
     time::{Instant, sleep_until, timeout},
 };
+use uuid::Uuid;
 
 /// Runs that a worker has under way at the same time. They mostly wait for models.
 const PLACES: u16 = 128;
@@ -46,6 +47,29 @@ const BREATH: Duration = Duration::from_millis(6);
 const EVERY: Duration = Duration::from_millis(250);
 /// How long a worker waits that could not look.
 const AWAY: Duration = Duration::from_secs(1);
+
+/// Most lost claims that a worker remembers, the newest.
+const LOST_CLAIMS: usize = 64;
+
+/// The claims of a worker whose answers were lost. They may have taken runs, or may do so yet.
+#[derive(Default)]
+struct LostClaims(Vec<(Uuid, Instant)>);
+
+impl LostClaims {
+    /// Remembers a claim until the leases that it may have taken have lapsed, after which any worker takes their runs.
+    fn add(&mut self, lease: Uuid, lease_for: Duration) {
+        self.0.push((lease, Instant::now() + lease_for));
+        let beyond = self.0.len().saturating_sub(LOST_CLAIMS);
+        self.0.drain(..beyond);
+    }
+
+    /// The tokens of those that still count.
+    fn tokens(&mut self) -> Vec<Uuid> {
+        let now = Instant::now();
+        self.0.retain(|(_, until)| *until > now);
+        self.0.iter().map(|(lease, _)| *lease).collect()
+    }
+}
 
 /// How many runs of each tenant are under way.
 type Under = Arc<Mutex<HashMap<TenantId, u16>>>;
@@ -75,6 +99,7 @@ pub async fn work_until_stopped(services: Services) {
     let places = Arc::new(Semaphore::new(usize::from(PLACES)));
     let under: Under = Arc::default();
     let mut after: Option<TenantId> = None;
+    let (mut lost, mut failures) = (LostClaims::default(), 0_u32);
     loop {
         let free = u16::try_from(places.available_permits()).unwrap_or(PLACES);
         if free == 0 {
@@ -86,6 +111,7 @@ pub async fn work_until_stopped(services: Services) {
         let sated = sated(&under);
         let claim = Claim {
             lease: services.ids.fresh(),
+            lost: lost.tokens(),
             lease_for: services.settings.lease,
             deadline_in: services.settings.execution_deadline,
             most: free.min(MOST),
@@ -96,12 +122,22 @@ pub async fn work_until_stopped(services: Services) {
         let claimed = match services.stores.executions.claim(&claim).await {
             Ok(claimed) => claimed,
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "no runs could be taken out of the line");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    claim = %claim.lease,
+                    "failed to claim queued runs; the next claim looks for what this one took"
+                );
                 drop(taking);
-                tokio::time::sleep(AWAY).await;
+                lost.add(claim.lease, claim.lease_for);
+                failures = failures.saturating_add(1);
+                // A connection that died in the pool shows on use, and the next one may be sound.
+                if failures > 1 {
+                    tokio::time::sleep(AWAY).await;
+                }
                 continue;
             }
         };
+        failures = 0;
         let breath = Instant::now() + BREATH;
         // Whose turn was last.
         let last = claimed.iter().filter(|run| run.turn > 0).max_by_key(|run| run.turn);

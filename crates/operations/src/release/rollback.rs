@@ -56,6 +56,10 @@ impl Services {
                 let mut seen = first;
                 for _ in 0..LOST_GUARDS {
                     expected.check(seen.release.revision)?;
+                    // A rollback activates an earlier release.
+                    if self.is_workload_retired(scope, &seen.release).await? {
+                        return Err(ReleaseRefusal::WorkloadRetired.into());
+                    }
                     let holders = self.ways_back(scope, &seen, lane).await?;
                     let ways: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
                     // Read before the commit: once that has happened, nothing may fail any more.

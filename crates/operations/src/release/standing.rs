@@ -11,6 +11,7 @@ use fairway_domain::{
         plan::{FULFILLED, runs},
         routing::Routing,
     },
+    field_path,
     flow::{Flow, StepKind, ToolChoice},
     guardrail, hook,
     memory::Remembering,
@@ -22,6 +23,7 @@ use fairway_domain::{
         vector_gate::EmbeddingStanding,
     },
     tenant::TenantScope,
+    workload::Status,
 };
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
@@ -84,6 +86,7 @@ impl Services {
                 Depth::ToDecide => false,
                 Depth::ToTell => self.has_no_route(scope, release).await?,
             },
+            is_workload_retired: self.is_workload_retired(scope, release).await?,
         };
         let mut legacy = None;
         for binding in &release.bindings {
@@ -102,8 +105,10 @@ impl Services {
                 AssetKind::Memory => {
                     let said = self.said(scope, binding).await?;
                     let Said::Memory(beyond) = &*said else { return Err(OTHER_KIND) };
-                    let named =
-                        |pointer: &&'static str| format!("`{pointer}` of the `memory` `{}`", binding.asset_slug);
+                    let named = |pointer: &&'static str| {
+                        let path = field_path::of_pointer("content", pointer);
+                        format!("`{path}` of the `memory` `{}`", binding.asset_slug)
+                    };
                     standing.unavailable_memory.extend(beyond.iter().map(named));
                 }
                 AssetKind::GuardrailConfig | AssetKind::HookDefinition => {
@@ -148,6 +153,11 @@ impl Services {
             standing.unavailable_memory.push("more than one `memory` is bound".to_owned());
         }
         Ok(standing)
+    }
+
+    /// Whether the workload of a release is retired.
+    pub(crate) async fn is_workload_retired(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
+        Ok(self.workload_of(scope, release.workload_id).await?.status == Status::Retired)
     }
 
     /// What promises to fail closed and is not enforced, in the versions that the release binds and in those that their

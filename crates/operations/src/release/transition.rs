@@ -4,6 +4,7 @@ use super::standing::Depth;
 use crate::{Done, Expected, Failure, Services, access::Operation, once::keyed};
 use fairway_domain::{
     access::{Caller, Place},
+    audit::Fact,
     id::ReleaseId,
     idempotency::RequestKey,
     release::{
@@ -14,7 +15,9 @@ use fairway_domain::{
     },
     store::{Change, CommitError},
     tenant::TenantScope,
+    time::Timestamp,
 };
+use serde_json::Value;
 
 /// A move to make.
 #[derive(Clone, Debug)]
@@ -30,8 +33,10 @@ pub struct Transition {
 pub struct Transitioned {
     /// The release as it is now.
     pub placed: PlacedRelease,
-    /// The state that it left; none when an earlier request with the same key made the move.
+    /// The state that it left; none where a repeated request finds no record of the transition any more.
     pub previous: Option<StateName>,
+    /// When it was moved.
+    pub at: Timestamp,
     /// The lane that was taken, where it was one alone that was asked for.
     pub lane: Option<Lane>,
 }
@@ -44,6 +49,15 @@ pub(crate) const LOST_GUARDS: usize = 100;
 enum Move {
     Plain(Box<Change<Release>>),
     Lanes(Box<DeploymentChange>),
+}
+
+impl Move {
+    const fn fact(&self) -> &Fact {
+        match self {
+            Self::Plain(change) => &change.fact,
+            Self::Lanes(change) => &change.fact,
+        }
+    }
 }
 
 impl Transition {
@@ -86,7 +100,9 @@ impl Services {
                     expected.check(seen.release.revision)?;
                     let previous = seen.release.state.name();
                     let decided = self.decide(caller, (scope, &place), &seen, &wanted).await?;
-                    let outcome = keyed(key, 200, id.uuid());
+                    // The key names the fact of this transition: a repeated request reads from it when it happened.
+                    let fact = decided.fact();
+                    let (outcome, at) = (keyed(key, 200, fact.fact_id.uuid()), fact.occurred_at);
                     let (placed, committed) = match decided {
                         Move::Plain(change) => {
                             let placed =
@@ -116,16 +132,22 @@ impl Services {
                         committed => {
                             let placed = placed.soaking_since(committed?);
                             let lane = wanted.lane(&placed.release);
-                            return Ok(Transitioned { placed, previous: Some(previous), lane });
+                            return Ok(Transitioned { placed, previous: Some(previous), at, lane });
                         }
                     }
                 }
                 Err(Failure::Contended)
             },
-            async |_| {
+            async |fact| {
                 let placed = self.read_release(caller, id).await?;
                 let lane = wanted.lane(&placed.release);
-                Ok(Transitioned { placed, previous: None, lane })
+                let told = self.stores.audit.find(scope, fact.into()).await?;
+                // Before keys named facts, they named the release; such a key lives for a day.
+                let told = told.filter(|told| told.subject_id == id.uuid());
+                let from = told.as_ref().and_then(|told| told.detail.get("from")).and_then(Value::as_str);
+                let previous = from.and_then(StateName::parse);
+                let at = told.as_ref().map_or(placed.release.updated_at, |told| told.occurred_at);
+                Ok(Transitioned { placed, previous, at, lane })
             },
         )
         .await

@@ -25,10 +25,14 @@ pub(super) async fn release(stage: &Stage) -> Decision {
     let workload = stage.workload().await;
     let change = Release::draft(new_release(&workload), &stamp());
     let store = store(stage);
-    Decision::new(async move |key| ReleaseStore::commit_new(&*store, scope(), change, key.as_ref()).await).conflict(
-        Conflict::MissingReference,
-        format!("DELETE FROM workload WHERE workload_id = '{}'", workload.workload_id),
-    )
+    Decision::new(async move |key| ReleaseStore::commit_new(&*store, scope(), change, key.as_ref()).await)
+        .stale(retired(&workload))
+        .stale(format!("DELETE FROM workload WHERE workload_id = '{}'", workload.workload_id))
+}
+
+/// No release of a retired workload takes lanes.
+fn retired(workload: &Workload) -> String {
+    format!("UPDATE workload SET status = 'retired' WHERE workload_id = '{}'", workload.workload_id)
 }
 
 fn moved(release: &Release) -> String {
@@ -113,6 +117,7 @@ pub(super) async fn deployment(stage: &Stage) -> Decision {
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale(moved(&next.release))
         .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale(retired(&workload))
         .stale(format!("UPDATE release SET state = 'superseded' WHERE release_id = '{}'", holder.release.release_id))
 }
 
@@ -130,6 +135,7 @@ pub(super) async fn rollback(stage: &Stage) -> Decision {
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale(moved(&holder.release))
         .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale(retired(&workload))
         .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{back}'"))
 }
 
@@ -143,6 +149,7 @@ pub(super) async fn rollout(stage: &Stage) -> Decision {
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale(moved(&next.release))
         .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale(retired(&workload))
         .stale(format!(
             "UPDATE release SET rollout_status = 'rolled_back', state = 'retired' WHERE release_id = '{}'",
             other.release.release_id
@@ -159,6 +166,7 @@ pub(super) async fn advance(stage: &Stage) -> Decision {
     Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale(moved(&placed.release))
         .stale(format!("UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'", workload.workload_id))
+        .stale(retired(&workload))
         .stale(format!("UPDATE release SET soak_ends_at = fairway_now() + interval '1 s' WHERE release_id = '{id}'"))
 }
 

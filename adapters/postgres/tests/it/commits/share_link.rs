@@ -37,7 +37,8 @@ pub(super) async fn creation(stage: &Stage) -> Decision {
     Decision::new(async move |key| {
         ShareLinkStore::commit_new(&*store, scope(), change, &hash(), key.as_ref()).await.map(|_| ())
     })
-    .conflict(Conflict::MissingReference, gone)
+    .stale(format!("UPDATE workload SET status = 'retired' WHERE workload_id = '{}'", workload.workload_id))
+    .stale(gone)
 }
 
 pub(super) async fn revocation(stage: &Stage) -> Decision {

@@ -115,6 +115,105 @@ async fn names_the_place_of_what_does_not_fit() {
     }
 }
 
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its shape is read")]
+struct Order {
+    id: uuid::Uuid,
+    name: String,
+    items: Vec<Item>,
+    #[serde(default, deserialize_with = "present")]
+    note: Option<Option<String>>,
+    later: Later,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its shape is read")]
+struct Item {
+    kind: Kind,
+    count: u8,
+    odd: Odd,
+}
+
+/// A type with a rule of its own.
+#[derive(Deserialize, Debug)]
+#[serde(try_from = "u32")]
+struct Odd;
+
+impl TryFrom<u32> for Odd {
+    type Error = &'static str;
+
+    fn try_from(number: u32) -> Result<Self, Self::Error> {
+        (number % 2 == 1).then_some(Self).ok_or("the number is even")
+    }
+}
+
+fn told(value: &Value) -> Vec<(String, &'static str)> {
+    let problems = read_as::<Order>(value).unwrap_err();
+    problems.into_iter().map(|problem| (problem.path, problem.code)).collect()
+}
+
+fn listed(problems: &[(&str, &'static str)]) -> Vec<(String, &'static str)> {
+    problems.iter().map(|(path, code)| ((*path).to_owned(), *code)).collect()
+}
+
+#[test]
+fn every_problem_of_a_shape_is_told_at_once() {
+    let sound = json!({
+        "id": "0190f000-0000-7000-8000-000000000001", "name": "a", "later": 1,
+        "items": [{ "kind": "plain", "count": 1, "odd": 3 }],
+    });
+    assert!(read_as::<Order>(&sound).is_ok());
+    let missing = [("id", "missing"), ("name", "missing"), ("items", "missing"), ("later", "missing")];
+    assert_eq!(told(&json!({})), listed(&missing));
+    let mut all = sound.clone();
+    all["id"] = json!("0190f000");
+    all["name"] = json!(7);
+    all["note"] = json!(false);
+    all["extra"] = json!({});
+    all["other"] = json!([]);
+    all["items"] = json!([
+        { "kind": "round", "count": 300 },
+        { "kind": { "sized": { "width": "wide" } }, "count": 1, "odd": 4 },
+        { "kind": "plain", "count": 1.5, "odd": 3, "more": 1 },
+        ["plain", 1],
+        { "kind": "plain", "count": 2, "odd": 6 },
+    ]);
+    all.as_object_mut().unwrap().remove("later");
+    let expected = [
+        ("extra", "unknown_field"),
+        ("id", "invalid"),
+        ("items[0].count", "invalid"),
+        ("items[0].kind", "invalid"),
+        ("items[0].odd", "missing"),
+        ("items[1].kind.sized.width", "invalid"),
+        ("items[1].odd", "invalid"),
+        ("items[2].count", "invalid"),
+        ("items[2].more", "unknown_field"),
+        ("items[3]", "invalid"),
+        ("items[4].odd", "invalid"),
+        ("later", "missing"),
+        ("name", "invalid"),
+        ("note", "invalid"),
+        ("other", "unknown_field"),
+    ];
+    let mut found = told(&all);
+    found.sort();
+    assert_eq!(found, listed(&expected));
+    // What is no object has no fields to speak of.
+    for value in [json!(null), json!([1, 2]), json!("x"), json!(1)] {
+        assert_eq!(told(&value), listed(&[("", "invalid")]), "{value}");
+    }
+}
+
+#[test]
+fn a_large_body_without_sense_is_told_within_bounds() {
+    let items: Vec<Value> = (0..20_000).map(|count| json!({ "kind": count, "odd": 3, "surplus": count })).collect();
+    let problems = read_as::<Order>(&json!({ "items": items })).unwrap_err();
+    assert_eq!(problems.len(), 200);
+}
+
 #[actix_web::test]
 async fn takes_json_alone() {
     let with =

@@ -57,7 +57,7 @@ pub(super) fn ruled_out(
 fn included(asset: &WantedAsset, wanted: &Directory, estate: &Estate) -> Option<Finding> {
     let at = |refusal: PromptRefusal| {
         let finding = asset.located.finding("/content/system_prompt", refusal.code(), refusal.to_string());
-        finding.with_path("content/system_prompt").with_offset(refusal.offset())
+        finding.with_path("content.system_prompt").with_offset(refusal.offset())
     };
     let prompt = PromptTemplate::parse(&asset.content).ok()?;
     let mut bytes = 0_usize;

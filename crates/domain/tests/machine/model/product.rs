@@ -63,6 +63,7 @@ pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &Fresh<'_>) -> R
         unavailable_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
+        is_workload_retired: false,
     };
     let may_serve = (&standing, RULE);
     let decided = match operation {

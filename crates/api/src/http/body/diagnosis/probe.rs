@@ -1,0 +1,378 @@
+//! The deserializer that notes problems instead of failing.
+
+use super::{FieldProblem, Notes, Type, learn};
+use crate::http::shape::{ShapeError, echoed, one_of};
+use fairway_domain::field_path::{push_index, push_member};
+use serde::{
+    Deserializer,
+    de::{
+        DeserializeSeed, EnumAccess, IntoDeserializer as _, MapAccess, SeqAccess, VariantAccess, Visitor,
+        value::StrDeserializer,
+    },
+    forward_to_deserialize_any,
+};
+use serde_json::{Map, Value};
+
+/// What stands in for an identifier.
+const NO_IDENTIFIER: &str = "00000000-0000-0000-0000-000000000000";
+
+/// Where a value stands, from the inside out.
+#[derive(Clone, Copy)]
+pub(super) enum Step<'a> {
+    Body,
+    Member(&'a Step<'a>, &'a str),
+    Item(&'a Step<'a>, usize),
+}
+
+impl Step<'_> {
+    /// The field path.
+    pub(super) fn path(&self) -> String {
+        match self {
+            Self::Body => String::new(),
+            Self::Member(around, name) => {
+                let mut path = around.path();
+                push_member(&mut path, name);
+                path
+            }
+            Self::Item(around, index) => {
+                let mut path = around.path();
+                push_index(&mut path, index);
+                path
+            }
+        }
+    }
+}
+
+/// A value to look at; without one, a stand-in that is of whatever type is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Probe<'a> {
+    pub(super) value: Option<&'a Value>,
+    pub(super) at: &'a Step<'a>,
+    pub(super) notes: &'a Notes,
+}
+
+impl<'a> Probe<'a> {
+    /// The value, unless its type has refused it in an earlier reading.
+    fn value(&self) -> Option<&'a Value> {
+        let value = self.value?;
+        let refused = self.notes.refused.borrow();
+        if refused.is_empty() {
+            return Some(value);
+        }
+        match refused.get(&self.at.path()) {
+            Some(problem) => {
+                self.notes.add(|| problem.clone());
+                None
+            }
+            None => Some(value),
+        }
+    }
+
+    /// A stand-in at the same place.
+    const fn stand_in(self) -> Self {
+        Self { value: None, ..self }
+    }
+
+    fn settled<V>(self, of: Option<Type>, read: Result<V, ShapeError>) -> Result<V, ShapeError> {
+        read.map_err(|error| learn(error, of, self))
+    }
+
+    /// Reads the value; a rule of its type that refuses it is noted here, where it stands.
+    fn read<'de, S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, ShapeError> {
+        self.settled(None, seed.deserialize(self))
+    }
+
+    /// The value as the type that is asked for, if it is of it; noted otherwise.
+    fn fitting<F>(&self, fit: impl FnOnce(&'a Value) -> Option<F>) -> Option<F> {
+        let value = self.value()?;
+        let fits = fit(value);
+        if fits.is_none() {
+            self.notes.wrong(self.at);
+        }
+        fits
+    }
+
+    /// A whole number between two bounds, also where it is written with a fraction of zero.
+    fn whole(&self, least: i128, greatest: i128) -> i128 {
+        let fit = |value: &Value| {
+            let whole = value.as_u64().map(i128::from).or_else(|| value.as_i64().map(i128::from));
+            let float = || value.as_f64().filter(|float| float.fract() == 0.0);
+            let whole = whole.or_else(|| format!("{}", float()?).parse().ok());
+            whole.filter(|whole| (least..=greatest).contains(whole))
+        };
+        self.fitting(fit).unwrap_or(1)
+    }
+}
+
+macro_rules! whole_numbers {
+    ($($method:ident $visit:ident $type:ident)*) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+            let whole = self.whole($type::MIN.into(), $type::MAX.into());
+            self.settled(None, visitor.$visit($type::try_from(whole).unwrap_or(1)))
+        }
+    )*};
+}
+
+impl<'de, 'a> Deserializer<'de> for Probe<'a> {
+    type Error = ShapeError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        let read = match self.value() {
+            None | Some(Value::Null) => visitor.visit_unit(),
+            Some(Value::Bool(value)) => visitor.visit_bool(*value),
+            Some(Value::Number(number)) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
+                (Some(whole), _, _) => visitor.visit_u64(whole),
+                (None, Some(whole), _) => visitor.visit_i64(whole),
+                (None, None, float) => visitor.visit_f64(float.unwrap_or_default()),
+            },
+            Some(Value::String(text)) => visitor.visit_str(text),
+            Some(Value::Array(items)) => visitor.visit_seq(Items::of(items, self)),
+            Some(Value::Object(members)) => visitor.visit_map(Members::of(Some(members), self, None)),
+        };
+        self.settled(None, read)
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        let value = self.fitting(Value::as_bool).unwrap_or_default();
+        self.settled(None, visitor.visit_bool(value))
+    }
+
+    whole_numbers! {
+        deserialize_i8 visit_i8 i8
+        deserialize_i16 visit_i16 i16
+        deserialize_i32 visit_i32 i32
+        deserialize_i64 visit_i64 i64
+        deserialize_u8 visit_u8 u8
+        deserialize_u16 visit_u16 u16
+        deserialize_u32 visit_u32 u32
+        deserialize_u64 visit_u64 u64
+    }
+
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        let value = self.fitting(Value::as_f64).unwrap_or(1.0);
+        self.settled(None, visitor.visit_f64(value))
+    }
+
+    /// Of the types of requests, identifiers alone ask for borrowed text.
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        let is_identifier = |text: &&str| text.len() == NO_IDENTIFIER.len() && uuid::Uuid::try_parse(text).is_ok();
+        let text = self.fitting(|value| value.as_str().filter(is_identifier));
+        self.settled(None, visitor.visit_str(text.unwrap_or(NO_IDENTIFIER)))
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        let text = self.fitting(Value::as_str).unwrap_or_default();
+        self.settled(None, visitor.visit_str(text))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        match self.value {
+            None | Some(Value::Null) => visitor.visit_none(),
+            Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_)) => {
+                visitor.visit_some(self)
+            }
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, ShapeError> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        let items = self.fitting(Value::as_array);
+        self.settled(None, visitor.visit_seq(Items::of(items.map(Vec::as_slice).unwrap_or_default(), self)))
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        let members = self.fitting(Value::as_object);
+        self.settled(None, visitor.visit_map(Members::of(members, self, None)))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ShapeError> {
+        let members = self.fitting(Value::as_object);
+        let of = (name, fields.as_ptr().addr());
+        self.settled(Some(of), visitor.visit_map(Members::of(members, self, Some((of, fields)))))
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ShapeError> {
+        let known = |name: &str| variants.contains(&name);
+        let variant = match self.value() {
+            Some(Value::String(name)) if known(name) => Some(Variant { name, content: self.stand_in() }),
+            Some(Value::Object(members)) => {
+                let (mut members, one) = (members.iter(), members.len() == 1);
+                let first = members.next().filter(|(name, _)| one && known(name));
+                first.map(|(name, content)| Variant { name, content: Self { value: Some(content), ..self } })
+            }
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | None => None,
+        };
+        if variant.is_none() && self.value.is_some_and(Value::is_string) {
+            self.notes.add(|| FieldProblem::new(echoed(self.at.path()), "invalid", one_of(variants)));
+        } else if variant.is_none() && self.value.is_some() {
+            self.notes.wrong(self.at);
+        }
+        let any = || Variant { name: variants.first().copied().unwrap_or_default(), content: self.stand_in() };
+        self.settled(None, visitor.visit_enum(variant.unwrap_or_else(any)))
+    }
+
+    /// Nobody looks into it.
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        i128 u128 char bytes byte_buf unit unit_struct tuple tuple_struct identifier
+    }
+}
+
+/// The items of an array.
+struct Items<'a> {
+    items: std::iter::Enumerate<std::slice::Iter<'a, Value>>,
+    around: Probe<'a>,
+}
+
+impl<'a> Items<'a> {
+    fn of(items: &'a [Value], around: Probe<'a>) -> Self {
+        Self { items: items.iter().enumerate(), around }
+    }
+}
+
+impl<'de> SeqAccess<'de> for Items<'_> {
+    type Error = ShapeError;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ShapeError> {
+        let Some((index, value)) = self.items.next() else { return Ok(None) };
+        let at = Step::Item(self.around.at, index);
+        Probe { value: Some(value), at: &at, notes: self.around.notes }.read(seed).map(Some)
+    }
+}
+
+/// The members of an object, without those that a struct does not know, and with those that it needs.
+struct Members<'a> {
+    members: Option<serde_json::map::Iter<'a>>,
+    required: Vec<&'static str>,
+    closed: Option<&'static [&'static str]>,
+    next: Option<(&'a str, Option<&'a Value>)>,
+    around: Probe<'a>,
+}
+
+impl<'a> Members<'a> {
+    fn of(
+        members: Option<&'a Map<String, Value>>,
+        around: Probe<'a>,
+        of: Option<(Type, &'static [&'static str])>,
+    ) -> Self {
+        let notes = around.notes;
+        let is_required = |of: Type, field| notes.required.borrow().contains(&(of, field));
+        let is_absent = |field: &str| members.is_none_or(|members| !members.contains_key(field));
+        let mut required = Vec::new();
+        if let Some((of, fields)) = of {
+            let absent = fields.iter().copied().filter(|field| is_absent(field) && is_required(of, field));
+            required.extend(absent);
+            // Of a value that is no object at all, that is all there is to say.
+            if members.is_some() {
+                for field in &required {
+                    notes.add(|| FieldProblem::missing(echoed(Step::Member(around.at, field).path())));
+                }
+            }
+        }
+        required.reverse();
+        let closed = of.filter(|(of, _)| notes.closed.borrow().contains(of)).map(|(_, fields)| fields);
+        Self { members: members.map(Map::iter), required, closed, next: None, around }
+    }
+
+    fn advance(&mut self) -> Option<(&'a str, Option<&'a Value>)> {
+        for (name, value) in self.members.as_mut()?.by_ref() {
+            if self.closed.is_none_or(|fields| fields.contains(&name.as_str())) {
+                return Some((name.as_str(), Some(value)));
+            }
+            let (notes, at) = (self.around.notes, self.around.at);
+            notes.add(|| {
+                let path = echoed(Step::Member(at, name).path());
+                FieldProblem::new(path, "unknown_field", "there is no such field")
+            });
+        }
+        None
+    }
+}
+
+impl<'de> MapAccess<'de> for Members<'_> {
+    type Error = ShapeError;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ShapeError> {
+        self.next = self.advance().or_else(|| self.required.pop().map(|field| (field, None)));
+        let Some((name, _)) = self.next else { return Ok(None) };
+        let name: StrDeserializer<'_, ShapeError> = name.into_deserializer();
+        seed.deserialize(name).map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ShapeError> {
+        let (name, value) = self.next.take().ok_or(ShapeError::Invalid)?;
+        let at = Step::Member(self.around.at, name);
+        Probe { value, at: &at, notes: self.around.notes }.read(seed)
+    }
+}
+
+/// A variant of an enum, with what it holds.
+struct Variant<'a> {
+    name: &'a str,
+    content: Probe<'a>,
+}
+
+impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
+    type Error = ShapeError;
+    type Variant = Self;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), ShapeError> {
+        let name: StrDeserializer<'_, ShapeError> = self.name.into_deserializer();
+        Ok((seed.deserialize(name)?, self))
+    }
+}
+
+impl Variant<'_> {
+    /// What is below the variant's name.
+    fn inside<V>(&self, read: impl FnOnce(Probe<'_>) -> Result<V, ShapeError>) -> Result<V, ShapeError> {
+        let at = Step::Member(self.content.at, self.name);
+        read(Probe { at: &at, ..self.content })
+    }
+}
+
+impl<'de> VariantAccess<'de> for Variant<'_> {
+    type Error = ShapeError;
+
+    fn unit_variant(self) -> Result<(), ShapeError> {
+        if self.content.value.is_some_and(|value| !value.is_null()) {
+            self.content.notes.wrong(self.content.at);
+        }
+        Ok(())
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, ShapeError> {
+        self.inside(|probe| seed.deserialize(probe))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ShapeError> {
+        self.inside(|probe| probe.deserialize_seq(visitor))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ShapeError> {
+        self.inside(|probe| probe.deserialize_struct("", fields, visitor))
+    }
+}

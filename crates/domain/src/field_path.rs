@@ -1,0 +1,48 @@
+//! Field paths: where in a request something is wrong, in the one form that every answer uses.
+
+/// The field path of a JSON pointer (RFC 6901) below a field: `content` and `/rules/0/outcome` give
+/// `content.rules[0].outcome`. A reference token of digits alone counts as an index.
+#[must_use]
+pub fn of_pointer(field: &str, pointer: &str) -> String {
+    let mut path = field.to_owned();
+    for token in pointer.split('/').skip(1) {
+        if !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit()) {
+            push_index(&mut path, token);
+        } else {
+            push_member(&mut path, &token.replace("~1", "/").replace("~0", "~"));
+        }
+    }
+    path
+}
+
+/// Appends the name of a member.
+pub fn push_member(path: &mut String, name: &str) {
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(name);
+}
+
+/// Appends the index of an item.
+pub fn push_index(path: &mut String, index: impl std::fmt::Display) {
+    path.push_str(&format!("[{index}]"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spells_pointers_as_field_paths() {
+        for (field, pointer, path) in [
+            ("content", "", "content"),
+            ("content", "/rules/0/outcome", "content.rules[0].outcome"),
+            ("content", "/a~1b/~0c", "content.a/b.~c"),
+            ("content", "/matrix/1/02", "content.matrix[1][02]"),
+            ("", "/name", "name"),
+            ("", "/0/name", "[0].name"),
+        ] {
+            assert_eq!(of_pointer(field, pointer), path);
+        }
+    }
+}
