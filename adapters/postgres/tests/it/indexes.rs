@@ -330,8 +330,8 @@ async fn list_everything(stage: &Stage, store: &Database) {
     ReleaseStore::list(store, scope(), &within, page).await.unwrap();
     let within = WorkloadFilter { reach: Some(reach), ..WorkloadFilter::default() };
     WorkloadStore::list(store, scope(), &within, page).await.unwrap();
-    AuditStore::list(store, scope(), None, page).await.unwrap();
-    AuditStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), page).await.unwrap();
+    AuditStore::list(store, scope(), None, None, page).await.unwrap();
+    AuditStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), None, page).await.unwrap();
 }
 
 /// Interfaces in the first tenant: a great many forms, and one chat of somebody who has forms too.

@@ -127,7 +127,6 @@ pub struct ExecutionFilter {
     pub reach: Option<Reach>,
 }
 
-/// Keeps executions.
 /// Where a run is, and whose it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunHome {
@@ -139,6 +138,7 @@ pub struct RunHome {
     pub submitter: ActorRef,
 }
 
+/// Keeps executions.
 #[async_trait]
 pub trait ExecutionStore: Send + Sync {
     /// A workload by slug, with the lanes of an environment.
