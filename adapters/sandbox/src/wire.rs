@@ -143,7 +143,7 @@ mod tests {
         let bytes = serde_json::to_vec(&Answer::of(came.clone())).unwrap();
         assert_eq!(Answer::read(&bytes, MOST_OUTPUT), Ok(came));
         let nothing = CodeResult { result: Ok(Value::Null), stdout: String::new() };
-        assert_eq!(Answer::read(&serde_json::to_vec(&Answer::of(nothing.clone())).unwrap()), Ok(nothing));
+        assert_eq!(Answer::read(&serde_json::to_vec(&Answer::of(nothing.clone())).unwrap(), MOST_OUTPUT), Ok(nothing));
         let failed = CodeResult { result: Err(ScriptFailure::Memory), stdout: String::new() };
         let bytes = serde_json::to_vec(&Answer::of(failed.clone())).unwrap();
         assert_eq!(Answer::read(&bytes, MOST_OUTPUT), Ok(failed));
