@@ -272,6 +272,12 @@ impl AssetStore for Database {
         Ok(self.routes.now(route).await?.unwrap_or(false))
     }
 
+    async fn find_id(&self, scope: TenantScope, slug: &Slug) -> Result<Option<AssetId>, StoreError> {
+        const SQL: &str = "SELECT asset_id FROM asset WHERE tenant_id = $1 AND slug = $2";
+        let found = self.read_one(SQL, &[&scope.tenant().uuid(), &slug.as_str()]).await?;
+        found.map(|row| row.id("asset_id")).transpose()
+    }
+
     async fn find_by_slug(
         &self,
         scope: TenantScope,

@@ -228,8 +228,10 @@ async fn without_a_generator_there_is_no_draft() {
     app.given().workload("mine").await;
     owner.execute("UPDATE workload SET slug = 'fairway-generator' WHERE slug = 'mine'", &[]).await.unwrap();
     generate(&app, WORDS).await.refused(503, "generator_unavailable");
+    let taken = json!({ "slug": "fairway-generator", "owner_ref": "team:a", "invocation_mode": "api" });
+    app.post("/v1/workloads", taken).await.refused(409, "duplicate_slug");
     for (path, body) in [
-        ("/v1/workloads", json!({ "slug": "fairway-generator", "owner_ref": "team:a", "invocation_mode": "api" })),
+        ("/v1/workloads", json!({ "slug": "fairway-generator-2", "owner_ref": "team:a", "invocation_mode": "api" })),
         (
             "/v1/assets",
             json!({ "slug": "fairway-generator-prompt", "asset_kind": "prompt_template", "owner_ref": "team:a" }),

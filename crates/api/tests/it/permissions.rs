@@ -106,6 +106,7 @@ const ASSETS: &[(&str, Needs)] = &[
     ("create_asset_grant", Below("asset.view", &["asset.edit"])),
     ("delete_asset_grant", Below("asset.view", &["asset.edit"])),
     ("add_documents", Below("asset.view", &["asset.edit"])),
+    ("reembed_documents", Below("asset.view", &["asset.edit"])),
     ("fetch_documents", Below("asset.view", &["asset.edit", "connection.manage"])),
     ("list_documents", Sight("asset.view")),
     ("revoke_access_contract", Below("asset.view", &["asset.edit"])),

@@ -245,6 +245,8 @@ pub trait AssetStore: Send + Sync {
         version: AssetVersionId,
         route_id: &str,
     ) -> Result<bool, StoreError>;
+    /// The identifier of the asset of a slug.
+    async fn find_id(&self, scope: TenantScope, slug: &Slug) -> Result<Option<AssetId>, StoreError>;
     /// The asset of a slug, with its version of that label, or with the one that was committed last where none is named.
     async fn find_by_slug(
         &self,

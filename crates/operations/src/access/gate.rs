@@ -57,7 +57,7 @@ pub(crate) fn enter_seen(caller: &Caller, operation: Operation, home: &Place) ->
 
 /// Lets the caller through to a list, with what of it can be seen.
 pub(crate) fn enter_list(caller: &Caller, operation: Operation) -> Result<(TenantScope, Visible), Failure> {
-    let Demand::Place { needs, .. } = operation.demand() else {
+    let (Demand::BelowWorkspace(needs) | Demand::Place { needs, .. }) = operation.demand() else {
         return Err(Failure::Corrupt("a list must demand a permission at a place"));
     };
     match caller.rights.reach(needs) {

@@ -42,9 +42,9 @@ impl Services {
         let place = self.place_for(caller, Operation::CallTool, asked.workspace).await?;
         let scope = gate::enter(caller, Operation::CallTool, &place)?;
         let workspace = place.workspace.ok_or(Failure::Corrupt("a workspace's place names none"))?;
-        let found = self.stores.assets.find_by_slug(scope, &asked.base, None).await?;
+        let found = self.stores.assets.find_id(scope, &asked.base).await?;
         // A hidden knowledge base is looked up by its identifier, so an unknown one is too: the time tells nothing.
-        let id = found.map_or_else(|| self.id(), |(asset, _)| asset.asset_id);
+        let id = found.unwrap_or_else(|| self.id());
         let (_, asset) = self.asset_from(caller, Operation::ReadAsset, id, workspace).await?;
         // What takes no documents any more is shown to runs that bind it, and to nobody else.
         takes_documents(&asset)?;
