@@ -158,10 +158,16 @@ impl Redactor {
     #[must_use]
     pub fn redact_text(&self, text: &str) -> Redaction {
         let mut found = Counts::default();
-        let mut text = self.pass(text, Sight::AsWritten, &mut found);
-        // What hides one thing may part two others, so both are looked at.
-        if let Cow::Owned(_) = undisguised(&text) {
-            text = self.pass(&text, Sight::Undisguised, &mut found);
+        let is_disguised = matches!(undisguised(text), Cow::Owned(_));
+        // As a person sees it first: as it is written, a hidden character may leave the beginning of an address in front of
+        // its mask. It may also part two things, and what is masked as it is written then frees its neighbour.
+        let seen = match is_disguised {
+            true => Cow::Owned(self.pass(text, Sight::Undisguised, &mut found)),
+            false => Cow::Borrowed(text),
+        };
+        let mut text = self.pass(&seen, Sight::AsWritten, &mut found);
+        if is_disguised {
+            text = self.pass(&text, Sight::UndisguisedAgain, &mut found);
         }
         Redaction { text, found }
     }
@@ -189,7 +195,12 @@ impl Redactor {
     ) {
         let mask = (!self.spared.contains(&class)).then(|| class.mask());
         let is_disguised = rewriting.replace(range, mask);
-        if mask.is_some() || sight == Sight::AsWritten || is_disguised {
+        let counts = match sight {
+            Sight::Undisguised => is_disguised,
+            Sight::AsWritten => true,
+            Sight::UndisguisedAgain => false,
+        };
+        if mask.is_some() || counts {
             found.count(class);
         }
     }
@@ -299,17 +310,18 @@ impl Redactor {
 }
 
 /// How a text is looked at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Sight {
-    AsWritten,
     Undisguised,
+    AsWritten,
+    UndisguisedAgain,
 }
 
 impl Sight {
     fn of(self, text: &str) -> Cow<'_, str> {
         match self {
             Self::AsWritten => Cow::Borrowed(text),
-            Self::Undisguised => undisguised(text),
+            Self::Undisguised | Self::UndisguisedAgain => undisguised(text),
         }
     }
 }

@@ -189,6 +189,7 @@ fn sees_through_dots_hidden_characters_and_other_digits() {
             &["[national_id]"; 4].join(" "),
         ),
         ("+４９ 30 123\u{2060}4567, ０30 1234567", "[phone], [phone]"),
+        ("４111111111111111\u{200b}4111111111111111", "[card]\u{200b}[card]"),
         // A hidden character may also part two things.
         ("x\u{200b}4111111111111111\u{200b}x", "x\u{200b}[card]\u{200b}x"),
     ]);
