@@ -4,8 +4,10 @@ ALTER TABLE fact_order ADD COLUMN workload_id uuid;
 CREATE FUNCTION fairway_workload_of_fact(body bytea) RETURNS uuid
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    entry json := convert_from(body, 'UTF8')::json;
+    entry json;
 BEGIN
+    -- Not in the declaration: the handler below does not cover that.
+    entry := convert_from(body, 'UTF8')::json;
     RETURN CASE
         WHEN entry #>> '{subject,kind}' = 'workload' THEN entry #>> '{subject,id}'
         WHEN entry #>> '{detail,scope_kind}' = 'workload' THEN entry #>> '{detail,scope_ref}'

@@ -18,13 +18,17 @@ enum Needs {
     Membership,
     /// A permission; without it the answer is 403 and names it.
     Permission(&'static str),
+    /// Each of these; without one of them the answer is 403 and names it.
+    Every(&'static [&'static str]),
+    /// One of the two; without both the answer is 403 and names the first.
+    Either(&'static str, &'static str),
     /// A permission that makes the thing visible; without it the answer is 404.
     Sight(&'static str),
     /// Below a visible thing: without the first the answer is 404, and without one of the others 403 that names it.
     Below(&'static str, &'static [&'static str]),
 }
 
-use Needs::{Below, Membership, Nothing, Permission, Sight};
+use Needs::{Below, Either, Every, Membership, Nothing, Permission, Sight};
 
 /// The permissions of the contract.
 const PERMISSIONS: [&str; 31] = [
@@ -65,8 +69,9 @@ const PERMISSIONS: [&str; 31] = [
 const TENANCY: &[(&str, Needs)] = &[
     ("list_tenants", Permission("platform.manage")),
     ("create_tenant", Permission("platform.manage")),
-    ("read_tenant_settings", Permission("tenant.manage")),
+    ("read_tenant_settings", Either("tenant.manage", "platform.manage")),
     ("change_tenant_settings", Permission("tenant.manage")),
+    ("change_tenant_public_hosts", Every(&["tenant.manage", "platform.manage"])),
     ("list_workspaces", Membership),
     ("create_workspace", Permission("tenant.manage")),
     ("read_workspace", Membership),
@@ -184,7 +189,8 @@ impl Needs {
     fn all(self) -> Vec<&'static str> {
         match self {
             Nothing | Membership => Vec::new(),
-            Permission(one) | Sight(one) => vec![one],
+            Permission(one) | Sight(one) | Either(one, _) => vec![one],
+            Every(all) => all.to_vec(),
             Below(sight, others) => std::iter::once(sight).chain(others.iter().copied()).collect(),
         }
     }
@@ -197,7 +203,9 @@ impl Needs {
             Sight(_) => Told::Done,
             Permission(needed) if !held.contains(needed) => Told::Lacks(needed.to_owned()),
             Permission(_) => Told::Done,
-            Below(_, needed) => needed
+            Either(one, other) if held.contains(one) || held.contains(other) => Told::Done,
+            Either(one, _) => Told::Lacks(one.to_owned()),
+            Every(needed) | Below(_, needed) => needed
                 .iter()
                 .find(|needed| !held.contains(**needed))
                 .map_or(Told::Done, |needed| Told::Lacks((*needed).to_owned())),
