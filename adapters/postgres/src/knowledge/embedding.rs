@@ -91,13 +91,14 @@ pub(super) async fn stale_chunks(
     model: &EmbeddingModel,
     most: u32,
 ) -> Result<Vec<StaleChunk>, StoreError> {
-    // Which they are is found in the index alone; what they say is read of those few.
+    // Which they are is found in the index by age alone; what they say is read of those few. The index over present pieces
+    // has neither their age nor their model, and `until_revision IS NULL` would lead to it.
     const SQL: &str = "SELECT chunk_id, body FROM (
             SELECT stale.chunk_id, body, sum(octet_length(body)) OVER (ORDER BY stale.from_revision, stale.chunk_id)
                 - octet_length(body) AS bytes_before
             FROM (
                 SELECT chunk_id, from_revision FROM knowledge_chunk
-                WHERE tenant_id = $1 AND asset_id = $2 AND until_revision IS NULL AND embedded_by <> $3
+                WHERE tenant_id = $1 AND asset_id = $2 AND coalesce(until_revision, 0) = 0 AND embedded_by <> $3
                 ORDER BY from_revision, chunk_id LIMIT $4
             ) AS stale
             JOIN knowledge_chunk AS chunk ON chunk.tenant_id = $1 AND chunk.chunk_id = stale.chunk_id
@@ -111,7 +112,8 @@ pub(super) async fn stale_chunks(
 }
 
 /// The pieces stay what they are: words and how many pieces hold them do not change, so that searches by words and their
-/// scores do not either.
+/// scores do not either. The pieces are named by their key; `until_revision IS NULL` would lead to the index over all pieces
+/// that are present.
 const COMMIT: &str = concat!(
     "WITH head AS (
         UPDATE knowledge_index AS known SET revision = known.revision + 1
@@ -129,7 +131,7 @@ const COMMIT: &str = concat!(
      replaced AS (
         UPDATE knowledge_chunk SET until_revision = head.revision FROM head
         WHERE tenant_id = $1 AND chunk_id = ANY($23::uuid[]) AND asset_id IS NOT DISTINCT FROM $13::uuid
-            AND until_revision IS NULL
+            AND coalesce(until_revision, 0) = 0
         RETURNING chunk_id, entry_id, document_id, position, starts, ends, tokens, digest, words, body
      ),
      chunk AS (
