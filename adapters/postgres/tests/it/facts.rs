@@ -201,9 +201,9 @@ async fn the_order_survives_a_copy_into_another_cluster_s_tables() {
     assert_eq!(to.store.sequence().await.unwrap(), 1);
     assert_eq!(order(&to).await.last(), Some(&(20, waiting)));
     let page = Paging::first(200);
-    let copied = AuditStore::list(&*to.store, scope(), None, page).await.unwrap().rows;
+    let copied = AuditStore::list(&*to.store, scope(), None, None, page).await.unwrap().rows;
     from.store.sequence().await.unwrap();
-    let Listed { rows: original, total, .. } = AuditStore::list(&*from.store, scope(), None, page).await.unwrap();
+    let Listed { rows: original, total, .. } = AuditStore::list(&*from.store, scope(), None, None, page).await.unwrap();
     assert_eq!(copied, original);
     assert_eq!(total, 21);
 }
