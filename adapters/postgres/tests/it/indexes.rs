@@ -328,10 +328,14 @@ async fn list_everything(stage: &Stage, store: &Database) {
     let reach = Reach { workspaces: vec![DEFAULT_WORKSPACE.into()], ..Reach::default() };
     let within = ReleaseFilter { reach: Some(reach.clone()), ..ReleaseFilter::default() };
     ReleaseStore::list(store, scope(), &within, page).await.unwrap();
-    let within = WorkloadFilter { reach: Some(reach), ..WorkloadFilter::default() };
+    let within = WorkloadFilter { reach: Some(reach.clone()), ..WorkloadFilter::default() };
     WorkloadStore::list(store, scope(), &within, page).await.unwrap();
     AuditStore::list(store, scope(), None, None, page).await.unwrap();
     AuditStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), None, page).await.unwrap();
+    let of_workload = Reach { workloads: vec![workload.workload_id], ..Reach::default() };
+    for reach in [reach, of_workload] {
+        AuditStore::list(store, scope(), None, Some(&reach), page).await.unwrap();
+    }
 }
 
 /// Interfaces in the first tenant: a great many forms, and one chat of somebody who has forms too.
