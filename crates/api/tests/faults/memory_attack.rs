@@ -1,6 +1,6 @@
 //! The resident memory of a server while clients of every role try to raise it.
 //!
-//! In its short form each attack runs a few rounds by itself. In its long form (`FAIRWAY_TEST_LONG`) random attacks run
+//! In its short form each attack runs a few rounds by itself. In its long form (`cargo xtask model`) random attacks run
 //! beside each other, from the seed `FAIRWAY_TEST_SEED`, for `FAIRWAY_TEST_MEMORY_SECONDS` (600 by default).
 
 #![expect(clippy::print_stdout, reason = "the long form says how it goes")]
