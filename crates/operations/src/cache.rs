@@ -1,4 +1,4 @@
-//! Caches of this process, each bounded by the bytes of its entries.
+//! Caches of these operations, each bounded by the bytes of its entries.
 //!
 //! A caller chooses many of the keys, so a bound on the number of entries bounds no memory. [`MAX_BYTES`] lists every cache
 //! with its share of the process's memory ([0055](../../../docs/decisions/0055-caches-are-bounded-by-bytes.md)).
