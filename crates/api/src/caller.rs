@@ -38,6 +38,7 @@ use std::{
     ops::Deref,
     time::Instant,
 };
+use tokio::time::sleep_until;
 
 const ACTOR: HeaderName = HeaderName::from_static("x-actor-ref");
 const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
@@ -153,7 +154,11 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     if let Some(_place) = api.admission.admit(party(request.request(), claims), Instant::now()) {
         return Ok(next.call(request).await?.map_into_left_body());
     }
-    api.metrics.refused_for_load();
+    // Refusals beyond a rate are delayed, because each of them takes the thread from requests that are served.
+    let now = Instant::now();
+    let due = api.admission.refusal_due(now);
+    api.metrics.refused_for_load(due > now);
+    sleep_until(due.into()).await;
     let (request, _) = request.into_parts();
     let mut answer = ApiError::unavailable().error_response();
     answer.extensions_mut().insert(RefusedForLoad);

@@ -91,6 +91,7 @@ pub struct Metrics {
     durations: HistogramVec,
     executions: IntCounterVec,
     refused_for_load: IntCounter,
+    delayed_refusals: IntCounter,
     waiting: IntGauge,
     watched: Arc<Mutex<Vec<Waiting>>>,
     memory: IntGauge,
@@ -119,15 +120,20 @@ impl Metrics {
             "fairway_http_refused_for_load_total",
             "Requests answered 503 because more was asked for than can be done.",
         )?;
+        let delayed_refusals = IntCounter::new(
+            "fairway_http_delayed_refusals_total",
+            "Of the requests refused for load, those whose answer was delayed.",
+        )?;
         let waiting = IntGauge::new("fairway_database_waiting", "Statements of requests that are waited for.")?;
         let memory = IntGauge::new("process_resident_memory_bytes", "Memory of this process.")?;
         let files = IntGauge::new("process_open_fds", "Files and sockets that this process holds.")?;
         let threads = IntGauge::new("process_threads", "Threads of this process.")?;
-        let collectors: [Box<dyn Collector>; 8] = [
+        let collectors: [Box<dyn Collector>; 9] = [
             Box::new(requests.clone()),
             Box::new(durations.clone()),
             Box::new(executions.clone()),
             Box::new(refused_for_load.clone()),
+            Box::new(delayed_refusals.clone()),
             Box::new(waiting.clone()),
             Box::new(memory.clone()),
             Box::new(files.clone()),
@@ -143,6 +149,7 @@ impl Metrics {
             durations,
             executions,
             refused_for_load,
+            delayed_refusals,
             waiting,
             watched,
             memory,
@@ -163,9 +170,10 @@ impl Metrics {
         self.executions.with_label_values(&[status.as_str()]).inc();
     }
 
-    /// Counts a request for which there was no place.
-    pub fn refused_for_load(&self) {
+    /// Counts a request that is refused for load, and whether its answer is delayed.
+    pub fn refused_for_load(&self, is_delayed: bool) {
         self.refused_for_load.inc();
+        self.delayed_refusals.inc_by(u64::from(is_delayed));
     }
 
     /// Counts those who wait for these connections too, from now on.

@@ -28,6 +28,12 @@ const SERVED: (usize, usize) = (1, 2);
 /// How many times longer a line may be for a moment.
 const CROWD: usize = 3;
 
+/// How many requests a second one worker thread refuses before the rest have to wait. Refusals share the thread with the
+/// requests that are served, so each of them delays every step of those.
+const REFUSALS_A_SECOND: u32 = 3_000;
+/// The longest that a refusal is delayed. Beyond it refusals are sent at once, so that requests do not pile up.
+const LONGEST_DELAY: Duration = Duration::from_millis(250);
+
 /// Decides for one worker thread. Clones are one.
 #[derive(Clone, Debug)]
 pub struct Admission {
@@ -61,6 +67,8 @@ struct Books {
     /// The fewest that waited in this stretch, whenever a request came.
     fewest: usize,
     overloaded_until: Option<Instant>,
+    /// When the next refusal is due.
+    next_refusal: Instant,
     /// Requests under way; nobody at zero.
     under_way: HashMap<Party, usize>,
 }
@@ -69,8 +77,13 @@ impl Admission {
     /// Over those who wait for PostgreSQL; `line` of them are let wait while the line does not get shorter.
     #[must_use]
     pub fn new(waiting: Waiting, line: usize) -> Self {
-        let books =
-            Books { stretch_began: Instant::now(), fewest: 0, overloaded_until: None, under_way: HashMap::new() };
+        let books = Books {
+            stretch_began: Instant::now(),
+            fewest: 0,
+            overloaded_until: None,
+            next_refusal: Instant::now(),
+            under_way: HashMap::new(),
+        };
         Self { waiting, line, books: Arc::new(Mutex::new(books)) }
     }
 
@@ -98,6 +111,22 @@ impl Admission {
         }
         *books.under_way.entry(party.clone()).or_default() += 1;
         Some(Admitted { party, books: Arc::clone(&self.books) })
+    }
+}
+
+impl Admission {
+    /// When to send the refusal of a request that came at `now`: at once while there are few of them, later while there are
+    /// more than [`REFUSALS_A_SECOND`], and at once again when the delay would exceed [`LONGEST_DELAY`]. The client of a
+    /// delayed refusal sends no further request on its connection meanwhile.
+    #[must_use]
+    pub fn refusal_due(&self, now: Instant) -> Instant {
+        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = books.next_refusal.max(now);
+        if due.saturating_duration_since(now) > LONGEST_DELAY {
+            return now;
+        }
+        books.next_refusal = due + Duration::from_secs(1) / REFUSALS_A_SECOND;
+        due
     }
 }
 
@@ -173,6 +202,22 @@ mod tests {
         assert!(admission.admit(ada.clone(), later).is_some());
         let _line = waits(&waiting, LINE).await;
         assert!(admission.admit(ada, later + RELIEF).is_some());
+    }
+
+    #[test]
+    fn spreads_refusals_over_time_and_bounds_their_delay() {
+        let admission = Admission::new(Waiting::default(), LINE);
+        let now = Instant::now();
+        let interval = Duration::from_secs(1) / REFUSALS_A_SECOND;
+        assert_eq!(admission.refusal_due(now), now);
+        assert_eq!(admission.refusal_due(now), now + interval);
+        assert_eq!(admission.refusal_due(now), now + interval * 2);
+        // After a pause the first refusal is sent at once again.
+        let later = now + Duration::from_secs(1);
+        assert_eq!(admission.refusal_due(later), later);
+        let delays: Vec<Duration> = (0..REFUSALS_A_SECOND).map(|_| admission.refusal_due(later) - later).collect();
+        assert!(delays.iter().all(|delay| *delay <= LONGEST_DELAY));
+        assert_eq!(delays.last(), Some(&Duration::ZERO), "a refusal that would wait too long is sent at once");
     }
 
     #[tokio::test]

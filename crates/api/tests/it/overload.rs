@@ -11,11 +11,16 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// What the metrics say of requests that were refused for load.
-async fn refused_for_load(app: &TestApp) -> u64 {
+/// The value of a counter of the metrics.
+async fn counter(app: &TestApp, name: &str) -> u64 {
     let metrics = app.get("/metrics").await.text();
-    let line = metrics.lines().find_map(|line| line.strip_prefix("fairway_http_refused_for_load_total ")).unwrap();
-    line.parse().unwrap()
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
+    value.parse().unwrap()
+}
+
+/// The number of requests that were refused for load.
+async fn refused_for_load(app: &TestApp) -> u64 {
+    counter(app, "fairway_http_refused_for_load_total").await
 }
 
 #[tokio::test]
@@ -38,6 +43,13 @@ async fn a_line_that_stands_still_is_kept_short() {
     }
     // At once: those that wait are refused by their time after a second, and are not counted here.
     assert!(refused_for_load(&app).await >= 40);
+    // A burst of refusals exceeds their rate. It is repeated, because a slow machine may spread one burst over time.
+    let since = Instant::now();
+    while counter(&app, "fairway_http_delayed_refusals_total").await == 0 {
+        assert!(since.elapsed() < Duration::from_secs(60), "no refusal was delayed");
+        let burst: JoinSet<_> = (0..100).map(|_| app.get("/v1/assets").into_future()).collect();
+        burst.join_all().await;
+    }
     // It goes on as long as the lock does, however long this machine takes for what follows.
     let is_over = Arc::new(AtomicBool::new(false));
     let mut regulars = JoinSet::new();
