@@ -2,6 +2,10 @@
 //! surrogates, no integer that would be rounded, nothing after the value; and within bounds: no NUL, which PostgreSQL
 //! cannot store, and no deep nesting. Bodies of requests are read so, and what models answer where it has to be JSON.
 
+mod estimate;
+
+pub use estimate::max_heap_bytes;
+
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::{cell::Cell, fmt};
@@ -201,7 +205,25 @@ impl<'de> Visitor<'de> for Strict<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
+
+    /// JSON values with texts that need escapes, empty containers and objects of several nodes.
+    pub(super) fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[a\"\\\\{},:é\n]{0,12}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 120, 20, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..20).prop_map(Value::from),
+                prop::collection::btree_map("[a-d\"{]{0,3}", inner, 0..20)
+                    .prop_map(|members| Value::from(members.into_iter().collect::<Map<_, _>>())),
+            ]
+        })
+    }
 
     #[test]
     fn reads_what_every_reader_reads() {

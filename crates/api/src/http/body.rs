@@ -110,10 +110,15 @@ impl<T: DeserializeOwned, const LIMIT: usize> Body<T, LIMIT> {
         let (document, heap_bytes) = if bytes.is_empty() {
             (Value::Object(Map::new()), 0)
         } else {
+            // Values take up to a hundred times their text, so a request that waits for room must not hold them yet.
+            let expected = json::max_heap_bytes(&bytes);
+            let height = expected.saturating_add(bytes.len()).max(expected.saturating_mul(COPIES));
+            memory.resize(height).await.map_err(|_| ApiError::unavailable())?;
             json::read_measured(&bytes).map_err(unread)?
         };
         // A large body would lie there for as long as its request lasts.
         drop(bytes);
+        // The estimate is an upper bound, so this never waits.
         memory.resize(heap_bytes.saturating_mul(COPIES)).await.map_err(|_| ApiError::unavailable())?;
         // Whatever the handler makes of the document, the memory counts until the request is answered.
         request.extensions_mut().insert(memory);

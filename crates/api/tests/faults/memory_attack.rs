@@ -7,16 +7,19 @@
 
 mod attacks;
 mod client;
+mod tally;
 mod target;
 
 use crate::process::{Place, Server};
 use attacks::Attack;
 use fairway_testkit::{TestDatabase, is_long};
 use std::{
+    collections::BTreeMap,
     env,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
+use tally::Tally;
 use target::Target;
 use tokio::task::JoinSet;
 
@@ -81,30 +84,53 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
 }
 
 async fn attack_in_turn(server: &Server, target: &Arc<Target>, random: &mut Random) {
-    let mut report = Vec::new();
+    let (mut report, mut missed) = (Vec::new(), Vec::new());
     for attack in Attack::ALL {
         server.forget_peak();
         let since = Instant::now();
-        attack.run(target, random, 1).await;
+        let tally = attack.run(target, random, 1).await;
         let memory = server.memory();
-        report.push(format!("{attack:?}: peak {} MiB, after {:?}", memory.peak >> 10, since.elapsed()));
+        report.push(format!("{attack:?}: peak {} MiB, after {:?}; {tally}", memory.peak >> 10, since.elapsed()));
         println!("{}", report[report.len() - 1]);
         assert!(memory.peak < LIMIT, "{attack:?} raised the memory to {} KiB\n{}", memory.peak, report.join("\n"));
+        if !tally.is_complete() {
+            missed.push(format!("{attack:?} never reached {:?}: {tally:?}", tally.unreached()));
+        }
+    }
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+/// The attacks in random order, each once before one comes again.
+struct Deck {
+    random: Random,
+    left: Vec<Attack>,
+}
+
+impl Deck {
+    fn draw(&mut self) -> Attack {
+        if self.left.is_empty() {
+            self.left.extend(Attack::ALL);
+        }
+        let at = self.random.below(self.left.len());
+        self.left.swap_remove(at)
     }
 }
 
 async fn attack_at_random(server: &Server, target: &Arc<Target>, random: &mut Random) {
     let until = Instant::now() + duration();
     let under_way: Arc<Mutex<Vec<Attack>>> = Arc::default();
+    let tallies: Arc<Mutex<BTreeMap<Attack, Tally>>> = Arc::default();
+    let deck = Arc::new(Mutex::new(Deck { random: Random(random.next()), left: Vec::new() }));
     let mut attackers = JoinSet::new();
     for _ in 0..AT_ONCE {
-        let mut random = Random(random.next());
-        let (target, under_way) = (Arc::clone(target), Arc::clone(&under_way));
+        let (mut random, deck) = (Random(random.next()), Arc::clone(&deck));
+        let (target, under_way, tallies) = (Arc::clone(target), Arc::clone(&under_way), Arc::clone(&tallies));
         attackers.spawn(async move {
             while Instant::now() < until {
-                let attack = Attack::ALL[random.below(Attack::ALL.len())];
+                let attack = deck.lock().unwrap().draw();
                 under_way.lock().unwrap().push(attack);
-                attack.run(&target, &mut random, 4).await;
+                let tally = attack.run(&target, &mut random, 4).await;
+                tallies.lock().unwrap().entry(attack).or_default().add(tally);
                 let mut under_way = under_way.lock().unwrap();
                 let at = under_way.iter().position(|other| *other == attack).unwrap();
                 under_way.swap_remove(at);
@@ -128,6 +154,18 @@ async fn attack_at_random(server: &Server, target: &Arc<Target>, random: &mut Ra
             ended.unwrap();
         }
     }
+    let mut tallies = std::mem::take(&mut *tallies.lock().unwrap());
+    for attack in Attack::ALL {
+        let tally = tallies.entry(attack).or_default();
+        if !tally.is_complete() {
+            // Beside others the server may refuse all of an attack for load. Alone, it gets through.
+            tally.add(attack.run(target, random, 1).await);
+        }
+        println!("{attack:?}: {tally}");
+        assert!(tally.is_complete(), "{attack:?} never reached {:?}: {tally:?}", tally.unreached());
+    }
+    let memory = server.memory();
+    assert!(memory.peak < LIMIT, "{} KiB\n{}", memory.peak, tail(&server.said()));
 }
 
 /// Executes in environments of ever new names, with a workload whose interface is large.
@@ -139,7 +177,8 @@ async fn made_up_environments_leave_nothing_in_memory() {
     let mut random = Random::from_environment();
     Attack::MadeUpEnvironments.run(&target, &mut random, 1).await;
     let before = server.memory().now;
-    Attack::MadeUpEnvironments.run(&target, &mut random, 4).await;
+    let tally = Attack::MadeUpEnvironments.run(&target, &mut random, 4).await;
+    assert!(tally.is_complete(), "{tally:?}");
     let grown = server.memory().now.saturating_sub(before);
     assert!(grown < 32 << 10, "600 made-up environments left {grown} KiB behind");
 }

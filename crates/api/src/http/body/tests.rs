@@ -5,6 +5,7 @@ use actix_web::{
     test::TestRequest,
     web::Bytes,
 };
+use fairway_domain::throttle::ClientAddress;
 use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -300,4 +301,36 @@ fn a_whole_number_is_one_however_it_is_spelled() {
     };
     assert_eq!([count("22"), count("22.0"), count("2.2e1")], [Some(22); 3]);
     assert_eq!([count("22.5"), count("-1.0"), count("1e300"), count("4294967296.0")], [None; 4]);
+}
+
+/// Reads a body of whatever shape, of a route that takes a mebibyte.
+async fn read_any(base: &web::Data<crate::http::HttpBase>, text: &str) -> Result<(Value, usize), ApiError> {
+    let request = TestRequest::post().insert_header((CONTENT_TYPE, "application/json")).app_data(base.clone());
+    let (request, mut payload) = request.set_payload(text.to_owned()).to_http_parts();
+    let value = Body::<Value>::from_request(&request, &mut payload).await?.into_inner();
+    let held = request.extensions().get::<RequestMemory>().unwrap().bytes();
+    Ok((value, held))
+}
+
+/// 64 KiB of small objects become 6 MiB of values: too much for each of many requests that wait for room.
+#[actix_web::test]
+async fn reserves_the_memory_of_values_before_it_parses_them() {
+    tokio::time::pause();
+    let base = web::Data::new(crate::http::trial::base());
+    let mut others = Vec::new();
+    for address in ["192.0.2.1", "192.0.2.2"] {
+        let mut memory = base.memory.request(ClientAddress::of(address.parse().unwrap()));
+        memory.resize(32 << 20).await.unwrap();
+        others.push(memory);
+    }
+    let dense = format!("[{}]", vec!["{\"a\":1}"; 8_000].join(","));
+    // The parser would meet the missing bracket first.
+    let broken = dense.trim_end_matches(']');
+    assert_eq!(read_any(&base, broken).await.unwrap_err().code(), "unavailable");
+    assert_eq!(read_any(&base, &dense).await.unwrap_err().code(), "unavailable");
+    drop(others);
+    assert_eq!(read_any(&base, broken).await.unwrap_err().code(), "malformed_json");
+    // Afterwards, the request holds what its values take, and not the estimate.
+    let (_, measured) = json::read_measured(dense.as_bytes()).unwrap();
+    assert_eq!(read_any(&base, &dense).await.unwrap().1, measured * COPIES);
 }

@@ -1,5 +1,6 @@
 //! Hostile clients: requests as bytes, from any loopback address, read as slowly as they like.
 
+use super::tally::Aim;
 use serde_json::Value;
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -10,15 +11,21 @@ use tokio::{
     net::{TcpSocket, TcpStream},
     time::timeout,
 };
+use uuid::Uuid;
 
 /// How long a client waits for an answer. An attack does not need one.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How much of an answer a client keeps.
-const KEPT: usize = 2_000;
+const KEPT: usize = 4_000;
+/// A status line up to the status.
+const STATUS_LINE: usize = "HTTP/1.1 200".len();
+/// How long a held connection has left to say its status.
+const LAST_WORD: Duration = Duration::from_secs(3);
 
 /// A request as it is sent.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
+    pub(super) aim: Aim,
     method: &'static str,
     path: String,
     headers: String,
@@ -32,8 +39,23 @@ pub(super) struct Received {
     pub(super) beginning: String,
 }
 
+impl Received {
+    /// An answer out of its first bytes; none at all stand for a connection that the server closed.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let beginning = String::from_utf8_lossy(bytes).into_owned();
+        let status = beginning.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
+        Self { status, beginning }
+    }
+
+    /// An identifier in an accepted answer.
+    pub(super) fn id(&self, name: &str) -> Option<Uuid> {
+        let (_, rest) = self.beginning.split_once(&format!("\"{name}\":\""))?;
+        rest.get(..36).and_then(|id| Uuid::parse_str(id).ok())
+    }
+}
+
 pub(super) fn get(path: impl Into<String>) -> Sent {
-    Sent { method: "GET", path: path.into(), headers: String::new(), body: Vec::new() }
+    Sent { aim: Aim::at("request"), method: "GET", path: path.into(), headers: String::new(), body: Vec::new() }
 }
 
 pub(super) fn post(path: impl Into<String>, body: &Value) -> Sent {
@@ -42,7 +64,7 @@ pub(super) fn post(path: impl Into<String>, body: &Value) -> Sent {
 
 pub(super) fn post_bytes(path: impl Into<String>, body: Vec<u8>) -> Sent {
     let headers = "Content-Type: application/json\r\n".to_owned();
-    Sent { method: "POST", path: path.into(), headers, body }
+    Sent { aim: Aim::at("request"), method: "POST", path: path.into(), headers, body }
 }
 
 pub(super) fn patch(path: impl Into<String>, body: &Value) -> Sent {
@@ -55,13 +77,18 @@ impl Sent {
         self
     }
 
+    /// With what it attacks.
+    pub(super) fn aim(self, aim: Aim) -> Self {
+        Self { aim, ..self }
+    }
+
     pub(super) fn actor(self, actor: &str) -> Self {
         self.header("X-Actor-Ref", actor)
     }
 
     /// The head, which says that the whole body comes.
     fn head(&self, host: SocketAddr) -> String {
-        let Self { method, path, headers, body } = self;
+        let Self { aim: _, method, path, headers, body } = self;
         let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
         format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}{length}\r\n")
     }
@@ -80,9 +107,7 @@ pub(super) async fn connect(from: Ipv4Addr, to: SocketAddr, window: Option<u32>)
 /// Sends a request and reads its answer. A status of 0 means that the server closed the connection.
 pub(super) async fn exchange(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> Received {
     let received = timeout(PATIENCE, attempt(from, to, sent)).await.unwrap_or_else(|_| Ok(Vec::new()));
-    let text = String::from_utf8_lossy(&received.unwrap_or_default()).into_owned();
-    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
-    Received { status, beginning: text }
+    Received::of(&received.unwrap_or_default())
 }
 
 async fn attempt(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::Result<Vec<u8>> {
@@ -124,10 +149,56 @@ pub(super) async fn begin(from: Ipv4Addr, to: SocketAddr, bytes: &[u8]) -> std::
     Ok(stream)
 }
 
+/// A connection and the first bytes of its answer; `None` once the server closed it without an answer.
+pub(super) type Held = Option<(TcpStream, Vec<u8>)>;
+
 /// Reads a byte from each connection.
-pub(super) async fn sip(connections: &mut [TcpStream]) {
+pub(super) async fn sip(connections: &mut [Held]) {
+    for held in connections {
+        sip_one(held, Duration::from_millis(1)).await;
+    }
+}
+
+/// Reads on where an answer has begun, up to its status.
+pub(super) async fn finish(connections: &mut [Held]) {
+    let until = tokio::time::Instant::now() + LAST_WORD;
+    for held in connections {
+        while held.as_ref().is_some_and(|(_, bytes)| bytes.len() < STATUS_LINE) {
+            let left = until.saturating_duration_since(tokio::time::Instant::now());
+            if !sip_one(held, left.max(Duration::from_millis(1))).await {
+                break;
+            }
+        }
+        // A refusal is short, and its code tells it from others.
+        if let Some((stream, bytes)) = held
+            && !bytes.is_empty()
+        {
+            let mut rest = vec![0; KEPT];
+            while let Ok(Ok(read)) = timeout(Duration::from_millis(20), stream.read(&mut rest)).await {
+                bytes.extend_from_slice(&rest[..read]);
+                if read == 0 || bytes.len() >= KEPT {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Whether a byte came.
+async fn sip_one(held: &mut Held, patience: Duration) -> bool {
+    let Some((stream, bytes)) = held else { return false };
     let mut byte = [0];
-    for connection in connections {
-        let _ = timeout(Duration::from_millis(1), connection.read(&mut byte)).await;
+    match timeout(patience, stream.read(&mut byte)).await {
+        Ok(Ok(1..)) => {
+            bytes.extend(byte);
+            true
+        }
+        Ok(Ok(0) | Err(_)) => {
+            if bytes.is_empty() {
+                *held = None;
+            }
+            false
+        }
+        Err(_) => false,
     }
 }

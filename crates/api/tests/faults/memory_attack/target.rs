@@ -3,7 +3,7 @@
 use super::client::{Received, Sent, exchange, post};
 use crate::{
     process::Server,
-    remote::{Remote, WORKSPACE, inputs, policy},
+    remote::{Answer, Remote, WORKSPACE, inputs, policy},
 };
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,6 +22,22 @@ steps:
   - id: done
     type: return
     output: '{{trigger.ticket}}'
+";
+
+/// A flow whose model calls tools.
+const AGENT: &str = "\
+name: Answer with tools
+description: Lets a model call tools until it knows.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: work
+steps:
+  - id: work
+    type: agent
+    max_steps: 3
+    inputs: { prompt: 'Answer with the tools.', message: '{{trigger.ticket}}' }
+  - id: done
+    type: return
+    output: '{{steps.work.output}}'
 ";
 
 /// A workload with an active release in `dev`.
@@ -47,8 +63,14 @@ pub(super) struct Target {
     /// Reached by share links.
     pub(super) shared: Workload,
     pub(super) share_token: String,
-    /// Guarded by a schema whose errors explode; `None` where the server refuses such a schema.
-    pub(super) guarded: Option<Workload>,
+    /// Guarded by a schema of thousands of branches that fail.
+    pub(super) guarded: Workload,
+    /// An agent that searches a knowledge base.
+    pub(super) agent: Workload,
+    /// The knowledge base of the agent, which is searched by vectors.
+    pub(super) vectors: Uuid,
+    pub(super) vectors_slug: String,
+    pub(super) flow: Uuid,
     pub(super) prompt: Uuid,
     /// A `model_config`, whose versions may be large.
     pub(super) config: Uuid,
@@ -65,18 +87,18 @@ impl Target {
             });
             remote.make("/v1/role-bindings", &body).await;
         }
-        let echo = active(remote, None).await;
-        let (public, shared) = (active(remote, None).await, active(remote, None).await);
+        let echo = active(remote, ECHO, &[]).await;
+        let (public, shared) = (active(remote, ECHO, &[]).await, active(remote, ECHO, &[]).await);
         expose(remote, &echo, "authenticated").await;
         expose(remote, &public, "public").await;
         expose(remote, &shared, "link_shared").await;
         let links = format!("/v1/workloads/{}/share-links", shared.id);
         let link = remote.make(&links, &json!({ "label": "attackers" })).await;
         let share_token = link.body["token"].as_str().unwrap().to_owned();
-        let guarded = match hostile_guardrail(remote).await {
-            Some(version) => Some(active(remote, Some(version)).await),
-            None => None,
-        };
+        let guardrail = remote.version("guardrail_config", failing_branches()).await;
+        let guarded = active(remote, ECHO, &[("guardrail_config", guardrail)]).await;
+        let (vectors, vectors_slug, version) = knowledge_base(remote, "vector").await;
+        let agent = active_agent(remote, vectors, version).await;
         Self {
             address: server.address(),
             echo,
@@ -84,9 +106,13 @@ impl Target {
             shared,
             share_token,
             guarded,
+            agent,
+            vectors,
+            vectors_slug,
+            flow: new_flow(remote, ECHO).await.id("asset_id"),
             prompt: remote.asset("prompt_template").await,
             config: remote.asset("model_config").await,
-            knowledge_base: knowledge_base(remote).await,
+            knowledge_base: knowledge_base(remote, "lexical").await.0,
         }
     }
 
@@ -124,18 +150,22 @@ async fn expose(remote: &Remote, workload: &Workload, access_mode: &str) {
     assert_eq!(answer.status, 200, "{answer:?}");
 }
 
-/// A workload that returns its ticket, with a guardrail where one is named.
-async fn active(remote: &Remote, guardrail: Option<Uuid>) -> Workload {
-    let (id, slug) = remote.workload().await;
+async fn new_flow(remote: &Remote, yaml: &str) -> Answer {
     let flow = json!({
         "slug": format!("f{}", Uuid::now_v7().simple()), "owner_ref": "team:x", "workspace_id": WORKSPACE,
-        "content_yaml": ECHO,
+        "content_yaml": yaml,
     });
+    remote.make("/v1/flows", &flow).await
+}
+
+/// A workload with a flow, whose release binds these besides.
+async fn active(remote: &Remote, yaml: &str, besides: &[(&str, Uuid)]) -> Workload {
+    let (id, slug) = remote.workload().await;
     let mut bound = vec![
-        ("orchestration_flow", remote.make("/v1/flows", &flow).await.id("asset_version_id")),
+        ("orchestration_flow", new_flow(remote, yaml).await.id("asset_version_id")),
         ("policy_bundle", remote.version("policy_bundle", policy()).await),
     ];
-    bound.extend(guardrail.map(|version| ("guardrail_config", version)));
+    bound.extend(besides);
     let body = json!({ "workload_id": id, "environment": "dev" });
     let release = remote.make("/v1/releases", &body).await.id("release_id");
     let path = |verb: &str| format!("/v1/releases/{release}/{verb}");
@@ -152,28 +182,53 @@ async fn active(remote: &Remote, guardrail: Option<Uuid>) -> Workload {
 }
 
 /// A guardrail whose schema fails in thousands of branches for each item of an array.
-async fn hostile_guardrail(remote: &Remote) -> Option<Uuid> {
-    let branches = vec![json!(false); 9_000];
-    let rail = |stage: &str| {
-        json!({
-            "id": format!("shape-{stage}"), "detector": "json_schema", "stage": stage, "action": "flag",
-            "reason_code": "shape", "schema": { "items": { "allOf": branches } },
-        })
-    };
-    let asset = remote.asset("guardrail_config").await;
-    let body = json!({ "content": { "guardrails": [rail("input")] } });
-    let answer = remote.post(&format!("/v1/assets/{asset}/versions"), &body, None).await.unwrap();
-    assert!(matches!(answer.status, 201 | 400), "{answer:?}");
-    (answer.status == 201).then(|| answer.id("asset_version_id"))
+fn failing_branches() -> Value {
+    let schema = json!({ "properties": { "ticket": { "items": { "anyOf": vec![json!(false); 9_000] } } } });
+    json!({ "guardrails": [{
+        "id": "shape", "detector": "json_schema", "stage": "input", "action": "block", "reason_code": "shape",
+        "schema": schema,
+    }] })
 }
 
-async fn knowledge_base(remote: &Remote) -> Uuid {
-    let asset = remote.asset("knowledge_base").await;
-    let content = json!({ "source_type": "inline", "access_contract": {
-        "contract_id": "attacked", "version": "1", "default_decision": "deny",
-        "allowed_principals": ["user:local", "user:author"], "allowed_workspaces": [WORKSPACE],
-        "allowed_access_modes": ["retrieve"],
-    } });
-    remote.make(&format!("/v1/assets/{asset}/versions"), &json!({ "content": content })).await;
-    asset
+/// An agent that searches this knowledge base, in which there is something to find.
+async fn active_agent(remote: &Remote, knowledge_base: Uuid, version: Uuid) -> Workload {
+    let text = "Everybody has thirty days of leave. ".repeat(500);
+    let documents = json!({ "documents": [{ "document_id": "leave", "text": text }] });
+    let path = format!("/v1/assets/{knowledge_base}/documents?workspace_id={WORKSPACE}");
+    remote.make(&path, &documents).await;
+    let route = json!({
+        "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
+    });
+    let tool = json!({
+        "name": "search", "input_schema": { "type": "object", "required": ["query"] },
+        "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
+    });
+    let models = json!({ "provider_route": route, "supports_tool_use": true });
+    let bound = [
+        ("model_policy", remote.version("model_policy", models).await),
+        ("tool_definition", remote.version("tool_definition", tool).await),
+        ("knowledge_base", version),
+    ];
+    active(remote, AGENT, &bound).await
+}
+
+/// A knowledge base with its slug and its version.
+async fn knowledge_base(remote: &Remote, strategy: &str) -> (Uuid, String, Uuid) {
+    let slug = format!("k{}", Uuid::now_v7().simple());
+    let body = json!({
+        "slug": slug, "asset_kind": "knowledge_base", "owner_ref": "team:x", "workspace_id": WORKSPACE,
+    });
+    let asset = remote.make("/v1/assets", &body).await.id("asset_id");
+    // Many small pieces, so that there are many vectors.
+    let tokens = if strategy == "vector" { 64 } else { 512 };
+    let content = json!({
+        "source_type": "inline", "retrieval": { "strategy": strategy, "top_k": 50, "chunk_size_tokens": tokens },
+        "access_contract": {
+            "contract_id": slug, "version": "1", "default_decision": "deny",
+            "allowed_principals": ["user:local", "user:author"], "allowed_workspaces": [WORKSPACE],
+            "allowed_access_modes": ["retrieve"],
+        },
+    });
+    let made = remote.make(&format!("/v1/assets/{asset}/versions"), &json!({ "content": content })).await;
+    (asset, slug, made.id("asset_version_id"))
 }

@@ -1,0 +1,76 @@
+//! Bodies and heads: more memory than bytes, and bytes without an end.
+
+use super::{
+    super::{
+        Random,
+        client::{Sent, begin, post, post_bytes, withhold},
+        tally::{Aim, Tally},
+        target::Target,
+    },
+    address, hold, send_at_once,
+    writing::{config, large_documents},
+};
+use crate::remote::WORKSPACE;
+use serde_json::json;
+use std::{net::Ipv4Addr, sync::Arc};
+
+/// The body is read, and its members fit no form.
+const DENSE: Aim = Aim::at("dense body").refused_as(422, "validation_error");
+
+/// 64 KiB of small objects, which become about 6 MiB of values.
+pub(super) async fn dense_bodies(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    const CONNECTIONS: usize = 150;
+    let body = format!("{{\"objects\":[{}]}}", vec!["{\"a\":1}"; 8_000].join(","));
+    let sent = post_bytes(target.echo.execute(), body.into_bytes()).aim(DENSE);
+    let many = CONNECTIONS * scale;
+    send_at_once(target, random, vec![sent; many], many).await
+}
+
+/// Bodies that announce one byte more than comes, from an address each.
+async fn withheld(target: &Target, sent: &[(Ipv4Addr, Sent)]) -> Tally {
+    let opened = sent.iter().map(|(from, sent)| withhold(*from, target.address, sent)).collect();
+    let mut tally = Tally::default();
+    for ((_, sent), bytes) in sent.iter().zip(hold(opened).await) {
+        match bytes {
+            // The server waits for the last byte.
+            Some(bytes) if bytes.is_empty() => tally.count_connection(sent.aim.name, true),
+            bytes => tally.count(sent, &super::Received::of(&bytes.unwrap_or_default())),
+        }
+    }
+    tally
+}
+
+pub(super) async fn withheld_bodies(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let held = |name: &'static str| Aim::at(name).refused_as(503, "unavailable");
+    let large = post(format!("/v1/assets/{}/versions", target.config), &config(random));
+    let documents = post_bytes(
+        format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", target.knowledge_base),
+        large_documents(random, 90_000),
+    );
+    let run = post(target.echo.execute(), &json!({ "environment": "dev", "inputs": { "x": "x".repeat(1_000_000) } }));
+    let unauthorized = Aim::at("withheld version without a right").refused_as(403, "forbidden");
+    let bodies = [
+        large.clone().aim(held("withheld version")).actor("user:author"),
+        run.clone().aim(held("withheld run")).actor("user:viewer"),
+        documents.aim(held("withheld documents")).actor("user:author"),
+        large.aim(unauthorized).actor("user:viewer"),
+        run.aim(held("withheld run of nobody")).actor("anonymous"),
+    ];
+    let sent: Vec<_> = (0..60 * scale).map(|at| (address(random), bodies[at % bodies.len()].clone())).collect();
+    withheld(target, &sent).await
+}
+
+pub(super) async fn withheld_heads(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let begun = format!("GET /v1/workloads HTTP/1.1\r\nHost: {}\r\nX-Long: ", target.address);
+    let mut tally = Tally::default();
+    // Less than a connection may hold, and far more: the server stops reading the one and closes others.
+    for (name, bytes) in [("unfinished head", 12_000), ("endless head", 100_000)] {
+        let head = format!("{begun}{}", "x".repeat(bytes));
+        let from: Vec<Ipv4Addr> = (0..100 * scale).map(|_| address(random)).collect();
+        let opened = from.into_iter().map(|from| begin(from, target.address, head.as_bytes())).collect();
+        for bytes in hold(opened).await {
+            tally.count_connection(name, bytes.as_ref().is_some_and(Vec::is_empty));
+        }
+    }
+    tally
+}

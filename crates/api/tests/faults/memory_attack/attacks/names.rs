@@ -1,0 +1,68 @@
+//! Names that nobody made: what a cache or a map could keep for each.
+
+use super::{
+    super::{
+        Random,
+        client::{exchange, get, post},
+        tally::{Aim, Tally},
+        target::Target,
+    },
+    address, name, send_all,
+};
+use futures_util::future::join_all;
+use serde_json::json;
+use std::sync::Arc;
+
+pub(super) async fn share_tokens(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+    let mut sent = Vec::new();
+    for at in 0..150 * scale {
+        let (mut token, mut aim) = (target.share_token.clone(), Aim::at("share link"));
+        if at % 4 > 0 {
+            token.truncate(token.len() - 16);
+            token.push_str(&format!("{:016x}", random.next()));
+            aim = Aim::at("made-up token").refused_as(401, "share_token_invalid");
+        }
+        sent.push(post(format!("{}?token={token}", target.shared.execute()), &body).aim(aim));
+    }
+    send_all(target, random, sent).await
+}
+
+pub(super) async fn client_addresses(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let aim = Aim::at("public run").refused_as(429, "rate_limited");
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+    let run = post(target.public.execute(), &body).actor("anonymous").aim(aim);
+    let mut tally = Tally::default();
+    for _ in 0..10 * scale {
+        let from = address(random);
+        // The rate limit refuses the last of them, and the server remembers that.
+        for received in join_all((0..12).map(|_| exchange(from, target.address, &run))).await {
+            tally.count(&run, &received);
+        }
+    }
+    tally
+}
+
+pub(super) async fn made_up_names(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+    let unknown = |name: &'static str| Aim::at(name).refused_as(404, "not_found");
+    let mut sent = Vec::new();
+    for _ in 0..60 * scale {
+        let (slug, actor) = (name(random), format!("user:{}", name(random)));
+        let tenant = format!("{:08x}-0000-7000-8000-{:012x}", random.next() >> 32, random.next() >> 16);
+        sent.push(get(format!("/v1/workloads/by-slug/{slug}")).actor(&actor).aim(unknown("slug of a stranger")));
+        let run = post(format!("/v1/workloads/by-slug/{slug}/execute"), &body);
+        sent.push(run.actor(&actor).aim(unknown("run of a stranger")));
+        let list = get("/v1/workloads?limit=1").actor(&actor);
+        sent.push(list.header("X-Tenant-Id", &tenant).aim(unknown("list of a made-up tenant")));
+        for environment in [slug.as_str(), "dev"] {
+            let active = format!("/v1/workloads/{}/active-release?environment={environment}", target.echo.id);
+            sent.push(get(active.clone()).actor(&actor).aim(unknown("active release for a stranger")));
+            let aim = unknown("active release for a member");
+            sent.push(get(active).actor("user:viewer").aim(aim));
+        }
+        let listed = get(format!("/v1/workloads/runtime-enabled?q={slug}")).actor(&actor);
+        sent.push(listed.aim(Aim::at("search of a stranger")));
+    }
+    send_all(target, random, sent).await
+}

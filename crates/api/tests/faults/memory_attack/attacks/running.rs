@@ -1,0 +1,116 @@
+//! Runs: what their inputs, schemas, keys, streams, scripts and tools take.
+
+use super::{
+    super::{
+        Random,
+        client::{Sent, ignore, post},
+        tally::{Aim, Tally},
+        target::Target,
+    },
+    address, count_held, hold, large_inputs, name, send_all, send_at_once,
+};
+use crate::remote::WORKSPACE;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A run that the policy let in and that ended well.
+const COMPLETED: &str = "\"status\":\"completed\"";
+
+pub(super) async fn exploding_schema(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let mut sent = Vec::new();
+    let run = |count: usize| {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": vec![1; count] } });
+        post(target.guarded.execute(), &body)
+    };
+    for _ in 0..3 * scale {
+        let checked = Aim::at("schema with many failing branches").refused_as(422, "guardrail_blocked");
+        sent.push(run(1_000).aim(checked));
+        let unchecked = Aim::at("schema beyond the budget of a check").proved_by("\"guardrail_unavailable\"");
+        sent.push(run(3_000 * scale).aim(unchecked));
+    }
+    send_all(target, random, sent).await
+}
+
+pub(super) async fn made_up_environments(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let mut sent = Vec::new();
+    for _ in 0..150 * scale {
+        let body = json!({ "environment": name(random), "inputs": { "ticket": "a refund" } });
+        let aim = Aim::at("run in a made-up environment").refused_as(409, "no_active_release");
+        let run = post(target.echo.execute(), &body).aim(aim);
+        sent.push(if random.below(2) == 0 { run.actor("user:runtime_user") } else { run });
+    }
+    send_all(target, random, sent).await
+}
+
+pub(super) async fn streams(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let run = post(target.echo.execute(), &large_inputs(random, 30_000)).header("Accept", "text/event-stream");
+    let sent: Vec<Sent> = vec![run.aim(Aim::at("unread stream")); 100 * scale];
+    let from: Vec<_> = sent.iter().map(|sent| (address(random), sent)).collect();
+    let opened = from.into_iter().map(|(from, sent)| ignore(from, target.address, sent)).collect();
+    count_held(&sent, hold(opened).await)
+}
+
+pub(super) async fn idempotency_keys(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let mut sent = Vec::new();
+    for _ in 0..80 * scale {
+        let (key, session) = (name(random), name(random));
+        let mut body = large_inputs(random, 32_000);
+        body["session_id"] = json!(session);
+        let run = post(target.echo.execute(), &body).actor("user:runtime_user").header("Idempotency-Key", &key);
+        sent.push(run.aim(Aim::at("run with a key").proved_by(COMPLETED)));
+    }
+    send_all(target, random, sent).await
+}
+
+pub(super) async fn queued_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let path = format!("{}?mode=async", target.echo.execute());
+    let mut sent = Vec::new();
+    for _ in 0..60 * scale {
+        let body = large_inputs(random, 32_000);
+        sent.push(post(path.as_str(), &body).actor("user:operator").aim(Aim::at("queued run")));
+    }
+    send_all(target, random, sent).await
+}
+
+/// Scripts as long as they may be, which allocate, print and return as much as they can.
+pub(super) async fn scripts(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let script = |aim: Aim, language: &str, code: &str| {
+        let long = format!("{code}{}", "\n".repeat(250_000));
+        let body = json!({
+            "workspace_id": WORKSPACE, "workload_slug": target.echo.slug, "environment": "dev", "language": language,
+            "code": long,
+        });
+        post("/v1/runtime/code", &body).aim(aim)
+    };
+    let run = |name: &'static str| Aim::at(name).proved_by(COMPLETED);
+    let failed = |name: &'static str| Aim::at(name).proved_by("\"status\":\"failed\"");
+    let kinds = [
+        script(run("script with a large result"), "javascript", "'x'.repeat(60000)"),
+        script(run("script that prints"), "starlark", "print('x' * 60000)"),
+        script(failed("script that returns too much"), "starlark", "result = 'x' * 1000000"),
+        script(
+            failed("script that allocates"),
+            "javascript",
+            "const all = []; while (true) all.push('x'.repeat(9999))",
+        ),
+    ];
+    let sent: Vec<Sent> = (0..16 * scale).map(|at| kinds[at % kinds.len()].clone()).collect();
+    // More than the sandbox takes at once are refused.
+    send_at_once(target, random, sent, 4).await
+}
+
+/// Agents whose model asks for as many tool calls as one message holds.
+pub(super) async fn agent_steps(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let mut sent = Vec::new();
+    for _ in 0..8 * scale {
+        let arguments = json!({
+            "query": format!("{} {}", "days of leave ".repeat(20), name(random)),
+            "knowledge_base_slug": target.vectors_slug,
+        });
+        let ticket = format!("Call: search {arguments}\n").repeat(8);
+        let body: Value = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
+        // The model answers with what its last tool found.
+        sent.push(post(target.agent.execute(), &body).aim(Aim::at("agent with tools").proved_by("thirty days")));
+    }
+    send_all(target, random, sent).await
+}
