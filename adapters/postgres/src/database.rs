@@ -63,6 +63,14 @@ const INGESTS: Limits = Limits { permits_per_key: 1, ..Limits::of(2) };
 /// as long as the longest one takes.
 const WAIT_FOR_INGEST: Duration = Duration::from_secs(30);
 
+/// Prepared statements that a connection keeps when it returns to its pool. Point reads, commits and lists by month have
+/// about 200 of them in use; each keeps a plan in the database's process.
+const MAX_POINT_STATEMENTS: usize = 384;
+/// The same for connections that prepare a statement for each combination of filters that callers choose.
+const MAX_LIST_STATEMENTS: usize = 64;
+/// The same for connections that take one or two statements.
+const MAX_INGEST_STATEMENTS: usize = 16;
+
 /// Connections for lists, for each connection for the rest: one for four.
 const POINTS_PER_LIST: usize = 4;
 
@@ -128,7 +136,19 @@ impl Database {
     /// When the address cannot be read.
     pub fn new(options: &DatabaseOptions) -> Result<Self, StoreError> {
         let lists = (options.connections / POINTS_PER_LIST).max(1);
-        let points = pool(&options.url, options.connections, (ENTER_POINTS, WAIT_FOR_CONNECTION))?;
+        let points = pool(
+            &options.url,
+            PoolLimits {
+                connections: options.connections,
+                statements: MAX_POINT_STATEMENTS,
+                wait: WAIT_FOR_CONNECTION,
+            },
+            ENTER_POINTS,
+        )?;
+        let for_lists =
+            PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: WAIT_FOR_CONNECTION };
+        let for_ingests =
+            PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST };
         let waiting = Waiting::default();
         Ok(Self {
             access_revisions: Gather::over(Looks(AccessRevisions(points.clone())), &waiting),
@@ -154,8 +174,8 @@ impl Database {
             waiting,
             long_lists: LongLists::default(),
             has_vectors: Arc::default(),
-            lists: pool(&options.url, lists, (ENTER_LISTS, WAIT_FOR_CONNECTION))?,
-            ingests: pool(&options.url, INGESTS.permits, (ENTER_INGESTS, INGEST))?,
+            lists: pool(&options.url, for_lists, ENTER_LISTS)?,
+            ingests: pool(&options.url, for_ingests, ENTER_INGESTS)?,
             ingest_permits: FairSemaphore::new(INGESTS),
         })
     }
@@ -242,7 +262,18 @@ pub(crate) async fn commit_together(
     }
 }
 
-fn pool(url: &str, connections: usize, (enter, wait): (&'static str, Duration)) -> Result<Pool, StoreError> {
+/// What bounds a pool.
+struct PoolLimits {
+    /// Most connections.
+    connections: usize,
+    /// Most prepared statements that a connection keeps between two uses.
+    statements: usize,
+    /// How long a request waits for a connection.
+    wait: Duration,
+}
+
+fn pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool, StoreError> {
+    let PoolLimits { connections, statements, wait } = limits;
     let mut config = Config::from_str(url).map_err(failure::of_store)?;
     config.connect_timeout(CONNECT).application_name("fairway");
     config.keepalives_idle(Duration::from_secs(30));
@@ -250,11 +281,16 @@ fn pool(url: &str, connections: usize, (enter, wait): (&'static str, Duration)) 
     let hook = Hook::async_fn(move |client, _| {
         Box::pin(async move { client.batch_execute(enter).await.map_err(HookError::Backend) })
     });
-    let forget = Hook::async_fn(|client: &mut ClientWrapper, metrics: &Metrics| {
+    let forget = Hook::async_fn(move |client: &mut ClientWrapper, metrics: &Metrics| {
         let outlived = metrics.recycled.is_some_and(|last| {
             let at_last_use = last.saturating_duration_since(metrics.created);
             plans_of(at_last_use) != plans_of(metrics.created.elapsed())
         });
+        // Which statements are rare is not known, so all go; those in use are prepared again. The driver closes a statement
+        // in the database when nothing refers to it any more.
+        if client.statement_cache.size() > statements {
+            client.statement_cache.clear();
+        }
         Box::pin(async move {
             if outlived {
                 client.batch_execute("DISCARD PLANS").await.map_err(HookError::Backend)?;
@@ -343,3 +379,6 @@ pub(crate) fn tls() -> MakeRustlsConnect {
     let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     MakeRustlsConnect::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
 }
+
+#[cfg(test)]
+mod tests;

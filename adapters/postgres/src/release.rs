@@ -16,14 +16,14 @@ use deadpool_postgres::Pool;
 pub(crate) use deployment::Deployments;
 use deployment::MovingLanes;
 use fairway_domain::{
-    id::{ArtifactId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
+    id::{ApprovalId, ArtifactId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     release::{
         Release,
         lane::{Deployment, DeploymentChange, Lane, LaneMoved, MoveReason},
         ports::{DeploymentPulse, PlacedRelease, ReleaseFilter, ReleaseOfTenant, ReleaseStore},
         recommendation::EndedRuns,
-        review::Reviewed,
+        review::{Approval, Reviewed},
         rollback::ReleaseArtifact,
     },
     slug::Slug,
@@ -133,6 +133,40 @@ impl ReleaseStore for Database {
             only_grows: false,
         };
         self.listed(listing, page, release).await
+    }
+
+    async fn approvals(
+        &self,
+        scope: TenantScope,
+        release: ReleaseId,
+        page: Paging,
+    ) -> Result<Listed<Approval>, StoreError> {
+        let mut values = Values::default();
+        let conditions = vec![
+            format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
+            format!("release_id = {}", values.bind(release.uuid())),
+        ];
+        let key = Key::Id("approval_id", "approval_id");
+        let row_bytes = RowBytes::Weighed("octet_length(body)");
+        let plain = Listing::plain(rows::APPROVAL_COLUMNS, key, ("FROM approval", row_bytes), conditions, values);
+        let listing = Listing { beside: Some(rows::APPROVAL_NOTE.to_owned()), ..plain };
+        self.listed(listing, page, rows::approval_with_note).await
+    }
+
+    async fn approval(
+        &self,
+        scope: TenantScope,
+        release: ReleaseId,
+        approval: ApprovalId,
+    ) -> Result<Option<Approval>, StoreError> {
+        let sql = format!(
+            "SELECT {}, body FROM approval {}
+             WHERE tenant_id = $1 AND approval_id = $2 AND release_id IS NOT DISTINCT FROM $3",
+            rows::APPROVAL_COLUMNS,
+            rows::APPROVAL_NOTE
+        );
+        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &approval.uuid(), &release.uuid()]).await?;
+        row.as_ref().map(rows::approval_with_note).transpose()
     }
 
     async fn deployment(

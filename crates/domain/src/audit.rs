@@ -123,6 +123,8 @@ fact_kinds! {
     ReleaseTransitioned = "release.transitioned",
     /// A release was taken back from lanes, which those before it hold again.
     ReleaseRolledBack = "release.rolled_back",
+    /// A stored document of a release is not what its checksum names.
+    ReleaseIntegrityMismatch = "release.integrity_mismatch",
     /// The runs of a release began to speak for taking it back, or no longer do.
     RollbackAdvised = "release.rollback_advised",
     /// A rollout went on to its next lane, or was completed.

@@ -132,20 +132,6 @@ pub struct Listed<T> {
 }
 
 impl<T> Listed<T> {
-    /// The page of a list that is there in full, newest first.
-    pub fn of_all(all: Vec<T>, page: Paging, mark: impl Fn(&T) -> Mark) -> Self {
-        let total = u64::try_from(all.len()).unwrap_or(u64::MAX);
-        let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
-        let mut rest: Vec<T> = match page.start {
-            Start::Skip(rows) => all.into_iter().skip(usize::try_from(rows).unwrap_or(usize::MAX)).collect(),
-            Start::Behind(seen) => all.into_iter().skip_while(|row| mark(row).0 >= seen.0).collect(),
-        };
-        let goes_on = rest.len() > limit;
-        rest.truncate(limit);
-        let next = rest.last().filter(|_| goes_on).map(mark);
-        Self { rows: rest, total, next }
-    }
-
     /// The same page with its rows turned into something else.
     pub fn map<U>(self, turn: impl FnMut(T) -> U) -> Listed<U> {
         Listed { rows: self.rows.into_iter().map(turn).collect(), total: self.total, next: self.next }
@@ -242,26 +228,5 @@ impl Conflict {
             Self::ContractRevoked => "contract_revoked",
             Self::ShareLinkClosed => "share_link_closed",
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn numbers(page: Paging) -> Listed<u128> {
-        Listed::of_all(vec![9, 7, 5, 3, 1], page, |number| Mark::new(*number))
-    }
-
-    #[test]
-    fn a_page_of_a_whole_list_says_whether_more_lies_behind() {
-        let first = numbers(Paging { limit: 2, start: Start::Skip(1) });
-        assert_eq!((first.rows, first.total, first.next), (vec![7, 5], 5, Some(Mark::new(5))));
-        let last = numbers(Paging { limit: 2, start: Start::Behind(Mark::new(5)) });
-        assert_eq!((last.rows, last.total, last.next), (vec![3, 1], 5, None));
-        // The row of the mark may have gone meanwhile.
-        let gone = numbers(Paging { limit: 1, start: Start::Behind(Mark::new(6)) });
-        assert_eq!(gone.rows, [5]);
-        assert_eq!(numbers(Paging { limit: 9, start: Start::Skip(5) }).rows, [0; 0]);
     }
 }

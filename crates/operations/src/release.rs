@@ -309,14 +309,14 @@ impl Services {
             },
             async |approval_id| {
                 let release = self.read_release(caller, id).await?.release;
-                let kept = release.approvals.iter().find(|said| said.approval_id.uuid() == approval_id).cloned();
-                kept.map(|approval| (release, approval)).ok_or(Failure::NotFound)
+                let approval = self.stores.releases.approval(scope, id, approval_id.into()).await?;
+                approval.map(|approval| (release, approval)).ok_or(Failure::NotFound)
             },
         )
         .await
     }
 
-    /// Verdicts on a release, newest first.
+    /// Verdicts on a release with their notes, newest first.
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
@@ -326,11 +326,8 @@ impl Services {
         id: ReleaseId,
         page: Paging,
     ) -> Result<Listed<Approval>, Failure> {
-        let (_, _, placed) = self.enter_release(caller, Operation::ListApprovals, id).await?;
-        let mut approvals = placed.release.approvals;
-        // Identifiers, unlike the order of verdicts, may come from several machines; a page is cut by them all the same.
-        approvals.sort_by_key(|approval| std::cmp::Reverse(approval.approval_id));
-        Ok(Listed::of_all(approvals, page, |approval| approval.approval_id.uuid().into()))
+        let (scope, _, _) = self.enter_release(caller, Operation::ListApprovals, id).await?;
+        Ok(self.stores.releases.approvals(scope, id, page).await?)
     }
 
     /// The release, with the place of its workload.

@@ -46,10 +46,9 @@ pub(super) const BINDINGS: &str = "(
 pub(super) const APPROVALS: &str = "(
     SELECT coalesce(json_agg(json_build_object(
         'approval_id', approval_id, 'outcome', outcome, 'subject_digest', subject_digest,
-        'approved_by', approved_by, 'approved_at', approved_at, 'note', body,
+        'approved_by', approved_by, 'approved_at', approved_at,
         'age', floor(greatest(extract(epoch FROM fairway_now() - coalesce(recorded_at, approved_at)), 0))) ORDER BY release_revision), '[]')::text
-    FROM approval LEFT JOIN approval_note USING (tenant_id, approval_id)
-    WHERE approval.tenant_id = release.tenant_id AND approval.release_id = release.release_id) AS approvals";
+    FROM approval WHERE approval.tenant_id = release.tenant_id AND approval.release_id = release.release_id) AS approvals";
 
 /// Those of the present digest: a draft has none.
 pub(super) const REFERENCES: &str = "(
@@ -122,7 +121,6 @@ struct ApprovalRow {
     subject_digest: String,
     approved_by: String,
     approved_at: Timestamp,
-    note: Option<String>,
     age: u64,
 }
 
@@ -132,9 +130,27 @@ fn approval(row: ApprovalRow) -> Result<Approval, StoreError> {
         verdict: known("outcome", Verdict::parse(&row.outcome))?,
         by: known("approved_by", ActorRef::parse(&row.approved_by).ok())?,
         at: row.approved_at,
-        note: row.note,
+        note: None,
         subject_digest: BindingsDigest::stored(row.subject_digest),
         age: row.age,
+    })
+}
+
+/// A verdict without its note, which [`APPROVAL_NOTE`] joins.
+pub(super) const APPROVAL_COLUMNS: &str = "tenant_id, approval_id, outcome, subject_digest, approved_by, approved_at, \
+    floor(greatest(extract(epoch FROM fairway_now() - coalesce(recorded_at, approved_at)), 0))::bigint AS age";
+
+pub(super) const APPROVAL_NOTE: &str = "LEFT JOIN approval_note USING (tenant_id, approval_id)";
+
+pub(super) fn approval_with_note(row: &Row) -> Result<Approval, StoreError> {
+    Ok(Approval {
+        approval_id: row.id("approval_id")?,
+        verdict: row.spelled("outcome", Verdict::parse)?,
+        by: row.actor("approved_by")?,
+        at: row.moment("approved_at")?,
+        note: row.column("body")?,
+        subject_digest: BindingsDigest::stored(row.column("subject_digest")?),
+        age: known("age", u64::try_from(row.column::<i64>("age")?).ok())?,
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::stage::{Stage, activation, scope, stamp};
 use fairway_domain::{
     release::{Release, State, lane::Lane, ports::ReleaseStore},
-    store::CommitError,
+    store::{CommitError, Paging},
     workload::Workload,
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -47,6 +47,23 @@ async fn is_sound(stage: &Stage, workload: &Workload) {
     let sql = "SELECT release_id FROM release WHERE workload_id = $1 AND state = 'active'";
     let active = stage.owner.query(sql, &[&workload.workload_id.uuid()]).await.unwrap();
     assert_eq!(active.iter().map(|row| row.get(0)).collect::<BTreeSet<Uuid>>(), holders);
+}
+
+#[tokio::test]
+async fn notes_of_verdicts_are_read_where_they_are_shown_alone() {
+    let stage = Stage::new().await;
+    let version = stage.bindable().await;
+    let placed = stage.approved(&stage.workload().await, &version).await;
+    let read = stage.store.find(scope(), placed.release.release_id).await.unwrap().unwrap().release;
+    let [verdict] = &*read.approvals else { panic!("one verdict") };
+    assert_eq!(verdict.note, None, "decisions do not depend on notes");
+    let noted = stage.store.approval(scope(), read.release_id, verdict.approval_id).await.unwrap().unwrap();
+    assert_eq!(noted.note.as_deref(), Some("read it"));
+    assert_eq!((noted.by, noted.at, noted.verdict), (verdict.by.clone(), verdict.at, verdict.verdict));
+    let elsewhere = stage.store.approval(scope(), Uuid::nil().into(), verdict.approval_id).await.unwrap();
+    assert_eq!(elsewhere, None);
+    let page = stage.store.approvals(scope(), read.release_id, Paging::first(5)).await.unwrap();
+    assert_eq!((page.rows.len(), page.total, page.rows[0].note.as_deref()), (1, 1, Some("read it")));
 }
 
 #[tokio::test]

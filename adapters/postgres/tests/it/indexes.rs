@@ -193,6 +193,8 @@ async fn touch_every_point(stage: &Stage, store: &Database) {
     WorkloadStore::find(store, scope(), workload.workload_id).await.unwrap().unwrap();
     WorkloadStore::find_by_slug(store, scope(), &workload.slug).await.unwrap().unwrap();
     ReleaseStore::find(store, scope(), release.release_id).await.unwrap().unwrap();
+    let approval = release.approvals[0].approval_id;
+    ReleaseStore::approval(store, scope(), release.release_id, approval).await.unwrap().unwrap();
     ReleaseStore::deployment(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
     ReleaseStore::pulse(store, scope(), workload.workload_id, &environment()).await.unwrap().unwrap();
     ReleaseStore::lane_history(store, scope(), workload.workload_id, &environment(), 100).await.unwrap();
@@ -325,6 +327,7 @@ async fn list_everything(stage: &Stage, store: &Database) {
     ReleaseStore::list(store, scope(), &ReleaseFilter::default(), page).await.unwrap();
     let of_one = ReleaseFilter { workload: Some(workload.workload_id), ..ReleaseFilter::default() };
     ReleaseStore::list(store, scope(), &of_one, page).await.unwrap();
+    assert_eq!(ReleaseStore::approvals(store, scope(), placed.release.release_id, page).await.unwrap().rows.len(), 1);
     let reach = Reach { workspaces: vec![DEFAULT_WORKSPACE.into()], ..Reach::default() };
     let within = ReleaseFilter { reach: Some(reach.clone()), ..ReleaseFilter::default() };
     ReleaseStore::list(store, scope(), &within, page).await.unwrap();

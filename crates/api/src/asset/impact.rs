@@ -19,11 +19,12 @@ use uuid::Uuid;
 #[derive(Serialize, ToSchema)]
 #[schema(as = BlastRadius)]
 pub(crate) struct BlastRadiusView {
-    /// Releases that bind a version of the asset, or of one that refers to it, directly or through others.
+    /// Releases that bind a version of the asset, or of one that refers to it, directly or through others. A release is left
+    /// out where the paths have 2,000 hops together without its own.
     releases: Vec<ImpactedReleaseView>,
     /// Their workloads.
     workloads: Vec<ImpactedWorkloadView>,
-    /// Versions that refer to the asset, directly or through others, nearest first.
+    /// Versions that refer to the asset, directly or through others, nearest first, at most 2,000.
     via: Vec<HopView>,
     /// Whether there is more than is listed.
     truncated: bool,
@@ -114,7 +115,7 @@ impl ImpactedReleaseView {
             workload_id: release.workload_id.uuid(),
             asset_version_id: release.asset_version_id.uuid(),
             version_label: release.version_label.to_string(),
-            path: impacted.path.iter().map(|hop| hop.as_ref().map(HopView::of)).collect(),
+            path: impacted.path.iter().map(|hop| hop.as_deref().map(HopView::of)).collect(),
         }
     }
 }
@@ -135,7 +136,7 @@ impl BlastRadiusView {
         Self {
             releases: radius.releases.iter().map(ImpactedReleaseView::of).collect(),
             workloads: radius.workloads.iter().map(ImpactedWorkloadView::of).collect(),
-            via: radius.via.iter().map(HopView::of).collect(),
+            via: radius.via.iter().map(|hop| HopView::of(hop)).collect(),
             truncated: radius.truncated,
         }
     }

@@ -105,7 +105,7 @@ impl From<Failure> for ApiError {
             Failure::Integrity(_) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "integrity_mismatch",
-                "the stored artifact is not what its version names; an incident was recorded",
+                "the stored artifact is not what its checksum names; an incident was recorded",
             ),
             Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().caused_by(&error),
             // The caller of `once` never lets these two out; if it does, that is a fault of ours.
@@ -321,7 +321,7 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
             ApiError::new(StatusCode::FORBIDDEN, code, "who made a release may not approve it here")
         }
         ReleaseRefusal::TooManyVerdicts => {
-            ApiError::new(StatusCode::CONFLICT, code, "a release takes 50 verdicts of one person")
+            ApiError::new(StatusCode::CONFLICT, code, "a release takes 50 verdicts of one person and 500 of all")
         }
         ReleaseRefusal::RoleDoesNotApprove { needed } => {
             let roles: Vec<&str> = needed.iter().map(Role::as_str).collect();

@@ -162,3 +162,60 @@ async fn cuts_a_client_that_reads_below_the_least_throughput() {
     // A client that reads as it can gets all of it.
     assert!(app.get(path).await.expect(200).to_string().len() > 3_000_000);
 }
+
+/// A draft with `count` verdicts of as many people, each with the longest note.
+async fn reviewed_draft(app: &TestApp, count: i32) -> String {
+    let (workload, policy) = (app.given().workload("main").await, app.given().policy("policy").await);
+    let release = app.given().draft(&workload, &[policy]).await;
+    let owner = app.database().owner().await.unwrap();
+    let insert = "WITH said AS (
+            INSERT INTO approval (tenant_id, approval_id, release_id, outcome, subject_digest, approved_by, approved_at,
+                release_revision)
+            SELECT tenant_id, fairway_uuid_floor(now() + number * interval '1 ms'), release_id, 'rejected', 'x',
+                'user:reviewer-' || number, now(), 1000 + number
+            FROM release, generate_series(1, $2::integer) AS number WHERE release_id::text = $1
+            RETURNING tenant_id, approval_id
+        )
+        INSERT INTO approval_note (tenant_id, approval_id, body)
+        SELECT tenant_id, approval_id, repeat('\u{1F600}', 2000) FROM said";
+    owner.execute(insert, &[&release, &count]).await.unwrap();
+    release
+}
+
+#[tokio::test]
+async fn pages_of_verdicts_end_at_one_mebibyte() {
+    let app = TestApp::start().await;
+    let release = reviewed_draft(&app, 300).await;
+    let (mut reviewers, mut pages) = (Vec::new(), 0);
+    let mut path = Some(format!("/v1/releases/{release}/approvals?limit=200"));
+    while let Some(page) = path {
+        let answer = app.get(page).await;
+        assert!(answer.body.len() <= 1_200_000, "{} bytes on a page", answer.body.len());
+        assert_eq!(answer.header("x-total-count"), Some("300"));
+        for verdict in answer.expect(200).as_array().unwrap() {
+            assert_eq!(verdict["note"].as_str().unwrap().chars().count(), 2_000);
+            reviewers.push(verdict["approved_by"].as_str().unwrap().to_owned());
+        }
+        path = next_page(&answer);
+        pages += 1;
+    }
+    let newest_first: Vec<String> = (1..=300).rev().map(|number| format!("user:reviewer-{number}")).collect();
+    assert_eq!(reviewers, newest_first);
+    assert!(pages > 2, "{pages} pages");
+}
+
+#[tokio::test]
+async fn a_release_takes_500_verdicts_and_a_replay_shows_the_note() {
+    let app = TestApp::start().await;
+    let release = reviewed_draft(&app, 499).await;
+    let path = format!("/v1/releases/{release}/approvals");
+    let verdict =
+        json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release, "note": "not like this" });
+    let last = app.post(&path, verdict.clone()).key("last").await.expect(201);
+    app.post(&path, verdict.clone()).await.refused(409, "too_many_verdicts");
+    app.post(&path, verdict.clone()).as_actor("user:eve").await.refused(409, "too_many_verdicts");
+    let replayed = app.post(&path, verdict).key("last").await;
+    assert_eq!(replayed.header("idempotency-replayed"), Some("true"));
+    assert_eq!(replayed.expect(201), last);
+    assert_eq!(last["note"], "not like this");
+}

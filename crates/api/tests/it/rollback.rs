@@ -1,6 +1,6 @@
 //! Going back: whom a lane returns to, what tells it, and what advises it.
 
-use crate::pages::walked;
+use crate::{pages::walked, stage::WORKSPACE};
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
     app::{Answer, Version},
@@ -247,4 +247,38 @@ async fn enough_failures_advise_a_rollback() {
     assert_eq!((&told[0]["categories"], &told[0]["detail"]["error_rate"]), (&json!(["incidents"]), &json!(0.75)));
     assert_eq!((told[1].get("categories"), &told[1]["detail"]["recommended"]), (None, &json!(false)));
     assert_eq!(told[0]["actor"], "system:adviser");
+}
+
+#[tokio::test]
+async fn withholds_a_rollback_record_that_fails_its_checksum_and_records_an_incident() {
+    let app = TestApp::start().await;
+    let (_, releases, _) = approved(&app, 2).await;
+    let [one, two] = releases.as_slice() else { panic!() };
+    for release in [one, two] {
+        activate(&app, release, None).await.expect(200);
+    }
+    let roll_back = || app.post(format!("/v1/releases/{two}/rollback"), because()).key("back");
+    let artifact = roll_back().await.expect(200)["artifact_id"].clone();
+    let path = format!("/v1/releases/{two}/evidence-artifacts/{}", artifact.as_str().unwrap());
+    app.get(path.clone()).await.expect(200);
+
+    let owner = app.database().owner().await.unwrap();
+    let damage = "ALTER TABLE release_artifact DISABLE TRIGGER ALL;
+        UPDATE release_artifact SET content = replace(content, '\"reason\"', '\"canary\"');
+        ALTER TABLE release_artifact ENABLE TRIGGER ALL";
+    owner.batch_execute(damage).await.unwrap();
+    for request in [app.get(path), roll_back()] {
+        let refused = request.await;
+        refused.refused(503, "integrity_mismatch");
+        assert!(refused.header("retry-after").is_some() && !refused.text().contains("canary"), "{refused}");
+    }
+    let facts = "SELECT body FROM fact WHERE kind = 'release.integrity_mismatch' ORDER BY fact_id";
+    let facts = owner.query(facts, &[]).await.unwrap();
+    assert_eq!(facts.len(), 2);
+    for row in facts {
+        let fact: Value = serde_json::from_slice(row.get(0)).unwrap();
+        assert_eq!((&fact["subject"]["id"], &fact["detail"]["artifact_id"]), (&json!(two), &artifact));
+        assert_eq!(fact["categories"], json!(["incidents", "compliance_findings"]));
+        assert_eq!((&fact["detail"]["defect"], &fact["workspace_id"]), (&json!("different"), &json!(WORKSPACE)));
+    }
 }

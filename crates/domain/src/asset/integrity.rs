@@ -4,7 +4,7 @@
 use super::{AssetVersion, NewVersion, canonical::Checksum};
 use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
-    id::{AssetId, AssetVersionId, WorkspaceId},
+    id::{ArtifactId, AssetId, AssetVersionId, ReleaseId, WorkspaceId},
     notification::Category,
 };
 use serde_json::json;
@@ -63,14 +63,31 @@ impl IntegrityDefect {
     }
 }
 
-/// The artifact of a version is not what the version's checksum names.
+/// Whose bytes fail their comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ArtifactOwner {
+    /// The artifact of a version.
+    Version {
+        /// The asset.
+        asset_id: AssetId,
+        /// The version.
+        asset_version_id: AssetVersionId,
+    },
+    /// A document of a release.
+    Release {
+        /// The release.
+        release_id: ReleaseId,
+        /// The document.
+        artifact_id: ArtifactId,
+    },
+}
+
+/// A stored artifact is not what its checksum names.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the stored artifact of a version is not what its checksum names")]
+#[error("a stored artifact is not what its checksum names")]
 pub struct IntegrityMismatch {
-    /// The asset.
-    pub asset_id: AssetId,
-    /// The version.
-    pub asset_version_id: AssetVersionId,
+    /// Whose artifact it is.
+    pub owner: ArtifactOwner,
     /// What the bytes should be.
     pub expected: Checksum,
     /// What is wrong with them.
@@ -82,13 +99,20 @@ impl IntegrityMismatch {
     /// checksum of the wrong bytes stays out, because they may be those of another tenant's object.
     #[must_use]
     pub fn fact(&self, workspace: WorkspaceId, stamp: &Stamp) -> Fact {
-        let subject = Subject { kind: "asset_version", id: self.asset_version_id.uuid() };
-        let detail = json!({
-            "asset_id": self.asset_id,
-            "checksum": self.expected.as_str(),
-            "defect": self.defect.as_str(),
-        });
-        let fact = Fact::new(FactKind::IntegrityMismatch, subject, Some(workspace), stamp, detail);
+        let (checksum, defect) = (self.expected.as_str(), self.defect.as_str());
+        let (kind, subject, detail) = match self.owner {
+            ArtifactOwner::Version { asset_id, asset_version_id } => (
+                FactKind::IntegrityMismatch,
+                Subject { kind: "asset_version", id: asset_version_id.uuid() },
+                json!({ "asset_id": asset_id, "checksum": checksum, "defect": defect }),
+            ),
+            ArtifactOwner::Release { release_id, artifact_id } => (
+                FactKind::ReleaseIntegrityMismatch,
+                Subject { kind: "release", id: release_id.uuid() },
+                json!({ "artifact_id": artifact_id, "checksum": checksum, "defect": defect }),
+            ),
+        };
+        let fact = Fact::new(kind, subject, Some(workspace), stamp, detail);
         fact.concerning([Category::Incidents, Category::ComplianceFindings])
     }
 }
@@ -102,8 +126,7 @@ impl AssetVersion {
     pub fn verify_artifact(&self, stored: Option<UnverifiedBytes>) -> Result<Vec<u8>, IntegrityMismatch> {
         let verified = stored.ok_or(IntegrityDefect::Missing).and_then(|stored| stored.verify(&self.checksum));
         verified.map_err(|defect| IntegrityMismatch {
-            asset_id: self.asset_id,
-            asset_version_id: self.asset_version_id,
+            owner: ArtifactOwner::Version { asset_id: self.asset_id, asset_version_id: self.asset_version_id },
             expected: self.checksum.clone(),
             defect,
         })
@@ -115,8 +138,7 @@ impl NewVersion {
     #[must_use]
     pub fn occupied(&self) -> IntegrityMismatch {
         IntegrityMismatch {
-            asset_id: self.asset_id,
-            asset_version_id: self.asset_version_id,
+            owner: ArtifactOwner::Version { asset_id: self.asset_id, asset_version_id: self.asset_version_id },
             expected: self.canonical.checksum().clone(),
             defect: IntegrityDefect::Different,
         }

@@ -4,12 +4,12 @@ use super::{
     Release, StateName,
     lane::{Deployment, DeploymentChange, LaneMoved},
     recommendation::EndedRuns,
-    review::Reviewed,
+    review::{Approval, Reviewed},
     rollback::ReleaseArtifact,
 };
 use crate::{
     access::rights::Reach,
-    id::{ArtifactId, BindingId, ReleaseId, TenantId, WorkloadId, WorkspaceId},
+    id::{ApprovalId, ArtifactId, BindingId, ReleaseId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     slug::Slug,
     store::{Change, CommitError, Listed, Paging, Revision, StoreError},
@@ -72,7 +72,7 @@ pub struct DeploymentPulse {
 /// Keeps releases and deployments.
 #[async_trait]
 pub trait ReleaseStore: Send + Sync {
-    /// One release with its bindings, verdicts and deployment.
+    /// One release with its bindings, verdicts (without notes) and deployment.
     async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<PlacedRelease>, StoreError>;
     /// Where a release belongs: its workload, and that one's workspace.
     async fn home(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError>;
@@ -83,6 +83,20 @@ pub trait ReleaseStore: Send + Sync {
         filter: &ReleaseFilter,
         page: Paging,
     ) -> Result<Listed<Release>, StoreError>;
+    /// A page of the verdicts on a release with their notes, newest first.
+    async fn approvals(
+        &self,
+        scope: TenantScope,
+        release: ReleaseId,
+        page: Paging,
+    ) -> Result<Listed<Approval>, StoreError>;
+    /// One verdict on a release with its note.
+    async fn approval(
+        &self,
+        scope: TenantScope,
+        release: ReleaseId,
+        approval: ApprovalId,
+    ) -> Result<Option<Approval>, StoreError>;
     /// Who holds the lanes; `None` before the first release there.
     async fn deployment(
         &self,

@@ -15,8 +15,11 @@ use serde_json::{Value, json};
 /// Longest note to a verdict, in characters.
 pub const MAX_NOTE: usize = 2_000;
 
-/// Most verdicts of one person on a release: each read of it carries them all, and nobody takes another's place.
+/// Most verdicts of one person on a release.
 pub const MAX_VERDICTS: usize = 50;
+
+/// Most verdicts on a release: each read of it carries them all, without their notes.
+pub const MAX_RELEASE_VERDICTS: usize = 500;
 
 /// What a person says of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +64,9 @@ pub struct Approval {
     pub by: ActorRef,
     /// When.
     pub at: Timestamp,
-    /// In more words. Kept apart from the record, because it can be erased.
+    /// In more words. Kept apart from the record, because it can be erased, and absent where a release was read: only
+    /// [`ReleaseStore::approvals`](super::ports::ReleaseStore::approvals) and
+    /// [`ReleaseStore::approval`](super::ports::ReleaseStore::approval) read it.
     pub note: Option<String>,
     /// What it was said of.
     pub subject_digest: BindingsDigest,
@@ -175,7 +180,8 @@ impl Release {
         {
             return Err(ReleaseRefusal::SelfApproval);
         }
-        if self.approvals.iter().filter(|said| said.by == stamp.actor).count() >= MAX_VERDICTS {
+        let own = self.approvals.iter().filter(|approval| approval.by == stamp.actor).count();
+        if own >= MAX_VERDICTS || self.approvals.len() >= MAX_RELEASE_VERDICTS {
             return Err(ReleaseRefusal::TooManyVerdicts);
         }
         let subject_digest = self.bindings_digest();

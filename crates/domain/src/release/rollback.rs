@@ -6,7 +6,10 @@ use super::{
 };
 use crate::{
     access::ActorRef,
-    asset::canonical::{Canonical, CanonicalRefusal, Checksum},
+    asset::{
+        canonical::{Canonical, CanonicalRefusal, Checksum},
+        integrity::{ArtifactOwner, IntegrityDefect, IntegrityMismatch},
+    },
     audit::{Fact, FactKind, Stamp},
     id::{ArtifactId, ReleaseId},
     notification::Category,
@@ -41,6 +44,21 @@ pub struct ReleaseArtifact {
 }
 
 impl ReleaseArtifact {
+    /// The document, if its bytes have the checksum that was stored with them.
+    ///
+    /// # Errors
+    /// The mismatch otherwise; the bytes are then not to be shown.
+    pub fn verify(self) -> Result<Self, IntegrityMismatch> {
+        if Checksum::of(self.content.as_bytes()) == self.checksum {
+            return Ok(self);
+        }
+        Err(IntegrityMismatch {
+            owner: ArtifactOwner::Release { release_id: self.release_id, artifact_id: self.artifact_id },
+            expected: self.checksum,
+            defect: IntegrityDefect::Different,
+        })
+    }
+
     /// The name that it is kept under.
     #[must_use]
     pub fn storage_ref(&self) -> String {

@@ -104,7 +104,7 @@ impl Services {
     }
 
     /// Records a mismatch; answers with the failure to return. The bytes are withheld even if the fact cannot be stored.
-    async fn record_mismatch(
+    pub(crate) async fn record_mismatch(
         &self,
         caller: &Caller,
         (scope, workspace): (TenantScope, WorkspaceId),
@@ -112,8 +112,7 @@ impl Services {
     ) -> Failure {
         tracing::error!(
             tenant_id = %scope.tenant(),
-            asset_id = %mismatch.asset_id,
-            asset_version_id = %mismatch.asset_version_id,
+            owner = ?mismatch.owner,
             defect = mismatch.defect.as_str(),
             "artifact integrity mismatch; withholding the bytes and recording an incident",
         );

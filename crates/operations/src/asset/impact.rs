@@ -15,10 +15,20 @@ use fairway_domain::{
     slug::Slug,
     tenant::TenantScope,
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 /// Bindings that are read.
 const MOST_BINDINGS: u32 = 2_000;
+
+/// Versions that an answer lists, nearest first.
+const MAX_LISTED_VERSIONS: usize = 2_000;
+
+/// Hops that the paths of all listed releases have together. Each path may have as many hops as a release freezes references,
+/// so that the paths of some thousand releases would otherwise have a million.
+const MAX_PATH_HOPS: usize = 2_000;
 
 /// How far references are followed.
 #[derive(Clone, Copy)]
@@ -42,7 +52,7 @@ pub struct BlastRadius {
     /// Their workloads.
     pub workloads: Vec<ImpactedWorkload>,
     /// Versions that refer to it, directly or through others, nearest first.
-    pub via: Vec<Hop>,
+    pub via: Vec<Arc<Hop>>,
     /// Whether there is more than is listed.
     pub truncated: bool,
 }
@@ -54,7 +64,7 @@ pub struct ImpactedRelease {
     pub release: BoundRelease,
     /// The way from the asset to that version: each refers to the one before, the first to the asset. Empty where the
     /// release binds the asset itself; `None` stands for a version that the caller may not see.
-    pub path: Vec<Option<Hop>>,
+    pub path: Vec<Option<Arc<Hop>>>,
 }
 
 /// A workload with releases that stand on an asset.
@@ -103,8 +113,11 @@ impl Services {
         bound.extend(further);
         let seen = self.seen_among(caller, hops.iter().map(|hop| &hop.referrer.asset)).await?;
         let visible = |hop: &Hop| seen.contains(&hop.referrer.asset.asset_id);
-        let (releases, workloads) = impacted(caller, bound, &hops, visible);
-        let via = hops.into_iter().filter(visible).collect();
+        let hops: Vec<Arc<Hop>> = hops.into_iter().map(Arc::new).collect();
+        let (releases, workloads, left_out) = impacted(caller, bound, &hops, visible);
+        let mut via: Vec<Arc<Hop>> = hops.into_iter().filter(|hop| visible(hop)).collect();
+        truncated |= left_out || via.len() > MAX_LISTED_VERSIONS;
+        via.truncate(MAX_LISTED_VERSIONS);
         Ok(BlastRadius { releases, workloads, via, truncated })
     }
 }
@@ -156,54 +169,74 @@ fn is_full<T>(rows: &[T], most: u32) -> bool {
     u32::try_from(rows.len()).is_ok_and(|rows| rows >= most)
 }
 
-/// The releases and workloads that the caller may see, each release once, by its shortest way.
+/// The releases and workloads that the caller may see, each release once, by its shortest path; and whether releases are
+/// left out because the paths have [`MAX_PATH_HOPS`] hops without theirs.
 fn impacted(
     caller: &Caller,
     bound: Vec<BoundRelease>,
-    hops: &[Hop],
+    hops: &[Arc<Hop>],
     visible: impl Fn(&Hop) -> bool,
-) -> (Vec<ImpactedRelease>, Vec<ImpactedWorkload>) {
-    let by_version: HashMap<AssetVersionId, &Hop> =
+) -> (Vec<ImpactedRelease>, Vec<ImpactedWorkload>, bool) {
+    let by_version: HashMap<AssetVersionId, &Arc<Hop>> =
         hops.iter().map(|hop| (hop.referrer.asset_version_id, hop)).collect();
-    let mut releases: BTreeMap<ReleaseId, ImpactedRelease> = BTreeMap::new();
+    let lengths = path_lengths(hops);
     let mut workloads: BTreeMap<WorkloadId, ImpactedWorkload> = BTreeMap::new();
+    let mut shortest: BTreeMap<ReleaseId, (usize, BoundRelease)> = BTreeMap::new();
     for release in bound {
         let place = Place::workspace(caller.tenant, release.namespace_id, release.workspace_id);
         let place = place.of_workload(release.workload_id);
-        let sees_release = caller.rights.allow(Permission::ReleaseView, &place);
         if caller.rights.allow(Permission::WorkloadView, &place) {
-            let workload = workloads.entry(release.workload_id).or_insert_with(|| ImpactedWorkload {
+            workloads.entry(release.workload_id).or_insert_with(|| ImpactedWorkload {
                 workload_id: release.workload_id,
                 slug: release.workload_slug.clone(),
                 workspace_id: release.workspace_id,
                 releases: Vec::new(),
             });
-            if sees_release && !workload.releases.contains(&release.release_id) {
-                workload.releases.push(release.release_id);
-            }
         }
-        if sees_release {
-            let path = path_to(release.asset_version_id, &by_version, &visible);
-            let shorter = |known: &ImpactedRelease| path.len() < known.path.len();
-            if releases.get(&release.release_id).is_none_or(shorter) {
-                releases.insert(release.release_id, ImpactedRelease { release, path });
+        if caller.rights.allow(Permission::ReleaseView, &place) {
+            let length = lengths.get(&release.asset_version_id).copied().unwrap_or(0);
+            if shortest.get(&release.release_id).is_none_or(|(known, _)| length < *known) {
+                shortest.insert(release.release_id, (length, release));
             }
         }
     }
-    (releases.into_values().rev().collect(), workloads.into_values().rev().collect())
+    let (mut releases, mut hops_left, mut left_out) = (Vec::new(), MAX_PATH_HOPS, false);
+    for (length, release) in shortest.into_values().rev() {
+        let Some(left) = hops_left.checked_sub(length) else {
+            left_out = true;
+            continue;
+        };
+        hops_left = left;
+        if let Some(workload) = workloads.get_mut(&release.workload_id) {
+            workload.releases.push(release.release_id);
+        }
+        let path = path_to(release.asset_version_id, &by_version, &visible);
+        releases.push(ImpactedRelease { release, path });
+    }
+    (releases, workloads.into_values().rev().collect(), left_out)
 }
 
-/// The way from the asset to a version.
+/// How many hops the path to each version has. A hop leads towards a nearer version, and nearer versions come first.
+fn path_lengths(hops: &[Arc<Hop>]) -> HashMap<AssetVersionId, usize> {
+    let mut lengths: HashMap<AssetVersionId, usize> = HashMap::with_capacity(hops.len());
+    for hop in hops {
+        let nearer = hop.towards.and_then(|version| lengths.get(&version)).copied().unwrap_or(0);
+        lengths.insert(hop.referrer.asset_version_id, nearer.saturating_add(1));
+    }
+    lengths
+}
+
+/// The path from the asset to a version.
 fn path_to(
     version: AssetVersionId,
-    by_version: &HashMap<AssetVersionId, &Hop>,
+    by_version: &HashMap<AssetVersionId, &Arc<Hop>>,
     visible: &impl Fn(&Hop) -> bool,
-) -> Vec<Option<Hop>> {
+) -> Vec<Option<Arc<Hop>>> {
     let mut path = Vec::new();
     let mut at = Some(version);
-    // A way leads to nearer versions only, so it ends.
+    // A path leads to nearer versions only, so it ends.
     while let Some(hop) = at.and_then(|version| by_version.get(&version)) {
-        path.push(visible(hop).then(|| (*hop).clone()));
+        path.push(visible(hop).then(|| Arc::clone(hop)));
         at = hop.towards;
     }
     path.reverse();

@@ -231,13 +231,15 @@ impl Services {
                 CheckedContent::ModelPolicy(content) => model_policy = Some(content),
                 CheckedContent::Sovereignty(content) => sovereignty = Some(content),
                 CheckedContent::Tool(tool) => {
-                    compiled = compiled.saturating_add(tool.schema_bytes());
                     let server = match tool.binding {
                         ToolBinding::Mcp(_) => self.server(scope, (release, binding), &content).await?,
                         ToolBinding::Http(_) | ToolBinding::Builtin(_) | ToolBinding::Unavailable => None,
                     };
                     let slug = binding.asset_slug.to_string();
-                    tools.push(BoundTool { slug, source: source(&binding.asset_slug, &version), tool: *tool, server });
+                    let source = source(&binding.asset_slug, &version);
+                    let tool = BoundTool { slug, source, tool: *tool, server };
+                    compiled = compiled.saturating_add(tool_bytes(&tool));
+                    tools.push(tool);
                 }
                 CheckedContent::Plain => {}
             }
@@ -334,6 +336,13 @@ pub(crate) fn source(slug: &Slug, version: &AssetVersion) -> Source {
     }
 }
 
+/// Bytes that a bound tool takes besides its own text: its compiled schemas, and the definition of its server, which each
+/// tool of that server has for itself.
+fn tool_bytes(bound: &BoundTool) -> usize {
+    let server = bound.server.as_ref().map_or(0, |bound| bound.server.heap_bytes());
+    bound.tool.schema_bytes().saturating_add(server)
+}
+
 /// Bytes that a plan takes which was made of so much text and holds so much that was compiled.
 const fn plan_bytes(text: usize, compiled: usize) -> usize {
     text.saturating_mul(PARSED).saturating_add(compiled)
@@ -342,11 +351,36 @@ const fn plan_bytes(text: usize, compiled: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairway_domain::asset::{canonical::Checksum, content::tool::Tool};
+    use serde_json::{Map, json};
+    use uuid::Uuid;
 
     #[test]
     fn what_is_compiled_weighs_as_much_as_it_may_take() {
         assert_eq!(plan_bytes(1_000, 0), 4_000);
         assert_eq!(plan_bytes(1_000, 1 << 20), 4_000 + (1 << 20));
         assert_eq!(plan_bytes(usize::MAX, 1), usize::MAX, "the weight never wraps around");
+    }
+
+    #[test]
+    fn weighs_the_server_behind_a_tool() {
+        let tool = json!({ "name": "look", "input_schema": { "type": "object" },
+            "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" } });
+        let server = |pins: usize| {
+            let digest = "a".repeat(64);
+            let pins: Map<String, Value> = (0..pins).map(|pin| (format!("tool-{pin}"), json!(digest))).collect();
+            let transport = json!({ "type": "streamable-http", "url": "https://a.example/mcp" });
+            let content = json!({ "name": "server", "transport": transport, "tool_pins": pins });
+            let (asset, reference) = (Uuid::nil().into(), "server@v1".to_owned());
+            BoundServer { asset, reference, server: McpServer::parse(&content).unwrap() }
+        };
+        let bytes = |server| {
+            let source = Source { reference: "look@v1".to_owned(), checksum: Checksum::of(b"{}"), size_bytes: 2 };
+            tool_bytes(&BoundTool { slug: "look".to_owned(), source, tool: Tool::parse(&tool).unwrap(), server })
+        };
+        let (alone, few, many) = (bytes(None), bytes(Some(server(1))), bytes(Some(server(1_000))));
+        assert!(alone < few, "{alone} and {few}");
+        // A pin has 64 characters, and its tool a name.
+        assert!(many - few > 64_000, "{few} and {many}");
     }
 }

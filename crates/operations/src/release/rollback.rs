@@ -5,7 +5,7 @@ use crate::{Done, Expected, Failure, Services, access::Operation, once::keyed};
 use fairway_domain::{
     access::Caller,
     asset::Lifecycle,
-    id::{ArtifactId, ReleaseId},
+    id::{ArtifactId, ReleaseId, WorkspaceId},
     idempotency::RequestKey,
     release::{
         ReleaseRefusal,
@@ -49,6 +49,7 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Done<RolledBack>, Failure> {
         let (scope, _, first) = self.enter_release(caller, Operation::RollBackRelease, id).await?;
+        let workspace = first.release.workspace_id;
         self.once(
             scope,
             key,
@@ -93,8 +94,7 @@ impl Services {
             },
             async |artifact| {
                 let artifact_id: ArtifactId = artifact.into();
-                let kept = self.stores.releases.find_artifact(scope, id, artifact_id).await?;
-                let kept = kept.ok_or(Failure::NotFound)?;
+                let kept = self.verified_document(caller, (scope, workspace), (id, artifact_id)).await?;
                 let record: RollbackRecord = serde_json::from_str(&kept.content)
                     .map_err(|_| Failure::Corrupt("a document of a rollback that tells none"))?;
                 let mut holders = Vec::new();
@@ -179,15 +179,31 @@ impl Services {
     /// One such document.
     ///
     /// # Errors
-    /// Not found when the caller does not see the release, or it has no such document.
+    /// Not found when the caller does not see the release, or it has no such document; an integrity mismatch when its bytes
+    /// are not those of its checksum.
     pub async fn read_release_artifact(
         &self,
         caller: &Caller,
         id: ReleaseId,
         artifact: ArtifactId,
     ) -> Result<ReleaseArtifact, Failure> {
-        let (scope, _, _) = self.enter_release(caller, Operation::ReadReleaseArtifact, id).await?;
-        self.stores.releases.find_artifact(scope, id, artifact).await?.ok_or(Failure::NotFound)
+        let (scope, _, placed) = self.enter_release(caller, Operation::ReadReleaseArtifact, id).await?;
+        self.verified_document(caller, (scope, placed.release.workspace_id), (id, artifact)).await
+    }
+
+    /// One document of a release, compared with its checksum. A mismatch becomes a fact, which is an incident, before the
+    /// caller gets its refusal.
+    async fn verified_document(
+        &self,
+        caller: &Caller,
+        (scope, workspace): (TenantScope, WorkspaceId),
+        (id, artifact): (ReleaseId, ArtifactId),
+    ) -> Result<ReleaseArtifact, Failure> {
+        let stored = self.stores.releases.find_artifact(scope, id, artifact).await?.ok_or(Failure::NotFound)?;
+        match stored.verify() {
+            Ok(document) => Ok(document),
+            Err(mismatch) => Err(self.record_mismatch(caller, (scope, workspace), mismatch).await),
+        }
     }
 
     /// Whether the newest runs of a release speak for taking it back.

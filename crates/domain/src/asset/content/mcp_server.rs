@@ -27,6 +27,11 @@ pub struct McpServer {
     pins: BTreeMap<String, ToolPin>,
 }
 
+/// What a text in a list or a tree takes besides its characters: its place there, and the allocator's part. A rough mean.
+const TEXT_OVERHEAD: usize = 48;
+/// What the name of a secret takes. A rough mean.
+const SECRET_BYTES: usize = 128;
+
 /// The way to a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct McpWay {
@@ -150,6 +155,21 @@ impl McpServer {
             pins: pins.into_iter().map(|(tool, pin)| (tool, ToolPin::spelled(&pin))).collect(),
             way: definition.way().ok_or_else(refused)?,
         })
+    }
+
+    /// An estimate of the heap memory that it takes, in bytes.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let tools = self.allowed.iter().flatten().chain(&self.denied).map(String::as_str);
+        let pins = self.pins.iter().flat_map(|(tool, pin)| [tool.as_str(), pin.as_str()]);
+        let way = self.way.iter().flat_map(|way| {
+            let lists = way.hosts.iter().flatten().chain(way.revisions.iter().flatten());
+            let headers = way.headers.iter().map(|(name, _)| name);
+            [&way.address].into_iter().chain(lists).chain(headers).map(String::as_str)
+        });
+        let secrets = self.way.as_ref().map_or(0, |way| way.headers.len().saturating_add(1));
+        let texts = tools.chain(pins).chain(way).map(|text| text.len().saturating_add(TEXT_OVERHEAD));
+        texts.fold(secrets.saturating_mul(SECRET_BYTES), usize::saturating_add)
     }
 
     /// Whether a tool of it may be called.

@@ -3,8 +3,9 @@
 use super::*;
 use async_trait::async_trait;
 use fairway_domain::{
-    access::{ActorRef, OwnerRef},
+    access::{ActorRef, CallerLanes, Grant, GrantScope, OwnerRef, Rights, Role},
     asset::{Lifecycle, OwnershipTier, kind::AssetKind},
+    release::StateName,
     store::{Revision, StoreError},
     tenant::DEFAULT_TENANT,
     time::Timestamp,
@@ -157,4 +158,56 @@ fn a_wide_book_ends_at_its_total() {
     let (found, truncated) = book.follow(Bounds { total: 5, ..BOUNDS });
     assert_eq!((found.len(), truncated), (5, true));
     assert_eq!(book.follow(BOUNDS).0.len(), 6);
+}
+
+/// The hops of a chain that refers to `base`, as many as a release can freeze.
+fn longest_chain() -> Vec<Arc<Hop>> {
+    let slugs: Vec<String> = (0..MAX_REFERENCES - 1).map(|number| format!("a{number}")).collect();
+    let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
+    let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
+    let scope = TenantScope::for_relay(DEFAULT_TENANT.into());
+    let book = Book::of(&chain);
+    let (hops, _) = follow(&book, scope, &asset("base"), BOUNDS).now_or_never().unwrap().unwrap();
+    hops.into_iter().map(Arc::new).collect()
+}
+
+fn operator() -> Caller {
+    Caller {
+        tenant: DEFAULT_TENANT.into(),
+        actor: ActorRef::parse("user:ada").unwrap(),
+        groups: Vec::new(),
+        rights: Arc::new(Rights::new(vec![Grant::of(Role::Operator, GrantScope::Tenant(DEFAULT_TENANT.into()))])),
+        lanes: Arc::new(CallerLanes::default()),
+        access_revision: Revision::FIRST,
+        request_id: Uuid::nil().into(),
+    }
+}
+
+#[test]
+fn limits_the_hops_of_all_paths_together_and_says_truncated() {
+    let hops = longest_chain();
+    let [nearest, farthest] = [hops[0].referrer.asset_version_id, hops[hops.len() - 1].referrer.asset_version_id];
+    let release = |number: u128, version| BoundRelease {
+        release_id: Uuid::from_u128(number).into(),
+        state: StateName::Draft,
+        environment: Slug::parse("dev").unwrap(),
+        workload_id: Uuid::from_u128(number % 3).into(),
+        workload_slug: Slug::parse("main").unwrap(),
+        workspace_id: Uuid::nil().into(),
+        namespace_id: Uuid::nil().into(),
+        asset_version_id: version,
+        version_label: VersionLabel::parse("v1").unwrap(),
+    };
+    // The oldest release has a short path, and the newest one binds the nearest version beside the farthest.
+    let mut bound: Vec<BoundRelease> = (1..=1_000).map(|number| release(number, farthest)).collect();
+    bound.extend([release(0, nearest), release(1_000, nearest)]);
+    let (releases, workloads, left_out) = impacted(&operator(), bound.clone(), &hops, |_| true);
+    let lengths: Vec<usize> = releases.iter().map(|release| release.path.len()).collect();
+    assert_eq!((lengths, left_out), (vec![1, 499, 499, 499, 499, 1], true));
+    let ids: Vec<u128> = releases.iter().map(|found| found.release.release_id.uuid().as_u128()).collect();
+    assert_eq!(ids, [1_000, 999, 998, 997, 996, 0]);
+    let listed: usize = workloads.iter().map(|workload| workload.releases.len()).sum();
+    assert_eq!((workloads.len(), listed), (3, 6), "workloads name the releases that are listed");
+    let (releases, _, left_out) = impacted(&operator(), bound.split_off(1_000), &hops, |_| true);
+    assert_eq!((releases.len(), left_out), (2, false));
 }

@@ -1,0 +1,100 @@
+//! What connections keep prepared.
+
+use super::*;
+use fairway_domain::{
+    access::rights::Reach,
+    execution::{
+        Status,
+        ports::{ExecutionFilter, ExecutionStore},
+    },
+    release::{
+        StateName,
+        ports::{ReleaseFilter, ReleaseStore},
+    },
+    slug::Slug,
+    store::{Mark, Paging, Start},
+    tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE},
+    time::Timestamp,
+};
+use fairway_testkit::TestDatabase;
+use uuid::Uuid;
+
+/// A store with one connection for lists and one for the rest.
+async fn store() -> (TestDatabase, Database) {
+    let database = TestDatabase::create().await.unwrap();
+    let options =
+        DatabaseOptions { url: database.url(), connections: 1, result_retention: Duration::from_secs(3_600) };
+    let store = Database::new(&options).unwrap();
+    (database, store)
+}
+
+/// How many statements the one connection of a pool has prepared.
+async fn prepared(pool: &Pool) -> usize {
+    let rows = read(pool, "SELECT count(*) FROM pg_prepared_statements", &[]).await.unwrap();
+    usize::try_from(rows[0].get::<_, i64>(0)).unwrap()
+}
+
+fn scope() -> TenantScope {
+    TenantScope::for_relay(DEFAULT_TENANT.into())
+}
+
+/// Pages that are read by different statements: the first, a later one, and one behind a mark.
+fn pages() -> [Paging; 3] {
+    [Start::Skip(0), Start::Skip(7), Start::Behind(Mark::new(7))].map(|start| Paging { limit: 2, start })
+}
+
+fn either<T: Clone>(value: T) -> [Option<T>; 2] {
+    [None, Some(value)]
+}
+
+#[tokio::test]
+async fn limits_prepared_statements_of_lists() {
+    let (_database, store) = store().await;
+    let reach = Reach { workspaces: vec![DEFAULT_WORKSPACE.into()], ..Reach::default() };
+    let mut most = 0;
+    for workspace in either(DEFAULT_WORKSPACE.into()) {
+        for workload in either(Uuid::nil().into()) {
+            for environment in either(Slug::parse("dev").unwrap()) {
+                for state in either(StateName::Draft) {
+                    for reach in either(reach.clone()) {
+                        let environment = environment.clone();
+                        let filter = ReleaseFilter { workspace, workload, environment, state, reach };
+                        for page in pages() {
+                            ReleaseStore::list(&store, scope(), &filter, page).await.unwrap();
+                            most = most.max(prepared(&store.lists).await);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(most > MAX_LIST_STATEMENTS / 2, "the filters make {most} statements");
+    // A list prepares two statements, and the question one.
+    assert!(most <= MAX_LIST_STATEMENTS + 3, "one connection keeps {most} statements");
+}
+
+#[tokio::test]
+async fn limits_prepared_statements_of_lists_by_month() {
+    let (_database, store) = store().await;
+    let reach = Reach { workspaces: vec![DEFAULT_WORKSPACE.into()], ..Reach::default() };
+    let moment: Timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
+    let mut most = 0;
+    for status in [None].into_iter().chain(Status::ALL.map(Some)) {
+        for (since, until) in [(None, None), (Some(moment), None), (None, Some(moment)), (Some(moment), Some(moment))] {
+            for workload in either(Uuid::nil().into()) {
+                for release in either(Uuid::nil().into()) {
+                    for reach in either(reach.clone()) {
+                        let filter = ExecutionFilter { workload, release, status, since, until, reach };
+                        for page in pages() {
+                            ExecutionStore::list(&store, scope(), &filter, page).await.unwrap();
+                        }
+                        most = most.max(prepared(&store.points).await);
+                    }
+                }
+            }
+        }
+    }
+    assert!(most > MAX_POINT_STATEMENTS / 2, "the filters make {most} statements");
+    // Three pages prepare six statements, and the question one.
+    assert!(most <= MAX_POINT_STATEMENTS + 7, "one connection keeps {most} statements");
+}
