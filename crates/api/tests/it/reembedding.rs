@@ -1,0 +1,152 @@
+//! Documents that are embedded again while others are added or embedded: what a model is asked takes long, and the index
+//! may be another one by then.
+
+use crate::{
+    embedding::{SEARCH, base, codes, path, server, text},
+    share_link::number,
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    execution::provider::{
+        Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    },
+    knowledge::document::MAX_CHUNKS,
+};
+use fairway_testkit::{TestApp, app::Answer};
+use serde_json::json;
+use std::{
+    future::IntoFuture as _,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+};
+
+/// Revisions whose pieces have vectors of several models.
+const MIXED: &str = "SELECT count(*) FROM (
+        SELECT FROM knowledge_ingest AS ingest JOIN knowledge_chunk AS chunk
+            ON chunk.from_revision <= ingest.revision
+            AND (chunk.until_revision IS NULL OR chunk.until_revision > ingest.revision)
+        GROUP BY ingest.revision HAVING count(DISTINCT chunk.embedded_by) > 1
+    ) AS mixed";
+const REEMBEDDED: &str = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
+const INGESTS: &str = "SELECT count(*) FROM knowledge_ingest";
+
+/// An embedding model that answers each call once the test lets it.
+struct Gate {
+    /// The account and the texts of each call.
+    calls: Mutex<Vec<(String, Vec<String>)>>,
+    count: watch::Sender<usize>,
+    permits: Semaphore,
+    /// How often somebody looked whether an account is configured.
+    looks: AtomicUsize,
+}
+
+impl Gate {
+    /// Lets so many calls through.
+    fn letting(calls: usize) -> Arc<Self> {
+        Arc::new(Self {
+            calls: Mutex::default(),
+            count: watch::Sender::new(0),
+            permits: Semaphore::new(calls),
+            looks: AtomicUsize::new(0),
+        })
+    }
+
+    fn open() -> Arc<Self> {
+        Self::letting(Semaphore::MAX_PERMITS)
+    }
+
+    async fn asked(&self, times: usize) {
+        self.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
+    }
+
+    fn accounts(&self) -> Vec<String> {
+        self.calls.lock().unwrap().iter().map(|(account, _)| account.clone()).collect()
+    }
+
+    fn texts(&self) -> Vec<Vec<String>> {
+        self.calls.lock().unwrap().iter().map(|(_, texts)| texts.clone()).collect()
+    }
+}
+
+#[async_trait]
+impl Provider for Gate {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        self.calls.lock().unwrap().push((call.route.account_slot.clone(), call.texts.clone()));
+        self.count.send_modify(|count| *count += 1);
+        self.permits.acquire().await.unwrap().forget();
+        Ok(Embeddings { vectors: vec![vec![1.0, 0.0]; call.texts.len()], tokens_in: 1, cost_micros: None })
+    }
+
+    fn residency(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    fn has_account(&self, _: &str) -> bool {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
+const ACCOUNTS: &[&str] = &["old", "new"];
+
+/// A server that embeds by `account` behind a gate, over the database of another one if there is one.
+async fn behind(gate: &Arc<Gate>, account: &str, beside: Option<&TestApp>) -> TestApp {
+    let builder = server(ACCOUNTS, account).provider(Arc::clone(gate) as Arc<dyn Provider>);
+    match beside {
+        Some(app) => builder.beside(app).start().await,
+        None => builder.start().await,
+    }
+}
+
+fn send(request: fairway_testkit::app::Request) -> JoinHandle<Answer> {
+    tokio::spawn(request.into_future())
+}
+
+#[tokio::test]
+async fn an_ingest_gets_vectors_of_the_model_that_a_reembedding_gave_the_index_meanwhile() {
+    let gate = Gate::letting(1);
+    let app = behind(&gate, "old", None).await;
+    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+    let ingest = send(app.post(path(&base, ""), text("travel", "Go by train.")));
+    gate.asked(2).await;
+    let changed = behind(&Gate::open(), "new", Some(&app)).await;
+    let again = changed.post(path(&base, "/reembed"), json!({})).await.expect(200);
+    assert_eq!((&again["index_revision"], &again["complete"]), (&json!(2), &json!(true)));
+    gate.permits.add_permits(2);
+    let added = ingest.await.unwrap().expect(201);
+    assert_eq!((&added["index_revision"], codes(&added)), (&json!(3), vec!["embedding_model_kept"]));
+    assert_eq!(number(&app, MIXED).await, 0, "a revision has vectors of two models");
+    assert_eq!(gate.accounts(), ["old", "old", "new"]);
+}
+
+#[tokio::test]
+async fn an_ingest_embeds_three_times_at_most() {
+    let gate = Gate::letting(1);
+    let app = behind(&gate, "old", None).await;
+    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+    let there = behind(&Gate::open(), "new", Some(&app)).await;
+    let back = behind(&Gate::open(), "old", Some(&app)).await;
+    let ingest = send(app.post(path(&base, ""), text("travel", "Go by train.")));
+    for (round, other) in [&there, &back, &there].into_iter().enumerate() {
+        gate.asked(2 + round).await;
+        other.post(path(&base, "/reembed"), json!({})).await.expect(200);
+        gate.permits.add_permits(1);
+    }
+    // For a fourth call, if there were one.
+    gate.permits.add_permits(1);
+    ingest.await.unwrap().refused(409, "concurrent_change");
+    assert_eq!(gate.accounts(), ["old", "old", "new", "old"]);
+    assert_eq!(number(&app, MIXED).await, 0, "a revision has vectors of two models");
+}
