@@ -150,3 +150,27 @@ async fn an_ingest_embeds_three_times_at_most() {
     assert_eq!(gate.accounts(), ["old", "old", "new", "old"]);
     assert_eq!(number(&app, MIXED).await, 0, "a revision has vectors of two models");
 }
+
+#[tokio::test]
+async fn the_limit_of_pieces_is_one_number_in_code_messages_and_document() {
+    let app = TestApp::start().await;
+    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    for limit in [0, MAX_CHUNKS + 1] {
+        let refused = app.post(path(&base, "/reembed"), json!({ "max_chunks": limit })).await;
+        let problem = &refused.refused(422, "validation_error")["fields"][0];
+        assert_eq!(problem["message"], format!("1 to {MAX_CHUNKS} pieces are embedded at once"));
+    }
+    app.post(path(&base, "/reembed"), json!({ "max_chunks": MAX_CHUNKS })).await.expect(200);
+    let document = app.get("/openapi.json").await.expect(200);
+    let limit = &document["components"]["schemas"]["NewReembedding"]["properties"]["max_chunks"];
+    assert_eq!((&limit["minimum"], &limit["maximum"]), (&json!(1), &json!(MAX_CHUNKS)));
+    // A paragraph is a piece, because no two fit into one.
+    let mut content = crate::stage::knowledge("many");
+    content["retrieval"] = json!({ "strategy": "lexical", "chunk_size_tokens": 16 });
+    let many = app.given().version("knowledge_base", "many", content).await;
+    let paragraph = "One two three four five six seven eight nine ten eleven twelve.\n\n";
+    let refused = app.post(path(&many, ""), text("many", &paragraph.repeat(MAX_CHUNKS + 1))).await;
+    let problem = &refused.refused(422, "validation_error")["fields"][0];
+    let message = problem["message"].as_str().unwrap();
+    assert!(message.contains(&format!("at most {MAX_CHUNKS} pieces")), "{message}");
+}

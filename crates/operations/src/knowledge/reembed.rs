@@ -13,8 +13,8 @@ use fairway_domain::{
     idempotency::RequestKey,
     knowledge::{
         IndexRevision,
-        document::{KnowledgeRefusal, MAX_CHUNKS, takes_documents},
-        reembedding::{NewVector, Reembedding, StaleChunk},
+        document::{KnowledgeRefusal, takes_documents},
+        reembedding::{ChunkLimit, NewVector, Reembedding, StaleChunk},
         retrieval::{EmbeddingModel, IndexEmbedding, IndexWarning},
     },
     store::{CommitError, Revision},
@@ -37,7 +37,7 @@ pub struct ReembeddingReport {
 }
 
 impl Services {
-    /// Gives pieces of a knowledge base without a vector of the configured model one: at most `most` of them, so that a large
+    /// Gives pieces of a knowledge base without a vector of the configured model one: at most `limit` of them, so that a large
     /// knowledge base takes several calls. Until the last of them, searches read the revision before the first.
     ///
     /// # Errors
@@ -47,14 +47,14 @@ impl Services {
         &self,
         caller: &Caller,
         (id, from): (AssetId, WorkspaceId),
-        most: Option<u32>,
+        limit: ChunkLimit,
         key: Option<&RequestKey>,
     ) -> Result<Done<ReembeddingReport>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::ReembedDocuments, id, from).await?;
         let done = self.once(
             scope,
             key,
-            async || self.reembed(caller, (scope, &asset), most, key).await,
+            async || self.reembed(caller, (scope, &asset), limit, key).await,
             async |ingest| self.reembedding_report(scope, &asset, ingest.into()).await,
         );
         match done.await {
@@ -87,7 +87,7 @@ impl Services {
         &self,
         caller: &Caller,
         (scope, asset): (TenantScope, &Asset),
-        most: Option<u32>,
+        limit: ChunkLimit,
         key: Option<&RequestKey>,
     ) -> Result<ReembeddingReport, Failure> {
         takes_documents(asset)?;
@@ -96,10 +96,8 @@ impl Services {
         let _permit = self.ingest_permit(scope).await?;
         let model = self.settings.knowledge.embedding.clone();
         let seen = self.stores.knowledge.present_revision(scope, id).await?;
-        let bound = u32::try_from(MAX_CHUNKS).unwrap_or(u32::MAX);
-        let most = most.map_or(bound, |most| most.min(bound));
         let stale = if base.retrieval.strategy.needs_vectors() {
-            self.stores.knowledge.stale_chunks(scope, id, &model, most).await?
+            self.stores.knowledge.stale_chunks(scope, id, &model, limit.get()).await?
         } else {
             Vec::new()
         };
