@@ -113,7 +113,7 @@ pub(super) async fn stale_chunks(
 
 /// The pieces stay what they are: words and how many pieces hold them do not change, so that searches by words and their
 /// scores do not either. The pieces are named by their key; `until_revision IS NULL` would lead to the index over all pieces
-/// that are present.
+/// that are present. A piece that others replaced or embedded meanwhile is a lost guard, so that the fact's count is true.
 const COMMIT: &str = concat!(
     "WITH head AS (
         UPDATE knowledge_index AS known SET revision = known.revision + 1
@@ -143,7 +143,8 @@ const COMMIT: &str = concat!(
         JOIN unnest($23::uuid[], $24::uuid[], $25::bytea[]) AS asked (replaces, chunk_id, embedding)
             ON asked.replaces = replaced.chunk_id
      ),
-     done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM head), ",
+     done AS (SELECT fairway_commit(
+        (SELECT count(*) = 1 FROM head) AND (SELECT count(*) FROM replaced) = cardinality($23::uuid[]), ",
     commit_tail!(),
     "))
      SELECT revision FROM done LEFT JOIN head ON true"

@@ -1,7 +1,7 @@
 //! Searches by vectors over more pieces than one compares, and over documents that were embedded again.
 
 use crate::{
-    knowledge::{base, documents, how_of, ingest, within},
+    knowledge::{base, documents, how_of, ingest, reembedding, within},
     stage::{Stage, fresh, scope, stamp},
 };
 use fairway_domain::{
@@ -14,6 +14,7 @@ use fairway_domain::{
         retrieval::{EmbeddingModel, IndexEmbedding, VectorCoverage, comparable, direction},
     },
     search::Words,
+    store::CommitError,
 };
 
 /// As many parts as a vector may have, so that few of them are compared.
@@ -132,4 +133,26 @@ async fn embedding_documents_again_makes_a_revision_and_leaves_the_earlier_ones(
     assert_eq!(same(1).await, SameDocuments { first, last: IndexRevision::new(3) });
     assert_eq!(same(4).await, SameDocuments { first: IndexRevision::new(4), last: IndexRevision::new(4) });
     assert_eq!(stage.number("SELECT count(*) FROM knowledge_chunk WHERE until_revision IS NULL").await, 2);
+}
+
+/// Two who saw the same pieces at the same revision: the second has nothing to give its vectors to.
+#[tokio::test]
+async fn a_reembedding_of_a_piece_that_is_not_present_is_stale() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    let id = asset.asset_id;
+    let first = add(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
+    let stale = stage.store.stale_chunks(scope(), id, &model("new"), 10).await.unwrap();
+    let all = reembedding(&asset, (&stale, &model("new")), first);
+    let one = reembedding(&asset, (&stale[..1], &model("new")), first);
+    let second = stage.store.commit_reembedding(scope(), &one, None).await.unwrap();
+    for (stale, seen) in [(&stale[..], second), (&stale[..1], second), (&[], first)] {
+        let again = reembedding(&asset, (stale, &model("new")), seen);
+        let refused = stage.store.commit_reembedding(scope(), &again, None).await;
+        assert!(matches!(refused, Err(CommitError::Stale)), "{refused:?}");
+    }
+    assert!(matches!(stage.store.commit_reembedding(scope(), &all, None).await, Err(CommitError::Stale)));
+    assert_eq!(stage.store.present_revision(scope(), id).await.unwrap(), second);
+    let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
+    assert_eq!(stage.number(facts).await, 1);
 }

@@ -152,6 +152,57 @@ async fn an_ingest_embeds_three_times_at_most() {
 }
 
 #[tokio::test]
+async fn two_reembeddings_of_the_same_pieces_make_one_revision() {
+    for key in [None, Some("twin")] {
+        let app = behind(&Gate::open(), "old", None).await;
+        let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+        app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+        let gates = [Gate::letting(0), Gate::letting(0)];
+        let servers = [behind(&gates[0], "new", Some(&app)).await, behind(&gates[1], "new", Some(&app)).await];
+        let again = |app: &TestApp| {
+            let request = app.post(path(&base, "/reembed"), json!({}));
+            send(if let Some(key) = key { request.key(key) } else { request })
+        };
+        let (first, second) = (again(&servers[0]), again(&servers[1]));
+        for gate in &gates {
+            gate.asked(1).await;
+        }
+        gates[0].permits.add_permits(1);
+        let first = first.await.unwrap().expect(200);
+        assert_eq!((&first["index_revision"], &first["chunk_count"]), (&json!(2), &json!(1)));
+        gates[1].permits.add_permits(2);
+        let second = second.await.unwrap().expect(200);
+        if key.is_some() {
+            assert_eq!(second, first, "the outcome of the other request with this key is the answer");
+        } else {
+            let report = (&second["index_revision"], &second["chunk_count"], &second["complete"]);
+            assert_eq!(report, (&json!(2), &json!(0), &json!(true)), "there is nothing left to embed");
+        }
+        assert_eq!((number(&app, INGESTS).await, number(&app, REEMBEDDED).await), (2, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_reembedding_is_decided_three_times_at_most_and_embeds_each_piece_once() {
+    let app = behind(&Gate::open(), "old", None).await;
+    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(path(&base, ""), text("d0", "text 0")).await.expect(201);
+    let gate = Gate::letting(0);
+    let changed = behind(&gate, "new", Some(&app)).await;
+    let again = send(changed.post(path(&base, "/reembed"), json!({})));
+    for round in 1..=3 {
+        gate.asked(round).await;
+        app.post(path(&base, ""), text(&format!("d{round}"), &format!("text {round}"))).await.expect(201);
+        gate.permits.add_permits(1);
+    }
+    // For a fourth decision, if there were one.
+    gate.permits.add_permits(1);
+    again.await.unwrap().refused(409, "concurrent_change");
+    assert_eq!(gate.texts(), [["text 0"], ["text 1"], ["text 2"]]);
+    assert_eq!(number(&app, REEMBEDDED).await, 0);
+}
+
+#[tokio::test]
 async fn the_limit_of_pieces_is_one_number_in_code_messages_and_document() {
     let app = TestApp::start().await;
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
