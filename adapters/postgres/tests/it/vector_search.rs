@@ -1,11 +1,13 @@
 //! Searches by vectors over more pieces than one compares, and over documents that were embedded again.
 
 use crate::{
+    indexes::{FEW, TURNS, asked},
     knowledge::{base, documents, how_of, ingest, reembedding, within},
     stage::{Stage, fresh, scope, stamp},
 };
 use fairway_domain::{
     asset::Asset,
+    id::AssetId,
     knowledge::{
         IndexRevision,
         document::Ingest,
@@ -16,6 +18,7 @@ use fairway_domain::{
     search::Words,
     store::CommitError,
 };
+use fairway_testkit::TestDatabase;
 
 /// As many parts as a vector may have, so that few of them are compared.
 const PARTS: usize = 8_192;
@@ -155,4 +158,51 @@ async fn a_reembedding_of_a_piece_that_is_not_present_is_stale() {
     assert_eq!(stage.store.present_revision(scope(), id).await.unwrap(), second);
     let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
     assert_eq!(stage.number(facts).await, 1);
+}
+
+/// 30 000 pieces of a model, all of them replaced by one piece of another.
+const REPLACED: &str = "
+    INSERT INTO knowledge_index VALUES ('<tenant>', '<asset>', 2, 30001);
+    INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_strategy, chunk_tokens,
+        embedding_account, embedding_model, chunks, created_at, created_by)
+    SELECT '<tenant>', '<asset>', n, gen_random_uuid(), 'sentence', 512, 'local', 'm' || n, 1, now(), 'user:eve'
+    FROM generate_series(1, 2) AS n;
+    INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+        digest, from_revision, embedded_by, words, body, embedding)
+    SELECT '<tenant>', gen_random_uuid(), '<asset>', gen_random_uuid(), 'd' || n, 0, 0, 1, 1, 'x', 1, 'local/m1', '', 'x',
+        '\\x00000000'
+    FROM generate_series(1, 30000) AS n;
+    UPDATE knowledge_chunk SET until_revision = 2 WHERE asset_id = '<asset>';
+    INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+        digest, from_revision, embedded_by, words, body, embedding)
+    SELECT '<tenant>', gen_random_uuid(), '<asset>', gen_random_uuid(), 'd', 0, 0, 1, 1, 'x', 2, 'local/m2', '', 'x',
+        '\\x00000000';
+    VACUUM ANALYZE knowledge_chunk;
+    ANALYZE;";
+
+#[tokio::test]
+async fn finding_the_model_of_a_revision_reads_no_replaced_pieces() {
+    let asset: AssetId = fresh();
+    let fill = REPLACED.replace("<tenant>", &scope().tenant().to_string()).replace("<asset>", &asset.to_string());
+    let database = TestDatabase::create().await.unwrap();
+    let owner = database.owner().await.unwrap();
+    owner
+        .batch_execute(
+            "ALTER TABLE knowledge_index DISABLE TRIGGER ALL; ALTER TABLE knowledge_ingest DISABLE TRIGGER ALL",
+        )
+        .await
+        .unwrap();
+    for statement in fill.split(';') {
+        owner.batch_execute(statement).await.unwrap();
+    }
+    drop(owner);
+    let (_database, counts) = asked(database, async |_, store| {
+        let of = async |revision| store.embedding_of(scope(), asset, IndexRevision::new(revision)).await.unwrap();
+        assert_eq!(of(2).await, IndexEmbedding::Whole(model("m2")));
+        assert_eq!(of(1).await, IndexEmbedding::Whole(model("m1")));
+        assert_eq!(store.stale_chunks(scope(), asset, &model("m2"), 10).await.unwrap(), []);
+    })
+    .await;
+    let blocks = counts["knowledge_chunk"].blocks / i64::try_from(TURNS).unwrap();
+    assert!(blocks <= FEW, "{blocks} blocks of pieces and their indexes");
 }
