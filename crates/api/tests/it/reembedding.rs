@@ -225,3 +225,20 @@ async fn the_limit_of_pieces_is_one_number_in_code_messages_and_document() {
     let message = problem["message"].as_str().unwrap();
     assert!(message.contains(&format!("at most {MAX_CHUNKS} pieces")), "{message}");
 }
+
+#[tokio::test]
+async fn gates_look_at_the_vectors_of_each_knowledge_base_once() {
+    let gate = Gate::open();
+    let app = behind(&gate, "old", None).await;
+    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+    let given = app.given();
+    let versions = [given.policy("policy").await, given.flow("flow", SEARCH).await, base.clone()];
+    let workload = given.workload("desk").await;
+    let release = given.approved(&workload, &versions).await;
+    let before = gate.looks.load(Ordering::Relaxed);
+    let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
+    let names: Vec<_> = gates.as_array().unwrap().iter().map(|gate| gate["gate"].as_str().unwrap()).collect();
+    assert!(names.contains(&"embedding") && names.contains(&"vector_search"), "{names:?}");
+    assert_eq!(gate.looks.load(Ordering::Relaxed) - before, 1);
+}
