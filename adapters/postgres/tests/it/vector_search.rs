@@ -20,6 +20,8 @@ use fairway_domain::{
 };
 use fairway_testkit::TestDatabase;
 
+/// No piece has a greater identifier.
+const LAST: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 /// As many parts as a vector may have, so that few of them are compared.
 const PARTS: usize = 8_192;
 
@@ -39,7 +41,8 @@ async fn add(stage: &Stage, asset: &Asset, name: &str, vectors: &[(&str, &[f32])
     stage.store.commit_documents(scope(), &change, None).await.unwrap()
 }
 
-/// The rows lie in the table in the other order than they were added.
+/// The rows lie in the table and in its primary key in the other order than they were added, and no index has that order: the
+/// statement alone says which are compared.
 #[tokio::test]
 async fn compares_the_pieces_that_were_added_first_when_there_are_too_many() {
     let stage = Stage::new().await;
@@ -63,8 +66,9 @@ async fn compares_the_pieces_that_were_added_first_when_there_are_too_many() {
          WITH moved AS (DELETE FROM knowledge_chunk WHERE document_id = 'first' RETURNING *)
          INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
             digest, from_revision, embedded_by, words, body, embedding)
-         SELECT tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
-            from_revision, embedded_by, words, body, embedding FROM moved"
+         SELECT tenant_id, '{LAST}', asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
+            from_revision, embedded_by, words, body, embedding FROM moved;
+         DROP INDEX knowledge_chunk_by_age"
     );
     stage.run(&copies).await;
     let found = stage.store.by_meaning(scope(), &asked, &near).await.unwrap();
