@@ -1,5 +1,7 @@
 //! The pool, and how a statement is sent.
 
+mod permitted;
+
 use crate::{
     asset::{Assets, NewVersions, Referring, Routes},
     driver_error,
@@ -208,6 +210,25 @@ impl Database {
         self.waiting.during(read(&self.lists, sql, params)).await
     }
 
+    /// Sends a statement that changes nothing and that takes a permit, and gives the permit back. The permit is held until
+    /// PostgreSQL ended the statement, also where the caller is gone before.
+    pub(crate) async fn read_permitted<P: Send + 'static>(
+        &self,
+        permit: P,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<(Vec<Row>, P), StoreError> {
+        let points = (&self.points, ANSWER);
+        let (answer, permit) = self.waiting.during(permitted::attempt(points, permit, sql, params)).await?;
+        let (answer, permit) = match answer {
+            Err(error) if error.is_closed() => {
+                self.waiting.during(permitted::attempt(points, permit, sql, params)).await?
+            }
+            answer => (answer, permit),
+        };
+        Ok((answer.map_err(failure::of_store)?, permit))
+    }
+
     /// Sends a statement that may be sent twice with the effect of once: it inserts what is there or not, prolongs,
     /// takes over or deletes what is past its time.
     pub(crate) async fn write_repeatable(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
@@ -238,8 +259,9 @@ impl Database {
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, CommitError> {
         let permit = self.ingest_permits.acquire(scope.tenant(), WAIT_FOR_INGEST).await;
-        let _permit = permit.map_err(|refused| failure::unavailable(Box::new(refused)))?;
-        attempt_within(&self.ingests, INGEST, sql, params).await?.map_err(failure::of_commit)
+        let permit = permit.map_err(|refused| failure::unavailable(Box::new(refused)))?;
+        let (answer, _permit) = permitted::attempt((&self.ingests, INGEST), permit, sql, params).await?;
+        answer.map_err(failure::of_commit)
     }
 }
 
@@ -346,22 +368,21 @@ async fn attempt_within(
     params: &[Param<'_>],
 ) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
     let until = Instant::now() + answer;
-    // The pool's own limits end before what it says first on a new connection, which may get no answer either.
-    let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
-    let connection = connection.map_err(|error| failure::unavailable(driver_error::of_pool(error)))?;
-    let span = tracing::debug_span!(
-        "statement",
-        otel.kind = "client",
-        db.system.name = "postgresql",
-        db.query.summary = summary(sql),
-    );
-    match timeout_at(until, send(&connection, sql, params).instrument(span)).await {
+    let connection = connection(pool, until).await?;
+    match timeout_at(until, send(&connection, sql, params)).await {
         Ok(answer) => Ok(answer),
         Err(elapsed) => {
             drop(Object::take(connection));
             Err(failure::unavailable(Box::new(elapsed)))
         }
     }
+}
+
+/// A connection of the pool.
+async fn connection(pool: &Pool, until: Instant) -> Result<Object, StoreError> {
+    // The pool's own limits end before what it says first on a new connection, which may get no answer either.
+    let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
+    connection.map_err(|error| failure::unavailable(driver_error::of_pool(error)))
 }
 
 /// How a statement begins, for traces. Statements hold no values, but they are long.
@@ -371,8 +392,17 @@ fn summary(sql: &str) -> String {
 }
 
 async fn send(connection: &Object, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, tokio_postgres::Error> {
-    let statement = connection.prepare_cached(sql).await?;
-    connection.query(&statement, params).await
+    let span = tracing::debug_span!(
+        "statement",
+        otel.kind = "client",
+        db.system.name = "postgresql",
+        db.query.summary = summary(sql),
+    );
+    let answer = async {
+        let statement = connection.prepare_cached(sql).await?;
+        connection.query(&statement, params).await
+    };
+    answer.instrument(span).await
 }
 
 pub(crate) fn tls() -> MakeRustlsConnect {

@@ -20,6 +20,7 @@ use fairway_domain::{
     id::AssetId,
     knowledge::{
         document::{Document, DocumentDraft, DocumentSource, Ingested, MAX_CHUNKS},
+        reembedding::ChunkLimit,
         retrieval::IndexWarning,
         revocation::ContractRevocation,
     },
@@ -116,8 +117,8 @@ impl IndexWarningView {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewReembedding {
-    /// Most pieces of this call; 2000 where nothing is said.
-    #[schema(minimum = 1, maximum = 2000)]
+    /// Most pieces of this call; as many as are allowed where nothing is said.
+    #[schema(minimum = 1)]
     max_chunks: Option<u32>,
     /// The knowledge base must be visible from this workspace. Required, here or in the query.
     workspace_id: Option<Uuid>,
@@ -289,9 +290,9 @@ pub(crate) async fn reembed_documents(
     let NewReembedding { max_chunks, workspace_id } = body.into_inner();
     let mut fields = Fields::default();
     let from = fields.read(query.required(workspace_id));
-    let most = fields.read(bounded_chunks(max_chunks));
-    let (from, most) = fields.whole(|| Some((from?, most?)))?;
-    let done = api.services.reembed_documents(&caller, (*asset, from), most, key.as_ref()).await?;
+    let limit = fields.read(chunk_limit(max_chunks));
+    let (from, limit) = fields.whole(|| Some((from?, limit?)))?;
+    let done = api.services.reembed_documents(&caller, (*asset, from), limit, key.as_ref()).await?;
     let (report, done) = done.apart();
     let ReembeddingReport { index_revision, embedded_by, chunk_count, is_complete, warnings } = report;
     let view = ReembeddingView {
@@ -306,12 +307,10 @@ pub(crate) async fn reembed_documents(
     Ok(Answer::once(&done, &view, StatusCode::OK)?.send())
 }
 
-fn bounded_chunks(most: Option<u32>) -> Result<Option<u32>, FieldProblem> {
-    let fits = |most: u32| most >= 1 && usize::try_from(most).is_ok_and(|most| most <= MAX_CHUNKS);
-    if most.is_none_or(fits) {
-        return Ok(most);
-    }
-    Err(FieldProblem::new("max_chunks", "out_of_bounds", "1 to 2000 pieces are embedded at once"))
+fn chunk_limit(asked: Option<u32>) -> Result<ChunkLimit, FieldProblem> {
+    let limit = asked.map_or_else(|| Some(ChunkLimit::max()), ChunkLimit::new);
+    let bounds = || format!("1 to {MAX_CHUNKS} pieces are embedded at once");
+    limit.ok_or_else(|| FieldProblem::new("max_chunks", "out_of_bounds", bounds()))
 }
 
 /// A knowledge base's documents, newest first, those that others took the place of among them.

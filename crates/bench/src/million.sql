@@ -47,6 +47,8 @@ INSERT INTO knowledge_document_text (tenant_id, entry_id, metadata, body)
 CREATE TEMP TABLE fill_index AS
     SELECT pg_get_indexdef('knowledge_chunk_by_word'::regclass) AS said;
 DROP INDEX knowledge_chunk_by_word;
+-- Counted at once below: the trigger would copy every piece.
+ALTER TABLE knowledge_chunk DISABLE TRIGGER count_added;
 INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
         from_revision, embedded_by, words, body)
     SELECT tenant_id, ('00000000-0000-7000-8000-' || lpad(to_hex(nth), 12, '0'))::uuid, asset_id, entry_id, document_id,
@@ -70,6 +72,10 @@ INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_i
                 format('''%s/sometimes%s'':2', current_setting('fairway_fill.prefix'), sometimes),
                 format('''%s/rarely%s'':3', current_setting('fairway_fill.prefix'), rarely))::tsvector AS words
     ) AS own;
+ALTER TABLE knowledge_chunk ENABLE TRIGGER count_added;
+SELECT fairway_change_index_models(ARRAY[tenant_id], ARRAY[asset_id], ARRAY[''], ARRAY[revision],
+        ARRAY[current_setting('fairway_fill.pieces')::bigint])
+    FROM fill_base;
 DO $$ BEGIN EXECUTE (SELECT said FROM fill_index); END $$;
 
 -- How many pieces hold each word, as an ingest counts them.

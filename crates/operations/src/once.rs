@@ -129,7 +129,12 @@ impl Services {
         Err(failure)
     }
 
-    async fn earlier(&self, scope: TenantScope, key: Option<&RequestKey>) -> Result<Option<Outcome>, Failure> {
+    /// What an earlier request with this key did.
+    pub(crate) async fn earlier(
+        &self,
+        scope: TenantScope,
+        key: Option<&RequestKey>,
+    ) -> Result<Option<Outcome>, Failure> {
         let Some(key) = key else { return Ok(None) };
         match self.stores.idempotency.look_up(scope, key).await? {
             Known::No => Ok(None),

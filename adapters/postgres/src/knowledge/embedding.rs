@@ -21,7 +21,7 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-/// The first and the last model of a revision by their names: where both are one, all pieces have it.
+/// Whose vectors a revision has, by the number of its pieces of each model that the index ever had: there are few.
 pub(super) async fn of_revision(
     database: &Database,
     scope: TenantScope,
@@ -29,29 +29,37 @@ pub(super) async fn of_revision(
     revision: IndexRevision,
 ) -> Result<IndexEmbedding, StoreError> {
     // What ingests say is asked by their names: a name of a model may hold what parts it from its account.
-    const SQL: &str = "SELECT first, last, ingest.embedding_account, ingest.embedding_model
-        FROM (SELECT (
-                SELECT embedded_by FROM knowledge_chunk
-                WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
-                    AND (until_revision IS NULL OR until_revision > $3)
-                ORDER BY embedded_by LIMIT 1
-            ) AS first, (
-                SELECT embedded_by FROM knowledge_chunk
-                WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
-                    AND (until_revision IS NULL OR until_revision > $3)
-                ORDER BY embedded_by DESC LIMIT 1
-            ) AS last) AS named
+    const SQL: &str = "WITH RECURSIVE model AS (
+            (SELECT embedded_by FROM knowledge_index_model
+            WHERE tenant_id = $1 AND asset_id = $2 ORDER BY embedded_by LIMIT 1)
+            UNION ALL
+            SELECT another.embedded_by FROM model CROSS JOIN LATERAL (
+                SELECT embedded_by FROM knowledge_index_model
+                WHERE tenant_id = $1 AND asset_id = $2 AND embedded_by > model.embedded_by ORDER BY embedded_by LIMIT 1
+            ) AS another
+        )
+        SELECT embedding_account, embedding_model
+        FROM (
+            SELECT model.embedded_by FROM model CROSS JOIN LATERAL (
+                SELECT chunks FROM knowledge_index_model
+                WHERE tenant_id = $1 AND asset_id = $2 AND embedded_by = model.embedded_by AND revision <= $3
+                ORDER BY revision DESC LIMIT 1
+            ) AS counted
+            WHERE counted.chunks > 0 LIMIT 2
+        ) AS held
         LEFT JOIN LATERAL (
             SELECT embedding_account, embedding_model FROM knowledge_ingest
             WHERE tenant_id = $1 AND asset_id = $2 AND revision <= $3
-                AND embedding_account || '/' || embedding_model = named.first
+                AND embedding_account || '/' || embedding_model = held.embedded_by
             ORDER BY revision DESC LIMIT 1
-        ) AS ingest ON named.first = named.last";
+        ) AS ingest ON true";
     let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &asset.uuid(), &revision.get()];
-    let Some(row) = database.read_one(SQL, &params).await? else { return Ok(IndexEmbedding::Empty) };
-    if row.column::<Option<&str>>("first")?.is_none() {
-        return Ok(IndexEmbedding::Empty);
-    }
+    let rows = database.read(SQL, &params).await?;
+    let row = match rows.as_slice() {
+        [] => return Ok(IndexEmbedding::Empty),
+        [row] => row,
+        [_, ..] => return Ok(IndexEmbedding::Partial),
+    };
     let (account, model) = (row.column("embedding_account")?, row.column("embedding_model")?);
     Ok(match (account, model) {
         (Some(account), Some(model)) => IndexEmbedding::Whole(EmbeddingModel { account, model }),
@@ -91,14 +99,13 @@ pub(super) async fn stale_chunks(
     model: &EmbeddingModel,
     most: u32,
 ) -> Result<Vec<StaleChunk>, StoreError> {
-    // Which they are is found in the index by age alone; what they say is read of those few. The index over present pieces
-    // has neither their age nor their model, and `until_revision IS NULL` would lead to it.
+    // Which they are is found in the index over present pieces by age alone; what they say is read of those few.
     const SQL: &str = "SELECT chunk_id, body FROM (
             SELECT stale.chunk_id, body, sum(octet_length(body)) OVER (ORDER BY stale.from_revision, stale.chunk_id)
                 - octet_length(body) AS bytes_before
             FROM (
                 SELECT chunk_id, from_revision FROM knowledge_chunk
-                WHERE tenant_id = $1 AND asset_id = $2 AND coalesce(until_revision, 0) = 0 AND embedded_by <> $3
+                WHERE tenant_id = $1 AND asset_id = $2 AND until_revision IS NULL AND embedded_by <> $3
                 ORDER BY from_revision, chunk_id LIMIT $4
             ) AS stale
             JOIN knowledge_chunk AS chunk ON chunk.tenant_id = $1 AND chunk.chunk_id = stale.chunk_id
@@ -113,7 +120,7 @@ pub(super) async fn stale_chunks(
 
 /// The pieces stay what they are: words and how many pieces hold them do not change, so that searches by words and their
 /// scores do not either. The pieces are named by their key; `until_revision IS NULL` would lead to the index over all pieces
-/// that are present.
+/// that are present. A piece that others replaced or embedded meanwhile is a lost guard, so that the fact's count is true.
 const COMMIT: &str = concat!(
     "WITH head AS (
         UPDATE knowledge_index AS known SET revision = known.revision + 1
@@ -143,7 +150,8 @@ const COMMIT: &str = concat!(
         JOIN unnest($23::uuid[], $24::uuid[], $25::bytea[]) AS asked (replaces, chunk_id, embedding)
             ON asked.replaces = replaced.chunk_id
      ),
-     done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM head), ",
+     done AS (SELECT fairway_commit(
+        (SELECT count(*) = 1 FROM head) AND (SELECT count(*) FROM replaced) = cardinality($23::uuid[]), ",
     commit_tail!(),
     "))
      SELECT revision FROM done LEFT JOIN head ON true"

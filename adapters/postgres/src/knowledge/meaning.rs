@@ -21,7 +21,7 @@ use fairway_domain::{
     store::StoreError,
     tenant::TenantScope,
 };
-use fairway_fair_queue::{FairSemaphore, Limits};
+use fairway_fair_queue::{FairSemaphore, Limits, Permit};
 use std::{fmt::Write as _, sync::LazyLock};
 use tokio::task::spawn_blocking;
 use tokio_postgres::Row;
@@ -62,10 +62,10 @@ pub(super) async fn by_meaning(
     // Who finds no turn in time has read nothing.
     let turn = TURNS.acquire(scope.tenant(), ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
     if has_vectors(database).await? {
-        return there(database, &candidates, vector).await;
+        return there(database, &candidates, vector, turn).await;
     }
     let most = comparable(vector.len());
-    let rows = fetched(database, &candidates, most).await?;
+    let (rows, turn) = fetched(database, &candidates, most, turn).await?;
     let (vector, best) = (vector.to_vec(), within.most);
     // Millions of products would keep everybody waiting whom this thread serves. The turn ends with the rows, also where
     // nobody waits for the answer any more.
@@ -88,7 +88,12 @@ async fn has_vectors(database: &Database) -> Result<bool, StoreError> {
 }
 
 /// Compared where they lie. Both sides are of length one, so that the inner product is the cosine.
-async fn there(database: &Database, candidates: &Candidates<'_>, vector: &[f32]) -> Result<Found, StoreError> {
+async fn there(
+    database: &Database,
+    candidates: &Candidates<'_>,
+    vector: &[f32],
+    turn: Permit<TenantId>,
+) -> Result<Found, StoreError> {
     const SQL: &str = "SELECT chunk_id, score, count(*) OVER () AS compared
         FROM (
             SELECT chunk_id, least(1, greatest(0, -(meaning <#> $6::text::vector))) AS score
@@ -113,7 +118,7 @@ async fn there(database: &Database, candidates: &Candidates<'_>, vector: &[f32])
         &spelled(vector),
         &i64::from(within.most),
     ];
-    let rows = database.read(SQL, &params).await?;
+    let (rows, _turn) = database.read_permitted(turn, SQL, &params).await?;
     let hits = rows.iter().map(|row| Ok(Hit { chunk_id: row.id("chunk_id")?, score: row.column("score")? }));
     let hits = hits.collect::<Result<Vec<Hit>, StoreError>>()?;
     let compared: i64 = rows.first().map_or(Ok(0), |row| row.column("compared"))?;
@@ -169,7 +174,12 @@ fn spelled(vector: &[f32]) -> String {
     text
 }
 
-async fn fetched(database: &Database, candidates: &Candidates<'_>, most: u32) -> Result<Vec<Row>, StoreError> {
+async fn fetched(
+    database: &Database,
+    candidates: &Candidates<'_>,
+    most: u32,
+    turn: Permit<TenantId>,
+) -> Result<(Vec<Row>, Permit<TenantId>), StoreError> {
     const SQL: &str = "SELECT chunk_id, embedding FROM knowledge_chunk
         WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
             AND (until_revision IS NULL OR until_revision > $3) AND embedded_by <> ''
@@ -183,7 +193,7 @@ async fn fetched(database: &Database, candidates: &Candidates<'_>, most: u32) ->
         filter,
         &i64::from(most).saturating_add(1),
     ];
-    database.read(SQL, &params).await
+    database.read_permitted(turn, SQL, &params).await
 }
 
 /// How like a vector each of those is, of at most so many rows.
@@ -205,8 +215,10 @@ mod tests {
     use crate::database::DatabaseOptions;
     use fairway_domain::knowledge::IndexRevision;
     use fairway_fair_queue::AcquireError;
+    use fairway_testkit::TestDatabase;
     use serde_json::Map;
-    use std::time::Duration;
+    use std::{future::ready, pin::pin, time::Duration};
+    use tokio::time::sleep;
     use uuid::Uuid;
 
     #[tokio::test]
@@ -242,5 +254,54 @@ mod tests {
         let (refused, ()) = tokio::join!(by_meaning(&database, theirs, &within, &[1.0]), freed);
         let refused = refused.unwrap_err();
         assert!(!refused.source.is::<AcquireError>(), "the tenant that holds no turn is next: {refused:?}");
+    }
+
+    /// Statements of searches that wait for a lock.
+    const BLOCKED: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'knowledge_chunk'::regclass";
+
+    #[tokio::test]
+    async fn a_search_keeps_its_permit_after_its_caller_left_until_postgresql_ended_it() {
+        const LONG: Duration = Duration::from_secs(600);
+        // PostgreSQL waits for a lock for a second or so. A machine that is slower than that is asked again.
+        const ROUNDS: usize = 50;
+        let clone = TestDatabase::create().await.unwrap();
+        let owner = clone.owner().await.unwrap();
+        let options = DatabaseOptions { url: clone.url(), connections: 4, result_retention: LONG };
+        let database = Database::new(&options).unwrap();
+        let scope = TenantScope::for_relay(Uuid::from_u128(1).into());
+        let asset = Uuid::from_u128(3).into();
+        let within = Within { asset, revision: IndexRevision::new(1), filters: Map::new(), most: 1 };
+        by_meaning(&database, scope, &within, &[1.0]).await.unwrap();
+        for _ in 0..ROUNDS {
+            owner.batch_execute("BEGIN; LOCK TABLE knowledge_chunk IN ACCESS EXCLUSIVE MODE").await.unwrap();
+            let search = || {
+                let (database, within) = (database.clone(), within.clone());
+                tokio::spawn(async move { by_meaning(&database, scope, &within, &[1.0]).await.map(|_| ()) })
+            };
+            let searches: Vec<_> = (0..AT_ONCE).map(|_| search()).collect();
+            let at_once = i64::try_from(AT_ONCE).unwrap();
+            while owner.query_one(BLOCKED, &[]).await.unwrap().get::<_, i64>(0) < at_once
+                && !searches.iter().any(tokio::task::JoinHandle::is_finished)
+            {
+                sleep(Duration::from_millis(5)).await;
+            }
+            for search in searches {
+                search.abort();
+                // Cancelled, or refused because the lock did not come in time.
+                let _ = search.await;
+            }
+            let mut next = pin!(TURNS.acquire(scope.tenant(), LONG));
+            let has_waited = tokio::select! {
+                biased;
+                _ = &mut next => false,
+                () = ready(()) => true,
+            };
+            owner.batch_execute("ROLLBACK").await.unwrap();
+            if has_waited {
+                let _permit = next.await.unwrap();
+                return;
+            }
+        }
+        panic!("permits of searches were free while PostgreSQL worked on them");
     }
 }

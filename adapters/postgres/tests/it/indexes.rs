@@ -58,7 +58,7 @@ use uuid::Uuid;
 const BIG: i64 = 2_000;
 /// Most blocks that finding or writing one row may look at, of table and indexes together. All of an index would be
 /// fifty and more.
-const FEW: i64 = 10;
+pub(crate) const FEW: i64 = 10;
 /// More than the five after which PostgreSQL may settle on one plan for all values.
 pub(crate) const TURNS: usize = 8;
 

@@ -241,6 +241,37 @@ async fn what_was_stored_before_is_counted_in_the_order_in_which_it_was_shown() 
     empty.drop_it().await;
 }
 
+/// Pieces that were stored before the models of revisions were counted, and the next ingest.
+#[tokio::test]
+async fn counts_the_models_of_pieces_that_were_stored_before() {
+    let empty = Empty::create().await;
+    let client = empty.client().await;
+    let piece = |model: &str, from: i64, until: &str| {
+        format!(
+            "INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends,
+                tokens, digest, from_revision, until_revision, embedded_by, words, body, embedding)
+             VALUES (fairway_uuid_floor('2026-01-01'), gen_random_uuid(), fairway_uuid_floor('2026-01-01'),
+                gen_random_uuid(), 'd', 0, 0, 1, 1, 'x', {from}, {until}, '{model}', '', 'x', '\\x00000000')"
+        )
+    };
+    for (number, script) in scripts() {
+        if number == 115 {
+            for (model, from, until) in [("old", 1, "3"), ("old", 1, "NULL"), ("new", 3, "NULL"), ("old", 3, "4")] {
+                client.batch_execute(&piece(model, from, until)).await.unwrap();
+            }
+        }
+        client.batch_execute(&format!("BEGIN; {script}; COMMIT")).await.unwrap();
+    }
+    let replaced = "UPDATE knowledge_chunk SET until_revision = 5 WHERE until_revision IS NULL AND embedded_by = 'old'";
+    client.batch_execute(&format!("{replaced}; {}", piece("new", 5, "NULL"))).await.unwrap();
+    let sql = "SELECT string_agg(format('%s@%s=%s', embedded_by, revision, chunks), ' ' ORDER BY embedded_by, revision)
+        FROM knowledge_index_model";
+    let counts: String = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(counts, "new@3=1 new@5=2 old@1=2 old@3=2 old@4=1 old@5=0");
+    drop(client);
+    empty.drop_it().await;
+}
+
 #[tokio::test]
 async fn scripts_abandoned_in_an_open_transaction_are_as_if_never_run() {
     let empty = Empty::create().await;

@@ -1,11 +1,13 @@
 //! Searches by vectors over more pieces than one compares, and over documents that were embedded again.
 
 use crate::{
-    knowledge::{base, documents, how_of, ingest, within},
+    indexes::{FEW, TURNS, asked},
+    knowledge::{base, documents, how_of, ingest, reembedding, within},
     stage::{Stage, fresh, scope, stamp},
 };
 use fairway_domain::{
     asset::Asset,
+    id::AssetId,
     knowledge::{
         IndexRevision,
         document::Ingest,
@@ -14,8 +16,12 @@ use fairway_domain::{
         retrieval::{EmbeddingModel, IndexEmbedding, VectorCoverage, comparable, direction},
     },
     search::Words,
+    store::CommitError,
 };
+use fairway_testkit::TestDatabase;
 
+/// No piece has a greater identifier.
+const LAST: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 /// As many parts as a vector may have, so that few of them are compared.
 const PARTS: usize = 8_192;
 
@@ -35,7 +41,8 @@ async fn add(stage: &Stage, asset: &Asset, name: &str, vectors: &[(&str, &[f32])
     stage.store.commit_documents(scope(), &change, None).await.unwrap()
 }
 
-/// The rows lie in the table in the other order than they were added.
+/// The rows lie in the table and in its primary key in the other order than they were added, and no index has that order: the
+/// statement alone says which are compared.
 #[tokio::test]
 async fn compares_the_pieces_that_were_added_first_when_there_are_too_many() {
     let stage = Stage::new().await;
@@ -59,8 +66,9 @@ async fn compares_the_pieces_that_were_added_first_when_there_are_too_many() {
          WITH moved AS (DELETE FROM knowledge_chunk WHERE document_id = 'first' RETURNING *)
          INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
             digest, from_revision, embedded_by, words, body, embedding)
-         SELECT tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
-            from_revision, embedded_by, words, body, embedding FROM moved"
+         SELECT tenant_id, '{LAST}', asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
+            from_revision, embedded_by, words, body, embedding FROM moved;
+         DROP INDEX knowledge_chunk_by_age"
     );
     stage.run(&copies).await;
     let found = stage.store.by_meaning(scope(), &asked, &near).await.unwrap();
@@ -132,4 +140,73 @@ async fn embedding_documents_again_makes_a_revision_and_leaves_the_earlier_ones(
     assert_eq!(same(1).await, SameDocuments { first, last: IndexRevision::new(3) });
     assert_eq!(same(4).await, SameDocuments { first: IndexRevision::new(4), last: IndexRevision::new(4) });
     assert_eq!(stage.number("SELECT count(*) FROM knowledge_chunk WHERE until_revision IS NULL").await, 2);
+}
+
+/// Two who saw the same pieces at the same revision: the second has nothing to give its vectors to.
+#[tokio::test]
+async fn a_reembedding_of_a_piece_that_is_not_present_is_stale() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    let id = asset.asset_id;
+    let first = add(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
+    let stale = stage.store.stale_chunks(scope(), id, &model("new"), 10).await.unwrap();
+    let all = reembedding(&asset, (&stale, &model("new")), first);
+    let one = reembedding(&asset, (&stale[..1], &model("new")), first);
+    let second = stage.store.commit_reembedding(scope(), &one, None).await.unwrap();
+    for (stale, seen) in [(&stale[..], second), (&stale[..1], second), (&[], first)] {
+        let again = reembedding(&asset, (stale, &model("new")), seen);
+        let refused = stage.store.commit_reembedding(scope(), &again, None).await;
+        assert!(matches!(refused, Err(CommitError::Stale)), "{refused:?}");
+    }
+    assert!(matches!(stage.store.commit_reembedding(scope(), &all, None).await, Err(CommitError::Stale)));
+    assert_eq!(stage.store.present_revision(scope(), id).await.unwrap(), second);
+    let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
+    assert_eq!(stage.number(facts).await, 1);
+}
+
+/// 30 000 pieces of a model, all of them replaced by one piece of another.
+const REPLACED: &str = "
+    INSERT INTO knowledge_index VALUES ('<tenant>', '<asset>', 2, 30001);
+    INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_strategy, chunk_tokens,
+        embedding_account, embedding_model, chunks, created_at, created_by)
+    SELECT '<tenant>', '<asset>', n, gen_random_uuid(), 'sentence', 512, 'local', 'm' || n, 1, now(), 'user:eve'
+    FROM generate_series(1, 2) AS n;
+    INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+        digest, from_revision, embedded_by, words, body, embedding)
+    SELECT '<tenant>', gen_random_uuid(), '<asset>', gen_random_uuid(), 'd' || n, 0, 0, 1, 1, 'x', 1, 'local/m1', '', 'x',
+        '\\x00000000'
+    FROM generate_series(1, 30000) AS n;
+    UPDATE knowledge_chunk SET until_revision = 2 WHERE asset_id = '<asset>';
+    INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+        digest, from_revision, embedded_by, words, body, embedding)
+    SELECT '<tenant>', gen_random_uuid(), '<asset>', gen_random_uuid(), 'd', 0, 0, 1, 1, 'x', 2, 'local/m2', '', 'x',
+        '\\x00000000';
+    VACUUM ANALYZE knowledge_chunk;
+    ANALYZE;";
+
+#[tokio::test]
+async fn finding_the_model_of_a_revision_reads_no_replaced_pieces() {
+    let asset: AssetId = fresh();
+    let fill = REPLACED.replace("<tenant>", &scope().tenant().to_string()).replace("<asset>", &asset.to_string());
+    let database = TestDatabase::create().await.unwrap();
+    let owner = database.owner().await.unwrap();
+    owner
+        .batch_execute(
+            "ALTER TABLE knowledge_index DISABLE TRIGGER ALL; ALTER TABLE knowledge_ingest DISABLE TRIGGER ALL",
+        )
+        .await
+        .unwrap();
+    for statement in fill.split(';') {
+        owner.batch_execute(statement).await.unwrap();
+    }
+    drop(owner);
+    let (_database, counts) = asked(database, async |_, store| {
+        let of = async |revision| store.embedding_of(scope(), asset, IndexRevision::new(revision)).await.unwrap();
+        assert_eq!(of(2).await, IndexEmbedding::Whole(model("m2")));
+        assert_eq!(of(1).await, IndexEmbedding::Whole(model("m1")));
+        assert_eq!(store.stale_chunks(scope(), asset, &model("m2"), 10).await.unwrap(), []);
+    })
+    .await;
+    let blocks = counts["knowledge_chunk"].blocks / i64::try_from(TURNS).unwrap();
+    assert!(blocks <= FEW, "{blocks} blocks of pieces and their indexes");
 }

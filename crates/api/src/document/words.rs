@@ -16,7 +16,7 @@ use fairway_domain::{
     },
     generator::MAX_DESCRIPTION as MAX_DESCRIBED,
     knowledge::{
-        document::{DocumentId, MAX_TITLE},
+        document::{DocumentId, MAX_CHUNKS, MAX_TITLE},
         revocation::MAX_REASON as MAX_REVOCATION_REASON,
     },
     memory::{MAX_SESSION, SessionId},
@@ -35,10 +35,13 @@ use fairway_domain::{
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
-use utoipa::openapi::{
-    OpenApi, RefOr,
-    path::{Operation, Parameter},
-    schema::{AdditionalProperties, Object, Schema, SchemaType, Type},
+use utoipa::{
+    Number,
+    openapi::{
+        OpenApi, RefOr,
+        path::{Operation, Parameter},
+        schema::{AdditionalProperties, Object, Schema, SchemaType, Type},
+    },
 };
 
 /// A text of the form that slugs have.
@@ -91,6 +94,8 @@ enum Form {
     Tags,
     /// Lines of so many characters at most, perhaps none.
     Prose(usize),
+    /// A number of so many at most.
+    AtMost(usize),
 }
 
 /// A property of a schema, or a parameter of an operation, with what it may be. What comes later takes the place of what
@@ -131,6 +136,7 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "document_id", || Form::Pattern(DocumentId::PATTERN, 128)),
     (ANY, "digest", || Form::Pattern(CHECKSUM, 71)),
     ("NewDocument", "title", || Form::Pattern(NAME, MAX_TITLE)),
+    ("NewReembedding", "max_chunks", || Form::AtMost(MAX_CHUNKS)),
     ("NewContractRevocation", "reason", || Form::Pattern(REASON, MAX_REVOCATION_REASON)),
     (ANY, "checksum", || Form::Pattern(CHECKSUM, 71)),
     ("Asset", "lifecycle_state", lifecycles),
@@ -390,22 +396,27 @@ fn shape(
     object: &mut Object,
     placed: &mut BTreeSet<(&'static str, &'static str)>,
 ) {
-    let (text, null) = match &object.schema_type {
-        SchemaType::Type(one) => (matches!(one, Type::String), false),
-        SchemaType::Array(types) => {
-            (types.iter().any(|one| matches!(one, Type::String)), types.iter().any(|one| matches!(one, Type::Null)))
-        }
-        SchemaType::AnyValue => (false, false),
+    let types = match &object.schema_type {
+        SchemaType::Type(one) => std::slice::from_ref(one),
+        SchemaType::Array(types) => types.as_slice(),
+        SchemaType::AnyValue => &[],
     };
-    if !text || object.format.is_some() {
+    let has = |wanted: &Type| types.contains(wanted);
+    let (is_text, is_number, null) = (has(&Type::String), has(&Type::Integer), has(&Type::Null));
+    if !is_number && (!is_text || object.format.is_some()) {
         return;
     }
     for (schema, property, form) in entries {
         if *property != name || (*schema != ANY && *schema != of) {
             continue;
         }
+        let form = form();
+        if matches!(form, Form::AtMost(_)) != is_number {
+            continue;
+        }
         placed.insert((*schema, *property));
-        match form() {
+        match form {
+            Form::AtMost(most) => object.maximum = Some(Number::from(most)),
             Form::Words(words) => {
                 let null = null.then_some(Value::Null);
                 object.enum_values = Some(words.into_iter().map(Value::from).chain(null).collect());

@@ -20,7 +20,7 @@ use std::{
 use tokio::sync::watch;
 
 /// Looks up what it is sent, and returns what it finds.
-const SEARCH: &str = "\
+pub(crate) const SEARCH: &str = "\
 name: Search
 description: Looks documents up.
 trigger: { type: api_request, inputs_schema: { ticket: string } }
@@ -36,7 +36,7 @@ steps:
 ";
 
 /// A server with these accounts, which embeds by one of them.
-fn server(accounts: &[&str], embedding: &str) -> Builder {
+pub(crate) fn server(accounts: &[&str], embedding: &str) -> Builder {
     let account = |name: &&str| format!("[[providers]]\naccount_slot = \"{name}\"\nkind = \"local\"\n");
     TestApp::builder()
         .file(accounts.iter().map(account).collect::<String>())
@@ -44,20 +44,20 @@ fn server(accounts: &[&str], embedding: &str) -> Builder {
         .setting("FAIRWAY_EMBEDDING_MODEL", format!("model/of-{embedding}"))
 }
 
-fn path(base: &Version, rest: &str) -> String {
+pub(crate) fn path(base: &Version, rest: &str) -> String {
     format!("/v1/assets/{}/documents{rest}?workspace_id={WORKSPACE}", base.asset_id)
 }
 
-fn text(document_id: &str, text: &str) -> Value {
+pub(crate) fn text(document_id: &str, text: &str) -> Value {
     json!({ "documents": [{ "document_id": document_id, "text": text }] })
 }
 
-fn codes(answer: &Value) -> Vec<&str> {
+pub(crate) fn codes(answer: &Value) -> Vec<&str> {
     answer["warnings"].as_array().unwrap().iter().map(|warning| warning["code"].as_str().unwrap()).collect()
 }
 
 /// A knowledge base that is searched by vectors.
-async fn base(app: &TestApp, name: &str, retrieval: Value) -> Version {
+pub(crate) async fn base(app: &TestApp, name: &str, retrieval: Value) -> Version {
     let mut content = knowledge(name);
     content["retrieval"] = retrieval;
     app.given().version("knowledge_base", name, content).await

@@ -70,6 +70,7 @@ mod principal_binding;
 mod prompt;
 mod provider;
 mod public;
+mod reembedding;
 mod reference;
 mod rejected;
 mod releases;

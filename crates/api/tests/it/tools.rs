@@ -184,7 +184,7 @@ async fn what_goes_to_a_model_is_told_before_it_goes() {
     app.post(path, documents).await.expect(201);
     // What cannot be searched was asked for all the same.
     let owner = app.database().owner().await.unwrap();
-    owner.execute("UPDATE knowledge_chunk SET embedded_by = 'other/model'", &[]).await.unwrap();
+    owner.execute("UPDATE knowledge_index_model SET embedded_by = 'other/model'", &[]).await.unwrap();
     let refused = query().await;
     assert!(refused.status >= 400, "{refused}");
     assert_eq!(facts().await, 21, "asked twice, read once");

@@ -34,7 +34,7 @@ pub const MAX_SOURCE_REF: usize = 2_000;
 pub const MAX_METADATA: usize = 50;
 /// Longest metadata, in bytes of its canonical form.
 pub const LONGEST_METADATA: usize = 8 << 10;
-/// Most pieces that documents which are added at once may be cut into.
+/// Most pieces that one ingest adds and one re-embedding gives a vector.
 pub const MAX_CHUNKS: usize = 2_000;
 
 /// What a document is called by those who handed it in; an answer cites it by this name.
@@ -178,7 +178,10 @@ pub enum KnowledgeRefusal {
     #[error("the sources of documents that are added at once are read within 30 seconds; add fewer")]
     Slow,
     /// They would be cut into too many pieces.
-    #[error("documents that are added at once are cut into at most 2000 pieces; add fewer, or cut into longer pieces")]
+    #[error(
+        "documents that are added at once are cut into at most {} pieces; add fewer, or cut into longer pieces",
+        MAX_CHUNKS
+    )]
     Chunks,
     /// This one has something wrong.
     #[error("a document cannot be as it is")]

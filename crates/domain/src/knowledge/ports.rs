@@ -126,8 +126,8 @@ pub trait KnowledgeStore: Send + Sync {
         model: &EmbeddingModel,
         most: u32,
     ) -> Result<Vec<StaleChunk>, StoreError>;
-    /// Gives pieces their new vectors, and answers with the revision that this makes; those that were replaced meanwhile
-    /// are left out. Stale when documents were added or embedded since the decision, or the knowledge base takes none any
+    /// Gives pieces their new vectors, and answers with the revision that this makes. Stale when documents were added or
+    /// embedded since the decision, one of the pieces is not present any more, or the knowledge base takes no documents any
     /// more.
     async fn commit_reembedding(
         &self,

@@ -16,6 +16,30 @@ use crate::{
 };
 use serde_json::json;
 
+/// How many pieces one re-embedding gives a vector at most: from one to [`MAX_CHUNKS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChunkLimit(u32);
+
+impl ChunkLimit {
+    /// As many as one commit takes.
+    #[must_use]
+    pub fn max() -> Self {
+        Self(u32::try_from(MAX_CHUNKS).unwrap_or(u32::MAX))
+    }
+
+    /// A limit that somebody asks for; `None` where it is out of bounds.
+    #[must_use]
+    pub fn new(limit: u32) -> Option<Self> {
+        (1..=Self::max().0).contains(&limit).then_some(Self(limit))
+    }
+
+    /// The number of pieces.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
 /// A piece that has no vector of the wanted model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StaleChunk {

@@ -24,7 +24,7 @@ use fairway_domain::{
         retrieval::{EmbeddingModel, IndexWarning},
     },
     search::counted,
-    store::{CommitError, Listed, Paging, Revision},
+    store::{Change, CommitError, Listed, Paging, Revision},
     tenant::TenantScope,
 };
 use fairway_fair_queue::{FairSemaphore, Limits, Permit};
@@ -36,6 +36,8 @@ use tokio::time::timeout;
 
 /// How often an ingest is sent while others are faster. Each of them goes on, so nobody waits for nothing.
 const ATTEMPTS: usize = 12;
+/// How often an ingest embeds its pieces. It does so again where the index has another model by the time of the commit.
+const MAX_EMBEDDINGS: usize = 3;
 /// How long reading the sources of all documents that are added at once may take.
 const READING: Duration = Duration::from_secs(30);
 /// How long all of their pieces may be with the embedding model. Each call has a time of its own, and there may be hundreds.
@@ -142,50 +144,65 @@ impl Services {
         let _permit = self.ingest_permit(scope).await?;
         let read = in_time(self.read(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
         let mut documents = self.cut(scope, read, base.chunking).await?;
-        let embedded_by = if base.retrieval.strategy.needs_vectors() {
-            let seen = self.stores.knowledge.present_revision(scope, id).await?;
-            let model = self.model_for_new_documents(scope, (id, seen)).await?;
-            self.embed(&model, &mut documents).await?;
-            Some(model)
-        } else {
-            None
-        };
-        let ingest_id: IngestId = self.id();
-        let outcome = keyed(key, 201, ingest_id.uuid());
-        let (seen, stamp) = (self.stores.knowledge.present_revision(scope, id).await?, self.stamp(caller));
-        let how = (base.chunking, embedded_by);
-        let mut change = Ingest::add(asset, ingest_id, how, documents, (seen, &stamp))?;
+        // The model and the decision are of one revision, so that no vector of a model that the index left is added.
+        let seen = self.stores.knowledge.present_revision(scope, id).await?;
+        let model = self.model_of_ingest(scope, (id, seen), &base).await?;
+        self.embed(model.as_ref(), &mut documents).await?;
+        let (ingest_id, stamp): (IngestId, _) = (self.id(), self.stamp(caller));
+        let mut change = Ingest::add(asset, ingest_id, (base.chunking, model), documents, (seen, &stamp))?;
+        self.commit_ingest(scope, &mut change, &base, key).await?;
+        // As it is stored, so that a replay tells the same.
+        let ingested = self.stores.knowledge.find_ingest(scope, id, ingest_id).await?;
+        let ingested = ingested.ok_or(Failure::Corrupt("an ingest is not there that was just made"))?;
+        self.ingest_report(scope, (id, ingested), &base).await
+    }
+
+    /// Commits an ingest on the newest revision. Where documents were embedded again meanwhile, its pieces get vectors of the
+    /// index's new model first.
+    async fn commit_ingest(
+        &self,
+        scope: TenantScope,
+        change: &mut Change<Ingest>,
+        base: &KnowledgeBase,
+        key: Option<&RequestKey>,
+    ) -> Result<(), Failure> {
+        let outcome = keyed(key, 201, change.next.ingest_id.uuid());
+        let asset = change.next.asset_id;
+        let mut embeddings = 1;
         for _ in 0..ATTEMPTS {
-            match self.stores.knowledge.commit_documents(scope, &change, outcome.as_ref()).await {
-                // Others were added meanwhile. Nothing about these depends on that but which revision they make.
+            match self.stores.knowledge.commit_documents(scope, change, outcome.as_ref()).await {
+                // Others were added meanwhile. Only the revision that these make and the model of their vectors depend on that.
                 Err(CommitError::Stale) => {
-                    let seen = self.stores.knowledge.present_revision(scope, id).await?;
-                    self.has_same_model(scope, (id, seen), change.next.embedded_by.as_ref()).await?;
+                    let seen = self.stores.knowledge.present_revision(scope, asset).await?;
                     change.decided_on = Some(Revision::new(seen.get()));
+                    let model = self.model_of_ingest(scope, (asset, seen), base).await?;
+                    if model == change.next.embedded_by {
+                        continue;
+                    }
+                    if embeddings == MAX_EMBEDDINGS {
+                        return Err(Failure::Contended);
+                    }
+                    embeddings += 1;
+                    self.embed(model.as_ref(), &mut change.next.documents).await?;
+                    change.next.embedded_by = model;
                 }
-                committed => {
-                    committed?;
-                    // As it is stored, so that a replay tells the same.
-                    let ingested = self.stores.knowledge.find_ingest(scope, id, ingest_id).await?;
-                    let ingested = ingested.ok_or(Failure::Corrupt("an ingest is not there that was just made"))?;
-                    return self.ingest_report(scope, (id, ingested), &base).await;
-                }
+                committed => return Ok(committed.map(|_| ())?),
             }
         }
         Err(Failure::Contended)
     }
 
-    /// Contended where documents that were embedded meanwhile have the index's vectors made by another model: these would
-    /// have the old one.
-    async fn has_same_model(
+    /// The model that the pieces of an ingest at this revision get their vectors from, where the knowledge base has vectors.
+    async fn model_of_ingest(
         &self,
         scope: TenantScope,
         index: (AssetId, IndexRevision),
-        model: Option<&EmbeddingModel>,
-    ) -> Result<(), Failure> {
-        let Some(model) = model else { return Ok(()) };
-        let now = self.model_for_new_documents(scope, index).await?;
-        if now == *model { Ok(()) } else { Err(Failure::Contended) }
+        base: &KnowledgeBase,
+    ) -> Result<Option<EmbeddingModel>, Failure> {
+        if !base.retrieval.strategy.needs_vectors() {
+            return Ok(None);
+        }
+        Ok(Some(self.model_for_new_documents(scope, index).await?))
     }
 
     /// What the newest version of a knowledge base says: how its documents are read.
@@ -291,8 +308,9 @@ impl Services {
         aside((scope, Deadline::Request), cut).await?.map_err(Failure::from)
     }
 
-    /// Gives every piece its vector.
-    async fn embed(&self, model: &EmbeddingModel, documents: &mut [NewDocument]) -> Result<(), Failure> {
+    /// Gives every piece its vector, where there is a model.
+    async fn embed(&self, model: Option<&EmbeddingModel>, documents: &mut [NewDocument]) -> Result<(), Failure> {
+        let Some(model) = model else { return Ok(()) };
         let said = |document: &NewDocument, chunk: &NewChunk| {
             document.text.get(chunk.start..chunk.end).unwrap_or_default().to_owned()
         };

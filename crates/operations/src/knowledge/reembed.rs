@@ -9,17 +9,27 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     asset::Asset,
-    id::{AssetId, IngestId, WorkspaceId},
+    id::{AssetId, ChunkId, IngestId, WorkspaceId},
     idempotency::RequestKey,
     knowledge::{
         IndexRevision,
-        document::{KnowledgeRefusal, MAX_CHUNKS, takes_documents},
-        reembedding::{NewVector, Reembedding, StaleChunk},
+        document::{KnowledgeRefusal, takes_documents},
+        reembedding::{ChunkLimit, NewVector, Reembedding, StaleChunk},
         retrieval::{EmbeddingModel, IndexEmbedding, IndexWarning},
     },
-    store::{CommitError, Revision},
+    store::CommitError,
     tenant::TenantScope,
 };
+use std::collections::HashMap;
+use uuid::Uuid;
+
+/// What one request for a re-embedding did.
+enum Outcome {
+    /// It committed this re-embedding.
+    Committed(IngestId),
+    /// It found no piece without a vector of the configured model.
+    NothingStale,
+}
 
 /// What became of embedding documents again.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,7 +47,7 @@ pub struct ReembeddingReport {
 }
 
 impl Services {
-    /// Gives pieces of a knowledge base without a vector of the configured model one: at most `most` of them, so that a large
+    /// Gives pieces of a knowledge base without a vector of the configured model one: at most `limit` of them, so that a large
     /// knowledge base takes several calls. Until the last of them, searches read the revision before the first.
     ///
     /// # Errors
@@ -47,95 +57,109 @@ impl Services {
         &self,
         caller: &Caller,
         (id, from): (AssetId, WorkspaceId),
-        most: Option<u32>,
+        limit: ChunkLimit,
         key: Option<&RequestKey>,
     ) -> Result<Done<ReembeddingReport>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::ReembedDocuments, id, from).await?;
+        let replay = async |ingest: Uuid| self.reembedding_report(scope, &asset, ingest.into()).await;
         let done = self.once(
             scope,
             key,
-            async || self.reembed(caller, (scope, &asset), most, key).await,
-            async |ingest| self.reembedding_report(scope, &asset, ingest.into()).await,
+            async || match self.reembed(caller, (scope, &asset), limit, key).await? {
+                Outcome::Committed(ingest) => Ok(Some(self.reembedding_report(scope, &asset, ingest).await?)),
+                Outcome::NothingStale => Ok(None),
+            },
+            async |ingest| replay(ingest).await.map(Some),
         );
-        match done.await {
-            // No piece is left, and it was not a request with this key that embedded the last one.
-            Err(Failure::Contended) => Ok(Done::now(self.nothing_to_embed(scope, &asset).await?)),
-            done => done,
+        let (report, done) = done.await?.apart();
+        if let Some(report) = report {
+            return Ok(done.with(report));
         }
+        // A request with the same key may have embedded the last pieces a moment ago. Then its outcome is the answer.
+        if let Some(earlier) = self.earlier(scope, key).await? {
+            return Ok(Done { value: replay(earlier.resource).await?, replayed: Some(earlier.status) });
+        }
+        Ok(Done::now(self.nothing_to_embed(scope, &asset).await?))
     }
 
-    /// The report where no piece needs a vector. Contended where one does.
+    /// The report of a request that found no piece without a vector of the configured model.
     async fn nothing_to_embed(&self, scope: TenantScope, asset: &Asset) -> Result<ReembeddingReport, Failure> {
         let id = asset.asset_id;
         let base = self.latest_base(scope, asset).await?;
         let model = self.settings.knowledge.embedding.clone();
         let seen = self.stores.knowledge.present_revision(scope, id).await?;
-        let needs_vectors = base.retrieval.strategy.needs_vectors();
-        if needs_vectors && !self.stores.knowledge.stale_chunks(scope, id, &model, 1).await?.is_empty() {
-            return Err(Failure::Contended);
-        }
-        Ok(ReembeddingReport {
-            index_revision: seen,
-            embedded_by: model,
-            chunk_count: 0,
-            is_complete: true,
-            warnings: self.index_warnings(scope, (id, seen), &base).await?,
-        })
+        let is_complete = if base.retrieval.strategy.needs_vectors() {
+            match self.stores.knowledge.embedding_of(scope, id, seen).await? {
+                IndexEmbedding::Empty => true,
+                IndexEmbedding::Whole(present) => present == model,
+                IndexEmbedding::Partial => false,
+            }
+        } else {
+            true
+        };
+        let warnings = self.index_warnings(scope, (id, seen), &base).await?;
+        Ok(ReembeddingReport { index_revision: seen, embedded_by: model, chunk_count: 0, is_complete, warnings })
     }
 
     async fn reembed(
         &self,
         caller: &Caller,
         (scope, asset): (TenantScope, &Asset),
-        most: Option<u32>,
+        limit: ChunkLimit,
         key: Option<&RequestKey>,
-    ) -> Result<ReembeddingReport, Failure> {
+    ) -> Result<Outcome, Failure> {
         takes_documents(asset)?;
         let id = asset.asset_id;
         let base = self.latest_base(scope, asset).await?;
+        if !base.retrieval.strategy.needs_vectors() {
+            return Ok(Outcome::NothingStale);
+        }
         let _permit = self.ingest_permit(scope).await?;
         let model = self.settings.knowledge.embedding.clone();
-        let seen = self.stores.knowledge.present_revision(scope, id).await?;
-        let bound = u32::try_from(MAX_CHUNKS).unwrap_or(u32::MAX);
-        let most = most.map_or(bound, |most| most.min(bound));
-        let stale = if base.retrieval.strategy.needs_vectors() {
-            self.stores.knowledge.stale_chunks(scope, id, &model, most).await?
-        } else {
-            Vec::new()
-        };
-        if stale.is_empty() {
-            // A twin of this request may have been faster: then its outcome is the answer.
-            return Err(Failure::Contended);
-        }
-        let vectors = self.vectors_of(&model, stale).await?;
-        let ingest_id: IngestId = self.id();
-        let outcome = keyed(key, 200, ingest_id.uuid());
-        let how = (base.chunking, model);
-        let mut change = Reembedding::decide(asset, ingest_id, how, vectors, (seen, &self.stamp(caller)))?;
-        for _ in 0..=ATTEMPTS {
+        let mut known = HashMap::new();
+        for _ in 0..ATTEMPTS {
+            // Each attempt decides anew: since the last one, others may have embedded or replaced some of the pieces.
+            let seen = self.stores.knowledge.present_revision(scope, id).await?;
+            let stale = self.stores.knowledge.stale_chunks(scope, id, &model, limit.get()).await?;
+            if stale.is_empty() {
+                return Ok(Outcome::NothingStale);
+            }
+            let vectors = self.vectors_of(&model, stale, known).await?;
+            let ingest_id: IngestId = self.id();
+            let outcome = keyed(key, 200, ingest_id.uuid());
+            let how = (base.chunking, model.clone());
+            let change = Reembedding::decide(asset, ingest_id, how, vectors, (seen, &self.stamp(caller)))?;
             match self.stores.knowledge.commit_reembedding(scope, &change, outcome.as_ref()).await {
-                // Documents were added meanwhile. Pieces that they replaced are left out.
+                // Pieces that are still stale keep the vectors that were paid for.
                 Err(CommitError::Stale) => {
-                    let seen = self.stores.knowledge.present_revision(scope, id).await?;
-                    change.decided_on = Some(Revision::new(seen.get()));
+                    known = change.next.vectors.into_iter().map(|new| (new.replaces, new.vector)).collect();
                 }
                 committed => {
                     committed?;
-                    return self.reembedding_report(scope, asset, ingest_id).await;
+                    return Ok(Outcome::Committed(ingest_id));
                 }
             }
         }
         Err(Failure::Contended)
     }
 
-    async fn vectors_of(&self, model: &EmbeddingModel, stale: Vec<StaleChunk>) -> Result<Vec<NewVector>, Failure> {
-        let (ids, texts): (Vec<_>, Vec<_>) = stale.into_iter().map(|chunk| (chunk.chunk_id, chunk.text)).unzip();
+    /// A vector for each piece: the known one, else one that the model makes now.
+    async fn vectors_of(
+        &self,
+        model: &EmbeddingModel,
+        stale: Vec<StaleChunk>,
+        mut known: HashMap<ChunkId, Vec<f32>>,
+    ) -> Result<Vec<NewVector>, Failure> {
+        let wanted: Vec<ChunkId> = stale.iter().map(|chunk| chunk.chunk_id).collect();
+        let missing = stale.into_iter().filter(|chunk| !known.contains_key(&chunk.chunk_id));
+        let (ids, texts): (Vec<_>, Vec<_>) = missing.map(|chunk| (chunk.chunk_id, chunk.text)).unzip();
         let made = embedded_in_time(self.vectors(model, texts)).await.map_err(|error| {
             tracing::warn!(code = error.code(), "the embedding model gave no vectors");
             KnowledgeRefusal::NoVectors
         })?;
-        let new = |(replaces, vector)| NewVector { replaces, chunk_id: self.id(), vector };
-        Ok(ids.into_iter().zip(made.vectors).map(new).collect())
+        known.extend(ids.into_iter().zip(made.vectors));
+        let new = |replaces| Some(NewVector { replaces, chunk_id: self.id(), vector: known.remove(&replaces)? });
+        Ok(wanted.into_iter().filter_map(new).collect())
     }
 
     /// As it is stored, so that a replay tells the same.

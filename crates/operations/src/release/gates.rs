@@ -27,18 +27,20 @@ impl Services {
         } else {
             Vec::new()
         };
+        // Of a release that serves already, too: it goes on with what it was approved with, and somebody has to see that.
+        let is_served = next.contains(&StateName::Active) || release.state.name() == StateName::Active;
+        let searches = if is_served { self.vector_standings(scope, release).await? } else { Vec::new() };
         let standing = if next.contains(&StateName::Active) {
-            self.standing(scope, release, Depth::ToTell).await?
+            self.standing(scope, release, Depth::ToTell(&searches)).await?
         } else {
             Standing::unknown()
         };
         let rule = self.approval_rule(scope, release).await?;
         let around = Surroundings { deployment, rule, standing: &standing, unresolved: &unresolved };
         let mut gates = release.gates(&around);
-        // Of a release that serves already, too: it goes on with what it was approved with, and somebody has to see that.
-        if next.contains(&StateName::Active) || release.state.name() == StateName::Active {
+        if is_served {
             gates.extend(documents_gate(&self.stores.knowledge.pins(scope, id).await?));
-            gates.extend(vector_gates(&self.vector_standings(scope, release).await?));
+            gates.extend(vector_gates(&searches));
         }
         Ok(gates)
     }

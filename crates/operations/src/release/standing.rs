@@ -20,7 +20,7 @@ use fairway_domain::{
         activate::{FlowStanding, RouteStanding, Standing, UnenforcedControl},
         review::ApprovalRule,
         tool::ToolStanding,
-        vector_gate::EmbeddingStanding,
+        vector_gate::{EmbeddingStanding, VectorStanding},
     },
     tenant::TenantScope,
     workload::Status,
@@ -55,11 +55,11 @@ pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
 
 /// How much of the bound contents is looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Depth {
+pub(crate) enum Depth<'a> {
     /// What an activation is decided on.
     ToDecide,
-    /// What people are told besides.
-    ToTell,
+    /// What people are told besides, with how the bound knowledge bases that are searched by vectors stand.
+    ToTell(&'a [VectorStanding]),
 }
 
 impl Services {
@@ -68,11 +68,11 @@ impl Services {
         &self,
         scope: TenantScope,
         release: &Release,
-        depth: Depth,
+        depth: Depth<'_>,
     ) -> Result<Standing, Failure> {
         let unenforced_controls = match depth {
             Depth::ToDecide if !release.is_for_production() => Vec::new(),
-            Depth::ToDecide | Depth::ToTell => self.unenforced_controls(scope, release).await?,
+            Depth::ToDecide | Depth::ToTell(_) => self.unenforced_controls(scope, release).await?,
         };
         let mut standing = Standing {
             primary_route: None,
@@ -84,7 +84,7 @@ impl Services {
             unenforced_controls,
             has_no_route: match depth {
                 Depth::ToDecide => false,
-                Depth::ToTell => self.has_no_route(scope, release).await?,
+                Depth::ToTell(searches) => self.has_no_route(scope, release, searches).await?,
             },
             is_workload_retired: self.is_workload_retired(scope, release).await?,
         };
@@ -211,7 +211,12 @@ impl Services {
     }
 
     /// Whether runs would find no route that they may take, where they would look for one.
-    async fn has_no_route(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
+    async fn has_no_route(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+        searches: &[VectorStanding],
+    ) -> Result<bool, Failure> {
         let (mut policy, mut profile) = (None, None);
         for binding in &release.bindings {
             if !matches!(binding.role, AssetKind::ModelPolicy | AssetKind::SovereigntyProfile) {
@@ -226,7 +231,6 @@ impl Services {
             }
         }
         let residency = |slot: &str| self.provider.residency(slot);
-        let searches = self.vector_standings(scope, release).await?;
         let is_blind = searches.iter().any(|search| search.embedding == EmbeddingStanding::NoRoute);
         let is_mute = policy.is_some_and(|policy| Routing::of(&policy, profile.as_ref(), residency).open.is_empty());
         Ok(is_blind || is_mute)

@@ -1,0 +1,244 @@
+//! Documents that are embedded again while others are added or embedded: what a model is asked takes long, and the index
+//! may be another one by then.
+
+use crate::{
+    embedding::{SEARCH, base, codes, path, server, text},
+    share_link::number,
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    execution::provider::{
+        Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    },
+    knowledge::document::MAX_CHUNKS,
+};
+use fairway_testkit::{TestApp, app::Answer};
+use serde_json::json;
+use std::{
+    future::IntoFuture as _,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+};
+
+/// Revisions whose pieces have vectors of several models.
+const MIXED: &str = "SELECT count(*) FROM (
+        SELECT FROM knowledge_ingest AS ingest JOIN knowledge_chunk AS chunk
+            ON chunk.from_revision <= ingest.revision
+            AND (chunk.until_revision IS NULL OR chunk.until_revision > ingest.revision)
+        GROUP BY ingest.revision HAVING count(DISTINCT chunk.embedded_by) > 1
+    ) AS mixed";
+const REEMBEDDED: &str = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
+const INGESTS: &str = "SELECT count(*) FROM knowledge_ingest";
+
+/// An embedding model that answers each call once the test lets it.
+struct Gate {
+    /// The account and the texts of each call.
+    calls: Mutex<Vec<(String, Vec<String>)>>,
+    count: watch::Sender<usize>,
+    permits: Semaphore,
+    /// How often somebody looked whether an account is configured.
+    looks: AtomicUsize,
+}
+
+impl Gate {
+    /// Lets so many calls through.
+    fn letting(calls: usize) -> Arc<Self> {
+        Arc::new(Self {
+            calls: Mutex::default(),
+            count: watch::Sender::new(0),
+            permits: Semaphore::new(calls),
+            looks: AtomicUsize::new(0),
+        })
+    }
+
+    fn open() -> Arc<Self> {
+        Self::letting(Semaphore::MAX_PERMITS)
+    }
+
+    async fn asked(&self, times: usize) {
+        self.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
+    }
+
+    fn accounts(&self) -> Vec<String> {
+        self.calls.lock().unwrap().iter().map(|(account, _)| account.clone()).collect()
+    }
+
+    fn texts(&self) -> Vec<Vec<String>> {
+        self.calls.lock().unwrap().iter().map(|(_, texts)| texts.clone()).collect()
+    }
+}
+
+#[async_trait]
+impl Provider for Gate {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        self.calls.lock().unwrap().push((call.route.account_slot.clone(), call.texts.clone()));
+        self.count.send_modify(|count| *count += 1);
+        self.permits.acquire().await.unwrap().forget();
+        Ok(Embeddings { vectors: vec![vec![1.0, 0.0]; call.texts.len()], tokens_in: 1, cost_micros: None })
+    }
+
+    fn residency(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    fn has_account(&self, _: &str) -> bool {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
+const ACCOUNTS: &[&str] = &["old", "new"];
+
+/// A server that embeds by `account` behind a gate, over the database of another one if there is one.
+async fn behind(gate: &Arc<Gate>, account: &str, beside: Option<&TestApp>) -> TestApp {
+    let builder = server(ACCOUNTS, account).provider(Arc::clone(gate) as Arc<dyn Provider>);
+    match beside {
+        Some(app) => builder.beside(app).start().await,
+        None => builder.start().await,
+    }
+}
+
+fn send(request: fairway_testkit::app::Request) -> JoinHandle<Answer> {
+    tokio::spawn(request.into_future())
+}
+
+#[tokio::test]
+async fn an_ingest_gets_vectors_of_the_model_that_a_reembedding_gave_the_index_meanwhile() {
+    let gate = Gate::letting(1);
+    let app = behind(&gate, "old", None).await;
+    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+    let ingest = send(app.post(path(&base, ""), text("travel", "Go by train.")));
+    gate.asked(2).await;
+    let changed = behind(&Gate::open(), "new", Some(&app)).await;
+    let again = changed.post(path(&base, "/reembed"), json!({})).await.expect(200);
+    assert_eq!((&again["index_revision"], &again["complete"]), (&json!(2), &json!(true)));
+    gate.permits.add_permits(2);
+    let added = ingest.await.unwrap().expect(201);
+    assert_eq!((&added["index_revision"], codes(&added)), (&json!(3), vec!["embedding_model_kept"]));
+    assert_eq!(number(&app, MIXED).await, 0, "a revision has vectors of two models");
+    assert_eq!(gate.accounts(), ["old", "old", "new"]);
+}
+
+#[tokio::test]
+async fn an_ingest_embeds_three_times_at_most() {
+    let gate = Gate::letting(1);
+    let app = behind(&gate, "old", None).await;
+    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+    let there = behind(&Gate::open(), "new", Some(&app)).await;
+    let back = behind(&Gate::open(), "old", Some(&app)).await;
+    let ingest = send(app.post(path(&base, ""), text("travel", "Go by train.")));
+    for (round, other) in [&there, &back, &there].into_iter().enumerate() {
+        gate.asked(2 + round).await;
+        other.post(path(&base, "/reembed"), json!({})).await.expect(200);
+        gate.permits.add_permits(1);
+    }
+    // For a fourth call, if there were one.
+    gate.permits.add_permits(1);
+    ingest.await.unwrap().refused(409, "concurrent_change");
+    assert_eq!(gate.accounts(), ["old", "old", "new", "old"]);
+    assert_eq!(number(&app, MIXED).await, 0, "a revision has vectors of two models");
+}
+
+#[tokio::test]
+async fn two_reembeddings_of_the_same_pieces_make_one_revision() {
+    for key in [None, Some("twin")] {
+        let app = behind(&Gate::open(), "old", None).await;
+        let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+        app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+        let gates = [Gate::letting(0), Gate::letting(0)];
+        let servers = [behind(&gates[0], "new", Some(&app)).await, behind(&gates[1], "new", Some(&app)).await];
+        let again = |app: &TestApp| {
+            let request = app.post(path(&base, "/reembed"), json!({}));
+            send(if let Some(key) = key { request.key(key) } else { request })
+        };
+        let (first, second) = (again(&servers[0]), again(&servers[1]));
+        for gate in &gates {
+            gate.asked(1).await;
+        }
+        gates[0].permits.add_permits(1);
+        let first = first.await.unwrap().expect(200);
+        assert_eq!((&first["index_revision"], &first["chunk_count"]), (&json!(2), &json!(1)));
+        gates[1].permits.add_permits(2);
+        let second = second.await.unwrap().expect(200);
+        if key.is_some() {
+            assert_eq!(second, first, "the outcome of the other request with this key is the answer");
+        } else {
+            let report = (&second["index_revision"], &second["chunk_count"], &second["complete"]);
+            assert_eq!(report, (&json!(2), &json!(0), &json!(true)), "there is nothing left to embed");
+        }
+        assert_eq!((number(&app, INGESTS).await, number(&app, REEMBEDDED).await), (2, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_reembedding_is_decided_three_times_at_most_and_embeds_each_piece_once() {
+    let app = behind(&Gate::open(), "old", None).await;
+    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(path(&base, ""), text("d0", "text 0")).await.expect(201);
+    let gate = Gate::letting(0);
+    let changed = behind(&gate, "new", Some(&app)).await;
+    let again = send(changed.post(path(&base, "/reembed"), json!({})));
+    for round in 1..=3 {
+        gate.asked(round).await;
+        app.post(path(&base, ""), text(&format!("d{round}"), &format!("text {round}"))).await.expect(201);
+        gate.permits.add_permits(1);
+    }
+    // For a fourth decision, if there were one.
+    gate.permits.add_permits(1);
+    again.await.unwrap().refused(409, "concurrent_change");
+    assert_eq!(gate.texts(), [["text 0"], ["text 1"], ["text 2"]]);
+    assert_eq!(number(&app, REEMBEDDED).await, 0);
+}
+
+#[tokio::test]
+async fn the_limit_of_pieces_is_one_number_in_code_messages_and_document() {
+    let app = TestApp::start().await;
+    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    for limit in [0, MAX_CHUNKS + 1] {
+        let refused = app.post(path(&base, "/reembed"), json!({ "max_chunks": limit })).await;
+        let problem = &refused.refused(422, "validation_error")["fields"][0];
+        assert_eq!(problem["message"], format!("1 to {MAX_CHUNKS} pieces are embedded at once"));
+    }
+    app.post(path(&base, "/reembed"), json!({ "max_chunks": MAX_CHUNKS })).await.expect(200);
+    let document = app.get("/openapi.json").await.expect(200);
+    let limit = &document["components"]["schemas"]["NewReembedding"]["properties"]["max_chunks"];
+    assert_eq!((&limit["minimum"], &limit["maximum"]), (&json!(1), &json!(MAX_CHUNKS)));
+    // A paragraph is a piece, because no two fit into one.
+    let mut content = crate::stage::knowledge("many");
+    content["retrieval"] = json!({ "strategy": "lexical", "chunk_size_tokens": 16 });
+    let many = app.given().version("knowledge_base", "many", content).await;
+    let paragraph = "One two three four five six seven eight nine ten eleven twelve.\n\n";
+    let refused = app.post(path(&many, ""), text("many", &paragraph.repeat(MAX_CHUNKS + 1))).await;
+    let problem = &refused.refused(422, "validation_error")["fields"][0];
+    let message = problem["message"].as_str().unwrap();
+    assert!(message.contains(&format!("at most {MAX_CHUNKS} pieces")), "{message}");
+}
+
+#[tokio::test]
+async fn gates_look_at_the_vectors_of_each_knowledge_base_once() {
+    let gate = Gate::open();
+    let app = behind(&gate, "old", None).await;
+    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+    let given = app.given();
+    let versions = [given.policy("policy").await, given.flow("flow", SEARCH).await, base.clone()];
+    let workload = given.workload("desk").await;
+    let release = given.approved(&workload, &versions).await;
+    let before = gate.looks.load(Ordering::Relaxed);
+    let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
+    let names: Vec<_> = gates.as_array().unwrap().iter().map(|gate| gate["gate"].as_str().unwrap()).collect();
+    assert!(names.contains(&"embedding") && names.contains(&"vector_search"), "{names:?}");
+    assert_eq!(gate.looks.load(Ordering::Relaxed) - before, 1);
+}
