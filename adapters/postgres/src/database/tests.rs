@@ -69,8 +69,7 @@ async fn limits_prepared_statements_of_lists() {
         }
     }
     assert!(most > MAX_LIST_STATEMENTS / 2, "the filters make {most} statements");
-    // A list prepares two statements, and the question one.
-    assert!(most <= MAX_LIST_STATEMENTS + 3, "one connection keeps {most} statements");
+    assert!(most <= MAX_LIST_STATEMENTS + STATEMENT_CHECK + 1, "one connection keeps {most} statements");
 }
 
 #[tokio::test]
@@ -95,6 +94,5 @@ async fn limits_prepared_statements_of_lists_by_month() {
         }
     }
     assert!(most > MAX_POINT_STATEMENTS / 2, "the filters make {most} statements");
-    // Three pages prepare six statements, and the question one.
-    assert!(most <= MAX_POINT_STATEMENTS + 7, "one connection keeps {most} statements");
+    assert!(most <= MAX_POINT_STATEMENTS + STATEMENT_CHECK + 1, "one connection keeps {most} statements");
 }
