@@ -103,7 +103,7 @@ impl DatabaseOptions {
     /// Connections that a database with these options opens at most: for point reads and commits, for lists, for ingests.
     #[must_use]
     pub fn max_connections(&self) -> usize {
-        self.connections + self.list_connections() + INGESTS.permits
+        self.connections.saturating_add(self.list_connections()).saturating_add(INGESTS.permits)
     }
 }
 
@@ -161,10 +161,8 @@ impl Database {
             },
             ENTER_POINTS,
         )?;
-        let for_lists =
-            PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: WAIT_FOR_CONNECTION };
-        let for_ingests =
-            PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST };
+        let for_lists = PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: WAIT_FOR_CONNECTION };
+        let for_ingests = PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST };
         let waiting = Waiting::default();
         Ok(Self {
             access_revisions: Gather::over(Looks(AccessRevisions(points.clone())), &waiting),

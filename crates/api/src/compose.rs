@@ -430,7 +430,9 @@ mod tests {
         let manual = include_str!("../../../docs/operations/scaling.md").replace('\n', " ");
         let (worker, relays, signals) = (most(CONNECTIONS_PER_WORKER), most(RELAY_CONNECTIONS), 2);
         for sentence in [
-            format!("up to {worker} connections for each processor, {relays} for its background work, {signals} for signals"),
+            format!(
+                "up to {worker} connections for each processor, {relays} for its background work, {signals} for signals"
+            ),
             format!("and {worker} for the runs that it works on"),
             format!("A worker takes up to {}.", worker + relays + signals),
         ] {
