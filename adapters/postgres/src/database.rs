@@ -73,6 +73,9 @@ const MAX_LIST_STATEMENTS: usize = 64;
 /// The same for connections that take one or two statements.
 const MAX_INGEST_STATEMENTS: usize = 16;
 
+/// A connection's statements are counted with every so many uses: counting looks at each of them. A use prepares one at most.
+const STATEMENT_CHECK: usize = 16;
+
 /// Connections for lists, for each connection for the rest: one for four.
 const POINTS_PER_LIST: usize = 4;
 
@@ -91,6 +94,19 @@ pub struct DatabaseOptions {
     pub connections: usize,
     /// How long the answers of runs are shown after their end, by the database's clock.
     pub result_retention: Duration,
+}
+
+impl DatabaseOptions {
+    /// Connections of the pool for lists.
+    fn list_connections(&self) -> usize {
+        (self.connections / POINTS_PER_LIST).max(1)
+    }
+
+    /// Connections that a database with these options opens at most: for point reads and commits, for lists, for ingests.
+    #[must_use]
+    pub fn max_connections(&self) -> usize {
+        self.connections.saturating_add(self.list_connections()).saturating_add(INGESTS.permits)
+    }
 }
 
 /// A pool of connections that work under the service role.
@@ -137,7 +153,7 @@ impl Database {
     /// # Errors
     /// When the address cannot be read.
     pub fn new(options: &DatabaseOptions) -> Result<Self, StoreError> {
-        let lists = (options.connections / POINTS_PER_LIST).max(1);
+        let lists = options.list_connections();
         let points = pool(
             &options.url,
             PoolLimits {
@@ -147,10 +163,8 @@ impl Database {
             },
             ENTER_POINTS,
         )?;
-        let for_lists =
-            PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: WAIT_FOR_CONNECTION };
-        let for_ingests =
-            PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST };
+        let for_lists = PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: WAIT_FOR_CONNECTION };
+        let for_ingests = PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST };
         let waiting = Waiting::default();
         Ok(Self {
             access_revisions: Gather::over(Looks(AccessRevisions(points.clone())), &waiting),
@@ -310,7 +324,7 @@ fn pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool, Stor
         });
         // Which statements are rare is not known, so all go; those in use are prepared again. The driver closes a statement
         // in the database when nothing refers to it any more.
-        if client.statement_cache.size() > statements {
+        if metrics.recycle_count.is_multiple_of(STATEMENT_CHECK) && client.statement_cache.size() > statements {
             client.statement_cache.clear();
         }
         Box::pin(async move {

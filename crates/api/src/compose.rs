@@ -415,3 +415,28 @@ impl Process {
         &self.services
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many connections a database takes that is asked for so many.
+    fn most(connections: usize) -> usize {
+        DatabaseOptions { url: String::new(), connections, result_retention: Duration::ZERO }.max_connections()
+    }
+
+    #[test]
+    fn the_manual_says_how_many_connections_a_process_takes() {
+        let manual = include_str!("../../../docs/operations/scaling.md").replace('\n', " ");
+        let (worker, relays, signals) = (most(CONNECTIONS_PER_WORKER), most(RELAY_CONNECTIONS), 2);
+        for sentence in [
+            format!(
+                "up to {worker} connections for each processor, {relays} for its background work, {signals} for signals"
+            ),
+            format!("and {worker} for the runs that it works on"),
+            format!("A worker takes up to {}.", worker + relays + signals),
+        ] {
+            assert!(manual.contains(&sentence), "{sentence}");
+        }
+    }
+}

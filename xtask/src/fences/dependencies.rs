@@ -29,6 +29,9 @@ const CLOCKS_AND_DICE: &[(&str, &[&str])] = &[
     ("time", &["local-offset", "rand", "rand08", "rand09", "wasm-bindgen"]),
 ];
 
+/// A queue that adapters and the API use: it knows no other package of the workspace, so that nothing depends in a circle.
+const FAIR_QUEUE: &str = "crates/fair_queue";
+
 /// The rules for these packages. Every adapter gets one, and so does a package that is only planned yet, once it exists.
 pub(crate) fn rules(packages: &[Package]) -> Result<Vec<Rule>> {
     let adapters: Vec<&str> =
@@ -64,6 +67,10 @@ pub(crate) fn rules(packages: &[Package]) -> Result<Vec<Rule>> {
         let others = adapters.iter().filter(|other| *other != adapter);
         let never = ["fairway-operations", "fairway-api"].iter().chain(others).map(|name| (*name).to_owned()).collect();
         rules.push(Rule { package: (*adapter).to_owned(), never, features: &[] });
+    }
+    if let Some(queue) = packages.iter().find(|package| package.folder.as_os_str() == FAIR_QUEUE) {
+        let others = packages.iter().filter(|other| other.name != queue.name).map(|other| other.name.clone());
+        rules.push(Rule { package: queue.name.clone(), never: others.collect(), features: &[] });
     }
     if adapters.is_empty() {
         return Err(anyhow::anyhow!("there is no package in adapters/")).context("reading the workspace");
@@ -111,6 +118,7 @@ mod tests {
             Package::pretend("fairway-domain", "crates/domain"),
             Package::pretend("fairway-operations", "crates/operations"),
             Package::pretend("fairway-cli", "crates/cli"),
+            Package::pretend("fairway-fair-queue", "crates/fair_queue"),
             Package::pretend("fairway-postgres", "adapters/postgres"),
             Package::pretend("fairway-artifacts", "adapters/artifacts"),
         ]
@@ -165,6 +173,15 @@ mod tests {
         assert_eq!(breaches_of("fairway-cli", "ureq v3.5.2\nfairway-domain v0.1.0\n"), [""; 0]);
         assert_eq!(breaches_of("fairway-cli", "tokio v1.54.0 rt\n").len(), 1, "it starts in milliseconds");
         assert_eq!(breaches_of("fairway-cli", "fairway-postgres v0.1.0\n").len(), 1);
+    }
+
+    #[test]
+    fn fair_queue_knows_no_other_package_of_the_workspace() {
+        assert_eq!(breaches_of("fairway-fair-queue", "fairway-fair-queue v0.1.0\ntokio v1.54.0 sync\n"), [""; 0]);
+        for name in ["fairway-domain", "fairway-operations", "fairway-postgres", "fairway-cli"] {
+            let tree = format!("fairway-fair-queue v0.1.0\n{name} v0.1.0\n");
+            assert_eq!(breaches_of("fairway-fair-queue", &tree), [format!("fairway-fair-queue is built with {name}")]);
+        }
     }
 
     #[test]

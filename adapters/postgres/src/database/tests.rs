@@ -22,8 +22,7 @@ use uuid::Uuid;
 /// A store with one connection for lists and one for the rest.
 async fn store() -> (TestDatabase, Database) {
     let database = TestDatabase::create().await.unwrap();
-    let options =
-        DatabaseOptions { url: database.url(), connections: 1, result_retention: Duration::from_secs(3_600) };
+    let options = DatabaseOptions { url: database.url(), connections: 1, result_retention: Duration::from_secs(3_600) };
     let store = Database::new(&options).unwrap();
     (database, store)
 }
@@ -69,8 +68,7 @@ async fn limits_prepared_statements_of_lists() {
         }
     }
     assert!(most > MAX_LIST_STATEMENTS / 2, "the filters make {most} statements");
-    // A list prepares two statements, and the question one.
-    assert!(most <= MAX_LIST_STATEMENTS + 3, "one connection keeps {most} statements");
+    assert!(most <= MAX_LIST_STATEMENTS + STATEMENT_CHECK + 1, "one connection keeps {most} statements");
 }
 
 #[tokio::test]
@@ -95,6 +93,5 @@ async fn limits_prepared_statements_of_lists_by_month() {
         }
     }
     assert!(most > MAX_POINT_STATEMENTS / 2, "the filters make {most} statements");
-    // Three pages prepare six statements, and the question one.
-    assert!(most <= MAX_POINT_STATEMENTS + 7, "one connection keeps {most} statements");
+    assert!(most <= MAX_POINT_STATEMENTS + STATEMENT_CHECK + 1, "one connection keeps {most} statements");
 }

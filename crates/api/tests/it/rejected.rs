@@ -3,7 +3,7 @@
 use crate::{
     dispatch::path,
     document::{Route, routes},
-    overheard::Overheard,
+    overheard::{Overheard, Said},
     stage::WORKSPACE,
 };
 use fairway_testkit::{
@@ -82,12 +82,24 @@ impl Desk {
         tokio::time::timeout(Duration::from_secs(60), awaits).await.unwrap();
     }
 
+    /// A request for a script.
+    fn script(&self, language: &str, code: &str) -> Request {
+        let body = json!({ "workspace_id": WORKSPACE, "workload_slug": self.workload.slug, "environment": "dev",
+            "language": language, "code": code });
+        self.server.client.post("/v1/runtime/code", body).as_actor(SUBMITTER)
+    }
+
     fn review(&self, id: &Value, outcome: &str) -> Request {
         self.server.client.post(path(id, "/review"), json!({ "outcome": outcome, "note": "No." })).as_actor(REVIEWER)
     }
 
     /// Everything that routes say to every reader: those about the run, and where `everything` is asked for, all others too.
     async fn told_of(&self, id: &Value, everything: bool) -> Vec<(String, String)> {
+        self.told_of_artifacts(id, everything, 6).await
+    }
+
+    /// The same of a run with at least so many artifacts.
+    async fn told_of_artifacts(&self, id: &Value, everything: bool, least: usize) -> Vec<(String, String)> {
         let client = &self.server.client;
         let graph = client.get(path(id, "/evidence-graph")).await.expect(200);
         let artifacts: Vec<&str> = graph["evidence_artifacts"]
@@ -96,7 +108,7 @@ impl Desk {
             .iter()
             .map(|artifact| artifact["artifact_id"].as_str().unwrap())
             .collect();
-        assert!(artifacts.len() >= 6, "{graph}");
+        assert!(artifacts.len() >= least, "{graph}");
         let mut requests = Vec::new();
         let about = |route: &&Route| {
             route.method == "get"
@@ -112,7 +124,7 @@ impl Desk {
                 requests.push((path.clone(), client.get(path)));
             }
         }
-        assert!(requests.len() > if everything { 40 } else { 10 }, "{}", requests.len());
+        assert!(requests.len() > if everything { 40 } else { 6 }, "{}", requests.len());
         let arguments = json!({ "arguments": { "execution_id": id, "format": "graph" } });
         let tool = "/v1/runtime/tools/inspect_evidence";
         requests.push((tool.to_owned(), client.post(tool, arguments)));
@@ -235,9 +247,7 @@ async fn a_rejected_answer_is_shown_to_nobody() {
     desk.execute().await.expect(202);
     let asked = desk.model.requests().pop().unwrap();
     told.push(("what the model is told of the conversation".to_owned(), asked.json()["messages"][1].to_string()));
-    for (place, text) in &told {
-        assert!(!text.contains(CANARY), "{place}: {text}");
-    }
+    no_canary(&told);
     let (said, database) = desk.server.end().await;
     // The last run awaits its review still.
     let owner = database.owner().await.unwrap();
@@ -253,7 +263,60 @@ async fn a_rejected_answer_is_shown_to_nobody() {
         owner.execute(&format!("DELETE FROM {table} WHERE execution_id = $1"), &[&pending[0]]).await.unwrap();
     }
     assert_eq!(tables_with_canary(&database).await, Vec::<String>::new());
-    assert!(said.spans.contains("chat") && said.log.contains("execution"), "{}", said.log.len());
+    assert!(said.spans.contains("chat"), "{}", said.spans.len());
+    no_canary_in_telemetry(&said);
+}
+
+/// What scripts print, return and fail with, none of whose texts holds the canary as a whole.
+#[tokio::test]
+async fn a_rejected_script_is_shown_to_nobody() {
+    let desk = Desk::set().await;
+    let client = &desk.server.client;
+    let code = "said = 'CANARYqxz' + 'w7781'\nprint(said)\nresult = {'answer': said}";
+    let rejected = desk.script("starlark", code).key("script").await.expect(202)["execution_id"].clone();
+    let before = tables_with_canary(&desk.server.database).await;
+    assert_eq!(before, ["evidence_payload", "execution_result"]);
+    let shown = client.get(path(&rejected, "/review")).as_actor(REVIEWER).await.expect(200);
+    assert_eq!(shown["output"]["answer"], CANARY);
+    assert_eq!(shown["metadata"]["stdout"], format!("{CANARY}\n"));
+    let pending = desk.told_of_artifacts(&rejected, true, 2).await;
+    let routes = pending.iter().filter(|told| told.1.contains(CANARY)).map(|(route, _)| route.as_str());
+    let routes: Vec<&str> = routes.collect();
+    assert!(!routes.is_empty() && routes.iter().all(|route| route.contains("/review")), "{routes:?}");
+    assert_eq!(desk.review(&rejected, "rejected").await.expect(200)["status"], "denied");
+
+    let mut told = desk.told_of_artifacts(&rejected, true, 2).await;
+    let replayed = desk.script("starlark", code).key("script").await;
+    assert_eq!(replayed.refused(403, "review_rejected")["execution_id"], rejected);
+    told.push(("the repeated request".to_owned(), replayed.text()));
+    // Nobody reviews a script that failed, so nobody is shown what it printed or failed with.
+    for (language, code) in [
+        ("starlark", "print('CANARYqxz' + 'w7781')\nfail('CANARYqxz' + 'w7781')"),
+        ("javascript", "console.log('CANARYqxz' + 'w7781'); throw new Error('CANARYqxz' + 'w7781')"),
+    ] {
+        let failed = desk.script(language, code).await;
+        let answer = failed.expect(200);
+        assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("script_error")), "{code}");
+        told.push((format!("the answer to {code}"), failed.text()));
+        told.extend(desk.told_of_artifacts(&answer["execution_id"], false, 2).await);
+    }
+    no_canary(&told);
+    let (said, database) = desk.server.end().await;
+    assert_eq!(tables_with_canary(&database).await, Vec::<String>::new());
+    no_canary_in_telemetry(&said);
+    for (place, bytes) in &said.files {
+        assert!(!bytes.windows(CANARY.len()).any(|part| part == CANARY.as_bytes()), "{}", place.display());
+    }
+}
+
+fn no_canary(told: &[(String, String)]) {
+    for (place, text) in told {
+        assert!(!text.contains(CANARY), "{place}: {text}");
+    }
+}
+
+fn no_canary_in_telemetry(said: &Said) {
+    assert!(said.log.contains("execution"), "{}", said.log.len());
     for (place, text) in [("the log", &said.log), ("spans", &said.spans)] {
         let line = text.lines().find(|line| line.contains(CANARY));
         assert!(line.is_none(), "{place}: {line:?}");
