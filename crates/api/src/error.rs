@@ -204,6 +204,13 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the service is not available for the moment")
     }
 
+    /// 503 instead of the answer to a change that was made without an idempotency key.
+    pub fn answer_lost() -> Self {
+        let message =
+            "the answer finds no room for the moment; the change may have happened, and a repeat may make it again";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).with("may_have_happened", true)
+    }
+
     /// The body of the answer.
     pub(crate) fn body(&self) -> Value {
         let mut detail = self.0.detail.clone();

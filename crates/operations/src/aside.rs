@@ -13,10 +13,22 @@ use fairway_domain::{
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits};
 use std::{sync::LazyLock, thread::available_parallelism, time::Duration};
 
+/// Work of one tenant that waits at most. Each holds content of up to 4 MiB.
+const MAX_WAITING: usize = 64;
+
 /// As much at once as there are processors: more would not be done sooner, and every thread that computes takes its share
 /// from those that serve. Tenants whose work waits take turns.
-static PROCESSORS: LazyLock<FairSemaphore<TenantId>> =
-    LazyLock::new(|| FairSemaphore::new(Limits::of(available_parallelism().map_or(1, usize::from))));
+static PROCESSORS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(limits(processors())));
+
+fn processors() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
+/// One tenant leaves a processor to others, where there is another one: work may take a second, and is never interrupted.
+const fn limits(processors: usize) -> Limits {
+    let permits_per_key = if processors > 1 { processors.saturating_sub(1) } else { 1 };
+    Limits { permits: processors, permits_per_key, waiting_per_key: MAX_WAITING }
+}
 
 /// How long work waits for a processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +51,7 @@ impl Deadline {
 /// Does some work of a tenant on another thread.
 ///
 /// # Errors
-/// Unavailable when no processor becomes free for this tenant in time; then nothing was done.
+/// Unavailable when no processor becomes free for this tenant in time, or too much of its work waits; then nothing was done.
 pub(crate) async fn aside<T: Send + 'static>(
     (scope, deadline): (TenantScope, Deadline),
     work: impl FnOnce() -> T + Send + 'static,
@@ -85,19 +97,50 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_breaks_off_is_a_failure_and_gives_its_place_back() {
-        for _ in 0..=available_parallelism().map_or(1, usize::from) {
+        for _ in 0..=processors() {
             let broken: Result<(), _> = aside(request(1), || panic!("canary")).await;
             assert!(broken.is_err());
         }
     }
 
-    /// Every processor, held by one tenant.
+    /// Every processor: the first held by another tenant where there are several, the others by this one.
     async fn all_processors(scope: TenantScope) -> Vec<fairway_fair_queue::Permit<TenantId>> {
         let mut held = Vec::new();
-        for _ in 0..available_parallelism().map_or(1, usize::from) {
-            held.push(PROCESSORS.acquire(scope.tenant(), LONG).await.unwrap());
+        for at in 0..processors() {
+            let holder = if at == 0 && processors() > 1 { tenant(100) } else { scope };
+            held.push(PROCESSORS.acquire(holder.tenant(), LONG).await.unwrap());
         }
         held
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_tenant_leaves_a_processor_to_others_where_there_are_two() {
+        for (processors, most) in [(1, 1), (2, 1), (8, 7)] {
+            let permits = FairSemaphore::new(limits(processors));
+            let mut held = Vec::new();
+            while let Ok(permit) = permits.acquire(1, Duration::from_secs(1)).await {
+                held.push(permit);
+            }
+            assert_eq!(held.len(), most, "{processors} processors");
+            assert_eq!(permits.acquire(2, Duration::from_secs(1)).await.is_ok(), processors > 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn work_of_a_tenant_beyond_its_queue_is_refused_at_once() {
+        let _held = all_processors(tenant(1)).await;
+        for waiting in 1..=MAX_WAITING {
+            tokio::spawn(aside(request(1), || ()));
+            while PROCESSORS.waiting(&tenant(1).tenant()) < waiting {
+                tokio::task::yield_now().await;
+            }
+        }
+        let refused = aside(request(1), || ()).await.unwrap_err();
+        let Failure::Store(StoreError { fault: StoreFault::Unavailable, source }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(source.downcast_ref(), Some(&AcquireError::QueueFull));
+        assert_eq!(PROCESSORS.waiting(&tenant(1).tenant()), MAX_WAITING);
     }
 
     #[tokio::test]
@@ -113,7 +156,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         }
-        drop(held.pop());
+        drop(held.remove(0));
         assert_eq!(order.recv().await, Some(2), "the tenant that holds no processor is next");
     }
 

@@ -6,6 +6,7 @@
 use super::{
     HttpBase,
     client_address::client_of,
+    idempotency::IDEMPOTENCY_KEY,
     memory::{RequestMemory, Reservation},
 };
 use crate::error::ApiError;
@@ -34,12 +35,13 @@ pub async fn answer_memory<B: MessageBody + 'static>(
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let answer = next.call(request).await?.map_into_boxed_body();
+    // The request's own memory goes with its answer: a document that was just stored is what is answered. A stream begins
+    // after the handler has let go of the document, and may last for as long as its run.
+    let of_request = answer.request().extensions_mut().remove::<RequestMemory>();
     let bytes = match answer.response().body().size() {
         BodySize::Sized(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
         BodySize::None | BodySize::Stream => return Ok(answer),
     };
-    // The request's own memory goes with its answer: a document that was just stored is what is answered.
-    let of_request = answer.request().extensions_mut().remove::<RequestMemory>();
     if bytes <= PORTION {
         return Ok(answer);
     }
@@ -53,8 +55,9 @@ pub async fn answer_memory<B: MessageBody + 'static>(
                 // Tests of parts have no base.
                 None => return Ok(answer),
                 Some(Err(_)) => {
+                    let refusal = without_room(&answer);
                     let (request, _) = answer.into_parts();
-                    return Ok(ServiceResponse::new(request, ApiError::unavailable().error_response()));
+                    return Ok(ServiceResponse::new(request, refusal.error_response()));
                 }
             }
         }
@@ -63,6 +66,17 @@ pub async fn answer_memory<B: MessageBody + 'static>(
         Ok(bytes) => BoxBody::new(Portions { bytes, _held: held }),
         Err(body) => BoxBody::new(Whole { body, _held: held }),
     }))
+}
+
+/// The refusal of an answer without room. A change has been committed by then, and without a key nothing else tells its
+/// caller of it.
+fn without_room<B>(answer: &ServiceResponse<B>) -> ApiError {
+    let is_change = !answer.request().method().is_safe() && answer.status().is_success();
+    if is_change && !answer.request().headers().contains_key(IDEMPOTENCY_KEY) {
+        ApiError::answer_lost()
+    } else {
+        ApiError::unavailable()
+    }
 }
 
 /// What counts for an answer until it is written.
@@ -107,3 +121,6 @@ impl MessageBody for Whole {
         Pin::new(&mut self.body).poll_next(context)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -309,22 +309,23 @@ fn is_json(kind: &str) -> bool {
     media && utf8
 }
 
-/// Collects the body, counting what really comes. Room for what is announced is asked for at once, and costs nothing
-/// before it is written to: growing would copy it again and again. A body waits for room in the budget, and meanwhile
-/// nothing more of it is read from its connection.
+/// Collects the body. Room for what is announced is reserved at once, in the budget and in the buffer: two bodies that hold
+/// a half each would wait for each other. A body waits for room before anything of it is read from its connection.
 async fn arrive(
     (mut payload, mut memory): (Payload, RequestMemory),
     announced: usize,
     limit: usize,
 ) -> Result<Arrived, ApiError> {
-    let mut bytes = BytesMut::with_capacity(announced.min(limit));
+    let announced = announced.min(limit);
+    memory.announce(announced).await.map_err(|_| ApiError::unavailable())?;
+    let mut bytes = BytesMut::with_capacity(announced);
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|_| ApiError::malformed_json())?;
         let length = bytes.len().saturating_add(chunk.len());
         if length > limit {
             return Err(ApiError::payload_too_large());
         }
-        memory.resize(length).await.map_err(|_| ApiError::unavailable())?;
+        memory.try_grow(length).map_err(|_| ApiError::unavailable())?;
         bytes.extend_from_slice(&chunk);
     }
     Ok((bytes, memory))

@@ -24,6 +24,10 @@ const MAX_SMALL_REQUESTS: usize = 24 << 20;
 const MAX_LARGE_REQUESTS: usize = 64 << 20;
 /// Bytes of all large answers that clients have not read yet.
 const MAX_ANSWERS: usize = 64 << 20;
+/// Most bytes that a document takes while it is parsed. Bodies that arrive leave so much of a budget to those that have
+/// arrived, of all of it and of each client's half. Otherwise bodies that wait for the room of their values could hold all of
+/// it, each waiting for the others.
+const LARGEST_DOCUMENT: usize = 16 << 20;
 /// How long a request waits for room.
 const WAIT: Duration = Duration::from_secs(2);
 
@@ -40,6 +44,8 @@ pub struct MemoryBudget(Arc<Shared>);
 struct Shared {
     max: usize,
     max_of_client: usize,
+    /// Bytes that bodies which arrive leave free.
+    kept_from_arrivals: usize,
     usage: Mutex<Usage>,
     released: Notify,
 }
@@ -49,6 +55,15 @@ struct Usage {
     total: usize,
     /// No client stands here at zero.
     by_client: HashMap<ClientAddress, usize>,
+}
+
+/// What a reservation is made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// A body that arrives.
+    Arrival,
+    /// What a body becomes once it is there, or an answer.
+    Values,
 }
 
 /// Bytes of a budget, given back when this is dropped.
@@ -63,7 +78,13 @@ impl MemoryBudget {
     /// A budget of so many bytes.
     #[must_use]
     pub fn new(max: usize) -> Self {
-        Self(Arc::new(Shared { max, max_of_client: max / 2, usage: Mutex::default(), released: Notify::new() }))
+        Self::with_room_for_values(max, 0)
+    }
+
+    /// The same, of which bodies that arrive leave so many bytes free.
+    fn with_room_for_values(max: usize, kept_from_arrivals: usize) -> Self {
+        let (usage, released) = (Mutex::default(), Notify::new());
+        Self(Arc::new(Shared { max, max_of_client: max / 2, kept_from_arrivals, usage, released }))
     }
 
     /// A reservation of nothing, which can grow.
@@ -84,12 +105,21 @@ impl Reservation {
     /// # Errors
     /// When it would grow and no room is left. It keeps what it has then.
     pub fn try_resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
-        let (Shared { max, max_of_client, released, .. }, before) = (&*self.budget.0, self.bytes);
+        self.try_resize_at(Stage::Values, bytes)
+    }
+
+    fn try_resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
+        let (shared, before) = (&*self.budget.0, self.bytes);
+        let kept = match stage {
+            Stage::Arrival => shared.kept_from_arrivals,
+            Stage::Values => 0,
+        };
+        let (max, max_of_client) = (shared.max.saturating_sub(kept), shared.max_of_client.saturating_sub(kept));
         let mut usage = self.budget.usage();
         let others = usage.total.saturating_sub(before);
         let of_client = usage.by_client.get(&self.client).copied().unwrap_or_default().saturating_sub(before);
         let (total, of_client) = (others.saturating_add(bytes), of_client.saturating_add(bytes));
-        if bytes > before && (total > *max || of_client > *max_of_client) {
+        if bytes > before && (total > max || of_client > max_of_client) {
             return Err(Exhausted);
         }
         usage.total = total;
@@ -101,7 +131,7 @@ impl Reservation {
         drop(usage);
         self.bytes = bytes;
         if bytes < before {
-            released.notify_waiters();
+            shared.released.notify_waiters();
         }
         Ok(())
     }
@@ -110,13 +140,13 @@ impl Reservation {
     ///
     /// # Errors
     /// When no room is left after [`WAIT`].
-    async fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
+    async fn resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
         let until = Instant::now() + WAIT;
         let shared = Arc::clone(&self.budget.0);
         loop {
             // It takes part from its creation on, so a release between the attempt and the wait counts.
             let released = shared.released.notified();
-            if self.try_resize(bytes).is_ok() {
+            if self.try_resize_at(stage, bytes).is_ok() {
                 return Ok(());
             }
             timeout_at(until, released).await.map_err(|_| Exhausted)?;
@@ -142,8 +172,8 @@ pub struct MemoryBudgets {
 impl Default for MemoryBudgets {
     fn default() -> Self {
         Self {
-            small_requests: MemoryBudget::new(MAX_SMALL_REQUESTS),
-            large_requests: MemoryBudget::new(MAX_LARGE_REQUESTS),
+            small_requests: MemoryBudget::with_room_for_values(MAX_SMALL_REQUESTS, SMALL),
+            large_requests: MemoryBudget::with_room_for_values(MAX_LARGE_REQUESTS, LARGEST_DOCUMENT),
             answers: MemoryBudget::new(MAX_ANSWERS),
         }
     }
@@ -175,13 +205,37 @@ pub struct RequestMemory {
 }
 
 impl RequestMemory {
-    /// Says how many bytes the request holds from now on, and waits for room where it is large.
+    /// Reserves the whole length of a body before any of it is read, and waits for room. Until then the request holds
+    /// nothing, so bodies never wait for each other.
+    ///
+    /// # Errors
+    /// When no room is left.
+    pub async fn announce(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        self.small.resize_at(Stage::Arrival, bytes.min(SMALL)).await?;
+        self.large.resize_at(Stage::Arrival, bytes.saturating_sub(SMALL)).await
+    }
+
+    /// Grows to the bytes of a body of unknown length that have arrived. Such a body holds room while it asks for more, so
+    /// it does not wait.
+    ///
+    /// # Errors
+    /// When no room is left.
+    pub fn try_grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        if bytes <= self.bytes() {
+            return Ok(());
+        }
+        self.small.try_resize_at(Stage::Arrival, bytes.min(SMALL))?;
+        self.large.try_resize_at(Stage::Arrival, bytes.saturating_sub(SMALL))
+    }
+
+    /// Says how many bytes the request holds from now on, and waits for room. Bodies that arrive leave room for the largest
+    /// document, so one of those that wait always gets it.
     ///
     /// # Errors
     /// When no room is left.
     pub async fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
-        self.small.resize(bytes.min(SMALL)).await?;
-        self.large.resize(bytes.saturating_sub(SMALL)).await
+        self.small.resize_at(Stage::Values, bytes.min(SMALL)).await?;
+        self.large.resize_at(Stage::Values, bytes.saturating_sub(SMALL)).await
     }
 
     /// Bytes that the request holds.
@@ -233,8 +287,8 @@ mod tests {
         let mut holder = budget.reserve(client("192.0.2.1"));
         assert_eq!(holder.try_resize(50), Ok(()));
         let mut waiter = budget.reserve(client("192.0.2.1"));
-        assert_eq!(waiter.resize(10).await, Err(Exhausted));
-        let waits = tokio::spawn(async move { waiter.resize(10).await });
+        assert_eq!(waiter.resize_at(Stage::Values, 10).await, Err(Exhausted));
+        let waits = tokio::spawn(async move { waiter.resize_at(Stage::Values, 10).await });
         tokio::task::yield_now().await;
         drop(holder);
         assert_eq!(waits.await.unwrap(), Ok(()));
@@ -256,5 +310,34 @@ mod tests {
         let mut small = budgets.request(client);
         assert_eq!(small.resize(SMALL).await, Ok(()));
         assert_eq!(small.bytes(), SMALL);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn arriving_bodies_leave_room_for_the_largest_document() {
+        let budgets = MemoryBudgets::default();
+        for clients in [["192.0.2.1"; 4], ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"]] {
+            let mut arrived = Vec::new();
+            for address in clients.into_iter().cycle().take(40) {
+                let mut memory = budgets.request(client(address));
+                if memory.announce(4 << 20).await.is_ok() {
+                    arrived.push(memory);
+                }
+            }
+            let last = arrived.last_mut().unwrap();
+            assert_eq!(last.resize(LARGEST_DOCUMENT).await, Ok(()), "{clients:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_of_unknown_length_does_not_wait_for_more() {
+        let budgets = MemoryBudgets::default();
+        let (mut one, mut other) = (budgets.request(client("192.0.2.1")), budgets.request(client("192.0.2.1")));
+        assert_eq!(one.try_grow(12 << 20), Ok(()));
+        assert_eq!(other.try_grow(3 << 20), Ok(()));
+        let began = Instant::now();
+        assert_eq!(other.try_grow(5 << 20), Err(Exhausted));
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        drop(one);
+        assert_eq!(other.try_grow(5 << 20), Ok(()));
     }
 }

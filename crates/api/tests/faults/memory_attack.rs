@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "the long form says how it goes")]
 
 mod attacks;
+mod caches;
 mod client;
 mod tally;
 mod target;
@@ -181,25 +182,6 @@ async fn made_up_environments_leave_nothing_in_memory() {
     assert!(tally.is_complete(), "{tally:?}");
     let grown = server.memory().now.saturating_sub(before);
     assert!(grown < 32 << 10, "600 made-up environments left {grown} KiB behind");
-}
-
-/// Many names of actors, addresses, tokens, keys and slugs: none of them may leave more than its cache's share.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_keys_leave_little_in_memory() {
-    let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start(&database).await;
-    let target = Arc::new(Target::prepare(&server).await);
-    let mut random = Random::from_environment();
-    let attacks = [Attack::MadeUpNames, Attack::ShareTokens, Attack::ClientAddresses, Attack::IdempotencyKeys];
-    for attack in attacks {
-        attack.run(&target, &mut random, 1).await;
-    }
-    for attack in attacks {
-        let before = server.memory().now;
-        attack.run(&target, &mut random, 2).await;
-        let grown = server.memory().now.saturating_sub(before);
-        assert!(grown < 32 << 10, "{attack:?} left {grown} KiB behind");
-    }
 }
 
 /// A hundred large bodies whose last byte never comes, of a caller who may send them.

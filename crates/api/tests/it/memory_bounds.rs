@@ -66,7 +66,7 @@ async fn tool_manifest_comes_in_pages() {
     let mut path = Some(format!("/v1/runtime/mcp-manifest?workspace_id={WORKSPACE}&limit=200"));
     while let Some(page) = path {
         let answer = app.get(page).await;
-        assert!(answer.body.len() <= 3_000_000, "{} bytes on a page", answer.body.len());
+        assert!(answer.body.len() <= 1_200_000, "{} bytes on a page", answer.body.len());
         let manifest = answer.expect(200);
         let names = manifest["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
         tools.extend(names);

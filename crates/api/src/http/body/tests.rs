@@ -334,3 +334,43 @@ async fn reserves_the_memory_of_values_before_it_parses_them() {
     let (_, measured) = json::read_measured(dense.as_bytes()).unwrap();
     assert_eq!(read_any(&base, &dense).await.unwrap().1, measured * COPIES);
 }
+
+/// Two halves that hold all the room there is would wait for each other, and neither would be read.
+#[actix_web::test]
+async fn two_large_bodies_that_arrive_at_once_are_both_read() {
+    const LIMIT: usize = 4 << 20;
+    tokio::time::pause();
+    let base = web::Data::new(crate::http::trial::base());
+    let client = ClientAddress::of([0, 0, 0, 0].into());
+    // What is left of the client's room is enough for one of them.
+    let mut others = base.memory.request(client);
+    others.announce(11 << 20).await.unwrap();
+    let text = format!("\"{}\"", "x".repeat(LIMIT - 2));
+    let (first, second) = text.split_at(LIMIT / 2);
+    let mut reading = Vec::new();
+    let mut senders = Vec::new();
+    for _ in 0..2 {
+        let request = TestRequest::post().insert_header((CONTENT_TYPE, "application/json"));
+        let request = request.insert_header(("content-length", LIMIT.to_string())).app_data(base.clone());
+        let (sender, payload) = actix_http::h1::Payload::create(false);
+        let (request, mut payload) = (request.to_http_request(), Payload::from(payload));
+        let read = Body::<String, LIMIT>::from_request(&request, &mut payload);
+        drop(request);
+        reading.push(actix_web::rt::spawn(async move { read.await.map(|body| body.len()) }));
+        senders.push(sender);
+    }
+    for half in [first, second] {
+        for sender in &mut senders {
+            sender.feed_data(Bytes::copy_from_slice(half.as_bytes()));
+        }
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+    for mut sender in senders {
+        sender.feed_eof();
+    }
+    for read in reading {
+        assert_eq!(read.await.unwrap().unwrap(), LIMIT - 2);
+    }
+}

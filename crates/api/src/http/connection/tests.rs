@@ -121,3 +121,20 @@ async fn what_is_served_takes_its_time_and_an_answer_begins_it_anew() {
     assert_eq!(guarded.read(&mut byte).await.unwrap(), 0);
     assert_eq!(began.elapsed().as_secs(), 100 + 14 + 15);
 }
+
+/// Each read is a sign of life, so only the throughput tells this client from one that does its best.
+#[tokio::test(start_paused = true)]
+async fn cuts_a_client_that_keeps_reading_below_the_least_throughput() {
+    let (mut near, far) = duplex(1 << 10);
+    let mut guarded = Guarded::new(far, Duration::from_secs(2));
+    let _serving = guarded.line().serve();
+    let reading = tokio::spawn(async move {
+        let mut portion = [0; 1 << 10];
+        while near.read(&mut portion).await.is_ok_and(|read| read > 0) {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    });
+    let written = guarded.write_all(&[b'x'; 100 << 10]).await;
+    assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    reading.abort();
+}

@@ -134,7 +134,7 @@ pub(super) fn address(random: &mut Random) -> Ipv4Addr {
     Ipv4Addr::from(0x7F00_0000 | u32::try_from(1 + random.below(0x00FF_FFF0)).unwrap())
 }
 
-fn name(random: &mut Random) -> String {
+pub(super) fn name(random: &mut Random) -> String {
     format!("n{:016x}", random.next())
 }
 

@@ -88,6 +88,11 @@ impl Tally {
         unreached.map(|(name, _)| *name).collect()
     }
 
+    /// Requests that reached their aim, of the aim that the fewest reached.
+    pub(super) fn least_reached(&self) -> usize {
+        self.0.values().map(|counts| counts.accepted + counts.refused).min().unwrap_or_default()
+    }
+
     /// Whether every aim was reached, and there is one.
     pub(super) fn is_complete(&self) -> bool {
         !self.0.is_empty() && self.unreached().is_empty()

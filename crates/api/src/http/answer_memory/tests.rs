@@ -1,0 +1,69 @@
+use super::*;
+use crate::http::trial::base;
+use actix_web::{
+    App, HttpRequest, HttpResponse,
+    body::to_bytes,
+    http::{Method, StatusCode},
+    middleware::from_fn,
+    test::{TestRequest, call_service, init_service},
+};
+use fairway_domain::throttle::ClientAddress;
+use futures_util::stream;
+use serde_json::Value;
+
+/// All of a client's room for large requests and for answers.
+const HALF: usize = 32 << 20;
+
+fn client() -> ClientAddress {
+    ClientAddress::of([0, 0, 0, 0].into())
+}
+
+async fn endless(request: HttpRequest, base: web::Data<HttpBase>) -> HttpResponse {
+    let mut memory = base.memory.request(client());
+    memory.resize(HALF).await.unwrap();
+    request.extensions_mut().insert(memory);
+    HttpResponse::Ok().streaming(stream::pending::<Result<Bytes, Infallible>>())
+}
+
+#[actix_web::test]
+async fn a_stream_does_not_keep_the_memory_of_its_request() {
+    let base = web::Data::new(base());
+    let app = App::new().app_data(base.clone()).wrap(from_fn(answer_memory)).default_service(web::to(endless));
+    let app = init_service(app).await;
+    let opened = call_service(&app, TestRequest::post().to_request()).await;
+    assert_eq!(opened.status(), StatusCode::OK);
+    tokio::time::pause();
+    let mut next = base.memory.request(client());
+    assert_eq!(next.resize(HALF).await, Ok(()), "the stream is open and holds no body");
+    drop(opened);
+}
+
+async fn large() -> HttpResponse {
+    HttpResponse::Ok().body(vec![b'x'; 100_000])
+}
+
+#[actix_web::test]
+async fn a_lost_answer_to_a_change_says_that_the_change_may_have_happened() {
+    let base = web::Data::new(base());
+    let app = App::new().app_data(base.clone()).wrap(from_fn(answer_memory)).default_service(web::to(large));
+    let app = init_service(app).await;
+    let _held = base.memory.answer(client(), HALF).unwrap();
+    for (method, key, told) in [
+        (Method::POST, None, true),
+        (Method::PATCH, None, true),
+        (Method::POST, Some("k"), false),
+        (Method::GET, None, false),
+    ] {
+        let request = TestRequest::default().method(method.clone());
+        let request = match key {
+            Some(key) => request.insert_header((IDEMPOTENCY_KEY, key)),
+            None => request,
+        };
+        let answer = call_service(&app, request.to_request()).await;
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let bytes = to_bytes(answer.into_body()).await.unwrap();
+        let body: Value = serde_json::from_slice(&bytes).unwrap();
+        let expected = told.then_some(&Value::Bool(true));
+        assert_eq!(body.pointer("/detail/may_have_happened"), expected, "{method} {key:?}: {body}");
+    }
+}
