@@ -158,7 +158,9 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     let now = Instant::now();
     let due = api.admission.refusal_due(now);
     api.metrics.refused_for_load(due > now);
-    sleep_until(due.into()).await;
+    if due > now {
+        sleep_until(due.into()).await;
+    }
     let (request, _) = request.into_parts();
     let mut answer = ApiError::unavailable().error_response();
     answer.extensions_mut().insert(RefusedForLoad);

@@ -31,7 +31,7 @@ const CROWD: usize = 3;
 /// How many requests a second one worker thread refuses before the rest have to wait. Refusals share the thread with the
 /// requests that are served, so each of them delays every step of those.
 const REFUSALS_A_SECOND: u32 = 3_000;
-/// The longest that a refusal is delayed. Beyond it refusals are sent at once, so that requests do not pile up.
+/// The longest that a refusal is delayed. A connection is then refused four times a second at most, however many there are.
 const LONGEST_DELAY: Duration = Duration::from_millis(250);
 
 /// Decides for one worker thread. Clones are one.
@@ -115,15 +115,15 @@ impl Admission {
 }
 
 impl Admission {
-    /// When to send the refusal of a request that came at `now`: at once while there are few of them, later while there are
-    /// more than [`REFUSALS_A_SECOND`], and at once again when the delay would exceed [`LONGEST_DELAY`]. The client of a
-    /// delayed refusal sends no further request on its connection meanwhile.
+    /// When to send the refusal of a request that came at `now`: at once while there are few of them, and later, by
+    /// [`LONGEST_DELAY`] at most, while there are more than [`REFUSALS_A_SECOND`]. Nothing else is read meanwhile from the
+    /// connection of a delayed refusal.
     #[must_use]
     pub fn refusal_due(&self, now: Instant) -> Instant {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         let due = books.next_refusal.max(now);
         if due.saturating_duration_since(now) > LONGEST_DELAY {
-            return now;
+            return now + LONGEST_DELAY;
         }
         books.next_refusal = due + Duration::from_secs(1) / REFUSALS_A_SECOND;
         due
@@ -216,8 +216,8 @@ mod tests {
         let later = now + Duration::from_secs(1);
         assert_eq!(admission.refusal_due(later), later);
         let delays: Vec<Duration> = (0..REFUSALS_A_SECOND).map(|_| admission.refusal_due(later) - later).collect();
-        assert!(delays.iter().all(|delay| *delay <= LONGEST_DELAY));
-        assert_eq!(delays.last(), Some(&Duration::ZERO), "a refusal that would wait too long is sent at once");
+        assert!(delays.iter().all(|delay| (interval..=LONGEST_DELAY).contains(delay)));
+        assert_eq!(delays.last(), Some(&LONGEST_DELAY), "however many wait, none waits longer");
     }
 
     #[tokio::test]

@@ -6,7 +6,12 @@ mod value;
 
 pub use names::Names;
 
-use super::{HttpBase, client_address::client_of, memory::RequestMemory, shape};
+use super::{
+    HttpBase,
+    client_address::client_of,
+    memory::{RequestMemory, SMALL},
+    shape,
+};
 use crate::{
     caller::unread_fields,
     error::{ApiError, FieldProblem},
@@ -309,23 +314,35 @@ fn is_json(kind: &str) -> bool {
     media && utf8
 }
 
-/// Collects the body. Room for what is announced is reserved at once, in the budget and in the buffer: two bodies that hold
-/// a half each would wait for each other. A body waits for room before anything of it is read from its connection.
+/// Collects the body. Its first bytes take room as they arrive, because a head alone must not hold the room of a body. Room for
+/// the rest of what is announced is reserved at once, in the budget and in the buffer: two bodies that hold a half each would
+/// wait for each other. A body that waits for room is not read from its connection meanwhile.
 async fn arrive(
     (mut payload, mut memory): (Payload, RequestMemory),
     announced: usize,
     limit: usize,
 ) -> Result<Arrived, ApiError> {
     let announced = announced.min(limit);
-    memory.announce(announced).await.map_err(|_| ApiError::unavailable())?;
-    let mut bytes = BytesMut::with_capacity(announced);
+    let mut bytes = BytesMut::new();
+    let mut is_reserved = false;
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|_| ApiError::malformed_json())?;
         let length = bytes.len().saturating_add(chunk.len());
         if length > limit {
             return Err(ApiError::payload_too_large());
         }
-        memory.try_grow(length).map_err(|_| ApiError::unavailable())?;
+        let room = if length > SMALL && !is_reserved {
+            is_reserved = true;
+            memory.announce(announced.max(length)).await
+        } else if bytes.is_empty() {
+            memory.announce(length).await
+        } else {
+            memory.try_grow(length)
+        };
+        room.map_err(|_| ApiError::unavailable())?;
+        if is_reserved {
+            bytes.reserve(announced.saturating_sub(bytes.len()));
+        }
         bytes.extend_from_slice(&chunk);
     }
     Ok((bytes, memory))

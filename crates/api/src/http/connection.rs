@@ -8,6 +8,10 @@
 //! **A least throughput.** A client that takes a byte now and then keeps an answer in memory for as long as it likes. So a
 //! connection is cut whose client is too slow over the whole time that an answer waits for it ([`write_rate`]).
 //!
+//! **A receive window.** The framework reads up to 128 KiB ahead of whoever consumes a body, twice over, and makes hundreds of
+//! requests of what a client pipelines. So a connection reads no further while nobody asks for more of a body, and nothing behind
+//! a request before its answer is made ([`receive_window`]).
+//!
 //! **One body.** What is no HTTP at all (a byte that no header may hold, two lengths, a request line of nonsense) is
 //! answered by the framework itself, before any of our code is asked, with a bare status. Such an answer is recognised
 //! as it is written, by the request id that it lacks, and gets the body that every refusal has.
@@ -16,6 +20,7 @@
 //! connection on which any head does so is told that this is no request, and ends. [`Framing`] finds the heads. Nothing behind a
 //! TRACE is read either: the framework would still serve requests that it read before the answer that ends the connection.
 
+mod receive_window;
 mod unread;
 mod write_rate;
 
@@ -25,10 +30,12 @@ use super::{
 };
 use crate::error::ApiError;
 use actix_web::http::StatusCode;
+use receive_window::ReceiveWindow;
 use std::{
     cell::{Cell, RefCell},
     fmt::Write as _,
     io,
+    mem::MaybeUninit,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
@@ -43,6 +50,10 @@ use write_rate::WriteRate;
 
 /// What a whole answer of the framework's own is never longer than, in bytes.
 const SHORT: usize = 1024;
+/// Bytes that are read at once, at most.
+const READ: usize = 8 << 10;
+/// Bytes that are read while the framework must not have more, at most.
+const AHEAD: usize = 256;
 /// What ends a head.
 const END: &[u8; 4] = b"\r\n\r\n";
 /// What the framework refuses, wherever in a head or trailer section it stands.
@@ -57,6 +68,8 @@ struct LineState {
     serving: Cell<bool>,
     /// Bytes of requests that have not begun.
     unread: RefCell<Unread<'static>>,
+    /// Bytes that the framework holds for the present request.
+    window: ReceiveWindow,
     /// Requests that have arrived.
     requests: Cell<u64>,
     moved: Cell<Instant>,
@@ -72,6 +85,7 @@ impl Line {
         Self(Rc::new(LineState {
             serving: Cell::new(false),
             unread: RefCell::default(),
+            window: ReceiveWindow::default(),
             requests: Cell::new(0),
             moved: Cell::new(Instant::now()),
         }))
@@ -85,6 +99,11 @@ impl Line {
         Serving(self.clone())
     }
 
+    /// Whoever reads the body of the present request waits for more of it.
+    pub fn await_body(&self) {
+        self.0.window.open();
+    }
+
     fn moves(&self) {
         self.0.moved.set(Instant::now());
     }
@@ -93,6 +112,7 @@ impl Line {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.0.0.serving.set(false);
+        self.0.0.window.answer();
         self.0.moves();
     }
 }
@@ -106,6 +126,9 @@ pub struct Guarded<S> {
     timer: Pin<Box<Sleep>>,
     cut: bool,
     framing: Framing,
+    /// Bytes behind a request whose answer is not made, and whether the client sends no more.
+    ahead: Vec<u8>,
+    has_ended: bool,
     /// Once the framework is to read no further: what it still reads instead. What the client sends from then on is dropped.
     refusal: Option<&'static [u8]>,
     write_rate: WriteRate,
@@ -132,6 +155,8 @@ impl<S> Guarded<S> {
             timer,
             cut: false,
             framing: Framing::default(),
+            ahead: Vec::new(),
+            has_ended: false,
             refusal: None,
             write_rate: WriteRate::new(patience),
             replacement: None,
@@ -142,6 +167,23 @@ impl<S> Guarded<S> {
     #[must_use]
     pub fn line(&self) -> Line {
         self.line.clone()
+    }
+
+    /// Reads a little of what must wait, because the end of the connection shows behind it: a client that has gone is waited for
+    /// by nobody.
+    fn watch_for_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>
+    where
+        S: AsyncRead + Unpin,
+    {
+        while !self.has_ended && self.ahead.len() < AHEAD {
+            let mut space = [0; AHEAD];
+            let mut space = ReadBuf::new(&mut space);
+            let mut read = space.take(AHEAD.saturating_sub(self.ahead.len()));
+            ready!(Pin::new(&mut self.inner).poll_read(context, &mut read))?;
+            self.has_ended = read.filled().is_empty();
+            self.ahead.extend_from_slice(read.filled());
+        }
+        if self.has_ended && self.ahead.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     /// Whether the client's time is over. The timer follows what happens at a distance, so that a request costs the
@@ -170,21 +212,40 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         }
         let before = buffer.filled().len();
         if self.refusal.is_none() {
-            ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
-            let read = buffer.filled().get(before..).unwrap_or_default();
-            if !self.line.0.serving.get() && self.line.0.unread.borrow_mut().add(read.len()) {
+            let this = &mut *self;
+            let state = (this.framing.messages(), this.line.0.serving.get());
+            if this.line.0.window.is_closed(state, context) {
+                return this.watch_for_end(context);
+            }
+            let mut space = [MaybeUninit::uninit(); READ];
+            let mut space = ReadBuf::uninit(&mut space);
+            let mut read = space.take(buffer.remaining().min(READ));
+            if this.ahead.is_empty() {
+                ready!(Pin::new(&mut this.inner).poll_read(context, &mut read))?;
+            } else {
+                let many = this.ahead.len().min(read.remaining());
+                read.put_slice(this.ahead.get(..many).unwrap_or_default());
+                this.ahead.drain(..many);
+            }
+            let read = read.filled();
+            if !this.line.0.serving.get() && this.line.0.unread.borrow_mut().add(read.len()) {
                 tracing::debug!("unfinished request heads hold too much memory; closing a connection with a long one");
-                self.cut = true;
-                buffer.set_filled(before);
+                this.cut = true;
                 return Poll::Ready(Ok(()));
             }
-            let (at, refusal) = match self.framing.follow(read) {
-                Ok(()) => return Poll::Ready(Ok(())),
-                Err(Stop::Refused(at)) => (at, NO_REQUEST),
-                Err(Stop::Ended(at)) => (at, &[][..]),
+            let (at, refusal) = match this.framing.follow(read) {
+                Ok(at) => (at, None),
+                Err(Stop::Refused(at)) => (at, Some(NO_REQUEST)),
+                Err(Stop::Ended(at)) => (at, Some(&[][..])),
             };
-            buffer.set_filled(before.saturating_add(at));
-            self.refusal = Some(refusal);
+            let (now, later) = read.split_at_checked(at).unwrap_or((read, &[]));
+            buffer.put_slice(now);
+            this.line.0.window.add(now.len());
+            this.refusal = refusal;
+            if refusal.is_none() {
+                this.ahead.splice(..0, later.iter().copied());
+                return Poll::Ready(Ok(()));
+            }
         }
         let rest = self.refusal.unwrap_or_default();
         let (now, later) = rest.split_at(rest.len().min(buffer.remaining()));

@@ -30,6 +30,8 @@ pub(super) struct Framing {
     state: State,
     /// Whether the present message is the last one: a TRACE ends its connection.
     ends: bool,
+    /// Messages that were read to their end.
+    messages: u64,
     #[cfg(test)]
     heads: usize,
 }
@@ -109,12 +111,18 @@ enum Step {
 }
 
 impl Framing {
-    /// Goes on with these bytes.
+    /// The number of messages that were read to their end.
+    pub(super) const fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Goes on with these bytes, up to the end of a message at most. The answer is how many of them were followed.
     ///
     /// # Errors
     /// At the first message that is refused, and behind the last one. Nothing is to be followed afterwards.
-    pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+    pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<usize, Stop> {
         let mut rest = bytes;
+        let messages = self.messages;
         // Where the message begins that is being read: at 0 if it began in an earlier call.
         let mut message_at = 0;
         while !rest.is_empty() {
@@ -124,6 +132,9 @@ impl Framing {
             match self.step(rest) {
                 Some(taken) => {
                     rest = rest.get(taken..).unwrap_or_default();
+                    if self.messages != messages {
+                        break;
+                    }
                     if matches!(&self.state, State::Head(head) if !head.has_begun && head.line.length == 0) {
                         message_at = bytes.len().saturating_sub(rest.len());
                     }
@@ -131,11 +142,12 @@ impl Framing {
                 None => return Err(Stop::Refused(message_at)),
             }
         }
-        Ok(())
+        Ok(bytes.len().saturating_sub(rest.len()))
     }
 
-    /// What follows a message.
-    fn next(&self) -> State {
+    /// Notes the end of a message. The answer is what follows it.
+    fn next(&mut self) -> State {
+        self.messages = self.messages.wrapping_add(1);
         if self.ends { State::Ended } else { State::default() }
     }
 
@@ -175,7 +187,10 @@ impl Framing {
                 head.line.push(rest.get(..end).unwrap_or_default());
                 if let Some(Body(body)) = head.end_line()? {
                     self.ends = head.traces;
-                    self.state = body.unwrap_or_else(|| self.next());
+                    self.state = match body {
+                        Some(body) => body,
+                        None => self.next(),
+                    };
                     #[cfg(test)]
                     {
                         self.heads += 1;

@@ -17,7 +17,7 @@ use tokio::{
 
 /// Memory of one request that counts as small, in bytes. Small requests have a budget of their own, so that large ones
 /// never keep them out.
-const SMALL: usize = 64 << 10;
+pub(super) const SMALL: usize = 64 << 10;
 /// Bytes that all small requests hold together.
 const MAX_SMALL_REQUESTS: usize = 24 << 20;
 /// Bytes that all large requests hold together.
@@ -205,8 +205,8 @@ pub struct RequestMemory {
 }
 
 impl RequestMemory {
-    /// Reserves the whole length of a body before any of it is read, and waits for room. Until then the request holds
-    /// nothing, so bodies never wait for each other.
+    /// Reserves so many bytes of a body before they are kept, and waits for room. Until then the request holds nothing in the
+    /// budget of large requests, so large bodies never wait for each other.
     ///
     /// # Errors
     /// When no room is left.

@@ -13,9 +13,9 @@ use crate::{
     telemetry,
 };
 use actix_web::{
-    Error, HttpRequest, HttpResponse, ResponseError as _,
+    Error, HttpMessage as _, HttpRequest, HttpResponse, ResponseError as _,
     body::{BoxBody, MessageBody},
-    dev::{ServiceRequest, ServiceResponse},
+    dev::{Payload, ServiceRequest, ServiceResponse},
     error::InternalError,
     http::{
         self, ConnectionType, StatusCode,
@@ -26,7 +26,7 @@ use actix_web::{
 };
 use fairway_domain::id::RequestId;
 use fairway_postgres::with_time_waited;
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use opentelemetry::trace::TraceId;
 use std::{
     panic::AssertUnwindSafe,
@@ -82,7 +82,11 @@ pub async fn request_context<B: MessageBody + 'static>(
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     // Tests of parts have no connection.
-    let _serving = request.conn_data::<Line>().map(Line::serve);
+    let line = request.conn_data::<Line>().cloned();
+    let _serving = line.as_ref().map(Line::serve);
+    if let Some(line) = line {
+        open_window_for_body(&mut request, line);
+    }
     let arrival = Arrival::of(&mut request);
     let id = arrival.request_id;
     let span = arrival.span.clone();
@@ -97,6 +101,22 @@ pub async fn request_context<B: MessageBody + 'static>(
             Err(arrival.finish_without_route(ApiError::internal().error_response(), waited))
         }
     })
+}
+
+/// Lets the connection read on whenever whoever reads the body waits for more of it.
+fn open_window_for_body(request: &mut ServiceRequest, line: Line) {
+    let mut payload = request.take_payload();
+    if matches!(payload, Payload::None) {
+        return;
+    }
+    let body = stream::poll_fn(move |context| {
+        let part = payload.poll_next_unpin(context);
+        if part.is_pending() {
+            line.await_body();
+        }
+        part
+    });
+    request.set_payload(Payload::Stream { payload: Box::pin(body) });
 }
 
 /// Marks an answer that says that there is too much to do. It is counted and not told line by line: while there is most of it

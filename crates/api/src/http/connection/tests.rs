@@ -48,10 +48,21 @@ async fn read(bytes: &str, at_once: usize) -> Vec<u8> {
         near.write_all(text.as_bytes()).await.unwrap();
         near.shutdown().await.unwrap();
     };
-    let mut received = Vec::new();
-    let (_, read) = tokio::join!(writing, guarded.read_to_end(&mut received));
-    read.unwrap();
-    received
+    let reading = async {
+        let (mut received, mut part) = (Vec::new(), [0; 64]);
+        loop {
+            let messages = guarded.framing.messages();
+            let read = guarded.read(&mut part).await.unwrap();
+            received.extend_from_slice(&part[..read]);
+            if read == 0 {
+                return received;
+            }
+            for _ in messages..guarded.framing.messages() {
+                drop(guarded.line().serve());
+            }
+        }
+    };
+    tokio::join!(writing, reading).1
 }
 
 #[actix_web::test]
@@ -66,6 +77,62 @@ async fn passes_bodies_on_and_refuses_bare_line_feeds_in_every_head() {
             }
         }
     }
+}
+
+/// The framework makes a request of each head that it gets, and all of them take memory at once.
+#[actix_web::test]
+async fn reads_nothing_behind_a_request_before_its_answer_is_made() {
+    let request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    let (mut near, far) = duplex(64 << 10);
+    let mut guarded = Guarded::new(far, Duration::from_secs(60));
+    near.write_all(request.repeat(1_000).as_bytes()).await.unwrap();
+    let mut part = vec![0; 64 << 10];
+    for _ in 0..3 {
+        assert_eq!(guarded.read(&mut part).await.unwrap(), request.len());
+        let serving = guarded.line().serve();
+        let next = tokio::time::timeout(Duration::from_millis(50), guarded.read(&mut part)).await;
+        assert!(next.is_err(), "the next request is read while this one is served");
+        drop(serving);
+    }
+    // What was read behind a request is bounded, too.
+    assert!(guarded.ahead.len() <= READ + AHEAD);
+}
+
+#[actix_web::test]
+async fn reads_no_body_that_nobody_awaits() {
+    let (mut near, far) = duplex(1 << 20);
+    let mut guarded = Guarded::new(far, Duration::from_secs(60));
+    let line = guarded.line();
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n";
+    near.write_all(head.as_bytes()).await.unwrap();
+    near.write_all(&[b'x'; 500_000]).await.unwrap();
+    let mut part = vec![0; 1 << 20];
+    let mut serving = None;
+    let mut total = 0;
+    let mut read_on = async |guarded: &mut Guarded<_>| {
+        while let Ok(read) = tokio::time::timeout(Duration::from_millis(50), guarded.read(&mut part)).await {
+            serving.get_or_insert_with(|| line.serve());
+            total += read.unwrap();
+        }
+        total
+    };
+    let unread = read_on(&mut guarded).await;
+    assert!((1..=32 << 10).contains(&unread), "{unread} bytes lie in the framework");
+    guarded.line().await_body();
+    let read = read_on(&mut guarded).await;
+    assert!((unread + 1..=64 << 10).contains(&read), "{read} bytes, {unread} before");
+}
+
+#[actix_web::test]
+async fn notices_while_a_request_is_served_that_its_client_has_gone() {
+    let (mut near, far) = duplex(1 << 10);
+    let mut guarded = Guarded::new(far, Duration::from_secs(60));
+    near.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut part = [0; 64];
+    assert!(guarded.read(&mut part).await.unwrap() > 0);
+    let _serving = guarded.line().serve();
+    drop(near);
+    assert_eq!(guarded.read(&mut part).await.unwrap(), 0);
 }
 
 #[actix_web::test]

@@ -36,6 +36,8 @@ pub(super) enum Attack {
     WithheldBodies,
     /// Heads that never end.
     WithheldHeads,
+    /// Many requests in one packet.
+    PipelinedRequests,
     /// Large answers that nobody reads, or a byte at a time.
     SlowReaders,
     /// Streams of events.
@@ -73,13 +75,14 @@ pub(super) enum Attack {
 }
 
 impl Attack {
-    pub(super) const ALL: [Self; 23] = [
+    pub(super) const ALL: [Self; 24] = [
         Self::ExplodingSchema,
         Self::MadeUpEnvironments,
         Self::LargeInterfaces,
         Self::DenseBodies,
         Self::WithheldBodies,
         Self::WithheldHeads,
+        Self::PipelinedRequests,
         Self::SlowReaders,
         Self::Streams,
         Self::IdempotencyKeys,
@@ -108,6 +111,7 @@ impl Attack {
             Self::DenseBodies => bodies::dense_bodies(target, random, scale).await,
             Self::WithheldBodies => bodies::withheld_bodies(target, random, scale).await,
             Self::WithheldHeads => bodies::withheld_heads(target, random, scale).await,
+            Self::PipelinedRequests => bodies::pipelined_requests(target, random, scale).await,
             Self::SlowReaders => reading::slow_readers(target, random, scale).await,
             Self::Streams => running::streams(target, random, scale).await,
             Self::IdempotencyKeys => running::idempotency_keys(target, random, scale).await,

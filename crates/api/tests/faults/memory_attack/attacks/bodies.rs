@@ -74,3 +74,18 @@ pub(super) async fn withheld_heads(target: &Arc<Target>, random: &mut Random, sc
     }
     tally
 }
+
+/// Small requests, and heads as long as they may be, behind each other on one connection.
+pub(super) async fn pipelined_requests(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let small = format!("GET /v1/workloads?limit=1 HTTP/1.1\r\nHost: {}\r\n\r\n", target.address);
+    let large = small.replace("\r\n\r\n", &format!("\r\nX-Long: {}\r\n\r\n", "x".repeat(100_000)));
+    let mut tally = Tally::default();
+    for (name, requests) in [("pipelined requests", small.repeat(4_000)), ("pipelined long heads", large.repeat(8))] {
+        let from: Vec<Ipv4Addr> = (0..50 * scale).map(|_| address(random)).collect();
+        let opened = from.into_iter().map(|from| begin(from, target.address, requests.as_bytes())).collect();
+        for bytes in hold(opened).await {
+            tally.count_connection(name, bytes.is_some_and(|bytes| bytes.starts_with(b"HTTP/1.1 200")));
+        }
+    }
+    tally
+}
