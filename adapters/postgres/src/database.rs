@@ -7,6 +7,7 @@ use crate::{
     execution::{Accepts, Advances, Evidence, Finishes, Lineages, Runs, Starts},
     failure,
     gather::Gather,
+    list_permits::ListPermits,
     listing::LongLists,
     look::Looks,
     pulse::{AccessRevisions, DeploymentPulses},
@@ -73,6 +74,8 @@ const MAX_INGEST_STATEMENTS: usize = 16;
 
 /// Connections for lists, for each connection for the rest: one for four.
 const POINTS_PER_LIST: usize = 4;
+/// Connections for point reads and commits, for each of them that lists by month may use at the same time.
+const POINTS_PER_MONTH_LIST: usize = 2;
 
 /// How long a new connection may take.
 const CONNECT: Duration = Duration::from_millis(900);
@@ -99,6 +102,8 @@ pub struct DatabaseOptions {
 pub struct Database {
     points: Pool,
     lists: Pool,
+    list_permits: ListPermits,
+    month_list_permits: ListPermits,
     ingests: Pool,
     ingest_permits: FairSemaphore<TenantId>,
     waiting: Waiting,
@@ -145,10 +150,8 @@ impl Database {
             },
             ENTER_POINTS,
         )?;
-        let for_lists =
-            PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: WAIT_FOR_CONNECTION };
-        let for_ingests =
-            PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST };
+        let for_lists = PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: WAIT_FOR_CONNECTION };
+        let for_ingests = PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST };
         let waiting = Waiting::default();
         Ok(Self {
             access_revisions: Gather::over(Looks(AccessRevisions(points.clone())), &waiting),
@@ -175,6 +178,8 @@ impl Database {
             long_lists: LongLists::default(),
             has_vectors: Arc::default(),
             lists: pool(&options.url, for_lists, ENTER_LISTS)?,
+            list_permits: ListPermits::new(lists),
+            month_list_permits: ListPermits::new((options.connections / POINTS_PER_MONTH_LIST).max(1)),
             ingests: pool(&options.url, for_ingests, ENTER_INGESTS)?,
             ingest_permits: FairSemaphore::new(INGESTS),
         })
@@ -203,9 +208,15 @@ impl Database {
         self.waiting.during(read(&self.points, sql, params)).await
     }
 
-    /// The same for lists, whose filters may be there or not.
+    /// The same for lists, whose filters may be there or not. Callers take turns.
     pub(crate) async fn list(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.waiting.during(read(&self.lists, sql, params)).await
+        self.waiting.during(read_in_turn(&self.list_permits, &self.lists, sql, params)).await
+    }
+
+    /// The same for lists by month, which are planned like point reads. They use a part of those connections only, so that
+    /// point reads and commits find others.
+    pub(crate) async fn list_by_month(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        self.waiting.during(read_in_turn(&self.month_list_permits, &self.points, sql, params)).await
     }
 
     /// Sends a statement that may be sent twice with the effect of once: it inserts what is there or not, prolongs,
@@ -322,7 +333,23 @@ fn plans_of(age: Duration) -> u64 {
 }
 
 pub(crate) async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-    match attempt(pool, sql, params).await? {
+    read_until(pool, Instant::now() + ANSWER, sql, params).await
+}
+
+/// The same once the caller's turn has come, all within [`ANSWER`].
+async fn read_in_turn(
+    permits: &ListPermits,
+    pool: &Pool,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Vec<Row>, StoreError> {
+    let until = Instant::now() + ANSWER;
+    let _permit = permits.acquire(WAIT_FOR_CONNECTION).await?;
+    read_until(pool, until, sql, params).await
+}
+
+async fn read_until(pool: &Pool, until: Instant, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+    match attempt_until(pool, until, sql, params).await? {
         Err(error) if error.is_closed() => attempt(pool, sql, params).await?.map_err(failure::of_store),
         answer => answer.map_err(failure::of_store),
     }
@@ -337,15 +364,24 @@ async fn attempt(
     attempt_within(pool, ANSWER, sql, params).await
 }
 
-/// Sends a statement on a connection of the pool, all within some time. A connection that did not answer in time is
-/// not used again: whatever came next on it would wait behind.
+/// The same within some time.
 async fn attempt_within(
     pool: &Pool,
     answer: Duration,
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
-    let until = Instant::now() + answer;
+    attempt_until(pool, Instant::now() + answer, sql, params).await
+}
+
+/// Sends a statement on a connection of the pool, all before some moment. A connection that did not answer in time is
+/// not used again: whatever came next on it would wait behind.
+async fn attempt_until(
+    pool: &Pool,
+    until: Instant,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
     // The pool's own limits end before what it says first on a new connection, which may get no answer either.
     let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
     let connection = connection.map_err(|error| failure::unavailable(driver_error::of_pool(error)))?;
