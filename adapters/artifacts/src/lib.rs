@@ -1,9 +1,11 @@
 //! Bytes that never change, in files or in an S3 bucket.
 //!
-//! Every call is bounded in time, so that a store which hangs is an honest refusal and not a hanging request. A put
+//! Every call is bounded in time, so that a store which hangs is an honest refusal and not a hanging request. Every read is
+//! bounded by the recorded length, so that an object which grew does not fill the memory. A put
 //! that was cut off may have happened all the same; it is safe to repeat, because the same bytes at the same path are
 //! no conflict.
 
+mod bounded;
 mod location;
 
 use async_trait::async_trait;
@@ -99,8 +101,8 @@ impl Artifacts {
         let create = PutOptions::from(PutMode::Create);
         match self.store.put_opts(path, bytes.clone().into(), create).await {
             Ok(_) => Ok(Put::Created),
-            Err(StoreFailure::AlreadyExists { .. }) => match self.get(path).await? {
-                Some(there) if there == bytes => Ok(Put::AlreadyThere),
+            Err(StoreFailure::AlreadyExists { .. }) => match self.get(path, bytes.len()).await? {
+                Some(there) if there.is_equal_to(&bytes) => Ok(Put::AlreadyThere),
                 Some(_) => Err(ArtifactError::Conflict),
                 // Another writer is not done yet, or was undone in between: for the caller to try again.
                 None => Err(unavailable(io::Error::other("an object was reported but cannot be read"))),
@@ -109,9 +111,9 @@ impl Artifacts {
         }
     }
 
-    async fn get(&self, path: &Path) -> Result<Option<Bytes>, ArtifactError> {
+    async fn get(&self, path: &Path, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
         match self.store.get(path).await {
-            Ok(found) => found.bytes().await.map(Some).map_err(unavailable),
+            Ok(found) => bounded::collect(found, expected_len).await.map(Some).map_err(unavailable),
             Err(StoreFailure::NotFound { .. }) => Ok(None),
             Err(failure) => Err(unavailable(failure)),
         }
@@ -125,7 +127,7 @@ impl Artifacts {
 
     async fn check_place(&self, place: &str) -> Result<(), ArtifactError> {
         let marker = marker_in(place);
-        if self.get(&marker).await?.is_none() {
+        if self.get(&marker, MARKER_TEXT.len()).await?.is_none() {
             if self.marked.load(Ordering::Relaxed) {
                 return Err(unavailable(io::Error::other("the store lost a marker")));
             }
@@ -146,10 +148,9 @@ impl ArtifactStore for Artifacts {
         within(CALL, self.put(&path, bytes.into())).instrument(span("artifact put")).await
     }
 
-    async fn read(&self, path: &ArtifactPath) -> Result<Option<UnverifiedBytes>, ArtifactError> {
+    async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
         let path = Path::parse(path.as_str()).map_err(unavailable)?;
-        let read = within(CALL, self.get(&path)).instrument(span("artifact get")).await?;
-        Ok(read.map(|bytes| UnverifiedBytes::new(bytes.into())))
+        within(CALL, self.get(&path, expected_len)).instrument(span("artifact get")).await
     }
 
     fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_> {

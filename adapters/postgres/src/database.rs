@@ -9,6 +9,7 @@ use crate::{
     execution::{Accepts, Advances, Evidence, Finishes, Lineages, Runs, Starts},
     failure,
     gather::Gather,
+    list_permits::ListPermits,
     listing::LongLists,
     look::Looks,
     pulse::{AccessRevisions, DeploymentPulses},
@@ -78,6 +79,8 @@ const STATEMENT_CHECK: usize = 16;
 
 /// Connections for lists, for each connection for the rest: one for four.
 const POINTS_PER_LIST: usize = 4;
+/// Connections for point reads and commits, for each of them that lists by month may use at the same time.
+const POINTS_PER_MONTH_LIST: usize = 2;
 
 /// How long a new connection may take.
 const CONNECT: Duration = Duration::from_millis(900);
@@ -117,6 +120,8 @@ impl DatabaseOptions {
 pub struct Database {
     points: Pool,
     lists: Pool,
+    list_permits: ListPermits,
+    month_list_permits: ListPermits,
     ingests: Pool,
     ingest_permits: FairSemaphore<TenantId>,
     waiting: Waiting,
@@ -191,6 +196,8 @@ impl Database {
             long_lists: LongLists::default(),
             has_vectors: Arc::default(),
             lists: pool(&options.url, for_lists, ENTER_LISTS)?,
+            list_permits: ListPermits::new(lists),
+            month_list_permits: ListPermits::new((options.connections / POINTS_PER_MONTH_LIST).max(1)),
             ingests: pool(&options.url, for_ingests, ENTER_INGESTS)?,
             ingest_permits: FairSemaphore::new(INGESTS),
         })
@@ -219,9 +226,15 @@ impl Database {
         self.waiting.during(read(&self.points, sql, params)).await
     }
 
-    /// The same for lists, whose filters may be there or not.
+    /// The same for lists, whose filters may be there or not. Callers take turns.
     pub(crate) async fn list(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.waiting.during(read(&self.lists, sql, params)).await
+        self.waiting.during(read_in_turn(&self.list_permits, &self.lists, sql, params)).await
+    }
+
+    /// The same for lists by month, which are planned like point reads. They use a part of those connections only, so that
+    /// point reads and commits find others.
+    pub(crate) async fn list_by_month(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        self.waiting.during(read_in_turn(&self.month_list_permits, &self.points, sql, params)).await
     }
 
     /// Sends a statement that changes nothing and that takes a permit, and gives the permit back. The permit is held until
@@ -358,7 +371,23 @@ fn plans_of(age: Duration) -> u64 {
 }
 
 pub(crate) async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-    match attempt(pool, sql, params).await? {
+    read_until(pool, Instant::now() + ANSWER, sql, params).await
+}
+
+/// The same once the caller's turn has come, all within [`ANSWER`].
+async fn read_in_turn(
+    permits: &ListPermits,
+    pool: &Pool,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Vec<Row>, StoreError> {
+    let until = Instant::now() + ANSWER;
+    let _permit = permits.acquire(WAIT_FOR_CONNECTION).await?;
+    read_until(pool, until, sql, params).await
+}
+
+async fn read_until(pool: &Pool, until: Instant, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+    match attempt_until(pool, until, sql, params).await? {
         Err(error) if error.is_closed() => attempt(pool, sql, params).await?.map_err(failure::of_store),
         answer => answer.map_err(failure::of_store),
     }
@@ -370,18 +399,17 @@ async fn attempt(
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
-    attempt_within(pool, ANSWER, sql, params).await
+    attempt_until(pool, Instant::now() + ANSWER, sql, params).await
 }
 
-/// Sends a statement on a connection of the pool, all within some time. A connection that did not answer in time is
+/// Sends a statement on a connection of the pool, all before some moment. A connection that did not answer in time is
 /// not used again: whatever came next on it would wait behind.
-async fn attempt_within(
+async fn attempt_until(
     pool: &Pool,
-    answer: Duration,
+    until: Instant,
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
-    let until = Instant::now() + answer;
     let connection = connection(pool, until).await?;
     match timeout_at(until, send(&connection, sql, params)).await {
         Ok(answer) => Ok(answer),

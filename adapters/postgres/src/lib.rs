@@ -17,6 +17,7 @@ mod guarded;
 mod idempotency;
 mod installation;
 mod knowledge;
+mod list_permits;
 mod listing;
 mod look;
 mod memory;
@@ -34,6 +35,7 @@ mod waiting;
 mod workload;
 
 pub use database::{Database, DatabaseOptions};
+pub use list_permits::{CallerKey, with_caller_key};
 pub use migration::{
     Expired, MigrationError, agrees_with_schema, create_database, expire_payloads, holds_schema, migrate,
     prepare_partitions, schema_fingerprint,

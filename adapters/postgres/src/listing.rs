@@ -301,7 +301,7 @@ impl Database {
     async fn asked(&self, planned: Planned, sql: &str, values: &Values) -> Result<Vec<Row>, StoreError> {
         match planned {
             Planned::EachTime => self.list(sql, &values.params()).await,
-            Planned::Once => self.read(sql, &values.params()).await,
+            Planned::Once => self.list_by_month(sql, &values.params()).await,
         }
     }
 

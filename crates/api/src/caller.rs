@@ -32,6 +32,7 @@ use fairway_operations::{
     access::Claims,
     share_link::{Arrival, Brought},
 };
+use fairway_postgres::{CallerKey, with_caller_key};
 use futures_util::future::LocalBoxFuture;
 use std::{
     future::{Ready, ready},
@@ -151,8 +152,9 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     let Ok(claims) = claims(request.request()) else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
+    let key = list_key(request.request(), &claims);
     if let Some(_place) = api.admission.admit(party(request.request(), claims), Instant::now()) {
-        return Ok(next.call(request).await?.map_into_left_body());
+        return Ok(with_caller_key(key, next.call(request)).await?.map_into_left_body());
     }
     // Refusals beyond a rate are delayed, because each of them takes the thread from requests that are served.
     let now = Instant::now();
@@ -174,6 +176,14 @@ fn party(request: &HttpRequest, claims: Claims) -> Party {
         None if holds_a_link(request) => Party::Holder(client_of(request)),
         None => Party::Caller(claims.actor),
     }
+}
+
+/// Whom the lists of a request are counted for: its caller, within the tenant that it names.
+fn list_key(request: &HttpRequest, claims: &Claims) -> CallerKey {
+    if holds_a_link(request) {
+        return CallerKey::of(claims.tenant, client_of(request));
+    }
+    CallerKey::of(claims.tenant, &claims.actor)
 }
 
 /// Whether a request names nobody and carries what may be a share token. What it opens is not looked up here, so holders

@@ -4,6 +4,9 @@
 //! else by a hundred turns. Here each key has a queue of its own. A free permit goes to the waiting key that holds the fewest
 //! permits; among those, to the key that is due by start-time fair queueing (Goyal, Vin and Cheng 1996); among those, to the
 //! waiter that came first. Whoever waits longer than it is ready to is refused.
+//!
+//! Keys may belong to groups, such as the callers of a tenant. Groups take turns by the same rule first, then the keys within
+//! the group, so that a group with many keys gets no more than one with few.
 
 mod state;
 
@@ -46,46 +49,62 @@ impl Limits {
     }
 }
 
-/// A semaphore whose permits are shared fairly between keys. Clones share the permits.
-pub struct FairSemaphore<K> {
-    state: Arc<Mutex<State<K>>>,
+/// A semaphore whose permits are shared fairly between keys, and before that between the groups that these belong to.
+/// Clones share the permits.
+pub struct FairSemaphore<K, G = ()> {
+    state: Arc<Mutex<State<K, G>>>,
 }
 
-impl<K> Clone for FairSemaphore<K> {
+impl<K, G> Clone for FairSemaphore<K, G> {
     fn clone(&self) -> Self {
         Self { state: Arc::clone(&self.state) }
     }
 }
 
-impl<K> fmt::Debug for FairSemaphore<K> {
+impl<K, G> fmt::Debug for FairSemaphore<K, G> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("FairSemaphore").finish_non_exhaustive()
     }
 }
 
 impl<K: Clone + Eq + Hash> FairSemaphore<K> {
+    /// A permit for a key, which gives it back when it is dropped.
+    ///
+    /// # Errors
+    /// When no permit becomes free within `wait`, or too many requests of this key wait already.
+    pub async fn acquire(&self, key: K, wait: Duration) -> Result<Permit<K>, AcquireError> {
+        self.acquire_in((), key, wait).await
+    }
+
+    /// How many requests of a key wait at this moment.
+    #[must_use]
+    pub fn waiting(&self, key: &K) -> usize {
+        self.waiting_in(&(), key)
+    }
+}
+
+impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> FairSemaphore<K, G> {
     /// A semaphore with these limits. Nobody gets a permit where there are none.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { state: Arc::new(Mutex::new(State::new(limits))) }
     }
 
-    /// A permit for a key, which gives it back when it is dropped.
+    /// A permit for a key of a group, which gives it back when it is dropped. The same key in two groups is two keys.
     ///
     /// # Errors
     /// When no permit becomes free within `wait`, or too many requests of this key wait already.
-    pub async fn acquire(&self, key: K, wait: Duration) -> Result<Permit<K>, AcquireError> {
-        let entry = self.lock().enter(&key);
+    pub async fn acquire_in(&self, group: G, key: K, wait: Duration) -> Result<Permit<K, G>, AcquireError> {
+        let entry = self.lock().enter(&group, &key);
         match entry {
-            Entry::Admitted => Ok(Permit { semaphore: self.clone(), key }),
+            Entry::Admitted => Ok(Permit { semaphore: self.clone(), group, key }),
             Entry::QueueFull => Err(AcquireError::QueueFull),
             Entry::Queued { ticket, granted } => {
-                let mut waiter = Waiter { semaphore: self, key: Some(key), ticket, granted };
+                let mut waiter = Waiter { semaphore: self, owner: Some((group, key)), ticket, granted };
                 match timeout(wait, &mut waiter.granted).await {
-                    Ok(Ok(())) => waiter
-                        .key
-                        .take()
-                        .map_or(Err(AcquireError::TimedOut), |key| Ok(Permit { semaphore: self.clone(), key })),
+                    Ok(Ok(())) => waiter.owner.take().map_or(Err(AcquireError::TimedOut), |(group, key)| {
+                        Ok(Permit { semaphore: self.clone(), group, key })
+                    }),
                     // The waiter leaves the queue as it is dropped, and passes on a permit that came at the last moment.
                     Ok(Err(_)) | Err(_) => Err(AcquireError::TimedOut),
                 }
@@ -95,50 +114,51 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
 
     /// How many requests of a key wait at this moment.
     #[must_use]
-    pub fn waiting(&self, key: &K) -> usize {
-        self.lock().waiting(key)
+    pub fn waiting_in(&self, group: &G, key: &K) -> usize {
+        self.lock().waiting(group, key)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
+    fn lock(&self) -> MutexGuard<'_, State<K, G>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A permit. It is free again when this is dropped.
 #[must_use = "the permit is free again once this is dropped"]
-pub struct Permit<K: Clone + Eq + Hash> {
-    semaphore: FairSemaphore<K>,
+pub struct Permit<K: Clone + Eq + Hash, G: Clone + Eq + Hash = ()> {
+    semaphore: FairSemaphore<K, G>,
+    group: G,
     key: K,
 }
 
-impl<K: Clone + Eq + Hash> fmt::Debug for Permit<K> {
+impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> fmt::Debug for Permit<K, G> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Permit").finish_non_exhaustive()
     }
 }
 
-impl<K: Clone + Eq + Hash> Drop for Permit<K> {
+impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> Drop for Permit<K, G> {
     fn drop(&mut self) {
-        self.semaphore.lock().release(&self.key);
+        self.semaphore.lock().release(&self.group, &self.key);
     }
 }
 
 /// A request in a queue. Without it a request that is cancelled would keep its place, or the permit that it was just given.
-struct Waiter<'s, K: Clone + Eq + Hash> {
-    semaphore: &'s FairSemaphore<K>,
+struct Waiter<'s, K: Clone + Eq + Hash, G: Clone + Eq + Hash> {
+    semaphore: &'s FairSemaphore<K, G>,
     /// Whose request it is, until it has its permit.
-    key: Option<K>,
+    owner: Option<(G, K)>,
     ticket: u64,
     granted: oneshot::Receiver<()>,
 }
 
-impl<K: Clone + Eq + Hash> Drop for Waiter<'_, K> {
+impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> Drop for Waiter<'_, K, G> {
     fn drop(&mut self) {
-        let Some(key) = self.key.take() else { return };
+        let Some((group, key)) = self.owner.take() else { return };
         let mut state = self.semaphore.lock();
-        if !state.leave(&key, self.ticket) {
+        if !state.leave(&group, &key, self.ticket) {
             // It is not in the queue any more: a permit was granted that nobody took.
-            state.release(&key);
+            state.release(&group, &key);
         }
     }
 }

@@ -22,24 +22,38 @@ pub(crate) enum Entry {
     QueueFull,
 }
 
-/// All keys that hold permits or wait for one.
-pub(crate) struct State<K> {
+/// All groups of keys that hold permits or wait for one.
+pub(crate) struct State<K, G> {
     limits: Limits,
     free: usize,
     waiting: usize,
-    /// Virtual time: the start tag of the permit that was granted last.
+    /// Virtual time of the groups: the start tag of the permit that was granted last.
     now: u64,
     tickets: u64,
-    shares: HashMap<K, Share>,
+    groups: HashMap<G, Group<K>>,
+}
+
+/// The keys of one group.
+struct Group<K> {
+    share: Share,
+    /// Virtual time of the group's keys.
+    now: u64,
+    keys: HashMap<K, Key>,
 }
 
 /// One key.
+#[derive(Default)]
+struct Key {
+    share: Share,
+    queue: VecDeque<Request>,
+}
+
+/// What a group, or a key within its group, has got.
 #[derive(Default)]
 struct Share {
     held: usize,
     /// The start tag of its next permit: each permit costs one.
     due: u64,
-    queue: VecDeque<Request>,
 }
 
 struct Request {
@@ -47,96 +61,140 @@ struct Request {
     grant: oneshot::Sender<()>,
 }
 
-impl<K: Clone + Eq + Hash> State<K> {
+impl Share {
+    const fn rank(&self) -> (usize, u64) {
+        (self.held, self.due)
+    }
+
+    /// A share that was away does not save up permits.
+    fn catch_up(&mut self, now: u64) {
+        self.due = self.due.max(now);
+    }
+
+    /// Takes a permit; answers with the virtual time from then on.
+    fn take(&mut self, now: u64) -> u64 {
+        self.held = self.held.saturating_add(1);
+        let now = now.max(self.due);
+        self.due = self.due.saturating_add(1);
+        now
+    }
+
+    fn give_back(&mut self) {
+        self.held = self.held.saturating_sub(1);
+    }
+}
+
+impl<K> Default for Group<K> {
+    fn default() -> Self {
+        Self { share: Share::default(), now: 0, keys: HashMap::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, free: limits.permits, waiting: 0, now: 0, tickets: 0, shares: HashMap::new() }
+        Self { limits, free: limits.permits, waiting: 0, now: 0, tickets: 0, groups: HashMap::new() }
     }
 
     /// Takes a request in.
-    pub(crate) fn enter(&mut self, key: &K) -> Entry {
-        let now = self.now;
-        let share = self.shares.entry(key.clone()).or_default();
-        // A key that was away does not save up permits.
-        share.due = share.due.max(now);
-        if share.queue.len() >= self.limits.waiting_per_key && !can_enter(self.free, self.limits, share) {
-            return Entry::QueueFull;
-        }
+    pub(crate) fn enter(&mut self, group: &G, key: &K) -> Entry {
+        let of_group = self.groups.entry(group.clone()).or_default();
+        of_group.share.catch_up(self.now);
+        let of_key = of_group.keys.entry(key.clone()).or_default();
+        of_key.share.catch_up(of_group.now);
         // While a permit is free, those who wait wait for permits of their own key.
-        if can_enter(self.free, self.limits, share) {
-            self.grant(key);
+        if can_enter(self.free, self.limits, of_key) {
+            self.grant(group, key);
             return Entry::Admitted;
+        }
+        if of_key.queue.len() >= self.limits.waiting_per_key {
+            return Entry::QueueFull;
         }
         let (grant, granted) = oneshot::channel();
         self.tickets = self.tickets.wrapping_add(1);
-        share.queue.push_back(Request { ticket: self.tickets, grant });
+        of_key.queue.push_back(Request { ticket: self.tickets, grant });
         self.waiting = self.waiting.saturating_add(1);
         Entry::Queued { ticket: self.tickets, granted }
     }
 
     /// Takes a request out of its queue; whether it was there.
-    pub(crate) fn leave(&mut self, key: &K, ticket: u64) -> bool {
-        let Some(share) = self.shares.get_mut(key) else { return false };
-        let before = share.queue.len();
-        share.queue.retain(|request| request.ticket != ticket);
-        let left = before != share.queue.len();
+    pub(crate) fn leave(&mut self, group: &G, key: &K, ticket: u64) -> bool {
+        let Some(key) = self.key(group, key) else { return false };
+        let before = key.queue.len();
+        key.queue.retain(|request| request.ticket != ticket);
+        let left = before != key.queue.len();
         self.waiting = self.waiting.saturating_sub(usize::from(left));
         left
     }
 
     /// Takes a permit back, and passes it on.
-    pub(crate) fn release(&mut self, key: &K) {
-        if let Some(share) = self.shares.get_mut(key) {
-            share.held = share.held.saturating_sub(1);
+    pub(crate) fn release(&mut self, group: &G, key: &K) {
+        if let Some(of_group) = self.groups.get_mut(group)
+            && let Some(of_key) = of_group.keys.get_mut(key)
+        {
+            of_group.share.give_back();
+            of_key.share.give_back();
             self.free = self.free.saturating_add(1);
         }
-        while let Some(next) = self.next() {
-            let request = self.shares.get_mut(&next).and_then(|share| share.queue.pop_front());
+        while let Some((group, key)) = self.next() {
+            let request = self.key(&group, &key).and_then(|key| key.queue.pop_front());
             self.waiting = self.waiting.saturating_sub(usize::from(request.is_some()));
             if request.is_some_and(|request| request.grant.send(()).is_ok()) {
-                self.grant(&next);
+                self.grant(&group, &key);
             }
         }
         self.forget();
     }
 
-    pub(crate) fn waiting(&self, key: &K) -> usize {
-        self.shares.get(key).map_or(0, |share| share.queue.len())
+    pub(crate) fn waiting(&self, group: &G, key: &K) -> usize {
+        let key = self.groups.get(group).and_then(|group| group.keys.get(key));
+        key.map_or(0, |key| key.queue.len())
+    }
+
+    fn key(&mut self, group: &G, key: &K) -> Option<&mut Key> {
+        self.groups.get_mut(group)?.keys.get_mut(key)
     }
 
     /// The key whose first request is next; `None` while no permit is free for anybody who waits.
-    fn next(&self) -> Option<K> {
-        let waiting = self.shares.iter().filter_map(|(key, share)| {
-            let first = share.queue.front().filter(|_| can_enter(self.free, self.limits, share))?;
-            Some(((share.held, share.due, first.ticket), key))
+    fn next(&self) -> Option<(G, K)> {
+        let waiting = self.groups.iter().flat_map(|(group, of_group)| {
+            of_group.keys.iter().filter_map(move |(key, of_key)| {
+                let first = of_key.queue.front().filter(|_| can_enter(self.free, self.limits, of_key))?;
+                Some(((of_group.share.rank(), of_key.share.rank(), first.ticket), (group, key)))
+            })
         });
-        waiting.min_by_key(|(rank, _)| *rank).map(|(_, key)| key.clone())
+        waiting.min_by_key(|(rank, _)| *rank).map(|(_, (group, key))| (group.clone(), key.clone()))
     }
 
-    fn grant(&mut self, key: &K) {
-        if let Some(share) = self.shares.get_mut(key) {
-            share.held = share.held.saturating_add(1);
+    fn grant(&mut self, group: &G, key: &K) {
+        if let Some(of_group) = self.groups.get_mut(group)
+            && let Some(of_key) = of_group.keys.get_mut(key)
+        {
             self.free = self.free.saturating_sub(1);
-            self.now = self.now.max(share.due);
-            share.due = share.due.saturating_add(1);
+            self.now = of_group.share.take(self.now);
+            of_group.now = of_key.share.take(of_group.now);
         }
     }
 
-    /// Forgets keys that nothing is owed to: they neither hold nor wait, and would begin again where they are.
+    /// Forgets keys and groups that nothing is owed to: they neither hold nor wait, and would begin again where they are.
     fn forget(&mut self) {
         if self.free == self.limits.permits && self.waiting == 0 {
-            self.shares.clear();
+            self.groups.clear();
             return;
         }
         let now = self.now;
-        self.shares.retain(|_, share| share.held > 0 || !share.queue.is_empty() || share.due > now);
+        self.groups.retain(|_, group| {
+            let group_now = group.now;
+            group.keys.retain(|_, key| key.share.held > 0 || !key.queue.is_empty() || key.share.due > group_now);
+            !group.keys.is_empty() || group.share.due > now
+        });
     }
 
     #[cfg(test)]
     pub(crate) fn keys(&self) -> usize {
-        self.shares.len()
+        self.groups.values().map(|group| group.keys.len()).sum()
     }
 }
 
-const fn can_enter(free: usize, limits: Limits, share: &Share) -> bool {
-    free > 0 && share.held < limits.permits_per_key
+const fn can_enter(free: usize, limits: Limits, key: &Key) -> bool {
+    free > 0 && key.share.held < limits.permits_per_key
 }

@@ -151,3 +151,24 @@ async fn forgets_keys_that_neither_hold_nor_wait() {
     drop(held);
     assert_eq!(semaphore.lock().keys(), 0);
 }
+
+#[tokio::test]
+async fn serves_groups_in_turn_and_the_keys_within_a_group_in_turn() {
+    let semaphore: FairSemaphore<char, u8> = FairSemaphore::new(Limits::of(1));
+    let held = semaphore.acquire_in(0, 'z', LONG).await.unwrap();
+    let mut requests = JoinSet::new();
+    // Group 1 has three keys and comes first; `a` has a crowd.
+    for (group, key) in [(1, 'a'), (1, 'a'), (1, 'a'), (1, 'b'), (1, 'c'), (2, 'd'), (2, 'd')] {
+        let before = semaphore.waiting_in(&group, &key);
+        let own = semaphore.clone();
+        requests.spawn(async move {
+            drop(own.acquire_in(group, key, LONG).await.unwrap());
+            key
+        });
+        while semaphore.waiting_in(&group, &key) == before {
+            yield_now().await;
+        }
+    }
+    drop(held);
+    assert_eq!(order(requests).await, "adbdcaa");
+}

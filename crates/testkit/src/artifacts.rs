@@ -146,13 +146,13 @@ impl ArtifactStore for FaultyArtifacts {
         }
     }
 
-    async fn read(&self, path: &ArtifactPath) -> Result<Option<UnverifiedBytes>, ArtifactError> {
+    async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
         let fault = self.settled().await;
         let stored = || self.given().get(path).cloned();
         let damaged = match fault {
             ArtifactFault::Unavailable | ArtifactFault::Holds => return Err(away()),
             ArtifactFault::None | ArtifactFault::FailsAfterPut | ArtifactFault::TruncatedPut => {
-                return self.inner()?.read(path).await;
+                return self.inner()?.read(path, expected_len).await;
             }
             ArtifactFault::StaleRead => None,
             ArtifactFault::WrongBytes => stored().map(|bytes| [bytes.as_slice(), b" "].concat()),

@@ -38,11 +38,11 @@ async fn keeps_finds_and_removes_in_a_bucket() {
     let server = BucketServer::start().unwrap();
     let store = in_bucket(&server.bucket("plain").await.unwrap());
     store.ready().await.unwrap();
-    assert!(store.read(&path()).await.unwrap().is_none());
+    assert!(store.read(&path(), 7).await.unwrap().is_none());
     assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), Put::Created);
     assert_eq!(store.put_if_absent(&path(), b"one".to_vec()).await.unwrap(), Put::AlreadyThere);
     assert!(matches!(store.put_if_absent(&path(), b"two".to_vec()).await, Err(ArtifactError::Conflict)));
-    assert!(store.read(&path()).await.unwrap().unwrap().is_equal_to(b"one"));
+    assert!(store.read(&path(), 7).await.unwrap().unwrap().is_equal_to(b"one"));
 
     for number in 0..7 {
         store.put_if_absent(&numbered(number), vec![1]).await.unwrap();
@@ -53,7 +53,7 @@ async fn keeps_finds_and_removes_in_a_bucket() {
     for path in [path(), path(), numbered(99)] {
         store.remove(&path).await.unwrap();
     }
-    assert!(store.read(&path()).await.unwrap().is_none());
+    assert!(store.read(&path(), 7).await.unwrap().is_none());
     assert_eq!(paths(&store, 100).await.len(), 7);
     store.ready().await.unwrap();
 }
@@ -78,7 +78,7 @@ async fn of_sixteen_writers_one_creates_and_the_others_see_its_bytes() {
             }
         }
         assert_eq!(winners.len(), 1, "round {round}: {winners:?}");
-        assert!(store.read(&numbered(round)).await.unwrap().unwrap().is_equal_to(&winners));
+        assert!(store.read(&numbered(round), 7).await.unwrap().unwrap().is_equal_to(&winners));
     }
 }
 

@@ -15,6 +15,7 @@ use fairway_domain::{
     tool::{BuiltIn, Effect, ToolCall, ToolDescription, workload_of},
 };
 use fairway_operations::{access::Claims, tool::read};
+use fairway_postgres::{CallerKey, with_caller_key};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -40,6 +41,8 @@ pub(super) struct Agent {
     address: ClientAddress,
     environment: Slug,
     span: Span,
+    /// The SDK answers in a task of its own, which is told whose it is.
+    key: CallerKey,
 }
 
 impl Agent {
@@ -49,7 +52,7 @@ impl Agent {
         (request_id, address): (RequestId, ClientAddress),
         environment: Slug,
     ) -> Self {
-        Self { api, claims, request_id, address, environment, span: Span::current() }
+        Self { api, claims, request_id, address, environment, span: Span::current(), key: CallerKey::current() }
     }
 
     async fn caller(&self) -> Result<Caller, ApiError> {
@@ -155,7 +158,7 @@ impl ServerHandler for Agent {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        self.list(cursor.as_deref()).instrument(self.span.clone()).await
+        with_caller_key(self.key, self.list(cursor.as_deref())).instrument(self.span.clone()).await
     }
 
     /// What the SDK has no reader for: another method, or one of these with parameters that are not its own. Neither is
@@ -177,6 +180,7 @@ impl ServerHandler for Agent {
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        self.call(&request.name, arguments).instrument(self.span.clone()).await.map(CallToolResponse::from)
+        let call = with_caller_key(self.key, self.call(&request.name, arguments));
+        call.instrument(self.span.clone()).await.map(CallToolResponse::from)
     }
 }

@@ -196,6 +196,45 @@ async fn ingest_withholds_an_artifact_that_fails_its_checksum_and_records_an_inc
     assert_eq!(wrong, [halved.asset_version_id]);
 }
 
+/// Bytes that this process, the server included, has read by system calls since its start.
+fn bytes_read() -> u64 {
+    let counters = fs::read_to_string("/proc/self/io").unwrap();
+    counters.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn an_artifact_that_grew_to_a_gigabyte_is_refused_without_reading_it() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let mut base = knowledge("manuals");
+    base["source_type"] = json!("artifact");
+    base["source_ref"] = json!("assets");
+    let base = given.version("knowledge_base", "manuals", base).await;
+    let skill = json!({ "name": "leave", "description": "x", "body": "Thirty days of leave." });
+    let source = given.version("skill", "leave", skill).await;
+    let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
+    let path = format!("assets/{}/{}/content.json", source.asset_id, source.asset_version_id);
+    let body = json!({ "documents": [{ "document_id": "a", "source_ref": path }] });
+    let artifact = fs::OpenOptions::new().write(true).open(file(&app, &source)).unwrap();
+    let stored = artifact.metadata().unwrap().len();
+    artifact.set_len(1 << 30).unwrap();
+
+    let before = bytes_read();
+    let refused = app.post(documents.clone(), body.clone()).await;
+    refused.refused(503, "integrity_mismatch");
+    let wrong = app.services().verify_artifacts().await.unwrap().wrong;
+    let read = bytes_read() - before;
+    assert!(read < 1 << 26, "{read} bytes were read");
+    let wrong: Vec<(String, Vec<&str>)> = wrong
+        .iter()
+        .map(|(version, wrong)| (version.asset_version_id.to_string(), wrong.iter().map(|one| one.as_str()).collect()))
+        .collect();
+    assert_eq!(wrong, [(source.asset_version_id, vec!["the artifact holds other bytes than the row"])]);
+
+    artifact.set_len(stored).unwrap();
+    app.post(documents, body).await.expect(201);
+}
+
 fn fact(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap()
 }

@@ -67,7 +67,7 @@ impl ArtifactStore for Panicking {
         panic!("canary-of-a-panic");
     }
 
-    async fn read(&self, _: &ArtifactPath) -> Result<Option<UnverifiedBytes>, ArtifactError> {
+    async fn read(&self, _: &ArtifactPath, _: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
         Ok(None)
     }
 

@@ -36,6 +36,7 @@ mod events;
 mod evidence;
 mod execution;
 mod existence;
+mod fair_lists;
 mod faulty_line;
 mod flow;
 mod framing;

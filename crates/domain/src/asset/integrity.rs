@@ -13,13 +13,27 @@ use std::fmt;
 /// Bytes as the artifact store returned them. Their content is reachable only through a comparison, so a reader cannot
 /// pass on bytes that it has not verified.
 #[derive(Clone, PartialEq, Eq)]
-pub struct UnverifiedBytes(Vec<u8>);
+pub struct UnverifiedBytes(Content);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Content {
+    /// At most as many bytes as were expected.
+    Whole(Vec<u8>),
+    /// More bytes than were expected, which the store therefore did not read.
+    TooLong,
+}
 
 impl UnverifiedBytes {
     /// Bytes that a store returned.
     #[must_use]
     pub const fn new(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+        Self(Content::Whole(bytes))
+    }
+
+    /// An object with more bytes than were expected. It fails every comparison, so its bytes need not be read.
+    #[must_use]
+    pub const fn too_long() -> Self {
+        Self(Content::TooLong)
     }
 
     /// The bytes, if their BLAKE3 checksum is the expected one.
@@ -27,19 +41,25 @@ impl UnverifiedBytes {
     /// # Errors
     /// [`IntegrityDefect::Different`] for every other checksum.
     pub fn verify(self, expected: &Checksum) -> Result<Vec<u8>, IntegrityDefect> {
-        if Checksum::of(&self.0) == *expected { Ok(self.0) } else { Err(IntegrityDefect::Different) }
+        match self.0 {
+            Content::Whole(bytes) if Checksum::of(&bytes) == *expected => Ok(bytes),
+            Content::Whole(_) | Content::TooLong => Err(IntegrityDefect::Different),
+        }
     }
 
     /// Whether these are exactly the expected bytes.
     #[must_use]
     pub fn is_equal_to(&self, expected: &[u8]) -> bool {
-        self.0 == expected
+        matches!(&self.0, Content::Whole(bytes) if bytes == expected)
     }
 }
 
 impl fmt::Debug for UnverifiedBytes {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} unverified bytes", self.0.len())
+        match &self.0 {
+            Content::Whole(bytes) => write!(out, "{} unverified bytes", bytes.len()),
+            Content::TooLong => out.write_str("more unverified bytes than expected"),
+        }
     }
 }
 
@@ -48,7 +68,7 @@ impl fmt::Debug for UnverifiedBytes {
 pub enum IntegrityDefect {
     /// The store has nothing at the path of a version whose row exists. A store that serves stale listings answers so too.
     Missing,
-    /// The store has other bytes there: truncated, damaged, or those of another object.
+    /// The store has other bytes there: truncated, damaged, too many, or those of another object.
     Different,
 }
 
@@ -118,6 +138,12 @@ impl IntegrityMismatch {
 }
 
 impl AssetVersion {
+    /// How many bytes the version's artifact has.
+    #[must_use]
+    pub const fn artifact_len(&self) -> usize {
+        self.canonical.len()
+    }
+
     /// The version's artifact, if the store returned exactly the bytes that the version's checksum names. `stored` is
     /// `None` where the store has no object at the path.
     ///
@@ -157,6 +183,14 @@ mod tests {
             let refused = UnverifiedBytes::new(wrong.as_bytes().to_vec()).verify(&expected);
             assert_eq!(refused, Err(IntegrityDefect::Different), "{wrong}");
         }
+    }
+
+    #[test]
+    fn an_object_that_is_too_long_fails_every_comparison() {
+        let refused = UnverifiedBytes::too_long().verify(&Checksum::of(b""));
+        assert_eq!(refused, Err(IntegrityDefect::Different));
+        assert!(!UnverifiedBytes::too_long().is_equal_to(b""));
+        assert!(UnverifiedBytes::new(Vec::new()).is_equal_to(b""));
     }
 
     #[test]

@@ -117,8 +117,9 @@ pub trait ArtifactWalk: Send {
 pub trait ArtifactStore: Send + Sync {
     /// Stores bytes where nothing lies yet; durable once it answers.
     async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<Put, ArtifactError>;
-    /// The bytes at a path, for the caller to verify; `None` where nothing lies.
-    async fn read(&self, path: &ArtifactPath) -> Result<Option<UnverifiedBytes>, ArtifactError>;
+    /// The bytes at a path, for the caller to verify; `None` where nothing lies. `expected_len` is the recorded number of
+    /// bytes: an object with more of them is [`UnverifiedBytes::too_long`], and the store reads at most one byte beyond.
+    async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError>;
     /// What lies below a prefix, in portions; `None` at the end. Objects that are not ours may be among them.
     fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_>;
     /// Takes bytes away; whether they were there does not matter. Only for what no row names.

@@ -97,7 +97,7 @@ impl Services {
         (scope, workspace): (TenantScope, WorkspaceId),
         version: &AssetVersion,
     ) -> Result<Vec<u8>, Failure> {
-        match version.verify_artifact(self.artifacts.read(&version.artifact_ref).await?) {
+        match version.verify_artifact(self.artifacts.read(&version.artifact_ref, version.artifact_len()).await?) {
             Ok(bytes) => Ok(bytes),
             Err(mismatch) => Err(self.record_mismatch(caller, (scope, workspace), mismatch).await),
         }
@@ -159,7 +159,7 @@ impl Services {
         if Checksum::of(row.content.as_bytes()).as_str() != row.checksum {
             wrong.push(Discrepancy::WrongChecksum);
         }
-        match self.artifacts.read(&path).await? {
+        match self.artifacts.read(&path, row.content.len()).await? {
             None => wrong.push(Discrepancy::ArtifactMissing),
             Some(stored) if !stored.is_equal_to(row.content.as_bytes()) => wrong.push(Discrepancy::ArtifactDiffers),
             Some(_) => {}

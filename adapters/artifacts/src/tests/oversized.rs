@@ -1,0 +1,123 @@
+//! Objects that hold more bytes than were recorded for them.
+
+use super::{in_bucket, in_directory, path};
+use crate::bounded;
+use bytes::Bytes;
+use fairway_domain::asset::ports::{ArtifactError, ArtifactStore, Put};
+use futures_util::{StreamExt as _, stream};
+use object_store::{Attributes, GetResult, GetResultPayload, ObjectMeta, path::Path};
+use std::{
+    fs::{self, OpenOptions},
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+const MIB: usize = 1024 * 1024;
+const STORED: &[u8] = b"{\"a\":1}";
+
+/// Bytes that this process has read by system calls since its start. Each test runs in a process of its own.
+fn bytes_read() -> usize {
+    let counters = fs::read_to_string("/proc/self/io").unwrap();
+    counters.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_file_that_grew_is_too_long_and_none_of_it_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = in_directory(directory.path());
+    assert_eq!(store.put_if_absent(&path(), STORED.to_vec()).await.unwrap(), Put::Created);
+    let file = OpenOptions::new().write(true).open(directory.path().join(path().as_str())).unwrap();
+    for size in [STORED.len() as u64 + 1, 1024 * MIB as u64] {
+        file.set_len(size).unwrap();
+        let before = bytes_read();
+        let found = store.read(&path(), STORED.len()).await;
+        let put = store.put_if_absent(&path(), STORED.to_vec()).await;
+        let read = bytes_read() - before;
+        assert!(read < MIB, "{read} bytes were read of a file of {size}");
+        assert_eq!(format!("{:?}", found.unwrap().unwrap()), "more unverified bytes than expected");
+        assert!(matches!(put, Err(ArtifactError::Conflict)), "{put:?}");
+    }
+    // The recorded length is no defect, and neither is a shorter file: the caller's comparison finds that one.
+    file.set_len(STORED.len() as u64).unwrap();
+    assert!(store.read(&path(), STORED.len()).await.unwrap().unwrap().is_equal_to(STORED));
+    file.set_len(0).unwrap();
+    assert!(store.read(&path(), STORED.len()).await.unwrap().unwrap().is_equal_to(b""));
+}
+
+#[tokio::test]
+async fn a_stream_that_never_ends_is_dropped_one_portion_beyond_the_recorded_length() {
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&taken);
+    // Ends after all, so that an unbounded reader fails this test and not the machine.
+    let portions = stream::iter(0..1_000).map(move |_| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Ok(Bytes::from_static(b"1234"))
+    });
+    let meta = ObjectMeta {
+        location: Path::from("x"),
+        last_modified: "2026-01-01T00:00:00Z".parse().unwrap(),
+        // What the store says is wrong, too.
+        size: 7,
+        e_tag: None,
+        version: None,
+    };
+    let endless = GetResult {
+        payload: GetResultPayload::Stream(portions.boxed()),
+        range: 0..meta.size,
+        meta,
+        attributes: Attributes::default(),
+        extensions: Default::default(),
+    };
+    let found = bounded::collect(endless, 7).await.unwrap();
+    assert_eq!(taken.load(Ordering::Relaxed), 2, "portions of four bytes");
+    assert_eq!(format!("{found:?}"), "more unverified bytes than expected");
+}
+
+/// Answers one request with an object of a terabyte, and sends of it what its client takes, at most `most` bytes; the
+/// thread's result is how many those were.
+fn endless_bucket(most: usize) -> (String, JoinHandle<usize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let sender = thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        read_head(&mut client);
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\nETag: \"x\"\r\n\
+            Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n";
+        client.write_all(head.as_bytes()).unwrap();
+        let portion = [b' '; 64 * 1024];
+        let mut sent = 0;
+        while sent < most {
+            match client.write(&portion) {
+                Ok(written) => sent += written,
+                Err(_) => break,
+            }
+        }
+        sent
+    });
+    (endpoint, sender)
+}
+
+fn read_head(client: &mut TcpStream) {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        client.read_exact(&mut byte).unwrap();
+        head.extend(byte);
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_that_sends_without_end_is_hung_up_on() {
+    let (endpoint, sender) = endless_bucket(256 * MIB);
+    let store = in_bucket(&format!("s3://bucket/p?endpoint={endpoint}&region=x-1&path_style=true"));
+    let found = store.read(&path(), STORED.len()).await;
+    let sent = tokio::task::spawn_blocking(|| sender.join().unwrap()).await.unwrap();
+    // What fits into the buffers of both sockets and of the client, and nothing that anybody asked for.
+    assert!(sent < 64 * MIB, "{sent} bytes were sent");
+    assert_eq!(format!("{:?}", found.unwrap().unwrap()), "more unverified bytes than expected");
+}

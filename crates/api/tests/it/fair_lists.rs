@@ -1,0 +1,82 @@
+//! Lists of one caller, and a crowd of lists of another one that take as long as they may.
+
+use fairway_domain::tenant::DEFAULT_TENANT;
+use fairway_testkit::{TestApp, app::Request};
+use std::{
+    slice,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use tokio::task::JoinSet;
+
+/// Lists that one caller has under way at the same time: many more than there are connections.
+const CROWD: usize = 40;
+
+/// A server that refuses nothing for load, so that nothing but the connections is short.
+async fn server() -> TestApp {
+    TestApp::builder().setting("FAIRWAY_WAITING_LINE", "1000").start().await
+}
+
+/// Makes a crowd of lists wait for a locked table, and answers the other caller meanwhile. The crowd asks again for as long
+/// as this takes, so the outcome does not depend on the speed of the machine.
+async fn beside_a_crowd(app: &TestApp, table: &str, crowded: Request, other: &[Request]) {
+    for request in other {
+        request.clone().await.expect(200);
+    }
+    crowded.clone().await.expect(200);
+    let owner = app.database().owner().await.unwrap();
+    owner.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await.unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut crowd = JoinSet::new();
+    for _ in 0..CROWD {
+        let (is_over, request) = (Arc::clone(&is_over), crowded.clone());
+        crowd.spawn(async move {
+            while !is_over.load(Ordering::Relaxed) {
+                request.clone().await.refused(503, "unavailable");
+            }
+        });
+    }
+    for _ in 0..8 {
+        // Another one of the crowd's statements waits for the table, on every connection that it may have.
+        while held(app).await == 0 {
+            tokio::task::yield_now().await;
+        }
+        for request in other {
+            let answer = request.clone().await;
+            assert_eq!(answer.status, 200, "beside {CROWD} lists of another caller: {answer}");
+        }
+    }
+    is_over.store(true, Ordering::Relaxed);
+    crowd.join_all().await;
+    owner.batch_execute("ROLLBACK").await.unwrap();
+    crowded.await.expect(200);
+}
+
+/// Statements that wait for a locked table.
+async fn held(app: &TestApp) -> i64 {
+    let owner = app.database().owner().await.unwrap();
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    owner.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn serves_lists_of_one_caller_beside_a_crowd_of_another_callers_lists() {
+    let app = server().await;
+    let [crowded, other] = [("/v1/assets?limit=200", "user:ada"), ("/v1/workloads?limit=1", "user:bob")]
+        .map(|(path, actor)| app.get(path).as_actor(actor));
+    beside_a_crowd(&app, "asset", crowded.clone(), slice::from_ref(&other)).await;
+    // The same where both name their tenant.
+    let tenant = DEFAULT_TENANT.to_string();
+    beside_a_crowd(&app, "asset", crowded.in_tenant(&tenant), &[other.in_tenant(&tenant)]).await;
+}
+
+#[tokio::test]
+async fn serves_point_reads_beside_a_crowd_of_run_lists() {
+    let app = server().await;
+    let workload = app.active_workload("main").await;
+    let crowded = app.get("/v1/executions?limit=200").as_actor("user:ada");
+    let other = [app.get(format!("/v1/workloads/{}", workload.workload_id)), app.get("/v1/workloads?limit=1")];
+    beside_a_crowd(&app, "execution", crowded, &other.map(|request| request.as_actor("user:bob"))).await;
+}
