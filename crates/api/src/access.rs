@@ -8,7 +8,12 @@ use crate::{
     compose::Api,
     document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     error::{ApiError, FieldProblem, Fields},
-    http::{body::Body, idempotency::Keyed, paging::List, path::PathId},
+    http::{
+        body::Body,
+        idempotency::Keyed,
+        paging::List,
+        path::{PathId, identifier},
+    },
 };
 use actix_web::{HttpResponse, delete, get, post, web};
 use fairway_domain::{
@@ -68,7 +73,8 @@ pub(crate) struct NewRoleBinding {
     /// `platform`, `tenant`, `namespace`, `workspace` or `workload`.
     scope_kind: String,
     /// The identifier of what the grant is confined to; null for `platform`.
-    scope_ref: Option<Uuid>,
+    #[schema(value_type = Option<Uuid>)]
+    scope_ref: Option<String>,
 }
 
 /// Which grants to list.
@@ -120,17 +126,25 @@ fn principal(text: &str) -> Result<ActorRef, FieldProblem> {
     ActorRef::parse(text).map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string()))
 }
 
-/// The scope of a grant, or the one of its two fields that is wrong.
-fn scope(kind: &str, reference: Option<Uuid>) -> Result<GrantScope, FieldProblem> {
-    GrantScope::from_parts(kind, reference).ok_or_else(|| {
-        if !GrantScope::KINDS.contains(&kind) {
-            FieldProblem::invalid("scope_kind")
-        } else if reference.is_none() {
-            FieldProblem::missing("scope_ref")
-        } else {
-            FieldProblem::new("scope_ref", "invalid", "a grant on the platform has no `scope_ref`")
-        }
-    })
+/// The scope of a grant. A wrong kind and a wrong reference are both noted; whether they fit together shows where both are
+/// right.
+fn scope(fields: &mut Fields, kind: &str, reference: Option<&str>) -> Option<GrantScope> {
+    let known = GrantScope::KINDS.contains(&kind);
+    if !known {
+        fields.note([FieldProblem::invalid("scope_kind")]);
+    }
+    let reference = match reference {
+        None => None,
+        Some(text) => Some(fields.read(identifier(text).ok_or_else(|| FieldProblem::invalid("scope_ref")))?),
+    };
+    if !known {
+        return None;
+    }
+    let unfit = || match reference {
+        None => FieldProblem::missing("scope_ref"),
+        Some(_) => FieldProblem::new("scope_ref", "invalid", "a grant on the platform has no `scope_ref`"),
+    };
+    fields.read(GrantScope::from_parts(kind, reference).ok_or_else(unfit))
 }
 
 /// Grants a role.
@@ -153,7 +167,7 @@ pub(crate) async fn create_role_binding(
     let mut fields = Fields::default();
     let principal = fields.read(principal(&new.principal));
     let role = fields.read(Role::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role")));
-    let scope = fields.read(scope(&new.scope_kind, new.scope_ref));
+    let scope = scope(&mut fields, &new.scope_kind, new.scope_ref.as_deref());
     let grant = fields.whole(|| Some(NewGrant { principal: principal?, role: role?, scope: scope? }))?;
     let done = api.services.create_role_binding(&caller, grant, key.as_ref()).await?;
     let view = RoleBindingView::of(&done.value);

@@ -320,7 +320,9 @@ impl Settings {
         let (value, origin) = raw.shown(setting);
         let value = match setting.key {
             key if key == setting::ARTIFACTS_URL.key => match &self.artifacts {
-                Location::Directory(_) => self.artifacts.to_string(),
+                // A directory that follows from the data directory is shown as that one is.
+                Location::Directory(_) if origin == Origin::Default => self.artifacts.to_string(),
+                Location::Directory(_) => "file://".to_owned(),
                 Location::Bucket(bucket) => format!("s3://{}", bucket.bucket),
             },
             key if key == setting::MIGRATE_DATABASE_URL.key => self.migrate_database.to_string(),

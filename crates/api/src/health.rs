@@ -2,11 +2,12 @@
 
 use crate::{
     compose::Api,
-    document::ServiceRefusals,
+    document::{ErrorBody, ServiceRefusals},
     error::ApiError,
-    http::{HttpBase, leaving::SaidLeaving},
+    http::{HttpBase, forwarding::is_forwarded, leaving::SaidLeaving},
 };
-use actix_web::{HttpResponse, get, http::StatusCode, web};
+use actix_web::{HttpRequest, HttpResponse, get, http::StatusCode, web};
+use fairway_operations::access::IdentityMode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -17,14 +18,20 @@ pub(crate) struct Health {
     status: &'static str,
 }
 
-/// What the service needs, and whether it has it.
+/// Whether the service is ready, and what it needs and whether it has it. A forwarded request reads `status` alone.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Readiness {
     /// `ready`, `unready`, or `leaving` when the process is about to end.
     status: &'static str,
-    database: &'static str,
-    artifacts: &'static str,
-    partitions: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String)]
+    database: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String)]
+    artifacts: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String)]
+    partitions: Option<&'static str>,
 }
 
 /// Whether the process lives.
@@ -49,9 +56,10 @@ pub(crate) async fn healthz() -> HttpResponse {
     )
 )]
 #[get("/readyz")]
-pub(crate) async fn readyz(api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
+pub(crate) async fn readyz(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
     let readiness = api.readiness().await;
-    let say = |well: bool| if well { "ok" } else { "unavailable" };
+    let shows_parts = !is_strangers(&api, &request);
+    let say = |well: bool| shows_parts.then_some(if well { "ok" } else { "unavailable" });
     let everything = readiness.database && readiness.artifacts && readiness.partitions;
     let leaving = base.leaving.is_announced();
     let (status, word) = match (everything, leaving) {
@@ -73,10 +81,25 @@ pub(crate) async fn readyz(api: web::Data<Api>, base: web::Data<HttpBase>) -> Ht
 #[utoipa::path(
     operation_id = "metrics",
     tag = "service",
-    responses((status = 200, description = "The metrics", body = String, content_type = "text/plain"), ServiceRefusals)
+    responses(
+        (status = 200, description = "The metrics", body = String, content_type = "text/plain"),
+        (status = 404, description = "A proxy forwarded the request", body = ErrorBody),
+        ServiceRefusals,
+    )
 )]
 #[get("/metrics")]
-pub(crate) async fn metrics(api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+pub(crate) async fn metrics(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+    if is_strangers(&api, &request) {
+        return Err(ApiError::not_found());
+    }
     let text = api.metrics.render().map_err(|error| ApiError::internal().caused_by(&error))?;
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(text))
+}
+
+/// Whether a request is not the operator's. In local mode the operator is on this machine, and a forwarded request comes from
+/// another one.
+fn is_strangers(api: &Api, request: &HttpRequest) -> bool {
+    match api.mode {
+        IdentityMode::Local => is_forwarded(request),
+    }
 }

@@ -85,6 +85,10 @@ async fn exchange(
     let Connection { environment } = query::read(request.query_string())?;
     let environment = Slug::parse(environment.as_deref().unwrap_or(ENVIRONMENT))
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"))?;
+    if has_wrong_cursor(body.document()) {
+        let rule = "a cursor is a text that this server handed out";
+        return Ok(wrong(StatusCode::OK, body.document(), ErrorCode::INVALID_PARAMS, rule, Value::Null));
+    }
     let address = client_of(&request);
     let agent = Agent::new(Api::clone(&api), claims, (request_id(), address), environment);
     // Hosts and origins are judged for every route alike, in front of this one.
@@ -96,6 +100,14 @@ async fn exchange(
         StreamableHttpService::new(move || Ok(agent.clone()), Arc::new(NeverSessionManager::default()), config);
     let answer = service.handle(foreign(&request, spoken.as_ref(), body.document().to_string())?).await;
     ours(answer, body.document()).await
+}
+
+/// Whether a request for a page of tools has a `cursor` that is no text, null included: the schema of the protocol has
+/// `cursor?: string`. The SDK would take it for a request without one and answer the first page again.
+fn has_wrong_cursor(document: &Value) -> bool {
+    let is_request = document.get("id").is_some_and(|id| id.is_string() || id.is_number());
+    let lists = document.get("method").is_some_and(|method| method == "tools/list");
+    is_request && lists && document.pointer("/params/cursor").is_some_and(|cursor| !cursor.is_string())
 }
 
 /// The request in the types of the SDK. The body was read strictly, so it says the same to every reader. What opens other

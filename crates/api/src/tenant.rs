@@ -7,7 +7,7 @@ use crate::{
     document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::{ApiError, FieldProblem, Fields},
     http::{
-        body::Body,
+        body::{Body, present},
         etag::IfMatch,
         idempotency::Keyed,
         paging::{List, Unfiltered},
@@ -83,11 +83,16 @@ impl SettingsView {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettingsChange {
+    #[serde(default, deserialize_with = "present")]
+    #[schema(required = false, value_type = bool)]
     notifications_enabled: Option<bool>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(required = false, value_type = bool)]
     advanced_notifications_enabled: Option<bool>,
-    /// Lower-case host names without a port: no loopback names, no addresses, and none of the operator's own. Needs
+    /// Lower-case host names without a port, each once: no loopback names, no addresses, and none of the operator's own. Needs
     /// `platform.manage`.
-    #[schema(max_items = 50)]
+    #[serde(default, deserialize_with = "present")]
+    #[schema(required = false, value_type = Vec<String>, max_items = 50)]
     public_hosts: Option<Vec<String>>,
 }
 

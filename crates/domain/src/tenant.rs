@@ -16,6 +16,7 @@ use crate::{
 use async_trait::async_trait;
 use serde::Serialize;
 use serde_json::json;
+use std::collections::BTreeSet;
 use uuid::Uuid;
 
 /// The tenant that the first start makes.
@@ -128,7 +129,7 @@ pub struct Workspace {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TenantRefusal {
     /// A slug that is none.
-    #[error("{field} is no slug")]
+    #[error("{refusal}")]
     Slug {
         /// Which field held it.
         field: &'static str,
@@ -153,6 +154,9 @@ pub enum TenantRefusal {
     /// More than [`MAX_PUBLIC_HOSTS`].
     #[error("a tenant has at most {MAX_PUBLIC_HOSTS} public hosts")]
     TooManyHosts,
+    /// The same host twice.
+    #[error("each public host stands in the list once")]
+    DuplicateHost,
 }
 
 fn read_slug(field: &'static str, text: &str) -> Result<Slug, TenantRefusal> {
@@ -185,6 +189,7 @@ impl TenantRefusal {
             Self::HostNotPublic => "host_not_public",
             Self::HostOfOperator => "host_of_operator",
             Self::TooManyHosts => "too_many_hosts",
+            Self::DuplicateHost => "duplicate_item",
         }
     }
 
@@ -195,7 +200,9 @@ impl TenantRefusal {
             Self::Slug { field, .. } => field,
             Self::SlugTooLong => "slug",
             Self::Name => "name",
-            Self::Host | Self::HostNotPublic | Self::HostOfOperator | Self::TooManyHosts => "public_hosts",
+            Self::Host | Self::HostNotPublic | Self::HostOfOperator | Self::TooManyHosts | Self::DuplicateHost => {
+                "public_hosts"
+            }
         }
     }
 }
@@ -210,10 +217,12 @@ fn check_public_hosts(hosts: &[String], operator_hosts: &[String]) -> Result<(),
     if hosts.len() > MAX_PUBLIC_HOSTS {
         return Err(TenantRefusal::TooManyHosts);
     }
+    let mut seen = BTreeSet::new();
     hosts.iter().try_for_each(|host| match host {
         host if !is_host_name(host) => Err(TenantRefusal::Host),
         host if !is_public_host(host) => Err(TenantRefusal::HostNotPublic),
         host if operator_hosts.contains(host) => Err(TenantRefusal::HostOfOperator),
+        host if !seen.insert(host) => Err(TenantRefusal::DuplicateHost),
         _ => Ok(()),
     })
 }

@@ -2,7 +2,10 @@
 
 use crate::{
     Done, Expected, Failure, Services,
-    access::{Operation, gate::enter},
+    access::{
+        Demand, Operation,
+        gate::{enter, refused},
+    },
     once::{ATTEMPTS, keyed},
 };
 
@@ -123,10 +126,22 @@ impl Services {
     }
 
     fn enter_tenant(&self, caller: &Caller, operation: Operation, id: TenantId) -> Result<TenantScope, Failure> {
-        if caller.tenant != id {
-            return Err(Failure::NotFound);
+        if caller.tenant == id {
+            return enter(caller, operation, &Place::tenant(id));
         }
-        enter(caller, operation, &Place::tenant(id))
+        // Platform operators see every tenant, whatever tenant their request works in. Their permissions count where the
+        // settings are.
+        enter(caller, Operation::ListTenants, &Place::PLATFORM).map_err(|_| Failure::NotFound)?;
+        let (Demand::Platform(needs) | Demand::Tenant(needs)) = operation.demand() else {
+            return Err(Failure::Corrupt(
+                "settings of a tenant must demand a permission on the tenant or the platform",
+            ));
+        };
+        if caller.rights.allow(needs, &Place::tenant(id)) {
+            Ok(TenantScope::for_relay(id))
+        } else {
+            Err(refused(caller, needs))
+        }
     }
 
     /// The tenant's workspaces, newest first.

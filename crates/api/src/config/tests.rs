@@ -402,6 +402,12 @@ fn shows_the_origin_of_an_address_alone() {
     assert_eq!(value("artifacts_url"), "s3://bucket");
     assert_eq!(value("vault.addr"), "https://vault:8200");
     assert_eq!(value("runtime_gateway_url"), "https://gateway:9443");
+    let directory = load("artifacts_url = \"file:///data/hunter2/x\"", &[]).unwrap();
+    let shown = directory.describe().iter().find(|shown| shown.key == "artifacts_url").unwrap();
+    assert_eq!(
+        (shown.value.as_str(), &directory.artifacts),
+        ("file://", &Location::Directory("/data/hunter2/x".into()))
+    );
     let account = settings.providers.first().unwrap().to_string();
     assert_eq!(account, "a: openai https://api.example:8443, timeout 60 s, no secret");
     assert!(!format!("{:?} {account}", settings.describe()).contains("hunter2"));

@@ -53,24 +53,44 @@ impl Secret {
 
     /// The host names of a PostgreSQL address, which may list several, without their ports.
     pub(super) fn hosts(&self) -> Vec<String> {
-        let origin = self.origin();
-        let (_, authority) = origin.split_once("://").unwrap_or_default();
-        authority.split(',').filter_map(HostName::parse).map(HostName::into_name).collect()
+        let hosts = self.authority().map_or("", |authority| authority.hosts);
+        hosts.split(',').filter_map(HostName::parse).map(HostName::into_name).collect()
     }
 
-    /// Scheme, host and port of the address; no user, no password, no path, no parameters.
+    /// Scheme, hosts and ports of the address; no user, no password, no path, no parameters. Without `@` what looks like a
+    /// port may be a password whose host was forgotten, so no port is shown; where a host is none, nothing is.
     fn origin(&self) -> String {
         let hidden = "[redacted]".to_owned();
-        let Some((scheme, rest)) = self.0.split_once("://") else { return hidden };
+        let Some(Authority { scheme, has_user, hosts }) = self.authority() else { return hidden };
+        if hosts.is_empty() {
+            return format!("{scheme}://");
+        }
+        let shown = |host| HostName::parse(host).map(|name| if has_user { host.to_owned() } else { name.into_name() });
+        let shown: Option<Vec<String>> = hosts.split(',').map(shown).collect();
+        shown.map_or(hidden, |shown| format!("{scheme}://{}", shown.join(",")))
+    }
+
+    /// `None` where the address cannot be taken apart for certain.
+    fn authority(&self) -> Option<Authority<'_>> {
+        let (scheme, rest) = self.0.split_once("://")?;
         let address = rest.split(['?', '#']).next().unwrap_or_default();
         let (authority, path) = address.split_once('/').unwrap_or((address, ""));
-        let host = authority.rsplit('@').next().unwrap_or_default();
         // A password with a bare slash ends the authority too early; then nothing is shown at all.
         if path.contains('@') || rest.split(['?', '#']).skip(1).any(|part| part.contains('@')) {
-            return hidden;
+            return None;
         }
-        format!("{scheme}://{host}")
+        let parted = authority.rsplit_once('@');
+        Some(Authority { scheme, has_user: parted.is_some(), hosts: parted.map_or(authority, |(_, hosts)| hosts) })
     }
+}
+
+/// The parts of an address that name a server.
+struct Authority<'a> {
+    scheme: &'a str,
+    /// Whether a user stands in front of the hosts.
+    has_user: bool,
+    /// Hosts with their ports, with commas between.
+    hosts: &'a str,
 }
 
 impl fmt::Debug for Secret {
@@ -334,6 +354,16 @@ mod tests {
             ("postgres://app:hun?ter2@db/x", "[redacted]"),
             ("postgres://app:hun#ter2@db/x", "[redacted]"),
             ("postgres://db", "postgres://db"),
+            // The host was forgotten.
+            ("postgres://app:hunter2", "[redacted]"),
+            ("postgres://app:hunter2/x", "[redacted]"),
+            ("postgres://app:12345/x", "postgres://app"),
+            ("postgres://app%3Ahunter2/x", "[redacted]"),
+            ("postgres://db:5432,app:hunter2/x", "[redacted]"),
+            ("postgres://app:hunter2@db:hunter2/x", "[redacted]"),
+            ("postgres://app:hunter2@a:5432,[::1]:5433/x", "postgres://a:5432,[::1]:5433"),
+            ("postgres://a:5432,b:5433/x", "postgres://a,b"),
+            ("postgres:///x?host=/run", "postgres://"),
         ] {
             let database = database(text).unwrap();
             assert_eq!(database.to_string(), shown);

@@ -7,32 +7,99 @@
 use super::site_guard::host_of;
 use actix_web::HttpRequest;
 
-/// Headers by which proxies, load balancers and content networks tell of the client, beside those of [`PREFIX`].
-/// Source: RFC 7239 (`Forwarded`), RFC 9110 section 7.6.3 (`Via`), and the products' manuals.
-const HEADERS: [&str; 13] = [
-    "forwarded",
-    "via",
-    "x-real-ip",
-    "x-client-ip",
-    "x-cluster-client-ip",
-    "x-original-forwarded-for",
-    "x-original-host",
-    "x-envoy-external-address",
-    "x-azure-clientip",
+/// Names of headers that proxies, tunnels, load balancers and content networks add to the requests that they forward.
+/// Sources: RFC 7239 (`Forwarded`), RFC 9110 sections 7.6.2 and 7.6.3 (`Max-Forwards`, `Via`), and the products' manuals.
+const NAMES: [&str; 29] = [
+    "client-ip",
+    "disguised-host",
+    "front-end-https",
+    "http-client-ip",
+    "incap-client-ip",
+    "max-forwards",
+    "proxy-client-ip",
+    "remote-addr",
+    "remote-user",
+    "rndr-id",
+    "surrogate-capability",
     "true-client-ip",
-    "cf-connecting-ip",
-    "fastly-client-ip",
-    "tailscale-user-login",
+    "via",
+    "wl-proxy-client-ip",
+    "x-appgw-trace-id",
+    "x-bluecoat-via",
+    "x-client-ip",
+    "x-cloud-trace-context",
+    "x-cluster-client-ip",
+    "x-host",
+    "x-ms-proxy",
+    "x-nginx-proxy",
+    "x-originating-ip",
+    "x-remote-addr",
+    "x-remote-ip",
+    "x-request-start",
+    "x-scheme",
+    "x-url-scheme",
+    "x-varnish",
 ];
-/// `X-Forwarded-For`, `-Host`, `-Proto` and all others of the family.
-const PREFIX: &str = "x-forwarded";
+
+/// Beginnings of such names, for products and conventions that add several. `CDN-Loop` is RFC 8586.
+const PREFIXES: [&str; 38] = [
+    "akamai-",
+    "ali-",
+    "cdn-",
+    "cf-",
+    "cloudfront-",
+    "fastly-",
+    "fly-",
+    "forwarded",
+    "http-x-forwarded",
+    "l5d-",
+    "ngrok-",
+    "ssl-client-",
+    "tailscale-",
+    "true-client-",
+    "x-akamai-",
+    "x-amz-cf-",
+    "x-amzn-",
+    "x-appengine-",
+    "x-arr-",
+    "x-azure-",
+    "x-cdn-",
+    "x-cf-",
+    "x-envoy-",
+    "x-fastly-",
+    "x-fd-",
+    "x-forwarded",
+    "x-goog-",
+    "x-http-forwarded",
+    "x-kong-",
+    "x-nf-",
+    "x-original-",
+    "x-proxy",
+    "x-railway-",
+    "x-real-",
+    "x-ssl-",
+    "x-sucuri-",
+    "x-traefik-",
+    "x-vercel-",
+];
 
 /// Whether a request shows that a proxy forwarded it, or asks for a host that is not a loopback name.
 pub(crate) fn is_forwarded(request: &HttpRequest) -> bool {
     let asks_for_loopback = || host_of(request).is_some_and(|host| host.is_loopback());
-    let has_forwarding_header =
-        || request.headers().keys().any(|name| name.as_str().starts_with(PREFIX) || HEADERS.contains(&name.as_str()));
-    has_forwarding_header() || !asks_for_loopback()
+    request.headers().keys().any(|name| is_added_by_proxies(name.as_str())) || !asks_for_loopback()
+}
+
+/// Whether proxies add headers of that name, in lower case. An underscore counts as a hyphen, because gateways that hand
+/// requests on as variables do not tell the two apart.
+fn is_added_by_proxies(name: &str) -> bool {
+    let spelled;
+    let name = if name.contains('_') {
+        spelled = name.replace('_', "-");
+        spelled.as_str()
+    } else {
+        name
+    };
+    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -59,11 +126,100 @@ mod tests {
         }
         assert!(is_forwarded_with(&[]), "no host");
         assert!(is_forwarded_with(&[("Host", "localhost"), ("Host", "localhost")]), "two hosts");
-        for header in ["X-Forwarded-For", "x-forwarded-host", "X-Forwarded-Proto", "X-FORWARDED-USER", "X-Forwarded"] {
+        for header in FORWARDING {
             assert!(is_forwarded_with(&[("Host", "localhost"), (header, "")]), "{header}");
         }
-        for header in HEADERS {
+        for header in NAMES {
             assert!(is_forwarded_with(&[("Host", "localhost"), (header, "127.0.0.1")]), "{header}");
+        }
+        for prefix in PREFIXES {
+            assert!(is_added_by_proxies(&format!("{prefix}x")), "{prefix}");
+        }
+    }
+
+    /// Headers that products and standards add, as their manuals spell them.
+    const FORWARDING: [&str; 50] = [
+        "Forwarded",
+        "Forwarded-For",
+        "Forwarded-Proto",
+        "X-Forwarded",
+        "X-Forwarded-For",
+        "x-forwarded-host",
+        "X-Forwarded-Proto",
+        "X-FORWARDED-USER",
+        "X-Forwarded-Client-Cert",
+        "X_Forwarded_For",
+        "X-Http-Forwarded-For",
+        "Via",
+        "CDN-Loop",
+        "CDN-RequestId",
+        "X-Real-IP",
+        "X-Client-IP",
+        "X-Cluster-Client-IP",
+        "X-Original-Forwarded-For",
+        "X-Original-Host",
+        "X-Original-URL",
+        "X-Envoy-External-Address",
+        "X-Envoy-Original-Path",
+        "X-Azure-ClientIP",
+        "X-Azure-FDID",
+        "X-FD-HealthProbe",
+        "X-ARR-LOG-ID",
+        "X-AppGW-Trace-Id",
+        "X-Amzn-Trace-Id",
+        "X-Amz-Cf-Id",
+        "CloudFront-Viewer-Address",
+        "X-Cloud-Trace-Context",
+        "X-Goog-IAP-JWT-Assertion",
+        "X-AppEngine-User-IP",
+        "True-Client-IP",
+        "CF-Connecting-IP",
+        "CF-Ray",
+        "Cf-Access-Jwt-Assertion",
+        "Fastly-Client-IP",
+        "Fastly-FF",
+        "Fly-Client-IP",
+        "Fly-Request-Id",
+        "X-ProxyUser-Ip",
+        "Ngrok-Trace-Id",
+        "Ngrok-Auth-User-Email",
+        "Tailscale-User-Login",
+        "X-Akamai-Edgescape",
+        "Surrogate-Capability",
+        "X-Vercel-Id",
+        "X-Request-Start",
+        "X-Kong-Request-Id",
+    ];
+
+    #[test]
+    fn headers_of_clients_are_local() {
+        for header in [
+            "Accept",
+            "Authorization",
+            "Cache-Control",
+            "Content-Type",
+            "Cookie",
+            "Expect",
+            "Idempotency-Key",
+            "If-Match",
+            "Last-Event-ID",
+            "Mcp-Protocol-Version",
+            "Mcp-Session-Id",
+            "Origin",
+            "Prefer",
+            "Referer",
+            "Sec-Fetch-Site",
+            "Traceparent",
+            "User-Agent",
+            "X-Actor-Ref",
+            "X-Prometheus-Scrape-Timeout-Seconds",
+            "X-Request-Id",
+            "X-Requested-With",
+            "X-Result-Token",
+            "X-Share-Token",
+            "X-Tenant-Id",
+        ] {
+            assert!(!is_forwarded_with(&[("Host", "localhost"), (header, "x")]), "{header}");
         }
     }
 }

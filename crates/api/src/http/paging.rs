@@ -79,21 +79,17 @@ impl<Q> List<Q> {
 
     /// Answers with the rows of this page.
     pub fn answer<T: Serialize>(&self, page: &Listed<T>) -> HttpResponse {
-        let mut answer = HttpResponse::build(StatusCode::OK);
-        if page.total > u64::from(DEEPEST_OFFSET) {
-            answer.insert_header((TOTAL_COUNT, DEEPEST_OFFSET)).insert_header((TOTAL_COUNT_CAPPED, "true"));
-        } else {
-            answer.insert_header((TOTAL_COUNT, page.total));
-        }
-        if let Some(link) = page.next.map(|next| self.link_to(next)) {
-            answer.insert_header(link);
-        }
-        answer.json(&page.rows)
+        self.answer_resource(&page.rows, page.total, page.next)
     }
 
-    /// Answers with a resource that holds a page, and a link to the page behind `next`.
-    pub fn answer_resource(&self, resource: &impl Serialize, next: Option<Mark>) -> HttpResponse {
+    /// Answers with a resource that holds a page of a list of `total` rows, and a link to the page behind `next`.
+    pub fn answer_resource(&self, resource: &impl Serialize, total: u64, next: Option<Mark>) -> HttpResponse {
         let mut answer = HttpResponse::build(StatusCode::OK);
+        if total > u64::from(DEEPEST_OFFSET) {
+            answer.insert_header((TOTAL_COUNT, DEEPEST_OFFSET)).insert_header((TOTAL_COUNT_CAPPED, "true"));
+        } else {
+            answer.insert_header((TOTAL_COUNT, total));
+        }
         if let Some(link) = next.map(|next| self.link_to(next)) {
             answer.insert_header(link);
         }

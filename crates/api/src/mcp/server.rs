@@ -59,10 +59,11 @@ impl Agent {
         Ok(self.api.services.identify(self.api.mode, &self.claims, self.request_id).await?)
     }
 
-    /// Seals the cursors of the list of tools in the caller's tenant.
+    /// Seals the cursors of the list of tools in the caller's tenant and the environment of the connection.
     async fn seal(&self, caller: &Caller) -> Result<Seal, ApiError> {
         let tenant = ("tenant".to_owned(), caller.tenant.to_string());
-        Ok(Seal::new(self.api.cursor_key().await?, "/mcp", &BTreeMap::from([tenant])))
+        let environment = ("environment".to_owned(), self.environment.to_string());
+        Ok(Seal::new(self.api.cursor_key().await?, "/mcp", &BTreeMap::from([tenant, environment])))
     }
 
     async fn list(&self, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData> {
@@ -71,8 +72,11 @@ impl Agent {
         let unknown = || ErrorData::invalid_params("no list of this server has such a cursor", None);
         let behind = cursor.map(|cursor| seal.open(cursor).ok_or_else(unknown)).transpose()?;
         let (page, next) = match tools(&self.api, &caller, None, behind).await {
-            // Who sees no workloads has no tools of workloads, and those that are always there.
+            // A caller that sees no workloads has the built-in tools alone, on one page: no cursor continues it.
             Err(error) if error.status() == actix_web::http::StatusCode::FORBIDDEN => {
+                if behind.is_some() {
+                    return Err(unknown());
+                }
                 (BuiltIn::ALL.iter().map(|tool| tool.description()).collect(), None)
             }
             page => page.map_err(|error| refused(&error))?,

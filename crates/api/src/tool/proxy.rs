@@ -16,7 +16,7 @@ use fairway_domain::{
     guardrail::DETECTORS,
     hook::HANDLERS,
     id::WorkspaceId,
-    store::{Mark, Paging, Start},
+    store::{Listed, Mark, Paging, Start},
     tool::{BuiltIn, Effect, ToolDescription, of_workload},
 };
 use fairway_operations::access::{IdentityMode, Operation};
@@ -85,7 +85,8 @@ struct RuntimeLimits {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct McpManifest {
     tools: Vec<ManifestTool>,
-    /// Whether there are more than stand here; the header `Link` names the next page.
+    /// Whether there are more than stand here; the header `Link` names the next page, and `X-Total-Count` says how many
+    /// workloads the list has.
     truncated: bool,
 }
 
@@ -125,20 +126,22 @@ pub(crate) async fn tools(
     behind: Option<Mark>,
 ) -> Result<(Vec<ToolDescription>, Option<Mark>), ApiError> {
     let start = behind.map_or(Start::Skip(0), Start::Behind);
-    page_of_tools(api, caller, workspace, Paging { limit: PAGE, start }).await
+    let Listed { rows, next, total: _ } = page_of_tools(api, caller, workspace, Paging { limit: PAGE, start }).await?;
+    Ok((rows, next))
 }
 
-/// The tools of a page of workloads, with the built-in ones on the first page.
+/// The tools of a page of workloads, with the built-in ones on the first page. `total` counts the workloads of the list.
 async fn page_of_tools(
     api: &Api,
     caller: &Caller,
     workspace: Option<WorkspaceId>,
     paging: Paging,
-) -> Result<(Vec<ToolDescription>, Option<Mark>), ApiError> {
+) -> Result<Listed<ToolDescription>, ApiError> {
     let found = api.services.runnable_workloads(caller, workspace, paging).await?;
     let always = if paging.start == Start::Skip(0) { BuiltIn::ALL.as_slice() } else { &[] };
     let always = always.iter().map(|tool| tool.description());
-    Ok((always.chain(found.rows.iter().filter_map(of_workload)).collect(), found.next))
+    let rows = always.chain(found.rows.iter().filter_map(of_workload)).collect();
+    Ok(Listed { rows, total: found.total, next: found.next })
 }
 
 /// What runs can be made of on this deployment.
@@ -215,7 +218,7 @@ pub(crate) async fn read_runtime_mcp_manifest(
     caller: Identified,
     list: List<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
-    let (tools, next) = page_of_tools(&api, &caller, Some(list.filter.id()), list.paging()).await?;
-    let tools = tools.into_iter().map(ManifestTool::of).collect();
-    Ok(list.answer_resource(&McpManifest { tools, truncated: next.is_some() }, next))
+    let page = page_of_tools(&api, &caller, Some(list.filter.id()), list.paging()).await?;
+    let Listed { rows: tools, total, next } = page.map(ManifestTool::of);
+    Ok(list.answer_resource(&McpManifest { tools, truncated: next.is_some() }, total, next))
 }

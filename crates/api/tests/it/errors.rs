@@ -262,6 +262,21 @@ async fn several_wrong_fields_are_told_at_once() {
         ),
         ("/v1/role-bindings", json!({}), vec!["principal missing", "role missing", "scope_kind missing"]),
         // Wrong values.
+        (
+            "/v1/role-bindings",
+            json!({ "principal": "x", "role": "nope", "scope_kind": "galaxy", "scope_ref": "q" }),
+            vec!["principal invalid_principal", "role invalid", "scope_kind invalid", "scope_ref invalid"],
+        ),
+        (
+            "/v1/role-bindings",
+            json!({ "principal": "user:x", "role": "nope", "scope_kind": "tenant" }),
+            vec!["role invalid", "scope_ref missing"],
+        ),
+        (
+            "/v1/role-bindings",
+            json!({ "principal": "x", "scope_ref": 1 }),
+            vec!["role missing", "scope_kind missing", "scope_ref invalid"],
+        ),
         ("/v1/tenants", json!({ "slug": "-", "name": "" }), vec!["name invalid_name", "slug invalid_slug"]),
         (
             "/v1/workspaces",
@@ -282,4 +297,7 @@ async fn several_wrong_fields_are_told_at_once() {
         let answer = app.post(path, body).await;
         assert_eq!(told(&answer), expected, "{answer}");
     }
+    let reserved = app.post("/v1/tenants", json!({ "slug": "docs", "name": "Docs" })).await;
+    let refused = reserved.refused(422, "validation_error");
+    assert_eq!(refused["fields"][0]["message"], "this slug is reserved");
 }

@@ -8,12 +8,18 @@ use fairway_testkit::{
 use serde_json::json;
 
 /// How a request of another machine reaches a server on loopback.
-const FORWARDED: [(&str, &str); 5] = [
+const FORWARDED: [(&str, &str); 11] = [
     ("Host", "forms.example"),
     ("X-Forwarded-For", "203.0.113.7"),
     ("X-Forwarded-Host", "forms.example"),
     ("Forwarded", "for=203.0.113.7"),
     ("Via", "1.1 proxy"),
+    ("CDN-Loop", "network.example"),
+    ("Forwarded-For", "203.0.113.7"),
+    ("Fly-Client-IP", "203.0.113.7"),
+    ("X-ProxyUser-Ip", "203.0.113.7"),
+    ("X-Amzn-Trace-Id", "Root=1-67891233-abcdef012345678912345678"),
+    ("Ngrok-Trace-Id", "0123456789abcdef"),
 ];
 
 pub(crate) fn exposed() -> Builder {
@@ -68,9 +74,9 @@ async fn assert_anonymous(app: &Client, (header, value): (&str, &str)) {
 /// What a link or everybody may do stays possible through a proxy.
 #[tokio::test]
 async fn serves_public_workloads_and_share_links_through_a_proxy() {
-    let app = exposed().start().await;
+    let app = exposed().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").start().await;
     let workload = public(&app, "main").await;
-    let link = made(&app, &workload, json!({ "max_uses": 10 })).await;
+    let link = made(&app, &workload, json!({ "max_uses": FORWARDED.len() })).await;
     let closed = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared",
         "input_fields": [{ "name": "ticket", "type": "text" }] } });
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
@@ -87,4 +93,22 @@ async fn serves_public_workloads_and_share_links_through_a_proxy() {
         let read = read.header(header, value).await.expect(200);
         assert_eq!(read["submitted_by"], format!("share_link:{}", link.id), "{header}");
     }
+}
+
+/// The figures and what the server needs are its operator's, who is on this machine.
+#[tokio::test]
+async fn hides_metrics_and_readiness_details_from_forwarded_requests() {
+    let app = exposed().start().await;
+    for (header, value) in FORWARDED {
+        let get = |path: &str| app.get(path).header(header, value);
+        get("/metrics").await.refused(404, "not_found");
+        assert_eq!(get("/readyz").await.expect(200), json!({ "status": "ready" }), "{header}");
+        assert_eq!(get("/healthz").await.expect(200), json!({ "status": "ok" }), "{header}");
+    }
+    app.database().move_clock(60 * 60 * 24 * 200).await.unwrap();
+    let unready = app.get("/readyz").header("Host", "forms.example").await;
+    assert_eq!(unready.expect(503), json!({ "status": "unready" }));
+    assert_eq!(app.get("/readyz").await.expect(503)["partitions"], "unavailable");
+    let metrics = app.get("/metrics").await;
+    assert!(metrics.status == 200 && metrics.text().contains("fairway_http_requests_total"), "{metrics}");
 }

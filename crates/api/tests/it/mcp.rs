@@ -139,6 +139,27 @@ async fn rejects_cursors_that_its_list_did_not_hand_out() {
     let abroad = Stage::set_abroad(&app).await;
     let refused = list(Some(&cursor)).in_tenant(&abroad.tenant).await.expect(200);
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    // Without a role nothing but the built-in tools is listed, on one page.
+    let refused = list(Some(&cursor)).as_actor("anonymous").await.expect(200);
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "cursor": cursor } });
+    let elsewhere = app.post("/mcp?environment=staging", body).header("Accept", "application/json, text/event-stream");
+    let refused = elsewhere.header("MCP-Protocol-Version", REVISIONS[0]).await.expect(200);
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+}
+
+/// The protocol's schema has `cursor?: string`: it may be left out, and is nothing else.
+#[tokio::test]
+async fn rejects_cursors_that_are_no_text() {
+    let app = TestApp::start().await;
+    for revision in REVISIONS {
+        for wrong in [json!(5), json!(null), json!(true), json!([]), json!({}), json!(["x"])] {
+            let refused = message(&app, revision, "tools/list", json!({ "cursor": wrong })).await.expect(200);
+            assert_eq!(refused["error"]["code"], -32602, "{wrong}: {refused}");
+            assert_eq!((&refused["id"], &refused["result"]), (&json!(1), &Value::Null), "{refused}");
+        }
+        result(&message(&app, revision, "tools/list", json!({})).await);
+    }
 }
 
 /// As on every other route, a caller without identity comes to the tenant of the host.

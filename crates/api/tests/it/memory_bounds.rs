@@ -62,7 +62,7 @@ async fn pages_of_workloads_end_at_one_mebibyte() {
 async fn tool_manifest_comes_in_pages() {
     let app = TestApp::start().await;
     let made = workloads(&app, 30).await;
-    let (mut pages, mut tools) = (0, BTreeSet::new());
+    let (mut pages, mut tools, mut totals) = (0, BTreeSet::new(), BTreeSet::new());
     let mut path = Some(format!("/v1/runtime/mcp-manifest?workspace_id={WORKSPACE}&limit=200"));
     while let Some(page) = path {
         let answer = app.get(page).await;
@@ -71,6 +71,7 @@ async fn tool_manifest_comes_in_pages() {
         let names = manifest["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
         tools.extend(names);
         path = next_page(&answer);
+        totals.insert(answer.header("x-total-count").unwrap().to_owned());
         assert_eq!(manifest["truncated"], path.is_some());
         pages += 1;
     }
@@ -79,6 +80,9 @@ async fn tool_manifest_comes_in_pages() {
         assert!(tools.contains(&format!("run_{}", slug.replace('-', "_"))), "{slug}");
     }
     assert!(tools.contains("execute_flow"));
+    // Each page counts the workloads of the whole list.
+    let workloads = tools.iter().filter(|name| name.starts_with("run_")).count();
+    assert_eq!(totals, BTreeSet::from([workloads.to_string()]));
 }
 
 #[tokio::test]

@@ -26,9 +26,12 @@ enum Needs {
     Sight(&'static str),
     /// Below a visible thing: without the first the answer is 404, and without one of the others 403 that names it.
     Below(&'static str, &'static [&'static str]),
+    /// On a release, which lies below its workload: `release.view` and these. Without one of them the answer is 403 and
+    /// names it, but 404 without `release.view` and `workload.view`.
+    Release(&'static [&'static str]),
 }
 
-use Needs::{Below, Either, Every, Membership, Nothing, Permission, Sight};
+use Needs::{Below, Either, Every, Membership, Nothing, Permission, Release, Sight};
 
 /// The permissions of the contract.
 const PERMISSIONS: [&str; 31] = [
@@ -142,20 +145,20 @@ const WORKLOADS: &[(&str, Needs)] = &[
     ("read_active_release", Below("workload.view", &["release.view"])),
     ("list_lanes", Below("workload.view", &["release.view"])),
     ("create_release", Below("workload.view", &["release.create"])),
-    ("read_release", Sight("release.view")),
-    ("read_release_gates", Sight("release.view")),
-    ("bind_version", Below("release.view", &["release.create"])),
-    ("unbind_version", Below("release.view", &["release.create"])),
-    ("submit_release", Below("release.view", &["release.create"])),
-    ("transition_release", Below("release.view", &["release.transition"])),
-    ("review_release", Below("release.view", &["release.approve"])),
-    ("advance_rollout", Below("release.view", &["release.transition"])),
-    ("read_rollout", Sight("release.view")),
-    ("roll_back_release", Below("release.view", &["release.rollback"])),
-    ("read_rollback_recommendation", Sight("release.view")),
-    ("list_release_artifacts", Sight("release.view")),
-    ("read_release_artifact", Sight("release.view")),
-    ("list_approvals", Sight("release.view")),
+    ("read_release", Release(&[])),
+    ("read_release_gates", Release(&[])),
+    ("bind_version", Release(&["release.create"])),
+    ("unbind_version", Release(&["release.create"])),
+    ("submit_release", Release(&["release.create"])),
+    ("transition_release", Release(&["release.transition"])),
+    ("review_release", Release(&["release.approve"])),
+    ("advance_rollout", Release(&["release.transition"])),
+    ("read_rollout", Release(&[])),
+    ("roll_back_release", Release(&["release.rollback"])),
+    ("read_rollback_recommendation", Release(&[])),
+    ("list_release_artifacts", Release(&[])),
+    ("read_release_artifact", Release(&[])),
+    ("list_approvals", Release(&[])),
 ];
 
 /// Runs, and what surrounds them. The callers did not submit the runs that they ask for.
@@ -182,6 +185,9 @@ const RUNS: &[(&str, Needs)] = &[
     ("read_runtime_mcp_manifest", Permission("workload.view")),
 ];
 
+/// Shows releases.
+const RELEASE_SIGHT: &str = "release.view";
+
 /// A grant needs every permission of the granted role besides, which has a test of its own below.
 const GRANTING: &str = "create_role_binding";
 
@@ -192,6 +198,7 @@ impl Needs {
             Permission(one) | Sight(one) | Either(one, _) => vec![one],
             Every(all) => all.to_vec(),
             Below(sight, others) => std::iter::once(sight).chain(others.iter().copied()).collect(),
+            Release(others) => std::iter::once(RELEASE_SIGHT).chain(others.iter().copied()).collect(),
         }
     }
 
@@ -201,11 +208,13 @@ impl Needs {
             Nothing | Membership => Told::Done,
             Sight(sight) | Below(sight, _) if !held.contains(sight) => Told::NotFound,
             Sight(_) => Told::Done,
+            Release(_) if !held.contains(RELEASE_SIGHT) && !held.contains("workload.view") => Told::NotFound,
+            Release(_) if !held.contains(RELEASE_SIGHT) => Told::Lacks(RELEASE_SIGHT.to_owned()),
             Permission(needed) if !held.contains(needed) => Told::Lacks(needed.to_owned()),
             Permission(_) => Told::Done,
             Either(one, other) if held.contains(one) || held.contains(other) => Told::Done,
             Either(one, _) => Told::Lacks(one.to_owned()),
-            Every(needed) | Below(_, needed) => needed
+            Every(needed) | Below(_, needed) | Release(needed) => needed
                 .iter()
                 .find(|needed| !held.contains(**needed))
                 .map_or(Told::Done, |needed| Told::Lacks((*needed).to_owned())),

@@ -260,7 +260,19 @@ async fn those_that_wait_are_listed_and_followed_as_under_way() {
         let rest = events(&behind().await);
         assert_eq!((kinds(&rest), &rest[0].data["output"]), (vec!["execution.completed"], &json!(ANSWER)));
         let all: Vec<_> = told.iter().chain(&rest).cloned().collect();
+        for seen in ["", "0"] {
+            let fresh = app.get(path(id, "/events")).header("last-event-id", seen).await;
+            assert_eq!(events(&fresh), all, "events keep their numbers, {seen:?}");
+        }
         assert_eq!(events(&app.get(path(id, "/events")).await), all, "events keep their numbers");
+    }
+    // A fresh reader of a rejected run reads its end too.
+    let (rejected, _) = waiting(&app, &workload).await;
+    review(&app, &rejected, json!({ "outcome": "rejected" })).await.expect(200);
+    for reader in ["user:local", "user:reviewer"] {
+        let told = events(&app.get(path(&rejected, "/events")).as_actor(reader).await);
+        let ends = ["execution.awaiting_review", "execution.failed"];
+        assert_eq!(kinds(&told), [steps.as_slice(), &ends].concat(), "{reader}");
     }
     assert_eq!(listed().await, Vec::<Value>::new());
 }

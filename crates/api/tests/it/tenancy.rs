@@ -56,6 +56,46 @@ async fn tenants_are_made_and_configured() {
     }
 }
 
+/// A member that is left out stays; null is no value of any setting, as in other changes.
+#[tokio::test]
+async fn rejects_null_settings() {
+    let app = TestApp::start().await;
+    let path = format!("/v1/tenants/{TENANT}/settings");
+    let before = app.get(&path).await;
+    for field in ["notifications_enabled", "advanced_notifications_enabled", "public_hosts"] {
+        let refused = app.patch(&path, json!({ field: null })).await.refused(422, "validation_error");
+        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!(field), &json!("invalid")));
+    }
+    let all = json!({ "notifications_enabled": null, "advanced_notifications_enabled": null, "public_hosts": null });
+    let refused = app.patch(&path, all).await.refused(422, "validation_error");
+    assert_eq!(refused["fields"].as_array().unwrap().len(), 3, "{refused}");
+    assert_eq!(app.get(&path).await.header("etag"), before.header("etag"));
+}
+
+/// The address that a platform operator reads without choosing the tenant takes its changes too.
+#[tokio::test]
+async fn platform_operators_change_the_settings_that_they_read() {
+    let app = TestApp::start().await;
+    let id = app.given().tenant("acme").await;
+    let path = format!("/v1/tenants/{id}/settings");
+    let read = app.get(&path).await;
+    let change = json!({ "notifications_enabled": false, "public_hosts": ["acme.example"] });
+    let changed = app.patch(&path, change.clone()).header("If-Match", read.header("etag").unwrap()).await;
+    assert_eq!(changed.expect(200)["public_hosts"], json!(["acme.example"]));
+    let there = app.get(&path).in_tenant(&id).await;
+    assert_eq!((there.expect(200), there.header("etag")), (changed.expect(200), changed.header("etag")));
+    // The fact stands in the log of the tenant whose settings changed.
+    let owner = app.database().owner().await.unwrap();
+    let logs = "SELECT tenant_id::text FROM fact WHERE kind = 'tenant.configured'";
+    let logs: Vec<String> = owner.query(logs, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(logs, std::slice::from_ref(&id));
+    // Administrators of another tenant neither read nor change them.
+    app.given().role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
+    app.patch(&path, change).as_actor("user:tenant-admin").await.refused(404, "not_found");
+    let nowhere = format!("/v1/tenants/{NOTHING}/settings");
+    app.patch(nowhere, json!({ "notifications_enabled": false })).await.refused(404, "not_found");
+}
+
 /// A host decides to whose tenant strangers come, so whoever runs the platform gives it out, and only what is nobody's.
 #[tokio::test]
 async fn public_hosts_are_given_out_by_the_platform_within_bounds() {
@@ -92,6 +132,7 @@ async fn public_hosts_are_given_out_by_the_platform_within_bounds() {
         refused(json!([host]), "host_of_operator").await;
     }
     refused(json!(hosts(51)), "too_many_hosts").await;
+    refused(json!(["forms.example", "other.example", "forms.example"]), "duplicate_item").await;
     assert_eq!(set(json!(hosts(50))).await.expect(200)["public_hosts"], json!(hosts(50)));
     // What was stored before that was a rule counts no more.
     let owner = app.database().owner().await.unwrap();

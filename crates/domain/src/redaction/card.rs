@@ -1,6 +1,6 @@
 //! Numbers of payment cards (ISO/IEC 7812): 13 to 19 digits of a known range with a check digit by Luhn.
 
-use super::place::{Place, SEPARATORS};
+use super::place::Place;
 
 const SHORTEST: usize = 13;
 const LONGEST: usize = 19;
@@ -18,9 +18,8 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
     if first.digits.len() >= SHORTEST {
         return (is_card(first.digits) && place.ends_word(first.end)).then_some(first.end);
     }
-    let separator = place.character(first.end).filter(|separator| SEPARATORS.contains(separator))?;
     let is_printed = LAYOUTS.iter().any(|layout| layout.starts_with(&[first.digits.len()]));
-    if !is_printed || !is_issued(first.digits) {
+    if !is_printed || !is_issued(first.digits) || place.gap(first.end).is_none() {
         return None;
     }
     let (mut written, mut lengths, mut end) = (first.digits.to_owned(), vec![first.digits.len()], first.end);
@@ -29,10 +28,7 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
         if LAYOUTS.contains(&lengths.as_slice()) && is_card(&written) && place.ends_word(end) {
             longest = Some(end);
         }
-        if place.character(end) != Some(separator) {
-            break;
-        }
-        let Some(group) = place.digits(end + separator.len_utf8(), LONGEST) else { break };
+        let Some(group) = place.gap(end).and_then(|next| place.digits(next, LONGEST)) else { break };
         written.push_str(group.digits);
         lengths.push(group.digits.len());
         end = group.end;

@@ -1,6 +1,6 @@
 //! International bank account numbers (ISO 13616), as the registry of SWIFT has them.
 
-use super::place::{Place, SEPARATORS};
+use super::place::Place;
 use iban::Iban;
 
 const LONGEST: usize = 34;
@@ -24,12 +24,9 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
             longest = Some(end);
         }
         let whole = written.len() % GROUP == 0 && group.len() == GROUP && written.len() < LONGEST;
-        let separator = place.character(end).filter(|next| whole && SEPARATORS.contains(next));
-        let Some(separator) = separator else { return longest };
-        end += separator.len_utf8();
-        if word(place, end, 1).is_none() {
-            return longest;
-        }
+        let next = place.gap(end).filter(|next| whole && word(place, *next, 1).is_some());
+        let Some(next) = next else { return longest };
+        end = next;
     }
 }
 

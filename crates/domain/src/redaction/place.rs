@@ -1,10 +1,49 @@
 //! A place in a text where something may begin.
 
+use crate::text::is_hidden;
+
 /// Spaces, hyphens and dots that part the digits of one number, those that do not break a line included.
 pub(super) const SEPARATORS: [char; 14] = [
     ' ', '\u{a0}', '\u{202f}', '-', '\u{2010}', '\u{2011}', '\u{2013}', '.', '\u{b7}', '\u{2022}', '\u{2219}',
     '\u{22c5}', '\u{30fb}', '\u{ff65}',
 ];
+
+/// Most characters between two groups of one number. Eight hold a line break with an indentation and its marks of direction,
+/// and keep what is looked at from one place bounded.
+const LONGEST_GAP: usize = 8;
+
+/// Whether a character may stand between the groups of a card number or an IBAN, beside others of the kind: a space, a line
+/// break, a tab, a hyphen, a dot, or one that shows nothing (Unicode general category Cf, and the blank Braille pattern).
+fn parts_groups(character: char) -> bool {
+    SEPARATORS.contains(&character)
+        || character.is_whitespace()
+        || matches!(character, '\u{2800}' | '\u{2012}' | '\u{2014}' | '\u{2015}' | '\u{2024}' | '\u{2212}')
+        || matches!(character, '\u{600}'..='\u{605}' | '\u{6dd}' | '\u{70f}' | '\u{890}'..='\u{891}' | '\u{8e2}')
+        || matches!(character, '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}')
+        || (!character.is_ascii() && is_hidden(character))
+}
+
+/// Whether a character is a part of the word in which it stands. Ideographs, kana and Hangul are letters that are written
+/// without spaces to what stands beside them, so they part words from numbers. Source: Unicode 16, `Scripts.txt`.
+fn is_of_word(character: char) -> bool {
+    let is_unspaced = matches!(character,
+        '\u{1100}'..='\u{11ff}'
+        | '\u{3005}'..='\u{3007}'
+        | '\u{3021}'..='\u{3029}'
+        | '\u{3031}'..='\u{303c}'
+        | '\u{3040}'..='\u{318f}'
+        | '\u{31a0}'..='\u{31bf}'
+        | '\u{31f0}'..='\u{31ff}'
+        | '\u{3400}'..='\u{4dbf}'
+        | '\u{4e00}'..='\u{9fff}'
+        | '\u{a960}'..='\u{a97f}'
+        | '\u{ac00}'..='\u{d7ff}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{ff66}'..='\u{ffdc}'
+        | '\u{1aff0}'..='\u{1b16f}'
+        | '\u{20000}'..='\u{323af}');
+    character.is_alphanumeric() && !is_unspaced
+}
 
 /// A place in a text, between two characters.
 #[derive(Clone, Copy, Debug)]
@@ -73,9 +112,9 @@ impl<'t> Place<'t> {
         }
     }
 
-    /// Whether no letter and no digit stands in front.
+    /// Whether no letter and no digit stands in front, but for letters that are written without spaces.
     pub(super) fn begins_word(self) -> bool {
-        !self.before.is_some_and(char::is_alphanumeric)
+        !self.before.is_some_and(is_of_word)
     }
 
     /// The character at an offset.
@@ -83,9 +122,9 @@ impl<'t> Place<'t> {
         self.text.get(at..).and_then(|rest| rest.chars().next())
     }
 
-    /// Whether neither a letter nor a digit follows there.
+    /// Whether neither a letter nor a digit follows there, but for letters that are written without spaces.
     pub(super) fn ends_word(self, end: usize) -> bool {
-        !self.character(end).is_some_and(char::is_alphanumeric)
+        !self.character(end).is_some_and(is_of_word)
     }
 
     /// Whether a sentence may go on behind a sign that ends there: nothing, a space, or a sign of such a kind follows.
@@ -93,6 +132,15 @@ impl<'t> Place<'t> {
     pub(super) fn ends_sentence(self, end: usize) -> bool {
         let goes_on = |next: char| matches!(next, '"' | '\'' | ')' | ']' | '}' | '>' | '/' | ',' | ';' | '%');
         self.character(end).is_none_or(|next| next.is_whitespace() || goes_on(next))
+    }
+
+    /// Where the separators end that stand there: one at least and [`LONGEST_GAP`] at most, of any mix.
+    pub(super) fn gap(self, from: usize) -> Option<usize> {
+        let rest = self.text.get(from..)?;
+        let separators = || rest.chars().take_while(|character| parts_groups(*character));
+        let bytes: usize = separators().take(LONGEST_GAP).map(char::len_utf8).sum();
+        let is_short = separators().nth(LONGEST_GAP).is_none();
+        (bytes > 0 && is_short).then_some(from + bytes)
     }
 
     /// The digits that stand there, at most so many and one more.

@@ -47,7 +47,6 @@ fn cards() {
     ]);
     assert_untouched(&[
         "4111111111111112",
-        "4111 1111-1111 1111",
         "1732230000009",
         "2024 2022 2026 2026",
         "0.4111111111111111",
@@ -210,6 +209,58 @@ fn sees_through_dots_hidden_characters_and_other_digits() {
 }
 
 #[test]
+fn groups_of_cards_and_ibans_are_parted_by_any_mix_of_separators() {
+    assert_all(&[
+        ("4111 1111-1111 1111", "[card]"),
+        ("4111-1111.1111 1111", "[card]"),
+        ("4111\t1111\t1111\t1111", "[card]"),
+        ("4111\n1111\r\n1111\n 1111.", "[card]."),
+        ("4111..1111..1111..1111", "[card]"),
+        ("4111 - 1111 - 1111 - 1111", "[card]"),
+        ("4111\u{2800}1111\u{2800}1111\u{2800}1111", "[card]"),
+        ("4111\u{2028}1111\u{85}1111\u{3000}1111", "[card]"),
+        ("\u{2066}4111\u{2069} \u{2066}1111\u{2069} \u{2066}1111 11\u{2068}11\u{2069}", "\u{2066}[card]\u{2069}"),
+        ("4111 \u{202a}1111\u{202c}-\u{2067}1111\u{2069}\u{600}1111", "[card]"),
+        ("3782\t822463-10005", "[card]"),
+        ("DE89\n3704\t0044 - 0532..0130\u{2800}00", "[iban]"),
+        ("GB82 WEST\n1234 5698 7654 32", "[iban]"),
+    ]);
+    let beyond = format!("4111{}1111 1111 1111", " ".repeat(9));
+    assert_untouched(&[
+        &beyond,
+        "4111, 1111, 1111, 1111",
+        "4111/1111/1111/1111",
+        "4111 1111\t1111 1112",
+        "0.4111\n1111 1111 1111",
+        "1,5\t2,5\n4111\t1111\n",
+        "2024-01-02\n2024-01-03\n2024-01-04",
+        "5000\n7000\n9000",
+    ]);
+}
+
+/// Chinese, Japanese and Korean are written without spaces between words and numbers.
+#[test]
+fn ideographs_kana_and_hangul_are_no_part_of_a_number() {
+    assert_all(&[
+        ("卡号4111111111111111号", "卡号[card]号"),
+        ("カード4111 1111 1111 1111です", "カード[card]です"),
+        ("ｶｰﾄﾞ4111111111111111ﾃﾞｽ", "ｶｰﾄﾞ[card]ﾃﾞｽ"),
+        ("카드4111-1111-1111-1111번", "카드[card]번"),
+        ("電話030 1234567へ", "電話[phone]へ"),
+        ("地址192.168.0.1。", "地址[ip]。"),
+        ("账户DE89370400440532013000在", "账户[iban]在"),
+        ("身分078-05-1120と", "身分[national_id]と"),
+    ]);
+    assert_untouched(&[
+        "卡号4111111111111112号",
+        "é4111111111111111",
+        "д4111111111111111",
+        "4111111111111111ก",
+        "第1章2024年",
+    ]);
+}
+
+#[test]
 fn what_is_found_is_counted_and_not_told() {
     let redaction = Redactor::default().redact_text("a@b.com, c@d.com, 10.0.0.1, 078-05-1120");
     assert_eq!(redaction.text, "[email], [email], [ip], [national_id]");
@@ -285,6 +336,10 @@ fn piece() -> impl Strategy<Value = String> {
         "\u{ad}",
         "４１１１",
         "1111.1111.1111",
+        "4111\t1111 -",
+        "\n1111\u{2800}1111",
+        "卡",
+        "\u{2066}",
         "＠b．com",
     ];
     prop_oneof![
@@ -369,7 +424,7 @@ fn within(unit: &str, bytes: usize, bound: Duration) {
 /// of what anything would take that looks at the rest of the text from every word.
 #[test]
 fn the_time_is_linear() {
-    for unit in ["4 ", "GB82 ", "a."] {
+    for unit in ["4 ", "GB82 ", "a.", "4", "4111\t\n.- \u{2800}\u{200b}", "卡4111 "] {
         within(unit, 1 << 20, Duration::from_secs(120));
     }
 }
@@ -411,6 +466,11 @@ fn no_form_looks_far() {
         "4\u{ad}",
         "４",
         "4111.1111.",
+        "4111 - \n\t..1111",
+        "4111        ",
+        "\u{2800}",
+        " \t\n.-",
+        "卡4111-",
         "ａ＠",
     ];
     for unit in hostile {

@@ -37,8 +37,12 @@ pub(crate) fn enter(caller: &Caller, operation: Operation, place: &Place) -> Res
         Demand::BelowWorkspace(needs) => Err(refused(caller, needs)),
         // A thing that the caller does not see does not exist for it, whatever else it may do.
         Demand::Place { sees, .. } if !holds(sees) => Err(Failure::NotFound),
-        Demand::Place { needs, .. } if holds(needs) => Ok(scope),
-        Demand::Place { needs, .. } => Err(refused(caller, needs)),
+        Demand::BelowWorkload { sees, .. } if !holds(sees) && holds(Permission::WorkloadView) => {
+            Err(refused(caller, sees))
+        }
+        Demand::BelowWorkload { sees, .. } if !holds(sees) => Err(Failure::NotFound),
+        Demand::Place { needs, .. } | Demand::BelowWorkload { needs, .. } if holds(needs) => Ok(scope),
+        Demand::Place { needs, .. } | Demand::BelowWorkload { needs, .. } => Err(refused(caller, needs)),
     }
 }
 

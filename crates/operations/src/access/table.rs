@@ -24,6 +24,14 @@ pub enum Demand {
         /// Allows the operation.
         needs: Permission,
     },
+    /// Three permissions where a release is. Its workload stands above it, so a caller that lacks `sees` and has
+    /// `workload.view` there gets 403 with `sees`, and a caller that lacks both gets 404.
+    BelowWorkload {
+        /// Makes the release visible.
+        sees: Permission,
+        /// Allows the operation.
+        needs: Permission,
+    },
 }
 
 macro_rules! operations {
@@ -62,6 +70,10 @@ macro_rules! operations {
 
 const fn place(sees: Permission, needs: Permission) -> Demand {
     Demand::Place { sees, needs }
+}
+
+const fn release(needs: Permission) -> Demand {
+    Demand::BelowWorkload { sees: Permission::ReleaseView, needs }
 }
 
 operations! {
@@ -132,22 +144,22 @@ operations! {
     ListWorkloadReleases = "list_workload_releases" => place(P::WorkloadView, P::ReleaseView);
     ReadActiveRelease = "read_active_release" => place(P::WorkloadView, P::ReleaseView);
     CreateRelease = "create_release" => place(P::WorkloadView, P::ReleaseCreate);
-    ReadRelease = "read_release" => place(P::ReleaseView, P::ReleaseView);
-    ReadReleaseGates = "read_release_gates" => place(P::ReleaseView, P::ReleaseView);
-    BindVersion = "bind_version" => place(P::ReleaseView, P::ReleaseCreate);
-    UnbindVersion = "unbind_version" => place(P::ReleaseView, P::ReleaseCreate);
+    ReadRelease = "read_release" => release(P::ReleaseView);
+    ReadReleaseGates = "read_release_gates" => release(P::ReleaseView);
+    BindVersion = "bind_version" => release(P::ReleaseCreate);
+    UnbindVersion = "unbind_version" => release(P::ReleaseCreate);
     ListLanes = "list_lanes" => place(P::WorkloadView, P::ReleaseView);
     // Between draft and review; every other move is `MoveRelease`.
-    SubmitRelease = "submit_release" => place(P::ReleaseView, P::ReleaseCreate);
-    MoveRelease = "transition_release" => place(P::ReleaseView, P::ReleaseTransition);
-    RollBackRelease = "roll_back_release" => place(P::ReleaseView, P::ReleaseRollback);
-    AdvanceRollout = "advance_rollout" => place(P::ReleaseView, P::ReleaseTransition);
-    ReadRollout = "read_rollout" => place(P::ReleaseView, P::ReleaseView);
-    ReadRollbackRecommendation = "read_rollback_recommendation" => place(P::ReleaseView, P::ReleaseView);
-    ListReleaseArtifacts = "list_release_artifacts" => place(P::ReleaseView, P::ReleaseView);
-    ReadReleaseArtifact = "read_release_artifact" => place(P::ReleaseView, P::ReleaseView);
-    ReviewRelease = "review_release" => place(P::ReleaseView, P::ReleaseApprove);
-    ListApprovals = "list_approvals" => place(P::ReleaseView, P::ReleaseView);
+    SubmitRelease = "submit_release" => release(P::ReleaseCreate);
+    MoveRelease = "transition_release" => release(P::ReleaseTransition);
+    RollBackRelease = "roll_back_release" => release(P::ReleaseRollback);
+    AdvanceRollout = "advance_rollout" => release(P::ReleaseTransition);
+    ReadRollout = "read_rollout" => release(P::ReleaseView);
+    ReadRollbackRecommendation = "read_rollback_recommendation" => release(P::ReleaseView);
+    ListReleaseArtifacts = "list_release_artifacts" => release(P::ReleaseView);
+    ReadReleaseArtifact = "read_release_artifact" => release(P::ReleaseView);
+    ReviewRelease = "review_release" => release(P::ReleaseApprove);
+    ListApprovals = "list_approvals" => release(P::ReleaseView);
     ExecuteWorkload = "execute_workload" => place(P::WorkloadView, P::ExecutionRun);
     RunCode = "run_code" => place(P::WorkloadView, P::ExecutionRun);
     // A run that names its lane goes where its caller's binding would not send it.
