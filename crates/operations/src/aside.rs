@@ -10,7 +10,7 @@ use fairway_domain::{
     store::{StoreError, StoreFault},
     tenant::TenantScope,
 };
-use fairway_fair_queue::{AcquireError, FairSemaphore, Limits};
+use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
 use std::{sync::LazyLock, thread::available_parallelism, time::Duration};
 
 /// Work of one tenant that waits at most. Each holds content of up to 4 MiB.
@@ -48,21 +48,41 @@ impl Deadline {
     }
 }
 
+/// A processor that a tenant may use for one piece of work.
+pub(crate) struct Processor(Permit<TenantId>);
+
+impl Processor {
+    /// Waits for a processor. Whoever loads much for its work loads it afterwards, so that work that waits holds little.
+    ///
+    /// # Errors
+    /// Unavailable when no processor becomes free for this tenant in time, or too much of its work waits.
+    pub(crate) async fn acquire((scope, deadline): (TenantScope, Deadline)) -> Result<Self, Failure> {
+        PROCESSORS.acquire(scope.tenant(), deadline.wait()).await.map(Self).map_err(busy)
+    }
+
+    /// Does some work on another thread.
+    ///
+    /// # Errors
+    /// When the work panics.
+    pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+        let done = tokio::task::spawn_blocking(move || {
+            // The permit is given back when the work is done, not when nobody waits for it any more.
+            let _permit = self.0;
+            work()
+        });
+        done.await.map_err(|_| Failure::Corrupt("work that was done aside did not come to its end"))
+    }
+}
+
 /// Does some work of a tenant on another thread.
 ///
 /// # Errors
 /// Unavailable when no processor becomes free for this tenant in time, or too much of its work waits; then nothing was done.
 pub(crate) async fn aside<T: Send + 'static>(
-    (scope, deadline): (TenantScope, Deadline),
+    turn: (TenantScope, Deadline),
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    let permit = PROCESSORS.acquire(scope.tenant(), deadline.wait()).await.map_err(busy)?;
-    let done = tokio::task::spawn_blocking(move || {
-        // The permit is given back when the work is done, not when nobody waits for it any more.
-        let _permit = permit;
-        work()
-    });
-    done.await.map_err(|_| Failure::Corrupt("work that was done aside did not come to its end"))
+    Processor::acquire(turn).await?.run(work).await
 }
 
 /// What a caller is told whose turn did not come: nothing was done, and a later try may succeed.
@@ -104,7 +124,7 @@ mod tests {
     }
 
     /// Every processor: the first held by another tenant where there are several, the others by this one.
-    async fn all_processors(scope: TenantScope) -> Vec<fairway_fair_queue::Permit<TenantId>> {
+    async fn all_processors(scope: TenantScope) -> Vec<Permit<TenantId>> {
         let mut held = Vec::new();
         for at in 0..processors() {
             let holder = if at == 0 && processors() > 1 { tenant(100) } else { scope };

@@ -3,7 +3,7 @@
 use crate::{
     Failure, Services,
     access::Operation,
-    aside::{Deadline, aside},
+    aside::{Deadline, Processor},
 };
 use fairway_domain::{
     access::Caller,
@@ -28,11 +28,12 @@ impl Services {
         (one, other): (AssetVersionId, AssetVersionId),
     ) -> Result<VersionDiff, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::DiffAssetVersions, asset, from).await?;
+        // Two contents of up to 4 MiB become some fifty of values.
+        let processor = Processor::acquire((scope, Deadline::Request)).await?;
         let one = self.version_of(scope, asset, one).await?;
         let other = self.version_of(scope, asset, other).await?;
         let compare = move || Ok::<_, serde_json::Error>(diff(read(one)?, read(other)?));
-        let compared = aside((scope, Deadline::Request), compare);
-        compared.await?.map_err(|_| Failure::Corrupt("a version that is no JSON"))
+        processor.run(compare).await?.map_err(|_| Failure::Corrupt("a version that is no JSON"))
     }
 
     pub(super) async fn version_of(
