@@ -40,10 +40,10 @@ pub(crate) fn breaches(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> 
     Ok(found)
 }
 
-/// Whether a file holds a test of this name (`module::function`), as its file's name and its functions tell.
+/// Whether a file holds a test of this name (`module::submodule::function`), as its path and its functions tell.
 fn holds(path: &Path, text: &str, test: &str) -> bool {
-    let Some((module, function)) = test.split_once("::") else { return false };
-    let is_module = path.file_stem().is_some_and(|stem| stem == module);
+    let Some((module, function)) = test.rsplit_once("::") else { return false };
+    let is_module = path.with_extension("").ends_with(module.replace("::", "/"));
     is_module && path.iter().any(|part| part == "tests") && text.contains(&format!("fn {function}("))
 }
 
@@ -60,11 +60,12 @@ mod tests {
             fs::write(&path, text).unwrap();
             path
         };
-        write(LIST, "fleet::loses_nothing\nfleet::gone\n");
+        write(LIST, "fleet::kill::loses_nothing\nfleet::loses_nothing\nfleet::gone\n");
+        let nested = write("crates/api/tests/faults/fleet/kill.rs", "async fn loses_nothing() { if is_long() {} }");
         let test = write("crates/api/tests/faults/fleet.rs", "async fn loses_nothing() { if is_long() {} }");
         let setter = write("xtask/src/model.rs", VARIABLE);
         let past = write("crates/api/tests/it/other.rs", VARIABLE);
-        let found = breaches(root.path(), &[test, setter, past]).unwrap();
+        let found = breaches(root.path(), &[test, nested, setter, past]).unwrap();
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("crates/api/tests/it/other.rs: "), "{found:?}");
         assert!(found[1].ends_with("there is no test `fleet::gone`"), "{found:?}");
