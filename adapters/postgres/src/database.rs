@@ -80,6 +80,17 @@ const CONNECT: Duration = Duration::from_millis(900);
 /// refusal comes first where it still answers.
 pub(crate) const ANSWER: Duration = Duration::from_millis(1_600);
 
+/// A connection that sent a longer statement is closed, in bytes of its texts. The driver keeps its write buffers at the
+/// length of the longest statement, and a process has some twenty connections.
+const MAX_SENT: usize = 512 << 10;
+/// The same for the rows of an answer. More than a page of a list takes, so that lists keep their connections.
+const MAX_RECEIVED: usize = 2 << 20;
+
+tokio::task_local! {
+    /// The bytes of the texts of the statement that this task sends, where they may be many.
+    pub(crate) static STATEMENT_BYTES: usize;
+}
+
 /// Where and how to connect.
 #[derive(Clone, Debug)]
 pub struct DatabaseOptions {
@@ -145,10 +156,8 @@ impl Database {
             },
             ENTER_POINTS,
         )?;
-        let for_lists =
-            PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: WAIT_FOR_CONNECTION };
-        let for_ingests =
-            PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST };
+        let for_lists = PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: WAIT_FOR_CONNECTION };
+        let for_ingests = PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST };
         let waiting = Waiting::default();
         Ok(Self {
             access_revisions: Gather::over(Looks(AccessRevisions(points.clone())), &waiting),
@@ -356,7 +365,13 @@ async fn attempt_within(
         db.query.summary = summary(sql),
     );
     match timeout_at(until, send(&connection, sql, params).instrument(span)).await {
-        Ok(answer) => Ok(answer),
+        Ok(answer) => {
+            let received = answer.iter().flatten().map(Row::raw_size_bytes).fold(0, usize::saturating_add);
+            if received > MAX_RECEIVED || STATEMENT_BYTES.try_with(|sent| *sent > MAX_SENT).unwrap_or_default() {
+                drop(Object::take(connection));
+            }
+            Ok(answer)
+        }
         Err(elapsed) => {
             drop(Object::take(connection));
             Err(failure::unavailable(Box::new(elapsed)))

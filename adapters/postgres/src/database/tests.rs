@@ -22,8 +22,7 @@ use uuid::Uuid;
 /// A store with one connection for lists and one for the rest.
 async fn store() -> (TestDatabase, Database) {
     let database = TestDatabase::create().await.unwrap();
-    let options =
-        DatabaseOptions { url: database.url(), connections: 1, result_retention: Duration::from_secs(3_600) };
+    let options = DatabaseOptions { url: database.url(), connections: 1, result_retention: Duration::from_secs(3_600) };
     let store = Database::new(&options).unwrap();
     (database, store)
 }

@@ -1,6 +1,6 @@
 //! The engine: asks what a run wants to know, until it has ended, and keeps how far it came.
 
-use super::{documents::Reader, run::SHORT_WORK};
+use super::{documents::Reader, large_runs::Reservation, run::SHORT_WORK};
 use crate::{Services, once::ATTEMPTS};
 use fairway_domain::{
     asset::content::tool::Repeat,
@@ -22,7 +22,10 @@ use fairway_domain::{
 use std::{
     collections::VecDeque,
     mem,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -90,6 +93,8 @@ pub(super) struct Keeper<'s> {
     answer: Option<KeptAnswer>,
     /// Whether the last answer was kept by somebody else.
     replays: bool,
+    /// Where the run keeps its reservation.
+    reservation: Option<&'s OnceLock<Arc<Reservation>>>,
 }
 
 impl<'s> Keeper<'s> {
@@ -99,7 +104,23 @@ impl<'s> Keeper<'s> {
         keeping: Keeping,
         came: Came,
     ) -> Self {
-        Self { services, scope, held, keeping, came, answer: None, replays: false }
+        Self { services, scope, held, keeping, came, answer: None, replays: false, reservation: None }
+    }
+
+    /// The same for a run that keeps a reservation there once it has one.
+    pub(super) const fn with_reservation(mut self, reservation: &'s OnceLock<Arc<Reservation>>) -> Self {
+        self.reservation = Some(reservation);
+        self
+    }
+
+    /// Waits for a reservation for a run that is about to make large values. The run's deadline bounds the wait.
+    async fn reserve(&mut self) -> Result<(), Cut> {
+        self.answered_last().await?;
+        let reserved = self.services.large_runs.reserve(self.scope, Duration::MAX).await.map_err(|_| Cut::Overdue)?;
+        if let Some(reservation) = self.reservation {
+            reservation.get_or_init(|| Arc::new(reserved));
+        }
+        Ok(())
     }
 
     /// What happened that nobody was told.
@@ -357,6 +378,13 @@ pub(super) async fn run_to_end(
                     return Some(cut);
                 }
                 turn = run.hooked(keeper.services.ask_hook(reader.scope, &call).await);
+                continue;
+            }
+            Turn::Reserve => {
+                turn = match keeper.reserve().await {
+                    Ok(()) => run.reserved(),
+                    Err(cut) => return Some(cut),
+                };
                 continue;
             }
             Turn::Ended => return None,
