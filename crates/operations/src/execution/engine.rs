@@ -1,5 +1,7 @@
 //! The engine: asks what a run wants to know, until it has ended, and keeps how far it came.
 
+mod stream_sink;
+
 use super::{documents::Reader, large_runs::Reservation, run::SHORT_WORK};
 use crate::{Services, once::ATTEMPTS};
 use fairway_domain::{
@@ -22,12 +24,10 @@ use fairway_domain::{
 use std::{
     collections::VecDeque,
     mem,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock, atomic::Ordering},
     time::Duration,
 };
+use stream_sink::{Aloud, Part};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -411,50 +411,6 @@ pub(super) async fn run_to_end(
         turn = run.answered(answer);
         // What follows reaches out to nobody: the answer is stored before the next question, or with the end.
         keeper.answer = kept;
-    }
-}
-
-/// A part of what a model says.
-enum Part {
-    /// The next one.
-    Said(String),
-    /// What was said is void: another route begins anew.
-    Again,
-}
-
-/// Says on what a model says, while it says it.
-struct Aloud {
-    say: mpsc::UnboundedSender<Part>,
-    /// Whether the present route said anything.
-    said: AtomicBool,
-    /// Whether what an earlier one said is void as soon as this one says something.
-    void: AtomicBool,
-}
-
-impl Aloud {
-    const fn over(say: mpsc::UnboundedSender<Part>) -> Self {
-        Self { say, said: AtomicBool::new(false), void: AtomicBool::new(false) }
-    }
-
-    /// The route failed. Whether it had said anything.
-    fn broke_off(&self) {
-        if self.said.swap(false, Ordering::Relaxed) {
-            self.void.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Listener for Aloud {
-    fn said(&self, part: &str) {
-        if part.is_empty() {
-            return;
-        }
-        // Whoever does not listen any more has stopped the run.
-        if self.void.swap(false, Ordering::Relaxed) {
-            let _gone = self.say.send(Part::Again);
-        }
-        self.said.store(true, Ordering::Relaxed);
-        let _gone = self.say.send(Part::Said(part.to_owned()));
     }
 }
 
