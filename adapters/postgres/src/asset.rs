@@ -12,6 +12,7 @@ use crate::{
     guarded::{Tail, commit_tail},
     look::Look,
     row::{Columns, known},
+    together::Commit as _,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -197,7 +198,7 @@ impl AssetStore for Database {
         if key.is_none() {
             return self.new_versions.commit(adding).await;
         }
-        let _turn = self.new_versions.turn(&adding).await?;
+        let _turn = self.new_versions.turn(versions::NewVersions::weight(&adding)).await?;
         let alone = versions::alone(&self.new_versions.batch.one.0, scope, &adding.change, key);
         self.waiting().during(alone).await
     }

@@ -88,6 +88,17 @@ const CONNECT: Duration = Duration::from_millis(900);
 /// refusal comes first where it still answers.
 pub(crate) const ANSWER: Duration = Duration::from_millis(1_600);
 
+/// A connection that sent a longer statement is closed, in bytes of its texts. The driver keeps its write buffers at the
+/// length of the longest statement, and a process has some twenty connections.
+const MAX_SENT: usize = 512 << 10;
+/// The same for the rows of an answer. More than a page of a list takes, so that lists keep their connections.
+const MAX_RECEIVED: usize = 2 << 20;
+
+tokio::task_local! {
+    /// The bytes of the texts of the statement that this task sends, where they may be many.
+    pub(crate) static STATEMENT_BYTES: usize;
+}
+
 /// Where and how to connect.
 #[derive(Clone, Debug)]
 pub struct DatabaseOptions {
@@ -412,7 +423,13 @@ async fn attempt_until(
 ) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
     let connection = connection(pool, until).await?;
     match timeout_at(until, send(&connection, sql, params)).await {
-        Ok(answer) => Ok(answer),
+        Ok(answer) => {
+            let received = answer.iter().flatten().map(Row::raw_size_bytes).fold(0, usize::saturating_add);
+            if received > MAX_RECEIVED || STATEMENT_BYTES.try_with(|sent| *sent > MAX_SENT).unwrap_or_default() {
+                drop(Object::take(connection));
+            }
+            Ok(answer)
+        }
         Err(elapsed) => {
             drop(Object::take(connection));
             Err(failure::unavailable(Box::new(elapsed)))

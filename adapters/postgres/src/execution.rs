@@ -38,7 +38,7 @@ use fairway_domain::{
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
-        Acceptance, Admission, Ending, Execution, Outcome, RunError, Status, StepRow,
+        Acceptance, Admission, Ending, Execution, Outcome, Payload, RunError, Status, StepRow,
         dispatch::{Claim, Claimed, Held, Start, Started, Stopping, Taken},
         ports::{
             Accepted, AcceptedOn, ExecutionFilter, ExecutionStore, Lapsed, LapsedRun, LeaseState, RunHome, RuntimeEntry,
@@ -137,15 +137,19 @@ impl ExecutionStore for Database {
         on: AcceptedOn,
         key: Option<&RequestKey>,
     ) -> Result<Accepted, CommitError> {
-        let asking = accept_many::Asking { scope, run: acceptance.clone(), on, key: key.cloned() };
+        let bytes = accept_many::bytes(acceptance);
+        let asking = || accept_many::Asking { scope, run: acceptance.clone(), on, key: key.cloned() };
         match &acceptance.admission {
-            Admission::Run { .. } | Admission::Script { .. } | Admission::Deny(_) => self.accepts.commit(asking).await,
-            Admission::Queue { .. } => self.queued_accepts.commit(asking).await,
+            Admission::Run { .. } | Admission::Script { .. } | Admission::Deny(_) => {
+                self.accepts.commit_with(bytes, asking).await
+            }
+            Admission::Queue { .. } => self.queued_accepts.commit_with(bytes, asking).await,
         }
     }
 
     async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
-        self.finishes.commit(finish::Asking { scope, ending: ending.clone() }).await
+        let asking = || finish::Asking { scope, ending: ending.clone() };
+        self.finishes.commit_with(finish::bytes(ending), asking).await
     }
 
     async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError> {
@@ -162,6 +166,10 @@ impl ExecutionStore for Database {
 
     async fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
         queue::claim(self, claim).await
+    }
+
+    async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError> {
+        queue::inputs(self, scope, id).await
     }
 
     async fn start(&self, scope: TenantScope, start: &Start) -> Result<Started, CommitError> {

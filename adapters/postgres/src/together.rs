@@ -2,7 +2,7 @@
 //! as few at a time as leave connections for the rest.
 
 use crate::{
-    database::ANSWER,
+    database::{ANSWER, STATEMENT_BYTES},
     failure::{unavailable, unsettled},
     gather::{Batch, Gather},
 };
@@ -100,18 +100,30 @@ impl<C: Commit> Batch for Commits<C> {
 impl<C: Commit> Gather<Commits<C>> {
     /// Commits: what is light in one statement with what waits at the same time, what is heavy by itself.
     pub(crate) async fn commit(self: &Arc<Self>, item: C::Item) -> Result<C::Done, CommitError> {
-        if let Some(_turn) = self.turn(&item).await? {
-            return self.waiting.during(self.batch.one.alone(&item)).await;
+        let bytes = C::weight(&item);
+        self.commit_with(bytes, || item).await
+    }
+
+    /// The same for an item that weighs `bytes`. What is heavy is made when its turn has come: those that wait hold no
+    /// copy.
+    pub(crate) async fn commit_with(
+        self: &Arc<Self>,
+        bytes: usize,
+        make: impl FnOnce() -> C::Item + Send,
+    ) -> Result<C::Done, CommitError> {
+        if let Some(_turn) = self.turn(bytes).await? {
+            let item = make();
+            return self.waiting.during(STATEMENT_BYTES.scope(bytes, self.batch.one.alone(&item))).await;
         }
-        match self.ask(item).await {
+        match self.ask(make()).await {
             Some(answer) => answer,
             None => Err(CommitError::Store(unsettled())),
         }
     }
 
     /// The turn of what is heavy, for as long as it is held. What has not got one in time has not begun.
-    pub(crate) async fn turn(&self, item: &C::Item) -> Result<Option<SemaphorePermit<'_>>, CommitError> {
-        if C::weight(item) <= LIGHT {
+    pub(crate) async fn turn(&self, bytes: usize) -> Result<Option<SemaphorePermit<'_>>, CommitError> {
+        if bytes <= LIGHT {
             return Ok(None);
         }
         match self.waiting.during(timeout(ANSWER, self.batch.heavy.acquire())).await {

@@ -236,6 +236,29 @@ impl Guest {
     }
 }
 
+impl Acceptance {
+    /// The same without the text of its inputs, for a statement that does not store them.
+    #[must_use]
+    pub fn without_inputs(&self) -> Self {
+        Self {
+            execution_id: self.execution_id,
+            workload_id: self.workload_id,
+            workspace_id: self.workspace_id,
+            release_id: self.release_id,
+            environment: self.environment.clone(),
+            lane: self.lane,
+            submitter: self.submitter.clone(),
+            snapshot: self.snapshot,
+            decision: self.decision.clone(),
+            inputs: Payload { body: String::new(), salt: self.inputs.salt },
+            sender: self.sender.clone(),
+            guest: self.guest.clone(),
+            started_at: self.started_at,
+            admission: self.admission.clone(),
+        }
+    }
+}
+
 /// What an accepted run gets.
 #[derive(Clone, Debug)]
 pub enum Admission {

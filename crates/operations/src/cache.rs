@@ -31,16 +31,16 @@ pub(crate) struct MaxBytes {
     pub(crate) public_workloads: u64,
 }
 
-/// 124 MiB together.
+/// 72 MiB together.
 pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
-    plans: 64 << 20,
-    entries: 12 << 20,
-    callers: 8 << 20,
-    active_releases: 12 << 20,
-    active_release_tenants: 2 << 20,
-    namespaces: 4 << 20,
-    summaries: 4 << 20,
-    refused_clients: 5 << 20,
+    plans: 40 << 20,
+    entries: 6 << 20,
+    callers: 5 << 20,
+    active_releases: 6 << 20,
+    active_release_tenants: 1 << 20,
+    namespaces: 2 << 20,
+    summaries: 2 << 20,
+    refused_clients: 3 << 20,
     public_workloads: 1 << 20,
 };
 

@@ -8,6 +8,7 @@ mod documents;
 mod engine;
 mod evidence;
 mod follow;
+pub(crate) mod large_runs;
 pub(crate) mod live;
 mod outward;
 pub mod plan;

@@ -3,7 +3,7 @@
 use crate::{
     access::IdentityMode,
     cache::{MAX_BYTES, weighed},
-    execution::{code::Scripts, live::LiveRuns, plan::PlanCache},
+    execution::{code::Scripts, large_runs::LargeRuns, live::LiveRuns, plan::PlanCache},
     generator::Provisioning,
     knowledge::KnowledgeSettings,
     release::{ActiveReleaseCache, Said},
@@ -159,6 +159,7 @@ pub struct Services {
     pub(crate) refused: Refused,
     pub(crate) wake: Arc<Wake>,
     pub(crate) live: Arc<LiveRuns>,
+    pub(crate) large_runs: Arc<LargeRuns>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) signals: Arc<Signals>,
 }
@@ -189,6 +190,7 @@ impl Services {
             refused: Refused::new(),
             wake: Arc::default(),
             live: Arc::default(),
+            large_runs: Arc::default(),
             scripts: Arc::default(),
             signals: Arc::default(),
         }

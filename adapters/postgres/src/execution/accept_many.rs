@@ -158,6 +158,11 @@ pub(crate) struct Asking {
     pub(super) key: Option<RequestKey>,
 }
 
+/// The bytes of the texts of an acceptance that may be long.
+pub(super) fn bytes(acceptance: &Acceptance) -> usize {
+    acceptance.inputs.body.len()
+}
+
 #[async_trait]
 impl Commit for Accepts {
     type Item = Asking;
@@ -178,7 +183,7 @@ impl Commit for Accepts {
     }
 
     fn weight(asking: &Asking) -> usize {
-        asking.run.inputs.body.len()
+        bytes(&asking.run)
     }
 
     async fn together(&self, asking: &[&Asking]) -> Result<Option<Vec<Result<Accepted, CommitError>>>, StoreError> {

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use columns::Many;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    execution::{Ending, Status},
+    execution::{Ending, Status, progress::RunEvent},
     store::{CommitError, StoreError},
     tenant::TenantScope,
 };
@@ -206,10 +206,7 @@ impl Commit for Finishes {
     }
 
     fn weight(asking: &Asking) -> usize {
-        let Ending { output, artifacts, memory, .. } = &asking.ending;
-        let said = artifacts.iter().filter_map(|artifact| artifact.payload.as_ref());
-        let turn = memory.as_ref().map_or(0, |written| written.turn.bytes());
-        output.iter().chain(said).map(|payload| payload.body.len()).sum::<usize>() + turn
+        bytes(&asking.ending)
     }
 
     async fn together(&self, asking: &[&Asking]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
@@ -227,6 +224,15 @@ impl Commit for Finishes {
         let rows: Vec<Row> = commit(&self.0, sql, &params).await?;
         rows.first().map(|_| ()).ok_or(CommitError::Stale)
     }
+}
+
+/// The bytes of the texts of an end that may be long.
+pub(super) fn bytes(ending: &Ending) -> usize {
+    let Ending { output, artifacts, memory, progress, .. } = ending;
+    let said = artifacts.iter().filter_map(|artifact| artifact.payload.as_ref());
+    let turn = memory.as_ref().map_or(0, |written| written.turn.bytes());
+    let told = progress.iter().flat_map(|piece| &piece.events).map(RunEvent::text_bytes);
+    output.iter().chain(said).map(|payload| payload.body.len()).chain(told).fold(turn, usize::saturating_add)
 }
 
 fn statement<'m>(asking: &[&Asking], many: &'m Many<'_>) -> (&'static str, Vec<Param<'m>>) {

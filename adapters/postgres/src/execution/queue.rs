@@ -10,9 +10,10 @@ use fairway_domain::{
     evidence::RecordedDecision,
     execution::{
         Payload,
-        dispatch::{Claim, Claimed, Held, Sender, Stopping, Taken},
+        dispatch::{Claim, Claimed, ClaimedInputs, Held, Sender, Stopping, Taken},
         progress::Progress,
     },
+    id::ExecutionId,
     idempotency::KeyedOutcome,
     policy::Outcome,
     store::StoreError,
@@ -34,6 +35,9 @@ const TENANTS: i32 = 16;
 /// Before all of these come the runs of earlier claims of the same worker whose answers were lost (`$9`). Such a claim may
 /// still be under way here, so every claim looks for it until its runs' leases would lapse. Without one, the condition on
 /// `$9` alone keeps PostgreSQL from reading the table.
+///
+/// Queued runs with inputs longer than `$12` bytes are passed over without `$10`, and of the tenants `$11`. The length of a
+/// stored text is known without reading it.
 const CLAIM: &str = "WITH RECURSIVE lost AS (
         SELECT tenant_id, execution_id FROM execution_lease
         WHERE cardinality($9::uuid[]) > 0 AND token = ANY ($9::uuid[]) AND NOT script
@@ -70,6 +74,10 @@ const CLAIM: &str = "WITH RECURSIVE lost AS (
         SELECT line.tenant_id, line.execution_id, turn.number FROM turn, LATERAL (
             SELECT tenant_id, execution_id FROM execution_queue AS waiting
             WHERE waiting.tenant_id = turn.tenant_id AND turn.tenant_id <> ALL ($7::uuid[])
+                AND (($10 AND turn.tenant_id <> ALL ($11::uuid[])) OR NOT EXISTS (
+                    SELECT FROM execution_input AS input
+                    WHERE input.tenant_id = waiting.tenant_id AND input.execution_id = waiting.execution_id
+                        AND octet_length(input.body) > $12))
             ORDER BY execution_id LIMIT $5 FOR UPDATE SKIP LOCKED) AS line
         LIMIT $4 - (SELECT count(*) FROM lost) - (SELECT count(*) FROM silent)
     ),
@@ -106,15 +114,29 @@ pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Clai
     let (most, most_of_one) = (i64::from(claim.most), i64::from(claim.most_of_one));
     let after = claim.after.map_or(Uuid::nil(), fairway_domain::id::TenantId::uuid);
     let sated: Vec<Uuid> = claim.sated.iter().map(|tenant| tenant.uuid()).collect();
-    let params: [Param<'_>; 9] =
-        [&claim.lease, &lease_for, &deadline_in, &most, &most_of_one, &after, &sated, &TENANTS, &claim.lost];
+    let no_large_of: Vec<Uuid> = claim.no_large_of.iter().map(|tenant| tenant.uuid()).collect();
+    let max_input_bytes = i32::try_from(claim.max_input_bytes).unwrap_or(i32::MAX);
+    let params: [Param<'_>; 12] = [
+        &claim.lease,
+        &lease_for,
+        &deadline_in,
+        &most,
+        &most_of_one,
+        &after,
+        &sated,
+        &TENANTS,
+        &claim.lost,
+        &claim.takes_large,
+        &no_large_of,
+        &max_input_bytes,
+    ];
     let taken = database.write_once(CLAIM, &params).await?;
     if taken.is_empty() {
         return Ok(Vec::new());
     }
     let of = |name: &'static str| taken.iter().map(|row| row.column(name)).collect::<Result<Vec<Uuid>, _>>();
     let turns = taken.iter().map(|row| row.column("turn")).collect::<Result<Vec<i32>, _>>()?;
-    read(database, (&of("tenant_id")?, &of("execution_id")?, &turns), claim.lease).await
+    read(database, (&of("tenant_id")?, &of("execution_id")?, &turns), (claim.lease, max_input_bytes)).await
 }
 
 /// What whoever took runs needs of them. A run that somebody else took in the meantime is not among them, nor is one whose row
@@ -122,7 +144,7 @@ pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Clai
 async fn read(
     database: &Database,
     (tenants, runs, turns): (&[Uuid], &[Uuid], &[i32]),
-    lease: Uuid,
+    (lease, max_input_bytes): (Uuid, i32),
 ) -> Result<Vec<Claimed>, StoreError> {
     let sql = format!(
         "SELECT told.*, asked.tenant, asked.turn
@@ -130,7 +152,9 @@ async fn read(
             SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, execution.snapshot, execution.input_digest,
                 execution.share_link_id,
                 greatest(extract(epoch FROM lease.deadline_at - fairway_now()), 0)::float8 AS time_left,
-                lease.takeovers, lease.cancelled_by, input.salt, input.body, input.sender,
+                lease.takeovers, lease.cancelled_by, input.salt, input.sender,
+                input.body IS NOT NULL AS has_inputs,
+                CASE WHEN octet_length(input.body) <= $7 THEN input.body END AS body,
                 (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', decision.outcome,
                     'reason_code', decision.reason_code, 'obligations', obligations, 'rules', rules,
                     'evaluated_at', evaluated_at) ORDER BY decision_id)::text FROM policy_decision AS decision
@@ -149,7 +173,7 @@ async fn read(
     );
     // The first and the last of them say which months need to be opened at all.
     let (first, last) = (runs.iter().min(), runs.iter().max());
-    let rows = database.read(&sql, &[&tenants, &runs, &lease, &turns, &first, &last]).await?;
+    let rows = database.read(&sql, &[&tenants, &runs, &lease, &turns, &first, &last, &max_input_bytes]).await?;
     Ok(rows.iter().filter_map(|row| readable(row, lease)).collect())
 }
 
@@ -197,7 +221,11 @@ fn claimed(row: &Row, lease: Uuid, carried: fn(&Row) -> Result<Carried, StoreErr
         scope: TenantScope::for_relay(row.id("tenant")?),
         execution: execution(row)?,
         snapshot: bytes("snapshot")?,
-        inputs: salt.zip(body).map(|(salt, body)| Payload { body, salt }),
+        inputs: match (row.column("has_inputs")?, salt.zip(body)) {
+            (_, Some((salt, body))) => ClaimedInputs::Read(Payload { body, salt }),
+            (true, None) => ClaimedInputs::Unread,
+            (false, None) => ClaimedInputs::Erased,
+        },
         input_digest: bytes("input_digest")?,
         sender,
         share_link: row.optional_id("share_link_id")?,
@@ -220,6 +248,20 @@ fn decision(body: DecisionBody) -> Result<RecordedDecision, StoreError> {
         rules: body.rules,
         evaluated_at: body.evaluated_at,
     })
+}
+
+/// What was sent with a run.
+pub(super) async fn inputs(
+    database: &Database,
+    scope: TenantScope,
+    id: ExecutionId,
+) -> Result<Option<Payload>, StoreError> {
+    const SQL: &str = "SELECT salt, body FROM execution_input WHERE tenant_id = $1 AND execution_id = $2";
+    let row = database.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+    let Some(row) = row else { return Ok(None) };
+    let salt = row.column::<Option<&[u8]>>("salt")?.map(|salt| known("salt", salt.try_into().ok())).transpose()?;
+    let body: Option<String> = row.column("body")?;
+    Ok(salt.zip(body).map(|(salt, body)| Payload { body, salt }))
 }
 
 /// Takes a run out of the line for whoever stops it, or tells whoever works on it.

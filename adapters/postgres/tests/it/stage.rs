@@ -398,6 +398,9 @@ pub(crate) fn claim() -> Claim {
         most_of_one: 100,
         after: None,
         sated: Vec::new(),
+        max_input_bytes: 128 << 10,
+        takes_large: true,
+        no_large_of: Vec::new(),
     }
 }
 

@@ -54,6 +54,7 @@ mod interface;
 mod knowledge;
 mod lanes;
 mod lanes_under_load;
+mod large_runs;
 mod local_mode;
 mod lookup;
 mod mcp;

@@ -131,6 +131,23 @@ pub struct Claim {
     pub after: Option<TenantId>,
     /// Tenants that have enough here already.
     pub sated: Vec<TenantId>,
+    /// Inputs with a longer JSON text, in bytes, are large: they are left unread.
+    pub max_input_bytes: usize,
+    /// Whether queued runs with large inputs are taken.
+    pub takes_large: bool,
+    /// Tenants of which no queued run with large inputs is taken.
+    pub no_large_of: Vec<TenantId>,
+}
+
+/// What was sent with a claimed run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ClaimedInputs {
+    /// The inputs.
+    Read(Payload),
+    /// The inputs are large: [`ExecutionStore::inputs`](super::ports::ExecutionStore::inputs) reads them.
+    Unread,
+    /// The inputs are erased.
+    Erased,
 }
 
 /// A run that was taken out of the line, or over from a worker that fell silent.
@@ -142,8 +159,8 @@ pub struct Claimed {
     pub execution: Execution,
     /// The governance chain under which it was accepted or began.
     pub snapshot: SnapshotDigest,
-    /// What was sent; `None` where its time is over.
-    pub inputs: Option<Payload>,
+    /// What was sent.
+    pub inputs: ClaimedInputs,
     /// Its digest.
     pub input_digest: [u8; 32],
     /// Who sent it.

@@ -1,7 +1,7 @@
 //! Where executions are kept.
 
 use super::{
-    Acceptance, Ending, Execution, Status, StepRow,
+    Acceptance, Ending, Execution, Payload, Status, StepRow,
     dispatch::{Claim, Claimed, Held, Start, Started, Stopping, Taken},
     progress::Progress,
 };
@@ -168,6 +168,8 @@ pub trait ExecutionStore: Send + Sync {
     async fn take_lapsed(&self, lease: Uuid, whose: Lapsed) -> Result<Vec<LapsedRun>, StoreError>;
     /// Takes runs out of the line, and over from those who fell silent.
     async fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError>;
+    /// What was sent with a run; `None` once it is erased.
+    async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError>;
     /// Starts a run that was taken out of the line, if what that was decided on still holds. Stale when the lease is not
     /// held any more.
     async fn start(&self, scope: TenantScope, start: &Start) -> Result<Started, CommitError>;

@@ -108,6 +108,12 @@ impl RunEvent {
         self.data.insert("delta".to_owned(), Value::Null);
     }
 
+    /// How long the part of an answer is that it tells, in bytes.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        self.data.get("delta").and_then(Value::as_str).map_or(0, str::len)
+    }
+
     fn of<const N: usize>(kind: EventKind, data: [(&str, Value); N]) -> Self {
         Self { kind, data: data.into_iter().map(|(name, value)| (name.to_owned(), value)).collect() }
     }

@@ -11,6 +11,7 @@ mod lineage;
 mod memory;
 mod obligation;
 mod passage;
+mod reservation;
 mod restate;
 mod retrieve;
 mod scope;
@@ -39,6 +40,8 @@ use failure::StepFailure;
 use memory::Conversing;
 pub use memory::{Recollection, allows};
 use passage::{Passage, Then, Walking};
+use reservation::Paused;
+pub use reservation::SMALL_RUN_BYTES;
 use scope::Known;
 use serde_json::{Map, Value, json};
 use std::{
@@ -51,9 +54,8 @@ pub use turn::{Closed, Ended, Outside, Subject, Turn};
 
 /// Steps that one run may take. A sound flow has no cycle and at most 200 steps; this holds even if it had.
 pub const STEP_BUDGET: usize = 1_000;
-/// Room for the values of one run, in bytes: sixteen times the longest request, four times the longest prompt, and as
-/// much as thirty runs can have in a server that is promised half a gibibyte.
-pub const VALUE_BYTES: usize = 16 << 20;
+/// Room for the values of one run, in bytes: as much as the content of an asset takes, and four times the longest request.
+pub const VALUE_BYTES: usize = 4 << 20;
 
 /// What a policy may ask for that answers are held back for until the end.
 const HOLD_BACK: [Obligation; 3] = [Obligation::RedactOutput, Obligation::RequireCitation, Obligation::HumanReview];
@@ -98,6 +100,10 @@ pub struct Run<'a> {
     told_embedding: bool,
     /// What happened and was not taken yet; `None` where nobody wants to be told.
     events: Option<Vec<RunEvent>>,
+    /// Whether the driver holds a reservation for a run with large values.
+    is_reserved: bool,
+    /// Where the run waits for one.
+    paused: Option<Paused<'a>>,
     ended: Ended,
 }
 
@@ -146,6 +152,8 @@ impl<'a> Run<'a> {
             told_routes: false,
             told_embedding: false,
             events: None,
+            is_reserved: false,
+            paused: None,
             ended,
         }
     }
@@ -208,10 +216,8 @@ impl<'a> Run<'a> {
             Ok(value) if matches!(step.kind, StepKind::LlmCall { .. }) => {
                 self.pass_with(value, Then::Answered(Walking { step, began }))
             }
-            answered => {
-                let produced = answered.and_then(|value| self.produced(step, value));
-                self.go_on(step, began, produced)
-            }
+            Ok(value) => self.finish_step(Walking { step, began }, value),
+            Err(failure) => self.go_on(step, began, Err(failure)),
         }
     }
 
@@ -278,9 +284,10 @@ impl<'a> Run<'a> {
                 (step, began)
             }
             Some(Waiting { step, began, awaits: Awaits::Documents(_) | Awaits::Tool }) => (step, began),
-            None => match self.leave_passage() {
-                Some(left) => left,
-                None => return,
+            None => match (self.leave_passage(), self.paused.take()) {
+                (Some(left), _) => left,
+                (None, Some(Paused::Output(Walking { step, began }, _))) => (step, began),
+                (None, Some(Paused::Step(_) | Paused::Return(_)) | None) => return,
             },
         };
         self.leave_agent(step);
@@ -298,6 +305,9 @@ impl<'a> Run<'a> {
         loop {
             if self.ended.steps.len() >= STEP_BUDGET {
                 return self.fail(RunError::new("step_budget_exceeded", "the run took more steps than a run may"));
+            }
+            if self.is_large_at(step) {
+                return self.pause(Paused::Step(step));
             }
             let began = self.outside.clock.now();
             self.tell(|| RunEvent::step_started(&step.id, step.kind.as_str()));
@@ -357,6 +367,9 @@ impl<'a> Run<'a> {
 
     fn complete(&mut self, returned: &str) -> Turn {
         let value = self.outputs.remove(returned).unwrap_or(Value::Null);
+        if self.is_large() {
+            return self.pause(Paused::Return(value));
+        }
         self.pass_with(value, Then::Return)
     }
 

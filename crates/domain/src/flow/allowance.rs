@@ -86,6 +86,14 @@ impl Allowance {
         self.take(text.bytes().map(written).sum())
     }
 
+    /// Takes so many bytes.
+    ///
+    /// # Errors
+    /// When there are not as many.
+    pub fn take_bytes(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        self.take(bytes)
+    }
+
     fn take(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.left = self.left.checked_sub(bytes).ok_or(Exhausted)?;
         Ok(())

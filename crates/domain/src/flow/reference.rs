@@ -2,6 +2,8 @@
 //!
 //! They are parsed once, when the flow is read, and resolved in one pass; a value that is put in is never read again.
 
+mod measure;
+
 use super::allowance::{Allowance, Exhausted};
 use crate::asset::kind::AssetKind;
 use serde_json::{Map, Value};

@@ -248,6 +248,22 @@ impl ComposedPrompt {
         }
     }
 
+    /// How long the rendering is at most, in bytes, where no argument is longer than `longest` bytes.
+    #[must_use]
+    pub fn max_bytes(&self, longest: usize) -> usize {
+        let of = |part: &Part| match part {
+            Part::Literal(_) | Part::Body { .. } => 0,
+            Part::Argument { .. } | Part::Placeholder { .. } => longest,
+        };
+        let body = |part: &Part| match part {
+            Part::Body { index, .. } => {
+                self.bodies.get(*index).map_or(0, |body| body.parts.iter().map(of).fold(0, usize::saturating_add))
+            }
+            Part::Literal(_) | Part::Argument { .. } | Part::Placeholder { .. } => of(part),
+        };
+        self.parts.iter().map(body).fold(self.length(), usize::saturating_add).min(MAX_RENDERED)
+    }
+
     /// About as long as the rendering will be.
     fn length(&self) -> usize {
         let of = |part: &Part| match part {

@@ -368,6 +368,7 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
                 let failed = said.get("error").and_then(Value::as_str).map(|code| ToolFailure::of_code(code, None));
                 run.called(drifted.or(failed).map_or_else(|| Ok(said["gives"].clone()), Err))
             }
+            Turn::Reserve => run.reserved(),
             Turn::Check | Turn::LookUp(_) => panic!("scenarios bind no knowledge base"),
             Turn::Ended => break,
         };

@@ -1,6 +1,8 @@
 //! The engine: asks what a run wants to know, until it has ended, and keeps how far it came.
 
-use super::{documents::Reader, run::SHORT_WORK};
+mod stream_sink;
+
+use super::{documents::Reader, large_runs::Reservation, run::SHORT_WORK};
 use crate::{Services, once::ATTEMPTS};
 use fairway_domain::{
     asset::content::tool::Repeat,
@@ -22,9 +24,10 @@ use fairway_domain::{
 use std::{
     collections::VecDeque,
     mem,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{Arc, OnceLock, atomic::Ordering},
     time::Duration,
 };
+use stream_sink::{Aloud, Part};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -90,6 +93,8 @@ pub(super) struct Keeper<'s> {
     answer: Option<KeptAnswer>,
     /// Whether the last answer was kept by somebody else.
     replays: bool,
+    /// Where the run keeps its reservation.
+    reservation: Option<&'s OnceLock<Arc<Reservation>>>,
 }
 
 impl<'s> Keeper<'s> {
@@ -99,7 +104,23 @@ impl<'s> Keeper<'s> {
         keeping: Keeping,
         came: Came,
     ) -> Self {
-        Self { services, scope, held, keeping, came, answer: None, replays: false }
+        Self { services, scope, held, keeping, came, answer: None, replays: false, reservation: None }
+    }
+
+    /// The same for a run that keeps a reservation there once it has one.
+    pub(super) const fn with_reservation(mut self, reservation: &'s OnceLock<Arc<Reservation>>) -> Self {
+        self.reservation = Some(reservation);
+        self
+    }
+
+    /// Waits for a reservation for a run that is about to make large values. The run's deadline bounds the wait.
+    async fn reserve(&mut self) -> Result<(), Cut> {
+        self.answered_last().await?;
+        let reserved = self.services.large_runs.reserve(self.scope, Duration::MAX).await.map_err(|_| Cut::Overdue)?;
+        if let Some(reservation) = self.reservation {
+            reservation.get_or_init(|| Arc::new(reserved));
+        }
+        Ok(())
     }
 
     /// What happened that nobody was told.
@@ -359,6 +380,13 @@ pub(super) async fn run_to_end(
                 turn = run.hooked(keeper.services.ask_hook(reader.scope, &call).await);
                 continue;
             }
+            Turn::Reserve => {
+                turn = match keeper.reserve().await {
+                    Ok(()) => run.reserved(),
+                    Err(cut) => return Some(cut),
+                };
+                continue;
+            }
             Turn::Ended => return None,
         };
         let step = run.asking();
@@ -383,50 +411,6 @@ pub(super) async fn run_to_end(
         turn = run.answered(answer);
         // What follows reaches out to nobody: the answer is stored before the next question, or with the end.
         keeper.answer = kept;
-    }
-}
-
-/// A part of what a model says.
-enum Part {
-    /// The next one.
-    Said(String),
-    /// What was said is void: another route begins anew.
-    Again,
-}
-
-/// Says on what a model says, while it says it.
-struct Aloud {
-    say: mpsc::UnboundedSender<Part>,
-    /// Whether the present route said anything.
-    said: AtomicBool,
-    /// Whether what an earlier one said is void as soon as this one says something.
-    void: AtomicBool,
-}
-
-impl Aloud {
-    const fn over(say: mpsc::UnboundedSender<Part>) -> Self {
-        Self { say, said: AtomicBool::new(false), void: AtomicBool::new(false) }
-    }
-
-    /// The route failed. Whether it had said anything.
-    fn broke_off(&self) {
-        if self.said.swap(false, Ordering::Relaxed) {
-            self.void.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Listener for Aloud {
-    fn said(&self, part: &str) {
-        if part.is_empty() {
-            return;
-        }
-        // Whoever does not listen any more has stopped the run.
-        if self.void.swap(false, Ordering::Relaxed) {
-            let _gone = self.say.send(Part::Again);
-        }
-        self.said.store(true, Ordering::Relaxed);
-        let _gone = self.say.send(Part::Said(part.to_owned()));
     }
 }
 

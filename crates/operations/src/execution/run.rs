@@ -4,6 +4,7 @@ use super::{
     code::Work,
     documents::Reader,
     engine::{Came, FIRST_PAUSE, Keeper, Keeping, LONGEST_PAUSE, run_to_end},
+    large_runs::Reservation,
     live::AtWork,
     plan::KeptPlan,
 };
@@ -30,7 +31,7 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::{
     sync::{
         Arc, OnceLock,
@@ -59,6 +60,8 @@ pub(super) struct Running {
     /// What is left of its time.
     pub(super) time_left: Duration,
     pub(super) keeping: Keeping,
+    /// The reservation of a run with large inputs or values, until its end is stored.
+    pub(super) reservation: OnceLock<Arc<Reservation>>,
     /// How far it came under others.
     pub(super) came: Came,
     /// What its start has to find unchanged, where it was not started yet.
@@ -117,17 +120,30 @@ impl Running {
         UnderWay { accepted, left, running: tokio::spawn(running.in_current_span()) }
     }
 
+    /// The same with this reservation.
+    pub(super) fn reserved(mut self, reservation: Option<Arc<Reservation>>) -> Self {
+        self.reservation = reservation.map_or_else(OnceLock::new, OnceLock::from);
+        self
+    }
+
     /// Runs to the end and stores it.
-    pub(super) async fn run(self, work: Work, look: &Notify) -> Ran {
+    pub(super) async fn run(mut self, work: Work, look: &Notify) -> Ran {
         match self.to_end(work, look).await {
             Ok((ended, last, remembered)) => {
+                // Nothing reads the inputs from here on, and they may be long.
+                (self.inputs, self.acceptance.inputs.body) = (Map::new(), String::new());
                 let finished_at = self.services.clock.now();
                 let ending = Ending { memory: remembered, ..self.ending(ended, last, finished_at) };
-                if self.store(&ending).await { Ran::Ended(Box::new(self.as_ended(&ending))) } else { Ran::Lost }
+                if self.store(&ending).await { Ran::Ended(Box::new(self.as_ended(ending))) } else { Ran::Lost }
             }
             Err(Unended::Moved) => Ran::Moved,
             Err(Unended::Lost) => Ran::Lost,
         }
+    }
+
+    fn keeper(&self) -> Keeper<'_> {
+        let held = (self.scope, self.held());
+        Keeper::new(&self.services, held, self.keeping, self.came.clone()).with_reservation(&self.reservation)
     }
 
     const fn held(&self) -> Held {
@@ -140,8 +156,7 @@ impl Running {
             Work::Script(ready) => {
                 let closed = self.script(ready, look).await;
                 let ended = self.fulfil(closed, look).await;
-                let mut keeper =
-                    Keeper::new(&self.services, (self.scope, self.held()), self.keeping, self.came.clone());
+                let mut keeper = self.keeper();
                 let last = with_review_event(&mut keeper, None, &ended);
                 Ok((ended, last, None))
             }
@@ -172,12 +187,15 @@ impl Running {
         if self.keeping == Keeping::Telling {
             run = run.telling();
         }
-        let mut keeper = Keeper::new(services, (self.scope, self.held()), self.keeping, self.came.clone());
+        if self.reservation.get().is_some() {
+            run = run.with_reservation();
+        }
+        let mut keeper = self.keeper();
         // The first steps reach out to nobody, so they can be taken back if the run cannot be started.
         let turn = run.start();
         if let Some((on, share_link)) = self.to_start {
             let progress = keeper.piece(run.take_events());
-            let acceptance = self.acceptance.clone();
+            let acceptance = self.acceptance.without_inputs();
             self.start(Start { acceptance, on, lease: self.lease, progress, share_link }).await?;
         }
         let place = (self.scope, accepted.workspace_id);
@@ -251,28 +269,13 @@ impl Running {
     /// Prolongs the lease at a third of its time, and whenever somebody says that it should be looked at. Comes back only
     /// when the run has to stop.
     pub(super) async fn keep_lease(&self, look: &Notify) -> Cut {
-        let beat = self.services.settings.lease / 3;
-        loop {
-            let _beat_or_look = tokio::time::timeout(beat, look.notified()).await;
-            let id = self.acceptance.execution_id;
-            match self.services.stores.executions.renew(self.scope, id, self.lease).await {
-                Ok(LeaseState::Held) => {}
-                Ok(LeaseState::Lost) => return Cut::LeaseLost,
-                Ok(LeaseState::WorkloadStopped) => return Cut::Suspended,
-                Ok(LeaseState::Cancelled(by)) => {
-                    self.cancelled_by.get_or_init(|| by);
-                    return Cut::Cancelled;
-                }
-                Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "a lease could not be prolonged");
-                }
-            }
-        }
+        self.services.keep_lease((self.scope, self.held()), look, &self.cancelled_by).await
     }
 
     fn ending(&self, ended: Ended, progress: Option<Progress>, finished_at: Timestamp) -> Ending {
         let output = ended.output.map(|(output, metadata)| Payload {
-            body: json!({ "output": output, "metadata": metadata }).to_string(),
+            // Moved and not copied: the answer may be long.
+            body: Value::from_iter([("output", output), ("metadata", Value::Object(metadata))]).to_string(),
             salt: self.services.ids.salt(),
         });
         let accepted = &self.acceptance;
@@ -370,18 +373,46 @@ impl Running {
         })
     }
 
-    fn as_ended(&self, ending: &Ending) -> Execution {
+    fn as_ended(&self, ending: Ending) -> Execution {
         if ending.review_within.is_some() {
             // Its answer is nobody's before a person has looked at it.
             return as_accepted(&self.acceptance, ending.status, None);
         }
         let mut execution = as_accepted(&self.acceptance, ending.status, Some((ending.outcome, ending.finished_at)));
-        execution.error.clone_from(&ending.error);
-        execution.output = ending.output.as_ref().map(|output| output.body.clone());
         if let (Outcome::Denied, Some(decision)) = (ending.outcome, ending.decisions.last()) {
             execution.reason_code.clone_from(&decision.reason_code);
         }
+        execution.error = ending.error;
+        execution.output = ending.output.map(|output| output.body);
         execution
+    }
+}
+
+impl Services {
+    /// Prolongs the lease of a run at a third of its time, and whenever `look` is notified. Returns only when the run has to
+    /// stop.
+    pub(super) async fn keep_lease(
+        &self,
+        (scope, held): (TenantScope, Held),
+        look: &Notify,
+        cancelled_by: &OnceLock<ActorRef>,
+    ) -> Cut {
+        let beat = self.settings.lease / 3;
+        loop {
+            let _beat_or_look = tokio::time::timeout(beat, look.notified()).await;
+            match self.stores.executions.renew(scope, held.execution_id, held.lease).await {
+                Ok(LeaseState::Held) => {}
+                Ok(LeaseState::Lost) => return Cut::LeaseLost,
+                Ok(LeaseState::WorkloadStopped) => return Cut::Suspended,
+                Ok(LeaseState::Cancelled(by)) => {
+                    cancelled_by.get_or_init(|| by);
+                    return Cut::Cancelled;
+                }
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "a lease could not be prolonged");
+                }
+            }
+        }
     }
 }
 

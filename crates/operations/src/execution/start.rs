@@ -4,6 +4,7 @@ use super::{
     admission,
     code::{Asks, Work, limits_of},
     engine::{Came, DECISIONS, Keeping},
+    large_runs::{REQUEST_WAIT, is_large},
     plan::{EntryKey, KeptPlan},
     reception::{Received, Reception},
     run::Running,
@@ -11,6 +12,7 @@ use super::{
 use crate::{
     Failure, Services,
     access::{Claims, IdentityMode},
+    aside::busy,
     failure::RunRefusal,
     share_link::Pass,
     workload::{nothing, place_of},
@@ -338,6 +340,11 @@ impl Services {
         // Before it is stored: a word about it that comes between would be lost.
         let at_work = acceptance.admission.is_run_here().then(|| self.live.enter(scope, execution_id, lease));
         let followed = request.patience == Patience::Acceptance;
+        let reservation = OnceLock::new();
+        if acceptance.admission.is_run_here() && is_large(&acceptance.inputs.body) {
+            let reserved = self.large_runs.reserve(scope, REQUEST_WAIT).await.map_err(busy)?;
+            reservation.get_or_init(|| Arc::new(reserved));
+        }
         let running = Running {
             services: self.clone(),
             scope,
@@ -346,7 +353,9 @@ impl Services {
             lease,
             decision,
             acceptance,
-            inputs: inputs.into_owned(),
+            // A queued run is read from the queue again.
+            inputs: if at_work.is_some() { inputs.into_owned() } else { Map::new() },
+            reservation,
             input_digest,
             time_left: self.settings.execution_deadline,
             keeping: if followed { Keeping::Telling } else { Keeping::BeforeAsking },

@@ -13,6 +13,7 @@ use fairway_domain::{
         Acceptance, Admission, Guest, Outcome, Payload, RunRef, Status,
         dispatch::{Claim, Claimed, MOST_TAKEOVERS, Sender},
         ports::{AcceptedOn, RuntimeEntry},
+        run::{Cut, SMALL_RUN_BYTES},
     },
     id::{DecisionId, TenantId},
     policy::{self, Obligation, PolicyDecision},
@@ -109,6 +110,7 @@ pub async fn work_until_stopped(services: Services) {
         }
         let Some(taking) = services.live.take() else { return };
         let sated = sated(&under);
+        let large = services.large_runs.claimable();
         let claim = Claim {
             lease: services.ids.fresh(),
             lost: lost.tokens(),
@@ -118,6 +120,9 @@ pub async fn work_until_stopped(services: Services) {
             most_of_one: MOST_OF_ONE,
             after,
             sated,
+            max_input_bytes: SMALL_RUN_BYTES,
+            takes_large: large.any,
+            no_large_of: large.except,
         };
         let claimed = match services.stores.executions.claim(&claim).await {
             Ok(claimed) => claimed,
@@ -179,6 +184,11 @@ struct Unstarted {
 }
 
 impl Unstarted {
+    const fn cut(cut: Cut) -> Self {
+        let (status, outcome, code, message) = cut.told();
+        Self { status, outcome, code, message, decision: None }
+    }
+
     const fn failed(code: &'static str, message: &'static str) -> Self {
         Self { status: Status::Failed, outcome: Outcome::Failure, code, message, decision: None }
     }
@@ -214,7 +224,7 @@ impl Services {
         }
     }
 
-    async fn try_to_work_on(&self, claimed: Claimed, look: &Notify) -> Result<(), Failure> {
+    async fn try_to_work_on(&self, mut claimed: Claimed, look: &Notify) -> Result<(), Failure> {
         if claimed.execution.status == Status::Queued && claimed.cancelled_by.is_some() {
             // Who asked for that was told that it is so.
             return self.end_unstarted(&claimed, Unstarted::cancelled("cancelled", "the run was cancelled")).await;
@@ -223,7 +233,12 @@ impl Services {
             let message = "those who worked on the run went away, one after the other";
             return self.end_unstarted(&claimed, Unstarted::failed("interrupted", message)).await;
         }
-        let sent = claimed.inputs.clone().zip(claimed.sender.clone());
+        let reserved = match self.reserve_claimed(&mut claimed, look).await {
+            Ok(reserved) => reserved,
+            Err(Cut::LeaseLost) => return Ok(()),
+            Err(cut) => return self.end_unstarted(&claimed, Unstarted::cut(cut)).await,
+        };
+        let sent = self.read_inputs(&mut claimed).await?.zip(claimed.sender.clone());
         let Some((inputs, sender)) = sent else {
             let message = "what was sent is not kept any more";
             return self.end_unstarted(&claimed, Unstarted::failed("interrupted", message)).await;
@@ -242,7 +257,7 @@ impl Services {
             match onward {
                 Onward::Ends(unstarted) => return self.end_unstarted(&claimed, unstarted).await,
                 Onward::Again => {}
-                Onward::Runs(running) => match running.run(Work::Steps, look).await {
+                Onward::Runs(running) => match running.reserved(reserved.clone()).run(Work::Steps, look).await {
                     Ran::Ended(_) | Ran::Lost => return Ok(()),
                     Ran::Moved => {}
                 },
@@ -278,6 +293,7 @@ impl Services {
             input_digest: claimed.input_digest,
             time_left: claimed.time_left,
             keeping: Keeping::Telling,
+            reservation: OnceLock::new(),
             came: Came::of(claimed.progress.clone()),
             to_start: None,
             left: Arc::default(),
@@ -358,6 +374,7 @@ impl Services {
             input_digest: claimed.input_digest,
             time_left: claimed.time_left,
             keeping: Keeping::Telling,
+            reservation: OnceLock::new(),
             came: Came::default(),
             to_start: Some((on, claimed.share_link)),
             left: Arc::default(),

@@ -1,6 +1,7 @@
 //! The attacks: each sends many requests whose memory a client would decide about, and counts what they came to.
 
 mod bodies;
+mod large_runs;
 mod names;
 mod reading;
 mod running;
@@ -68,6 +69,10 @@ pub(super) enum Attack {
     LargeFlows,
     /// Queued runs with large inputs.
     QueuedRuns,
+    /// Runs that return inputs of a megabyte three times, queued and not.
+    CopyingRuns,
+    /// Runs whose answers of a megabyte are masked, queued and not.
+    RedactedRuns,
     /// Scripts that allocate, print and return as much as they can.
     Scripts,
     /// Agents that call tools with large answers.
@@ -75,7 +80,7 @@ pub(super) enum Attack {
 }
 
 impl Attack {
-    pub(super) const ALL: [Self; 24] = [
+    pub(super) const ALL: [Self; 26] = [
         Self::ExplodingSchema,
         Self::MadeUpEnvironments,
         Self::LargeInterfaces,
@@ -98,6 +103,8 @@ impl Attack {
         Self::VectorDocuments,
         Self::LargeFlows,
         Self::QueuedRuns,
+        Self::CopyingRuns,
+        Self::RedactedRuns,
         Self::Scripts,
         Self::AgentSteps,
     ];
@@ -127,6 +134,8 @@ impl Attack {
             Self::VectorDocuments => writing::vector_documents(target, random, scale).await,
             Self::LargeFlows => writing::large_flows(target, random, scale).await,
             Self::QueuedRuns => running::queued_runs(target, random, scale).await,
+            Self::CopyingRuns => large_runs::copying_runs(target, random, scale).await,
+            Self::RedactedRuns => large_runs::redacted_runs(target, random, scale).await,
             Self::Scripts => running::scripts(target, random, scale).await,
             Self::AgentSteps => running::agent_steps(target, random, scale).await,
         }

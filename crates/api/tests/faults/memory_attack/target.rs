@@ -24,6 +24,18 @@ steps:
     output: '{{trigger.ticket}}'
 ";
 
+/// A flow that returns its input three times.
+const COPY: &str = "\
+name: Copy
+description: Returns what it is sent three times.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: done
+steps:
+  - id: done
+    type: return
+    output: { a: '{{trigger.ticket}}', b: '{{trigger.ticket}}', c: '{{trigger.ticket}}' }
+";
+
 /// A flow whose model calls tools.
 const AGENT: &str = "\
 name: Answer with tools
@@ -58,6 +70,10 @@ pub(super) struct Target {
     pub(super) address: SocketAddr,
     /// Returns its ticket, and has as large an interface as may be.
     pub(super) echo: Workload,
+    /// Returns its ticket three times, and takes a ticket of any length.
+    pub(super) copying: Workload,
+    /// Returns its ticket under `redact_output`, and takes a ticket of any length.
+    pub(super) redacting: Workload,
     /// Open to everybody.
     pub(super) public: Workload,
     /// Reached by share links.
@@ -89,6 +105,11 @@ impl Target {
         }
         let echo = active(remote, ECHO, &[]).await;
         let (public, shared) = (active(remote, ECHO, &[]).await, active(remote, ECHO, &[]).await);
+        let redacts = json!({ "rules": [{
+            "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "open",
+            "obligations": ["redact_output"],
+        }] });
+        let (copying, redacting) = (active(remote, COPY, &[]).await, active_under(remote, ECHO, redacts, &[]).await);
         expose(remote, &echo, "authenticated").await;
         expose(remote, &public, "public").await;
         expose(remote, &shared, "link_shared").await;
@@ -102,6 +123,8 @@ impl Target {
         Self {
             address: server.address(),
             echo,
+            copying,
+            redacting,
             public,
             shared,
             share_token,
@@ -160,10 +183,15 @@ async fn new_flow(remote: &Remote, yaml: &str) -> Answer {
 
 /// A workload with a flow, whose release binds these besides.
 async fn active(remote: &Remote, yaml: &str, besides: &[(&str, Uuid)]) -> Workload {
+    active_under(remote, yaml, policy(), besides).await
+}
+
+/// The same under this policy.
+async fn active_under(remote: &Remote, yaml: &str, policy: Value, besides: &[(&str, Uuid)]) -> Workload {
     let (id, slug) = remote.workload().await;
     let mut bound = vec![
         ("orchestration_flow", new_flow(remote, yaml).await.id("asset_version_id")),
-        ("policy_bundle", remote.version("policy_bundle", policy()).await),
+        ("policy_bundle", remote.version("policy_bundle", policy).await),
     ];
     bound.extend(besides);
     let body = json!({ "workload_id": id, "environment": "dev" });

@@ -20,9 +20,27 @@ impl Closed {
     /// The same without its answer and with nothing fulfilled, for when fulfilling comes to no end.
     #[must_use]
     pub fn unfulfilled(&self) -> Ended {
-        let mut closed = Self { transcript: Vec::new(), ..self.clone() };
-        closed.refuse();
-        closed.ended
+        let ended = &self.ended;
+        // The answer is not copied: it may be long, and is not part of this end.
+        let mut unfulfilled = Ended {
+            status: ended.status,
+            outcome: ended.outcome,
+            error: ended.error.clone(),
+            output: None,
+            steps: ended.steps.clone(),
+            decisions: ended.decisions.clone(),
+            artifacts: ended.artifacts.clone(),
+            lineage: ended.lineage.clone(),
+            fulfilled: ended.fulfilled.clone(),
+            decision: ended.decision.clone(),
+            turn: None,
+        };
+        if unfulfilled.outcome == Outcome::Success {
+            (unfulfilled.status, unfulfilled.outcome) = (Status::Failed, Outcome::Failure);
+            let message = "the policy asks for something that this server cannot do";
+            unfulfilled.error = Some(RunError::new("obligation_unavailable", message));
+        }
+        unfulfilled
     }
 
     /// Fulfils what any decision of the run imposed, also where a later one denied it: what was said until then was said
@@ -54,15 +72,6 @@ impl Closed {
         }
         self.ended.offer();
         self.ended
-    }
-
-    fn refuse(&mut self) {
-        (self.ended.output, self.ended.turn) = (None, None);
-        if self.ended.outcome == Outcome::Success {
-            (self.ended.status, self.ended.outcome) = (Status::Failed, Outcome::Failure);
-            let message = "the policy asks for something that this server cannot do";
-            self.ended.error = Some(RunError::new("obligation_unavailable", message));
-        }
     }
 
     /// Takes an answer away that cites no document that was retrieved. Without an answer nothing cites.

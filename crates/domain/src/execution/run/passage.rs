@@ -368,8 +368,7 @@ impl<'a> Run<'a> {
                 if self.agent.is_some() {
                     return self.tool_answered(Walking { step, began }, documents);
                 }
-                let produced = self.produced(step, documents);
-                self.go_on(step, began, produced)
+                self.finish_step(Walking { step, began }, documents)
             }
             Then::Ask(Walking { step, began }, mut question, mut asked) => {
                 if is_changed && let Some(restated) = restated(&question, &value) {
@@ -388,10 +387,7 @@ impl<'a> Run<'a> {
             Then::UseTool(walking) if needs_person => self.tool_refused(walking, "tool_needs_approval"),
             Then::UseTool(walking) => self.use_tool(walking, value),
             Then::ToolGave(walking) => self.tool_gave(walking, value),
-            Then::Answered(Walking { step, began }) => {
-                let produced = self.produced(step, value);
-                self.go_on(step, began, produced)
-            }
+            Then::Answered(walking) => self.finish_step(walking, value),
             Then::Return => self.completed(value),
             Then::Fail(error) => self.failed(error),
         }

@@ -69,6 +69,8 @@ pub enum Turn {
     Look(Box<Looking>),
     /// What a hook answers.
     Hook(Box<OutwardCall>),
+    /// A reservation: its values are about to become large ([`Run::reserved`](super::Run::reserved)).
+    Reserve,
     /// Nothing: it has ended.
     Ended,
 }

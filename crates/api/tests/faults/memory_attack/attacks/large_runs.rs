@@ -1,0 +1,47 @@
+//! Runs with inputs and answers of megabytes, which a server copies on their way to the store and to the caller.
+
+use super::{
+    super::{
+        Random,
+        client::{Sent, post},
+        tally::{Aim, Tally},
+        target::{Target, Workload},
+    },
+    name, send_all,
+};
+use serde_json::json;
+use std::sync::Arc;
+
+/// A ticket that takes nearly all of a body.
+const TICKET: usize = 1_000_000;
+
+/// As many requests of each kind, the queued ones after the others: what a worker has not run yet, it runs while the next
+/// attack begins.
+async fn runs(
+    (target, workload): (&Arc<Target>, &Workload),
+    random: &mut Random,
+    scale: usize,
+    (sync, queued): (Aim, Aim),
+) -> Tally {
+    let mut sent: Vec<Sent> = Vec::new();
+    for path in [workload.execute(), format!("{}?mode=async", workload.execute())] {
+        let aim = if path.ends_with("async") { queued } else { sync };
+        for _ in 0..30 * scale {
+            let ticket = name(random).repeat(TICKET / 17);
+            let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
+            sent.push(post(path.as_str(), &body).actor("user:operator").aim(aim));
+        }
+    }
+    send_all(target, random, sent).await
+}
+
+pub(super) async fn copying_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let aims = (Aim::at("run that copies").proved_by("\"status\":\"completed\""), Aim::at("queued run that copies"));
+    runs((target, &target.copying), random, scale, aims).await
+}
+
+pub(super) async fn redacted_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let aims =
+        (Aim::at("run that is masked").proved_by("\"status\":\"completed\""), Aim::at("queued run that is masked"));
+    runs((target, &target.redacting), random, scale, aims).await
+}
