@@ -56,16 +56,14 @@ pub fn compiled_bytes(kind: AssetKind, content: &Value) -> usize {
         let schemas = names.iter().filter_map(|name| holder.get(name));
         schemas.map(embedded::EmbeddedSchema::estimated_bytes).fold(0, usize::saturating_add)
     };
-    match kind {
-        AssetKind::GuardrailConfig => {
-            let rails = content.get("guardrails").and_then(Value::as_array).into_iter().flatten();
-            let pattern = |rail: &Value| if rail.get("pattern").is_some() { COUNTED_PATTERN_BYTES } else { 0 };
-            rails.map(|rail| pattern(rail).saturating_add(schemas(rail, &["schema"]))).fold(0, usize::saturating_add)
-        }
-        AssetKind::ToolDefinition => schemas(content, &["input_schema", "output_schema"]),
-        AssetKind::PromptTemplate => schemas(content, &["output_schema"]),
-        _ => 0,
+    if kind == AssetKind::GuardrailConfig {
+        let rails = content.get("guardrails").and_then(Value::as_array).into_iter().flatten();
+        let pattern = |rail: &Value| if rail.get("pattern").is_some() { COUNTED_PATTERN_BYTES } else { 0 };
+        return rails
+            .map(|rail| pattern(rail).saturating_add(schemas(rail, &["schema"])))
+            .fold(0, usize::saturating_add);
     }
+    if may_compile(kind) { schemas(content, &["input_schema", "output_schema"]) } else { 0 }
 }
 
 /// Content as what it is.

@@ -1,3 +1,5 @@
+mod bindings;
+
 use super::{
     activate::{FlowStanding, RouteStanding, Standing, Taking, UnenforcedControl},
     advance::Advance,
@@ -67,17 +69,6 @@ fn bind(release: &Release, kind: AssetKind, number: u128) -> Result<Release, Rel
     release
         .bind(Uuid::from_u128(number + 200).into(), kind, &version(kind, number), &stamp("user:ada"))
         .map(|change| change.next)
-}
-
-#[test]
-fn a_release_binds_each_version_once_and_a_hundred_at_most() {
-    let mut release = draft(1);
-    for number in 20..120 {
-        release = bind(&release, AssetKind::ToolDefinition, number).unwrap();
-    }
-    assert_eq!(release.bindings.len(), MAX_BINDINGS);
-    assert_eq!(bind(&release, AssetKind::ToolDefinition, 120), Err(ReleaseRefusal::TooManyBindings));
-    assert_eq!(bind(&release, AssetKind::ToolDefinition, 20), Err(ReleaseRefusal::DuplicateBinding));
 }
 
 fn approved(number: u128) -> Release {

@@ -391,7 +391,7 @@ fn run_checking(plan: &RunPlan, answers: Vec<Answer>, result: &Value, cut_at: Op
                 checks += 1;
                 run.schema_checked(check.run())
             }
-            other => {
+            other @ (Turn::Check | Turn::Recall | Turn::LookUp(_) | Turn::Look(_) | Turn::Hook(_) | Turn::Ended) => {
                 assert!(matches!(other, Turn::Ended), "{other:?}");
                 return (checks, run.conclude(None));
             }
