@@ -128,7 +128,8 @@ impl Services {
         if let Some(plan) = self.plans.plans.get(&key) {
             return Ok(plan);
         }
-        let make = self.make_current_plan(scope, workload, release, key.clone());
+        // Boxed: most runs find their plan, and would carry the room for making one.
+        let make = Box::pin(self.make_current_plan(scope, workload, release, key.clone()));
         self.plans.plans_in_flight.make(key.clone(), make).await
     }
 
@@ -160,7 +161,7 @@ impl Services {
         snapshot: SnapshotDigest,
     ) -> Result<Arc<KeptPlan>, Failure> {
         let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::Corrupt("no such release"))?;
-        let mut plan = self.make_plan(scope, workload, &placed.release).await?;
+        let mut plan = Box::pin(self.make_plan(scope, workload, &placed.release)).await?;
         plan.snapshot.digest = snapshot;
         Ok(Arc::new(plan))
     }
