@@ -4,11 +4,13 @@
 //! masks, it replaces; where it blocks, the run ends; and what it cannot do is told before a release is activated, so that
 //! nothing looks stricter than it is.
 
+mod counted;
 mod detector;
 mod look;
 mod texts;
 
 use crate::{asset::content::embedded::EmbeddedSchema, redaction::Class};
+use counted::CountedPattern;
 use detector::Detector;
 use serde::Deserialize;
 use serde_json::Value;
@@ -249,7 +251,7 @@ impl Said {
                 Detector::Pii(Class::ALL.into_iter().map(action).collect())
             }
             "regex" => {
-                let pattern = self.pattern.as_deref().and_then(crate::asset::content::linear);
+                let pattern = self.pattern.as_deref().and_then(CountedPattern::of);
                 pattern.map_or(Detector::Unavailable { field: "pattern" }, Detector::Regex)
             }
             "max_length" => self.max_length.map_or(Detector::Unavailable { field: "max_length" }, Detector::MaxLength),

@@ -186,6 +186,9 @@ pub struct BindableVersion {
     pub lifecycle: Lifecycle,
 }
 
+/// Most bindings of a release. All of them are read and shown with it, and each run goes by them.
+pub const MAX_BINDINGS: usize = 100;
+
 /// Exact versions for one workload in one environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Release {
@@ -272,7 +275,8 @@ impl Release {
     /// Binds one more version.
     ///
     /// # Errors
-    /// When the release is no draft, the role does not fit, is taken, or the asset takes no bindings.
+    /// When the release is no draft, the role does not fit, is taken, the asset takes no bindings, the version is bound
+    /// already, or there are as many bindings as a release takes.
     pub fn bind(
         &self,
         binding_id: BindingId,
@@ -292,6 +296,12 @@ impl Release {
         }
         if !role.allows_many_bindings() && self.bindings.iter().any(|binding| binding.role == role) {
             return Err(ReleaseRefusal::DuplicateRole);
+        }
+        if self.bindings.iter().any(|binding| binding.asset_version_id == version.asset_version_id) {
+            return Err(ReleaseRefusal::DuplicateBinding);
+        }
+        if self.bindings.len() >= MAX_BINDINGS {
+            return Err(ReleaseRefusal::TooManyBindings);
         }
         let mut next = self.moved(State::Draft, stamp);
         next.bindings.push(Binding {

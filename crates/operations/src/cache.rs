@@ -6,7 +6,8 @@
 use crate::access::Claims;
 use fairway_domain::{access::Caller, execution::ports::RuntimeEntry, workload::interface::InterfaceConfig};
 use moka::sync::{Cache, CacheBuilder};
-use std::hash::Hash;
+use std::{fmt, hash::Hash, sync::Arc};
+use tokio::sync::OnceCell;
 
 /// Bytes that a cache may hold.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +65,42 @@ where
         u32::try_from(bytes(key, value).saturating_add(inline)).unwrap_or(u32::MAX)
     };
     Cache::builder().max_capacity(max_bytes).weigher(weigher)
+}
+
+/// Values that are being made: whoever wants one meanwhile waits for it and makes no second one.
+pub(crate) struct InFlight<K, V>(Cache<K, Arc<OnceCell<V>>>);
+
+impl<K, V> fmt::Debug for InFlight<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InFlight")
+    }
+}
+
+/// Most values that are being made at once. Beyond, a value may be made twice.
+const MAX_IN_FLIGHT: u64 = 1_024;
+
+impl<K, V> InFlight<K, V>
+where
+    K: Eq + Hash + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    pub(crate) fn new() -> Self {
+        Self(Cache::builder().max_capacity(MAX_IN_FLIGHT).build())
+    }
+
+    /// Makes a value, or waits for the one that is being made. A failure is of the request that made it alone: the next one
+    /// tries again.
+    pub(crate) async fn make<E>(&self, key: K, make: impl Future<Output = Result<V, E>>) -> Result<V, E>
+    where
+        K: Clone,
+    {
+        let cell = self.0.get_with(key.clone(), Arc::default);
+        let made = cell.get_or_try_init(|| make).await.cloned();
+        if made.is_ok() {
+            self.0.invalidate(&key);
+        }
+        made
+    }
 }
 
 /// A rough mean of what a reference to an actor takes on the heap, in bytes; its name has at most 127.

@@ -7,6 +7,7 @@ mod enforcement;
 mod legacy;
 pub mod mcp_server;
 pub mod model_policy;
+pub(crate) mod pattern;
 pub(super) mod position;
 mod problem;
 mod promise;
@@ -31,7 +32,7 @@ pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
 pub use promise::{Reach, unenforced_promises};
 pub(crate) use published::PublishedSchema;
-pub(crate) use schema::{PATTERN_BYTES, linear};
+pub(crate) use schema::{COUNTED_PATTERN_BYTES, PATTERN_BYTES, PATTERN_CACHE, PATTERN_SIZE, linear};
 
 pub use schema::{parsed as schema_value, schema};
 pub use sovereignty::{SovereigntyProfile, can_be_jurisdiction};
@@ -40,6 +41,30 @@ pub use warning::{ContentWarning, warnings};
 
 /// Most values in one content, members and items counted at every depth.
 pub const MAX_VALUES: usize = 50_000;
+
+/// Whether content of a kind may carry patterns or schemas that a run plan holds compiled, apart from a policy.
+#[must_use]
+pub const fn may_compile(kind: AssetKind) -> bool {
+    matches!(kind, AssetKind::GuardrailConfig | AssetKind::ToolDefinition | AssetKind::PromptTemplate)
+}
+
+/// About as much memory as the patterns and schemas of content take once they are compiled, in bytes. Nothing is compiled
+/// to know it.
+#[must_use]
+pub fn compiled_bytes(kind: AssetKind, content: &Value) -> usize {
+    let schemas = |holder: &Value, names: &[&str]| {
+        let schemas = names.iter().filter_map(|name| holder.get(name));
+        schemas.map(embedded::EmbeddedSchema::estimated_bytes).fold(0, usize::saturating_add)
+    };
+    if kind == AssetKind::GuardrailConfig {
+        let rails = content.get("guardrails").and_then(Value::as_array).into_iter().flatten();
+        let pattern = |rail: &Value| if rail.get("pattern").is_some() { COUNTED_PATTERN_BYTES } else { 0 };
+        return rails
+            .map(|rail| pattern(rail).saturating_add(schemas(rail, &["schema"])))
+            .fold(0, usize::saturating_add);
+    }
+    if may_compile(kind) { schemas(content, &["input_schema", "output_schema"]) } else { 0 }
+}
 
 /// Content as what it is.
 #[derive(Clone, PartialEq, Debug)]

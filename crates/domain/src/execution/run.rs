@@ -5,6 +5,7 @@
 
 mod agent;
 mod call;
+mod check;
 mod cut;
 mod failure;
 mod lineage;
@@ -35,6 +36,8 @@ use crate::{
     time::Timestamp,
 };
 use agent::Agent;
+pub use check::SchemaCheck;
+use check::{Resume, SchemaVerdict};
 pub use cut::Cut;
 use failure::StepFailure;
 use memory::Conversing;
@@ -78,6 +81,8 @@ pub struct Run<'a> {
     /// What any decision of the run imposed, the first first.
     owed: Vec<Obligation>,
     waiting: Option<Waiting<'a>>,
+    /// The verdict of a long schema check, until the run resumes where it asked for it.
+    verdict: Option<SchemaVerdict>,
     /// The agent of the step under way, where it has one.
     agent: Option<Box<Agent<'a>>>,
     /// A value that guardrails or hooks are at.
@@ -140,6 +145,7 @@ impl<'a> Run<'a> {
             transcript: Vec::new(),
             owed,
             waiting: None,
+            verdict: None,
             agent: None,
             passage: None,
             looks_left: LOOK_BYTES,
@@ -206,13 +212,21 @@ impl<'a> Run<'a> {
         let Some(Waiting { step, began, awaits: Awaits::Answer(asked) }) = self.waiting.take() else {
             return Turn::Ended;
         };
+        let verdict = self.verdict.take();
+        if verdict.is_none()
+            && let Some(check) = self.long_answer_check(step, &answer)
+        {
+            let awaits = Awaits::Check(Box::new(Resume::Answered(asked, answer)));
+            self.waiting = Some(Waiting { step, began, awaits });
+            return Turn::CheckSchema(Box::new(check));
+        }
         if matches!(step.kind, StepKind::Agent { .. }) {
-            return self.agent_answered(Walking { step, began }, *asked, answer);
+            return self.agent_answered(Walking { step, began }, *asked, (answer, verdict));
         }
         if let Ok(completion) = &answer.completion {
             self.tell_answer(step, answer.was_told, &completion.text);
         }
-        match self.take_answer(step, *asked, answer) {
+        match self.take_answer(step, *asked, (answer, verdict)) {
             Ok(value) if matches!(step.kind, StepKind::LlmCall { .. }) => {
                 self.pass_with(value, Then::Answered(Walking { step, began }))
             }
@@ -281,6 +295,12 @@ impl<'a> Run<'a> {
         let (step, began) = match self.waiting.take() {
             Some(Waiting { step, began, awaits: Awaits::Answer(asked) }) => {
                 self.keep_unanswered(step, *asked);
+                (step, began)
+            }
+            Some(Waiting { step, began, awaits: Awaits::Check(resume) }) => {
+                if let Resume::Answered(asked, _) = *resume {
+                    self.keep_unanswered(step, *asked);
+                }
                 (step, began)
             }
             Some(Waiting { step, began, awaits: Awaits::Documents(_) | Awaits::Tool }) => (step, began),

@@ -1,16 +1,16 @@
 //! What looks: detectors, and what each of them finds in a value.
 
-use super::{Action, texts};
+use super::{Action, counted::CountedPattern, texts};
 use crate::{
     asset::content::{
-        PATTERN_BYTES,
+        COUNTED_PATTERN_BYTES,
         embedded::{EmbeddedSchema, SchemaRejection},
     },
+    json::{self, JsonRefusal},
     redaction::{Class, Redactor},
 };
-use regex::Regex;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 /// What stands in the place of what a pattern found.
 pub(super) const MASK: &str = "[masked]";
@@ -24,7 +24,7 @@ pub(super) enum Detector {
     /// Personal data, and what each class of it means.
     Pii(BTreeMap<Class, Action>),
     /// Whatever a pattern finds.
-    Regex(Regex),
+    Regex(CountedPattern),
     /// Texts that have more characters together.
     MaxLength(usize),
     /// Values that a schema does not describe.
@@ -54,10 +54,22 @@ pub(super) struct Found {
 pub(super) enum Blind {
     /// This server has no such detector.
     Unavailable,
-    /// The value and the detector's schema are too large together to be checked against each other.
+    /// The value and the detector's schema or pattern take more evaluations together than are left of the [`Budget`].
     BudgetExceeded,
     /// The value would take more room masked than there is.
     NoRoom,
+}
+
+/// The evaluations that are left of a look.
+#[derive(Debug)]
+pub(super) struct Budget(pub(super) u64);
+
+impl Budget {
+    /// Takes some evaluations, before or after they are done.
+    pub(super) fn take(&mut self, evaluations: u64) -> Result<(), Blind> {
+        self.0 = self.0.checked_sub(evaluations).ok_or(Blind::BudgetExceeded)?;
+        Ok(())
+    }
 }
 
 impl Blind {
@@ -105,18 +117,19 @@ impl Detector {
     /// How much memory it may take beside its text.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Regex(_) => usize::try_from(PATTERN_BYTES).unwrap_or(usize::MAX),
+            Self::Regex(_) => COUNTED_PATTERN_BYTES,
             Self::JsonSchema(schema) => schema.bytes(),
             Self::Pii(_) | Self::MaxLength(_) | Self::Unavailable { .. } => 0,
         }
     }
 
-    /// Looks at a value and at what is shown beside it. What they become by masking takes at most `room` bytes of text.
+    /// Looks at a value and at what is shown beside it, within a budget. What they become by masking takes at most `room`
+    /// bytes of text.
     pub(super) fn find(
         &self,
         (value, beside): (&Value, &Value),
         action: Action,
-        room: usize,
+        (room, budget): (usize, &mut Budget),
         redactor: &Redactor,
     ) -> Result<Found, Blind> {
         let means = |count: u64| if count > 0 { vec![action] } else { Vec::new() };
@@ -124,14 +137,15 @@ impl Detector {
             Self::Pii(actions) => Ok(personal((value, beside), actions, redactor)),
             Self::Regex(pattern) => {
                 let (mut masked, mut count, mut left) = ((value.clone(), beside.clone()), 0_u64, room);
+                let mut search = pattern.searching(budget);
                 let mut change = |text: &str| {
-                    let (found, without) = replace(pattern, text, left)?;
+                    let (found, without) = search.replace(text, MASK, left)?;
                     left = left.saturating_sub(without.len());
                     count = count.saturating_add(found);
-                    Some(without)
+                    Ok(without)
                 };
-                texts::rewrite(&mut masked.0, &mut change).ok_or(Blind::NoRoom)?;
-                texts::rewrite(&mut masked.1, &mut change).ok_or(Blind::NoRoom)?;
+                texts::rewrite(&mut masked.0, &mut change)?;
+                texts::rewrite(&mut masked.1, &mut change)?;
                 let masked = (action == Action::Mask && count > 0).then_some(masked);
                 Ok(Found { count, classes: Vec::new(), actions: means(count), masked })
             }
@@ -141,7 +155,7 @@ impl Detector {
                 Ok(Found { count, classes: Vec::new(), actions: means(count), masked })
             }
             Self::JsonSchema(schema) => {
-                let count = u64::from(is_mismatch(schema, value)?);
+                let count = u64::from(is_mismatch(schema, value, budget)?);
                 Ok(Found { count, classes: Vec::new(), actions: means(count), masked: None })
             }
             Self::Unavailable { .. } => Err(Blind::Unavailable),
@@ -163,31 +177,19 @@ fn personal((value, beside): (&Value, &Value), actions: &BTreeMap<Class, Action>
     Found { count: counts.total(), classes, actions: meant, masked: changed }
 }
 
-/// Puts a mask for everything that a pattern finds; `None` where the text would get longer than there is room for.
-fn replace(pattern: &Regex, text: &str, room: usize) -> Option<(u64, String)> {
-    let (mut without, mut done, mut count) = (String::new(), 0_usize, 0_u64);
-    // A pattern may also find nothing at a place, and nothing is nothing to mask.
-    for found in pattern.find_iter(text).filter(|found| !found.is_empty()) {
-        without.push_str(text.get(done..found.start())?);
-        without.push_str(MASK);
-        done = found.end();
-        count = count.saturating_add(1);
-        if without.len() > room {
-            return None;
-        }
-    }
-    without.push_str(text.get(done..)?);
-    (without.len() <= room).then_some((count, without))
-}
-
 /// Whether a value is not what a schema describes. A text is read as JSON first, within the bounds of every JSON that
 /// strangers write.
-fn is_mismatch(schema: &EmbeddedSchema, value: &Value) -> Result<bool, Blind> {
-    let checked = match value {
-        Value::String(text) => schema.check_text(text),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => schema.check(value),
+fn is_mismatch(schema: &EmbeddedSchema, value: &Value, budget: &mut Budget) -> Result<bool, Blind> {
+    let read = match value {
+        Value::String(text) => match json::read(text.as_bytes()) {
+            Ok(read) => Cow::Owned(read),
+            Err(JsonRefusal::Malformed) => return Ok(true),
+            Err(JsonRefusal::TooLarge) => return Err(Blind::BudgetExceeded),
+        },
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Cow::Borrowed(value),
     };
-    match checked {
+    budget.take(schema.evaluations(&read))?;
+    match schema.check(&read) {
         Ok(()) => Ok(false),
         Err(SchemaRejection::Mismatch) => Ok(true),
         Err(SchemaRejection::BudgetExceeded) => Err(Blind::BudgetExceeded),

@@ -2,12 +2,18 @@
 
 use super::{
     Action, Effect, Guardrails, OnError, Rail, Stage,
-    detector::{Blind, Found},
+    detector::{Blind, Budget, Found},
     texts,
 };
-use crate::redaction::{Class, Redactor};
+use crate::{
+    asset::content::embedded::BRIEF_EVALUATIONS,
+    redaction::{Class, Redactor},
+};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+
+/// Most evaluations of one look: schema nodes times values, and pattern weights times bytes. At worst about a second.
+const MAX_EVALUATIONS: u64 = 100_000_000;
 
 /// A look that is to be done.
 #[derive(Clone, Debug)]
@@ -160,6 +166,19 @@ impl Looking {
     /// is the last that looks.
     #[must_use]
     pub fn look(self, redactor: &Redactor) -> Looked {
+        self.look_within(MAX_EVALUATIONS, redactor)
+    }
+
+    /// Looks within the evaluations of a thread that serves; `None` where the look takes more.
+    #[must_use]
+    pub fn look_briefly(&self, redactor: &Redactor) -> Option<Looked> {
+        let looked = self.clone().look_within(BRIEF_EVALUATIONS, redactor);
+        let is_cut_short = |finding: &Finding| matches!(finding.what, What::CouldNotLook { error_code: Some(_), .. });
+        (!looked.findings.iter().any(is_cut_short)).then_some(looked)
+    }
+
+    fn look_within(self, evaluations: u64, redactor: &Redactor) -> Looked {
+        let mut budget = Budget(evaluations);
         let Self { guardrails, stage, value, beside, left, room } = self;
         let mut looked = Looked {
             stage,
@@ -172,7 +191,7 @@ impl Looking {
             left,
         };
         for rail in guardrails.at(stage) {
-            looked.look_with(rail, room, redactor);
+            looked.look_with(rail, (room, &mut budget), redactor);
             if looked.verdict != Verdict::Passes {
                 break;
             }
@@ -182,12 +201,12 @@ impl Looking {
 }
 
 impl Looked {
-    fn look_with(&mut self, rail: &Rail, room: usize, redactor: &Redactor) {
+    fn look_with(&mut self, rail: &Rail, within: (usize, &mut Budget), redactor: &Redactor) {
         let bytes = texts::bytes(&self.value).saturating_add(texts::bytes(&self.beside));
         let found = match self.left.checked_sub(bytes) {
             Some(left) => {
                 self.left = left;
-                rail.detector.find((&self.value, &self.beside), rail.action, room, redactor)
+                rail.detector.find((&self.value, &self.beside), rail.action, within, redactor)
             }
             None => Err(Blind::Unavailable),
         };

@@ -1,5 +1,11 @@
 use super::*;
-use crate::redaction::Redactor;
+use crate::{
+    asset::{
+        content::{self, Tool},
+        kind::AssetKind,
+    },
+    redaction::Redactor,
+};
 use serde_json::json;
 
 fn guardrails(guardrails: Value) -> Arc<Guardrails> {
@@ -144,4 +150,48 @@ fn what_cannot_be_done_is_named_and_closes() {
         Verdict::Blocked
     );
     assert!(unavailable(&json!({})).is_err());
+}
+
+#[test]
+fn a_look_is_brief_by_its_evaluations_and_not_by_the_bytes_of_its_value() {
+    let redactor = Redactor::default();
+    let looking =
+        |rails: Value, value: Value| Looking::at(guardrails(json!([rails])), Stage::Output, value, LOOK_BYTES, 1 << 20);
+    let backwards = || rail("regex", "block", json!({ "pattern": ".*[^A-Z]|[A-Z]" }));
+    let (short, long) = ("A".repeat(300), "A".repeat(1_000));
+    let brief = looking(backwards(), json!(short)).look_briefly(&redactor).unwrap();
+    assert_eq!(brief, looking(backwards(), json!(short)).look(&redactor));
+    assert_eq!(looking(backwards(), json!(long)).look_briefly(&redactor), None);
+    assert_eq!(looking(backwards(), json!(long)).look(&redactor).verdict, Verdict::Blocked);
+    let branches =
+        rail("json_schema", "block", json!({ "schema": { "items": { "anyOf": vec![json!(false); 9_000] } } }));
+    assert!(looking(branches.clone(), json!([1])).look_briefly(&redactor).is_some());
+    assert_eq!(looking(branches, json!(vec![1; 100])).look_briefly(&redactor), None);
+}
+
+#[test]
+fn a_pattern_that_reads_a_long_text_again_and_again_cannot_look() {
+    let backwards = rail("regex", "block", json!({ "pattern": ".*[^A-Z]|[A-Z]", "on_error": "fail_open" }));
+    let looked = look(json!([backwards]), json!("A".repeat(64 << 10)));
+    assert_eq!(looked.verdict, Verdict::Passes);
+    assert_eq!(looked.findings[0].told()["error_code"], "schema_budget_exceeded");
+    let numbers = rail("regex", "mask", json!({ "pattern": r"\d+" }));
+    assert_eq!(look(json!([numbers]), json!("12 ".repeat(64 << 10))).findings[0].told()["found"], 64 << 10);
+}
+
+#[test]
+fn the_estimate_of_compiled_bytes_is_what_is_compiled() {
+    let schema = json!({ "anyOf": vec![json!({ "pattern": "a{1,9}" }); 50] });
+    let rails = json!([
+        rail("regex", "block", json!({ "pattern": "a+" })),
+        rail("json_schema", "block", json!({ "schema": schema })),
+        rail("pii", "mask", json!({})),
+    ]);
+    let estimate = |kind, content: &Value| content::compiled_bytes(kind, content);
+    let bytes = guardrails(rails.clone()).compiled_bytes();
+    assert_eq!(estimate(AssetKind::GuardrailConfig, &json!({ "guardrails": rails })), bytes);
+    assert!(bytes > 51 * (512 << 10), "{bytes}");
+    let tool = json!({ "name": "a", "input_schema": schema, "output_schema": { "type": "object" },
+        "binding": { "kind": "http", "ref": "https://api.example.com" } });
+    assert_eq!(estimate(AssetKind::ToolDefinition, &tool), Tool::parse(&tool).unwrap().schema_bytes());
 }

@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value};
 
-/// Gives every text to `change` and puts what comes back in its place; stops where nothing does. A number is a text of
+/// Gives every text to `change` and puts what comes back in its place; stops where an error does. A number is a text of
 /// digits, and stays a number where it is not changed. Two keys may become the same; no member is lost for that.
 ///
 /// INVARIANT: recursion ends, because values of runs are nested within bounds.
-pub(super) fn rewrite(value: &mut Value, change: &mut impl FnMut(&str) -> Option<String>) -> Option<()> {
+pub(super) fn rewrite<E>(value: &mut Value, change: &mut impl FnMut(&str) -> Result<String, E>) -> Result<(), E> {
     match value {
         Value::Null | Value::Bool(_) => {}
         Value::Number(number) => {
@@ -31,7 +31,7 @@ pub(super) fn rewrite(value: &mut Value, change: &mut impl FnMut(&str) -> Option
             *members = changed;
         }
     }
-    Some(())
+    Ok(())
 }
 
 /// A key that is not taken yet.

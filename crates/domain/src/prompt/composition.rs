@@ -233,6 +233,15 @@ impl ComposedPrompt {
         }
     }
 
+    /// The compiled `output_schema` of the template, where it has one that can be checked.
+    #[must_use]
+    pub const fn answer_schema(&self) -> Option<&EmbeddedSchema> {
+        match &self.answers {
+            Answers::Fitting(schema) => Some(schema),
+            Answers::All | Answers::None => None,
+        }
+    }
+
     /// How long the included bodies are together, in bytes.
     #[must_use]
     pub fn included_bytes(&self) -> usize {

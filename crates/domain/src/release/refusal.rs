@@ -25,6 +25,15 @@ pub enum ReleaseRefusal {
     /// The role is taken.
     #[error("the role is taken")]
     DuplicateRole,
+    /// The version is bound already.
+    #[error("the version is bound already")]
+    DuplicateBinding,
+    /// The release has as many bindings as it may.
+    #[error("a release takes {} bindings", super::MAX_BINDINGS)]
+    TooManyBindings,
+    /// The compiled contents take more memory than a run plan may.
+    #[error("the patterns and schemas of the bound contents take too much memory")]
+    TooLarge,
     /// The asset takes no new bindings.
     #[error("the asset takes no new bindings")]
     AssetNotActive,
@@ -93,6 +102,9 @@ impl ReleaseRefusal {
             Self::NotBound => "not_found",
             Self::RoleKindMismatch => "role_kind_mismatch",
             Self::DuplicateRole => "duplicate_role",
+            Self::DuplicateBinding => "duplicate_binding",
+            Self::TooManyBindings => "too_many_bindings",
+            Self::TooLarge => "release_too_large",
             Self::AssetNotActive => "asset_not_active",
             Self::InvalidTransition { .. } => "invalid_transition",
             Self::ApprovalRequired { .. } => "approval_required",

@@ -1,3 +1,5 @@
+mod bindings;
+
 use super::{
     activate::{FlowStanding, RouteStanding, Standing, Taking, UnenforcedControl},
     advance::Advance,

@@ -344,6 +344,7 @@ fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String)
                 Put::Unanswered => return,
             },
             Turn::Look(looking) => run.looked(Some(looking.look(&redactor))),
+            Turn::CheckSchema(check) => run.schema_checked(check.run()),
             Turn::Hook(call) => {
                 tell_hook(&call, told);
                 let Some(said) = hooks.next() else {

@@ -1,4 +1,5 @@
 use super::*;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 #[test]
 fn weighed_cache_keeps_no_more_bytes_than_its_capacity() {
@@ -19,4 +20,19 @@ fn weighed_cache_refuses_an_entry_beyond_its_capacity() {
     cache.insert(1, Vec::new());
     cache.run_pending_tasks();
     assert_eq!(cache.entry_count(), 0);
+}
+
+#[tokio::test]
+async fn a_value_that_is_being_made_is_not_made_twice() {
+    let (in_flight, made) = (InFlight::new(), AtomicU32::new(0));
+    let make = || async {
+        tokio::task::yield_now().await;
+        Ok::<_, ()>(made.fetch_add(1, Ordering::Relaxed))
+    };
+    let both = tokio::join!(in_flight.make("a", make()), in_flight.make("a", make()));
+    assert_eq!((both, made.load(Ordering::Relaxed)), ((Ok(0), Ok(0)), 1));
+    // Nothing stays behind, neither a value nor a failure.
+    assert_eq!(in_flight.make("a", make()).await, Ok(1));
+    assert_eq!(in_flight.make("b", async { Err::<u32, _>("no") }).await, Err("no"));
+    assert_eq!(in_flight.make("b", async { Ok::<_, &str>(7) }).await, Ok(7));
 }

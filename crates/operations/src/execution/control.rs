@@ -6,7 +6,8 @@ use crate::{
     aside::{Deadline, aside},
 };
 use fairway_domain::{
-    execution::outward::OutwardCall,
+    asset::content::embedded::SchemaRejection,
+    execution::{outward::OutwardCall, run::SchemaCheck},
     guardrail::{Looked, Looking},
     hook::{HookAnswer, HookError},
     tenant::TenantScope,
@@ -14,11 +15,28 @@ use fairway_domain::{
 use std::sync::Arc;
 
 impl Services {
-    /// Looks, beside the threads that serve where that is long work; `None` where it came to no end.
-    pub(super) async fn look(&self, scope: TenantScope, looking: Looking) -> Option<Looked> {
-        if looking.work() <= SHORT_WORK {
-            return Some(looking.look(&self.settings.redactor));
+    /// Looks on the thread that serves; `None` where that is long work.
+    pub(super) fn look_briefly(&self, looking: &Looking) -> Option<Looked> {
+        if looking.work() > SHORT_WORK {
+            return None;
         }
+        looking.look_briefly(&self.settings.redactor)
+    }
+
+    /// Checks a value against a schema beside the threads that serve. Where no processor becomes free, nobody knows whether
+    /// the value fits.
+    pub(super) async fn check_schema(&self, scope: TenantScope, check: SchemaCheck) -> Result<(), SchemaRejection> {
+        match aside((scope, Deadline::Run), move || check.run()).await {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                tracing::error!(?error, "failed to check a value against its schema; the value is refused");
+                Err(SchemaRejection::BudgetExceeded)
+            }
+        }
+    }
+
+    /// Looks beside the threads that serve; `None` where it came to no end.
+    pub(super) async fn look(&self, scope: TenantScope, looking: Looking) -> Option<Looked> {
         let redactor = Arc::clone(&self.settings.redactor);
         let looked = aside((scope, Deadline::Run), move || looking.look(&redactor)).await;
         looked.inspect_err(|error| tracing::error!(?error, "guardrails came to no end")).ok()

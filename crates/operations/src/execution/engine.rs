@@ -2,7 +2,7 @@
 
 mod stream_sink;
 
-use super::{documents::Reader, large_runs::Reservation, run::SHORT_WORK};
+use super::{documents::Reader, large_runs::Reservation};
 use crate::{Services, once::ATTEMPTS};
 use fairway_domain::{
     asset::content::tool::Repeat,
@@ -366,11 +366,22 @@ pub(super) async fn run_to_end(
                 continue;
             }
             Turn::Look(looking) => {
-                // Before work that takes long, what was answered is stored.
-                if looking.work() > SHORT_WORK && keeper.answered_last().await.is_err() {
+                let mut looked = keeper.services.look_briefly(&looking);
+                if looked.is_none() {
+                    // Before work that takes long, what was answered is stored.
+                    if keeper.answered_last().await.is_err() {
+                        return Some(Cut::LeaseLost);
+                    }
+                    looked = keeper.services.look(reader.scope, *looking).await;
+                }
+                turn = run.looked(looked);
+                continue;
+            }
+            Turn::CheckSchema(check) => {
+                if keeper.answered_last().await.is_err() {
                     return Some(Cut::LeaseLost);
                 }
-                turn = run.looked(keeper.services.look(reader.scope, *looking).await);
+                turn = run.schema_checked(keeper.services.check_schema(reader.scope, *check).await);
                 continue;
             }
             Turn::Hook(call) => {

@@ -3,7 +3,8 @@
 use crate::{
     Failure, Services,
     access::Claims,
-    cache::{MAX_BYTES, caller_bytes, claims_bytes, entry_bytes, weighed},
+    aside::{Deadline, aside},
+    cache::{InFlight, MAX_BYTES, caller_bytes, claims_bytes, entry_bytes, weighed},
 };
 use fairway_domain::{
     access::Caller,
@@ -76,6 +77,7 @@ pub(crate) struct EntryKey {
 #[derive(Debug)]
 pub struct PlanCache {
     plans: Cache<PlanKey, Arc<KeptPlan>>,
+    plans_in_flight: InFlight<PlanKey, Arc<KeptPlan>>,
     pub(crate) entries: Cache<EntryKey, Arc<RuntimeEntry>>,
     pub(crate) entries_by_workload: Cache<(TenantId, WorkloadId, Slug), Arc<RuntimeEntry>>,
     pub(crate) callers: Cache<Claims, Arc<Caller>>,
@@ -85,6 +87,7 @@ impl PlanCache {
     pub(crate) fn new() -> Self {
         Self {
             plans: weighed(MAX_BYTES.plans, |_: &PlanKey, kept: &Arc<KeptPlan>| kept.bytes).build(),
+            plans_in_flight: InFlight::new(),
             entries: weighed(MAX_BYTES.entries, |_: &EntryKey, entry: &Arc<RuntimeEntry>| {
                 SLUG_BYTES.saturating_mul(2).saturating_add(entry_bytes(entry))
             })
@@ -125,6 +128,19 @@ impl Services {
         if let Some(plan) = self.plans.plans.get(&key) {
             return Ok(plan);
         }
+        // Boxed: most runs find their plan, and would carry the room for making one.
+        let make = Box::pin(self.make_current_plan(scope, workload, release, key.clone()));
+        self.plans.plans_in_flight.make(key.clone(), make).await
+    }
+
+    /// Makes the plan of a release that holds a lane, and keeps it.
+    async fn make_current_plan(
+        &self,
+        scope: TenantScope,
+        workload: &Workload,
+        release: ReleaseId,
+        key: PlanKey,
+    ) -> Result<Arc<KeptPlan>, Failure> {
         let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::Corrupt("no such release"))?;
         if !placed.release.state.holds_lanes() {
             // It lost its lane since the caches were filled; the accept would notice, so decide anew at once.
@@ -145,7 +161,7 @@ impl Services {
         snapshot: SnapshotDigest,
     ) -> Result<Arc<KeptPlan>, Failure> {
         let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::Corrupt("no such release"))?;
-        let mut plan = self.make_plan(scope, workload, &placed.release).await?;
+        let mut plan = Box::pin(self.make_plan(scope, workload, &placed.release)).await?;
         plan.snapshot.digest = snapshot;
         Ok(Arc::new(plan))
     }
@@ -181,6 +197,8 @@ impl Services {
             }
             let version = self.bound_version(scope, binding).await?;
             let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+            let (content, read, added) = compile(scope, binding, content, guardrails).await?;
+            guardrails = added;
             text = text.saturating_add(version.canonical.len());
             asset.source = Some(source(&binding.asset_slug, &version));
             bound.push(asset);
@@ -199,10 +217,6 @@ impl Services {
                     remembering,
                 }));
             }
-            if binding.role == AssetKind::GuardrailConfig {
-                let added = guardrails.add(binding.asset_slug.as_str(), &content);
-                added.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?;
-            }
             if binding.role == AssetKind::SandboxProfile {
                 let profile = SandboxProfile::parse(&content);
                 sandbox = Some(profile.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?);
@@ -213,8 +227,7 @@ impl Services {
                 text = text.saturating_add(bytes);
                 hooks.push(hook);
             }
-            let read = content::read(binding.role, &content);
-            match read.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))? {
+            match read {
                 CheckedContent::PolicyBundle(content) => {
                     compiled = compiled.saturating_add(content.pattern_bytes());
                     policy = Some(content);
@@ -315,9 +328,10 @@ impl Services {
             let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
             let (asset, version) = found.ok_or(Failure::Corrupt("a frozen reference without a version"))?;
             let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+            let (kind, read) = (asset.kind, move || content::read(asset.kind, &content));
             // Whatever else it refers to, this server cannot ask.
-            if asset.kind == AssetKind::PolicyBundle
-                && let Ok(CheckedContent::PolicyBundle(read)) = content::read(asset.kind, &content)
+            if kind == AssetKind::PolicyBundle
+                && let Ok(CheckedContent::PolicyBundle(read)) = aside((scope, Deadline::Request), read).await?
             {
                 policy = (Some(read), version.canonical.len());
             }
@@ -325,6 +339,24 @@ impl Services {
         let hook = Hook::of(binding.asset_slug.as_str(), content, policy.0);
         Ok((hook.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?, policy.1))
     }
+}
+
+/// Compiles what a binding holds, beside the threads that serve: one content may hold hundreds of patterns, of a
+/// millisecond each. Gives back the content, what it is, and the guardrails with those that it adds.
+async fn compile(
+    scope: TenantScope,
+    binding: &Binding,
+    content: Value,
+    mut guardrails: Guardrails,
+) -> Result<(Value, CheckedContent, Guardrails), Failure> {
+    let (role, slug) = (binding.role, binding.asset_slug.clone());
+    let compile = move || {
+        let added = if role == AssetKind::GuardrailConfig { guardrails.add(slug.as_str(), &content) } else { Ok(()) };
+        let read = content::read(role, &content).ok().filter(|_| added.is_ok());
+        read.map(|read| (content, read, guardrails))
+    };
+    let compiled = aside((scope, Deadline::Request), compile).await?;
+    compiled.ok_or(Failure::Corrupt("a bound version that cannot be read"))
 }
 
 /// A version as what runs read of it is named.

@@ -167,7 +167,10 @@ impl Services {
             StateName::ReviewReady => {
                 // A release that is no draft is refused for that, whatever its references mean.
                 let references = match release.state {
-                    State::Draft => self.freeze(caller, place, release).await?,
+                    State::Draft => {
+                        self.check_compiled_size(scope, release).await?;
+                        self.freeze(caller, place, release).await?
+                    }
                     State::ReviewReady { .. }
                     | State::Approved { .. }
                     | State::Active { .. }

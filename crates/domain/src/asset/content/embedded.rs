@@ -24,8 +24,13 @@ const MAX_PATTERNS: u64 = 50;
 /// Most evaluations that a schema asks for of one value. Nested `unevaluatedProperties` multiply them, and compiling takes as
 /// many.
 const MAX_PER_VALUE: u64 = 1_000_000;
-/// Most evaluations of one check: schema nodes times values. A processor does some hundred million in a second.
+/// Most evaluations of one check: schema nodes times values, and pattern weights times bytes. A processor does some hundred
+/// million in a second.
 const MAX_EVALUATIONS: u64 = 10_000_000;
+/// Most evaluations of a check on a thread that serves: about a millisecond.
+pub const BRIEF_EVALUATIONS: u64 = 100_000;
+/// Longest text that is read as JSON on a thread that serves, in bytes.
+const BRIEF_TEXT: usize = 16 << 10;
 
 /// A schema carried in content, compiled within bounds.
 #[derive(Clone, Debug)]
@@ -111,10 +116,37 @@ impl EmbeddedSchema {
         Ok(Self { validator: Arc::new(validator), bytes: whole.compiled_bytes(), check: whole.check })
     }
 
+    /// About as much memory as a schema takes once it is compiled, in bytes; none where it is refused.
+    #[must_use]
+    pub fn estimated_bytes(carried: &Value) -> usize {
+        let measured = Meter::of(carried).measure(carried, 0);
+        measured.map_or(0, |whole| usize::try_from(whole.compiled_bytes()).unwrap_or(usize::MAX))
+    }
+
     /// How much memory it may take, in bytes: far more than its text.
     #[must_use]
     pub fn bytes(&self) -> usize {
         usize::try_from(self.bytes).unwrap_or(usize::MAX)
+    }
+
+    /// How many evaluations a check of a value takes at most.
+    #[must_use]
+    pub fn evaluations(&self, value: &Value) -> u64 {
+        Weight::of(value).evaluations(self.check)
+    }
+
+    /// Whether a check of a value takes no longer than a thread that serves may compute. A check beyond the budget does
+    /// nothing.
+    #[must_use]
+    pub fn is_brief(&self, value: &Value) -> bool {
+        let evaluations = self.evaluations(value);
+        evaluations <= BRIEF_EVALUATIONS || evaluations > MAX_EVALUATIONS
+    }
+
+    /// The same of a text that is read as JSON first.
+    #[must_use]
+    pub fn is_brief_text(&self, text: &str) -> bool {
+        text.len() <= BRIEF_TEXT && json::read(text.as_bytes()).map_or(true, |value| self.is_brief(&value))
     }
 
     /// Checks a value, within ten million evaluations: the nodes of the schema times the values of the value.
@@ -122,7 +154,7 @@ impl EmbeddedSchema {
     /// # Errors
     /// When the value does not satisfy the schema, or the check would take more.
     pub fn check(&self, value: &Value) -> Result<(), SchemaRejection> {
-        if Weight::of(value).evaluations(self.check) > MAX_EVALUATIONS {
+        if self.evaluations(value) > MAX_EVALUATIONS {
             return Err(SchemaRejection::BudgetExceeded);
         }
         if self.validator.is_valid(value) { Ok(()) } else { Err(SchemaRejection::Mismatch) }
@@ -246,6 +278,30 @@ mod tests {
             assert_eq!(schema.check(&json!("x".repeat(1 << 20))), Err(SchemaRejection::BudgetExceeded));
             assert_eq!(schema.check(&json!({"x".repeat(1 << 20): 1})), Err(SchemaRejection::BudgetExceeded));
         }
+    }
+
+    /// The lazy automaton of such a pattern finds no room in its cache, so each byte visits every state.
+    #[test]
+    fn patterns_count_by_the_states_that_a_byte_visits() {
+        let counting = |most: usize| json!({"pattern": format!("1[01]{{0,{most}}}[2-9a-z]")});
+        let schema = EmbeddedSchema::compile(&counting(2_000)).unwrap();
+        let text = |bytes: usize| json!("01".repeat(bytes / 2));
+        assert_eq!(schema.evaluations(&text(1_000)), 2 * 2 + 1_000 * 2_001);
+        assert_eq!(schema.check(&text(4_000)), Err(SchemaRejection::Mismatch));
+        assert_eq!(schema.check(&text(6_000)), Err(SchemaRejection::BudgetExceeded));
+        let plain = EmbeddedSchema::compile(&json!({"pattern": "^[a-z0-9-]{1,64}$"})).unwrap();
+        assert_eq!(plain.check(&json!("x".repeat(1 << 20))), Err(SchemaRejection::Mismatch));
+    }
+
+    #[test]
+    fn a_check_is_brief_by_its_evaluations_and_not_by_the_bytes_of_its_value() {
+        let (schema, numbers) = (failing_branches(), |count: usize| json!(vec![1; count]));
+        for (count, brief) in [(2, true), (20, false), (1_000, false), (1_200, true)] {
+            assert_eq!(schema.is_brief(&numbers(count)), brief, "{count} numbers");
+            assert_eq!(schema.is_brief_text(&numbers(count).to_string()), brief, "{count} numbers in a text");
+        }
+        let free = EmbeddedSchema::compile(&json!({})).unwrap();
+        assert!(free.is_brief_text("\"a\"") && !free.is_brief_text(&json!("a".repeat(BRIEF_TEXT)).to_string()));
     }
 
     /// Each level evaluates what is below it twice and more, so thirty levels would not end: neither compiling nor checking.

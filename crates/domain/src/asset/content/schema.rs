@@ -24,10 +24,13 @@ const CROWD: usize = 1_000;
 const LENGTH: &str = "the length is outside the bounds that the schema gives";
 /// Bounds of one compiled pattern, and of its cache while it is matched, in bytes. Where the cache is full it is emptied:
 /// a smaller one costs time, never an answer.
-const PATTERN_SIZE: usize = 256 << 10;
-const PATTERN_CACHE: usize = 256 << 10;
+pub(crate) const PATTERN_SIZE: usize = 256 << 10;
+pub(crate) const PATTERN_CACHE: usize = 256 << 10;
 /// Both together.
 pub(crate) const PATTERN_BYTES: u64 = (PATTERN_SIZE + PATTERN_CACHE) as u64;
+
+/// The same of a pattern that guardrails search by: its states stand in it a second time, to count steps.
+pub(crate) const COUNTED_PATTERN_BYTES: usize = 2 * PATTERN_SIZE + PATTERN_CACHE;
 
 /// Each kind's schema is compiled when the first content of the kind is looked at. One that does not compile is left
 /// out, so that its kind refuses everything; a test shows that none is.

@@ -1,10 +1,6 @@
 //! Tools: what a model may call, what it may say to them, and what stands behind them.
 
-use super::{
-    ContentProblem,
-    embedded::{EmbeddedSchema, SchemaRejection},
-    mcp_server::ToolPin,
-};
+use super::{ContentProblem, embedded::EmbeddedSchema, mcp_server::ToolPin};
 use crate::{
     execution::outward::{LONGEST, Method},
     secret::SecretRef,
@@ -165,20 +161,16 @@ impl Tool {
         })
     }
 
-    /// Checks arguments against its `input_schema`.
-    ///
-    /// # Errors
-    /// When it does not take them, or they are too large to be checked.
-    pub fn check_arguments(&self, arguments: &Value) -> Result<(), SchemaRejection> {
-        self.input.check(arguments)
+    /// Its compiled `input_schema`, which its arguments satisfy.
+    #[must_use]
+    pub const fn input(&self) -> &EmbeddedSchema {
+        &self.input
     }
 
-    /// Checks a result against its `output_schema`, where it has one.
-    ///
-    /// # Errors
-    /// When it does not give such a result, or that is too large to be checked.
-    pub fn check_result(&self, result: &Value) -> Result<(), SchemaRejection> {
-        self.output.as_ref().map_or(Ok(()), |schema| schema.check(result))
+    /// Its compiled `output_schema`, which its results satisfy, where it has one.
+    #[must_use]
+    pub const fn output(&self) -> Option<&EmbeddedSchema> {
+        self.output.as_ref()
     }
 
     /// Whether a person must agree before it is called. Nobody can be asked while a run waits, so it is then not called.
@@ -226,6 +218,7 @@ impl Binding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asset::content::embedded::SchemaRejection;
     use serde_json::json;
 
     fn tool(changes: &Value) -> Tool {
@@ -242,12 +235,12 @@ mod tests {
     #[test]
     fn arguments_and_results_are_held_against_their_schemas() {
         let tool = tool(&json!({"output_schema": {"type": "string"}}));
-        assert_eq!(tool.check_arguments(&json!({"city": "Bonn"})), Ok(()));
+        assert_eq!(tool.input().check(&json!({"city": "Bonn"})), Ok(()));
         for wrong in [json!({}), json!("Bonn")] {
-            assert_eq!(tool.check_arguments(&wrong), Err(SchemaRejection::Mismatch), "{wrong}");
+            assert_eq!(tool.input().check(&wrong), Err(SchemaRejection::Mismatch), "{wrong}");
         }
-        assert_eq!(tool.check_result(&json!("sunny")), Ok(()));
-        assert_eq!(tool.check_result(&json!(1)), Err(SchemaRejection::Mismatch));
+        assert_eq!(tool.output().unwrap().check(&json!("sunny")), Ok(()));
+        assert_eq!(tool.output().unwrap().check(&json!(1)), Err(SchemaRejection::Mismatch));
         assert_eq!(tool.description, "Weather");
     }
 

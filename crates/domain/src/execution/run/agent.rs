@@ -7,6 +7,7 @@
 use super::{
     Run, StepFailure, Turn,
     call::Asked,
+    check::{Resume, SchemaVerdict},
     passage::{Then, Walking},
     turn::{Awaits, Reached, Waiting},
 };
@@ -121,7 +122,12 @@ impl<'a> Run<'a> {
     }
 
     /// Goes on with an answer to an agent: it is its last, or wants tools to be called.
-    pub(super) fn agent_answered(&mut self, walking: Walking<'a>, asked: Asked, answer: Answer) -> Turn {
+    pub(super) fn agent_answered(
+        &mut self,
+        walking: Walking<'a>,
+        asked: Asked,
+        (answer, verdict): (Answer, Option<SchemaVerdict>),
+    ) -> Turn {
         let Walking { step, began } = walking;
         let was_told = answer.was_told;
         let completion = match self.heard(step, asked, answer) {
@@ -139,7 +145,7 @@ impl<'a> Run<'a> {
             // What it said on the way is no part of the answer, so nothing was told before.
             self.tell_answer(step, was_told, &completion.text);
         }
-        let text = match self.answer_of(step, completion) {
+        let text = match self.answer_of(step, completion, verdict) {
             Ok(text) => text,
             Err(failure) => return self.go_on(step, began, Err(failure)),
         };
@@ -171,6 +177,10 @@ impl<'a> Run<'a> {
     pub(super) fn agent_works(&mut self, walking: Walking<'a>) -> Turn {
         let Walking { step, began } = walking;
         loop {
+            let verdict = match self.arguments_verdict(walking) {
+                Ok(verdict) => verdict,
+                Err(turn) => return turn,
+            };
             let Some(mut agent) = self.agent.take() else { return Turn::Ended };
             let Some(wanted) = agent.wanted.pop_front() else {
                 return match self.ask_agent(step, *agent) {
@@ -182,7 +192,7 @@ impl<'a> Run<'a> {
             self.tool_calls = self.tool_calls.saturating_add(1);
             let tool = agent.tools.iter().find(|bound| bound.tool.name == wanted.name).copied();
             let arguments = arguments(&wanted.arguments);
-            let refusal = refusal(tool, arguments.as_ref());
+            let refusal = refusal(tool, arguments.as_ref(), verdict);
             let said = arguments.map_or(Value::String(wanted.arguments), Value::Object);
             let room = self.allowance.take_for(&said);
             let at = self.outside.clock.now();
@@ -196,6 +206,17 @@ impl<'a> Run<'a> {
                 return self.go_on(step, began, Err(failure));
             }
         }
+    }
+
+    /// The verdict on the arguments of the next call, where there is a tool that may take them.
+    fn arguments_verdict(&mut self, walking: Walking<'a>) -> Result<SchemaVerdict, Turn> {
+        let wanted = self.agent.as_ref().and_then(|agent| {
+            let wanted = agent.wanted.front()?;
+            let tool = agent.tools.iter().find(|bound| bound.tool.name == wanted.name).copied()?;
+            if tool.tool.needs_approval() { None } else { Some((tool, arguments(&wanted.arguments)?)) }
+        });
+        let Some((tool, arguments)) = wanted else { return Ok(Ok(())) };
+        self.schema_verdict(walking, Some(tool.tool.input()), (Value::Object(arguments), |_| Resume::Works))
     }
 
     /// The name of the tool that is under way.
@@ -217,8 +238,11 @@ impl<'a> Run<'a> {
         under_way.arguments.clone_from(&arguments);
         let (Some(bound), Value::Object(said)) = (under_way.tool, arguments) else { return Turn::Ended };
         // Whoever changed them may have changed them for the worse.
-        if let Err(rejection) = bound.tool.check_arguments(&under_way.arguments) {
-            return self.tool_refused(walking, rejection.code(ARGUMENTS_INVALID));
+        let again = Value::Object(said.clone());
+        match self.schema_verdict(walking, Some(bound.tool.input()), (again, Resume::UseTool)) {
+            Ok(Ok(())) => {}
+            Ok(Err(rejection)) => return self.tool_refused(walking, rejection.code(ARGUMENTS_INVALID)),
+            Err(turn) => return turn,
         }
         match &bound.tool.binding {
             ToolBinding::Http(http) => {
@@ -284,23 +308,32 @@ impl<'a> Run<'a> {
 
     /// Goes on with a result, if it may be one.
     pub(super) fn tool_answered(&mut self, walking: Walking<'a>, given: Value) -> Turn {
-        match self.check_result(&given) {
-            Ok(()) => self.pass_with(given, Then::ToolGave(walking)),
-            Err(code) => self.tool_refused(walking, code),
+        match self.result_verdict(walking, &given, Resume::ToolAnswered) {
+            Ok(Ok(())) => self.pass_with(given, Then::ToolGave(walking)),
+            Ok(Err(code)) => self.tool_refused(walking, code),
+            Err(turn) => turn,
         }
     }
 
     /// Goes on with what guardrails and hooks left of what a tool gave.
     pub(super) fn tool_gave(&mut self, walking: Walking<'a>, given: Value) -> Turn {
         // Whoever changed it may have changed it for the worse.
-        let checked = self.check_result(&given);
-        self.tool_told(walking, checked.map(|()| given))
+        match self.result_verdict(walking, &given, Resume::ToolGave) {
+            Ok(checked) => self.tool_told(walking, checked.map(|()| given)),
+            Err(turn) => turn,
+        }
     }
 
     /// Checks a result against what the tool under way may give; the error is the code that the model is told.
-    fn check_result(&self, given: &Value) -> Result<(), &'static str> {
-        let tool = self.under_way().and_then(|call| call.tool).ok_or(RESULT_INVALID)?;
-        tool.tool.check_result(given).map_err(|rejection| rejection.code(RESULT_INVALID))
+    fn result_verdict(
+        &mut self,
+        walking: Walking<'a>,
+        given: &Value,
+        resume: fn(Value) -> Resume,
+    ) -> Result<Result<(), &'static str>, Turn> {
+        let Some(tool) = self.under_way().and_then(|call| call.tool) else { return Ok(Err(RESULT_INVALID)) };
+        let verdict = self.schema_verdict(walking, tool.tool.output(), (given.clone(), resume))?;
+        Ok(verdict.map_err(|rejection| rejection.code(RESULT_INVALID)))
     }
 
     /// Goes on without a result.
@@ -399,14 +432,19 @@ fn arguments(text: &str) -> Option<Map<String, Value>> {
 }
 
 /// Why a call is not made.
-fn refusal(tool: Option<&BoundTool>, arguments: Option<&Map<String, Value>>) -> Option<&'static str> {
+fn refusal(
+    tool: Option<&BoundTool>,
+    arguments: Option<&Map<String, Value>>,
+    verdict: SchemaVerdict,
+) -> Option<&'static str> {
     let Some(tool) = tool else { return Some("tool_unknown") };
-    let Some(arguments) = arguments else { return Some("tool_arguments_malformed") };
+    if arguments.is_none() {
+        return Some("tool_arguments_malformed");
+    }
     if tool.tool.needs_approval() {
         return Some("tool_needs_approval");
     }
-    let checked = tool.tool.check_arguments(&Value::Object(arguments.clone()));
-    checked.err().map(|rejection| rejection.code(ARGUMENTS_INVALID))
+    verdict.err().map(|rejection| rejection.code(ARGUMENTS_INVALID))
 }
 
 fn http_call(http: &HttpBinding, said: Map<String, Value>, call_id: String, time: std::time::Duration) -> OutwardCall {

@@ -1,6 +1,6 @@
 //! Questions to models: what is asked, and what is made of the answer.
 
-use super::{Known, Reached, Run, StepFailure, retrieve::as_message, scope::WithPrompt, span};
+use super::{Known, Reached, Run, SchemaVerdict, StepFailure, retrieve::as_message, scope::WithPrompt, span};
 use crate::{
     asset::{content::embedded::SchemaRejection, kind::AssetKind, ports::ArtifactPath},
     evidence::EvidenceArtifact,
@@ -13,6 +13,7 @@ use crate::{
         Step, StepKind,
         reference::{Reference, Template},
     },
+    prompt::composition::ComposedPrompt,
     time::Timestamp,
 };
 use serde_json::{Map, Value, json};
@@ -145,14 +146,19 @@ impl<'a> Run<'a> {
     }
 
     /// The value of a step whose question was answered.
-    pub(super) fn take_answer(&mut self, step: &Step, asked: Asked, answer: Answer) -> Result<Value, StepFailure> {
+    pub(super) fn take_answer(
+        &mut self,
+        step: &Step,
+        asked: Asked,
+        (answer, verdict): (Answer, Option<SchemaVerdict>),
+    ) -> Result<Value, StepFailure> {
         let completion = self.heard(step, asked, answer)?;
         if matches!(step.kind, StepKind::Embedding { .. }) {
             let vector = Value::from(completion.vector);
             self.allowance.take_for(&vector)?;
             return Ok(vector);
         }
-        self.answer_of(step, completion)
+        self.answer_of(step, completion, verdict)
     }
 
     /// What a provider answered, once it is noted how it went.
@@ -181,17 +187,26 @@ impl<'a> Run<'a> {
         answer.map_err(|error| StepFailure::of(error.code(), &error.to_string()))
     }
 
-    /// The text of an answer, as far as it may be one.
-    pub(super) fn answer_of(&mut self, step: &Step, completion: Completion) -> Result<Value, StepFailure> {
+    /// The bound prompt, where a call is given it: its schema is no concern of a call with words of its own.
+    pub(super) fn prompt_for(&self, step: &Step) -> Option<&'a ComposedPrompt> {
+        self.subject.plan.prompt.as_ref().filter(|_| asks_for_bound_prompt(step.inputs.get("prompt")))
+    }
+
+    /// The text of an answer, as far as it may be one, with the verdict of the prompt's schema where it is known already.
+    pub(super) fn answer_of(
+        &mut self,
+        step: &Step,
+        completion: Completion,
+        verdict: Option<SchemaVerdict>,
+    ) -> Result<Value, StepFailure> {
         if !completion.tool_calls.is_empty() && self.agent.is_none() {
             let message = "the model wants tools to be called, and was offered none";
             return Err(StepFailure::of(ProviderError::Malformed.code(), message));
         }
-        // The schema is the bound prompt's, and a call with words of its own is none of it; nor is what a model says
-        // before it has called its tools.
-        let bound = self.subject.plan.prompt.as_ref().filter(|_| asks_for_bound_prompt(step.inputs.get("prompt")));
+        // What a model says before it has called its tools is no answer.
         let is_last = completion.tool_calls.is_empty();
-        if is_last && let Some(rejection) = bound.and_then(|prompt| prompt.check_answer(&completion.text).err()) {
+        let check = |prompt: &ComposedPrompt| verdict.unwrap_or_else(|| prompt.check_answer(&completion.text)).err();
+        if is_last && let Some(rejection) = self.prompt_for(step).and_then(check) {
             let message = match rejection {
                 SchemaRejection::Mismatch => "the answer does not satisfy the prompt's schema",
                 SchemaRejection::BudgetExceeded => "the answer is too large to be checked against the prompt's schema",

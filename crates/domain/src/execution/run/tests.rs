@@ -3,12 +3,16 @@
 
 use super::*;
 use crate::{
-    asset::{canonical::Canonical, content, content::CheckedContent, kind::AssetKind},
+    asset::{
+        canonical::Canonical,
+        content::{self, CheckedContent, tool::Tool},
+        kind::AssetKind,
+    },
     evidence::lineage::{Origin, UntrustedReason},
     execution::{
         Payload,
-        plan::{BoundAsset, RunFacts, RunPlan, Source},
-        provider::Completion,
+        plan::{BoundAsset, BoundTool, RunFacts, RunPlan, Source},
+        provider::{Completion, ToolCall},
         routing::{Attempt, Routing},
     },
     flow::Flow,
@@ -356,5 +360,108 @@ fn what_takes_long_to_fulfil_is_known_before() {
         assert_eq!(closed.work() > 200_000, takes_long, "{obligation}");
         let without = closed.unfulfilled();
         assert_eq!((without.status, without.output), (Status::Failed, None), "and nothing is shown unfulfilled");
+    }
+}
+
+/// A schema that takes two thousand evaluations and more for each item of an array, and fits where `fits`.
+fn branches(fits: bool) -> Value {
+    let mut branches = vec![json!(false); 2_000];
+    branches.push(json!(fits));
+    json!({ "type": "array", "items": { "anyOf": branches } })
+}
+
+/// Runs a plan whose model gives these answers and whose tools give `result`. Gives back how many schema checks were asked
+/// for, and is cut at the one of that number.
+fn run_checking(plan: &RunPlan, answers: Vec<Answer>, result: &Value, cut_at: Option<usize>) -> (usize, Ended) {
+    let (facts, steady, redactor) = (facts(), Steady::default(), Redactor::default());
+    let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
+    let sent = Payload { body: Value::Object(inputs.clone()).to_string(), salt: [1; 16] };
+    let execution_id = Uuid::from_u128(7).into();
+    let subject =
+        Subject { execution_id, plan, facts: &facts, given: &inputs, sent: &sent, sent_digest: sent.digest() };
+    let decision = facts.decide(plan, &inputs, steady.now());
+    let mut run = Run::new(subject, decision, Outside { clock: &steady, ids: &steady, redactor: &redactor });
+    let (mut turn, mut checks, mut answers) = (run.start(), 0, answers.into_iter());
+    loop {
+        turn = match turn {
+            Turn::Ask(_) => run.answered(answers.next().unwrap()),
+            Turn::CallTool(_) => run.called(Ok(result.clone())),
+            Turn::Reserve => run.reserved(),
+            Turn::CheckSchema(_) if cut_at == Some(checks) => return (checks, run.conclude(Some(Cut::Overdue))),
+            Turn::CheckSchema(check) => {
+                checks += 1;
+                run.schema_checked(check.run())
+            }
+            other @ (Turn::Check | Turn::Recall | Turn::LookUp(_) | Turn::Look(_) | Turn::Hook(_) | Turn::Ended) => {
+                assert!(matches!(other, Turn::Ended), "{other:?}");
+                return (checks, run.conclude(None));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_check_of_an_answer_is_asked_for_and_a_brief_one_is_not() {
+    for (items, fits, asked_for) in [(2, true, 0), (100, true, 1), (2, false, 0), (100, false, 1)] {
+        let mut plan = plan(allowing(), calls(&["{{release.prompt_template}}"]));
+        let prompt = json!({ "system_prompt": "Sort.", "output_schema": branches(fits) });
+        let CheckedContent::PromptTemplate(template) = content::read(AssetKind::PromptTemplate, &prompt).unwrap()
+        else {
+            panic!("a prompt is read as one");
+        };
+        plan.prompt = Some(template.compose(|_| None).unwrap());
+        let answer = json!(vec![1; items]).to_string();
+        let (checks, ended) = run_checking(&plan, vec![said(&answer)], &Value::Null, None);
+        assert_eq!(checks, asked_for, "{items} items");
+        let code = ended.error.map(|error| error.code);
+        assert_eq!(code.as_deref(), (!fits).then_some("output_schema_mismatch"), "{items} items");
+        assert_eq!(
+            (ended.steps.len(), ended.artifacts.len()),
+            (if fits { 2 } else { 1 }, 1),
+            "the answer is noted once"
+        );
+        if asked_for == 1 {
+            let (_, cut) = run_checking(&plan, vec![said(&answer)], &Value::Null, Some(0));
+            assert_eq!((cut.status, cut.steps.len(), cut.artifacts.len()), (Status::Failed, 1, 1));
+        }
+    }
+}
+
+#[test]
+fn long_checks_of_arguments_and_results_are_asked_for() {
+    for (argument_fits, result_fits, items, asked_for) in
+        [(true, true, 100, 4), (true, true, 2, 0), (false, true, 100, 1), (true, false, 100, 3)]
+    {
+        let steps = json!([
+            { "id": "work", "type": "agent", "inputs": { "prompt": "Use it." } },
+            { "id": "end", "type": "return", "output": "{{steps.work.output}}" }
+        ]);
+        let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
+        let flow = json!({ "name": "f", "trigger": trigger, "entry_step": "work", "steps": steps });
+        let mut plan = plan(allowing(), Flow::from_content(&flow).unwrap());
+        plan.prompt = None;
+        plan.model_policy.as_mut().unwrap().supports_tool_use = true;
+        let definition = json!({
+            "name": "count", "annotations": { "read_only": true },
+            "input_schema": { "type": "object", "properties": { "a": branches(argument_fits) } },
+            "output_schema": branches(result_fits),
+            "binding": { "kind": "http", "ref": "https://api.example.com" }
+        });
+        let (tool, source) = (Tool::parse(&definition).unwrap(), source("count@v1", &definition));
+        plan.tools = vec![BoundTool { slug: "count".to_owned(), source, tool, server: None }];
+        let mut wants = said("");
+        let arguments = json!({ "a": vec![1; items] }).to_string();
+        let call = ToolCall { id: "c".to_owned(), name: "count".to_owned(), arguments };
+        wants.completion.as_mut().unwrap().tool_calls = vec![call];
+        let (checks, ended) = run_checking(&plan, vec![wants, said("done")], &json!(vec![1; items]), None);
+        assert_eq!(checks, asked_for, "{argument_fits} {result_fits} {items}");
+        assert_eq!(ended.output.unwrap().0, "done");
+        let call = ended.artifacts.iter().find(|artifact| artifact.kind == "tool_call").unwrap();
+        let code = match (argument_fits, result_fits) {
+            (true, true) => "answered",
+            (false, _) => "tool_arguments_invalid",
+            (true, false) => "tool_result_invalid",
+        };
+        assert_eq!(call.body["result"], code);
     }
 }

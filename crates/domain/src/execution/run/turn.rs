@@ -1,6 +1,9 @@
 //! What goes into a run, what it asks for on the way, and what comes out of it.
 
-use super::call::Asked;
+use super::{
+    call::Asked,
+    check::{Resume, SchemaCheck},
+};
 use crate::{
     evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem},
     execution::{
@@ -67,6 +70,8 @@ pub enum Turn {
     CallTool(Box<ToolRequest>),
     /// What guardrails see in a value. It is worked out, and may take long.
     Look(Box<Looking>),
+    /// Whether a value satisfies a schema, where the check takes long.
+    CheckSchema(Box<SchemaCheck>),
     /// What a hook answers.
     Hook(Box<OutwardCall>),
     /// A reservation: its values are about to become large ([`Run::reserved`](super::Run::reserved)).
@@ -139,4 +144,6 @@ pub(super) enum Awaits {
     Documents(Box<Lookup>),
     /// What a tool gives.
     Tool,
+    /// The verdict of a schema check.
+    Check(Box<Resume>),
 }

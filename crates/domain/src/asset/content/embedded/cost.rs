@@ -1,6 +1,7 @@
 //! The cost of a carried schema: how much a check of one value can take at most, before anything is compiled.
 
-use super::{EmbeddedRefusal, PATTERN_BYTES};
+use super::{EmbeddedRefusal, MAX_PATTERNS, PATTERN_BYTES};
+use crate::asset::content::pattern;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ const IN_PLACE: [&str; 8] = ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "th
 pub(super) struct Evaluations {
     /// Values of the schema.
     pub(super) nodes: u64,
-    /// Patterns.
+    /// Evaluations of all patterns for one byte of text: the sum of [`pattern::weight`].
     pub(super) patterns: u64,
 }
 
@@ -55,8 +56,8 @@ impl Cost {
         self.size.saturating_mul(COMPILED_VALUE).saturating_add(self.patterns.saturating_mul(PATTERN_BYTES))
     }
 
-    const fn of_one(nodes: u64, patterns: u64) -> Self {
-        let own = Evaluations { nodes, patterns };
+    const fn of_one(nodes: u64, (patterns, weight): (u64, u64)) -> Self {
+        let own = Evaluations { nodes, patterns: weight };
         Self { size: 1, patterns, depth: 1, check: own, marking: own }
     }
 
@@ -95,7 +96,7 @@ impl<'s> Meter<'s> {
         match node {
             Value::Object(members) => self.object(members, node, above),
             Value::Array(items) => self.in_place(items.iter(), above),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Cost::of_one(1, 0)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Cost::of_one(1, (0, 0))),
         }
     }
 
@@ -140,7 +141,7 @@ impl<'s> Meter<'s> {
         if above >= MAX_DEPTH {
             return Err(EmbeddedRefusal::TooLarge);
         }
-        let mut whole = Cost::of_one(1, 0);
+        let mut whole = Cost::of_one(1, (0, 0));
         for schema in schemas {
             whole.add_in_place(self.measure(schema, above + 1)?);
         }
@@ -163,18 +164,22 @@ impl<'s> Meter<'s> {
     }
 }
 
-/// How many patterns a schema holds itself.
-fn patterns(node: &Value) -> Result<u64, EmbeddedRefusal> {
+/// How many patterns a schema holds itself, and the evaluations of all of them for one byte.
+fn patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
     let one = node.get("pattern").and_then(Value::as_str);
     let many = node.get("patternProperties").and_then(Value::as_object);
-    let mut count = 0_u64;
+    let (mut count, mut weight) = (0_u64, 0_u64);
     for pattern in one.into_iter().chain(many.into_iter().flat_map(|many| many.keys().map(String::as_str))) {
         if pattern.len() > MAX_PATTERN {
             return Err(EmbeddedRefusal::TooLarge);
         }
         count = count.saturating_add(1);
+        // A schema with more is refused, so nobody needs the weight of the rest.
+        if count <= MAX_PATTERNS {
+            weight = weight.saturating_add(pattern::weight(pattern));
+        }
     }
-    Ok(count)
+    Ok((count, weight))
 }
 
 /// What a value has to be looked through for.
@@ -213,7 +218,7 @@ impl Weight {
     }
 
     /// How many evaluations a check takes at most: each node of the schema for each value and each stretch of text, and
-    /// each pattern for each byte.
+    /// each pattern for each byte, by its weight.
     pub(super) const fn evaluations(self, check: Evaluations) -> u64 {
         let values = self.values.saturating_add(self.bytes / BYTES_PER_VALUE);
         check.nodes.saturating_mul(values).saturating_add(check.patterns.saturating_mul(self.bytes))

@@ -1,0 +1,210 @@
+//! Searches for all matches of a pattern, with a bound on their steps.
+//!
+//! One search takes linear time, and a search for all matches begins anew behind each match. Where a match is known only
+//! after the rest of the text was read, all of them take quadratic time: `.*[^A-Z]|[A-Z]` reads 64 KiB of capitals 64 Ki
+//! times. The steps of each search are therefore taken from a budget.
+
+use super::detector::{Blind, Budget};
+use crate::asset::content::{PATTERN_CACHE, PATTERN_SIZE, linear, pattern};
+use regex::Regex;
+use regex_automata::{
+    Input,
+    hybrid::dfa::{Cache, DFA},
+    nfa::thompson,
+};
+
+/// A pattern whose searches are counted.
+#[derive(Clone, Debug)]
+pub(super) struct CountedPattern {
+    regex: Regex,
+    /// Evaluations for each byte that a search reads.
+    weight: u64,
+    reads: Reads,
+}
+
+/// How far a search reads beyond the match that it finds.
+#[derive(Clone, Debug)]
+enum Reads {
+    /// By no more bytes than a match has.
+    Bounded(usize),
+    /// To where this automaton dies.
+    Counted(Box<DFA>),
+    /// To the end at worst.
+    Unknown,
+}
+
+impl CountedPattern {
+    /// A pattern of linear time and bounded memory; `None` where the text is none.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        let regex = linear(text)?;
+        let reads = match pattern::longest_match(text) {
+            Some(longest) => Reads::Bounded(longest),
+            None => automaton(text).map_or(Reads::Unknown, |automaton| Reads::Counted(Box::new(automaton))),
+        };
+        Some(Self { regex, weight: pattern::weight(text), reads })
+    }
+
+    /// Begins to search within a budget.
+    pub(super) fn searching<'s>(&'s self, budget: &'s mut Budget) -> Searching<'s> {
+        let cache = match &self.reads {
+            Reads::Counted(automaton) => Some(automaton.create_cache()),
+            Reads::Bounded(_) | Reads::Unknown => None,
+        };
+        Searching { pattern: self, budget, cache }
+    }
+}
+
+/// An automaton that gives up at no text: where its cache is full it begins a new one.
+fn automaton(text: &str) -> Option<DFA> {
+    DFA::builder()
+        .configure(
+            DFA::config()
+                .cache_capacity(PATTERN_CACHE)
+                .skip_cache_capacity_check(true)
+                // It stops at bytes beyond ASCII then.
+                .unicode_word_boundary(true),
+        )
+        .thompson(thompson::Config::new().nfa_size_limit(Some(PATTERN_SIZE)))
+        .build(text)
+        .ok()
+}
+
+/// Searches of one look.
+pub(super) struct Searching<'s> {
+    pattern: &'s CountedPattern,
+    budget: &'s mut Budget,
+    cache: Option<Cache>,
+}
+
+impl Searching<'_> {
+    /// Puts a mask for everything that the pattern finds, and counts it. The text then has at most `room` bytes.
+    pub(super) fn replace(&mut self, text: &str, mask: &str, room: usize) -> Result<(u64, String), Blind> {
+        let (mut without, mut done, mut count, mut at) = (String::new(), 0_usize, 0_u64, 0_usize);
+        if let Reads::Bounded(_) = self.pattern.reads {
+            // All searches together go through the text once, apart from what each reads beyond its match.
+            self.pay(text.len())?;
+        }
+        while at <= text.len() {
+            self.pay_search(text, at)?;
+            let Some(found) = self.pattern.regex.find_at(text, at) else { break };
+            // A pattern may also find nothing at a place, and nothing is nothing to mask.
+            if found.is_empty() {
+                let next = text.get(found.end()..).and_then(|rest| rest.chars().next());
+                at = found.end().saturating_add(next.map_or(1, char::len_utf8));
+                continue;
+            }
+            without.push_str(text.get(done..found.start()).unwrap_or_default());
+            without.push_str(mask);
+            (done, at) = (found.end(), found.end());
+            count = count.saturating_add(1);
+            if without.len() > room {
+                return Err(Blind::NoRoom);
+            }
+        }
+        without.push_str(text.get(done..).unwrap_or_default());
+        if without.len() > room { Err(Blind::NoRoom) } else { Ok((count, without)) }
+    }
+
+    /// Pays for what a search from a place on reads.
+    fn pay_search(&mut self, text: &str, at: usize) -> Result<(), Blind> {
+        let rest = text.len().saturating_sub(at);
+        let bytes = match (&self.pattern.reads, &mut self.cache) {
+            (Reads::Bounded(longest), _) => rest.min(*longest),
+            (Reads::Counted(automaton), Some(cache)) => {
+                let most = self.budget.0 / self.pattern.weight;
+                steps(automaton, cache, text, (at, most)).unwrap_or(rest)
+            }
+            (Reads::Counted(_) | Reads::Unknown, _) => rest,
+        };
+        self.pay(bytes)
+    }
+
+    fn pay(&mut self, bytes: usize) -> Result<(), Blind> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.budget.take(bytes.saturating_mul(self.pattern.weight))
+    }
+}
+
+/// How many bytes a search from a place on reads, counted up to one more than `most`; `None` where the automaton cannot
+/// tell.
+fn steps(automaton: &DFA, cache: &mut Cache, text: &str, (at, most): (usize, u64)) -> Option<usize> {
+    let mut state = automaton.start_state_forward(cache, &Input::new(text).range(at..)).ok()?;
+    let mut steps = 0_usize;
+    for byte in text.as_bytes().get(at..)? {
+        if u64::try_from(steps).unwrap_or(u64::MAX) > most {
+            break;
+        }
+        state = automaton.next_state(cache, state, *byte).ok()?;
+        steps = steps.saturating_add(1);
+        if state.is_dead() {
+            break;
+        }
+        if state.is_quit() {
+            return None;
+        }
+    }
+    Some(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What masking leaves, or why it cannot be done, and the evaluations that it took of `budget`.
+    fn masked(pattern: &str, text: &str, budget: u64) -> (Result<(u64, String), Blind>, u64) {
+        let (pattern, mut left) = (CountedPattern::of(pattern).unwrap(), Budget(budget));
+        let done = pattern.searching(&mut left).replace(text, "#", usize::MAX);
+        (done, budget - left.0)
+    }
+
+    #[test]
+    fn searches_find_what_the_iterator_of_the_crate_finds() {
+        for pattern in
+            ["a+", "x*", "a|ab", r"\b\w+@\w+\b", "^a|b$", "(?:a.*z)?", "a{2}", ".*[^A-Z]|[A-Z]", "ä*", "", r"\B"]
+        {
+            for text in ["", "a", "aab xx ab", "an ann@b.example und jörg@ä.example", "a..z a b", "ÄÖa", "ABC", "ääbä"]
+            {
+                let regex = Regex::new(pattern).unwrap();
+                let expected =
+                    regex.replace_all(
+                        text,
+                        |found: &regex::Captures<'_>| {
+                            if found[0].is_empty() { String::new() } else { "#".to_owned() }
+                        },
+                    );
+                let count = regex.find_iter(text).filter(|found| !found.is_empty()).count();
+                let (done, _) = masked(pattern, text, 1 << 20);
+                assert_eq!(done, Ok((u64::try_from(count).unwrap(), expected.into_owned())), "{pattern} in {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn searches_that_read_on_to_the_end_take_a_quadratic_share_of_the_budget() {
+        let capitals = "A".repeat(1_000);
+        let (done, taken) = masked(".*[^A-Z]|[A-Z]", &capitals, 1_000_000);
+        assert_eq!((done.unwrap().0, taken), (1_000, 500_500));
+        assert_eq!(masked(".*[^A-Z]|[A-Z]", &capitals, 500_000).0, Err(Blind::BudgetExceeded));
+        assert_eq!(masked("(?:A.*z)?", &capitals, 500_000).0, Err(Blind::BudgetExceeded));
+        // What reads on by a bounded number of bytes pays for these.
+        let (done, taken) = masked("A{6}z|A", &capitals, 100_000);
+        assert_eq!(done.unwrap().0, 1_000);
+        assert!((1_000..=8_000 * 16).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn searches_that_end_at_their_match_take_a_linear_share_of_the_budget() {
+        let numbers = "12345 ".repeat(10_000);
+        let (done, taken) = masked(r"\d+", &numbers, 1 << 20);
+        assert_eq!(done.unwrap().0, 10_000);
+        assert!((60_000..=90_000).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn a_search_beyond_ascii_with_word_boundaries_pays_for_the_whole_rest() {
+        let text = "an@b ä ".repeat(10);
+        let (done, taken) = masked(r"\b\w+@\w+\b", &text, 1 << 20);
+        assert_eq!(done.unwrap().0, 10);
+        assert!(taken > u64::try_from(text.len()).unwrap(), "{taken}");
+    }
+}

@@ -1,0 +1,14 @@
+//! What a release binds.
+
+use super::*;
+
+#[test]
+fn a_release_binds_each_version_once_and_a_hundred_at_most() {
+    let mut release = draft(1);
+    for number in 20..120 {
+        release = bind(&release, AssetKind::ToolDefinition, number).unwrap();
+    }
+    assert_eq!(release.bindings.len(), MAX_BINDINGS);
+    assert_eq!(bind(&release, AssetKind::ToolDefinition, 120), Err(ReleaseRefusal::TooManyBindings));
+    assert_eq!(bind(&release, AssetKind::ToolDefinition, 20), Err(ReleaseRefusal::DuplicateBinding));
+}
