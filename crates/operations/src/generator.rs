@@ -125,6 +125,8 @@ impl Services {
                     GenerateRefusal::Denied { execution_id: generation_id, reason_code: run.reason_code }.into()
                 );
             }
+            // What the model said is larger than all that a run may hold, so no version could say it.
+            Status::Failed if is_too_large(&run) => return Err(GenerateRefusal::Invalid(generation_id).into()),
             Status::Queued
             | Status::Running
             | Status::AwaitingReview
@@ -215,6 +217,10 @@ fn answered(run: &Execution) -> Option<(Value, bool)> {
     let by_rules = |said: &Value| said.get("provider").and_then(Value::as_str) == Some("local");
     let offline = stored.get("metadata").and_then(Value::as_object).is_some_and(|said| said.values().any(by_rules));
     Some((object_of(stored.get("output")?.as_str()?)?, offline))
+}
+
+fn is_too_large(run: &Execution) -> bool {
+    run.error.as_ref().is_some_and(|error| error.code == "value_too_large")
 }
 
 /// The content, if a version could say this: judged from scratch, as if a stranger had sent it. A draft refers to nothing:
