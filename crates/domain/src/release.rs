@@ -297,9 +297,6 @@ impl Release {
         if !role.allows_many_bindings() && self.bindings.iter().any(|binding| binding.role == role) {
             return Err(ReleaseRefusal::DuplicateRole);
         }
-        if self.bindings.iter().any(|binding| binding.asset_version_id == version.asset_version_id) {
-            return Err(ReleaseRefusal::DuplicateBinding);
-        }
         if self.bindings.len() >= MAX_BINDINGS {
             return Err(ReleaseRefusal::TooManyBindings);
         }

@@ -302,14 +302,11 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the role must be the asset's kind")
         }
         ReleaseRefusal::DuplicateRole => ApiError::new(StatusCode::CONFLICT, code, explain(Conflict::DuplicateRole)),
-        ReleaseRefusal::DuplicateBinding => {
-            ApiError::new(StatusCode::CONFLICT, code, "the release binds this version already")
-        }
         ReleaseRefusal::TooManyBindings => ApiError::new(StatusCode::CONFLICT, code, "a release takes 100 bindings"),
         ReleaseRefusal::TooLarge => ApiError::new(
             StatusCode::CONFLICT,
             code,
-            "the patterns and schemas of the bound contents take more than 48 MiB once they are compiled",
+            "the patterns and schemas of the bound contents take more than 32 MiB once they are compiled",
         ),
         ReleaseRefusal::AssetNotActive => ApiError::new(StatusCode::CONFLICT, code, "the asset takes no new bindings"),
         ReleaseRefusal::InvalidTransition { from, valid } => {

@@ -25,9 +25,6 @@ pub enum ReleaseRefusal {
     /// The role is taken.
     #[error("the role is taken")]
     DuplicateRole,
-    /// The version is bound already.
-    #[error("the version is bound already")]
-    DuplicateBinding,
     /// The release has as many bindings as it may.
     #[error("a release takes {} bindings", super::MAX_BINDINGS)]
     TooManyBindings,
@@ -102,7 +99,6 @@ impl ReleaseRefusal {
             Self::NotBound => "not_found",
             Self::RoleKindMismatch => "role_kind_mismatch",
             Self::DuplicateRole => "duplicate_role",
-            Self::DuplicateBinding => "duplicate_binding",
             Self::TooManyBindings => "too_many_bindings",
             Self::TooLarge => "release_too_large",
             Self::AssetNotActive => "asset_not_active",

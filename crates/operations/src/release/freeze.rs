@@ -30,9 +30,9 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 /// Most bytes of contents that are read for one release.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Most memory of the compiled patterns and schemas of a release, in bytes. The cache of plans holds 64 MiB, and the policy
-/// takes up to 16 MiB of these.
-const MAX_COMPILED_BYTES: usize = 48 << 20;
+/// Most memory of the compiled patterns and schemas of a release, in bytes. The cache of plans holds 40 MiB, and the policy
+/// and texts take the rest.
+const MAX_COMPILED_BYTES: usize = 32 << 20;
 
 /// What freezing found.
 pub(crate) type Frozen = Result<Vec<FrozenReference>, Vec<UnresolvedReference>>;
