@@ -199,7 +199,7 @@ impl ExecutionStore for Database {
     }
 
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError> {
-        self.runs.now((scope.tenant().uuid(), id.uuid())).await
+        find::find(self, scope, id).await
     }
 
     async fn home(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunHome>, StoreError> {

@@ -6,11 +6,15 @@
 use crate::failure;
 use fairway_domain::{id::TenantId, store::StoreError};
 use fairway_fair_queue::{FairSemaphore, Limits, Permit};
+use fairway_memory_limit::admit;
 use std::{
     hash::{BuildHasher as _, Hash, RandomState},
     sync::LazyLock,
     time::Duration,
 };
+
+/// What the rows of a page take at most.
+const PAGE_BYTES: usize = 1 << 20;
 
 tokio::task_local! {
     static CALLER: CallerKey;
@@ -65,11 +69,13 @@ impl ListPermits {
     /// A permit for the caller of this task.
     ///
     /// # Errors
-    /// When none becomes free within `wait`.
+    /// When none becomes free within `wait`, or the process has no memory for a page within another `wait`.
     pub(crate) async fn acquire(&self, wait: Duration) -> Result<ListPermit, StoreError> {
         let CallerKey { tenant, caller } = CallerKey::current();
         let permit = self.0.acquire_in(tenant, caller, wait).await;
-        permit.map_err(|refused| failure::unavailable(Box::new(refused)))
+        let permit = permit.map_err(|refused| failure::unavailable(Box::new(refused)))?;
+        admit(PAGE_BYTES, wait).await.map_err(|refused| failure::unavailable(Box::new(refused)))?;
+        Ok(permit)
     }
 }
 

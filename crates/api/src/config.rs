@@ -58,6 +58,8 @@ pub struct Settings {
     pub body_timeout: Duration,
     /// How many requests of a worker thread may wait for PostgreSQL while the line does not get shorter.
     pub waiting_line: usize,
+    /// Bytes of resident memory that a server or worker process may take.
+    pub memory_limit: usize,
     /// Services whose word on behalf of others is taken.
     pub internal_clients: Vec<ActorRef>,
     /// How long a synchronous request waits for its execution.
@@ -208,6 +210,7 @@ impl Settings {
             header_timeout: raw.read(&setting::HEADER_TIMEOUT, value::duration)?,
             body_timeout: raw.read(&setting::BODY_TIMEOUT, value::duration)?,
             waiting_line: raw.read(&setting::WAITING_LINE, value::line)?,
+            memory_limit: raw.read(&setting::MEMORY_LIMIT, value::memory_limit)?,
             internal_clients: raw.read(&setting::INTERNAL_CLIENTS, value::services)?,
             sync_wait: raw.read(&setting::SYNC_WAIT, value::duration)?,
             dispatch: raw.read(&setting::DISPATCH, value::dispatch)?,

@@ -275,6 +275,7 @@ impl Workers {
 /// When something that is needed cannot be started.
 pub async fn serve(settings: &Settings, works: Works) -> anyhow::Result<()> {
     allow_many_connections();
+    fairway_memory_limit::limit_process(settings.memory_limit);
     let listener =
         TcpListener::bind(settings.bind).with_context(|| format!("{} cannot be listened on", settings.bind))?;
     let database = DatabaseAddress::open(settings).await?;
@@ -400,6 +401,7 @@ pub async fn work(settings: &Settings) -> anyhow::Result<()> {
     if !settings.dispatch.has_workers() {
         anyhow::bail!("this deployment has no workers: `dispatch` is `{}`", settings.dispatch.as_str());
     }
+    fairway_memory_limit::limit_process(settings.memory_limit);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let address = DatabaseAddress::of_running(settings).await?;
     if !agrees(&address).await.context("the database cannot be looked at")? {

@@ -29,8 +29,9 @@ const CLOCKS_AND_DICE: &[(&str, &[&str])] = &[
     ("time", &["local-offset", "rand", "rand08", "rand09", "wasm-bindgen"]),
 ];
 
-/// A queue that adapters and the API use: it knows no other package of the workspace, so that nothing depends in a circle.
-const FAIR_QUEUE: &str = "crates/fair_queue";
+/// Packages that operations, adapters and the API use. They know no other package of the workspace, so that nothing depends
+/// in a circle.
+const LEAVES: [&str; 2] = ["crates/fair_queue", "crates/memory_limit"];
 
 /// The rules for these packages. Every adapter gets one, and so does a package that is only planned yet, once it exists.
 pub(crate) fn rules(packages: &[Package]) -> Result<Vec<Rule>> {
@@ -68,9 +69,10 @@ pub(crate) fn rules(packages: &[Package]) -> Result<Vec<Rule>> {
         let never = ["fairway-operations", "fairway-api"].iter().chain(others).map(|name| (*name).to_owned()).collect();
         rules.push(Rule { package: (*adapter).to_owned(), never, features: &[] });
     }
-    if let Some(queue) = packages.iter().find(|package| package.folder.as_os_str() == FAIR_QUEUE) {
-        let others = packages.iter().filter(|other| other.name != queue.name).map(|other| other.name.clone());
-        rules.push(Rule { package: queue.name.clone(), never: others.collect(), features: &[] });
+    let is_leaf = |package: &&Package| LEAVES.iter().any(|folder| package.folder.as_os_str() == *folder);
+    for leaf in packages.iter().filter(is_leaf) {
+        let others = packages.iter().filter(|other| other.name != leaf.name).map(|other| other.name.clone());
+        rules.push(Rule { package: leaf.name.clone(), never: others.collect(), features: &[] });
     }
     if adapters.is_empty() {
         return Err(anyhow::anyhow!("there is no package in adapters/")).context("reading the workspace");
@@ -119,6 +121,7 @@ mod tests {
             Package::pretend("fairway-operations", "crates/operations"),
             Package::pretend("fairway-cli", "crates/cli"),
             Package::pretend("fairway-fair-queue", "crates/fair_queue"),
+            Package::pretend("fairway-memory-limit", "crates/memory_limit"),
             Package::pretend("fairway-postgres", "adapters/postgres"),
             Package::pretend("fairway-artifacts", "adapters/artifacts"),
         ]
@@ -176,11 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn fair_queue_knows_no_other_package_of_the_workspace() {
-        assert_eq!(breaches_of("fairway-fair-queue", "fairway-fair-queue v0.1.0\ntokio v1.54.0 sync\n"), [""; 0]);
-        for name in ["fairway-domain", "fairway-operations", "fairway-postgres", "fairway-cli"] {
-            let tree = format!("fairway-fair-queue v0.1.0\n{name} v0.1.0\n");
-            assert_eq!(breaches_of("fairway-fair-queue", &tree), [format!("fairway-fair-queue is built with {name}")]);
+    fn leaves_know_no_other_package_of_the_workspace() {
+        for leaf in ["fairway-fair-queue", "fairway-memory-limit"] {
+            assert_eq!(breaches_of(leaf, &format!("{leaf} v0.1.0\ntokio v1.54.0 sync\n")), [""; 0]);
+            for name in ["fairway-domain", "fairway-operations", "fairway-postgres", "fairway-cli"] {
+                let tree = format!("{leaf} v0.1.0\n{name} v0.1.0\n");
+                assert_eq!(breaches_of(leaf, &tree), [format!("{leaf} is built with {name}")]);
+            }
         }
     }
 

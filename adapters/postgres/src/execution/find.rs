@@ -1,24 +1,49 @@
 //! Runs by identifier, with their answers while these are kept.
 
 use super::{EXECUTION_COLUMNS, execution};
-use crate::{database::read, look::Look, row::Columns};
+use crate::{
+    Database,
+    database::{ANSWER, read},
+    failure::unavailable,
+    look::Look,
+    row::Columns,
+};
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
-use fairway_domain::{execution::Execution, store::StoreError};
-use std::{collections::HashMap, time::Duration};
+use fairway_domain::{
+    execution::Execution,
+    id::{ExecutionId, TenantId},
+    store::StoreError,
+    tenant::TenantScope,
+};
+use fairway_fair_queue::{FairSemaphore, Limits};
+use fairway_memory_limit::admit;
+use std::{collections::HashMap, sync::LazyLock, time::Duration};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// A run's answer, for `$3` seconds after its end, by the database's clock alone.
-macro_rules! answer {
+/// Most bytes of an output that a batch load returns. A batch holds one row for each of its keys, so a larger output is
+/// loaded by itself ([`load_output`]).
+const MAX_BATCHED_OUTPUT: i32 = 64 << 10;
+/// Large outputs that a process loads at the same time. Each takes its text twice, in the driver and as a value.
+static LARGE_OUTPUTS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::of(4)));
+/// What one of them takes until its caller has it.
+const LARGE_OUTPUT_BYTES: usize = 12 << 20;
+
+/// A run's output, for `$3` seconds after its end, by the database's clock alone: its text unless it is large, and whether
+/// it is.
+macro_rules! output {
     ($tenant:literal, $run:literal, $bounds:literal) => {
         concat!(
-            "(SELECT body FROM execution_result AS result
-              WHERE result.tenant_id = ",
+            "LEFT JOIN LATERAL (
+                SELECT CASE WHEN octet_length(body) <= $4 THEN body END AS output, octet_length(body) > $4 AS is_large
+                FROM execution_result AS result
+                WHERE result.tenant_id = ",
             $tenant,
             " AND result.execution_id = ",
             $run,
             $bounds,
-            " AND execution.finished_at + make_interval(secs => $3) > fairway_now()) AS output"
+            " AND execution.finished_at + make_interval(secs => $3) > fairway_now() OFFSET 0) AS answer ON true"
         )
     };
 }
@@ -39,6 +64,13 @@ macro_rules! reason {
     };
 }
 
+/// A run, whose output is missing if it is large.
+#[derive(Clone)]
+pub(crate) struct FoundRun {
+    execution: Execution,
+    is_output_large: bool,
+}
+
 /// Runs, by tenant and identifier.
 pub(crate) struct Runs {
     pub(crate) pool: Pool,
@@ -49,43 +81,75 @@ pub(crate) struct Runs {
 #[async_trait]
 impl Look for Runs {
     type Key = (Uuid, Uuid);
-    type Found = Execution;
+    type Found = FoundRun;
     const WHAT: &'static str = "runs";
 
-    async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), Execution>, StoreError> {
+    async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), FoundRun>, StoreError> {
         let kept = self.kept.as_secs_f64();
         let rows = match keys {
             [(tenant, run)] => {
-                let (answer, reason) = (answer!("$1", "$2", ""), reason!("$1", "$2", ""));
+                let (output, reason) = (output!("$1", "$2", ""), reason!("$1", "$2", ""));
                 let sql = format!(
-                    "SELECT execution.tenant_id, {EXECUTION_COLUMNS}, {answer}, {reason} FROM execution
+                    "SELECT execution.tenant_id, {EXECUTION_COLUMNS}, output, is_large, {reason} FROM execution {output}
                      WHERE tenant_id = $1 AND execution_id = $2"
                 );
-                read(&self.pool, &sql, &[tenant, run, &kept]).await?
+                read(&self.pool, &sql, &[tenant, run, &kept, &MAX_BATCHED_OUTPUT]).await?
             }
             _ => {
                 let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
                 // They say which months need to be opened at all.
                 let (first, last) = (runs.iter().min(), runs.iter().max());
-                let answer = answer!(
+                let output = output!(
                     "asked.tenant",
                     "asked.run",
-                    " AND result.execution_id >= $4 AND result.execution_id <= $5"
+                    " AND result.execution_id >= $5 AND result.execution_id <= $6"
                 );
                 let reason = reason!(
                     "asked.tenant",
                     "asked.run",
-                    " AND decision.execution_id >= $4 AND decision.execution_id <= $5"
+                    " AND decision.execution_id >= $5 AND decision.execution_id <= $6"
                 );
                 let sql = format!(
                     "SELECT told.* FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
-                        SELECT execution.tenant_id, {EXECUTION_COLUMNS}, {answer}, {reason} FROM execution
+                        SELECT execution.tenant_id, {EXECUTION_COLUMNS}, output, is_large, {reason} FROM execution {output}
                         WHERE tenant_id = asked.tenant AND execution_id = asked.run
-                            AND execution_id >= $4 AND execution_id <= $5 OFFSET 0) AS told"
+                            AND execution_id >= $5 AND execution_id <= $6 OFFSET 0) AS told"
                 );
-                read(&self.pool, &sql, &[&tenants, &runs, &kept, &first, &last]).await?
+                read(&self.pool, &sql, &[&tenants, &runs, &kept, &MAX_BATCHED_OUTPUT, &first, &last]).await?
             }
         };
-        rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("execution_id")?), execution(row)?))).collect()
+        rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("execution_id")?), found(row)?))).collect()
     }
+}
+
+fn found(row: &Row) -> Result<FoundRun, StoreError> {
+    let is_output_large = row.column::<Option<bool>>("is_large")?.unwrap_or_default();
+    Ok(FoundRun { execution: execution(row)?, is_output_large })
+}
+
+/// A run with its output while that is kept. A large output is loaded after the run, a few of them at a time.
+pub(super) async fn find(
+    database: &Database,
+    scope: TenantScope,
+    id: ExecutionId,
+) -> Result<Option<Execution>, StoreError> {
+    let Some(found) = database.runs.now((scope.tenant().uuid(), id.uuid())).await? else { return Ok(None) };
+    let mut execution = found.execution;
+    if found.is_output_large {
+        execution.output = load_output(database, scope, id).await?;
+    }
+    Ok(Some(execution))
+}
+
+/// The output of a run, unless its time is over.
+async fn load_output(database: &Database, scope: TenantScope, id: ExecutionId) -> Result<Option<String>, StoreError> {
+    let _permit =
+        LARGE_OUTPUTS.acquire(scope.tenant(), ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
+    admit(LARGE_OUTPUT_BYTES, ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
+    let kept = database.result_retention.as_secs_f64();
+    let sql = "SELECT body FROM execution_result AS result JOIN execution USING (tenant_id, execution_id)
+               WHERE tenant_id = $1 AND execution_id = $2
+                   AND execution.finished_at + make_interval(secs => $3) > fairway_now()";
+    let rows = database.read(sql, &[&scope.tenant().uuid(), &id.uuid(), &kept]).await?;
+    rows.first().map(|row| row.column("body")).transpose()
 }

@@ -39,6 +39,8 @@ pub(super) const ALLOWED_HOSTS: Setting = plain("allowed_hosts", "FAIRWAY_ALLOWE
 pub(super) const LOCAL_MODE_EXPOSED: Setting = plain("local_mode_exposed", "FAIRWAY_LOCAL_MODE_EXPOSED", "");
 /// How many requests of a worker thread may wait for PostgreSQL while the line does not get shorter.
 pub(super) const WAITING_LINE: Setting = plain("waiting_line", "FAIRWAY_WAITING_LINE", "24");
+/// Most resident memory of the process.
+pub(super) const MEMORY_LIMIT: Setting = plain("memory_limit_mib", "FAIRWAY_MEMORY_LIMIT_MIB", "400");
 /// Trusted services.
 pub(super) const INTERNAL_CLIENTS: Setting = plain("internal_clients", "FAIRWAY_INTERNAL_CLIENTS", "");
 /// The scheme under which browsers know the server.
@@ -116,6 +118,7 @@ pub const SETTINGS: &[Setting] = &[
     HEADER_TIMEOUT,
     BODY_TIMEOUT,
     WAITING_LINE,
+    MEMORY_LIMIT,
     INTERNAL_CLIENTS,
     SYNC_WAIT,
     DISPATCH,

@@ -35,6 +35,9 @@ const LONGEST_QUEUE: u32 = 10_000_000;
 
 /// Longest line of requests.
 const LONGEST_LINE: usize = 100_000;
+/// Bounds of the memory limit in MiB. An idle server takes about 60.
+const SMALLEST_MEMORY_LIMIT: usize = 64;
+const LARGEST_MEMORY_LIMIT: usize = 1 << 20;
 
 /// A text that may hold a password. It is shown without it.
 #[derive(Clone, PartialEq, Eq)]
@@ -128,6 +131,13 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
 pub(super) fn line(text: &str) -> Result<usize, String> {
     let line = text.parse().ok().filter(|line| (1..=LONGEST_LINE).contains(line));
     line.ok_or_else(|| format!("must be a number of requests from 1 to {LONGEST_LINE}"))
+}
+
+pub(super) fn memory_limit(text: &str) -> Result<usize, String> {
+    let mebibytes =
+        text.parse().ok().filter(|limit: &usize| (SMALLEST_MEMORY_LIMIT..=LARGEST_MEMORY_LIMIT).contains(limit));
+    let refusal = || format!("must be a number of MiB from {SMALLEST_MEMORY_LIMIT} to {LARGEST_MEMORY_LIMIT}");
+    mebibytes.map(|limit| limit << 20).ok_or_else(refusal)
 }
 
 pub(super) fn dispatch(text: &str) -> Result<Dispatch, String> {

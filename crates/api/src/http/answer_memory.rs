@@ -7,7 +7,7 @@ use super::{
     HttpBase,
     client_address::client_of,
     idempotency::IDEMPOTENCY_KEY,
-    memory::{RequestMemory, Reservation},
+    memory::{Exhausted, RequestMemory, Reservation},
 };
 use crate::error::ApiError;
 use actix_web::{
@@ -17,6 +17,7 @@ use actix_web::{
     middleware::Next,
     web::{self, Bytes},
 };
+use fairway_memory_limit::try_admit;
 use std::{
     convert::Infallible,
     pin::Pin,
@@ -50,7 +51,13 @@ pub async fn answer_memory<B: MessageBody + 'static>(
         Some(_) | None => {
             let base = answer.request().app_data::<web::Data<HttpBase>>();
             let client = client_of(answer.request());
-            match base.map(|base| base.memory.answer(client, bytes)) {
+            // A read can be repeated once the process has memory again. What a change answers is refused by the budget alone.
+            let is_refused = answer.request().method().is_safe() && try_admit(0).is_err();
+            let reserve = |base: &web::Data<HttpBase>| match is_refused {
+                true => Err(Exhausted),
+                false => base.memory.answer(client, bytes),
+            };
+            match base.map(reserve) {
                 Some(Ok(reservation)) => Held::Answer(reservation),
                 // Tests of parts have no base.
                 None => return Ok(answer),

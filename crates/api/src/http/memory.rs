@@ -5,6 +5,7 @@
 //! the room of all others. A request that finds no room waits for a moment, and then the service answers it with 503.
 
 use fairway_domain::throttle::ClientAddress;
+use fairway_memory_limit::{admit, try_admit};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -212,7 +213,7 @@ impl RequestMemory {
     /// When no room is left.
     pub async fn announce(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.small.resize_at(Stage::Arrival, bytes.min(SMALL)).await?;
-        self.large.resize_at(Stage::Arrival, bytes.saturating_sub(SMALL)).await
+        self.resize_large(Stage::Arrival, bytes).await
     }
 
     /// Grows to the bytes of a body of unknown length that have arrived. Such a body holds room while it asks for more, so
@@ -225,6 +226,7 @@ impl RequestMemory {
             return Ok(());
         }
         self.small.try_resize_at(Stage::Arrival, bytes.min(SMALL))?;
+        try_admit(self.large_growth(bytes)).map_err(|_| Exhausted)?;
         self.large.try_resize_at(Stage::Arrival, bytes.saturating_sub(SMALL))
     }
 
@@ -235,7 +237,22 @@ impl RequestMemory {
     /// When no room is left.
     pub async fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.small.resize_at(Stage::Values, bytes.min(SMALL)).await?;
-        self.large.resize_at(Stage::Values, bytes.saturating_sub(SMALL)).await
+        self.resize_large(Stage::Values, bytes).await
+    }
+
+    /// Resizes the part in the budget of large requests. Growth also needs memory of the process.
+    async fn resize_large(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
+        let growth = self.large_growth(bytes);
+        self.large.resize_at(stage, bytes.saturating_sub(SMALL)).await?;
+        if growth > 0 {
+            admit(growth, WAIT).await.map_err(|_| Exhausted)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes by which the part in the budget of large requests grows.
+    const fn large_growth(&self, bytes: usize) -> usize {
+        bytes.saturating_sub(SMALL).saturating_sub(self.large.bytes)
     }
 
     /// Bytes that the request holds.

@@ -17,6 +17,7 @@ mod generator;
 mod idle;
 mod kill;
 mod memory_attack;
+mod memory_limit;
 mod outage;
 mod pilot;
 mod postgres;

@@ -62,7 +62,8 @@ fn duration() -> Duration {
 
 /// A server with its default settings, but for what a crowd on one machine needs.
 async fn start(database: &TestDatabase) -> (Place, Server) {
-    let place = Place::new(&database.url()).setting("FAIRWAY_WAITING_LINE", "24");
+    let place = Place::new(&database.url());
+    let place = place.setting("FAIRWAY_WAITING_LINE", "24").setting("FAIRWAY_MEMORY_LIMIT_MIB", "400");
     let server = place.start().await;
     (place, server)
 }

@@ -49,6 +49,7 @@ impl Place {
             ("FAIRWAY_GENERATOR", "off".to_owned()),
             // Whatever a busy machine makes of it, what is looked for here is no refusal for load.
             ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
+            ("FAIRWAY_MEMORY_LIMIT_MIB", "8192".to_owned()),
         ];
         Self { address: free_address(), home, settings }
     }

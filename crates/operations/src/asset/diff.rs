@@ -3,7 +3,7 @@
 use crate::{
     Failure, Services,
     access::Operation,
-    aside::{Deadline, Processor},
+    aside::{Deadline, Processor, busy},
 };
 use fairway_domain::{
     access::Caller,
@@ -14,7 +14,15 @@ use fairway_domain::{
     id::{AssetId, AssetVersionId, WorkspaceId},
     tenant::TenantScope,
 };
+use fairway_fair_queue::AcquireError;
+use fairway_memory_limit::admit;
 use serde_json::Value;
+use std::time::Duration;
+
+/// What two contents of 4 MiB take with their values and their difference.
+const DIFF_BYTES: usize = 32 << 20;
+/// How long a difference waits for memory.
+const DIFF_WAIT: Duration = Duration::from_secs(5);
 
 impl Services {
     /// What changed from one version of an asset to another.
@@ -28,8 +36,8 @@ impl Services {
         (one, other): (AssetVersionId, AssetVersionId),
     ) -> Result<VersionDiff, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::DiffAssetVersions, asset, from).await?;
-        // Two contents of up to 4 MiB become some fifty of values.
         let processor = Processor::acquire((scope, Deadline::Request)).await?;
+        admit(DIFF_BYTES, DIFF_WAIT).await.map_err(|_| busy(AcquireError::TimedOut))?;
         let one = self.version_of(scope, asset, one).await?;
         let other = self.version_of(scope, asset, other).await?;
         let compare = move || Ok::<_, serde_json::Error>(diff(read(one)?, read(other)?));

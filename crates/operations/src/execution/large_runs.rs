@@ -15,6 +15,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
+use fairway_memory_limit::{admit, try_admit};
 use std::{
     collections::HashMap,
     fmt,
@@ -23,8 +24,10 @@ use std::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-/// Large runs that a process has under way at the same time. Each takes some 15 MiB at its height.
+/// Large runs that a process has under way at the same time.
 const MAX_LARGE_RUNS: usize = 6;
+/// What one of them takes at its height.
+const LARGE_RUN_BYTES: usize = 15 << 20;
 /// Most of them that one tenant has, so that another one's large run begins at once.
 const MAX_PER_TENANT: usize = MAX_LARGE_RUNS - 1;
 /// Claimed runs that wait for a reservation before no more large ones are claimed. They take places of the worker.
@@ -68,9 +71,13 @@ impl LargeRuns {
     /// A reservation for a run of a tenant.
     ///
     /// # Errors
-    /// When none becomes free in time.
+    /// When none becomes free in time, or the process has no memory for the run by then.
     pub(super) async fn reserve(&self, scope: TenantScope, wait: Duration) -> Result<Reservation, AcquireError> {
-        self.permits.acquire(scope.tenant(), wait).await
+        let since = Instant::now();
+        let permit = self.permits.acquire(scope.tenant(), wait).await?;
+        let left = wait.saturating_sub(since.elapsed());
+        admit(LARGE_RUN_BYTES, left).await.map_err(|_| AcquireError::TimedOut)?;
+        Ok(permit)
     }
 
     /// The same for a claimed run: until it has its reservation, no further large run of its tenant is claimed.
@@ -86,7 +93,8 @@ impl LargeRuns {
     /// Which large runs a worker may claim now.
     pub(super) fn claimable(&self) -> LargeClaims {
         let waiting = lock(&self.waiting);
-        LargeClaims { any: waiting.values().sum::<usize>() < MAX_WAITING, except: waiting.keys().copied().collect() }
+        let any = waiting.values().sum::<usize>() < MAX_WAITING && try_admit(0).is_ok();
+        LargeClaims { any, except: waiting.keys().copied().collect() }
     }
 }
 

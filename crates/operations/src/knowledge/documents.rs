@@ -27,7 +27,8 @@ use fairway_domain::{
     store::{Change, CommitError, Listed, Paging, Revision},
     tenant::TenantScope,
 };
-use fairway_fair_queue::{FairSemaphore, Limits, Permit};
+use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
+use fairway_memory_limit::admit;
 use std::{
     sync::{Arc, LazyLock},
     time::Duration,
@@ -46,7 +47,9 @@ const EMBEDDING: Duration = Duration::from_secs(60);
 /// Ingests under way in this process: each has all of its texts and vectors in memory. Tenants take turns, and one tenant
 /// has half of them at most, because an ingest may wait for slow sources and a slow model.
 const INGESTS: Limits = Limits { permits: 8, permits_per_key: 4, waiting_per_key: 16 };
-/// How long an ingest waits until it may begin.
+/// What the texts and vectors of one ingest take.
+const INGEST_BYTES: usize = 12 << 20;
+/// How long an ingest waits until it may begin, for its permit and then for memory.
 const WAIT_TO_BEGIN: Duration = Duration::from_secs(10);
 
 static UNDER_WAY: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(INGESTS));
@@ -109,7 +112,9 @@ impl Services {
 
     /// A permit to work on an ingest.
     pub(super) async fn ingest_permit(&self, scope: TenantScope) -> Result<Permit<TenantId>, Failure> {
-        UNDER_WAY.acquire(scope.tenant(), WAIT_TO_BEGIN).await.map_err(busy)
+        let permit = UNDER_WAY.acquire(scope.tenant(), WAIT_TO_BEGIN).await.map_err(busy)?;
+        admit(INGEST_BYTES, WAIT_TO_BEGIN).await.map_err(|_| busy(AcquireError::TimedOut))?;
+        Ok(permit)
     }
 
     /// A knowledge base's documents, newest first. What is none has none.

@@ -73,6 +73,8 @@ pub(super) enum Attack {
     CopyingRuns,
     /// Runs whose answers of a megabyte are masked, queued and not.
     RedactedRuns,
+    /// Reads of runs whose outputs take megabytes, all at the same time.
+    LargeOutputs,
     /// Scripts that allocate, print and return as much as they can.
     Scripts,
     /// Agents that call tools with large answers.
@@ -80,7 +82,7 @@ pub(super) enum Attack {
 }
 
 impl Attack {
-    pub(super) const ALL: [Self; 26] = [
+    pub(super) const ALL: [Self; 27] = [
         Self::ExplodingSchema,
         Self::MadeUpEnvironments,
         Self::LargeInterfaces,
@@ -105,6 +107,7 @@ impl Attack {
         Self::QueuedRuns,
         Self::CopyingRuns,
         Self::RedactedRuns,
+        Self::LargeOutputs,
         Self::Scripts,
         Self::AgentSteps,
     ];
@@ -136,6 +139,7 @@ impl Attack {
             Self::QueuedRuns => running::queued_runs(target, random, scale).await,
             Self::CopyingRuns => large_runs::copying_runs(target, random, scale).await,
             Self::RedactedRuns => large_runs::redacted_runs(target, random, scale).await,
+            Self::LargeOutputs => large_runs::large_outputs(target, random, scale).await,
             Self::Scripts => running::scripts(target, random, scale).await,
             Self::AgentSteps => running::agent_steps(target, random, scale).await,
         }

@@ -3,11 +3,11 @@
 use super::{
     super::{
         Random,
-        client::{Sent, post},
+        client::{Sent, get, post},
         tally::{Aim, Tally},
         target::{Target, Workload},
     },
-    name, send_all,
+    name, send_all, send_at_once, send_one,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -44,4 +44,24 @@ pub(super) async fn redacted_runs(target: &Arc<Target>, random: &mut Random, sca
     let aims =
         (Aim::at("run that is masked").proved_by("\"status\":\"completed\""), Aim::at("queued run that is masked"));
     runs((target, &target.redacting), random, scale, aims).await
+}
+
+/// Runs that are made first, and readers of each.
+const READ_RUNS: usize = 6;
+const READERS: usize = 16;
+
+pub(super) async fn large_outputs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+    let mut tally = Tally::default();
+    let mut reads = Vec::new();
+    for _ in 0..READ_RUNS {
+        let ticket = name(random).repeat(TICKET / 17);
+        let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
+        let run = post(target.copying.execute(), &body).actor("user:operator").aim(Aim::at("run to read"));
+        let Some(run) = send_one(target, &mut tally, run).await.id("execution_id") else { continue };
+        let aim = Aim::at("read of a large output").proved_by("\"status\":\"completed\"");
+        let read = get(format!("/v1/executions/{run}")).actor("user:operator").aim(aim);
+        reads.extend(std::iter::repeat_n(read, READERS * scale));
+    }
+    tally.add(send_at_once(target, random, reads, READ_RUNS * READERS).await);
+    tally
 }

@@ -1,0 +1,48 @@
+//! The memory limit of a process, with limits around what an idle server takes.
+
+use crate::{
+    process::{Place, Server},
+    remote::inputs,
+};
+use fairway_testkit::TestDatabase;
+use serde_json::json;
+
+/// A server whose limit is so many tenths of what it takes when it is idle.
+async fn start_limited(database: &TestDatabase, tenths: u64) -> (Place, Server) {
+    let place = Place::new(&database.url());
+    let idle = place.start().await;
+    let mebibytes = (idle.memory().now >> 10) * tenths / 10;
+    drop(idle);
+    let place = place.setting("FAIRWAY_MEMORY_LIMIT_MIB", mebibytes.to_string());
+    let server = place.start().await;
+    (place, server)
+}
+
+#[tokio::test]
+async fn refuses_requests_and_answers_probes_at_the_memory_limit() {
+    let database = TestDatabase::create().await.unwrap();
+    let (_place, server) = start_limited(&database, 8).await;
+    for path in ["/v1/workloads", "/v1/assets"] {
+        let answer = server.remote.get(path).await.unwrap();
+        assert!(answer.asks_to_come_back(), "{answer:?}");
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(server.remote.get(path).await.unwrap().status, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn refuses_large_work_above_the_soft_limit_and_serves_small_work() {
+    let database = TestDatabase::create().await.unwrap();
+    // Seven tenths of it are less than an idle server takes, and nine tenths are more.
+    let (_place, server) = start_limited(&database, 13).await;
+    let version = |bytes: usize| json!({ "content": { "system_prompt": "x".repeat(bytes) } });
+    let prompt = server.remote.asset("prompt_template").await;
+    let versions = format!("/v1/assets/{prompt}/versions");
+    let refused = server.remote.post(&versions, &version(300_000), None).await.unwrap();
+    assert!(refused.asks_to_come_back(), "{refused:?}");
+    server.remote.make(&versions, &version(10_000)).await;
+    let run = server.remote.runnable().await;
+    server.remote.make(&run, &inputs()).await;
+    assert!(server.said().contains("memory limit reached"), "{}", server.said());
+}
