@@ -2,6 +2,7 @@
 //!
 //! In its short form each attack runs a few rounds by itself. In its long form (`cargo xtask model`) random attacks run
 //! beside each other, from the seed `FAIRWAY_TEST_SEED`, for `FAIRWAY_TEST_MEMORY_SECONDS` (600 by default).
+//! `FAIRWAY_TEST_MEMORY_ATTACKS` names the attacks to run, with commas between, to find what takes the memory.
 
 #![expect(clippy::print_stdout, reason = "the long form says how it goes")]
 
@@ -87,7 +88,7 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
 
 async fn attack_in_turn(server: &Server, target: &Arc<Target>, random: &mut Random) {
     let (mut report, mut missed) = (Vec::new(), Vec::new());
-    for attack in Attack::ALL {
+    for attack in attacks() {
         server.forget_peak();
         let since = Instant::now();
         let tally = attack.run(target, random, 1).await;
@@ -102,6 +103,15 @@ async fn attack_in_turn(server: &Server, target: &Arc<Target>, random: &mut Rand
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
+/// The attacks of a run: those that the environment names, or all.
+fn attacks() -> Vec<Attack> {
+    let Ok(named) = env::var("FAIRWAY_TEST_MEMORY_ATTACKS") else { return Attack::ALL.to_vec() };
+    let is_named = |attack: &Attack| named.split(',').any(|name| name == format!("{attack:?}"));
+    let attacks: Vec<Attack> = Attack::ALL.into_iter().filter(is_named).collect();
+    assert_eq!(attacks.len(), named.split(',').count(), "{named} names an attack that does not exist, or one twice");
+    attacks
+}
+
 /// The attacks in random order, each once before one comes again.
 struct Deck {
     random: Random,
@@ -111,7 +121,7 @@ struct Deck {
 impl Deck {
     fn draw(&mut self) -> Attack {
         if self.left.is_empty() {
-            self.left.extend(Attack::ALL);
+            self.left.extend(attacks());
         }
         let at = self.random.below(self.left.len());
         self.left.swap_remove(at)
@@ -157,7 +167,7 @@ async fn attack_at_random(server: &Server, target: &Arc<Target>, random: &mut Ra
         }
     }
     let mut tallies = std::mem::take(&mut *tallies.lock().unwrap());
-    for attack in Attack::ALL {
+    for attack in attacks() {
         let tally = tallies.entry(attack).or_default();
         if !tally.is_complete() {
             // Beside others the server may refuse all of an attack for load. Alone, it gets through.
