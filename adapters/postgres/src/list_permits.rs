@@ -6,12 +6,13 @@
 use crate::failure;
 use fairway_domain::{id::TenantId, store::StoreError};
 use fairway_fair_queue::{FairSemaphore, Limits, Permit};
-use fairway_memory_limit::admit;
+use fairway_memory_limit::{Admission, admit};
 use std::{
     hash::{BuildHasher as _, Hash, RandomState},
     sync::LazyLock,
     time::Duration,
 };
+use tokio::time::Instant;
 
 /// What the rows of a page take at most.
 const PAGE_BYTES: usize = 1 << 20;
@@ -57,7 +58,11 @@ pub async fn with_caller_key<F: Future>(caller: CallerKey, work: F) -> F::Output
 pub(crate) struct ListPermits(FairSemaphore<u64, Option<TenantId>>);
 
 /// A permit, for as long as the list is read.
-pub(crate) type ListPermit = Permit<u64, Option<TenantId>>;
+#[derive(Debug)]
+pub(crate) struct ListPermit {
+    _permit: Permit<u64, Option<TenantId>>,
+    _memory: Admission,
+}
 
 impl ListPermits {
     /// So many permits. One caller leaves one of them to the others, if there are two.
@@ -69,13 +74,15 @@ impl ListPermits {
     /// A permit for the caller of this task.
     ///
     /// # Errors
-    /// When none becomes free within `wait`, or the process has no memory for a page within another `wait`.
+    /// When none becomes free within `wait`, or the process has no memory for a page by then.
     pub(crate) async fn acquire(&self, wait: Duration) -> Result<ListPermit, StoreError> {
         let CallerKey { tenant, caller } = CallerKey::current();
+        let since = Instant::now();
         let permit = self.0.acquire_in(tenant, caller, wait).await;
         let permit = permit.map_err(|refused| failure::unavailable(Box::new(refused)))?;
-        admit(PAGE_BYTES, wait).await.map_err(|refused| failure::unavailable(Box::new(refused)))?;
-        Ok(permit)
+        let left = wait.saturating_sub(since.elapsed());
+        let memory = admit(PAGE_BYTES, left).await.map_err(|refused| failure::unavailable(Box::new(refused)))?;
+        Ok(ListPermit { _permit: permit, _memory: memory })
     }
 }
 

@@ -9,17 +9,17 @@
 //! systems without `/proc`.
 
 use std::{
-    collections::VecDeque,
+    collections::BTreeMap,
     fs,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 use tokio::time::{Instant, sleep_until};
 
 /// The part of the limit up to which large work is admitted.
-const SOFT: (usize, usize) = (7, 10);
+const SOFT: (usize, usize) = (13, 20);
 /// The part of the limit from which no request is admitted.
-const HARD: (usize, usize) = (9, 10);
+const HARD: (usize, usize) = (16, 20);
 /// The age at which a measurement is repeated, and the interval at which waiting work asks again.
 const INTERVAL: Duration = Duration::from_millis(10);
 /// How long admitted work counts by its own estimate. Afterwards the measurement contains it.
@@ -45,10 +45,10 @@ pub fn limit_process(bytes: usize) {
 ///
 /// # Errors
 /// When the process still has none after `wait`.
-pub async fn admit(bytes: usize, wait: Duration) -> Result<(), LimitReached> {
+pub async fn admit(bytes: usize, wait: Duration) -> Result<Admission, LimitReached> {
     match PROCESS.get() {
         Some(limit) => limit.admit(bytes, wait).await,
-        None => Ok(()),
+        None => Ok(Admission::unlimited()),
     }
 }
 
@@ -56,8 +56,14 @@ pub async fn admit(bytes: usize, wait: Duration) -> Result<(), LimitReached> {
 ///
 /// # Errors
 /// When the process has no memory for it.
-pub fn try_admit(bytes: usize) -> Result<(), LimitReached> {
-    PROCESS.get().map_or(Ok(()), |limit| limit.try_admit(bytes))
+pub fn try_admit(bytes: usize) -> Result<Admission, LimitReached> {
+    PROCESS.get().map_or_else(|| Ok(Admission::unlimited()), |limit| limit.try_admit(bytes))
+}
+
+/// Whether large work would be refused at this moment.
+#[must_use]
+pub fn is_reached() -> bool {
+    PROCESS.get().is_some_and(MemoryLimit::is_reached)
 }
 
 /// Whether the process is so near its limit that it refuses all requests.
@@ -72,34 +78,94 @@ fn resident() -> Option<usize> {
     pages.split(' ').nth(1)?.parse::<usize>().ok()?.checked_mul(PAGE)
 }
 
+/// Admitted work. It counts by its estimate until the measurement contains it ([`SETTLING`]), or until this is dropped.
+#[derive(Debug)]
+#[must_use = "the work counts as done once this is dropped"]
+pub struct Admission {
+    /// The limit and the number of the work there; none where nothing counts.
+    counted: Option<(Arc<Mutex<Usage>>, u64)>,
+}
+
+impl Admission {
+    const fn unlimited() -> Self {
+        Self { counted: None }
+    }
+
+    /// Lets the work count until the measurement contains it, however long it takes.
+    pub fn detach(mut self) {
+        self.counted = None;
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        if let Some((usage, number)) = self.counted.take() {
+            lock(&usage).forget(number);
+        }
+    }
+}
+
 /// A limit over a measurement.
 struct MemoryLimit {
     soft: usize,
     hard: usize,
     measure: fn() -> Option<usize>,
-    usage: Mutex<Usage>,
+    usage: Arc<Mutex<Usage>>,
 }
 
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct Usage {
     resident: usize,
     measured_at: Option<Instant>,
-    /// Admitted work that the measurement may not contain yet, the oldest first.
-    settling: VecDeque<(Instant, usize)>,
+    /// Admitted work that the measurement may not contain yet, by number. The oldest has the lowest number.
+    settling: BTreeMap<u64, (Instant, usize)>,
+    /// The sum of its bytes.
+    settling_bytes: usize,
+    next: u64,
     warned_at: Option<Instant>,
+}
+
+impl Usage {
+    fn forget(&mut self, number: u64) {
+        if let Some((_, bytes)) = self.settling.remove(&number) {
+            self.settling_bytes = self.settling_bytes.saturating_sub(bytes);
+        }
+    }
+
+    /// Forgets what the measurement contains by now.
+    fn settle(&mut self, now: Instant) {
+        while let Some((number, (since, _))) = self.settling.first_key_value()
+            && now.saturating_duration_since(*since) >= SETTLING
+        {
+            let number = *number;
+            self.forget(number);
+        }
+    }
+
+    fn add(&mut self, now: Instant, bytes: usize) -> u64 {
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        self.settling.insert(number, (now, bytes));
+        self.settling_bytes = self.settling_bytes.saturating_add(bytes);
+        number
+    }
+}
+
+fn lock(usage: &Mutex<Usage>) -> MutexGuard<'_, Usage> {
+    usage.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl MemoryLimit {
     fn new(bytes: usize, measure: fn() -> Option<usize>) -> Self {
         let part = |(part, of): (usize, usize)| bytes.saturating_mul(part) / of;
-        Self { soft: part(SOFT), hard: part(HARD), measure, usage: Mutex::default() }
+        Self { soft: part(SOFT), hard: part(HARD), measure, usage: Arc::default() }
     }
 
-    async fn admit(&self, bytes: usize, wait: Duration) -> Result<(), LimitReached> {
+    async fn admit(&self, bytes: usize, wait: Duration) -> Result<Admission, LimitReached> {
         let since = Instant::now();
         loop {
-            if self.try_admit(bytes).is_ok() {
-                return Ok(());
+            if let Ok(admission) = self.try_admit(bytes) {
+                return Ok(admission);
             }
             if since.elapsed() >= wait {
                 return Err(LimitReached);
@@ -108,19 +174,20 @@ impl MemoryLimit {
         }
     }
 
-    fn try_admit(&self, bytes: usize) -> Result<(), LimitReached> {
+    fn try_admit(&self, bytes: usize) -> Result<Admission, LimitReached> {
         let now = Instant::now();
         let mut usage = self.measured(now);
-        while usage.settling.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= SETTLING) {
-            usage.settling.pop_front();
-        }
-        let settling: usize = usage.settling.iter().map(|(_, bytes)| bytes).sum();
-        if usage.resident.saturating_add(settling).saturating_add(bytes) > self.soft {
+        usage.settle(now);
+        if usage.resident.saturating_add(usage.settling_bytes).saturating_add(bytes) > self.soft {
             self.warn(&mut usage, now);
             return Err(LimitReached);
         }
-        usage.settling.push_back((now, bytes));
-        Ok(())
+        let number = usage.add(now, bytes);
+        Ok(Admission { counted: Some((Arc::clone(&self.usage), number)) })
+    }
+
+    fn is_reached(&self) -> bool {
+        self.measured(Instant::now()).resident > self.soft
     }
 
     fn is_exhausted(&self) -> bool {
@@ -128,7 +195,7 @@ impl MemoryLimit {
     }
 
     fn measured(&self, now: Instant) -> MutexGuard<'_, Usage> {
-        let mut usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut usage = lock(&self.usage);
         if usage.measured_at.is_none_or(|at| now.saturating_duration_since(at) >= INTERVAL) {
             usage.resident = (self.measure)().unwrap_or_default();
             usage.measured_at = Some(now);
@@ -150,25 +217,37 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    /// A limit whose soft part is 260, and whose hard part is 320.
     const LIMIT: usize = 400;
 
     #[tokio::test(start_paused = true)]
     async fn admits_work_below_the_soft_part_of_the_limit() {
         let limit = MemoryLimit::new(LIMIT, || Some(200));
-        assert_eq!(limit.try_admit(81), Err(LimitReached));
-        assert_eq!(limit.try_admit(80), Ok(()));
-        assert!(!limit.is_exhausted());
-        assert!(!MemoryLimit::new(LIMIT, || Some(359)).is_exhausted());
-        assert!(MemoryLimit::new(LIMIT, || Some(360)).is_exhausted());
+        assert!(limit.try_admit(61).is_err());
+        assert!(limit.try_admit(60).is_ok());
+        assert!(!limit.is_reached() && !limit.is_exhausted());
+        assert!(MemoryLimit::new(LIMIT, || Some(261)).is_reached());
+        assert!(!MemoryLimit::new(LIMIT, || Some(319)).is_exhausted());
+        assert!(MemoryLimit::new(LIMIT, || Some(320)).is_exhausted());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn counts_admitted_work_until_the_measurement_contains_it() {
+    async fn counts_admitted_work_until_it_is_done_or_measured() {
         let limit = MemoryLimit::new(LIMIT, || Some(200));
-        assert_eq!(limit.try_admit(60), Ok(()));
-        assert_eq!(limit.try_admit(60), Err(LimitReached));
+        let held = limit.try_admit(40).unwrap();
+        assert!(limit.try_admit(40).is_err());
+        drop(held);
+        limit.try_admit(40).unwrap().detach();
+        assert!(limit.try_admit(40).is_err());
         tokio::time::advance(SETTLING).await;
-        assert_eq!(limit.try_admit(60), Ok(()));
+        let held = limit.try_admit(40).unwrap();
+        tokio::time::advance(SETTLING).await;
+        // The drop of measured work gives nothing back.
+        let other = limit.try_admit(40).unwrap();
+        drop(held);
+        assert!(limit.try_admit(40).is_err());
+        drop(other);
+        assert_eq!(lock(&limit.usage).settling_bytes, 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -177,19 +256,19 @@ mod tests {
         let limit = MemoryLimit::new(LIMIT, || Some(RESIDENT.load(Ordering::Relaxed)));
         let wait = Duration::from_secs(2);
         let since = Instant::now();
-        assert_eq!(limit.admit(1, wait).await, Err(LimitReached));
+        assert!(limit.admit(1, wait).await.is_err());
         assert_eq!(since.elapsed(), wait);
         let freed = async {
             sleep_until(Instant::now() + INTERVAL * 3).await;
             RESIDENT.store(100, Ordering::Relaxed);
         };
-        assert_eq!(tokio::join!(limit.admit(1, wait), freed).0, Ok(()));
+        assert!(tokio::join!(limit.admit(1, wait), freed).0.is_ok());
     }
 
     #[tokio::test]
     async fn a_process_without_a_limit_or_a_measurement_admits_everything() {
-        assert_eq!(try_admit(usize::MAX), Ok(()));
-        assert_eq!(MemoryLimit::new(LIMIT, || None).try_admit(LIMIT / 2), Ok(()));
+        assert!(try_admit(usize::MAX).is_ok());
+        assert!(MemoryLimit::new(LIMIT, || None).try_admit(LIMIT / 2).is_ok());
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod recovery;
 mod remember;
 mod review;
 mod run;
+pub(crate) mod run_limit;
 mod settle;
 mod start;
 mod stop;

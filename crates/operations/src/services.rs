@@ -3,7 +3,7 @@
 use crate::{
     access::IdentityMode,
     cache::{MAX_BYTES, weighed},
-    execution::{code::Scripts, large_runs::LargeRuns, live::LiveRuns, plan::PlanCache},
+    execution::{code::Scripts, large_runs::LargeRuns, live::LiveRuns, plan::PlanCache, run_limit::RunLimit},
     generator::Provisioning,
     knowledge::KnowledgeSettings,
     release::{ActiveReleaseCache, Said},
@@ -160,6 +160,7 @@ pub struct Services {
     pub(crate) wake: Arc<Wake>,
     pub(crate) live: Arc<LiveRuns>,
     pub(crate) large_runs: Arc<LargeRuns>,
+    pub(crate) run_limit: Arc<RunLimit>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) signals: Arc<Signals>,
 }
@@ -191,6 +192,7 @@ impl Services {
             wake: Arc::default(),
             live: Arc::default(),
             large_runs: Arc::default(),
+            run_limit: Arc::default(),
             scripts: Arc::default(),
             signals: Arc::default(),
         }

@@ -145,7 +145,7 @@ pub(super) async fn find(
 async fn load_output(database: &Database, scope: TenantScope, id: ExecutionId) -> Result<Option<String>, StoreError> {
     let _permit =
         LARGE_OUTPUTS.acquire(scope.tenant(), ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
-    admit(LARGE_OUTPUT_BYTES, ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
+    let _memory = admit(LARGE_OUTPUT_BYTES, ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
     let kept = database.result_retention.as_secs_f64();
     let sql = "SELECT body FROM execution_result AS result JOIN execution USING (tenant_id, execution_id)
                WHERE tenant_id = $1 AND execution_id = $2

@@ -17,7 +17,7 @@ use actix_web::{
     middleware::Next,
     web::{self, Bytes},
 };
-use fairway_memory_limit::try_admit;
+use fairway_memory_limit::is_reached;
 use std::{
     convert::Infallible,
     pin::Pin,
@@ -52,7 +52,7 @@ pub async fn answer_memory<B: MessageBody + 'static>(
             let base = answer.request().app_data::<web::Data<HttpBase>>();
             let client = client_of(answer.request());
             // A read can be repeated once the process has memory again. What a change answers is refused by the budget alone.
-            let is_refused = answer.request().method().is_safe() && try_admit(0).is_err();
+            let is_refused = answer.request().method().is_safe() && is_reached();
             let reserve = |base: &web::Data<HttpBase>| match is_refused {
                 true => Err(Exhausted),
                 false => base.memory.answer(client, bytes),

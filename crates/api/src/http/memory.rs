@@ -226,7 +226,10 @@ impl RequestMemory {
             return Ok(());
         }
         self.small.try_resize_at(Stage::Arrival, bytes.min(SMALL))?;
-        try_admit(self.large_growth(bytes)).map_err(|_| Exhausted)?;
+        let growth = self.large_growth(bytes);
+        if growth > 0 {
+            try_admit(growth).map_err(|_| Exhausted)?.detach();
+        }
         self.large.try_resize_at(Stage::Arrival, bytes.saturating_sub(SMALL))
     }
 
@@ -245,7 +248,7 @@ impl RequestMemory {
         let growth = self.large_growth(bytes);
         self.large.resize_at(stage, bytes.saturating_sub(SMALL)).await?;
         if growth > 0 {
-            admit(growth, WAIT).await.map_err(|_| Exhausted)?;
+            admit(growth, WAIT).await.map_err(|_| Exhausted)?.detach();
         }
         Ok(())
     }

@@ -34,8 +34,8 @@ async fn refuses_requests_and_answers_probes_at_the_memory_limit() {
 #[tokio::test]
 async fn refuses_large_work_above_the_soft_limit_and_serves_small_work() {
     let database = TestDatabase::create().await.unwrap();
-    // Seven tenths of it are less than an idle server takes, and nine tenths are more.
-    let (_place, server) = start_limited(&database, 13).await;
+    // 65 per cent of it are less than an idle server takes, and 80 per cent are more.
+    let (_place, server) = start_limited(&database, 14).await;
     let version = |bytes: usize| json!({ "content": { "system_prompt": "x".repeat(bytes) } });
     let prompt = server.remote.asset("prompt_template").await;
     let versions = format!("/v1/assets/{prompt}/versions");

@@ -37,7 +37,7 @@ impl Services {
     ) -> Result<VersionDiff, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::DiffAssetVersions, asset, from).await?;
         let processor = Processor::acquire((scope, Deadline::Request)).await?;
-        admit(DIFF_BYTES, DIFF_WAIT).await.map_err(|_| busy(AcquireError::TimedOut))?;
+        let _memory = admit(DIFF_BYTES, DIFF_WAIT).await.map_err(|_| busy(AcquireError::TimedOut))?;
         let one = self.version_of(scope, asset, one).await?;
         let other = self.version_of(scope, asset, other).await?;
         let compare = move || Ok::<_, serde_json::Error>(diff(read(one)?, read(other)?));

@@ -15,7 +15,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
-use fairway_memory_limit::{admit, try_admit};
+use fairway_memory_limit::{Admission, admit, is_reached};
 use std::{
     collections::HashMap,
     fmt,
@@ -36,7 +36,11 @@ const MAX_WAITING: usize = 32;
 pub(super) const REQUEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A reservation, until it is dropped.
-pub(super) type Reservation = Permit<TenantId>;
+#[derive(Debug)]
+pub(super) struct Reservation {
+    _permit: Permit<TenantId>,
+    _memory: Admission,
+}
 
 /// The reservations of a process.
 pub(crate) struct LargeRuns {
@@ -76,8 +80,8 @@ impl LargeRuns {
         let since = Instant::now();
         let permit = self.permits.acquire(scope.tenant(), wait).await?;
         let left = wait.saturating_sub(since.elapsed());
-        admit(LARGE_RUN_BYTES, left).await.map_err(|_| AcquireError::TimedOut)?;
-        Ok(permit)
+        let memory = admit(LARGE_RUN_BYTES, left).await.map_err(|_| AcquireError::TimedOut)?;
+        Ok(Reservation { _permit: permit, _memory: memory })
     }
 
     /// The same for a claimed run: until it has its reservation, no further large run of its tenant is claimed.
@@ -93,7 +97,7 @@ impl LargeRuns {
     /// Which large runs a worker may claim now.
     pub(super) fn claimable(&self) -> LargeClaims {
         let waiting = lock(&self.waiting);
-        let any = waiting.values().sum::<usize>() < MAX_WAITING && try_admit(0).is_ok();
+        let any = waiting.values().sum::<usize>() < MAX_WAITING && !is_reached();
         LargeClaims { any, except: waiting.keys().copied().collect() }
     }
 }

@@ -7,6 +7,7 @@ use super::{
     large_runs::Reservation,
     live::AtWork,
     plan::KeptPlan,
+    run_limit::RunPlace,
 };
 use crate::{
     Services,
@@ -62,6 +63,9 @@ pub(super) struct Running {
     pub(super) keeping: Keeping,
     /// The reservation of a run with large inputs or values, until its end is stored.
     pub(super) reservation: OnceLock<Arc<Reservation>>,
+    /// The place of a run that a request began; a worker counts those that it claimed.
+    #[expect(dead_code, reason = "given back with the run")]
+    pub(super) place: Option<RunPlace>,
     /// How far it came under others.
     pub(super) came: Came,
     /// What its start has to find unchanged, where it was not started yet.

@@ -8,6 +8,7 @@ use super::{
     plan::{EntryKey, KeptPlan},
     reception::{Received, Reception},
     run::Running,
+    run_limit::Placement,
 };
 use crate::{
     Failure, Services,
@@ -89,7 +90,7 @@ pub enum Patience {
 }
 
 impl Patience {
-    const fn wanted(self) -> Wanted {
+    pub(super) const fn wanted(self) -> Wanted {
         match self {
             Self::End(_) | Self::Acceptance => Wanted::AtOnce,
             Self::Line => Wanted::InLine,
@@ -283,7 +284,11 @@ impl Services {
             input_digest,
         };
         let lease = self.ids.fresh();
-        let queues = self.settings.dispatch.queues(request.patience.wanted()).unwrap_or_default();
+        let place = match self.placement(scope, &decision, request).await {
+            Ok(place) => place,
+            Err(failure) => return self.unless_known(scope, (caller, request), key, failure).await,
+        };
+        let queues = matches!(place, Some(Placement::Queue));
         let (lease_for, deadline_in) = (self.settings.lease, self.settings.execution_deadline);
         let (admission, work) = match (decision.outcome, &request.asks) {
             (policy::Outcome::Deny, _) => {
@@ -356,6 +361,7 @@ impl Services {
             // A queued run is read from the queue again.
             inputs: if at_work.is_some() { inputs.into_owned() } else { Map::new() },
             reservation,
+            place: place.and_then(Placement::here),
             input_digest,
             time_left: self.settings.execution_deadline,
             keeping: if followed { Keeping::Telling } else { Keeping::BeforeAsking },

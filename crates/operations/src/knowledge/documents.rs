@@ -28,7 +28,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
-use fairway_memory_limit::admit;
+use fairway_memory_limit::{Admission, admit};
 use std::{
     sync::{Arc, LazyLock},
     time::Duration,
@@ -53,6 +53,12 @@ const INGEST_BYTES: usize = 12 << 20;
 const WAIT_TO_BEGIN: Duration = Duration::from_secs(10);
 
 static UNDER_WAY: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(INGESTS));
+
+/// A permit to work on an ingest, and the memory for it.
+pub(super) struct IngestPermit {
+    _permit: Permit<TenantId>,
+    _memory: Admission,
+}
 
 /// An ingest, and what whoever made it has to know of the index.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -111,10 +117,10 @@ impl Services {
     }
 
     /// A permit to work on an ingest.
-    pub(super) async fn ingest_permit(&self, scope: TenantScope) -> Result<Permit<TenantId>, Failure> {
+    pub(super) async fn ingest_permit(&self, scope: TenantScope) -> Result<IngestPermit, Failure> {
         let permit = UNDER_WAY.acquire(scope.tenant(), WAIT_TO_BEGIN).await.map_err(busy)?;
-        admit(INGEST_BYTES, WAIT_TO_BEGIN).await.map_err(|_| busy(AcquireError::TimedOut))?;
-        Ok(permit)
+        let memory = admit(INGEST_BYTES, WAIT_TO_BEGIN).await.map_err(|_| busy(AcquireError::TimedOut))?;
+        Ok(IngestPermit { _permit: permit, _memory: memory })
     }
 
     /// A knowledge base's documents, newest first. What is none has none.

@@ -1,0 +1,114 @@
+//! How many runs a process works on for requests.
+//!
+//! A run stays in memory while it waits for a model or a tool, also when its caller was answered 202 long ago. Beyond the
+//! limit further runs are queued, or refused where this deployment has no queue. Runs that a worker claims have places of
+//! their own.
+
+use super::{code::Asks, start::ExecuteRequest};
+use crate::{Failure, Services, aside::busy};
+use fairway_domain::{
+    execution::dispatch::Wanted,
+    id::TenantId,
+    policy::{Outcome, PolicyDecision},
+    tenant::TenantScope,
+};
+use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
+use std::{fmt, time::Duration};
+
+/// Runs that a process works on for requests at the same time. Each holds up to 128 KiB of values, and a prompt.
+const MAX_RUNS: usize = 256;
+/// Most of them that one tenant has, so that another one's run begins at once.
+const MAX_PER_TENANT: usize = MAX_RUNS / 4 * 3;
+
+/// A place for a run, until it is dropped.
+pub(super) type RunPlace = Permit<TenantId>;
+
+/// Where an accepted run runs.
+pub(super) enum Placement {
+    /// In this process.
+    Here(RunPlace),
+    /// Wherever a worker claims it.
+    Queue,
+}
+
+impl Placement {
+    /// The place in this process, if the run has one.
+    pub(super) fn here(self) -> Option<RunPlace> {
+        match self {
+            Self::Here(place) => Some(place),
+            Self::Queue => None,
+        }
+    }
+}
+
+impl Services {
+    /// Where a run is to run by the dispatch of this deployment; none for a run that is denied. Scripts are never queued.
+    ///
+    /// # Errors
+    /// Unavailable when this process is at its limit, and the run cannot be queued.
+    pub(super) async fn placement(
+        &self,
+        scope: TenantScope,
+        decision: &PolicyDecision,
+        request: &ExecuteRequest,
+    ) -> Result<Option<Placement>, Failure> {
+        if decision.outcome == Outcome::Deny {
+            return Ok(None);
+        }
+        let has_steps = matches!(request.asks, Asks::Inputs(_) | Asks::Form(_));
+        let is_queued = |wanted| has_steps && self.settings.dispatch.queues(wanted).unwrap_or_default();
+        if is_queued(request.patience.wanted()) {
+            return Ok(Some(Placement::Queue));
+        }
+        match self.run_limit.place(scope).await {
+            Some(place) => Ok(Some(Placement::Here(place))),
+            None if is_queued(Wanted::InLine) => Ok(Some(Placement::Queue)),
+            None => Err(busy(AcquireError::TimedOut)),
+        }
+    }
+}
+
+/// The places of a process.
+pub(crate) struct RunLimit(FairSemaphore<TenantId>);
+
+impl Default for RunLimit {
+    fn default() -> Self {
+        Self(FairSemaphore::new(Limits { permits_per_key: MAX_PER_TENANT, ..Limits::of(MAX_RUNS) }))
+    }
+}
+
+impl fmt::Debug for RunLimit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("RunLimit")
+    }
+}
+
+impl RunLimit {
+    /// A place for a run of a tenant, if one is free at this moment.
+    pub(super) async fn place(&self, scope: TenantScope) -> Option<RunPlace> {
+        self.0.acquire(scope.tenant(), Duration::ZERO).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[tokio::test]
+    async fn one_tenant_leaves_places_to_others() {
+        let (limit, tenant) = (RunLimit::default(), |number| TenantScope::for_relay(Uuid::from_u128(number).into()));
+        let mut held = Vec::new();
+        while let Some(place) = limit.place(tenant(1)).await {
+            held.push(place);
+        }
+        assert_eq!(held.len(), MAX_PER_TENANT);
+        while let Some(place) = limit.place(tenant(2)).await {
+            held.push(place);
+        }
+        assert_eq!(held.len(), MAX_RUNS);
+        drop(held.pop());
+        assert!(limit.place(tenant(1)).await.is_none(), "it has its share");
+        assert!(limit.place(tenant(3)).await.is_some());
+    }
+}
