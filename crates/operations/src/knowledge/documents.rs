@@ -44,8 +44,9 @@ const READING: Duration = Duration::from_secs(30);
 const EMBEDDING: Duration = Duration::from_secs(60);
 
 /// Ingests under way in this process: each has all of its texts and vectors in memory. Tenants take turns, and one tenant
-/// has half of them at most, because an ingest may wait for slow sources and a slow model.
-const INGESTS: Limits = Limits { permits: 8, permits_per_key: 4, waiting_per_key: 16 };
+/// has half of them at most, because an ingest may wait minutes for slow sources and a slow model. The other half is for
+/// tenants without an ingest under way, one each.
+const INGESTS: Limits = Limits { permits_per_key: 4, permits_for_idle_keys: 4, waiting_per_key: 16, ..Limits::of(8) };
 /// How long an ingest waits until it may begin.
 const WAIT_TO_BEGIN: Duration = Duration::from_secs(10);
 
