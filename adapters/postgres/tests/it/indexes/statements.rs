@@ -41,6 +41,7 @@ use fairway_domain::{
     },
 };
 use fairway_postgres::Database;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Everything that names the row that it means, once: what requests do all the time.
@@ -86,6 +87,11 @@ pub(super) async fn touch_every_point(stage: &Stage, store: &Database) {
         body_digest: [0; 32],
     };
     IdempotencyStore::look_up(store, scope(), &key).await.unwrap();
+    let reserved = RequestKey { key: Uuid::now_v7().to_string(), ..key.clone() };
+    let (resource, lease) = (Uuid::now_v7(), Duration::from_secs(30));
+    assert!(store.reserve(scope(), &reserved, resource, lease).await.unwrap());
+    store.renew_reservation(scope(), &reserved, resource, lease).await.unwrap();
+    store.release_reservation(scope(), &reserved, resource).await.unwrap();
     IdempotencyStore::sweep(store).await.unwrap();
 
     let on = stage.accepted_on(&workload, &stage.placed(&release).await).await;
